@@ -1,0 +1,142 @@
+"""Strict binary encoding of every record that travels or is stored.
+
+Integers are unsigned: fixed width big-endian, or LEB128 varints of at most ten bytes in their
+shortest form. Byte strings carry a varint length and are read with a bound given by the caller.
+A record is rejected when it is too short, too long, or not in the one canonical form, so that
+equal records are equal bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TypeAlias
+
+__all__ = ["Buffer", "DecodeError", "Reader", "Writer"]
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+_U16 = struct.Struct(">H")
+_U32 = struct.Struct(">I")
+_U64 = struct.Struct(">Q")
+_MAX_VARINT = (1 << 64) - 1
+
+
+class DecodeError(ValueError):
+    """The bytes are not a well-formed record; the message says which field is wrong."""
+
+
+class Writer:
+    """Builds one record; `getvalue` returns the bytes written so far."""
+
+    __slots__ = ("_out",)
+
+    def __init__(self) -> None:
+        self._out = bytearray()
+
+    def u8(self, value: int) -> Writer:
+        self._out.append(value)
+        return self
+
+    def u16(self, value: int) -> Writer:
+        self._out += _U16.pack(value)
+        return self
+
+    def u32(self, value: int) -> Writer:
+        self._out += _U32.pack(value)
+        return self
+
+    def u64(self, value: int) -> Writer:
+        self._out += _U64.pack(value)
+        return self
+
+    def varint(self, value: int) -> Writer:
+        if not 0 <= value <= _MAX_VARINT:
+            raise ValueError(f"varint out of range: {value}")
+        out = self._out
+        while value > 0x7F:
+            out.append(value & 0x7F | 0x80)
+            value >>= 7
+        out.append(value)
+        return self
+
+    def raw(self, data: Buffer) -> Writer:
+        """Append bytes whose length the reader knows."""
+        self._out += data
+        return self
+
+    def blob(self, data: Buffer) -> Writer:
+        """Append a varint length and the bytes."""
+        self.varint(len(data))
+        self._out += data
+        return self
+
+    def getvalue(self) -> bytes:
+        return bytes(self._out)
+
+    def __len__(self) -> int:
+        return len(self._out)
+
+
+class Reader:
+    """Reads one record front to back. Every method raises `DecodeError` on malformed input."""
+
+    __slots__ = ("_data", "_end", "_pos")
+
+    def __init__(self, data: Buffer) -> None:
+        self._data = memoryview(data)
+        self._pos = 0
+        self._end = len(data)
+
+    @property
+    def position(self) -> int:
+        return self._pos
+
+    @property
+    def remaining(self) -> int:
+        return self._end - self._pos
+
+    def _take(self, length: int) -> memoryview:
+        start = self._pos
+        if length > self._end - start:
+            raise DecodeError(f"record ends early: {length} bytes wanted at {start} of {self._end}")
+        self._pos = start + length
+        return self._data[start : start + length]
+
+    def u8(self) -> int:
+        return self._take(1)[0]
+
+    def u16(self) -> int:
+        return int(_U16.unpack(self._take(2))[0])
+
+    def u32(self) -> int:
+        return int(_U32.unpack(self._take(4))[0])
+
+    def u64(self) -> int:
+        return int(_U64.unpack(self._take(8))[0])
+
+    def varint(self, maximum: int = _MAX_VARINT) -> int:
+        value = shift = 0
+        while True:
+            byte = self.u8()
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+            shift += 7
+            if shift > 63:
+                raise DecodeError("varint longer than ten bytes")
+        if byte == 0 and shift:
+            raise DecodeError("varint not in shortest form")
+        if value > maximum:
+            raise DecodeError(f"number {value} above its limit {maximum}")
+        return value
+
+    def raw(self, length: int) -> bytes:
+        return bytes(self._take(length))
+
+    def blob(self, maximum: int) -> bytes:
+        return bytes(self._take(self.varint(maximum)))
+
+    def end(self) -> None:
+        """Require that nothing follows."""
+        if self._pos != self._end:
+            raise DecodeError(f"{self._end - self._pos} bytes after the end of the record")
