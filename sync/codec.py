@@ -3,13 +3,17 @@
 Integers are unsigned: fixed width big-endian, or LEB128 varints of at most ten bytes in their
 shortest form. Byte strings carry a varint length and are read with a bound given by the caller.
 A record is rejected when it is too short, too long, or not in the one canonical form, so that
-equal records are equal bytes.
+equal records are equal bytes. A record that stands alone begins with four magic bytes and a u16
+format version; as the magic differs per kind of record, a signature over one kind never passes for
+another.
 """
 
 from __future__ import annotations
 
 import struct
 from typing import TypeAlias
+
+from sync.errors import DecodeError, NewerFormatError
 
 __all__ = ["Buffer", "DecodeError", "Reader", "Writer"]
 
@@ -19,10 +23,6 @@ _U16 = struct.Struct(">H")
 _U32 = struct.Struct(">I")
 _U64 = struct.Struct(">Q")
 _MAX_VARINT = (1 << 64) - 1
-
-
-class DecodeError(ValueError):
-    """The bytes are not a well-formed record; the message says which field is wrong."""
 
 
 class Writer:
@@ -69,6 +69,11 @@ class Writer:
         self.varint(len(data))
         self._out += data
         return self
+
+    def format(self, magic: bytes, version: int) -> Writer:
+        """Append the four magic bytes and the format version that begin a record."""
+        self._out += magic
+        return self.u16(version)
 
     def getvalue(self) -> bytes:
         return bytes(self._out)
@@ -135,6 +140,22 @@ class Reader:
 
     def blob(self, maximum: int) -> bytes:
         return bytes(self._take(self.varint(maximum)))
+
+    def format(self, magic: bytes, version: int) -> None:
+        """Require the magic bytes and exactly this format version.
+
+        Raises `NewerFormatError` when the version is higher than ours.
+        """
+        found = self._take(len(magic))
+        if found != magic:
+            raise DecodeError(f"not a {magic.decode()} record: it begins with {bytes(found)!r}")
+        theirs = self.u16()
+        if theirs > version:
+            raise NewerFormatError(
+                f"{magic.decode()} record of format {theirs}, this program reads up to {version}: upgrade it"
+            )
+        if theirs != version:
+            raise DecodeError(f"{magic.decode()} record of unknown format {theirs}")
 
     def end(self) -> None:
         """Require that nothing follows."""

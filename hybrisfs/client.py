@@ -1,0 +1,204 @@
+"""The daemon's client: the one door through which `cli/` reaches HybrisFS."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from hybrisfs import VERSION
+from hybrisfs.errors import DaemonError, HybrisError, UnknownVolumeError, UsageError, from_wire
+from hybrisfs.home import Home
+from hybrisfs.launch import start_daemon
+from hybrisfs.wire import PROTOCOL, Channel, ChannelError, Message, connect_socket
+
+__all__ = [
+    "VERSION",
+    "Client",
+    "DaemonError",
+    "HybrisError",
+    "Message",
+    "NotRunningError",
+    "UnknownVolumeError",
+    "UsageError",
+    "clear_stale_mount",
+    "log_path",
+    "serve",
+    "stop_daemon",
+]
+
+_GREETING_WITHIN: Final = 20.0  # seconds
+_STOPPED_WITHIN: Final = 120.0  # seconds; it writes out what is pending locally, not to the clouds
+_CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
+
+
+class NotRunningError(DaemonError):
+    """No daemon runs, and none was to be started."""
+
+
+class Client:
+    """One conversation with the daemon. A context manager; not for use from several threads."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    @classmethod
+    def connect(cls, home: Home | None = None, *, start: bool = True) -> Client:
+        """Reach the daemon, starting it if need be and wanted.
+
+        Raises `NotRunningError` when it does not run and `start` is false, `DaemonError` when it
+        cannot be started, does not answer, or speaks another version of the protocol.
+        """
+        home = home or Home.from_environment()
+        try:
+            return cls(_greeted(_dial(home)))
+        except NotRunningError:
+            if not start:
+                raise
+        start_daemon(home, lambda: _runs(home))
+        return cls(_greeted(_dial(home)))
+
+    def call(
+        self,
+        command: str,
+        arguments: Message | None = None,
+        progress: Callable[[Message], None] | None = None,
+    ) -> Message:
+        """Have the daemon carry out `command`; return its result. `progress` hears how far it is.
+
+        Raises the `HybrisError` that the daemon reports, `DaemonError` when it dies meanwhile.
+        """
+        try:
+            self._channel.send({"command": command, "arguments": arguments or {}})
+            while (answer := self._channel.receive()) is not None:
+                if isinstance(answer.get("progress"), dict):
+                    if progress:
+                        progress(answer["progress"])
+                elif isinstance(answer.get("result"), dict):
+                    result: Message = answer["result"]
+                    return result
+                elif isinstance(answer.get("error"), dict):
+                    raise from_wire(str(answer["error"].get("kind")), str(answer["error"].get("message")))
+                else:
+                    raise ChannelError("not a message")
+        except ChannelError as error:
+            raise _lost(str(error)) from error
+        raise _lost("it closed the connection")
+
+    def close(self) -> None:
+        """End the conversation, and with it a command that still runs. Idempotent."""
+        self._channel.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def log_path() -> Path:
+    """Where a daemon in the background writes its log."""
+    return Home.from_environment().log
+
+
+def serve() -> int:
+    """Be the daemon, in the foreground, until SIGTERM or SIGINT; return the exit code."""
+    from hybrisfs.daemon.main import main
+
+    return main([])
+
+
+def stop_daemon(home: Home | None = None) -> None:
+    """Have the daemon unmount everything and end; return when it has.
+
+    Works on a daemon of any version. Raises `NotRunningError`, or `DaemonError` when it goes on running.
+    """
+    with _dial(home or Home.from_environment()) as connection:
+        raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        pid = _CREDENTIALS.unpack(raw)[0]
+        process = os.pidfd_open(pid)
+    try:
+        signal.pidfd_send_signal(process, signal.SIGTERM)
+        if not select.select([process], [], [], _STOPPED_WITHIN)[0]:
+            raise DaemonError(f"the daemon (process {pid}) is still not done", "", f"See {log_path()}.")
+    finally:
+        os.close(process)
+
+
+def clear_stale_mount(target: str) -> Path | None:
+    """Unmount what a daemon that died left behind at `target`, a volume or a folder.
+
+    To be used when no daemon runs. Returns the folder, or None when nothing of that kind is there.
+    Raises `HybrisError` when it cannot be unmounted.
+    """
+    from hybrisfs.daemon.wanted import WantedMounts
+    from hybrisfs.fuse import clear_stale
+
+    wanted = WantedMounts(Home.from_environment().state)
+    recorded = {name: mount.directory for name, mount in wanted.all().items()}
+    directory = recorded.get(target, Path(target).absolute())
+    try:
+        if not clear_stale(directory):
+            return None
+    except OSError as error:
+        raise HybrisError(f"cannot unmount {directory}", str(error)) from error
+    for name, place in recorded.items():
+        if place == directory:
+            wanted.remove(name)
+    return directory
+
+
+def _dial(home: Home) -> socket.socket:
+    try:
+        return connect_socket(home.socket)
+    except (FileNotFoundError, ConnectionRefusedError) as error:
+        raise NotRunningError("the daemon is not running", "", "hybrisfs mount starts it.") from error
+    except OSError as error:
+        raise DaemonError(
+            f"cannot reach the daemon at {home.socket}", error.strerror or str(error)
+        ) from error
+
+
+def _runs(home: Home) -> bool:
+    try:
+        _dial(home).close()
+    except NotRunningError:
+        return False
+    return True
+
+
+def _greeted(connection: socket.socket) -> Channel:
+    """Hear the daemon's greeting and check that it speaks our protocol."""
+    connection.settimeout(_GREETING_WITHIN)
+    channel = Channel(connection)
+    try:
+        message = channel.receive()
+        hello = message.get("hello") if message else None
+        if not isinstance(hello, dict):
+            raise ChannelError("it does not greet" if message else "it closed the connection")
+        if hello.get("protocol") != PROTOCOL:
+            raise DaemonError(
+                f"the running daemon is HybrisFS {hello.get('version')}, this command is {VERSION}",
+                "they do not understand each other",
+                "hybrisfs daemon --stop ends the old one.",
+            )
+        connection.settimeout(None)
+    except ChannelError as error:
+        channel.close()
+        raise _lost(str(error)) from error
+    except DaemonError:
+        channel.close()
+        raise
+    return channel
+
+
+def _lost(why: str) -> DaemonError:
+    return DaemonError("lost the daemon", why, f"Its log is {log_path()}.")

@@ -1,0 +1,151 @@
+"""The control socket: one thread accepts, one thread per connection reads requests and answers them.
+
+Only processes of the daemon's own user are heard. A client that closes its connection stops its command,
+at the latest when that next reports progress.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from hybrisfs import VERSION
+from hybrisfs.errors import HybrisError, InternalError, UsageError
+from hybrisfs.wire import PROTOCOL, Channel, ChannelError, Message, bind_socket
+
+__all__ = ["ControlServer", "Handler", "Progress"]
+
+log = logging.getLogger(__name__)
+
+Progress: TypeAlias = Callable[[Message], None]
+Handler: TypeAlias = Callable[[str, Message, Progress], Message]
+"""Carries out a command with its arguments; raises `HybrisError`."""
+
+_MAX_CONNECTIONS: Final = 64
+_CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
+_PROGRESS_EVERY: Final = 0.1  # seconds
+_GOODBYE: Final = 5.0  # seconds that commands have to notice that the daemon stops
+
+
+class ControlServer:
+    """Answers clients on the unix socket `path` by calling `handle`, from `start` to `stop`."""
+
+    def __init__(self, path: Path, handle: Handler) -> None:
+        self._path = path
+        self._handle = handle
+        self._lock = threading.Lock()
+        self._conversations: dict[threading.Thread, Channel] = {}
+        self._stopping = False
+        self._listener: socket.socket | None = None
+        self._acceptor = threading.Thread(target=self._accept, name="control", daemon=True)
+
+    def start(self) -> None:
+        """Listen. What a killed daemon left at the path is replaced. Raises `OSError`."""
+        self._path.unlink(missing_ok=True)
+        self._listener = bind_socket(self._path)
+        self._acceptor.start()
+
+    def stop(self) -> None:
+        """Stop listening, end all conversations, wait a moment for their commands. Idempotent."""
+        with self._lock:
+            self._stopping = True
+            conversations = list(self._conversations.items())
+        if self._listener is None:
+            return
+        self._path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # not connected, says Linux, and wakes the acceptor nevertheless
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._acceptor.join()
+        self._listener.close()
+        for _, channel in conversations:
+            channel.close()
+        deadline = time.monotonic() + _GOODBYE
+        for thread, _ in conversations:
+            thread.join(max(0.0, deadline - time.monotonic()))
+            if thread.is_alive():
+                log.warning("a command is still running: %s", thread.name)
+
+    def _accept(self) -> None:
+        listener = self._listener
+        assert listener is not None
+        while not self._stopping:
+            try:
+                connection, _ = listener.accept()
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ECONNABORTED):
+                    log.error("cannot accept a client: %s", error.strerror)
+                    time.sleep(_PROGRESS_EVERY)
+                    continue
+                if not self._stopping:
+                    log.critical("the control socket is broken: %s", error)
+                return
+            self._welcome(connection)
+
+    def _welcome(self, connection: socket.socket) -> None:
+        """Give the connection a thread, unless it is a stranger's or one too many."""
+        raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        pid, uid, _ = _CREDENTIALS.unpack(raw)
+        channel = Channel(connection)
+        thread = threading.Thread(target=self._converse, args=(channel,), name=f"client {pid}", daemon=True)
+        with self._lock:
+            if uid == os.getuid() and not self._stopping and len(self._conversations) < _MAX_CONNECTIONS:
+                self._conversations[thread] = channel
+                thread.start()
+                return
+        log.warning("refused a client: process %d of user %d", pid, uid)
+        channel.close()
+
+    def _converse(self, channel: Channel) -> None:
+        try:
+            channel.send({"hello": {"protocol": PROTOCOL, "version": VERSION}})
+            while (request := channel.receive()) is not None:
+                self._answer(channel, request)
+        except ChannelError as error:
+            log.debug("a client is gone: %s", error)
+        finally:
+            channel.close()
+            with self._lock:
+                del self._conversations[threading.current_thread()]
+
+    def _answer(self, channel: Channel, request: Message) -> None:
+        command, arguments = request.get("command"), request.get("arguments")
+        try:
+            if not isinstance(command, str) or not isinstance(arguments, dict):
+                raise UsageError("not a request")
+            answer = {"result": self._handle(command, arguments, _throttled(channel))}
+        except ChannelError:
+            raise
+        except HybrisError as error:
+            answer = {"error": _error_record(error)}
+        except Exception:
+            log.exception("command %.80r failed unexpectedly", command)
+            bug = InternalError("HybrisFS met something it did not expect", "", "The details are in the log.")
+            answer = {"error": _error_record(bug)}
+        channel.send(answer)
+
+
+def _error_record(error: HybrisError) -> Message:
+    return {"kind": error.kind, "message": str(error), "exit_code": error.exit_code}
+
+
+def _throttled(channel: Channel) -> Progress:
+    """Send progress at most every `_PROGRESS_EVERY` seconds; raise `ChannelError` once nobody listens."""
+    last = -_PROGRESS_EVERY
+
+    def progress(message: Message) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= _PROGRESS_EVERY:
+            last = now
+            channel.send({"progress": message})
+
+    return progress

@@ -1,0 +1,188 @@
+"""The volumes of the daemon, each open from its first use to the daemon's end.
+
+A volume stays open when it is unmounted, so that what is pending still reaches the clouds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from hybrisfs.daemon.interfaces import Config, OpenVolume, VolumeKind
+from hybrisfs.daemon.wanted import WantedMount, WantedMounts
+from hybrisfs.errors import HybrisError, UnknownVolumeError, UsageError
+from hybrisfs.fuse import clear_stale
+from hybrisfs.home import Home
+
+__all__ = ["Slot", "Slots"]
+
+log = logging.getLogger(__name__)
+
+_MAKE_ONE: Final = "hybrisfs quickstart makes one."
+
+
+class Slot:
+    """One volume, open or not. Opening, mounting, unmounting and closing exclude each other."""
+
+    def __init__(self, home: Home, kind: VolumeKind, wanted: WantedMounts, name: str) -> None:
+        self.name = name
+        self._home = home
+        self._kind = kind
+        self._wanted = wanted
+        self._lock = threading.RLock()
+        self._volume: OpenVolume | None = None
+        self._mounted_by_us: Path | None = None
+
+    def open(self) -> OpenVolume:
+        """Return the volume, opening it if need be. Raises `HybrisError` or `OSError`."""
+        with self._lock:
+            if self._volume is None:
+                self._volume = self._kind.open(self._home, self.name)
+            return self._volume
+
+    def mount(self, mount: WantedMount, *, make: bool) -> bool:
+        """Mount, and remember it; return False when it is mounted there already.
+
+        A folder that is not there is made when `make` says so. Raises `UsageError` when the volume is
+        mounted elsewhere, `HybrisError` or `OSError` when it cannot be mounted.
+        """
+        with self._lock:
+            volume = self.open()
+            self.notice_unmount()
+            if volume.mountpoint is not None:
+                if volume.mountpoint == mount.directory:
+                    return False
+                raise UsageError(
+                    f"the volume {self.name} is mounted at {volume.mountpoint}",
+                    "",
+                    f"Run hybrisfs umount {self.name} first.",
+                )
+            if clear_stale(mount.directory):
+                log.info("%s: removed the mount that a dead daemon left behind", mount.directory)
+            if make:
+                _make_folder(mount.directory)
+            volume.mount(mount.directory, allow_other=mount.allow_other)
+            self._mounted_by_us = mount.directory
+            self._wanted.add(self.name, mount)
+            log.info("mounted %s at %s", self.name, mount.directory)
+            return True
+
+    def unmount(self, *, lazy: bool) -> Path:
+        """Unmount, and forget that it is wanted; return where it was. Raises `HybrisError` or `OSError`."""
+        with self._lock:
+            volume = self.open()
+            directory = volume.mountpoint
+            if directory is None:
+                recorded = self._wanted.all().get(self.name)
+                self.notice_unmount()
+                self._wanted.remove(self.name)
+                if recorded and clear_stale(recorded.directory):
+                    return recorded.directory
+                raise HybrisError(f"the volume {self.name} is not mounted")
+            volume.unmount(lazy=lazy)
+            self._mounted_by_us = None
+            self._wanted.remove(self.name)
+            log.info("unmounted %s from %s", self.name, directory)
+            return directory
+
+    def notice_unmount(self) -> None:
+        """Forget a mount of ours that somebody else took away with umount or fusermount3."""
+        with self._lock:
+            if self._volume is None or self._mounted_by_us is None or self._volume.mountpoint is not None:
+                return
+            log.info("%s was unmounted from %s by somebody else", self.name, self._mounted_by_us)
+            self._mounted_by_us = None
+            self._wanted.remove(self.name)
+
+    def mountpoint(self) -> Path | None:
+        """Where the volume is mounted now. Does not open it."""
+        volume = self._volume
+        return volume.mountpoint if volume else None
+
+    def close(self) -> None:
+        """Unmount, but remember that it is wanted, and close. Failures are logged: the rest must go on."""
+        with self._lock:
+            volume, self._volume = self._volume, None
+            if volume is None:
+                return
+            try:
+                if volume.mountpoint is not None:
+                    self._unmount_whoever_uses_it(volume)
+            except (HybrisError, OSError) as error:
+                log.error("cannot unmount %s: %s", self.name, error)
+            try:
+                volume.close()
+            except Exception:
+                log.exception("cannot close %s cleanly", self.name)
+
+    def _unmount_whoever_uses_it(self, volume: OpenVolume) -> None:
+        try:
+            volume.unmount()
+        except (HybrisError, OSError) as error:
+            log.warning("%s is in use, it is unmounted as soon as it is not: %s", self.name, error)
+            volume.unmount(lazy=True)
+
+
+class Slots:
+    """All volumes by name."""
+
+    def __init__(self, home: Home, kind: VolumeKind, wanted: WantedMounts) -> None:
+        self._home = home
+        self._kind = kind
+        self._wanted = wanted
+        self._lock = threading.Lock()
+        self._slots: dict[str, Slot] = {}
+
+    def configs(self) -> Sequence[Config]:
+        """The volumes of this device. Raises `HybrisError`."""
+        return self._kind.list(self._home)
+
+    def all(self) -> list[Slot]:
+        """A slot for each volume, in order of their names."""
+        return [self._slot(name) for name in sorted(config.name for config in self.configs())]
+
+    def get(self, name: str | None) -> Slot:
+        """The volume `name`; the only one when `name` is None.
+
+        Raises `UnknownVolumeError`, and `UsageError` when there is a choice to be made.
+        """
+        known = sorted(config.name for config in self.configs())
+        if name is not None and name not in known:
+            advice = f"There are: {', '.join(known)}." if known else _MAKE_ONE
+            raise UnknownVolumeError(f"there is no volume {name!r}", "", advice)
+        if name is None and not known:
+            raise UnknownVolumeError("there is no volume yet", "", _MAKE_ONE)
+        if name is None and len(known) > 1:
+            raise UsageError("which volume?", "", f"Name one of: {', '.join(known)}.")
+        return self._slot(name if name is not None else known[0])
+
+    def mounted_at(self, directory: Path) -> Slot | None:
+        """The volume that is mounted at `directory`."""
+        with self._lock:
+            slots = list(self._slots.values())
+        return next((slot for slot in slots if slot.mountpoint() == directory), None)
+
+    def close(self) -> None:
+        """Close all volumes, side by side."""
+        with self._lock:
+            slots = list(self._slots.values())
+        closers = [threading.Thread(target=slot.close, name=f"close {slot.name}") for slot in slots]
+        for closer in closers:
+            closer.start()
+        for closer in closers:
+            closer.join()
+
+    def _slot(self, name: str) -> Slot:
+        with self._lock:
+            if name not in self._slots:
+                self._slots[name] = Slot(self._home, self._kind, self._wanted, name)
+            return self._slots[name]
+
+
+def _make_folder(directory: Path) -> None:
+    with contextlib.suppress(FileExistsError):
+        directory.mkdir(parents=True)

@@ -1,0 +1,239 @@
+"""One cloud as the engine uses it: its store, the threads that call it, and its health."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from backends.errors import (
+    AuthError,
+    CorruptError,
+    FullError,
+    MissingError,
+    StoreError,
+    ThrottledError,
+    TransientError,
+)
+from backends.store import Store
+from hybrisfs.dispersal.health import CloudHealth, CloudState, FailureKind, Offence
+from hybrisfs.dispersal.ranking import Operation, Ranking
+from hybrisfs.dispersal.workers import CloudWorkers, Job
+
+__all__ = ["Answer", "Cloud", "CloudPort", "CloudStatus", "explain"]
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Cloud:
+    """A configured cloud. `number` names it in placements and never changes; the engine closes `store`."""
+
+    number: int
+    name: str
+    store: Store
+
+
+@dataclass(frozen=True, slots=True)
+class CloudStatus:
+    """The state of a cloud for people; `since` is the engine's clock when it became so."""
+
+    number: int
+    name: str
+    url: str
+    state: CloudState
+    reason: str
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[T]):
+    """What a call to a cloud ended with: `value`, or the error."""
+
+    value: T | None
+    error: StoreError | None
+
+    @property
+    def missing(self) -> bool:
+        """Whether the cloud says that it has no such object."""
+        return isinstance(self.error, MissingError)
+
+    @property
+    def corrupt(self) -> bool:
+        """Whether what came back cannot be the object."""
+        return isinstance(self.error, CorruptError)
+
+    @property
+    def passing(self) -> bool:
+        """Whether the same request may work later."""
+        return isinstance(self.error, TransientError)
+
+    @property
+    def reason(self) -> str:
+        """Why it failed, in words for `status`."""
+        return "" if self.error is None else explain(self.error)
+
+
+def explain(error: StoreError) -> str:
+    """Return the reason of a store's error, with the advice, but without repeating the cloud's URL."""
+    return f"{error.reason} ({error.advice})" if error.advice else error.reason
+
+
+class CloudPort:
+    """Runs calls to one cloud in the background and keeps its health and latencies. Thread-safe."""
+
+    def __init__(
+        self,
+        cloud: Cloud,
+        ranking: Ranking,
+        lock: threading.Lock,
+        *,
+        clock: Callable[[], float],
+        stall: float,
+    ) -> None:
+        self.number = cloud.number
+        self.name = cloud.name
+        self.url = cloud.store.url
+        self._store = cloud.store
+        self._ranking = ranking
+        self._lock = lock  # the engine's: guards the ranking and the health of all clouds
+        self._stall = stall
+        self._health = CloudHealth(clock)
+        self._workers = CloudWorkers(cloud.name)
+
+    def submit(
+        self,
+        operation: Operation,
+        size: int,
+        call: Callable[[Store], T],
+        report: Callable[[Answer[T]], None],
+        *,
+        started: Callable[[], None] | None = None,
+        key: str | None = None,
+    ) -> Job:
+        """Run `call` in the background and report its end; calls with one `key` run one after the other."""
+
+        def run() -> None:
+            if started is not None:
+                started()
+            began = time.monotonic()
+            answer = self._answer(call)
+            self._record(operation, size, time.monotonic() - began, answer.error)
+            report(answer)
+
+        job = Job(run, writes=operation == "put", key=key)
+        if not self._workers.submit(job):
+            report(
+                Answer(None, TransientError(self.url, operation, "", "too many requests wait for it already"))
+            )
+        return job
+
+    def cancel(self, job: Job) -> None:
+        """Forget a call that has not begun."""
+        self._workers.cancel(job)
+
+    def detach(self, job: Job) -> None:
+        """Let a call run although nobody waits for it, unless a newer one with its key overtakes it."""
+        self._workers.detach(job)
+
+    def in_time(self) -> None:
+        """The cloud answered before another one had to stand in."""
+        with self._lock:
+            self._health.in_time()
+
+    def late(self) -> None:
+        """Another cloud had to stand in."""
+        with self._lock:
+            self._health.late()
+
+    def silent(self, seconds: float) -> None:
+        """A caller gave up waiting for an answer."""
+        with self._lock:
+            self._health.failed("down", f"no answer within {seconds:.0f} s")
+
+    def lied(self, name: str, offence: Offence) -> None:
+        """The cloud lost or altered an object that it had acknowledged."""
+        with self._lock:
+            news = self._health.lied(name, offence)
+        if news:
+            logger.warning("cloud %s: %s", self.name, offence.reason)
+
+    def cleared(self, name: str) -> None:
+        """An object that was wrong is right now."""
+        with self._lock:
+            self._health.cleared(name)
+
+    def take_rechecks(self) -> dict[str, Offence]:
+        """Return the wrong objects that should be looked at again now."""
+        with self._lock:
+            return self._health.take_rechecks()
+
+    def demerit(self, operation: Operation) -> int:
+        """Return how far back the cloud is put for this operation. The caller holds the lock."""
+        return 3 if self._stalled() else self._health.demerit(operation)
+
+    def probe_due(self) -> bool:
+        """Whether it should be found out now if the cloud works again."""
+        with self._lock:
+            return self._health.probe_due()
+
+    @property
+    def full(self) -> bool:
+        """Whether the cloud had no room for the last object."""
+        with self._lock:
+            return self._health.full
+
+    def status(self) -> CloudStatus:
+        """Return the state for people."""
+        stalled = self._stalled()
+        with self._lock:
+            state, reason = self._health.state()
+            since = self._health.since
+        if stalled and state in ("ok", "slow"):
+            state, reason = "down", f"a request has had no answer for {stalled:.0f} s"
+        return CloudStatus(self.number, self.name, self.url, state, reason, since)
+
+    def stop(self) -> None:
+        """Begin no further call."""
+        self._workers.stop()
+
+    def close(self, grace: float) -> None:
+        """Stop the threads and close the store, waiting `grace` seconds at most for calls that run."""
+        if self._workers.close(grace):
+            self._store.close()
+
+    def _stalled(self) -> float | None:
+        oldest = self._workers.oldest()
+        return oldest if oldest is not None and oldest >= self._stall else None
+
+    def _answer(self, call: Callable[[Store], T]) -> Answer[T]:
+        try:
+            return Answer(call(self._store), None)
+        except StoreError as error:
+            return Answer(None, error)
+        except Exception as error:
+            # Whatever a driver or its SDK lets escape must end as an answer: somebody waits for one.
+            logger.exception("cloud %s: unexpected error", self.name)
+            reason = f"unexpected {type(error).__name__}: {error}"
+            return Answer(None, TransientError(self.url, "call", "", reason))
+
+    def _record(self, operation: Operation, size: int, seconds: float, error: StoreError | None) -> None:
+        with self._lock:
+            health = self._health
+            if error is None:
+                self._ranking.observe(self.number, operation, size, seconds)
+                health.succeeded(operation)
+            elif isinstance(error, MissingError | CorruptError):
+                health.succeeded("get")  # it answered; whether the answer is a lie, the caller knows
+            elif isinstance(error, ThrottledError):
+                health.throttled(error.retry_after)
+            elif isinstance(error, FullError):
+                health.failed("full", explain(error))
+            else:
+                kind: FailureKind = "auth" if isinstance(error, AuthError) else "down"
+                health.failed(kind, explain(error), lasting=not isinstance(error, TransientError))

@@ -1,0 +1,267 @@
+"""The data plane of one volume: packs and small objects to and from its clouds, whatever f of them do."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+from backends.store import Store
+from hybrisfs.dispersal import reader, writer
+from hybrisfs.dispersal.cloud import Cloud, CloudStatus
+from hybrisfs.dispersal.clouds import Clouds
+from hybrisfs.dispersal.erasure import fragment_length, join
+from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable, DispersalError, IntegrityError
+from hybrisfs.dispersal.pack import EncodedPack
+from hybrisfs.dispersal.probe import Marker, check, probe
+from hybrisfs.dispersal.ranking import TimerBounds
+from hybrisfs.dispersal.reader import Read, Target
+from hybrisfs.dispersal.runs import ChunkLocation, plan_runs
+from hybrisfs.dispersal.seal import Sealer
+from hybrisfs.dispersal.share import (
+    MAX_SHARE,
+    PREFIX_SIZE,
+    Table,
+    TableSealer,
+    hash_fragment,
+    parse_header,
+    parse_prefix,
+    share_name,
+    verify_share,
+)
+from hybrisfs.dispersal.writer import Placement, Write
+from sync.codec import Buffer
+
+__all__ = ["ChunkLocation", "Cloud", "CloudStatus", "Engine", "Marker", "Placement", "Timing"]
+
+T = TypeVar("T")
+
+_PACKS_IN_FLIGHT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How long to wait, in seconds."""
+
+    put: float = 300.0  # for a pack or object to be on enough clouds
+    get: float = 60.0  # for an object, a share that is checked, or one look at a bad cloud
+    stall: float = 30.0  # a call that runs longer makes its cloud count as down
+    close: float = 3.0  # for running calls to end when the engine is closed
+    timers: TimerBounds = field(default_factory=TimerBounds)
+
+
+class Engine:
+    """Writes to the best clouds and reads from the best that have it; keeps track of who is well.
+
+    Owns the stores of `clouds` and a few daemon threads per cloud; `close` ends both. All methods may be
+    called from any thread and block the caller for a bounded time only.
+    """
+
+    def __init__(
+        self,
+        clouds: Sequence[Cloud],
+        f: int,
+        sealer: Sealer,
+        tables: TableSealer,
+        *,
+        timing: Timing | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._f = f
+        self._sealer = sealer
+        self._tables = tables
+        self._timing = timing or Timing()
+        self._clouds = Clouds(clouds, bounds=self._timing.timers, stall=self._timing.stall, clock=clock)
+        self._packs = threading.BoundedSemaphore(_PACKS_IN_FLIGHT)
+
+    def put_pack(self, pack: EncodedPack) -> Placement:
+        """Store all shares, each on a cloud of its own; return the cloud of each share.
+
+        Blocks while several packs are under way already. Raises CloudsUnavailable.
+        """
+        write = Write(
+            what=f"pack {pack.pack_id.hex()[:16]}",
+            n=pack.n,
+            size=len(pack.shares[0]),
+            name=partial(share_name, pack.pack_id),
+            data=pack.shares.__getitem__,
+        )
+        with self._packs:
+            return writer.put(self._clouds, write, self._timing.put)
+
+    def put_object(self, name: str, data: Buffer, copies: int) -> Placement:
+        """Store copies of a small object; return the clouds that have one. Raises CloudsUnavailable."""
+        write = Write(name, copies, len(data), lambda _: name, lambda _: data, fungible=True)
+        return writer.put(self._clouds, write, self._timing.put)
+
+    def put_everywhere(self, name: str, data: Buffer) -> Placement:
+        """Store a small object on all clouds; return those that were quick to acknowledge it.
+
+        Slow clouds may still get it afterwards. Raises CloudsUnavailable when they are fewer than f+1.
+        """
+        return writer.broadcast(self._clouds, name, data, self._f + 1, self._timing.put)
+
+    def get_object(
+        self, name: str, limit: int, verify: Callable[[bytes], T], placement: Sequence[int] | None = None
+    ) -> T:
+        """Return what `verify` makes of the first copy that it accepts.
+
+        `verify` raises ValueError or IntegrityError for a wrong copy of at most `limit` bytes; its cloud is
+        lying then, as is a cloud of `placement`, those known to have acknowledged a copy, that has none.
+        Raises ObjectMissing or CloudsUnavailable.
+        """
+        owed = () if placement is None else placement
+        others = [port.number for port in self._clouds if port.number not in owed]
+        targets = [Target(n, name, n in owed) for n in (*owed, *others)]
+        read = Read(
+            what=name,
+            k=1,
+            targets=targets,
+            size=limit,
+            fetch=lambda store, name: store.get(name, limit=limit),
+            rebuild=lambda parts: verify(next(iter(parts.values()))),
+            recheck=lambda _: (limit, verify),
+            failure=CloudsUnavailable,
+            absent=len(self._clouds) - self._f,
+        )
+        return reader.get(self._clouds, read, self._timing.get)
+
+    def get_chunk(self, location: ChunkLocation, *, timeout: float) -> bytes:
+        """Return a chunk's verified plaintext. Raises ChunkUnavailable after `timeout` seconds at most."""
+        return self._get_run([location], timeout)[0]
+
+    def get_chunks(self, locations: Sequence[ChunkLocation], *, timeout: float) -> list[bytes]:
+        """Return the plaintexts of chunks of one pack, with one ranged request per run of neighbours.
+
+        `timeout` seconds hold for each run. Raises ChunkUnavailable when a run cannot be read as a whole;
+        single chunks of it may still be readable by `get_chunk`.
+        """
+        found: dict[ChunkLocation, bytes] = {}
+        for run in plan_runs(locations):
+            found.update(zip(run, self._get_run(run, timeout), strict=True))
+        return [found[location] for location in locations]
+
+    def check_share(self, cloud: int, pack_id: bytes, index: int) -> str | None:
+        """Read and verify a whole share; return what is wrong with it in a sentence, or None."""
+        return self.check_object(
+            cloud, share_name(pack_id, index), MAX_SHARE, self._share_check(pack_id, index)
+        )
+
+    def check_object(
+        self, cloud: int, name: str, limit: int, verify: Callable[[bytes], object]
+    ) -> str | None:
+        """Like `get_object` for one cloud that acknowledged the object; return what is wrong, or None."""
+        if cloud not in self._clouds:
+            return f"{name}: cloud {cloud} is no longer configured"
+        return check(self._clouds, cloud, name, limit, verify, self._timing.get)
+
+    def probe(self, marker: Marker, *, everyone: bool = False) -> None:
+        """Look again at the clouds that are not well, as far as they are due: call it every few seconds.
+
+        It reads some of the objects that they had lost or altered, and `marker`; with `everyone` it reads the
+        marker from all clouds, to find out about those that nothing else is asked of.
+        """
+        probe(self._clouds, marker, everyone, self._timing.get)
+
+    def health(self) -> list[CloudStatus]:
+        """Return the state of every cloud."""
+        return self._clouds.status()
+
+    def close(self) -> None:
+        """End all threads and close the stores. Calls that hang are abandoned."""
+        self._clouds.close(self._timing.close)
+
+    def _share_check(self, pack_id: bytes, index: int) -> Callable[[bytes], None]:
+        def verify(data: bytes) -> None:
+            problems = verify_share(data, pack_id, index, self._tables)
+            if problems:
+                more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+                raise IntegrityError(problems[0] + more)
+
+        return verify
+
+    def _get_run(self, run: Sequence[ChunkLocation], timeout: float) -> list[bytes]:
+        first, last = run[0], run[-1]
+        start = first.offset
+        length = last.offset + fragment_length(last.k, last.sealed_length) - start
+        read = Read(
+            what=f"chunk {first.chunk_id.hex()[:16]} of pack {first.pack_id.hex()[:16]}",
+            k=first.k,
+            targets=[
+                Target(c, share_name(first.pack_id, i), owed=True) for i, c in enumerate(first.placement)
+            ],
+            size=length,
+            fetch=lambda store, name: store.get_range(name, start, length),
+            rebuild=partial(self._open_run, run),
+            recheck=lambda index: (MAX_SHARE, self._share_check(first.pack_id, index)),
+            failure=ChunkUnavailable,
+            blame=partial(self._blame, run) if first.k > 1 else None,
+        )
+        return reader.get(self._clouds, read, timeout)
+
+    def _open_run(self, run: Sequence[ChunkLocation], parts: Mapping[int, bytes]) -> list[bytes]:
+        plaintexts = []
+        for location in run:
+            fragments = _fragments(run, location, parts)
+            sealed = join(location.k, location.n, fragments, location.sealed_length)
+            plaintexts.append(self._sealer.open(location.chunk_id, sealed, location.length))
+        return plaintexts
+
+    def _blame(
+        self, run: Sequence[ChunkLocation], parts: Mapping[int, bytes], timeout: float
+    ) -> Mapping[int, str] | None:
+        """Return which parts of an erasure-coded run are not what was written, by the pack's own table."""
+        try:
+            table = self._get_table(run[0], timeout)
+        except DispersalError:
+            return None
+        entries = {entry.chunk_id: entry for entry in table.entries}
+        wrong: dict[int, str] = {}
+        for location in run:
+            entry = entries.get(location.chunk_id)
+            if entry is None or (entry.offset, entry.sealed_length) != (
+                location.offset,
+                location.sealed_length,
+            ):
+                continue  # the location is wrong, not a cloud
+            for index, fragment in _fragments(run, location, parts).items():
+                if hash_fragment(fragment) != table.fragment_hash(entry, index):
+                    wrong[index] = f"holds an altered fragment of chunk {location.chunk_id.hex()[:16]}"
+        return wrong
+
+    def _get_table(self, location: ChunkLocation, timeout: float) -> Table:
+        """Return the proven table of a pack from whichever cloud has it."""
+        read = Read(
+            what=f"table of pack {location.pack_id.hex()[:16]}",
+            k=1,
+            targets=[
+                Target(c, share_name(location.pack_id, i), owed=True)
+                for i, c in enumerate(location.placement)
+            ],
+            size=PREFIX_SIZE,
+            fetch=_fetch_header,
+            rebuild=lambda parts: parse_header(next(iter(parts.values())), self._tables, location.pack_id)[1],
+            recheck=lambda index: (MAX_SHARE, self._share_check(location.pack_id, index)),
+            failure=ChunkUnavailable,
+        )
+        return reader.get(self._clouds, read, timeout)
+
+
+def _fetch_header(store: Store, name: str) -> bytes:
+    prefix = store.get_range(name, 0, PREFIX_SIZE)
+    try:
+        table_size = parse_prefix(prefix).table_size
+    except IntegrityError:
+        return prefix  # the reader refuses it again and knows which cloud to blame
+    return prefix + store.get_range(name, PREFIX_SIZE, table_size)
+
+
+def _fragments(
+    run: Sequence[ChunkLocation], location: ChunkLocation, parts: Mapping[int, bytes]
+) -> dict[int, Buffer]:
+    start = location.offset - run[0].offset
+    end = start + fragment_length(location.k, location.sealed_length)
+    return {index: memoryview(part)[start:end] for index, part in parts.items()}

@@ -1,0 +1,108 @@
+"""The wait loop of one operation: events from the clouds' threads, one timer, one deadline."""
+
+from __future__ import annotations
+
+import threading
+import time
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, TypeVar
+
+from hybrisfs.dispersal.cloud import CloudPort
+from hybrisfs.dispersal.workers import Job
+
+__all__ = ["ABORTED", "DEADLINE", "TIMER", "Interrupt", "OperationLoop", "Operations"]
+
+E = TypeVar("E")
+
+
+class Interrupt:
+    """What `OperationLoop.wait` returns instead of an event."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+TIMER = Interrupt("timer")
+DEADLINE = Interrupt("deadline")
+ABORTED = Interrupt("aborted")
+
+
+class Operations:
+    """The operations under way, so that closing the engine ends them. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loops: set[OperationLoop[Any]] = set()
+        self._closed = False
+
+    def begin(self, loop: OperationLoop[Any]) -> None:
+        """Take note of an operation; it is aborted at once when all were."""
+        with self._lock:
+            self._loops.add(loop)
+            closed = self._closed
+        if closed:
+            loop.abort()
+
+    def end(self, loop: OperationLoop[Any]) -> None:
+        """Forget an operation."""
+        with self._lock:
+            self._loops.discard(loop)
+
+    def abort(self) -> None:
+        """End all operations, and those to come."""
+        with self._lock:
+            self._closed = True
+            loops = list(self._loops)
+        for loop in loops:
+            loop.abort()
+
+
+class OperationLoop(Generic[E]):
+    """Runs in the caller's thread; as a context manager it cancels what is still queued when it ends."""
+
+    def __init__(self, operations: Operations, timeout: float) -> None:
+        self._operations = operations
+        self._events: SimpleQueue[E | Interrupt] = SimpleQueue()
+        self._deadline = time.monotonic() + timeout
+        self._timer: float | None = None
+        self._jobs: list[tuple[CloudPort, Job]] = []
+
+    def __enter__(self) -> OperationLoop[E]:
+        self._operations.begin(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._operations.end(self)
+        for port, job in self._jobs:
+            port.cancel(job)
+
+    def report(self, event: E) -> None:
+        """Deliver an event; from any thread."""
+        self._events.put(event)
+
+    def abort(self) -> None:
+        """Make `wait` return ABORTED; from any thread."""
+        self._events.put(ABORTED)
+
+    def track(self, port: CloudPort, job: Job) -> None:
+        """Cancel `job` at the end if it has not begun by then."""
+        self._jobs.append((port, job))
+
+    def set_timer(self, seconds: float) -> None:
+        """Return TIMER from `wait` after so many seconds, unless it is set again before."""
+        self._timer = time.monotonic() + seconds
+
+    def remaining(self) -> float:
+        """Return the seconds left until the deadline."""
+        return max(0.0, self._deadline - time.monotonic())
+
+    def wait(self) -> E | Interrupt:
+        """Return the next event, or TIMER, DEADLINE or ABORTED, whichever comes first."""
+        until = self._deadline if self._timer is None else min(self._timer, self._deadline)
+        try:
+            return self._events.get(timeout=max(0.0, until - time.monotonic()))
+        except Empty:
+            if until >= self._deadline:
+                return DEADLINE
+            self._timer = None
+            return TIMER

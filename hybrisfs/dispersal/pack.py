@@ -1,0 +1,111 @@
+"""Collecting sealed chunks into a pack and encoding it into shares (DESIGN 4, Hybris 3.9 and 5.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from hybrisfs.dispersal.erasure import split
+from hybrisfs.dispersal.seal import CHUNK_ID_SIZE, MAX_CHUNK, MAX_SEALED, SEAL_OVERHEAD
+from hybrisfs.dispersal.share import (
+    INDEX_OFFSET,
+    MAX_CHUNKS,
+    MAX_PACK,
+    MAX_TABLE,
+    TableSealer,
+    encode_header,
+    hash_fragment,
+    sealed_table_size,
+)
+from sync.codec import Buffer
+
+__all__ = ["ERASURE_THRESHOLD", "PACK_TARGET", "EncodedPack", "PackBuilder", "PackEntry", "choose_code"]
+
+PACK_TARGET = 8 << 20  # bytes of sealed chunks at which a pack is finished
+ERASURE_THRESHOLD = 1 << 20  # bytes of sealed chunks below which replication is quicker (Hybris 5.6)
+
+
+def choose_code(sealed_size: int, f: int, k: int) -> tuple[int, int]:
+    """Return the (k, n) for a pack of `sealed_size` bytes in a volume with faults `f` and pieces `k`."""
+    if sealed_size < ERASURE_THRESHOLD:
+        return 1, f + 1
+    return k, f + k
+
+
+class PackEntry(NamedTuple):
+    """Where one chunk is: `offset` of its fragment, absolute in each share object."""
+
+    chunk_id: bytes
+    length: int
+    offset: int
+    sealed_length: int
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedPack:
+    """A finished pack: the n share objects, in order of their index (one shared buffer when k = 1)."""
+
+    pack_id: bytes
+    k: int
+    n: int
+    shares: Sequence[bytes]
+    entries: Sequence[PackEntry]
+
+
+class PackBuilder:
+    """Gathers sealed chunks. Not thread-safe; used for one pack."""
+
+    def __init__(self, tables: TableSealer) -> None:
+        self._tables = tables
+        self._chunks: dict[bytes, tuple[int, bytes]] = {}
+        self.sealed_size = 0
+
+    @property
+    def count(self) -> int:
+        return len(self._chunks)
+
+    def fits(self, sealed_length: int, n: int) -> bool:
+        """Whether a chunk of this size may be added and the pack still be finished for up to n shares."""
+        count = len(self._chunks) + 1
+        return (
+            self.sealed_size + sealed_length <= MAX_PACK
+            and count <= MAX_CHUNKS
+            and sealed_table_size(count, 2, n) <= MAX_TABLE
+        )
+
+    def __contains__(self, chunk_id: bytes) -> bool:
+        return chunk_id in self._chunks
+
+    def add(self, chunk_id: bytes, length: int, sealed: bytes) -> None:
+        """Append a sealed chunk of `length` plaintext bytes. ValueError when out of bounds or twice."""
+        if len(chunk_id) != CHUNK_ID_SIZE or not 0 < length <= MAX_CHUNK:
+            raise ValueError(f"not a chunk: id of {len(chunk_id)} bytes, length {length}")
+        if not SEAL_OVERHEAD < len(sealed) <= MAX_SEALED or not self.fits(len(sealed), 1):
+            raise ValueError(f"a sealed chunk of {len(sealed)} bytes does not fit into this pack")
+        if chunk_id in self._chunks:
+            raise ValueError("chunk is in the pack already")
+        self._chunks[chunk_id] = (length, sealed)
+        self.sealed_size += len(sealed)
+
+    def finish(self, k: int, n: int) -> EncodedPack:
+        """Encode the pack for a k-of-n code (see `choose_code`). ValueError when it is empty."""
+        if not self._chunks:
+            raise ValueError("a pack without chunks")
+        columns: list[list[Buffer]] = [[] for _ in range(1 if k == 1 else n)]
+        rows = []
+        for chunk_id, (length, sealed) in self._chunks.items():
+            fragments: Sequence[Buffer] = (sealed,) if k == 1 else split(k, n, sealed)
+            for column, fragment in zip(columns, fragments, strict=True):
+                column.append(fragment)
+            hashes = b"".join(map(hash_fragment, fragments))
+            rows.append((chunk_id, length, len(sealed), hashes))
+        pack_id, header = encode_header(self._tables, k, n, rows)
+        before, after = header[:INDEX_OFFSET], header[INDEX_OFFSET + 1 :]
+        shares = [b"".join((before, bytes((index,)), after, *column)) for index, column in enumerate(columns)]
+        entries = []
+        offset = len(header)
+        for (chunk_id, length, sealed_length, _), fragment in zip(rows, columns[0], strict=True):
+            entries.append(PackEntry(chunk_id, length, offset, sealed_length))
+            offset += len(fragment)
+        return EncodedPack(pack_id, k, n, shares * n if k == 1 else shares, entries)

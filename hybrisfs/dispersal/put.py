@@ -1,0 +1,225 @@
+"""PUT of Hybris Algorithm 1 (lines 14 to 27, section 3.2) for n shares, as a sans-IO state machine.
+
+The n best clouds get one share each. When the timer expires or one of them fails, a secondary cloud takes
+over a share that is still open. The operation is done when every share is acknowledged by a cloud of its
+own; with 2f+k clouds of which f never answer, that always happens:
+
+  * a cloud is *free* when it has not failed for good and the placement found so far does not use it;
+  * at each expiry every open share is sent to one more free cloud, so in the end each open share
+    has been sent to every free cloud, and at most f of the 2f+k clouds keep silent.
+
+Algorithm 1 sends to all f secondaries at the first expiry. Here it is one per open share and expiry, which
+is the same for f = 1 and saves uploads for more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+__all__ = ["Placed", "PutAction", "PutFailed", "PutMachine", "Send", "SetTimer"]
+
+_ATTEMPTS = 3  # per cloud that answers with a passing error
+_BACKOFF = 2.0
+_FIRST_PAUSE = 0.5  # seconds before clouds are tried again when nothing else is left
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Put share `index` to `cloud`; report `started`, then `acked` or `failed`."""
+
+    index: int
+    cloud: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """Call `timer_expired` after so many seconds; replaces the timer set before."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Done: `placement[i]` is the cloud that holds share i."""
+
+    placement: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PutFailed:
+    """Given up: why, by cloud."""
+
+    reasons: dict[int, str]
+
+
+PutAction: TypeAlias = Send | SetTimer | Placed | PutFailed
+
+
+class PutMachine:
+    """One PUT of `n` shares to `clouds`, best first.
+
+    `timer` is the usual latency in seconds, `patience` how long a request may wait to be started before that
+    counts as an expiry. `fungible`: all shares are one object, so an ack of a cloud stands for any share.
+    """
+
+    def __init__(
+        self, n: int, clouds: Sequence[int], *, timer: float, patience: float = 0.0, fungible: bool = False
+    ) -> None:
+        if len(set(clouds)) != len(clouds):
+            raise ValueError("a cloud is listed twice")
+        self._n = n
+        self._clouds = tuple(clouds)
+        self._timer = timer
+        self._patience = max(timer, patience)
+        self._pause = _FIRST_PAUSE
+        self._fungible = fungible
+        self._flying: set[tuple[int, int]] = set()
+        self._waiting: set[tuple[int, int]] = set()  # sent, but not started yet
+        self._acked: dict[int, list[int]] = {}  # cloud -> shares it acknowledged
+        self._owner: dict[int, int] = {}  # share -> cloud: the largest matching of the acks so far
+        self._attempts: Counter[int] = Counter()
+        self._dead: set[int] = set()
+        self._reasons: dict[int, str] = {}
+        self._done = False
+
+    @property
+    def flying(self) -> frozenset[int]:
+        """The clouds that owe an answer."""
+        return frozenset(cloud for _, cloud in self._flying)
+
+    def start(self) -> list[PutAction]:
+        """Begin: the n best clouds get share 0, 1, ..."""
+        if len(self._clouds) < self._n:
+            return self._fail()
+        sends: list[PutAction] = [
+            self._send(index, cloud) for index, cloud in enumerate(self._clouds[: self._n])
+        ]
+        return [*sends, SetTimer(self._patience)]
+
+    def started(self, cloud: int, index: int) -> list[PutAction]:
+        """The request left the queue. The timer runs from the start of the last open one."""
+        self._waiting.discard((index, cloud))
+        if self._done or any(index not in self._owner for index, _ in self._waiting):
+            return []
+        return [SetTimer(self._timer)]
+
+    def acked(self, cloud: int, index: int) -> list[PutAction]:
+        """`cloud` holds share `index` durably."""
+        if self._done or (index, cloud) not in self._flying:
+            return []
+        self._settle(cloud, index)
+        self._reasons.pop(cloud, None)
+        self._acked.setdefault(cloud, []).append(index)
+        self._match(cloud)
+        if len(self._owner) == self._n:
+            self._done = True
+            return [Placed(tuple(self._owner[i] for i in range(self._n)))]
+        return self._cover(retry=False)
+
+    def failed(self, cloud: int, index: int, reason: str, *, passing: bool) -> list[PutAction]:
+        """The request failed; `passing` says that trying again later may help."""
+        if self._done or (index, cloud) not in self._flying:
+            return []
+        self._settle(cloud, index)
+        self._reasons[cloud] = reason
+        if not passing or self._attempts[cloud] >= _ATTEMPTS:
+            self._dead.add(cloud)
+        return self._cover(retry=False)
+
+    def timer_expired(self) -> list[PutAction]:
+        """The usual latency is over: each open share goes to one more cloud."""
+        if self._done:
+            return []
+        self._timer *= _BACKOFF
+        actions: list[PutAction] = []
+        for index in self._open():
+            cloud = self._helper(index, retry=True)
+            if cloud is not None:
+                actions.append(self._send(index, cloud))
+        return [*actions, SetTimer(self._timer)] if actions or self._hopeful() else self._fail()
+
+    def give_up(self, reason: str) -> list[PutAction]:
+        """The caller waits no longer; `reason` is told of those that owe an answer."""
+        self._reasons.update(dict.fromkeys(self.flying, reason))
+        return [] if self._done else self._fail()
+
+    def _open(self) -> list[int]:
+        return [index for index in range(self._n) if index not in self._owner]
+
+    def _free(self) -> list[int]:
+        used = set(self._owner.values())
+        return [cloud for cloud in self._clouds if cloud not in used and cloud not in self._dead]
+
+    def _cover(self, *, retry: bool) -> list[PutAction]:
+        """Give each open share that no free cloud is working on to another one."""
+        free = set(self._free())
+        actions: list[PutAction] = []
+        for index in self._open():
+            if not any(i == index and cloud in free for i, cloud in self._flying):
+                cloud = self._helper(index, retry=retry)
+                if cloud is not None:
+                    actions.append(self._send(index, cloud))
+        if actions or not self._hopeful():
+            return actions or self._fail()
+        if not any(index not in self._owner and cloud in free for index, cloud in self._flying):
+            # Nothing is under way: whoever failed in passing is asked again soon.
+            pause, self._pause = self._pause, self._pause * _BACKOFF
+            return [SetTimer(pause)]
+        return []
+
+    def _helper(self, index: int, *, retry: bool) -> int | None:
+        """Return the best free cloud that can take a share, one that has not failed before first."""
+        busy = {cloud for i, cloud in self._flying if self._fungible or i not in self._owner}
+        able = [c for c in self._free() if c not in busy and (index, c) not in self._flying]
+        fresh = [c for c in able if c not in self._reasons]
+        return next(iter(fresh or (able if retry else ())), None)
+
+    def _hopeful(self) -> bool:
+        """Whether an answer is outstanding or a free cloud can be tried again."""
+        free = self._free()
+        return len(free) >= self._n - len(self._owner)
+
+    def _send(self, index: int, cloud: int) -> Send:
+        self._flying.add((index, cloud))
+        self._waiting.add((index, cloud))
+        self._attempts[cloud] += 1
+        return Send(index, cloud)
+
+    def _settle(self, cloud: int, index: int) -> None:
+        self._flying.discard((index, cloud))
+        self._waiting.discard((index, cloud))
+
+    def _match(self, cloud: int) -> None:
+        """Extend the matching of shares and acknowledging clouds by `cloud` if an augmenting path exists."""
+        if cloud not in self._owner.values():
+            _augment(cloud, self._shares_of, self._owner, set())
+
+    def _shares_of(self, cloud: int) -> Sequence[int]:
+        return range(self._n) if self._fungible else self._acked[cloud]
+
+    def _fail(self) -> list[PutAction]:
+        self._done = True
+        used = set(self._owner.values())
+        flying = self.flying
+        reasons = {}
+        for cloud in self._clouds:
+            if cloud not in used:
+                unknown = "has not answered" if cloud in flying else "was not tried: too few are left"
+                reasons[cloud] = self._reasons.get(cloud, unknown)
+        return [PutFailed(reasons)]
+
+
+def _augment(
+    cloud: int, shares_of: Callable[[int], Sequence[int]], owner: dict[int, int], seen: set[int]
+) -> bool:
+    for index in shares_of(cloud):
+        if index in seen:
+            continue
+        seen.add(index)
+        if index not in owner or _augment(owner[index], shares_of, owner, seen):
+            owner[index] = cloud
+            return True
+    return False

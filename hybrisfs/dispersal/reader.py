@@ -1,0 +1,186 @@
+"""Runs the GET machine against the clouds, verifies what comes back and says who is to blame."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
+
+from backends.store import Store
+from hybrisfs.dispersal.cloud import Answer
+from hybrisfs.dispersal.clouds import Clouds
+from hybrisfs.dispersal.errors import (
+    ChunkUnavailable,
+    CloudsUnavailable,
+    IntegrityError,
+    NewerVersionError,
+    ObjectMissing,
+)
+from hybrisfs.dispersal.get import Fetch, GetAction, GetFailed, GetMachine, Verify
+from hybrisfs.dispersal.health import Offence
+from hybrisfs.dispersal.operation import TIMER, Interrupt, OperationLoop
+from hybrisfs.dispersal.put import SetTimer
+
+__all__ = ["Read", "Target", "get"]
+
+T = TypeVar("T")
+
+
+class Target(NamedTuple):
+    """An object at a cloud; `owed` when that cloud acknowledged it."""
+
+    cloud: int
+    name: str
+    owed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Read(Generic[T]):
+    """A value to be rebuilt from what any `k` of the targets return.
+
+    `rebuild` gets bytes by position and raises IntegrityError or ValueError when they are wrong. With k > 1
+    `blame` then returns what is wrong by position, or None when that cannot be found out now; it may ask
+    clouds itself within the seconds given. `recheck(position)` returns the size limit and the check of
+    that cloud's whole object, for later. `absent` is how many clouds prove by their word that there is none.
+    """
+
+    what: str
+    k: int
+    targets: Sequence[Target]
+    size: int
+    fetch: Callable[[Store, str], bytes]
+    rebuild: Callable[[Mapping[int, bytes]], T]
+    recheck: Callable[[int], tuple[int, Callable[[bytes], object]]]
+    failure: type[ChunkUnavailable] | type[CloudsUnavailable]
+    blame: Callable[[Mapping[int, bytes], float], Mapping[int, str] | None] | None = None
+    absent: int | None = None
+
+
+class _Fetched(NamedTuple):
+    position: int
+    answer: Answer[bytes]
+
+
+def get(clouds: Clouds, read: Read[T], timeout: float) -> T:
+    """Return the value. Raises `read.failure` with the reason per cloud, after `timeout` seconds at most."""
+    with OperationLoop[_Fetched](clouds.operations, timeout) as loop:
+        return _Get(clouds, read, loop, timeout).run()
+
+
+class _Get(Generic[T]):
+    """One read under way."""
+
+    def __init__(self, clouds: Clouds, read: Read[T], loop: OperationLoop[_Fetched], timeout: float) -> None:
+        self._clouds = clouds
+        self._read = read
+        self._loop = loop
+        self._timeout = timeout
+        self._parts: dict[int, bytes] = {}
+        self._late: set[int] = set()
+        self._missing: set[int] = set()
+        # Positions whose bytes announce a newer format: a lie only if another cloud has the value.
+        self._newer: dict[int, str] = {}
+        position = {target.cloud: index for index, target in enumerate(read.targets)}
+        order = [position[cloud] for cloud in clouds.order("get", read.size, position)]
+        usual = clouds.usual((read.targets[i].cloud for i in order[: read.k]), "get", read.size)
+        owed = any(target.owed for target in read.targets)
+        # An object that nobody acknowledged may well not be there: do not insist.
+        self._machine = GetMachine(read.k, order, timer=usual, rounds=2 if owed else 0)
+
+    def run(self) -> T:
+        actions = deque(self._machine.start())
+        while True:
+            while actions:
+                match actions.popleft():
+                    case Fetch(index):
+                        self._fetch(index)
+                    case SetTimer(seconds):
+                        self._loop.set_timer(seconds)
+                    case GetFailed(reasons):
+                        raise self._failure(reasons)
+                    case Verify(indices):
+                        chosen = {index: self._parts[index] for index in indices}
+                        try:
+                            value = self._read.rebuild(chosen)
+                        except (IntegrityError, ValueError) as error:
+                            actions.extend(self._rejected(chosen, error))
+                        else:
+                            for index, reason in self._newer.items():
+                                self._lied(index, reason)
+                            return value
+            actions.extend(self._step(self._loop.wait()))
+
+    def _fetch(self, index: int) -> None:
+        read = self._read
+        target = read.targets[index]
+        port = self._clouds[target.cloud]
+        job = port.submit(
+            "get",
+            read.size,
+            lambda store: read.fetch(store, target.name),
+            lambda answer: self._loop.report(_Fetched(index, answer)),
+        )
+        self._loop.track(port, job)
+
+    def _step(self, event: _Fetched | Interrupt) -> list[GetAction]:
+        machine = self._machine
+        match event:
+            case _Fetched(index, answer):
+                return self._arrived(index, answer)
+            case _ if event is TIMER:
+                self._clouds.judge_speed(self._flying(), self._late)
+                return machine.timer_expired()
+            case _:
+                return machine.give_up(self._clouds.explain_interrupt(event, self._flying(), self._timeout))
+
+    def _arrived(self, index: int, answer: Answer[bytes]) -> list[GetAction]:
+        target = self._read.targets[index]
+        if answer.value is not None:
+            self._parts[index] = answer.value
+            if target.cloud not in self._late:
+                self._clouds[target.cloud].in_time()
+            return self._machine.arrived(index)
+        reason = answer.reason
+        if answer.missing:
+            self._missing.add(index)
+            reason = "it has no such object"
+        if target.owed and (answer.missing or answer.corrupt):
+            reason = "is missing although it was acknowledged" if answer.missing else f"is damaged: {reason}"
+            self._lied(index, reason)
+        return self._machine.failed(index, reason)
+
+    def _rejected(self, chosen: Mapping[int, bytes], error: Exception) -> list[GetAction]:
+        read = self._read
+        wrong: Mapping[int, str] | None = dict.fromkeys(chosen, str(error))
+        if read.blame is not None:
+            wrong = read.blame(chosen, self._loop.remaining())
+        if wrong is None:
+            return self._machine.rejected(
+                chosen.keys(), f"{error}, and no cloud can prove whose share is wrong"
+            )
+        if not wrong:
+            raise read.failure(f"{read.what}: every share is as it was written, but {error}", {})
+        for index, reason in wrong.items():
+            if isinstance(error, NewerVersionError):
+                self._newer[index] = reason
+            else:
+                self._lied(index, reason)
+        return self._machine.rejected(wrong.keys(), "; ".join(sorted(set(wrong.values()))))
+
+    def _lied(self, index: int, reason: str) -> None:
+        target = self._read.targets[index]
+        limit, check = self._read.recheck(index)
+        self._clouds[target.cloud].lied(target.name, Offence(f"{target.name} {reason}", limit, check))
+
+    def _flying(self) -> list[int]:
+        return [self._read.targets[index].cloud for index in self._machine.flying]
+
+    def _failure(self, reasons: Mapping[int, str]) -> ChunkUnavailable | CloudsUnavailable:
+        read = self._read
+        failure = read.failure
+        if read.absent is not None and len(self._missing) >= read.absent:
+            failure = ObjectMissing
+        by_cloud = {target.cloud: "is no longer configured" for target in read.targets}
+        by_cloud |= {read.targets[index].cloud: reason for index, reason in reasons.items()}
+        return failure(f"{read.what} cannot be read", self._clouds.by_name(by_cloud))

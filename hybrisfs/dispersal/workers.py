@@ -1,0 +1,146 @@
+"""Threads that run the blocking calls to one cloud.
+
+A call may hang for ever, and Python cannot stop it. So the threads are daemons, at most a few per cloud,
+and nobody ever waits for a call: callers wait for events with a deadline, and `close` for idle threads
+with one. A cloud whose threads all hang takes no further work but keeps nothing else from working.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+__all__ = ["CloudWorkers", "Job"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One call. `run` must not raise. Calls with equal `key` run one after the other, in order."""
+
+    run: Callable[[], None]
+    writes: bool = False
+    key: str | None = None
+    detached: bool = False  # nobody waits for it any more
+
+
+class CloudWorkers:
+    """Runs at most `threads` calls at a time, the others wait: reads before writes.
+
+    `reserved` threads never write, so that long uploads do not keep a read waiting. At most `backlog` calls
+    wait.
+    """
+
+    def __init__(self, name: str, *, threads: int = 6, reserved: int = 2, backlog: int = 256) -> None:
+        self._name = name
+        self._threads = threads
+        self._writers = threads - reserved
+        self._backlog = backlog
+        self._changed = threading.Condition()
+        self._waiting: deque[Job] = deque()
+        self._running: dict[Job, float] = {}
+        self._idle = 0
+        self._count = 0
+        self._closed = False
+
+    def submit(self, job: Job) -> bool:
+        """Queue a call. Returns False when the backlog is full or the workers are closed.
+
+        A detached call with the same key that has not begun is dropped: it would be overwritten anyway.
+        """
+        with self._changed:
+            if job.key is not None:
+                self._drop_detached(job.key)
+            if self._closed or len(self._waiting) >= self._backlog:
+                return False
+            self._waiting.append(job)
+            self._changed.notify()
+            if len(self._waiting) > self._idle and self._count < self._threads:
+                self._count += 1
+                threading.Thread(target=self._work, name=f"cloud-{self._name}", daemon=True).start()
+            return True
+
+    def cancel(self, job: Job) -> None:
+        """Do not start the call if it is still waiting."""
+        with self._changed:
+            if job in self._waiting:
+                self._waiting.remove(job)
+
+    def detach(self, job: Job) -> None:
+        """Nobody waits for this call, but it shall run unless a newer one with its key comes first."""
+        with self._changed:
+            job.detached = True
+
+    def oldest(self) -> float | None:
+        """Return for how many seconds the longest running call has been running, None when all are idle."""
+        with self._changed:
+            started = min(self._running.values(), default=None)
+        return None if started is None else time.monotonic() - started
+
+    def stop(self) -> None:
+        """Start no further call and drop those that wait."""
+        with self._changed:
+            self._closed = True
+            self._waiting.clear()
+            self._changed.notify_all()
+
+    def close(self, grace: float) -> bool:
+        """Stop, and wait up to `grace` seconds for the running calls.
+
+        Returns whether all ended; those that did not are abandoned.
+        """
+        self.stop()
+        with self._changed:
+            ended = self._changed.wait_for(lambda: not self._running, timeout=grace)
+        if not ended:
+            logger.warning("cloud %s: abandoned calls that do not return", self._name)
+        return ended
+
+    def _drop_detached(self, key: str) -> None:
+        for job in [job for job in self._waiting if job.detached and job.key == key]:
+            self._waiting.remove(job)
+
+    def _work(self) -> None:
+        while (job := self._take()) is not None:
+            try:
+                job.run()
+            finally:
+                with self._changed:
+                    del self._running[job]
+                    self._changed.notify_all()
+                del job  # it may hold a share of several MiB
+
+    def _take(self) -> Job | None:
+        with self._changed:
+            self._idle += 1
+            try:
+                while not self._closed:
+                    job = self._runnable()
+                    if job is not None:
+                        self._waiting.remove(job)
+                        self._running[job] = time.monotonic()
+                        return job
+                    self._changed.wait()
+                return None
+            finally:
+                self._idle -= 1
+
+    def _runnable(self) -> Job | None:
+        """Return the first call that may start: reads before writes, none while one with its key runs."""
+        taken = {job.key for job in self._running if job.key is not None}
+        may_write = sum(job.writes for job in self._running) < self._writers
+        write = None
+        for job in self._waiting:
+            if job.key not in taken:
+                if not job.writes:
+                    return job
+                if write is None and may_write:
+                    write = job
+            if job.key is not None:
+                taken.add(job.key)
+        return write

@@ -1,0 +1,105 @@
+"""The errors that reach a person: what failed, why, and what to do about it.
+
+Exit codes of the command line:
+
+0    done
+1    it failed, or a check found a problem
+2    the command was used wrongly
+3    time ran out before the work was done; it goes on in the background
+4    there is no such volume
+5    the daemon cannot be reached or started, or speaks another version
+70   a bug: something nobody expected, with the details in the log
+130  interrupted
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+__all__ = [
+    "DaemonError",
+    "DamagedError",
+    "HybrisError",
+    "InternalError",
+    "NewerFormatError",
+    "UnknownVolumeError",
+    "UsageError",
+    "from_wire",
+]
+
+
+class HybrisError(Exception):
+    """`what` failed, `why`, and `advice`, a sentence on what to do; the latter two may be empty."""
+
+    kind: ClassVar[str] = "failed"
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, what: str, why: str = "", advice: str = "") -> None:
+        self.what = what
+        self.why = why
+        self.advice = advice
+        super().__init__(what, why, advice)
+
+    def __str__(self) -> str:
+        sentence = f"{self.what}: {self.why}" if self.why else self.what
+        return f"{sentence}\n{self.advice}" if self.advice else sentence
+
+
+class UsageError(HybrisError):
+    """The request makes no sense as it stands; nothing was changed."""
+
+    kind = "usage"
+    exit_code = 2
+
+
+class UnknownVolumeError(HybrisError):
+    """There is no volume of that name."""
+
+    kind = "unknown volume"
+    exit_code = 4
+
+
+class DaemonError(HybrisError):
+    """The daemon cannot be reached or started, or speaks another version."""
+
+    kind = "daemon"
+    exit_code = 5
+
+
+class DamagedError(HybrisError):
+    """Something stored is not what it should be."""
+
+    kind = "damaged"
+
+
+class NewerFormatError(HybrisError):
+    """Something was written by a later version of this program; it is left alone."""
+
+    kind = "newer format"
+
+
+class InternalError(HybrisError):
+    """A bug. The details are in the daemon's log."""
+
+    kind = "internal"
+    exit_code = 70
+
+
+_KINDS = {
+    error.kind: error
+    for error in (
+        HybrisError,
+        UsageError,
+        UnknownVolumeError,
+        DaemonError,
+        DamagedError,
+        NewerFormatError,
+        InternalError,
+    )
+}
+
+
+def from_wire(kind: str, message: str) -> HybrisError:
+    """The error that the daemon reported as `kind` and `message` (`str` of the original)."""
+    sentence, _, advice = message.partition("\n")
+    return _KINDS.get(kind, HybrisError)(sentence, "", advice)

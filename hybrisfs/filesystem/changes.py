@@ -1,0 +1,106 @@
+"""Which registers the view has changed since the last signed update.
+
+`mark` is called by everything that changes the tree. The publisher takes what is marked as one
+consistent cut; a key that is marked again meanwhile stays for the next cut. The set survives a crash:
+`flush` writes it to the `pending` table within the same transaction as the change itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hybrisfs.store.database import Database
+
+__all__ = ["Changes"]
+
+
+class Changes:
+    """The unsigned changes of one volume, under the volume's lock."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+        self.on_change: Callable[[], None] = _nobody
+        self._announced = False
+        self.seq: int = database.meta("seq")
+        rows = database.execute("SELECT key, ino, seq FROM pending WHERE clock IS NULL").fetchall()
+        self.unsigned: dict[bytes, tuple[int, int]] = {key: (ino, seq) for key, ino, seq in rows}
+        self._unflushed: dict[bytes, tuple[int, int]] = {}
+        self._dropped: set[bytes] = set()
+        self._in_cut: set[bytes] = set()
+
+    def mark(self, key: bytes, ino: int) -> None:
+        """The register *key* of node *ino* has a new value."""
+        self.seq += 1
+        if not self._announced:
+            self._announced = True
+            self.on_change()
+        self.unsigned[key] = self._unflushed[key] = (ino, self.seq)
+
+    def retire(self, key: bytes, ino: int, *, stamp: int) -> None:
+        """The register *key* is gone; nobody need hear of it if no update has named it (stamp 0)."""
+        if stamp == 0 and key not in self._in_cut:
+            self.drop(key)
+        else:
+            self.mark(key, ino)
+
+    def drop(self, key: bytes) -> None:
+        """Nothing need be published about *key* any more."""
+        self.unsigned.pop(key, None)
+        self._unflushed.pop(key, None)
+        self._dropped.add(key)
+
+    def begin_cut(self, keys: set[bytes]) -> None:
+        """The values of *keys* have been taken and are about to be signed; `on_change` tells of the next."""
+        self._announced = False
+        self._in_cut = keys
+
+    def end_cut(self) -> None:
+        self._in_cut = set()
+
+    def signed(self, keys: dict[bytes, int], clock: int) -> None:
+        """The update at *clock* holds *keys* as they were at the given sequence numbers."""
+        rows: list[tuple[int, bytes, int]] = []
+        for key, seq in keys.items():
+            current = self.unsigned.get(key)
+            if current is not None and current[1] == seq:
+                del self.unsigned[key]
+            rows.append((clock, key, seq))
+        self.flush()
+        self._db.executemany("UPDATE pending SET clock = ? WHERE key = ? AND seq = ?", rows)
+
+    def published(self, clock: int) -> None:
+        """The clouds hold every update up to *clock*."""
+        self._db.execute("DELETE FROM pending WHERE clock <= ?", (clock,))
+        self._db.set_meta("published", clock)
+
+    def flush(self) -> None:
+        """Write what has been marked into the open transaction."""
+        if self._dropped:
+            self._db.executemany("DELETE FROM pending WHERE key = ?", [(key,) for key in self._dropped])
+            self._dropped.clear()
+        if self._unflushed:
+            self._db.executemany(
+                "INSERT OR REPLACE INTO pending (key, ino, seq, clock) VALUES (?, ?, ?, NULL)",
+                [(key, ino, seq) for key, (ino, seq) in self._unflushed.items()],
+            )
+            self._unflushed.clear()
+            self._db.set_meta("seq", self.seq)
+
+    @property
+    def dirty(self) -> bool:
+        return bool(self._unflushed or self._dropped)
+
+    def pending_up_to(self, seq: int) -> bool:
+        """Whether the clouds lack a change numbered *seq* or lower."""
+        self.flush()
+        return self._db.execute("SELECT 1 FROM pending WHERE seq <= ? LIMIT 1", (seq,)).fetchone() is not None
+
+    def pending_nodes(self) -> int:
+        """How many nodes have changes that the clouds lack."""
+        self.flush()
+        count: int = self._db.execute("SELECT count(DISTINCT ino) FROM pending WHERE ino > 0").fetchone()[0]
+        return count
+
+
+def _nobody() -> None:
+    """Nobody wants to hear of changes."""

@@ -1,0 +1,158 @@
+"""Chunks on this device: where their bytes are, reading them, and keeping those that were fetched.
+
+A chunk read from the journal is checked against its id the first time; a chunk whose bytes have rotted
+is forgotten when the clouds have it (and fetched again), and is an I/O error when they do not.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from hybrisfs.filesystem.names import failure
+from hybrisfs.store.database import Database
+from hybrisfs.store.journal import Journal, JournalFullError
+from sync.codec import Buffer
+
+__all__ = ["CHUNK_COLUMNS", "MAX_CHUNK", "ChunkRef", "ChunkStore", "CutRow"]
+
+log = logging.getLogger(__name__)
+
+MAX_CHUNK: Final = 1 << 20
+CHUNK_COLUMNS: Final = "c.number, c.id, c.length, c.segment, c.position, c.pack, c.offset, c.sealed"
+_MAX_VERIFIED: Final = 500_000
+_RECENT_BYTES: Final = 16 << 20
+
+
+class ChunkRef(NamedTuple):
+    """A row of `chunk`."""
+
+    number: int
+    id: bytes
+    length: int
+    segment: int | None
+    position: int | None
+    pack: int | None
+    offset: int | None
+    sealed: int | None
+
+
+class CutRow(NamedTuple):
+    """A chunk just cut: its id, and where its bytes lie in the journal."""
+
+    id: bytes
+    length: int
+    segment: int
+    position: int
+
+
+class ChunkStore:
+    """The `chunk` table and the bytes it points to, under the volume's lock."""
+
+    def __init__(self, database: Database, journal: Journal, chunk_id: Callable[[Buffer], bytes]) -> None:
+        self._db = database
+        self._journal = journal
+        self._chunk_id = chunk_id
+        self._verified: set[int] = set()
+        self._recent: OrderedDict[int, bytes] = OrderedDict()
+        self._recent_bytes = 0
+        for segment, count in database.execute(
+            "SELECT segment, count(*) FROM chunk WHERE pack IS NULL GROUP BY segment"
+        ):
+            journal.pins[segment] += count
+
+    def get(self, number: int) -> ChunkRef:
+        row = self._db.execute(
+            f"SELECT {CHUNK_COLUMNS} FROM chunk c WHERE c.number = ?", (number,)
+        ).fetchone()
+        return ChunkRef(*row)
+
+    def add(self, cut: CutRow) -> int:
+        """The number of the chunk with this id; it is made when it is new, and revived when not local."""
+        row = self._db.execute("SELECT number, segment FROM chunk WHERE id = ?", (cut.id,)).fetchone()
+        if row is None:
+            cursor = self._db.execute(
+                "INSERT INTO chunk (id, length, segment, position) VALUES (?, ?, ?, ?)", cut
+            )
+            self._journal.pins[cut.segment] += 1
+            return int(cursor.lastrowid or 0)
+        number: int = row[0]
+        if row[1] is None:
+            self._place(number, cut.segment, cut.position)
+        return number
+
+    def _place(self, number: int, segment: int, position: int) -> None:
+        self._db.execute(
+            "UPDATE chunk SET segment = ?, position = ? WHERE number = ?", (segment, position, number)
+        )
+        self._verified.discard(number)
+
+    def read(self, ref: ChunkRef, skip: int, length: int) -> bytes | None:
+        """Bytes *skip*..*skip+length* of a chunk, or None when this device does not hold it."""
+        data = self._recent.get(ref.number)
+        if data is not None:
+            return data[skip : skip + length]
+        if ref.segment is None or ref.position is None:
+            return None
+        if ref.number in self._verified:
+            found = self._journal.read(ref.segment, ref.position + skip, length)
+            if found is not None:
+                return found
+            self._rotten(ref)
+            return None
+        whole = self._journal.read(ref.segment, ref.position, ref.length)
+        if whole is None or self._chunk_id(whole) != ref.id:
+            self._rotten(ref)
+            return None
+        if len(self._verified) >= _MAX_VERIFIED:
+            self._verified.clear()
+        self._verified.add(ref.number)
+        return whole if length == ref.length else whole[skip : skip + length]
+
+    def _rotten(self, ref: ChunkRef) -> None:
+        if ref.pack is None:
+            log.error("chunk %s is damaged on this disk and on no cloud yet", ref.id.hex())
+            raise failure(errno.EIO)
+        log.warning("chunk %s is damaged or missing on this disk; it will be fetched", ref.id.hex())
+        self._db.execute("UPDATE chunk SET segment = NULL, position = NULL WHERE number = ?", (ref.number,))
+
+    def keep(self, number: int, data: bytes) -> None:
+        """Keep the verified bytes of a chunk that was fetched, on disk when there is room."""
+        self._remember(number, data)
+        if self.get(number).segment is not None:
+            return
+        try:
+            segment, position = self._journal.append(data)
+        except JournalFullError:
+            log.debug("no room to cache chunk %d", number)
+            return
+        self._place(number, segment, position)
+
+    def _remember(self, number: int, data: bytes) -> None:
+        if number in self._recent:
+            return
+        self._recent[number] = data
+        self._recent_bytes += len(data)
+        while self._recent_bytes > _RECENT_BYTES:
+            _, dropped = self._recent.popitem(last=False)
+            self._recent_bytes -= len(dropped)
+
+    def forget_local(self, segments: list[int]) -> None:
+        """The journal segments are about to go: no chunk is there any more."""
+        self._recent.clear()
+        self._recent_bytes = 0
+        for segment in segments:
+            self._db.execute("UPDATE chunk SET segment = NULL, position = NULL WHERE segment = ?", (segment,))
+
+    def packed(self, number: int, pack: int, offset: int, sealed: int) -> None:
+        """The chunk is on the clouds, in the given pack."""
+        row = self._db.execute("SELECT segment, pack FROM chunk WHERE number = ?", (number,)).fetchone()
+        if row[1] is None:
+            self._journal.pins[row[0]] -= 1
+        self._db.execute(
+            "UPDATE chunk SET pack = ?, offset = ?, sealed = ? WHERE number = ?",
+            (pack, offset, sealed, number),
+        )

@@ -1,0 +1,194 @@
+"""The staged content of one file: which of its bytes are in the journal, and where.
+
+An extent never overlaps another. Each carries the *epoch* in which it was written: when the publisher
+takes a snapshot of the file the epoch ends, and bytes of ended epochs are never overwritten in place,
+so that a snapshot stays readable while programs go on writing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+__all__ = ["ZEROS", "Extent", "ExtentMap", "Piece"]
+
+ZEROS = 0  # the segment number that stands for zeros
+
+
+class Extent(NamedTuple):
+    """Bytes start..end of a file are at *position* of journal segment *segment*."""
+
+    start: int
+    end: int
+    segment: int
+    position: int
+    epoch: int
+
+
+class Piece(NamedTuple):
+    """A part of a requested range: bytes in the journal, zeros, or (segment None) not staged."""
+
+    start: int
+    end: int
+    segment: int | None
+    position: int
+
+
+class ExtentMap:
+    """Extents sorted by start. *pins* counts extents per segment and is kept up to date.
+
+    `take_changes` tells what must be written to the database since it was last called.
+    """
+
+    __slots__ = ("_added", "_items", "_pins", "_removed", "_starts", "epoch")
+
+    def __init__(self, pins: Counter[int], rows: Iterable[tuple[int, int, int, int]] = ()) -> None:
+        self.epoch = 0
+        self._pins = pins
+        self._items = [Extent(start, start + length, seg, pos, 0) for start, length, seg, pos in rows]
+        self._items.sort()
+        self._starts = [item.start for item in self._items]
+        self._added: dict[int, Extent] = {}
+        self._removed: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Extent]:
+        return iter(self._items)
+
+    def snapshot(self) -> list[Extent]:
+        """The extents as they are; they stay readable, for their epoch ends here."""
+        self.epoch += 1
+        return list(self._items)
+
+    def data_bytes(self) -> int:
+        return sum(item.end - item.start for item in self._items if item.segment != ZEROS)
+
+    # -- changing --------------------------------------------------------------------------------
+
+    def write(self, start: int, end: int, segment: int, position: int) -> None:
+        """Bytes *start*..*end* are now at *position* of *segment*."""
+        items, starts = self._items, self._starts
+        if not items or start >= items[-1].end:
+            index = len(items)
+        else:
+            index = self._clear(start, end)
+        if index:
+            before = items[index - 1]
+            if (
+                before.end == start
+                and before.segment == segment
+                and before.epoch == self.epoch
+                and (segment == ZEROS or before.position + (start - before.start) == position)
+            ):
+                grown = Extent(before.start, end, segment, before.position, self.epoch)
+                items[index - 1] = grown
+                self._added[before.start] = grown
+                return
+        fresh = Extent(start, end, segment, position, self.epoch)
+        items.insert(index, fresh)
+        starts.insert(index, start)
+        self._note_added(fresh)
+
+    def truncate(self, size: int) -> None:
+        """Forget everything from *size* on."""
+        if self._items and self._items[-1].end > size:
+            self._clear(size, self._items[-1].end)
+
+    def drop_epochs(self, last: int) -> None:
+        """Forget the extents written in epochs up to *last*: their content is settled now."""
+        keep = [item for item in self._items if item.epoch > last]
+        for item in self._items:
+            if item.epoch <= last:
+                self._note_removed(item)
+        self._items = keep
+        self._starts = [item.start for item in keep]
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.drop_epochs(self.epoch)
+
+    def _clear(self, start: int, end: int) -> int:
+        """Cut start..end out; return the index at which it would be inserted."""
+        items, starts = self._items, self._starts
+        low = bisect_right(starts, start) - 1
+        if low < 0 or items[low].end <= start:
+            low += 1
+        high = bisect_left(starts, end, low)
+        if low == high:
+            return low
+        first, last = items[low], items[high - 1]
+        for item in items[low:high]:
+            self._note_removed(item)
+        rest: list[Extent] = []
+        if first.start < start:
+            rest.append(first._replace(end=start))
+        if last.end > end:
+            skip = end - last.start
+            position = last.position if last.segment == ZEROS else last.position + skip
+            rest.append(last._replace(start=end, position=position))
+        for item in rest:
+            self._note_added(item)
+        items[low:high] = rest
+        starts[low:high] = [item.start for item in rest]
+        return low + (1 if first.start < start else 0)
+
+    def _note_added(self, item: Extent) -> None:
+        self._added[item.start] = item
+        if item.segment != ZEROS:
+            self._pins[item.segment] += 1
+
+    def _note_removed(self, item: Extent) -> None:
+        self._added.pop(item.start, None)
+        self._removed.add(item.start)
+        if item.segment != ZEROS:
+            self._pins[item.segment] -= 1
+
+    def take_changes(self) -> tuple[list[int], list[Extent]]:
+        """(starts whose rows go, extents whose rows come) since the last call; rows go first."""
+        changes = list(self._removed), list(self._added.values())
+        self._removed, self._added = set(), {}
+        return changes
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def in_place(self, start: int, end: int) -> tuple[int, int] | None:
+        """(segment, position) where start..end may be overwritten: one extent of this epoch holds it."""
+        index = bisect_right(self._starts, start) - 1
+        if index < 0:
+            return None
+        item = self._items[index]
+        if item.end < end or item.epoch != self.epoch or item.segment == ZEROS:
+            return None
+        return item.segment, item.position + (start - item.start)
+
+    def pieces(self, start: int, end: int) -> list[Piece]:
+        """start..end in order, as staged pieces and gaps."""
+        return cut_pieces(self._items, self._starts, start, end)
+
+
+def cut_pieces(items: list[Extent], starts: list[int], start: int, end: int) -> list[Piece]:
+    """start..end in order, as pieces of *items* (sorted, their starts in *starts*) and gaps between them."""
+    found: list[Piece] = []
+    index = max(bisect_right(starts, start) - 1, 0)
+    at = start
+    while index < len(items) and at < end:
+        item = items[index]
+        index += 1
+        if item.end <= at:
+            continue
+        if item.start >= end:
+            break
+        if item.start > at:
+            found.append(Piece(at, item.start, None, 0))
+            at = item.start
+        upto = min(item.end, end)
+        position = 0 if item.segment == ZEROS else item.position + (at - item.start)
+        found.append(Piece(at, upto, item.segment, position))
+        at = upto
+    if at < end:
+        found.append(Piece(at, end, None, 0))
+    return found

@@ -1,0 +1,288 @@
+"""The filesystem of one volume: what a mount, a mirror or a test calls.
+
+Every method is called with `lock` held, and none of them waits: not for a cloud, not for fsync. What
+must wait (bytes that are elsewhere, durability, room in the cache) is told to the caller instead,
+who waits without the lock.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from hybrisfs.filesystem.attributes import Attributes
+from hybrisfs.filesystem.changes import Changes
+from hybrisfs.filesystem.chunks import ChunkStore
+from hybrisfs.filesystem.content import Content, Missing
+from hybrisfs.filesystem.inodes import Inode, InodeTable
+from hybrisfs.filesystem.names import Names, failure
+from hybrisfs.filesystem.registers import attr_key
+from hybrisfs.store.database import Database
+from hybrisfs.store.journal import RESERVE, Journal, JournalFullError
+from hybrisfs.store.schema import ROOT_INO
+from sync.codec import Buffer
+
+__all__ = ["DirectoryCursor", "FileSystem", "Handle", "Space"]
+
+_COMMIT_RESERVE: Final = RESERVE // 4
+_SPACE_CHECK_CALLS: Final = 64
+
+
+@dataclass(slots=True)
+class Handle:
+    """An open file."""
+
+    inode: Inode
+    writable: bool
+
+
+class DirectoryCursor:
+    """Where a program is in its listing of a directory.
+
+    Entries come in name order, so that what is created or removed meanwhile neither hides nor
+    repeats others. The offset of an entry is its place in `names`, which are those told so far.
+    """
+
+    __slots__ = ("ino", "names")
+
+    def __init__(self, ino: int) -> None:
+        self.ino = ino
+        self.names: list[bytes] = []
+
+    def after(self, offset: int) -> bytes:
+        """The name behind which the entry at *offset* is; b"" at the start."""
+        if offset > len(self.names):
+            raise failure(errno.EINVAL)
+        del self.names[offset:]
+        return self.names[-1] if self.names else b""
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """What df shows, in bytes and files."""
+
+    total: int
+    free: int
+    files: int
+
+
+class FileSystem:
+    """Inode-based operations. They raise OSError with the errno that the program is to see."""
+
+    def __init__(
+        self,
+        database: Database,
+        journal: Journal,
+        chunk_id: Callable[[Buffer], bytes],
+        *,
+        owner: tuple[int, int],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.lock = threading.RLock()
+        self.db = database
+        self.journal = journal
+        self.changes = Changes(database)
+        self.inodes = InodeTable(database, journal)
+        self.chunks = ChunkStore(database, journal, chunk_id)
+        self.content = Content(database, journal, self.inodes, self.changes, self.chunks)
+        self.attributes = Attributes(database, self.inodes, self.changes)
+        self.names = Names(database, self.inodes, self.changes, self._unnamed)
+        self.total_files: int = database.meta("files")
+        self.cache_generation = 0
+        self._monotonic = monotonic
+        self._handles: dict[int, Handle] = {}
+        self._next_handle = 1
+        self._calls_until_space_check = 0
+        self._saved = database.total_changes()
+        self._drop_orphans()
+        if not database.execute("SELECT 1 FROM node WHERE ino = ?", (ROOT_INO,)).fetchone():
+            root = self.inodes.create_root(*owner)
+            self.changes.mark(attr_key(root.id), root.ino)
+
+    # -- names -----------------------------------------------------------------------------------
+
+    def lookup(self, parent: int, name: bytes) -> Inode | None:
+        if len(name) > 255:
+            raise failure(errno.ENAMETOOLONG)
+        return self.names.find(parent, name)
+
+    def get(self, ino: int) -> Inode:
+        return self.names.inode(ino)
+
+    def make(
+        self,
+        parent: int,
+        name: bytes,
+        mode: int,
+        uid: int,
+        gid: int,
+        *,
+        rdev: int = 0,
+        target: bytes | None = None,
+    ) -> Inode:
+        """A new file, directory, symlink, FIFO, socket or device: *mode* holds the type."""
+        self._require_space()
+        inode = self.names.create(parent, name, mode, uid, gid, rdev=rdev, target=target)
+        if stat.S_ISREG(mode):
+            self.total_files += 1
+        return inode
+
+    def link(self, ino: int, parent: int, name: bytes) -> Inode:
+        self._require_space()
+        return self.names.link(ino, parent, name)
+
+    def unlink(self, parent: int, name: bytes) -> None:
+        self.names.unlink(parent, name)
+
+    def rmdir(self, parent: int, name: bytes) -> None:
+        self.names.rmdir(parent, name)
+
+    def rename(self, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int) -> None:
+        self.names.rename(parent, name, new_parent, new_name, flags)
+
+    def _require_space(self) -> None:
+        self._calls_until_space_check -= 1
+        if self._calls_until_space_check <= 0:
+            self.journal.require_free_space()
+            self._calls_until_space_check = _SPACE_CHECK_CALLS
+
+    def _unnamed(self, inode: Inode) -> None:
+        """The node has lost its last name; it goes now, or when the last handle is closed."""
+        if inode.is_file:
+            self.total_files -= 1
+        if inode.handles:
+            self.db.execute("INSERT OR REPLACE INTO orphan VALUES (?)", (inode.ino,))
+            self.inodes.touch(inode)
+        else:
+            self._destroy(inode)
+
+    def _destroy(self, inode: Inode) -> None:
+        if inode.is_file:
+            self.content.discard(inode)
+        self.attributes.discard(inode)
+        self.inodes.destroy(inode)
+
+    def _drop_orphans(self) -> None:
+        """Delete what was open without a name when the daemon stopped."""
+        for (ino,) in self.db.execute("SELECT ino FROM orphan").fetchall():
+            inode = self.names.inode(ino)
+            inode.orphan = True
+            self._destroy(inode)
+            self.inodes.forget(ino)
+        self.db.execute("DELETE FROM orphan")
+
+    def forget(self, ino: int) -> None:
+        """The kernel does not know this node any more."""
+        inode = self.inodes.cached(ino)
+        if inode is not None and inode.orphan and not inode.handles:
+            self.inodes.forget(ino)
+
+    # -- listing ---------------------------------------------------------------------------------
+
+    def open_directory(self, ino: int) -> DirectoryCursor:
+        return DirectoryCursor(self.names.directory(ino).ino)
+
+    # -- attributes ------------------------------------------------------------------------------
+
+    def truncate(self, inode: Inode, size: int) -> None:
+        if inode.is_directory:
+            raise failure(errno.EISDIR)
+        if not inode.is_file:
+            raise failure(errno.EINVAL)
+        self.content.truncate(inode, size)
+        self._content_changed(inode)
+
+    def space(self) -> Space:
+        free = max(self.journal.free_bytes(), 0)
+        return Space(self.content.total_bytes + free, free, self.total_files)
+
+    # -- open files ------------------------------------------------------------------------------
+
+    def open(self, ino: int, flags: int) -> int:
+        """A new handle on a regular file; O_TRUNC is obeyed."""
+        inode = self.get(ino)
+        if inode.is_directory:
+            raise failure(errno.EISDIR)
+        writable = flags & os.O_ACCMODE != os.O_RDONLY
+        if flags & os.O_TRUNC and writable:
+            self.truncate(inode, 0)
+        return self._new_handle(inode, writable)
+
+    def create(
+        self, parent: int, name: bytes, mode: int, uid: int, gid: int, flags: int
+    ) -> tuple[Inode, int]:
+        """Make a regular file and open it."""
+        inode = self.make(parent, name, stat.S_IFREG | stat.S_IMODE(mode), uid, gid)
+        return inode, self._new_handle(inode, flags & os.O_ACCMODE != os.O_RDONLY)
+
+    def _new_handle(self, inode: Inode, writable: bool) -> int:
+        number = self._next_handle
+        self._next_handle = number + 1
+        self._handles[number] = Handle(inode, writable)
+        inode.handles += 1
+        inode.writers += writable
+        return number
+
+    def handle(self, number: int) -> Inode:
+        try:
+            return self._handles[number].inode
+        except KeyError:
+            raise failure(errno.EBADF) from None
+
+    def release(self, number: int) -> None:
+        """Close a handle."""
+        handle = self._handles.pop(number)
+        inode = handle.inode
+        inode.handles -= 1
+        inode.writers -= handle.writable
+        if inode.orphan and not inode.handles:
+            self.db.execute("DELETE FROM orphan WHERE ino = ?", (inode.ino,))
+            self._destroy(inode)
+
+    def read(self, inode: Inode, offset: int, size: int) -> bytes | Missing:
+        return self.content.read(inode, offset, size)
+
+    def write(self, inode: Inode, offset: int, data: Buffer) -> int:
+        written = self.content.write(inode, offset, data)
+        self._content_changed(inode)
+        return written
+
+    def allocate(self, inode: Inode, mode: int, offset: int, length: int) -> None:
+        if not inode.is_file:
+            raise failure(errno.ENODEV)
+        self.content.allocate(inode, mode, offset, length)
+        self._content_changed(inode)
+
+    def _content_changed(self, inode: Inode) -> None:
+        if not inode.dirty_since:
+            inode.dirty_since = self._monotonic()
+
+    # -- committing ------------------------------------------------------------------------------
+
+    @property
+    def uncommitted(self) -> bool:
+        return self.inodes.dirty or self.changes.dirty or self.db.total_changes() != self._saved
+
+    def commit(self) -> None:
+        """End the transaction: what was done so far happens entirely or, after a crash, not at all.
+
+        Raises JournalFullError, having changed nothing, when the disk has no room for it; to be tried again.
+        """
+        if self.journal.free_bytes(_COMMIT_RESERVE) < 0:
+            raise JournalFullError("the disk that holds the volume's database is full", budget=False)
+        self.flush()
+        self.db.set_meta("files", self.total_files)
+        self.db.set_meta("bytes", self.content.total_bytes)
+        self.db.commit()
+        self._saved = self.db.total_changes()
+
+    def flush(self) -> None:
+        """Write what is only in memory into the open transaction."""
+        self.inodes.flush()
+        self.changes.flush()

@@ -1,0 +1,264 @@
+"""Inodes in memory: a write-back cache of the `node` rows.
+
+An `Inode` that is open, changed since the last flush, or without a name stays in memory; the others go
+when there are many. Rows are written in one batch by `flush`, inside the transaction of a commit.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable
+from typing import Final
+
+from hybrisfs.filesystem.extents import ExtentMap
+from hybrisfs.store.database import Database
+from hybrisfs.store.journal import Journal
+from hybrisfs.store.schema import ROOT_ID, ROOT_INO
+
+__all__ = ["NODE_COLUMNS", "Inode", "InodeTable", "NodeRow"]
+
+_CACHED_INODES: Final = 60_000
+NODE_COLUMNS: Final = (
+    "ino, id, mode, uid, gid, rdev, nlink, size, stored, atime, mtime, ctime, target, xattrs, "
+    "attr_stamp, content_stamp"
+)
+NodeRow = tuple[int, bytes, int, int, int, int, int, int, int, int, int, int, bytes | None, int, int, int]
+_CHANGEABLE = [name for name in NODE_COLUMNS.split(", ") if name not in ("ino", "id", "rdev")]
+_UPSERT = (
+    f"INSERT INTO node ({NODE_COLUMNS}) VALUES ({', '.join('?' * 16)}) "
+    f"ON CONFLICT (ino) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _CHANGEABLE)}"
+)
+_BLOCK: Final = 512
+
+
+class Inode:
+    """One node of the tree. The fields up to `content_stamp` are those of its row."""
+
+    __slots__ = (
+        "atime",
+        "attr_stamp",
+        "content_stamp",
+        "ctime",
+        "dirty_since",
+        "extents",
+        "forced",
+        "gid",
+        "handles",
+        "id",
+        "ino",
+        "kernel_cache",
+        "mode",
+        "mtime",
+        "nlink",
+        "orphan",
+        "rdev",
+        "size",
+        "stored",
+        "target",
+        "truncations",
+        "uid",
+        "writers",
+        "xattrs",
+    )
+
+    def __init__(self, row: NodeRow) -> None:
+        (
+            self.ino,
+            self.id,
+            self.mode,
+            self.uid,
+            self.gid,
+            self.rdev,
+            self.nlink,
+            self.size,
+            self.stored,
+            self.atime,
+            self.mtime,
+            self.ctime,
+            self.target,
+            self.xattrs,
+            self.attr_stamp,
+            self.content_stamp,
+        ) = row
+        self.extents: ExtentMap | None = None  # None: not read from the database yet
+        self.handles = 0
+        self.writers = 0
+        self.orphan = False
+        self.truncations = 0  # tells a snapshot that the file has been cut shorter since
+        self.dirty_since = 0.0  # when its oldest unpublished change of content was made
+        self.forced = False  # to be published although it is open for writing
+        self.kernel_cache = -1  # cache generation in which the kernel may have pages of it
+
+    def row(self) -> NodeRow:
+        return (
+            self.ino,
+            self.id,
+            self.mode,
+            self.uid,
+            self.gid,
+            self.rdev,
+            self.nlink,
+            self.size,
+            self.stored,
+            self.atime,
+            self.mtime,
+            self.ctime,
+            self.target,
+            self.xattrs,
+            self.attr_stamp,
+            self.content_stamp,
+        )
+
+    @property
+    def is_directory(self) -> bool:
+        return stat.S_ISDIR(self.mode)
+
+    @property
+    def is_file(self) -> bool:
+        return stat.S_ISREG(self.mode)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of 512 bytes that hold data: the size less the holes, rounded up."""
+        stored = self.stored
+        if self.extents:
+            stored += self.extents.data_bytes()
+        return (min(stored, self.size) + _BLOCK - 1) // _BLOCK
+
+    @property
+    def pinned(self) -> bool:
+        return self.handles > 0 or self.orphan
+
+
+class InodeTable:
+    """All inodes that are in memory, by number."""
+
+    def __init__(self, database: Database, journal: Journal, clock: Callable[[], int] = time.time_ns) -> None:
+        self._db = database
+        self._journal = journal
+        self._loaded: dict[int, Inode] = {}
+        self._dirty: dict[int, Inode] = {}
+        self._extents_dirty: dict[int, Inode] = {}
+        self.now = clock
+        highest = database.execute("SELECT max(ino) FROM node").fetchone()[0]
+        self._next_ino = (highest or 0) + 1
+
+    def create_root(self, uid: int, gid: int) -> Inode:
+        now = self.now()
+        mode = stat.S_IFDIR | 0o755
+        self._next_ino = max(self._next_ino, ROOT_INO + 1)
+        row: NodeRow = (ROOT_INO, ROOT_ID, mode, uid, gid, 0, 2, 0, 0, now, now, now, None, 0, 0, 0)
+        return self._add(Inode(row))
+
+    def create(self, mode: int, uid: int, gid: int, rdev: int = 0, target: bytes | None = None) -> Inode:
+        """A new node without a name."""
+        now = self.now()
+        nlink = 2 if stat.S_ISDIR(mode) else 1
+        size = len(target) if target is not None else 0
+        number = self._next_ino
+        self._next_ino = number + 1
+        inode = Inode(
+            (
+                number, os.urandom(16), mode, uid, gid, rdev, nlink, size, 0, now, now, now, target, 0, 0, 0,
+            )
+        )  # fmt: skip
+        if stat.S_ISREG(mode):
+            inode.extents = ExtentMap(self._journal.pins)
+        return self._add(inode)
+
+    def _add(self, inode: Inode) -> Inode:
+        self._loaded[inode.ino] = inode
+        self._dirty[inode.ino] = inode
+        return inode
+
+    def cached(self, ino: int) -> Inode | None:
+        return self._loaded.get(ino)
+
+    def get(self, ino: int) -> Inode:
+        """Raises KeyError when there is no such node."""
+        inode = self._loaded.get(ino)
+        if inode is None:
+            row = self._db.execute(f"SELECT {NODE_COLUMNS} FROM node WHERE ino = ?", (ino,)).fetchone()
+            if row is None:
+                raise KeyError(ino)
+            inode = self.adopt(row)
+        return inode
+
+    def adopt(self, row: NodeRow) -> Inode:
+        """The inode of a row just read from the database."""
+        loaded = self._loaded
+        inode = loaded.get(row[0])
+        if inode is None:
+            if len(loaded) >= _CACHED_INODES:
+                self._shrink()
+            inode = loaded[row[0]] = Inode(row)
+        return inode
+
+    def _shrink(self) -> None:
+        """Drop the quarter of the inodes that have been in memory longest and that nothing needs."""
+        for ino in list(self._loaded)[: _CACHED_INODES // 4]:
+            inode = self._loaded[ino]
+            if not inode.pinned and ino not in self._dirty and ino not in self._extents_dirty:
+                del self._loaded[ino]
+            else:
+                # To the end of the line, so that the next sweep meets others first.
+                self._loaded[ino] = self._loaded.pop(ino)
+
+    def extents_of(self, inode: Inode) -> ExtentMap:
+        extents = inode.extents
+        if extents is None:
+            rows = self._db.execute(
+                "SELECT start, length, segment, position FROM extent WHERE ino = ?", (inode.ino,)
+            ).fetchall()
+            # The rows' pins were counted when the volume was opened, or when they were made.
+            extents = inode.extents = ExtentMap(self._journal.pins, rows)
+        return extents
+
+    def touch(self, inode: Inode) -> None:
+        """The row of *inode* must be written at the next flush, unless the node has been destroyed."""
+        if not inode.orphan or inode.handles:
+            self._dirty[inode.ino] = inode
+
+    def touch_extents(self, inode: Inode) -> None:
+        self._extents_dirty[inode.ino] = inode
+
+    def destroy(self, inode: Inode) -> None:
+        """The node is gone for good. It stays in memory, nameless, until the kernel forgets it."""
+        self._dirty.pop(inode.ino, None)
+        if inode.extents is not None:
+            self._flush_extents({inode.ino: inode})
+        self._extents_dirty.pop(inode.ino, None)
+        self._db.execute("DELETE FROM node WHERE ino = ?", (inode.ino,))
+
+    def forget(self, ino: int) -> None:
+        """Drop a destroyed node from memory."""
+        self._loaded.pop(ino, None)
+
+    @property
+    def dirty(self) -> bool:
+        return bool(self._dirty or self._extents_dirty)
+
+    def flush(self) -> None:
+        """Write all changed rows into the open transaction."""
+        if self._dirty:
+            self._db.executemany(_UPSERT, [inode.row() for inode in self._dirty.values()])
+            self._dirty.clear()
+        if self._extents_dirty:
+            self._flush_extents(self._extents_dirty)
+            self._extents_dirty.clear()
+
+    def _flush_extents(self, inodes: dict[int, Inode]) -> None:
+        removed: list[tuple[int, int]] = []
+        added: list[tuple[int, int, int, int, int]] = []
+        for ino, inode in inodes.items():
+            if inode.extents is None:
+                continue
+            gone, come = inode.extents.take_changes()
+            removed.extend((ino, start) for start in gone)
+            added.extend((ino, one.start, one.end - one.start, one.segment, one.position) for one in come)
+        if removed:
+            self._db.executemany("DELETE FROM extent WHERE ino = ? AND start = ?", removed)
+        if added:
+            self._db.executemany("INSERT OR REPLACE INTO extent VALUES (?, ?, ?, ?, ?)", added)

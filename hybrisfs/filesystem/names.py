@@ -1,0 +1,269 @@
+"""The namespace: who is called what, where. Every change marks the registers it changes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+from typing import Final
+
+from hybrisfs.filesystem.changes import Changes
+from hybrisfs.filesystem.inodes import NODE_COLUMNS, Inode, InodeTable
+from hybrisfs.filesystem.registers import MAX_NAME, MAX_TARGET, attr_key, content_key, place_key
+from hybrisfs.store.database import Database
+from hybrisfs.store.schema import ROOT_INO
+
+__all__ = ["RENAME_EXCHANGE", "RENAME_NOREPLACE", "Names", "failure"]
+
+RENAME_NOREPLACE: Final = 1
+RENAME_EXCHANGE: Final = 2
+_JOINED = ", ".join(f"n.{name}" for name in NODE_COLUMNS.split(", "))
+_Place = tuple[int, int, int]  # ino, slot, stamp
+
+
+def failure(number: int) -> OSError:
+    """The error that a program sees as *number*."""
+    return OSError(number, os.strerror(number))
+
+
+class Names:
+    """Lookup, creation, removal and renaming. *discard* is told of nodes that lost their last name."""
+
+    def __init__(
+        self, database: Database, inodes: InodeTable, changes: Changes, discard: Callable[[Inode], None]
+    ) -> None:
+        self._db = database
+        self._inodes = inodes
+        self._changes = changes
+        self._discard = discard
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def inode(self, ino: int) -> Inode:
+        try:
+            return self._inodes.get(ino)
+        except KeyError:
+            raise failure(errno.ESTALE) from None
+
+    def directory(self, ino: int) -> Inode:
+        inode = self.inode(ino)
+        if not inode.is_directory:
+            raise failure(errno.ENOTDIR)
+        return inode
+
+    def find(self, parent: int, name: bytes) -> Inode | None:
+        """The node called *name* in *parent*, or None."""
+        place = self._place(parent, name)
+        return self.inode(place[0]) if place else None
+
+    def parent_of(self, ino: int) -> int:
+        """A directory that holds *ino*; the root holds itself."""
+        if ino == ROOT_INO:
+            return ino
+        row = self._db.execute("SELECT parent FROM place WHERE ino = ?", (ino,)).fetchone()
+        return row[0] if row else ROOT_INO
+
+    def list(self, parent: int, after: bytes, limit: int) -> list[tuple[bytes, Inode]]:
+        """Up to *limit* entries whose names come after *after*, in byte order."""
+        rows = self._db.execute(
+            f"SELECT p.name, p.ino, {_JOINED} FROM place p LEFT JOIN node n ON n.ino = p.ino "
+            "WHERE p.parent = ? AND p.name > ? ORDER BY p.name LIMIT ?",
+            (parent, after, limit),
+        ).fetchall()
+        # A node made since the last flush has no row yet, but then it is in memory.
+        adopt, get = self._inodes.adopt, self._inodes.get
+        return [(row[0], adopt(row[2:]) if row[2] is not None else get(row[1])) for row in rows]
+
+    def _place(self, parent: int, name: bytes) -> _Place | None:
+        row: _Place | None = self._db.execute(
+            "SELECT ino, slot, stamp FROM place WHERE parent = ? AND name = ?", (parent, name)
+        ).fetchone()
+        return row
+
+    def _require(self, parent: int, name: bytes) -> _Place:
+        place = self._place(parent, name)
+        if place is None:
+            raise failure(errno.ENOENT)
+        return place
+
+    # -- adding ----------------------------------------------------------------------------------
+
+    def create(
+        self,
+        parent: int,
+        name: bytes,
+        mode: int,
+        uid: int,
+        gid: int,
+        *,
+        rdev: int = 0,
+        target: bytes | None = None,
+    ) -> Inode:
+        """A new node. Raises FileExistsError and the like."""
+        directory = self._require_living_directory(parent)
+        _check_name(name)
+        if target is not None and len(target) > MAX_TARGET:
+            raise failure(errno.ENAMETOOLONG)
+        if self._place(parent, name) is not None:
+            raise failure(errno.EEXIST)
+        if directory.mode & stat.S_ISGID:
+            gid = directory.gid
+            if stat.S_ISDIR(mode):
+                mode |= stat.S_ISGID
+        inode = self._inodes.create(mode, uid, gid, rdev, target)
+        self._insert(directory, name, inode, 0, 0)
+        self._changes.mark(attr_key(inode.id), inode.ino)
+        return inode
+
+    def link(self, ino: int, parent: int, name: bytes) -> Inode:
+        """A further name of a node that is no directory."""
+        inode = self.inode(ino)
+        directory = self._require_living_directory(parent)
+        _check_name(name)
+        if inode.is_directory:
+            raise failure(errno.EPERM)
+        if inode.orphan:
+            raise failure(errno.ENOENT)
+        if self._place(parent, name) is not None:
+            raise failure(errno.EEXIST)
+        inode.nlink += 1
+        inode.ctime = self._inodes.now()
+        inode.forced = True
+        self._inodes.touch(inode)
+        self._insert(directory, name, inode, int.from_bytes(os.urandom(7)) | 1, 0)
+        return inode
+
+    def _require_living_directory(self, ino: int) -> Inode:
+        directory = self.directory(ino)
+        if directory.orphan:
+            raise failure(errno.ENOENT)
+        return directory
+
+    def _insert(self, directory: Inode, name: bytes, inode: Inode, slot: int, stamp: int) -> None:
+        self._db.execute(
+            "INSERT INTO place (parent, name, ino, slot, stamp) VALUES (?, ?, ?, ?, ?)",
+            (directory.ino, name, inode.ino, slot, stamp),
+        )
+        self._changes.mark(place_key(inode.id, slot), inode.ino)
+        self._changed_entries(directory, 1 if inode.is_directory else 0)
+
+    def _changed_entries(self, directory: Inode, subdirectories: int) -> None:
+        directory.nlink += subdirectories
+        directory.mtime = directory.ctime = self._inodes.now()
+        self._inodes.touch(directory)
+        self._changes.mark(attr_key(directory.id), directory.ino)
+
+    # -- removing --------------------------------------------------------------------------------
+
+    def unlink(self, parent: int, name: bytes) -> None:
+        place = self._require(parent, name)
+        if self.inode(place[0]).is_directory:
+            raise failure(errno.EISDIR)
+        self._remove(self.directory(parent), name, place)
+
+    def rmdir(self, parent: int, name: bytes) -> None:
+        place = self._require(parent, name)
+        inode = self.inode(place[0])
+        if not inode.is_directory:
+            raise failure(errno.ENOTDIR)
+        self._require_empty(inode.ino)
+        self._remove(self.directory(parent), name, place)
+
+    def _require_empty(self, ino: int) -> None:
+        if self._db.execute("SELECT 1 FROM place WHERE parent = ? LIMIT 1", (ino,)).fetchone():
+            raise failure(errno.ENOTEMPTY)
+
+    def _remove(self, directory: Inode, name: bytes, place: _Place) -> None:
+        """Take a name away, and the node with it when it was the last."""
+        ino, slot, stamp = place
+        inode = self.inode(ino)
+        self._db.execute("DELETE FROM place WHERE parent = ? AND name = ?", (directory.ino, name))
+        self._changes.retire(place_key(inode.id, slot), ino, stamp=stamp)
+        self._changed_entries(directory, -1 if inode.is_directory else 0)
+        inode.ctime = self._inodes.now()
+        inode.nlink -= 2 if inode.is_directory else 1
+        if inode.nlink > 0:
+            self._inodes.touch(inode)
+            return
+        inode.nlink = 0
+        inode.orphan = True
+        self._changes.drop(attr_key(inode.id))
+        self._changes.drop(content_key(inode.id))
+        self._discard(inode)
+
+    # -- renaming --------------------------------------------------------------------------------
+
+    def rename(self, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int = 0) -> None:
+        """rename(2) with RENAME_NOREPLACE or RENAME_EXCHANGE."""
+        if flags not in (0, RENAME_NOREPLACE, RENAME_EXCHANGE):
+            raise failure(errno.EINVAL)
+        source = self._require(parent, name)
+        target = self._place(new_parent, new_name)
+        _check_name(new_name)
+        old_dir, new_dir = self.directory(parent), self._require_living_directory(new_parent)
+        if flags == RENAME_EXCHANGE:
+            if target is None:
+                raise failure(errno.ENOENT)
+            self._exchange(old_dir, name, source, new_dir, new_name, target)
+            return
+        if target is not None and flags == RENAME_NOREPLACE:
+            raise failure(errno.EEXIST)
+        moved = self.inode(source[0])
+        if target is not None:
+            if target[0] == source[0]:
+                return  # two names of one file: POSIX says do nothing
+            self._require_replaceable(moved, self.inode(target[0]))
+        self._require_outside(moved, new_parent)
+        if target is not None:
+            self._remove(new_dir, new_name, target)
+        self._db.execute("DELETE FROM place WHERE parent = ? AND name = ?", (parent, name))
+        self._changed_entries(old_dir, -1 if moved.is_directory else 0)
+        self._insert(new_dir, new_name, moved, source[1], source[2])
+        self._moved(moved)
+
+    def _exchange(
+        self, one_dir: Inode, one: bytes, first: _Place, two_dir: Inode, two: bytes, second: _Place
+    ) -> None:
+        left, right = self.inode(first[0]), self.inode(second[0])
+        self._require_outside(left, two_dir.ino)
+        self._require_outside(right, one_dir.ino)
+        self._db.execute("DELETE FROM place WHERE parent = ? AND name = ?", (one_dir.ino, one))
+        self._changed_entries(one_dir, -1 if left.is_directory else 0)
+        self._db.execute("DELETE FROM place WHERE parent = ? AND name = ?", (two_dir.ino, two))
+        self._changed_entries(two_dir, -1 if right.is_directory else 0)
+        self._insert(one_dir, one, right, second[1], second[2])
+        self._insert(two_dir, two, left, first[1], first[2])
+        self._moved(left)
+        self._moved(right)
+
+    def _moved(self, inode: Inode) -> None:
+        inode.ctime = self._inodes.now()
+        # What stands under a new name must not be published without its bytes.
+        inode.forced = True
+        self._inodes.touch(inode)
+
+    def _require_replaceable(self, moved: Inode, target: Inode) -> None:
+        if target.is_directory:
+            if not moved.is_directory:
+                raise failure(errno.EISDIR)
+            self._require_empty(target.ino)
+        elif moved.is_directory:
+            raise failure(errno.ENOTDIR)
+
+    def _require_outside(self, moved: Inode, directory: int) -> None:
+        """A directory may not move into itself."""
+        if not moved.is_directory:
+            return
+        at = directory
+        while at != ROOT_INO:
+            if at == moved.ino:
+                raise failure(errno.EINVAL)
+            at = self.parent_of(at)
+
+
+def _check_name(name: bytes) -> None:
+    if len(name) > MAX_NAME:
+        raise failure(errno.ENAMETOOLONG)
+    if not name or name in (b".", b"..") or b"/" in name:
+        raise failure(errno.EINVAL)

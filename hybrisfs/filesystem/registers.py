@@ -1,0 +1,221 @@
+"""The registers of the tree: their keys and the values that travel in updates.
+
+A node's facets are registers of the metadata store (DESIGN 6). Formats, with the codec's integers:
+
+=========  ==============================================  ==================================================
+register   key                                             value
+=========  ==============================================  ==================================================
+place      ``p`` node id (16), slot (varint)               parent id (16), name (blob <= 255)
+attr       ``a`` node id (16)                              mode, uid, gid, rdev (varints), mtime (u64, two's
+                                                           complement ns), target (blob <= 4095), count of
+                                                           xattrs (varint), each name (blob), value (blob)
+content    ``c`` node id (16)                              size (varint), depth (u8), runs (see below)
+pack       ``k`` pack id (32)                              k (u8), n (u8), cloud of each share (n x u8), count
+                                                           (varint), each chunk id (32), offset, sealed length,
+                                                           length (varints)
+=========  ==============================================  ==================================================
+
+Content runs, up to the end of the value: length (varint), then 32 bytes of chunk id; a length whose
+lowest bit is 1 is a hole and has no id. (The length is the number shifted right by one.) With
+depth 1 the runs name chunks that hold the runs themselves, in order; their lengths are the bytes
+of the file that each covers. A missing value is a tombstone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sync.codec import DecodeError, Reader, Writer
+
+__all__ = [
+    "MAX_NAME",
+    "MAX_TARGET",
+    "Attr",
+    "Content",
+    "PackRecord",
+    "PackedChunk",
+    "Place",
+    "Run",
+    "attr_key",
+    "content_key",
+    "decode_runs",
+    "encode_runs",
+    "pack_key",
+    "place_key",
+]
+
+MAX_NAME: Final = 255
+MAX_TARGET: Final = 4095
+MAX_XATTR_VALUE: Final = 65536
+MAX_XATTRS: Final = 1024
+_MAX_RUN: Final = 1 << 62
+_U64: Final = (1 << 64) - 1
+
+
+def place_key(node: bytes, slot: int) -> bytes:
+    if slot == 0:
+        return b"p" + node + b"\0"
+    return Writer().raw(b"p").raw(node).varint(slot).getvalue()
+
+
+def attr_key(node: bytes) -> bytes:
+    return b"a" + node
+
+
+def content_key(node: bytes) -> bytes:
+    return b"c" + node
+
+
+def pack_key(pack: bytes) -> bytes:
+    return b"k" + pack
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a node stands: in the directory with id *parent*, under *name*."""
+
+    parent: bytes
+    name: bytes
+
+    def encode(self) -> bytes:
+        return Writer().raw(self.parent).blob(self.name).getvalue()
+
+    @staticmethod
+    def decode(value: bytes) -> Place:
+        reader = Reader(value)
+        place = Place(reader.raw(16), reader.blob(MAX_NAME))
+        reader.end()
+        if not place.name or b"/" in place.name or b"\0" in place.name or place.name in (b".", b".."):
+            raise DecodeError(f"not a file name: {place.name!r}")
+        return place
+
+
+@dataclass(frozen=True, slots=True)
+class Attr:
+    """What `stat` and `getxattr` tell of a node, but for its size."""
+
+    mode: int
+    uid: int
+    gid: int
+    rdev: int
+    mtime: int
+    target: bytes = b""
+    xattrs: tuple[tuple[bytes, bytes], ...] = ()
+
+    def encode(self) -> bytes:
+        out = Writer().varint(self.mode).varint(self.uid).varint(self.gid).varint(self.rdev)
+        out.u64(self.mtime & _U64).blob(self.target).varint(len(self.xattrs))
+        for name, value in self.xattrs:
+            out.blob(name).blob(value)
+        return out.getvalue()
+
+    @staticmethod
+    def decode(value: bytes) -> Attr:
+        reader = Reader(value)
+        mode, uid, gid = reader.varint(0xFFFF), reader.varint(0xFFFFFFFF), reader.varint(0xFFFFFFFF)
+        rdev, mtime = reader.varint(), reader.u64()
+        target = reader.blob(MAX_TARGET)
+        xattrs = tuple(
+            (reader.blob(MAX_NAME), reader.blob(MAX_XATTR_VALUE)) for _ in range(reader.varint(MAX_XATTRS))
+        )
+        reader.end()
+        if mtime >= 1 << 63:
+            mtime -= 1 << 64
+        return Attr(mode, uid, gid, rdev, mtime, target, xattrs)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """*length* bytes of a file: a chunk, or a hole when *chunk* is None."""
+
+    length: int
+    chunk: bytes | None
+
+
+def encode_runs(runs: Iterable[Run]) -> bytes:
+    out = Writer()
+    for run in runs:
+        if run.chunk is None:
+            out.varint(run.length << 1 | 1)
+        else:
+            out.varint(run.length << 1).raw(run.chunk)
+    return out.getvalue()
+
+
+def decode_runs(data: bytes) -> list[Run]:
+    """Raises DecodeError."""
+    reader = Reader(data)
+    runs: list[Run] = []
+    while reader.remaining:
+        head = reader.varint(_MAX_RUN)
+        if head < 2:
+            raise DecodeError("a run of no bytes")
+        runs.append(Run(head >> 1, None if head & 1 else reader.raw(32)))
+    return runs
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """The bytes of a file: *runs* of chunks (depth 0), or of chunks that hold the runs (depth 1)."""
+
+    size: int
+    depth: int
+    runs: Sequence[Run]
+
+    def encode(self) -> bytes:
+        return Writer().varint(self.size).u8(self.depth).raw(encode_runs(self.runs)).getvalue()
+
+    @staticmethod
+    def decode(value: bytes) -> Content:
+        reader = Reader(value)
+        size, depth = reader.varint(_MAX_RUN), reader.u8()
+        if depth > 1:
+            raise DecodeError(f"content of depth {depth}")
+        runs = decode_runs(reader.raw(reader.remaining))
+        if sum(run.length for run in runs) != size:
+            raise DecodeError("content runs do not add up to the size")
+        return Content(size, depth, runs)
+
+
+@dataclass(frozen=True, slots=True)
+class PackedChunk:
+    """A chunk's place in the shares of a pack."""
+
+    id: bytes
+    offset: int
+    sealed: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class PackRecord:
+    """Which chunks a pack holds, and the number of the cloud that holds each of its shares."""
+
+    k: int
+    n: int
+    placement: bytes
+    chunks: Sequence[PackedChunk]
+
+    def encode(self) -> bytes:
+        out = Writer().u8(self.k).u8(self.n).raw(self.placement).varint(len(self.chunks))
+        for chunk in self.chunks:
+            out.raw(chunk.id).varint(chunk.offset).varint(chunk.sealed).varint(chunk.length)
+        return out.getvalue()
+
+    @staticmethod
+    def decode(value: bytes) -> PackRecord:
+        reader = Reader(value)
+        k, n = reader.u8(), reader.u8()
+        if not 1 <= k <= n <= 32:
+            raise DecodeError(f"impossible code {k} of {n}")
+        placement = reader.raw(n)
+        chunks = [
+            PackedChunk(
+                reader.raw(32), reader.varint(1 << 40), reader.varint(1 << 24), reader.varint(1 << 24)
+            )
+            for _ in range(reader.varint(65536))
+        ]
+        reader.end()
+        return PackRecord(k, n, placement, chunks)

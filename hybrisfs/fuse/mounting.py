@@ -1,0 +1,245 @@
+"""Mounting and unmounting: mount(2) for root, fusermount3 for everybody else.
+
+This is done here and not by libfuse, because libfuse only prints what went wrong. libfuse gets the open /dev/fuse.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import re
+import shutil
+import socket
+import stat
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from hybrisfs.fuse.errors import FuseError
+
+__all__ = ["clear_stale", "connect", "mounted_device", "unmount"]
+
+_DEVICE = "/dev/fuse"
+_FUSERMOUNT = "fusermount3"
+
+_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_NOATIME = 1, 2, 4, 8, 1024
+_FLAGS = {"ro": _MS_RDONLY, "rw": 0, "nosuid": 0, "nodev": 0, "noexec": _MS_NOEXEC, "noatime": _MS_NOATIME}
+_MNT_DETACH = 2
+_UMOUNT_NOFOLLOW = 8
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _Mount(NamedTuple):
+    device: str
+    kind: str
+
+
+def _mount_at(mountpoint: Path) -> _Mount | None:
+    """The topmost mount at an absolute path, from /proc/self/mountinfo (see proc_pid_mountinfo(5))."""
+    wanted = os.fsencode(mountpoint)
+    found = None
+    with open("/proc/self/mountinfo", "rb") as lines:
+        for line in lines:
+            fields, _, rest = line.partition(b" - ")
+            words = fields.split()
+            path = re.sub(rb"\\([0-7]{3})", lambda match: bytes([int(match[1], 8)]), words[4])
+            if path == wanted:
+                found = _Mount(words[2].decode(), rest.split()[0].decode())
+    return found
+
+
+def mounted_device(mountpoint: Path) -> str | None:
+    """The device number, as "major:minor", of what is mounted at an absolute path."""
+    mount = _mount_at(mountpoint)
+    return mount.device if mount else None
+
+
+def connect(mountpoint: Path, options: Sequence[str]) -> int:
+    """Mount an empty directory, and return the descriptor of /dev/fuse through which it is served.
+
+    `options` are those of mount.fuse3(8): `fsname=`, `subtype=`, `ro`, `noexec`, `noatime` and what the kernel
+    takes, such as `default_permissions` and `allow_other`. Raises FuseError.
+    """
+    _check(mountpoint)
+    return _mount_directly(mountpoint, options) if os.geteuid() == 0 else _ask_fusermount(mountpoint, options)
+
+
+def clear_stale(mountpoint: Path) -> bool:
+    """Unmount what a server that died has left behind; False when there is nothing of that kind.
+
+    Raises FuseError when it is there and cannot be removed.
+    """
+    mountpoint = mountpoint.absolute()
+    if not _is_stale(mountpoint):
+        return False
+    unmount(mountpoint, lazy=True)
+    return True
+
+
+def unmount(mountpoint: Path, *, lazy: bool) -> None:
+    """Take the mount away, or, when `lazy`, out of sight until nobody uses it any more. Raises FuseError."""
+    if os.geteuid() == 0:
+        flags = _UMOUNT_NOFOLLOW | (_MNT_DETACH if lazy else 0)
+        if _libc.umount2(os.fsencode(mountpoint), flags):
+            number = ctypes.get_errno()
+            raise _unmount_error(mountpoint, number, os.strerror(number))
+        return
+    command = [_fusermount(), "-u", *(["-z"] if lazy else []), "--", os.fspath(mountpoint)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if done.returncode:
+        message = done.stderr.strip()
+        raise _unmount_error(mountpoint, errno.EBUSY if "busy" in message else errno.EPERM, message)
+
+
+def _unmount_error(mountpoint: Path, number: int, message: str) -> FuseError:
+    text = f"cannot unmount {mountpoint}: {message}"
+    if number == errno.EBUSY:
+        text += f"; close what uses it (fuser -vm {mountpoint} tells) or unmount lazily"
+    return FuseError(number, text)
+
+
+def _is_stale(mountpoint: Path) -> bool:
+    mount = _mount_at(mountpoint)
+    if mount is None or not mount.kind.startswith("fuse"):
+        return False
+    try:
+        os.stat(mountpoint)
+    except OSError as error:
+        return error.errno in (errno.ENOTCONN, errno.ECONNABORTED)
+    return False
+
+
+def _check(mountpoint: Path) -> None:
+    if _is_stale(mountpoint):
+        raise FuseError(
+            errno.ENOTCONN,
+            f"{mountpoint} is still mounted by a server that has died (Transport endpoint is not connected): "
+            f"run {_FUSERMOUNT} -u -z {mountpoint}",
+        )
+    mount = _mount_at(mountpoint)
+    if mount:
+        raise FuseError(errno.EBUSY, f"{mountpoint} is mounted already ({mount.kind}): unmount it first")
+    try:
+        empty = not any(os.scandir(mountpoint))
+    except FileNotFoundError:
+        raise FuseError(errno.ENOENT, f"{mountpoint} does not exist: create the directory first") from None
+    except NotADirectoryError:
+        raise FuseError(
+            errno.ENOTDIR, f"{mountpoint} is not a directory: choose an empty directory"
+        ) from None
+    except OSError as error:
+        raise FuseError(error.errno, f"cannot look into {mountpoint}: {error.strerror}") from error
+    if not empty:
+        raise FuseError(
+            errno.ENOTEMPTY,
+            f"{mountpoint} is not empty: the mount would hide what is there; choose an empty directory",
+        )
+
+
+def _open_device() -> int:
+    try:
+        return os.open(_DEVICE, os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        raise _device_error(error) from error
+
+
+def _device_error(error: OSError) -> FuseError:
+    if error.errno in (errno.ENOENT, errno.ENODEV, errno.ENXIO):
+        advice = "load the kernel module (modprobe fuse); a container needs --device /dev/fuse"
+    else:
+        advice = "it should be readable and writable for everybody (mode 666)"
+    return FuseError(error.errno, f"cannot open {_DEVICE}: {error.strerror}; {advice}")
+
+
+def _mount_directly(mountpoint: Path, options: Sequence[str]) -> int:
+    flags = _MS_NOSUID | _MS_NODEV
+    source, kind = "", "fuse"
+    mode = os.stat(mountpoint).st_mode
+    device = _open_device()
+    data = [f"fd={device},rootmode={stat.S_IFMT(mode):o},user_id={os.getuid()},group_id={os.getgid()}"]
+    for option in options:
+        key, _, value = option.partition("=")
+        if key == "fsname":
+            source = value
+        elif key == "subtype":
+            kind = f"fuse.{value}"
+        elif option in _FLAGS:
+            flags |= _FLAGS[option]
+        else:
+            data.append(option)
+    failed = _libc.mount(
+        os.fsencode(source or kind),
+        os.fsencode(mountpoint),
+        kind.encode(),
+        ctypes.c_ulong(flags),
+        ",".join(data).encode(),
+    )
+    if failed:
+        number = ctypes.get_errno()
+        os.close(device)
+        advice = {
+            errno.EPERM: "; mounting needs CAP_SYS_ADMIN (in a container: --cap-add SYS_ADMIN --device /dev/fuse)",
+            errno.EINVAL: f"; is one of these options wrong? {','.join(options)}",
+            errno.ENODEV: "; load the kernel module (modprobe fuse)",
+        }.get(number, "")
+        raise FuseError(number, f"cannot mount {mountpoint}: {os.strerror(number)}{advice}")
+    return device
+
+
+def _fusermount() -> str:
+    found = shutil.which(_FUSERMOUNT, path=os.environ.get("PATH", "") + ":/usr/local/bin:/usr/bin:/bin")
+    if found is None:
+        raise FuseError(errno.ENOENT, f"{_FUSERMOUNT} is not installed: install the package fuse3")
+    return found
+
+
+def _ask_fusermount(mountpoint: Path, options: Sequence[str]) -> int:
+    """fusermount3 mounts, and sends the descriptor through the socket that _FUSE_COMMFD names."""
+    program = _fusermount()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        command = [program, "-o", ",".join(options) or "rw", "--", os.fspath(mountpoint)]
+        done = subprocess.run(
+            command,
+            env={**os.environ, "_FUSE_COMMFD": str(theirs.fileno())},
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise _fusermount_error(mountpoint, done.stderr.strip())
+        theirs.close()
+        descriptors = socket.recv_fds(ours, 1, 1)[1]
+    if not descriptors:
+        raise FuseError(
+            errno.EIO, f"cannot mount {mountpoint}: {program} sent no descriptor; {done.stderr.strip()}"
+        )
+    os.set_inheritable(descriptors[0], False)
+    return descriptors[0]
+
+
+def _fusermount_error(mountpoint: Path, message: str) -> FuseError:
+    if _DEVICE in message:
+        try:
+            os.close(_open_device())
+        except FuseError as error:
+            return error
+    if "allow_other" in message:
+        advice = "put user_allow_other into /etc/fuse.conf, or do without allow_other"
+    elif "no write access" in message or "not owned" in message or "bad mount point" in message:
+        advice = "choose a directory of your own"
+    elif "too many" in message:
+        advice = "raise mount_max in /etc/fuse.conf or unmount others"
+    elif "ermission denied" in message or "peration not permitted" in message:
+        advice = (
+            f"AppArmor may confine {_FUSERMOUNT} to the home directory, /mnt, /media and /tmp: mount below one of them,"
+            " or see the kernel log (journalctl -k -g apparmor)"
+        )
+    else:
+        advice = ""
+    return FuseError(errno.EPERM, f"cannot mount {mountpoint}: {message}" + (f"; {advice}" if advice else ""))

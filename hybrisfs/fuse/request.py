@@ -1,0 +1,163 @@
+"""One request of the kernel, and its one answer."""
+
+from __future__ import annotations
+
+import enum
+import errno
+import logging
+from collections.abc import Callable
+from threading import Condition
+from typing import Any, Final
+
+from hybrisfs.fuse.library import Library
+from hybrisfs.fuse.records import Buffer
+from hybrisfs.fuse.transfer import buffer_sender
+
+__all__ = ["LATER", "Channel", "Encoder", "Later", "Request"]
+
+_log = logging.getLogger(__name__)
+
+Encoder = Callable[[Any], Buffer] | None
+"""Packs the answer of one kind of request; None: success is all there is to tell."""
+
+
+class Later(enum.Enum):
+    """The type of LATER."""
+
+    LATER = "later"
+
+
+LATER: Final = Later.LATER
+"""What a handler returns when the answer will come through `Request.reply` or `Request.fail`."""
+
+
+class Channel:
+    """The way back to the kernel, shared by all requests of a session.
+
+    libfuse frees its requests with the session, so an answer that comes after the session has gone must not reach
+    it: `enter` refuses those, and `close` waits for the ones on their way.
+    """
+
+    __slots__ = ("_answering", "_changed", "_open", "context", "fail", "send")
+
+    def __init__(self, library: Library) -> None:
+        self.send: Callable[[int, Buffer], None] = buffer_sender(library)
+        self.fail: Callable[[int, int], int] = library.brief.fuse_reply_err
+        self.context = library.brief.fuse_req_ctx
+        # Reentrant, for an abandoned request may be collected, and thereby answered, anywhere.
+        self._changed = Condition()
+        self._open = True
+        self._answering = 0
+
+    def enter(self) -> bool:
+        """Announce an answer from outside the loop; False: the session has gone."""
+        with self._changed:
+            self._answering += self._open
+            return self._open
+
+    def leave(self) -> None:
+        """End what a successful `enter` began."""
+        with self._changed:
+            self._answering -= 1
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Let no further answer in, and wait for those on their way."""
+        with self._changed:
+            self._open = False
+            self._changed.wait_for(lambda: not self._answering)
+
+
+class Request:
+    """What a handler is asked. It is answered once: by what the handler returns or raises, or through `reply` or
+    `fail` when the handler returned LATER.
+
+    A request that is dropped unanswered is logged and answered EIO.
+    """
+
+    __slots__ = ("_channel", "_encode", "_handle", "_unanswered")
+
+    def __init__(self, channel: Channel, handle: int, encode: Encoder) -> None:
+        self._channel = channel
+        self._handle = handle
+        self._encode = encode
+        self._unanswered = True
+
+    @property
+    def uid(self) -> int:
+        """Effective user of the calling process. Like `gid`, `pid` and `umask` only known until the answer."""
+        return int(self._context().uid)
+
+    @property
+    def gid(self) -> int:
+        """Effective group of the calling process."""
+        return int(self._context().gid)
+
+    @property
+    def pid(self) -> int:
+        """The calling thread; 0 when it is in a namespace that we do not see."""
+        return int(self._context().pid)
+
+    @property
+    def umask(self) -> int:
+        """File mode creation mask of the caller, in requests that create something."""
+        return int(self._context().umask)
+
+    def reply(self, answer: Any = None) -> None:
+        """Answer with what the handler would have returned. From any thread.
+
+        When the session has gone, nothing happens. Raises RuntimeError when the request was answered before, and
+        TypeError, ValueError or struct.error when the answer is not of the right kind: then it is still to be
+        answered.
+        """
+        if not self._channel.enter():
+            self._take()
+            return
+        try:
+            self.answer(answer)
+        finally:
+            self._channel.leave()
+
+    def fail(self, error: int) -> None:
+        """Answer with an errno. From any thread; otherwise like `reply`."""
+        if not self._channel.enter():
+            self._take()
+            return
+        try:
+            self.refuse(error)
+        finally:
+            self._channel.leave()
+
+    def answer(self, answer: Any) -> None:
+        """`reply` from within the loop."""
+        encode = self._encode
+        if encode is None:
+            self._channel.fail(self._take(), 0)
+        else:
+            data = encode(answer)
+            self._channel.send(self._take(), data)
+
+    def refuse(self, error: int) -> None:
+        """`fail` from within the loop."""
+        self._channel.fail(self._take(), error or errno.EIO)
+
+    def _take(self) -> int:
+        """The handle, for the one who may answer."""
+        try:
+            # Deleting an attribute is atomic: of several threads one succeeds.
+            del self._unanswered
+        except AttributeError:
+            raise RuntimeError("this request has been answered before") from None
+        handle = self._handle
+        self._handle = 0
+        return handle
+
+    def _context(self) -> Any:
+        if not self._handle:
+            raise RuntimeError("who made this request is not known any more: it has been answered")
+        return self._channel.context(self._handle).contents
+
+    def __del__(self) -> None:
+        if self._handle:
+            _log.error("a request was dropped without an answer; it is answered EIO")
+            self.fail(errno.EIO)

@@ -1,0 +1,183 @@
+"""A mount and the loop that serves it."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import threading
+from collections.abc import Callable, Sequence
+from ctypes import c_char_p
+from pathlib import Path
+from typing import Any
+
+from hybrisfs.fuse import constants as c
+from hybrisfs.fuse import mounting
+from hybrisfs.fuse.callbacks import low_level_ops
+from hybrisfs.fuse.errors import FuseError
+from hybrisfs.fuse.library import Arguments, ConnectionInfo, DataVector, LowLevelOps, libfuse
+from hybrisfs.fuse.operations import Operations
+from hybrisfs.fuse.records import Buffer
+from hybrisfs.fuse.request import Channel
+from hybrisfs.fuse.transfer import held
+
+__all__ = ["DEFAULT_CAPABILITIES", "Session"]
+
+DEFAULT_CAPABILITIES = (
+    c.FUSE_CAP_ASYNC_READ
+    | c.FUSE_CAP_ATOMIC_O_TRUNC
+    | c.FUSE_CAP_READDIRPLUS
+    | c.FUSE_CAP_READDIRPLUS_AUTO
+    | c.FUSE_CAP_ASYNC_DIO
+    | c.FUSE_CAP_PARALLEL_DIROPS
+    | c.FUSE_CAP_CACHE_SYMLINKS
+    | c.FUSE_CAP_EXPLICIT_INVAL_DATA
+)
+"""What is asked of the kernel unless told otherwise; what it cannot do is left out."""
+
+_NOTHING_TO_DO = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENOTEMPTY, errno.EBUSY})
+
+
+class Session:
+    """One mount: `mount`, then `run` in a thread of its own until somebody unmounts, then `close`.
+
+    The process must not touch its own mount in a thread that holds a lock a handler needs. No signal handler is
+    installed; when `run` is in the main thread, Python's own come to run only between requests.
+    """
+
+    def __init__(
+        self,
+        operations: Operations,
+        mountpoint: Path,
+        options: Sequence[str] = (),
+        *,
+        capabilities: int = DEFAULT_CAPABILITIES,
+        max_write: int = 1 << 20,
+        max_readahead: int = 1 << 20,
+        max_background: int = 64,
+    ) -> None:
+        """Prepare; nothing is mounted yet. `options` as in mount.fuse3(8), sizes in bytes.
+
+        The kernel may lower `max_write` and `max_readahead`; `max_background` limits its read-ahead and
+        asynchronous requests under way. Raises FuseError when libfuse is missing or does not fit.
+        """
+        self.mountpoint = mountpoint.absolute()
+        self.options = tuple(options)
+        self._library = libfuse()
+        self._capabilities = capabilities
+        self._limits = (max_write, max_readahead, max_background)
+        self._channel = Channel(self._library)
+        # What C keeps pointers to must live as long as the session.
+        self._table = low_level_ops(self._library, operations, self._channel, self._negotiate)
+        self._session: int | None = None
+        self._device: str | None = None
+        self._running = threading.Lock()
+
+    def mount(self) -> None:
+        """Mount. From now on whoever looks into the mount waits for `run`. Raises FuseError."""
+        if self._session is not None:
+            raise FuseError(None, f"{self.mountpoint} is mounted by this session already")
+        descriptor = mounting.connect(self.mountpoint, self.options)
+        self._device = mounting.mounted_device(self.mountpoint)
+        arguments = (c_char_p * 1)(b"hybrisfs")
+        waiting = self._library.waiting
+        session = waiting.fuse_session_new(
+            Arguments(1, arguments, 0), self._table, ctypes.sizeof(LowLevelOps), None
+        )
+        if not session or waiting.fuse_session_mount(session, b"/dev/fd/%d" % descriptor):
+            os.close(descriptor)
+            self._unmount_own(lazy=True)
+            raise FuseError(None, "libfuse cannot start a session; its log says why")
+        self._session = session
+
+    def run(self) -> None:
+        """Serve until the mount is gone. Raises FuseError when the connection breaks otherwise."""
+        session = self._own_session()
+        if not self._running.acquire(blocking=False):
+            raise FuseError(None, f"{self.mountpoint} is being served already")
+        try:
+            result = self._library.waiting.fuse_session_loop(session)
+        finally:
+            self._running.release()
+        if result < 0:
+            raise FuseError(-result, f"serving {self.mountpoint} failed: {os.strerror(-result)}")
+
+    def unmount(self, *, lazy: bool = False) -> None:
+        """Unmount, which ends `run`. From any thread, but never from a handler.
+
+        Raises FuseError with EBUSY while files are open. With `lazy` the mount disappears at once, and `run` ends
+        when the last of them is closed. Nothing happens when it has been unmounted before.
+        """
+        self._unmount_own(lazy=lazy)
+
+    def close(self) -> None:
+        """Unmount if need be and free everything. `run` must have returned. Late answers come to nothing."""
+        if not self._running.acquire(blocking=False):
+            raise FuseError(None, f"{self.mountpoint} is still being served: unmount it and wait for run")
+        try:
+            self._unmount_own(lazy=True)
+            self._channel.close()
+            session, self._session = self._session, None
+            if session is not None:
+                self._library.waiting.fuse_session_destroy(session)
+        finally:
+            self._running.release()
+
+    def notify_inval_inode(self, ino: int, offset: int = 0, length: int = 0) -> None:
+        """Drop the kernel's cached attributes of an inode, and its data from `offset` on: `length` bytes, or all
+        when 0; with a negative `offset` the attributes alone.
+
+        This and the other notify_* may wait for a handler to return: call them from any thread, but never from a
+        handler nor with a lock that a handler takes. What the kernel does not know needs no notice: that is no error.
+        Raises FuseError when the connection is gone.
+        """
+        self._notify(self._library.waiting.fuse_lowlevel_notify_inval_inode, ino, offset, length)
+
+    def notify_inval_entry(self, parent: int, name: bytes) -> None:
+        """Drop a cached name, so that the next access looks it up again."""
+        self._notify(self._library.waiting.fuse_lowlevel_notify_inval_entry, parent, name, len(name))
+
+    def notify_delete(self, parent: int, child: int, name: bytes) -> None:
+        """Like notify_inval_entry, and tell those who watch the directory (inotify) that `name` was deleted.
+
+        Without effect when the name does not stand for the inode `child`.
+        """
+        self._notify(self._library.waiting.fuse_lowlevel_notify_delete, parent, child, name, len(name))
+
+    def notify_store(self, ino: int, offset: int, data: Buffer) -> None:
+        """Put data into the kernel's page cache."""
+        with held(data) as (address, size):
+            vector = DataVector(count=1, size=size, mem=address, fd=-1, mem_size=size)
+            self._notify(self._library.waiting.fuse_lowlevel_notify_store, ino, offset, vector, 0)
+
+    def _own_session(self) -> int:
+        if self._session is None:
+            raise FuseError(None, f"{self.mountpoint} is not mounted by this session")
+        return self._session
+
+    def _notify(self, function: Callable[..., int], *arguments: Any) -> None:
+        session = self._own_session()
+        if not self._channel.enter():
+            raise FuseError(errno.ENOTCONN, f"{self.mountpoint} is closed")
+        try:
+            result = function(session, *arguments)
+        finally:
+            self._channel.leave()
+        # ENOENT: the kernel does not know it. EBUSY, ENOTEMPTY, ENOTDIR: notify_delete found it in use or replaced.
+        if result < 0 and -result not in _NOTHING_TO_DO:
+            raise FuseError(
+                -result, f"cannot notify the kernel about {self.mountpoint}: {os.strerror(-result)}"
+            )
+
+    def _negotiate(self, connection: ConnectionInfo) -> None:
+        connection.want = self._capabilities & connection.capable
+        max_write, max_readahead, max_background = self._limits
+        connection.max_write = min(connection.max_write, max_write)
+        connection.max_readahead = min(connection.max_readahead, max_readahead)
+        connection.max_background = max_background
+
+    def _unmount_own(self, *, lazy: bool) -> None:
+        device = self._device
+        if device is not None and mounting.mounted_device(self.mountpoint) == device:
+            mounting.unmount(self.mountpoint, lazy=lazy)
+        self._device = None

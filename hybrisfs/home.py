@@ -1,0 +1,149 @@
+"""Where HybrisFS keeps its files. The only module that reads the environment.
+
+By default the XDG folders, so that one user has one of each; with $HYBRISFS_HOME everything is below
+that one folder, so that several devices can live on one machine.
+
+folder    holds                                   by default                    with $HYBRISFS_HOME
+config    volumes and their clouds                ~/.config/hybrisfs            .../config
+state     keys, databases, pending data, log      ~/.local/state/hybrisfs       .../state
+cache     what the clouds hold, too               ~/.cache/hybrisfs             .../cache
+data      the clouds of `hybrisfs quickstart`     ~/.local/share/hybrisfs       .../data
+runtime   the daemon's socket and locks           $XDG_RUNTIME_DIR/hybrisfs     .../runtime
+
+Each is made on first use with mode 0700. `config`, `state` and `cache` have one folder per volume.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hybrisfs.errors import HybrisError, UsageError
+
+__all__ = ["Home", "check_volume_name", "service_manager_socket"]
+
+_VOLUME_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The folders of one user, or of one device under `$HYBRISFS_HOME`."""
+
+    config: Path
+    state: Path
+    cache: Path
+    data: Path
+    runtime: Path
+    default_mountpoint: Path
+    root: Path | None = None  # the folder that holds them all, when it was chosen by $HYBRISFS_HOME
+
+    @staticmethod
+    def from_environment(environment: Mapping[str, str] | None = None) -> Home:
+        """The folders that `environment` (by default the process's) asks for. Makes none of them."""
+        values = os.environ if environment is None else environment
+        if values.get("HYBRISFS_HOME"):
+            return Home.below(Path(values["HYBRISFS_HOME"]).absolute())
+        user = Path(values["HOME"]) if values.get("HOME") else Path.home()
+        state = _xdg(values, "XDG_STATE_HOME", user / ".local/state") / "hybrisfs"
+        return Home(
+            config=_xdg(values, "XDG_CONFIG_HOME", user / ".config") / "hybrisfs",
+            state=state,
+            cache=_xdg(values, "XDG_CACHE_HOME", user / ".cache") / "hybrisfs",
+            data=_xdg(values, "XDG_DATA_HOME", user / ".local/share") / "hybrisfs",
+            runtime=_runtime(values, state),
+            default_mountpoint=user / "HybrisFS",
+        )
+
+    @staticmethod
+    def below(root: Path) -> Home:
+        """All folders below `root`, an absolute path."""
+        return Home(
+            config=root / "config",
+            state=root / "state",
+            cache=root / "cache",
+            data=root / "data",
+            runtime=root / "runtime",
+            default_mountpoint=root / "HybrisFS",
+            root=root,
+        )
+
+    def environment(self) -> dict[str, str]:
+        """The environment of a child process that is to use these folders, whatever its working directory."""
+        return {**os.environ, **({"HYBRISFS_HOME": str(self.root)} if self.root else {})}
+
+    @property
+    def socket(self) -> Path:
+        """The daemon's control socket."""
+        return self.runtime / "daemon.sock"
+
+    @property
+    def log(self) -> Path:
+        """The log of a daemon that runs in the background."""
+        return self.state / "daemon.log"
+
+    def volume_config(self, name: str) -> Path:
+        """The volume's configuration folder. Raises `UsageError` for an illegal name."""
+        return self.config / "volumes" / check_volume_name(name)
+
+    def volume_state(self, name: str) -> Path:
+        """The volume's keys, database and pending data. Raises `UsageError` for an illegal name."""
+        return self.state / "volumes" / check_volume_name(name)
+
+    def volume_cache(self, name: str) -> Path:
+        """The volume's cache. Raises `UsageError` for an illegal name."""
+        return self.cache / "volumes" / check_volume_name(name)
+
+    def prepare(self) -> None:
+        """Make the folders, readable by their owner only.
+
+        Raises `HybrisError` when one cannot be made or belongs to somebody else.
+        """
+        for folder in (self.config, self.state, self.cache, self.data, self.runtime):
+            _make_private(folder)
+
+
+def check_volume_name(name: str) -> str:
+    """Return `name`; raise `UsageError` unless it is fit for a folder and for a command line."""
+    if _VOLUME_NAME.fullmatch(name) is None:
+        raise UsageError(
+            f"{name[:80]!r} cannot name a volume",
+            "allowed are up to 64 letters, digits, dots, dashes and underscores, a letter or digit first",
+        )
+    return name
+
+
+def service_manager_socket() -> str | None:
+    """The address at which systemd wants to hear how the service is doing, if it runs us."""
+    return os.environ.get("NOTIFY_SOCKET") or None
+
+
+def _xdg(values: Mapping[str, str], variable: str, default: Path) -> Path:
+    # The specification wants relative paths ignored.
+    value = values.get(variable, "")
+    return Path(value) if value.startswith("/") else default
+
+
+def _runtime(values: Mapping[str, str], state: Path) -> Path:
+    """The runtime folder; the same for a login session and for su, cron or ssh without one."""
+    folder = _xdg(values, "XDG_RUNTIME_DIR", Path(f"/run/user/{os.getuid()}"))
+    if folder.is_dir() and folder.stat().st_uid == os.getuid():
+        return folder / "hybrisfs"
+    return state / "runtime"
+
+
+def _make_private(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.stat()
+        if status.st_uid != os.getuid():
+            raise HybrisError(f"cannot use the folder {folder}", "it belongs to another user")
+        if status.st_mode & 0o077:
+            folder.chmod(0o700)
+    except OSError as error:
+        raise HybrisError(
+            f"cannot use the folder {folder}", error.strerror or str(error), "Check its permissions."
+        ) from error

@@ -1,0 +1,364 @@
+"""Translates the kernel's requests into calls of the filesystem, and its answers back.
+
+One loop thread runs the handlers; each holds the volume's lock while it looks into memory and the
+database. What would have to wait (bytes from the clouds, fsync, room in the cache) is answered later by
+another thread, so that a slow cloud holds up nobody but those who want its bytes.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import stat
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from hybrisfs import fuse
+from hybrisfs.dispersal.errors import ChunkUnavailable
+from hybrisfs.filesystem.content import Missing
+from hybrisfs.filesystem.filesystem import DirectoryCursor, FileSystem
+from hybrisfs.filesystem.inodes import Inode
+from hybrisfs.fuse import LATER, Attributes, Entry, Later, Listing, ListingPlus, Opened, Request, StatVfs
+from hybrisfs.pipeline.commit import Committer
+from hybrisfs.pipeline.fetch import Fetcher
+from hybrisfs.pipeline.room import RoomMaker
+from hybrisfs.store.journal import JournalFullError
+
+__all__ = ["Adapter"]
+
+log = logging.getLogger(__name__)
+
+# Nothing but this mount changes the tree, so the kernel may believe what it was told for long.
+_FOREVER: Final = 86400.0
+_BLOCK: Final = 4096
+_DOTS: Final = 2
+_WORKERS: Final = 16
+_FEWEST_BYTES: Final = 40  # of an entry in a listing
+_FEWEST_BYTES_PLUS: Final = 160
+
+
+def _attributes(inode: Inode) -> Attributes:
+    return Attributes(
+        inode.ino,
+        inode.mode,
+        inode.nlink,
+        inode.uid,
+        inode.gid,
+        inode.rdev,
+        inode.size,
+        inode.blocks,
+        inode.atime,
+        inode.mtime,
+        inode.ctime,
+        _BLOCK,
+    )
+
+
+def _entry(inode: Inode) -> Entry:
+    return Entry(_attributes(inode), _FOREVER, _FOREVER)
+
+
+class Adapter(fuse.Operations):
+    """The handlers of one mounted volume."""
+
+    def __init__(self, fs: FileSystem, committer: Committer, fetcher: Fetcher, room: RoomMaker) -> None:
+        self._fs = fs
+        self._lock = fs.lock
+        self._committer = committer
+        self._fetcher = fetcher
+        self._room = room
+        self._cursors: dict[int, DirectoryCursor] = {}
+        self._next_cursor = 1
+        self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="answer")
+
+    def close(self) -> None:
+        """Stop answering; requests still waiting are answered with an error when they are dropped."""
+        self._workers.shutdown(wait=False, cancel_futures=True)
+
+    # -- names -----------------------------------------------------------------------------------
+
+    def lookup(self, request: Request, parent: int, name: bytes) -> Entry:
+        with self._lock:
+            inode = self._fs.lookup(parent, name)
+            return Entry.negative(_FOREVER) if inode is None else _entry(inode)
+
+    def forget(self, forgets: Sequence[tuple[int, int]]) -> None:
+        with self._lock:
+            for ino, _ in forgets:
+                self._fs.forget(ino)
+
+    def mknod(self, request: Request, parent: int, name: bytes, mode: int, rdev: int) -> Entry:
+        with self._lock:
+            return _entry(self._fs.make(parent, name, mode, request.uid, request.gid, rdev=rdev))
+
+    def mkdir(self, request: Request, parent: int, name: bytes, mode: int) -> Entry:
+        with self._lock:
+            return _entry(self._fs.make(parent, name, stat.S_IFDIR | mode, request.uid, request.gid))
+
+    def symlink(self, request: Request, target: bytes, parent: int, name: bytes) -> Entry:
+        with self._lock:
+            mode = stat.S_IFLNK | 0o777
+            return _entry(self._fs.make(parent, name, mode, request.uid, request.gid, target=target))
+
+    def link(self, request: Request, ino: int, new_parent: int, new_name: bytes) -> Entry:
+        with self._lock:
+            return _entry(self._fs.link(ino, new_parent, new_name))
+
+    def unlink(self, request: Request, parent: int, name: bytes) -> None:
+        with self._lock:
+            self._fs.unlink(parent, name)
+
+    def rmdir(self, request: Request, parent: int, name: bytes) -> None:
+        with self._lock:
+            self._fs.rmdir(parent, name)
+
+    def rename(
+        self, request: Request, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int
+    ) -> None:
+        with self._lock:
+            self._fs.rename(parent, name, new_parent, new_name, flags)
+
+    def readlink(self, request: Request, ino: int) -> bytes:
+        with self._lock:
+            return self._fs.get(ino).target or b""
+
+    # -- attributes ------------------------------------------------------------------------------
+
+    def getattr(self, request: Request, ino: int, fh: int | None) -> tuple[Attributes, float]:
+        with self._lock:
+            return _attributes(self._fs.get(ino)), _FOREVER
+
+    def setattr(
+        self, request: Request, ino: int, attributes: Attributes, to_set: int, fh: int | None
+    ) -> tuple[Attributes, float]:
+        with self._lock:
+            fs = self._fs
+            inode = fs.get(ino)
+            if to_set & fuse.FUSE_SET_ATTR_SIZE:
+                fs.truncate(inode, attributes.size)
+            now = fs.inodes.now()
+            fs.attributes.change(
+                inode,
+                mode=attributes.mode if to_set & fuse.FUSE_SET_ATTR_MODE else None,
+                uid=attributes.uid if to_set & fuse.FUSE_SET_ATTR_UID else None,
+                gid=attributes.gid if to_set & fuse.FUSE_SET_ATTR_GID else None,
+                atime=now
+                if to_set & fuse.FUSE_SET_ATTR_ATIME_NOW
+                else attributes.atime_ns
+                if to_set & fuse.FUSE_SET_ATTR_ATIME
+                else None,
+                mtime=now
+                if to_set & fuse.FUSE_SET_ATTR_MTIME_NOW
+                else attributes.mtime_ns
+                if to_set & fuse.FUSE_SET_ATTR_MTIME
+                else None,
+            )
+            return _attributes(inode), _FOREVER
+
+    def statfs(self, request: Request, ino: int) -> StatVfs:
+        with self._lock:
+            space = self._fs.space()
+        free = space.free // _BLOCK
+        return StatVfs(
+            bsize=_BLOCK,
+            frsize=_BLOCK,
+            blocks=space.total // _BLOCK,
+            bfree=free,
+            bavail=free,
+            files=space.files + free,
+            ffree=free,
+        )
+
+    def getxattr(self, request: Request, ino: int, name: bytes, size: int) -> bytes | int:
+        with self._lock:
+            value = self._fs.attributes.get_xattr(self._fs.get(ino), name)
+        return _sized(value, size)
+
+    def listxattr(self, request: Request, ino: int, size: int) -> bytes | int:
+        with self._lock:
+            names = self._fs.attributes.list_xattrs(self._fs.get(ino))
+        return _sized(b"".join(name + b"\0" for name in names), size)
+
+    def setxattr(self, request: Request, ino: int, name: bytes, value: bytes, flags: int) -> None:
+        with self._lock:
+            self._fs.attributes.set_xattr(self._fs.get(ino), name, value, flags)
+
+    def removexattr(self, request: Request, ino: int, name: bytes) -> None:
+        with self._lock:
+            self._fs.attributes.remove_xattr(self._fs.get(ino), name)
+
+    # -- directories -----------------------------------------------------------------------------
+
+    def opendir(self, request: Request, ino: int, flags: int) -> Opened:
+        with self._lock:
+            number = self._next_cursor
+            self._cursors[number] = self._fs.open_directory(ino)
+            self._next_cursor = number + 1
+        return Opened(number, keep_cache=True, cache_readdir=True)
+
+    def releasedir(self, request: Request, ino: int, fh: int, flags: int) -> None:
+        del self._cursors[fh]
+
+    def readdir(self, request: Request, ino: int, fh: int, offset: int, size: int) -> Listing:
+        listing = Listing(size)
+        self._list(
+            fh,
+            offset,
+            size // _FEWEST_BYTES + 1,
+            listing.add,
+            lambda name, inode, next_offset: listing.add(name, inode.ino, inode.mode, next_offset),
+        )
+        return listing
+
+    def readdirplus(self, request: Request, ino: int, fh: int, offset: int, size: int) -> ListingPlus:
+        listing = ListingPlus(size)
+        self._list(
+            fh,
+            offset,
+            size // _FEWEST_BYTES_PLUS + 1,
+            listing.add_name,
+            lambda name, inode, next_offset: listing.add(name, _entry(inode), next_offset),
+        )
+        return listing
+
+    def _list(
+        self,
+        fh: int,
+        offset: int,
+        limit: int,
+        add_dot: Callable[[bytes, int, int, int], bool],
+        add: Callable[[bytes, Inode, int], bool],
+    ) -> None:
+        cursor = self._cursors[fh]
+        with self._lock:
+            if offset == 0 and not add_dot(b".", cursor.ino, stat.S_IFDIR, 1):
+                return
+            if offset <= 1:
+                parent = self._fs.names.parent_of(cursor.ino)
+                if not add_dot(b"..", parent, stat.S_IFDIR, _DOTS):
+                    return
+            after = cursor.after(max(offset - _DOTS, 0))
+            for name, inode in self._fs.names.list(cursor.ino, after, limit):
+                if not add(name, inode, len(cursor.names) + 1 + _DOTS):
+                    return
+                cursor.names.append(name)
+
+    # -- open files ------------------------------------------------------------------------------
+
+    def open(self, request: Request, ino: int, flags: int) -> Opened:
+        with self._lock:
+            number = self._fs.open(ino, flags)
+            return self._opened(self._fs.handle(number), number)
+
+    def create(
+        self, request: Request, parent: int, name: bytes, mode: int, flags: int
+    ) -> tuple[Entry, Opened]:
+        with self._lock:
+            inode, number = self._fs.create(parent, name, mode, request.uid, request.gid, flags)
+            return _entry(inode), self._opened(inode, number)
+
+    def _opened(self, inode: Inode, number: int) -> Opened:
+        """The kernel may keep what it has of the file, unless the cache was dropped since it got it."""
+        generation = self._fs.cache_generation
+        keep = inode.kernel_cache == generation
+        inode.kernel_cache = generation
+        return Opened(number, keep_cache=keep)
+
+    def release(self, request: Request, ino: int, fh: int, flags: int) -> None:
+        with self._lock:
+            self._fs.release(fh)
+
+    def flush(self, request: Request, ino: int, fh: int) -> None:
+        """Everything written is staged already."""
+
+    def fsync(self, request: Request, ino: int, fh: int, datasync: bool) -> Later:
+        return self._commit(request)
+
+    def fsyncdir(self, request: Request, ino: int, fh: int, datasync: bool) -> Later:
+        return self._commit(request)
+
+    def _commit(self, request: Request) -> Later:
+        def answer(error: OSError | None) -> None:
+            if error is None:
+                request.reply(None)
+            else:
+                request.fail(error.errno or errno.EIO)
+
+        self._committer.request(answer)
+        return LATER
+
+    # -- content ---------------------------------------------------------------------------------
+
+    def read(self, request: Request, ino: int, fh: int, offset: int, size: int) -> bytes | Later:
+        with self._lock:
+            data = self._fs.read(self._fs.handle(fh), offset, size)
+        if not isinstance(data, Missing):
+            return data
+        self._workers.submit(self._read_later, request, fh, offset, size, data)
+        return LATER
+
+    def _read_later(self, request: Request, fh: int, offset: int, size: int, missing: Missing) -> None:
+        def read() -> bytes:
+            lacking = missing
+            while True:
+                self._fetcher.fetch(lacking.chunks)
+                with self._lock:
+                    data = self._fs.read(self._fs.handle(fh), offset, size)
+                if not isinstance(data, Missing):
+                    return data
+                lacking = data  # evicted again at once, or written meanwhile
+
+        self._answer_later(request, read)
+
+    def write(self, request: Request, ino: int, fh: int, offset: int, data: memoryview) -> int | Later:
+        try:
+            with self._lock:
+                return self._fs.write(self._fs.handle(fh), offset, data)
+        except JournalFullError:
+            self._workers.submit(self._write_later, request, fh, offset, bytes(data))
+            return LATER
+
+    def _write_later(self, request: Request, fh: int, offset: int, data: bytes) -> None:
+        def write() -> int:
+            while True:
+                fits = self._room.wait_for_room(len(data))
+                try:
+                    with self._lock:
+                        return self._fs.write(self._fs.handle(fh), offset, data)
+                except JournalFullError as error:
+                    if not fits:
+                        log.warning("a write failed: %s", error)
+                        raise
+
+        self._answer_later(request, write)
+
+    def _answer_later(self, request: Request, work: Callable[[], bytes | int]) -> None:
+        try:
+            answer = work()
+        except ChunkUnavailable:
+            request.fail(errno.EIO)
+        except OSError as error:
+            request.fail(error.errno or errno.EIO)
+        except Exception:
+            log.exception("a request failed unexpectedly")
+            request.fail(errno.EIO)
+        else:
+            request.reply(answer)
+
+    def fallocate(self, request: Request, ino: int, fh: int, offset: int, length: int, mode: int) -> None:
+        with self._lock:
+            self._fs.allocate(self._fs.handle(fh), mode, offset, length)
+
+    def lseek(self, request: Request, ino: int, fh: int, offset: int, whence: int) -> int:
+        with self._lock:
+            return self._fs.content.seek(self._fs.handle(fh), offset, whence)
+
+
+def _sized(value: bytes, size: int) -> bytes | int:
+    if size == 0:
+        return len(value)
+    if len(value) > size:
+        raise OSError(errno.ERANGE, os.strerror(errno.ERANGE))
+    return value

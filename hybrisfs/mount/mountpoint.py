@@ -1,0 +1,75 @@
+"""One mounted volume: the session with the kernel and the thread that serves it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+from typing import Final
+
+from hybrisfs import fuse
+from hybrisfs.errors import HybrisError
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.mount.adapter import Adapter
+from hybrisfs.pipeline.commit import Committer
+from hybrisfs.pipeline.fetch import Fetcher
+from hybrisfs.pipeline.room import RoomMaker
+
+__all__ = ["MountPoint"]
+
+log = logging.getLogger(__name__)
+
+_JOIN_SECONDS: Final = 10.0
+
+
+class MountPoint:
+    """Mounts at construction and serves until `unmount`. Raises HybrisError."""
+
+    def __init__(
+        self,
+        name: str,
+        directory: Path,
+        fs: FileSystem,
+        committer: Committer,
+        fetcher: Fetcher,
+        room: RoomMaker,
+        *,
+        allow_other: bool,
+    ) -> None:
+        self.directory = directory
+        self._adapter = Adapter(fs, committer, fetcher, room)
+        options = [f"fsname=hybrisfs:{name}", "subtype=hybrisfs", "default_permissions"]
+        if allow_other:
+            options.append("allow_other")
+        try:
+            fuse.clear_stale(directory)
+            self._session = fuse.Session(self._adapter, directory, options)
+            self._session.mount()
+        except fuse.FuseError as error:
+            raise HybrisError(f"cannot mount {name} at {directory}", str(error)) from error
+        self._thread = threading.Thread(target=self._serve, name=f"{name}-mount", daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        try:
+            self._session.run()
+        except fuse.FuseError as error:
+            log.error("the mount at %s broke: %s", self.directory, error)
+
+    @property
+    def alive(self) -> bool:
+        """False when somebody else has unmounted it."""
+        return self._thread.is_alive()
+
+    def unmount(self, *, lazy: bool) -> None:
+        """End the mount. Raises HybrisError while files in it are open, unless *lazy*."""
+        try:
+            self._session.unmount(lazy=lazy)
+        except fuse.FuseError as error:
+            raise HybrisError(f"cannot unmount {self.directory}", str(error)) from error
+        self._thread.join(_JOIN_SECONDS)
+        if self._thread.is_alive():
+            log.warning("%s is unmounted, but programs still have files open in it", self.directory)
+            return
+        self._adapter.close()
+        self._session.close()

@@ -1,0 +1,93 @@
+"""The committer: group commit, and the answer to fsync.
+
+Bytes in the journal are made durable before the commit that names them, so that what a power cut leaves
+is the volume as it was at one of its commits. Everything asked for while a commit was under way is answered
+by the next one.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.store.journal import JournalFullError
+
+__all__ = ["Committer"]
+
+log = logging.getLogger(__name__)
+
+_INTERVAL: Final = 1.0
+Answer = Callable[[OSError | None], None]
+
+
+class Committer:
+    """One thread that commits once a second, and at once when somebody waits for it."""
+
+    def __init__(self, fs: FileSystem) -> None:
+        self._fs = fs
+        self._condition = threading.Condition()
+        self._waiting: list[Answer] = []
+        self._stopping = False
+
+    def request(self, answer: Answer) -> None:
+        """Call *answer* when everything done so far survives a power cut, or with what went wrong."""
+        with self._condition:
+            self._waiting.append(answer)
+            self._condition.notify()
+
+    def run(self) -> None:
+        """The thread's body."""
+        while True:
+            with self._condition:
+                self._condition.wait_for(lambda: self._waiting or self._stopping, _INTERVAL)
+                if self._stopping:
+                    return
+            if self._waiting or self._fs.uncommitted:
+                self._round()
+
+    def stop(self) -> None:
+        with self._condition:
+            self._stopping = True
+            self._condition.notify()
+
+    def _round(self) -> None:
+        try:
+            self._fs.journal.sync()
+            with self._fs.lock:
+                with self._condition:
+                    answers, self._waiting = self._waiting, []
+                error = self._commit()
+            if error is None:
+                self._fs.db.make_durable()
+        except OSError as failure:
+            log.error("committing failed: %s", failure)
+            with self._condition:
+                answers, self._waiting = self._waiting, []
+            error = failure
+        for answer in answers:
+            answer(error)
+        self._fs.db.checkpoint()
+
+    def _commit(self) -> OSError | None:
+        try:
+            self._fs.journal.sync()
+            self._fs.commit()
+        except JournalFullError as error:
+            # Nothing is lost: the transaction stays open, and is tried again when there is room.
+            log.warning("cannot commit: %s", error)
+            return error
+        return None
+
+    def commit_now(self) -> None:
+        """Commit and make durable, in the caller's thread, which does not hold the volume's lock.
+
+        Raises OSError when the disk is full or broken.
+        """
+        self._fs.journal.sync()
+        with self._fs.lock:
+            self._fs.journal.sync()
+            self._fs.commit()
+        self._fs.db.make_durable()

@@ -1,0 +1,134 @@
+"""Fetching chunks that this device does not hold, and keeping them as cache.
+
+Only what is asked for is fetched, with two exceptions that save requests: the neighbours of a small
+chunk, which stand beside it in its pack because they were written together; and what follows
+when a file is being read from front to back.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Final
+
+from hybrisfs.dispersal.errors import ChunkUnavailable
+from hybrisfs.dispersal.runs import ChunkLocation
+from hybrisfs.filesystem.chunks import CHUNK_COLUMNS, ChunkRef
+from hybrisfs.filesystem.filesystem import FileSystem
+
+__all__ = ["Fetcher"]
+
+log = logging.getLogger(__name__)
+
+_NEIGHBOURS: Final = 64
+_NEAR_BYTES: Final = 256 << 10
+_AHEAD_BYTES: Final = 4 << 20
+_REMEMBERED: Final = 256
+
+
+class Fetcher:
+    """Brings chunks. *get_chunks* reads neighbouring chunks of one pack from the clouds."""
+
+    def __init__(self, fs: FileSystem, get_chunks: Callable[[Sequence[ChunkLocation]], list[bytes]]) -> None:
+        self._fs = fs
+        self._get_chunks = get_chunks
+        self._guard = threading.Lock()
+        self._under_way: dict[int, Future[bytes]] = {}
+        self._ends: OrderedDict[int, None] = OrderedDict()  # last chunk of recent fetches
+
+    def fetch(self, chunks: Sequence[ChunkRef]) -> dict[int, bytes]:
+        """The bytes of *chunks* by number; called without the volume's lock. Raises ChunkUnavailable."""
+        return {ref.number: self._fetch_one(ref) for ref in chunks}
+
+    def fetch_one(self, ref: ChunkRef) -> bytes:
+        """The bytes of one chunk. Raises ChunkUnavailable."""
+        return self._fetch_one(ref)
+
+    def _fetch_one(self, ref: ChunkRef) -> bytes:
+        with self._guard:
+            waiting = self._under_way.get(ref.number)
+        if waiting is not None:
+            return waiting.result()
+        run = self._plan(ref)
+        mine: Future[bytes] = Future()
+        with self._guard:
+            other = self._under_way.get(ref.number)
+            if other is None:
+                run = [one for one in run if one.number not in self._under_way]
+                futures = {one.number: mine if one.number == ref.number else Future() for one in run}
+                self._under_way.update(futures)
+        if other is not None:
+            return other.result()
+        try:
+            self._bring(run, futures)
+        finally:
+            with self._guard:
+                for number in futures:
+                    del self._under_way[number]
+        return mine.result()
+
+    def _plan(self, ref: ChunkRef) -> list[ChunkRef]:
+        """The chunk, and the neighbours worth taking along."""
+        with self._guard:
+            sequential = self._ends.pop(ref.number - 1, 0) is None
+        budget = _AHEAD_BYTES if sequential else _NEAR_BYTES
+        run = [ref]
+        size = ref.sealed or 0
+        with self._fs.lock:
+            rows = self._fs.db.execute(
+                f"SELECT {CHUNK_COLUMNS} FROM chunk c WHERE c.number > ? AND c.number <= ? AND c.pack = ? "
+                "AND c.segment IS NULL ORDER BY c.number",
+                (ref.number, ref.number + _NEIGHBOURS, ref.pack),
+            ).fetchall()
+        for row in rows:
+            neighbour = ChunkRef(*row)
+            size += neighbour.sealed or 0
+            if size > budget:
+                break
+            run.append(neighbour)
+        with self._guard:
+            self._ends[run[-1].number] = None
+            while len(self._ends) > _REMEMBERED:
+                self._ends.popitem(last=False)
+        return run
+
+    def _bring(self, run: list[ChunkRef], futures: dict[int, Future[bytes]]) -> None:
+        try:
+            found = self._get_chunks(self._locations(run))
+        except ChunkUnavailable as error:
+            log.warning("%s", error)
+            for future in futures.values():
+                future.set_exception(error)
+            return
+        except BaseException as error:
+            for future in futures.values():
+                future.set_exception(error)
+            raise
+        with self._fs.lock:
+            for ref, data in zip(run, found, strict=True):
+                self._fs.chunks.keep(ref.number, data)
+        for ref, data in zip(run, found, strict=True):
+            futures[ref.number].set_result(data)
+
+    def _locations(self, run: list[ChunkRef]) -> list[ChunkLocation]:
+        with self._fs.lock:
+            row = self._fs.db.execute(
+                "SELECT id, k, n, placement FROM pack WHERE number = ?", (run[0].pack,)
+            ).fetchone()
+        pack, k, n, placement = row
+        return [
+            ChunkLocation(
+                pack_id=pack,
+                k=k,
+                n=n,
+                placement=tuple(placement),
+                chunk_id=ref.id,
+                length=ref.length,
+                offset=ref.offset or 0,
+                sealed_length=ref.sealed or 0,
+            )
+            for ref in run
+        ]

@@ -1,0 +1,173 @@
+"""The packer: seals chunks that no cloud has, gathers them into packs, and has the packs dispersed.
+
+A pack is sent when it is full, when its first chunk has waited `LINGER_SECONDS`, or when somebody
+flushes. Chunks stay pinned in the journal until the pack's placement is in the database, so a crash at any
+point costs at most an upload that is done again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+from hybrisfs.dispersal.errors import CloudsUnavailable
+from hybrisfs.dispersal.pack import PACK_TARGET, EncodedPack, PackBuilder, choose_code
+from hybrisfs.dispersal.seal import Sealer
+from hybrisfs.dispersal.share import TableSealer
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.registers import PackedChunk, PackRecord, pack_key
+from hybrisfs.pipeline.signals import Signals
+from hybrisfs.store.updates import UpdateLog
+
+__all__ = ["LINGER_SECONDS", "Packer", "Redundancy"]
+
+log = logging.getLogger(__name__)
+
+LINGER_SECONDS: Final = 3.0
+_IN_FLIGHT: Final = 3
+_BATCH: Final = 256
+_FIRST_RETRY: Final = 1.0
+_LAST_RETRY: Final = 30.0
+
+_Row = tuple[int, bytes, int, int, int]  # number, id, length, segment, position
+
+
+@dataclass(frozen=True, slots=True)
+class Redundancy:
+    """How many clouds may fail, and how many pieces rebuild a chunk."""
+
+    f: int
+    k: int
+
+
+class Packer:
+    """One sealing thread, and a few that wait for clouds. *disperse* puts a pack on f+k clouds."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        updates: UpdateLog,
+        signals: Signals,
+        sealer: Sealer,
+        tables: TableSealer,
+        redundancy: Redundancy,
+        disperse: Callable[[EncodedPack], tuple[int, ...]],
+    ) -> None:
+        self._fs = fs
+        self._updates = updates
+        self._signals = signals
+        self._sealer = sealer
+        self._tables = tables
+        self._redundancy = redundancy
+        self._disperse = disperse
+        self._slots = threading.Semaphore(_IN_FLIGHT)
+        self._pool = ThreadPoolExecutor(_IN_FLIGHT, thread_name_prefix="upload")
+        self._cursor = 0
+        self._builder: PackBuilder | None = None
+        self._numbers: dict[bytes, int] = {}
+        self._begun = 0.0
+
+    def run(self) -> None:
+        """The thread's body."""
+        while self._signals.wait_for_chunks():
+            self._take_pending()
+            if self._builder is not None and self._due():
+                self._send()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _due(self) -> bool:
+        return self._signals.flushing or time.monotonic() - self._begun >= LINGER_SECONDS
+
+    def _take_pending(self) -> None:
+        while not self._signals.stopping:
+            with self._fs.lock:
+                rows: list[_Row] = self._fs.db.execute(
+                    "SELECT number, id, length, segment, position FROM chunk "
+                    "WHERE pack IS NULL AND number > ? ORDER BY number LIMIT ?",
+                    (self._cursor, _BATCH),
+                ).fetchall()
+            for row in rows:
+                self._add(row)
+            if len(rows) < _BATCH:
+                return
+
+    def _add(self, row: _Row) -> None:
+        number, identity, length, segment, position = row
+        self._cursor = number
+        data = self._fs.journal.read(segment, position, length)
+        if data is None or self._sealer.chunk_id(data) != identity:
+            log.error(
+                "chunk %s is damaged on this disk and on no cloud yet: its file is lost", identity.hex()
+            )
+            return
+        sealed = self._sealer.seal(identity, data)
+        n = self._redundancy.f + self._redundancy.k
+        if self._builder is not None and not self._builder.fits(len(sealed), n):
+            self._send()
+        if self._builder is None:
+            self._builder = PackBuilder(self._tables)
+            self._begun = time.monotonic()
+        self._builder.add(identity, length, sealed)
+        self._numbers[identity] = number
+        if self._builder.sealed_size >= PACK_TARGET:
+            self._send()
+
+    def _send(self) -> None:
+        """Hand the pack to the uploaders; wait while they are all busy, so that memory stays bounded."""
+        builder, numbers = self._builder, self._numbers
+        self._builder, self._numbers = None, {}
+        assert builder is not None
+        while not self._slots.acquire(timeout=0.5):
+            if self._signals.stopping:
+                return
+        k, n = choose_code(builder.sealed_size, self._redundancy.f, self._redundancy.k)
+        self._pool.submit(self._upload, builder.finish(k, n), numbers)
+
+    def _upload(self, pack: EncodedPack, numbers: dict[bytes, int]) -> None:
+        try:
+            placement = self._disperse_patiently(pack)
+            if placement is not None:
+                self._record(pack, placement, numbers)
+        except Exception:
+            # The chunks stay pending and are packed again at the next start.
+            log.exception("pack %s could not be recorded", pack.pack_id.hex())
+        finally:
+            self._slots.release()
+
+    def _disperse_patiently(self, pack: EncodedPack) -> bytes | None:
+        delay = _FIRST_RETRY
+        while not self._signals.stopping:
+            try:
+                return bytes(self._disperse(pack))
+            except CloudsUnavailable as error:
+                log.warning("pack %s waits for the clouds: %s", pack.pack_id.hex()[:16], error)
+            if not self._signals.pause(delay):
+                break
+            delay = min(delay * 2, _LAST_RETRY)
+        return None
+
+    def _record(self, pack: EncodedPack, placement: bytes, numbers: dict[bytes, int]) -> None:
+        """Note where the chunks are, in the view and as a signed update of the pack's register."""
+        chunks = [
+            PackedChunk(one.chunk_id, one.offset, one.sealed_length, one.length) for one in pack.entries
+        ]
+        key = pack_key(pack.pack_id)
+        value = PackRecord(pack.k, pack.n, placement, chunks).encode()
+        fs = self._fs
+        with fs.lock:
+            cursor = fs.db.execute(
+                "INSERT INTO pack (id, k, n, placement) VALUES (?, ?, ?, ?)",
+                (pack.pack_id, pack.k, pack.n, placement),
+            )
+            number = int(cursor.lastrowid or 0)
+            for chunk in chunks:
+                fs.chunks.packed(numbers[chunk.id], number, chunk.offset, chunk.sealed)
+            fs.changes.mark(key, 0)
+            update = self._updates.sign([(key, value)], time.time_ns(), 0)
+            fs.changes.signed({key: fs.changes.seq}, update.header.clock)
+        self._signals.packed()

@@ -1,0 +1,107 @@
+"""The publisher: turns what changed in the view into signed updates.
+
+Each round takes a cut, settles its files, and signs all of it as one transaction. When things are
+quiet a change is signed at once; under load rounds are at least `ROUND_SECONDS` apart, and
+what happened meanwhile is grouped.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Final
+
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.registers import attr_key
+from hybrisfs.pipeline.cut import Cut, FileSnapshot, release, slot_of, take_cut
+from hybrisfs.pipeline.settle import Settler
+from hybrisfs.pipeline.signals import Signals
+from hybrisfs.store.updates import UpdateLog
+
+__all__ = ["Publisher", "record_signed"]
+
+log = logging.getLogger(__name__)
+
+ROUND_SECONDS: Final = 1.0
+_RETRY_SECONDS: Final = 10.0
+_OWN_WRITER: Final = 0
+
+
+class Publisher:
+    """One thread that runs rounds until it is told to stop."""
+
+    def __init__(self, fs: FileSystem, settler: Settler, updates: UpdateLog, signals: Signals) -> None:
+        self._fs = fs
+        self._settler = settler
+        self._updates = updates
+        self._signals = signals
+        self._postponed: dict[int, float] = {}  # nodes whose bytes cannot be had now, and until when
+
+    def run(self) -> None:
+        """The thread's body."""
+        last = 0.0
+        while self._signals.wait_for_changes(until=last + ROUND_SECONDS):
+            last = time.monotonic()
+            self.publish_round()
+
+    def publish_round(self) -> bool:
+        """Sign what has changed; False when there was nothing to sign."""
+        now = time.monotonic()
+        everything = self._signals.flushing
+        self._postponed = {ino: until for ino, until in self._postponed.items() if until > now}
+        with self._fs.lock:
+            cut = take_cut(self._fs, now, everything=everything, skip=self._postponed.__contains__)
+        if cut is None:
+            return False
+        try:
+            for snapshot in cut.files:
+                self._settle(cut, snapshot)
+            with self._fs.lock:
+                if cut.seqs:
+                    self._sign(cut)
+        finally:
+            with self._fs.lock:
+                release(self._fs, cut)
+        self._signals.chunks_made()
+        return True
+
+    def _settle(self, cut: Cut, snapshot: FileSnapshot) -> None:
+        inode = snapshot.inode
+        if inode.orphan:
+            cut.without(inode)
+            return
+        try:
+            cut.writes[snapshot.key] = self._settler.settle(snapshot)
+        except OSError as error:
+            # Staged bytes stay where they are; what was published of the file stays true.
+            log.warning("file %d cannot be published now (%s); it will be tried again", inode.ino, error)
+            self._postponed[inode.ino] = time.monotonic() + _RETRY_SECONDS
+            cut.without(inode)
+
+    def _sign(self, cut: Cut) -> None:
+        high: int = self._fs.db.execute("SELECT max(number) FROM chunk").fetchone()[0] or 0
+        update = self._updates.sign(list(cut.writes.items()), time.time_ns(), high)
+        clock = update.header.clock
+        self._fs.changes.signed(cut.seqs, clock)
+        record_signed(self._fs, cut.inos, clock)
+        log.debug("signed update %d: %d registers", clock, len(cut.writes))
+
+
+def record_signed(fs: FileSystem, inos: dict[bytes, int], clock: int) -> None:
+    """Note in the view that the update at *clock* wrote these registers."""
+    stamp = clock << 16 | _OWN_WRITER
+    places: list[tuple[int, int, int]] = []
+    for key, ino in inos.items():
+        if key[:1] == b"p":
+            places.append((stamp, ino, slot_of(key)))
+            continue
+        try:
+            inode = fs.inodes.get(ino)
+        except KeyError:
+            continue  # removed since the cut; its tombstone follows
+        if key == attr_key(inode.id):
+            inode.attr_stamp = stamp
+        else:
+            inode.content_stamp = stamp
+        fs.inodes.touch(inode)
+    fs.db.executemany("UPDATE place SET stamp = ? WHERE ino = ? AND slot = ?", places)

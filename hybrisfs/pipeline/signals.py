@@ -1,0 +1,129 @@
+"""How the background threads of a volume wake each other, and how they are stopped.
+
+Lock order: the volume's lock, then the one in here. Nobody takes the volume's lock while holding this one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+__all__ = ["Signals"]
+
+_IDLE_SECONDS: Final = 1.0
+_FLUSH_SECONDS: Final = 0.02
+
+
+class Signals:
+    """Flags under one condition variable."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._stopping = False
+        self._changed = False
+        self._chunks = False
+        self._shippable = False
+        self._flushes = 0
+        self._flush_requests = 0
+
+    # -- what happened ---------------------------------------------------------------------------
+
+    def changes_made(self) -> None:
+        """The view has changed; the publisher has work."""
+        self._set("_changed")
+
+    def chunks_made(self) -> None:
+        """An update was signed: the packer and the shipper may have work."""
+        self._set("_chunks")
+        self._set("_shippable")
+
+    def packed(self) -> None:
+        """A pack is on the clouds: the shipper may have work, and segments may be evictable."""
+        self._set("_shippable")
+
+    def progressed(self) -> None:
+        """Something that others wait for may have come about."""
+        with self._condition:
+            self._condition.notify_all()
+
+    def _set(self, flag: str) -> None:
+        with self._condition:
+            setattr(self, flag, True)
+            self._condition.notify_all()
+
+    # -- flushing --------------------------------------------------------------------------------
+
+    @property
+    def flushing(self) -> bool:
+        """Somebody waits until everything is on the clouds: nothing is held back or waited for."""
+        return self._flushes > 0
+
+    def begin_flush(self) -> None:
+        with self._condition:
+            self._flushes += 1
+            self._flush_requests += 1
+            self._condition.notify_all()
+
+    def end_flush(self) -> None:
+        with self._condition:
+            self._flushes -= 1
+
+    # -- waiting ---------------------------------------------------------------------------------
+
+    @property
+    def stopping(self) -> bool:
+        return self._stopping
+
+    def stop(self) -> None:
+        with self._condition:
+            self._stopping = True
+            self._condition.notify_all()
+
+    def wait_for_changes(self, until: float) -> bool:
+        """Wait for changes, or a moment, and then until the time *until* (monotonic) unless flushing.
+
+        False when the threads are to stop.
+        """
+        self._wait("_changed")
+        with self._condition:
+            self._condition.wait_for(
+                lambda: self._stopping or self._flushes > 0, max(0.0, until - time.monotonic())
+            )
+            self._changed = False
+            return not self._stopping
+
+    def wait_for_chunks(self) -> bool:
+        """Wait for chunks to be packed, or a moment; False when the threads are to stop."""
+        return self._wait("_chunks", clear=True)
+
+    def wait_for_updates(self) -> bool:
+        """Wait for updates to be shipped, or a moment; False when the threads are to stop."""
+        return self._wait("_shippable", clear=True)
+
+    def _wait(self, flag: str, *, clear: bool = False) -> bool:
+        with self._condition:
+            seconds = _FLUSH_SECONDS if self._flushes else _IDLE_SECONDS
+            requests = self._flush_requests
+            self._condition.wait_for(
+                lambda: self._stopping or getattr(self, flag) or self._flush_requests != requests, seconds
+            )
+            if clear:
+                setattr(self, flag, False)
+            return not self._stopping
+
+    def pause(self, seconds: float) -> bool:
+        """Wait that long; False at once when the threads are to stop."""
+        with self._condition:
+            return not self._condition.wait_for(lambda: self._stopping, seconds)
+
+    def wait_until(self, done: Callable[[], bool], deadline: float | None, step: float = 0.1) -> bool:
+        """Poll *done* (called without any lock of ours) until it holds, the deadline, or the stop."""
+        while not done():
+            left = step if deadline is None else min(step, deadline - time.monotonic())
+            if left <= 0 or self._stopping:
+                return False
+            with self._condition:
+                self._condition.wait(left)
+        return True

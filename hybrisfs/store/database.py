@@ -1,0 +1,136 @@
+"""The volume's SQLite connection: opening, group commit, and the bound on the write-ahead log.
+
+All writes of a second or so share one transaction, which `commit` ends. SQLite runs with
+synchronous=NORMAL, so that a commit only writes; `make_durable` then syncs the write-ahead log
+without holding anybody's lock. A commit that has been made durable survives a power cut.
+
+The caller serialises all calls but `make_durable` and `checkpoint` (the volume's lock).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hybrisfs.errors import DamagedError, NewerFormatError
+from hybrisfs.store.schema import APPLICATION_ID, SCHEMA_VERSION, create_schema
+
+__all__ = ["Database"]
+
+_PAGE_CACHE_KIB = 48 * 1024
+_CHECKPOINT_BYTES = 8 << 20
+_WAL_LIMIT = 64 << 20
+
+
+class Database:
+    """One open volume database. `execute` and friends go straight to SQLite."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._connection = _connect(path)
+        self.execute = self._connection.execute
+        self.executemany = self._connection.executemany
+        try:
+            self._check_format()
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("BEGIN IMMEDIATE")
+        except BaseException:
+            self._connection.close()
+            raise
+        self._checkpointer = _connect(path)
+        self._wal = os.open(f"{path}-wal", os.O_RDONLY)
+        _sync_directory(path.parent)
+
+    @staticmethod
+    def create(path: Path, volume: bytes) -> None:
+        """Make a new database at *path*, which must not exist."""
+        with contextlib.closing(_connect(path)) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("BEGIN IMMEDIATE")
+            create_schema(connection, volume)
+            connection.execute("COMMIT")
+        path.chmod(0o600)
+
+    def _check_format(self) -> None:
+        try:
+            application = self._connection.execute("PRAGMA application_id").fetchone()[0]
+            version = self._connection.execute("PRAGMA user_version").fetchone()[0]
+        except sqlite3.DatabaseError as error:
+            raise DamagedError(
+                f"{self.path} cannot be read as a database", str(error), "Restore it from a backup."
+            ) from error
+        if application != APPLICATION_ID:
+            raise DamagedError(f"{self.path} is not a HybrisFS database", "", "Nothing was changed.")
+        if version > SCHEMA_VERSION:
+            raise NewerFormatError(
+                f"{self.path} has format {version}",
+                f"this program knows formats up to {SCHEMA_VERSION}",
+                "Update HybrisFS; nothing was changed.",
+            )
+
+    def meta(self, key: str) -> Any:
+        return self.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()[0]
+
+    def set_meta(self, key: str, value: int | bytes) -> None:
+        self.execute("UPDATE meta SET value = ? WHERE key = ?", (value, key))
+
+    def total_changes(self) -> int:
+        """Rows changed since the database was opened."""
+        return self._connection.total_changes
+
+    def commit(self) -> None:
+        """End the transaction and begin the next. Not yet safe from a power cut: see `make_durable`."""
+        self._connection.execute("COMMIT")
+        if os.fstat(self._wal).st_size > _WAL_LIMIT:
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        self._connection.execute("BEGIN IMMEDIATE")
+
+    def make_durable(self) -> None:
+        """Sync what has been committed. May be called from any thread, without the volume's lock."""
+        os.fdatasync(self._wal)
+
+    def checkpoint(self) -> None:
+        """Copy committed pages into the database file when the log has grown; from one thread only."""
+        if os.fstat(self._wal).st_size > _CHECKPOINT_BYTES:
+            self._checkpointer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[sqlite3.Connection]:
+        """A read-only view of what is committed now, for long checks that must not hold up programs."""
+        reader = sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True, isolation_level=None)
+        with contextlib.closing(reader):
+            reader.execute("BEGIN")
+            reader.execute("SELECT 1 FROM meta").fetchone()  # the view begins with the first read
+            yield reader
+
+    def close(self) -> None:
+        """Commit and close. The caller has stopped all other users."""
+        self._connection.execute("COMMIT")
+        self.make_durable()
+        self._checkpointer.close()
+        self._connection.close()
+        os.close(self._wal)
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        path, isolation_level=None, check_same_thread=False, cached_statements=256, timeout=30
+    )
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute(f"PRAGMA cache_size = -{_PAGE_CACHE_KIB}")
+    connection.execute("PRAGMA wal_autocheckpoint = 0")
+    connection.execute("PRAGMA temp_store = MEMORY")
+    return connection
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,229 @@
+"""The journal: append-only segment files that hold file bytes in clear.
+
+It is staging area and cache in one. What programs write is appended here and is read back from here
+until it has been cut into chunks; a chunk's bytes then simply stay where they were written, first
+because no cloud has them yet, later as cache. Nothing is copied when its role changes.
+
+A segment is *pinned* while something in it exists nowhere else: an extent of a file, or a chunk
+without a pack. Only unpinned segments are ever removed, so what is not on the clouds is not evictable.
+
+Space: `append` refuses with ENOSPC when the budget is used up, or when the disk has less than the reserve
+left (SQLite needs room to commit what has been accepted): the error belongs to the write that exceeds,
+never to a later one.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+from sync.codec import Buffer
+
+__all__ = ["ACTIVE_SEGMENT_SIZE", "RESERVE", "Journal", "JournalFullError", "Segment"]
+
+log = logging.getLogger(__name__)
+
+ACTIVE_SEGMENT_SIZE: Final = 32 << 20
+RESERVE: Final = 64 << 20
+_SPACE_CHECK_BYTES: Final = 1 << 20
+
+
+class JournalFullError(OSError):
+    """No room for more bytes. `budget` tells whether it is our own limit or the disk's."""
+
+    def __init__(self, message: str, *, budget: bool) -> None:
+        super().__init__(errno.ENOSPC, message)
+        self.budget = budget
+
+
+class Segment:
+    """One segment file. The descriptor lives as long as somebody reads from it."""
+
+    __slots__ = ("descriptor", "number", "path", "size", "used_at")
+
+    def __init__(self, number: int, path: Path, *, create: bool) -> None:
+        self.number = number
+        self.path = path
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
+        self.descriptor = os.open(path, flags, 0o600)
+        self.size = os.fstat(self.descriptor).st_size
+        self.used_at = 0
+
+    def __del__(self) -> None:
+        descriptor = getattr(self, "descriptor", None)
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+class Journal:
+    """The segments of one volume, in one directory.
+
+    The volume's lock serialises everything that changes the journal; `read` may be called by anyone.
+    """
+
+    def __init__(self, directory: Path, *, budget: int, segment_size: int = ACTIVE_SEGMENT_SIZE) -> None:
+        self.directory = directory
+        self.budget = budget
+        self.pins: Counter[int] = Counter()
+        self._segment_size = segment_size
+        self._segments: dict[int, Segment] = {}
+        self._unsynced: dict[int, Segment] = {}
+        self._unsynced_lock = threading.Lock()
+        self._active: Segment | None = None
+        self._ticks = 0
+        self._unchecked = _SPACE_CHECK_BYTES
+        self.bytes = 0
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for path in directory.iterdir():
+            if path.suffix == ".segment" and path.stem.isdigit():
+                segment = Segment(int(path.stem), path, create=False)
+                self._segments[segment.number] = segment
+                self.bytes += segment.size
+        # A segment that a crash interrupted is never appended to again.
+        self._next = max(self._segments, default=0) + 1
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    def append(self, data: Buffer) -> tuple[int, int]:
+        """Store *data*; return (segment, position). Raises JournalFullError, leaving nothing behind."""
+        length = len(data)
+        self._require_room(length)
+        active = self._active
+        if active is None or active.size + length > self._segment_size:
+            active = self._open_next()
+        position = active.size
+        _write_all(active.descriptor, data, position)
+        active.size = position + length
+        self.bytes += length
+        if active.number not in self._unsynced:
+            with self._unsynced_lock:
+                self._unsynced[active.number] = active
+        return active.number, position
+
+    def overwrite(self, segment: int, position: int, data: Buffer) -> None:
+        """Replace bytes that nobody else refers to."""
+        target = self._segments[segment]
+        _write_all(target.descriptor, data, position)
+        with self._unsynced_lock:
+            self._unsynced[segment] = target
+
+    def _require_room(self, length: int) -> None:
+        if self.bytes + length > self.budget:
+            raise JournalFullError(
+                f"the cache budget of {self.budget} bytes is used up by files not yet on the clouds",
+                budget=True,
+            )
+        self._unchecked += length
+        if self._unchecked >= _SPACE_CHECK_BYTES:
+            self.require_free_space()
+            self._unchecked = 0
+
+    def require_free_space(self) -> None:
+        """Raise JournalFullError when the disk has less than the reserve left."""
+        if self.free_bytes() < 0:
+            self._unchecked = _SPACE_CHECK_BYTES
+            raise JournalFullError(f"the disk that holds {self.directory} is full", budget=False)
+
+    def free_bytes(self, reserve: int = RESERVE) -> int:
+        """What the disk can take beyond *reserve*; below 0 when the reserve is touched.
+
+        A disk of less than 1 GiB keeps only a part of the reserve: that of its size which the reserve
+        is of 1 GiB.
+        """
+        facts = os.statvfs(self.directory)
+        scaled = reserve * min(facts.f_frsize * facts.f_blocks, 1 << 30) >> 30
+        return facts.f_frsize * facts.f_bavail - scaled
+
+    def _open_next(self) -> Segment:
+        number = self._next
+        segment = Segment(number, self.directory / f"{number:08d}.segment", create=True)
+        self._next = number + 1
+        self._segments[number] = segment
+        self._active = segment
+        self._touch(segment)
+        return segment
+
+    def sync(self) -> None:
+        """Make everything appended so far survive a power cut. May be called without the lock."""
+        with self._unsynced_lock:
+            batch = list(self._unsynced.values())
+            self._unsynced.clear()
+        try:
+            for segment in batch:
+                os.fdatasync(segment.descriptor)
+        except OSError:
+            with self._unsynced_lock:
+                self._unsynced.update({segment.number: segment for segment in batch})
+            raise
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def read(self, segment: int, position: int, length: int) -> bytes | None:
+        """Exactly *length* bytes, or None when the segment is gone or too short."""
+        source = self._segments.get(segment)
+        if source is None:
+            return None
+        self._touch(source)
+        data = os.pread(source.descriptor, length, position)
+        if len(data) != length:
+            return None
+        return data
+
+    def _touch(self, segment: Segment) -> None:
+        self._ticks += 1
+        segment.used_at = self._ticks
+
+    # -- eviction --------------------------------------------------------------------------------
+
+    def evictable(self) -> list[int]:
+        """Unpinned segments that are not being written, least recently used first."""
+        return [
+            segment.number
+            for segment in sorted(self._segments.values(), key=lambda one: one.used_at)
+            if segment is not self._active and not self.pins[segment.number]
+        ]
+
+    def seal_active(self) -> None:
+        """Append to a new segment from now on."""
+        self._active = None
+
+    def size_of(self, segment: int) -> int:
+        return self._segments[segment].size
+
+    def numbers(self) -> set[int]:
+        return set(self._segments)
+
+    def remove(self, segment: int) -> int:
+        """Delete an unpinned segment; its size. The database must no longer name it, durably."""
+        if self.pins[segment]:
+            raise ValueError(f"segment {segment} is pinned")
+        gone = self._segments.pop(segment)
+        if self._active is gone:
+            self._active = None
+        with self._unsynced_lock:
+            self._unsynced.pop(segment, None)
+        self.bytes -= gone.size
+        gone.path.unlink(missing_ok=True)
+        return gone.size
+
+    def close(self) -> None:
+        self.sync()
+        self._segments.clear()
+        self._active = None
+
+
+def _write_all(descriptor: int, data: Buffer, position: int) -> None:
+    view = memoryview(data)
+    done = 0
+    try:
+        while done < len(view):
+            done += os.pwrite(descriptor, view[done:], position + done)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise JournalFullError("the local disk is full", budget=False) from error
+        raise

@@ -1,0 +1,168 @@
+"""The SQL schema of a volume's database, and the only home of its sentinels and invariants.
+
+One database per volume and device. It holds three kinds of facts:
+
+* the *view*: what programs see now (`node`, `place`, `xattr`, `file_chunk`, `extent`);
+* the *log*: what this volume's writers have signed (`log`, `log_segment`), and `pending`, the registers
+  that the view has changed since the clouds last heard of them;
+* *where bytes are*: `chunk` and `pack`.
+
+The view is the set of register values of the metadata store (Depot's checkpoint): the columns named
+`stamp` tell which update wrote the value that the row shows; 0 means that no signed update has it yet.
+
+Times are nanoseconds since the epoch. `ino` is this device's number of a node and the FUSE node id;
+`id` is the node's name on all devices.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+__all__ = ["APPLICATION_ID", "ROOT_ID", "ROOT_INO", "SCHEMA_VERSION", "create_schema"]
+
+APPLICATION_ID = 0x48796246  # "HybF", shown by file(1)
+SCHEMA_VERSION = 1
+ROOT_INO = 1
+ROOT_ID = bytes(16)  # the root has the same id in every volume, and no place
+
+_TABLES = """
+-- Counters and identities: 'volume' (16 bytes), 'files' and 'bytes' (regular files and the sum of their
+-- sizes), 'seq' (number of register changes so far), 'published' (newest own clock that f+1 clouds hold),
+-- 'log_state' (sync.LogState: the newest update of each writer).
+CREATE TABLE meta (
+    key   TEXT PRIMARY KEY,
+    value ANY NOT NULL
+) WITHOUT ROWID;
+
+-- One row per node that has a name, or is still open without one (then it is in `orphan` too).
+CREATE TABLE node (
+    ino     INTEGER PRIMARY KEY,
+    id      BLOB NOT NULL UNIQUE,          -- 16 random bytes
+    mode    INTEGER NOT NULL,              -- st_mode: type and permissions
+    uid     INTEGER NOT NULL,
+    gid     INTEGER NOT NULL,
+    rdev    INTEGER NOT NULL,
+    nlink   INTEGER NOT NULL,              -- places; for a directory 2 + subdirectories
+    size    INTEGER NOT NULL,
+    stored  INTEGER NOT NULL,              -- bytes of file_chunk rows: size less the holes
+    atime   INTEGER NOT NULL,
+    mtime   INTEGER NOT NULL,
+    ctime   INTEGER NOT NULL,
+    target  BLOB,                          -- of a symlink, else NULL
+    xattrs  INTEGER NOT NULL,              -- number of xattr rows
+    attr_stamp    INTEGER NOT NULL,        -- clock << 16 | writer number
+    content_stamp INTEGER NOT NULL
+);
+
+-- The names. `slot` tells the places of one node apart (0 for the first, random for further hard links),
+-- so that a rename is one write to one register.
+CREATE TABLE place (
+    parent INTEGER NOT NULL,
+    name   BLOB NOT NULL,
+    ino    INTEGER NOT NULL,
+    slot   INTEGER NOT NULL,
+    stamp  INTEGER NOT NULL,
+    PRIMARY KEY (parent, name)
+) WITHOUT ROWID;
+CREATE INDEX place_of_node ON place (ino);
+
+CREATE TABLE xattr (
+    ino   INTEGER NOT NULL,
+    name  BLOB NOT NULL,
+    value BLOB NOT NULL,
+    PRIMARY KEY (ino, name)
+) WITHOUT ROWID;
+
+-- Nodes without a name that a program had open; whatever is here when the volume opens is deleted.
+CREATE TABLE orphan (ino INTEGER PRIMARY KEY);
+
+-- The settled content of a file: chunk `chunk` stands at `offset` and shows its first `length` bytes.
+-- Rows of one file never overlap; what no row covers reads as zeros.
+CREATE TABLE file_chunk (
+    ino    INTEGER NOT NULL,
+    offset INTEGER NOT NULL,
+    length INTEGER NOT NULL,
+    chunk  INTEGER NOT NULL,
+    PRIMARY KEY (ino, offset)
+) WITHOUT ROWID;
+
+-- The staged content: bytes written since the file was last cut into chunks; they hide file_chunk.
+-- `segment` 0 means zeros. `position` is a byte offset in the journal segment.
+CREATE TABLE extent (
+    ino      INTEGER NOT NULL,
+    start    INTEGER NOT NULL,
+    length   INTEGER NOT NULL,
+    segment  INTEGER NOT NULL,
+    position INTEGER NOT NULL,
+    PRIMARY KEY (ino, start)
+) WITHOUT ROWID;
+
+-- Every chunk known. `segment`/`position`: where its cleartext is in the journal, or NULL when this
+-- device does not hold it. `pack`/`offset`/`sealed`: where it is on the clouds, or NULL when no cloud
+-- has it yet. Invariant: a chunk always has one of the two; a segment that holds a chunk
+-- without pack, or an extent, is never removed.
+CREATE TABLE chunk (
+    number   INTEGER PRIMARY KEY,          -- rises in the order in which chunks were made
+    id       BLOB NOT NULL UNIQUE,         -- 32 bytes: keyed hash of the cleartext
+    length   INTEGER NOT NULL,             -- of the cleartext
+    segment  INTEGER,
+    position INTEGER,
+    pack     INTEGER,
+    offset   INTEGER,                      -- of its fragment in each share object
+    sealed   INTEGER                       -- length of the sealed chunk
+);
+CREATE INDEX chunk_pending ON chunk (number) WHERE pack IS NULL;
+CREATE INDEX chunk_cached ON chunk (segment) WHERE segment IS NOT NULL;
+
+-- `placement`: one byte per share, the number of the cloud that acknowledged it.
+CREATE TABLE pack (
+    number    INTEGER PRIMARY KEY,
+    id        BLOB NOT NULL UNIQUE,
+    k         INTEGER NOT NULL,
+    n         INTEGER NOT NULL,
+    placement BLOB NOT NULL
+);
+
+-- Registers that changed in the view since the clouds last held their value. `seq` is the change's
+-- number; `clock` that of the signed update which holds it, NULL while none does.
+CREATE TABLE pending (
+    key   BLOB PRIMARY KEY,
+    ino   INTEGER NOT NULL,
+    seq   INTEGER NOT NULL,
+    clock INTEGER
+) WITHOUT ROWID;
+CREATE INDEX pending_clock ON pending (clock);
+
+-- Signed updates as they travel. `chunk_high`: no chunk above this number is named by it.
+CREATE TABLE log (
+    writer     BLOB NOT NULL,
+    clock      INTEGER NOT NULL,
+    hash       BLOB NOT NULL,
+    vector     BLOB NOT NULL,              -- all that it depends on: its full dependency vector
+    chunk_high INTEGER NOT NULL,
+    bytes      BLOB NOT NULL,
+    PRIMARY KEY (writer, clock)
+);
+
+-- Own log segments that are on the clouds.
+CREATE TABLE log_segment (
+    first     INTEGER PRIMARY KEY,         -- clock of its first update
+    last      INTEGER NOT NULL,
+    name      TEXT NOT NULL,
+    size      INTEGER NOT NULL,
+    placement BLOB NOT NULL
+);
+"""
+
+
+def create_schema(connection: sqlite3.Connection, volume: bytes) -> None:
+    """Lay out an empty database for the volume with id *volume*, inside the caller's transaction."""
+    for statement in _TABLES.split(";\n"):
+        if statement.strip():
+            connection.execute(statement)
+    connection.executemany(
+        "INSERT INTO meta VALUES (?, ?)",
+        [("volume", volume), ("files", 0), ("bytes", 0), ("seq", 0), ("published", 0), ("log_state", b"")],
+    )
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

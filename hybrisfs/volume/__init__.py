@@ -1,0 +1,1 @@
+"""One volume of this user: its configuration, creation, life and check-up."""

@@ -1,0 +1,101 @@
+"""Looking after the clouds when nothing else happens: is each there, and does it still have what it took?
+
+A check-up reads the marker and the header of one share, chosen at random, from every cloud. It is run
+now and then, and when somebody asks for the status.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from typing import Final
+
+from hybrisfs.dispersal.engine import Engine, Marker
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.pipeline.signals import Signals
+
+__all__ = ["Checkup"]
+
+log = logging.getLogger(__name__)
+
+_INTERVAL: Final = 60.0
+_FRESH: Final = 2.0
+_MARKER_LIMIT: Final = 4096
+
+
+class Checkup:
+    """One thread that looks now and then, and at once when asked."""
+
+    def __init__(
+        self, fs: FileSystem, engine: Engine, marker: Marker, clouds: list[int], signals: Signals
+    ) -> None:
+        self._fs = fs
+        self._engine = engine
+        self._marker = marker
+        self._clouds = clouds
+        self._signals = signals
+        self._condition = threading.Condition()
+        self._wanted = False
+        self._stopping = False
+        self._finished = 0.0
+
+    def run(self) -> None:
+        """The thread's body."""
+        while True:
+            with self._condition:
+                self._condition.wait_for(lambda: self._wanted or self._stopping, _INTERVAL)
+                if self._stopping:
+                    return
+                self._wanted = False
+            self._look()
+            with self._condition:
+                self._finished = time.monotonic()
+                self._condition.notify_all()
+
+    def stop(self) -> None:
+        with self._condition:
+            self._stopping = True
+            self._condition.notify_all()
+
+    def refresh(self, timeout: float) -> None:
+        """Have the clouds looked at unless that was done just now; wait at most *timeout* seconds."""
+        with self._condition:
+            asked = time.monotonic()
+            if asked - self._finished < _FRESH:
+                return
+            self._wanted = True
+            self._condition.notify_all()
+            self._condition.wait_for(lambda: self._finished >= asked or self._stopping, timeout)
+
+    def _look(self) -> None:
+        self._engine.probe(self._marker)
+        threads = [
+            threading.Thread(target=self._look_at, args=(cloud,), name=f"checkup-{cloud}", daemon=True)
+            for cloud in self._clouds
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _look_at(self, cloud: int) -> None:
+        wrong = self._engine.check_object(cloud, self._marker.name, _MARKER_LIMIT, self._marker.verify)
+        share = self._random_share(cloud)
+        if wrong is None and share is not None:
+            wrong = self._engine.check_share(cloud, *share)
+        if wrong is not None:
+            log.debug("cloud %d: %s", cloud, wrong)
+
+    def _random_share(self, cloud: int) -> tuple[bytes, int] | None:
+        """(pack id, index) of a share that this cloud acknowledged."""
+        with self._fs.lock:
+            highest = self._fs.db.execute("SELECT max(number) FROM pack").fetchone()[0]
+            if highest is None:
+                return None
+            row = self._fs.db.execute(
+                "SELECT id, placement FROM pack WHERE number >= ? AND instr(placement, ?) LIMIT 1",
+                (random.randint(1, highest), bytes((cloud,))),
+            ).fetchone()
+        return (row[0], row[1].index(cloud)) if row else None

@@ -1,0 +1,247 @@
+"""Verifying a volume: database, tree, log, cache and, when asked, every share on every cloud.
+
+Nothing is changed. The database is read from a snapshot, so that programs go on meanwhile.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final, Literal
+
+from hybrisfs.dispersal.engine import Marker
+from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.volume.create import MARKER_NAME, marker
+from sync import ZERO_HASH, DecodeError, decode_head, decode_segment, decode_signed, head_name
+
+if TYPE_CHECKING:
+    from hybrisfs.volume.volume import Volume
+
+__all__ = ["FsckReport", "Problem", "check_volume"]
+
+Progress = Callable[[str, int, int], None]
+_PER_CLOUD: Final = 4
+_SMALL_OBJECT: Final = 64 << 20
+_MOST_PROBLEMS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong where. An *error* has cost bytes or may; a *warning* has not."""
+
+    where: str
+    what: str
+    severity: Literal["error", "warning"] = "error"
+
+
+@dataclass(slots=True)
+class FsckReport:
+    """What was checked, and what is wrong."""
+
+    problems: list[Problem] = field(default_factory=list)
+    checked: dict[str, int] = field(default_factory=dict)
+
+    def add(self, where: str, what: str, severity: Literal["error", "warning"] = "error") -> None:
+        if len(self.problems) < _MOST_PROBLEMS:
+            self.problems.append(Problem(where, what, severity))
+
+    def as_dict(self) -> dict[str, object]:
+        return {"problems": [asdict(one) for one in self.problems], "checked": dict(self.checked)}
+
+
+def check_volume(volume: Volume, *, clouds: bool, progress: Progress) -> FsckReport:
+    """Check everything; problems are in the report, never raised."""
+    report = FsckReport()
+    with volume.fs.db.snapshot() as db:
+        _check_database(db, report, progress)
+        _check_tree(db, report, progress)
+        _check_log(volume, db, report, progress)
+        _check_cache(volume, db, report, progress)
+        if clouds:
+            _check_clouds(volume, db, report, progress)
+    return report
+
+
+def _check_database(db: sqlite3.Connection, report: FsckReport, progress: Progress) -> None:
+    progress("database", 0, 1)
+    for (line,) in db.execute("PRAGMA integrity_check(20)"):
+        if line != "ok":
+            report.add("database", line)
+    report.checked["database pages"] = db.execute("PRAGMA page_count").fetchone()[0]
+    progress("database", 1, 1)
+
+
+_TREE_CHECKS: Final = (
+    (
+        "SELECT p.parent, p.name FROM place p LEFT JOIN node n ON n.ino = p.ino WHERE n.ino IS NULL",
+        "a name without a node",
+    ),
+    (
+        "SELECT p.parent, p.name FROM place p LEFT JOIN node n ON n.ino = p.parent WHERE n.ino IS NULL",
+        "a name in a folder that does not exist",
+    ),
+    (
+        f"SELECT n.ino, n.id FROM node n WHERE n.ino <> {ROOT_INO} "
+        "AND n.ino NOT IN (SELECT ino FROM place) AND n.ino NOT IN (SELECT ino FROM orphan)",
+        "a node without a name",
+    ),
+    (
+        "SELECT n.ino, n.id FROM node n WHERE (n.mode & 61440) <> 16384 AND n.nlink > 0 "
+        "AND n.nlink <> (SELECT count(*) FROM place p WHERE p.ino = n.ino)",
+        "a wrong link count",
+    ),
+    (
+        "SELECT f.ino, f.offset FROM file_chunk f LEFT JOIN chunk c ON c.number = f.chunk "
+        "WHERE c.number IS NULL OR f.length > c.length OR f.length < 1",
+        "a part of a file without its chunk",
+    ),
+    (
+        "SELECT c.number, c.id FROM chunk c LEFT JOIN pack p ON p.number = c.pack "
+        "WHERE c.segment IS NULL AND p.number IS NULL",
+        "a chunk that is nowhere",
+    ),
+)
+
+
+def _check_tree(db: sqlite3.Connection, report: FsckReport, progress: Progress) -> None:
+    total = len(_TREE_CHECKS) + 1
+    for done, (query, what) in enumerate(_TREE_CHECKS):
+        progress("tree", done, total)
+        for row in db.execute(query):
+            shown = ", ".join(one.hex() if isinstance(one, bytes) else str(one) for one in row)
+            report.add("tree", f"{what} ({shown})")
+    files, size = db.execute(
+        "SELECT count(*), total(size) FROM node WHERE (mode & 61440) = ? AND nlink > 0", (stat.S_IFREG,)
+    ).fetchone()
+    recorded = dict(db.execute("SELECT key, value FROM meta WHERE key IN ('files', 'bytes')"))
+    orphans = db.execute("SELECT count(*) FROM orphan").fetchone()[0]
+    if recorded["files"] != files or (recorded["bytes"] != int(size) and not orphans):
+        report.add(
+            "tree",
+            f"{files} files of {int(size)} bytes, but {recorded['files']} of {recorded['bytes']} on record",
+            "warning",
+        )
+    report.checked["files"] = files
+    progress("tree", total, total)
+
+
+def _check_log(volume: Volume, db: sqlite3.Connection, report: FsckReport, progress: Progress) -> None:
+    device = volume.keys.device
+    total = db.execute("SELECT count(*) FROM log WHERE writer = ?", (device.device_id,)).fetchone()[0]
+    previous = ZERO_HASH
+    done = 0
+    rows = db.execute(
+        "SELECT clock, hash, bytes FROM log WHERE writer = ? ORDER BY clock", (device.device_id,)
+    )
+    for clock, recorded, data in rows:
+        wrong = None
+        try:
+            update = decode_signed(data)
+        except DecodeError as error:
+            wrong = str(error)
+        else:
+            if not update.header.verify(device.public):
+                wrong = "its signature is wrong"
+            elif update.header.prev != previous or update.header.clock != clock:
+                wrong = "it does not follow the one before"
+            elif update.hash != recorded:
+                wrong = "its hash is not the one on record"
+        if wrong:
+            report.add("log", f"update {clock}: {wrong}")
+        previous = recorded
+        done += 1
+        if done % 256 == 0:
+            progress("log", done, total)
+    report.checked["updates"] = done
+    progress("log", total, total)
+
+
+def _check_cache(volume: Volume, db: sqlite3.Connection, report: FsckReport, progress: Progress) -> None:
+    journal, sealer = volume.fs.journal, volume.sealer
+    total = db.execute("SELECT count(*) FROM chunk WHERE segment IS NOT NULL").fetchone()[0]
+    done = 0
+    rows = db.execute(
+        "SELECT number, id, length, segment, position, pack FROM chunk "
+        "WHERE segment IS NOT NULL ORDER BY segment"
+    )
+    for number, identity, length, segment, position, pack in rows:
+        data = journal.read(segment, position, length)
+        if (data is None or sealer.chunk_id(data) != identity) and _still_there(volume, number, segment):
+            if pack is None:
+                report.add("cache", f"chunk {identity.hex()} is damaged and on no cloud yet: data is lost")
+            else:
+                report.add("cache", f"chunk {identity.hex()} is damaged here; the clouds have it", "warning")
+        done += 1
+        if done % 256 == 0:
+            progress("cache", done, total)
+    for ino, start, length, segment, position in db.execute("SELECT * FROM extent WHERE segment > 0"):
+        if journal.read(segment, position, length) is None and segment in journal.pins:
+            report.add("cache", f"bytes {start} to {start + length} of node {ino} are gone: data is lost")
+    report.checked["cached chunks"] = done
+    progress("cache", total, total)
+
+
+def _still_there(volume: Volume, number: int, segment: int) -> bool:
+    """Whether the chunk has not been evicted since the snapshot."""
+    with volume.fs.lock:
+        return volume.fs.chunks.get(number).segment == segment
+
+
+# -- clouds ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Check:
+    """One object on one cloud; *run* says what is wrong with it."""
+
+    cloud: int
+    run: Callable[[], str | None]
+
+
+def _check_clouds(volume: Volume, db: sqlite3.Connection, report: FsckReport, progress: Progress) -> None:
+    checks = list(_cloud_checks(volume, db))
+    names = {one.number: one.name for one in volume.config.clouds}
+    with ThreadPoolExecutor(_PER_CLOUD * len(names), thread_name_prefix="fsck") as pool:
+        for done, (check, wrong) in enumerate(
+            zip(checks, pool.map(lambda check: check.run(), checks), strict=True)
+        ):
+            if wrong is not None:
+                report.add(f"cloud {names.get(check.cloud, check.cloud)}", wrong)
+            progress("clouds", done + 1, len(checks))
+    report.checked["objects on clouds"] = len(checks)
+
+
+def _cloud_checks(volume: Volume, db: sqlite3.Connection) -> Iterator[_Check]:
+    config = volume.config
+    head = head_name(volume.keys.device.device_id)
+    for one in config.clouds:
+        yield _object_check(volume, one.number, MARKER_NAME, _marker_check(volume))
+    for name, placement in db.execute("SELECT name, placement FROM log_segment ORDER BY first"):
+        for cloud in placement:
+            yield _object_check(volume, cloud, name, _segment_check(volume, name))
+    if db.execute("SELECT 1 FROM log_segment LIMIT 1").fetchone():
+        for one in config.clouds:
+            yield _object_check(volume, one.number, head, _head_check(volume))
+    for pack, placement in db.execute("SELECT id, placement FROM pack ORDER BY number"):
+        for index, cloud in enumerate(placement):
+            yield _Check(cloud, partial(volume.engine.check_share, cloud, pack, index))
+
+
+def _object_check(volume: Volume, cloud: int, name: str, verify: Callable[[bytes], object]) -> _Check:
+    return _Check(cloud, partial(volume.engine.check_object, cloud, name, _SMALL_OBJECT, verify))
+
+
+def _marker_check(volume: Volume) -> Callable[[bytes], object]:
+    return Marker(MARKER_NAME, marker(volume.config.id)).verify
+
+
+def _segment_check(volume: Volume, name: str) -> Callable[[bytes], object]:
+    return lambda data: decode_segment(data, name, volume.config.id, volume.keys.segments)
+
+
+def _head_check(volume: Volume) -> Callable[[bytes], object]:
+    return lambda data: decode_head(data, volume.config.id, volume.keys.device.public, volume.keys.segments)

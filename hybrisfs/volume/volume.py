@@ -1,0 +1,313 @@
+"""A volume that is open on this device: its parts wired together, its threads, its mount."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from backends.registry import open_store
+from hybrisfs.dispersal.engine import Cloud, Engine, Marker
+from hybrisfs.dispersal.runs import ChunkLocation
+from hybrisfs.dispersal.seal import Sealer
+from hybrisfs.dispersal.share import TableSealer
+from hybrisfs.errors import HybrisError
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.home import Home
+from hybrisfs.keys import VolumeKeys
+from hybrisfs.mount.mountpoint import MountPoint
+from hybrisfs.pipeline.commit import Committer
+from hybrisfs.pipeline.fetch import Fetcher
+from hybrisfs.pipeline.pack import Packer, Redundancy
+from hybrisfs.pipeline.publish import Publisher
+from hybrisfs.pipeline.room import RoomMaker
+from hybrisfs.pipeline.settle import Settler
+from hybrisfs.pipeline.ship import Shipper
+from hybrisfs.pipeline.signals import Signals
+from hybrisfs.store.database import Database
+from hybrisfs.store.journal import Journal
+from hybrisfs.store.updates import UpdateLog
+from hybrisfs.volume.checkup import Checkup
+from hybrisfs.volume.config import VolumeConfig
+from hybrisfs.volume.create import DATABASE_FILE, KEYS_FILE, MARKER_NAME, create_volume, marker
+from hybrisfs.volume.fsck import FsckReport, check_volume
+from sync import Members
+
+__all__ = ["Volume"]
+
+log = logging.getLogger(__name__)
+
+_CHUNK_TIMEOUT: Final = 30.0
+_STATUS_PATIENCE: Final = 1.5
+_JOIN_SECONDS: Final = 20.0
+
+
+class Volume:
+    """One open volume. Its methods may be called from any thread."""
+
+    def __init__(self, home: Home, config: VolumeConfig) -> None:
+        self.config = config
+        self.name = config.name
+        self._mount: MountPoint | None = None
+        self._mount_lock = threading.Lock()
+        self._last_error = _LastError()
+        state = home.volume_state(config.name)
+        self._lock_file = _lock_exclusively(state)
+        keys = VolumeKeys.load(state / KEYS_FILE)
+        self.sealer = Sealer(keys.data, keys.dedup)
+        self.tables = TableSealer(keys.table)
+        self.keys = keys
+        database = Database(state / DATABASE_FILE)
+        journal = Journal(state / "journal", budget=config.cache_bytes)
+        self.fs = FileSystem(database, journal, self.sealer.chunk_id, owner=(os.getuid(), os.getgid()))
+        self._remove_unknown_segments()
+        self.updates = UpdateLog(database, Members([keys.device.public]), keys.device)
+        clouds = [Cloud(one.number, one.name, open_store(one.url)) for one in config.clouds]
+        self.engine = Engine(clouds, config.f, self.sealer, self.tables)
+        self.signals = Signals()
+        self._start_pipeline()
+
+    @staticmethod
+    def create(home: Home, name: str, clouds: Sequence[str], f: int | None, k: int | None) -> VolumeConfig:
+        """See `create_volume`."""
+        return create_volume(home, name, clouds, f, k)
+
+    @staticmethod
+    def open(home: Home, name: str) -> Volume:
+        """Open the volume and start its background work. Raises HybrisError."""
+        return Volume(home, VolumeConfig.load(home, name))
+
+    def _remove_unknown_segments(self) -> None:
+        """Delete journal segments that the database does not name: their bytes were never committed."""
+        db, journal = self.fs.db, self.fs.journal
+        known = {row[0] for row in db.execute("SELECT DISTINCT segment FROM chunk WHERE segment IS NOT NULL")}
+        for number in journal.numbers() - known:
+            if not journal.pins[number]:
+                journal.remove(number)
+
+    def _start_pipeline(self) -> None:
+        fs, signals, config = self.fs, self.signals, self.config
+        fs.changes.on_change = signals.changes_made
+        self.committer = Committer(fs)
+        self.fetcher = Fetcher(fs, self._get_chunks)
+        self.room = RoomMaker(fs, self.committer, signals)
+        settler = Settler(fs, self.sealer.chunk_id, self.fetcher.fetch_one)
+        publisher = Publisher(fs, settler, self.updates, signals)
+        packer = Packer(
+            fs,
+            self.updates,
+            signals,
+            self.sealer,
+            self.tables,
+            Redundancy(config.f, config.k),
+            self.engine.put_pack,
+        )
+        shipper = Shipper(
+            fs,
+            self.updates,
+            signals,
+            self.committer,
+            self.keys.device,
+            self.keys.segments,
+            lambda name, data: self.engine.put_object(name, data, config.f + 1),
+            self.engine.put_everywhere,
+        )
+        self.checkup = Checkup(
+            fs,
+            self.engine,
+            Marker(MARKER_NAME, marker(config.id)),
+            [one.number for one in config.clouds],
+            signals,
+        )
+        bodies: dict[str, Callable[[], None]] = {
+            "publish": publisher.run,
+            "pack": packer.run,
+            "ship": shipper.run,
+            "room": self.room.run,
+            "commit": self.committer.run,
+            "checkup": self.checkup.run,
+        }
+        self._threads = {
+            name: threading.Thread(target=self._guarded, args=(name, body), name=f"{self.name}-{name}")
+            for name, body in bodies.items()
+        }
+        for thread in self._threads.values():
+            thread.start()
+        signals.changes_made()
+        signals.chunks_made()
+
+    def _guarded(self, name: str, body: Callable[[], None]) -> None:
+        """Run a background thread; one that fails is started again, for its work is resumable."""
+        while True:
+            try:
+                body()
+                return
+            except Exception as error:
+                log.exception("volume %s: background work %r failed; it is started again", self.name, name)
+                self._last_error.note(f"{name}: {error}")
+            if not self.signals.pause(1.0):
+                return
+
+    def _get_chunks(self, locations: Sequence[ChunkLocation]) -> list[bytes]:
+        return self.engine.get_chunks(locations, timeout=_CHUNK_TIMEOUT)
+
+    # -- mounting --------------------------------------------------------------------------------
+
+    @property
+    def mountpoint(self) -> Path | None:
+        mount = self._mount
+        return mount.directory if mount is not None and mount.alive else None
+
+    def mount(self, directory: Path, *, allow_other: bool = False) -> None:
+        """Mount at *directory*; returns when programs can use it. Raises HybrisError."""
+        with self._mount_lock:
+            if self.mountpoint is not None:
+                raise HybrisError(f"volume {self.name} is mounted at {self.mountpoint} already")
+            self._mount = MountPoint(
+                self.name,
+                directory,
+                self.fs,
+                self.committer,
+                self.fetcher,
+                self.room,
+                allow_other=allow_other,
+            )
+
+    def unmount(self, *, lazy: bool = False) -> None:
+        """Unmount, and make everything written so far durable. Raises HybrisError while files are open."""
+        with self._mount_lock:
+            if self._mount is None:
+                raise HybrisError(f"volume {self.name} is not mounted")
+            self._mount.unmount(lazy=lazy)
+            self._mount = None
+        self.committer.commit_now()
+
+    # -- what people ask -------------------------------------------------------------------------
+
+    def status(self) -> dict[str, object]:
+        """The facts that `hybrisfs status --json` shows."""
+        self.checkup.refresh(_STATUS_PATIENCE)
+        clouds = [
+            {"name": one.name, "url": one.url, "state": one.state, "reason": one.reason}
+            for one in self.engine.health()
+        ]
+        with self.fs.lock:
+            fs = self.fs
+            pending_files = fs.changes.pending_nodes()
+            mountpoint = self.mountpoint
+            return {
+                "name": self.name,
+                "mountpoint": str(mountpoint) if mountpoint else None,
+                "f": self.config.f,
+                "k": self.config.k,
+                "files": fs.total_files,
+                "bytes": fs.content.total_bytes,
+                "pending_files": pending_files,
+                "pending_bytes": self._pending_bytes(),
+                "conflicts": 0,
+                "clouds": clouds,
+                "devices": [{"id": self.updates.device.hex(), "this": True}],
+                "cache": {"bytes": fs.journal.bytes, "budget": fs.journal.budget},
+                "last_error": self._last_error.text,
+            }
+
+    def _pending_bytes(self) -> int:
+        """Bytes of files that no cloud has: staged, or cut into chunks that wait."""
+        self.fs.flush()
+        staged = self.fs.db.execute("SELECT total(length) FROM extent WHERE segment > 0").fetchone()[0]
+        waiting = self.fs.db.execute("SELECT total(length) FROM chunk WHERE pack IS NULL").fetchone()[0]
+        return int(staged) + int(waiting)
+
+    def sync(self, timeout: float | None, progress: Callable[[int, int], None]) -> bool:
+        """Wait until all that was written before is on the clouds; False when *timeout* seconds are over.
+
+        *progress* is called with the bytes done so far and the bytes there were.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self.fs.lock:
+            target = self.fs.changes.seq
+            total = self._pending_bytes()
+
+        def done() -> bool:
+            with self.fs.lock:
+                left = self._pending_bytes()
+                finished = not self.fs.changes.pending_up_to(target)
+            progress(max(total - left, 0), total)
+            return finished
+
+        self.signals.begin_flush()
+        try:
+            if not self.signals.wait_until(done, deadline):
+                return False
+            # Where the packs are was signed while we waited: that too must be told.
+            with self.fs.lock:
+                target = self.fs.changes.seq
+            return self.signals.wait_until(done, deadline)
+        finally:
+            self.signals.end_flush()
+
+    def drop_cache(self) -> dict[str, int]:
+        """Forget every cached byte that the clouds hold."""
+        freed, kept = self.room.drop_all()
+        return {"freed_bytes": freed, "kept_bytes": kept}
+
+    def fsck(self, *, clouds: bool, progress: Callable[[str, int, int], None]) -> FsckReport:
+        """Verify database, log, cache and, with *clouds*, every share on every cloud."""
+        self.committer.commit_now()
+        return check_volume(self, clouds=clouds, progress=progress)
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Unmount, stop all threads, commit. What is pending is resumed at the next start."""
+        with self._mount_lock:
+            if self._mount is not None:
+                self._mount.unmount(lazy=True)
+                self._mount = None
+        self.signals.stop()
+        self.checkup.stop()
+        self.engine.close()
+        for name, thread in self._threads.items():
+            if name != "commit":
+                thread.join(_JOIN_SECONDS)
+        self.committer.stop()
+        self._threads["commit"].join(_JOIN_SECONDS)
+        with self.fs.lock:
+            try:
+                self.committer.commit_now()
+            except OSError as error:
+                log.error("volume %s: the last changes could not be committed: %s", self.name, error)
+            self.fs.journal.close()
+            self.fs.db.close()
+        os.close(self._lock_file)
+
+
+class _LastError:
+    """The last thing that went wrong in the background, for status."""
+
+    def __init__(self) -> None:
+        self.text: str | None = None
+
+    def note(self, text: str) -> None:
+        self.text = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}"
+
+
+def _lock_exclusively(state: Path) -> int:
+    """Let no other process open the volume. Raises HybrisError."""
+    try:
+        descriptor = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise HybrisError(f"cannot use {state}", error.strerror or str(error)) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise HybrisError(
+            f"the volume in {state} is in use by another process", "", "Stop the other daemon first."
+        ) from None
+    return descriptor

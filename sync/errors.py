@@ -1,0 +1,40 @@
+"""Every error that `sync` raises. Refusing an update is not an error: see `sync.log.Refused`."""
+
+from __future__ import annotations
+
+__all__ = [
+    "DecodeError",
+    "LimitError",
+    "LogStoreError",
+    "NewerFormatError",
+    "NotAMemberError",
+    "SyncError",
+]
+
+
+class SyncError(Exception):
+    """Base of all errors raised by `sync`."""
+
+
+class DecodeError(SyncError, ValueError):
+    """The bytes are not a well-formed record; the message says which field is wrong."""
+
+
+class NewerFormatError(DecodeError):
+    """The record says that it was written in a newer format than this program reads.
+
+    Nothing in a format field is authenticated, so a lying cloud can provoke this error: refuse the
+    object like any other bad one, and tell the user to upgrade only when no cloud has a readable copy.
+    """
+
+
+class LimitError(SyncError, ValueError):
+    """What was to be encoded is larger than any reader would accept."""
+
+
+class NotAMemberError(SyncError):
+    """The key given to sign with belongs to no member of the volume."""
+
+
+class LogStoreError(SyncError):
+    """The local store of accepted updates lacks an update that was accepted earlier."""

@@ -1,0 +1,113 @@
+"""Who may write: device keys, device ids, and the members of a volume.
+
+A device id is the hash of the device's public key, so whoever holds an id can check a key that
+comes from anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from nacl.exceptions import CryptoError
+from nacl.signing import SigningKey, VerifyKey
+
+from sync.codec import Buffer
+from sync.hashing import digest
+
+__all__ = [
+    "DEVICE_ID_SIZE",
+    "PUBLIC_KEY_SIZE",
+    "SIGNATURE_SIZE",
+    "DeviceKey",
+    "Members",
+    "device_id_from_hex",
+    "device_id_of",
+    "verify",
+]
+
+DEVICE_ID_SIZE = 16
+PUBLIC_KEY_SIZE = 32
+SIGNATURE_SIZE = 64
+_SEED_SIZE = 32
+
+_ID_CONTEXT = "hybrisfs.sync 2026-11 device id"
+
+
+def device_id_of(public: bytes) -> bytes:
+    """The 16-byte id of the device whose Ed25519 public key this is."""
+    if len(public) != PUBLIC_KEY_SIZE:
+        raise ValueError(f"a public key has {PUBLIC_KEY_SIZE} bytes, not {len(public)}")
+    return digest(_ID_CONTEXT, public, DEVICE_ID_SIZE)
+
+
+def device_id_from_hex(text: str) -> bytes:
+    """Parse the form that `bytes.hex` prints: 32 lower-case digits. Raises ValueError otherwise."""
+    device = bytes.fromhex(text)
+    if len(device) != DEVICE_ID_SIZE or device.hex() != text:
+        raise ValueError(f"not a device id: {text!r}")
+    return device
+
+
+def verify(public: bytes, message: Buffer, signature: bytes) -> bool:
+    """True when `signature` is the Ed25519 signature of `message` under the key `public`."""
+    try:
+        VerifyKey(public).verify(bytes(message), signature)
+    except CryptoError:
+        return False
+    return True
+
+
+class DeviceKey:
+    """The secret Ed25519 key of this device. `seed` is the secret to keep; repr shows only the id."""
+
+    __slots__ = ("_signing", "device_id", "public")
+
+    def __init__(self, signing: SigningKey) -> None:
+        self._signing = signing
+        self.public = bytes(signing.verify_key)
+        self.device_id = device_id_of(self.public)
+
+    @classmethod
+    def generate(cls) -> DeviceKey:
+        """A new key from the system's random source."""
+        return cls(SigningKey.generate())
+
+    @classmethod
+    def from_seed(cls, seed: bytes) -> DeviceKey:
+        """The key whose `seed` (32 bytes) was kept."""
+        if len(seed) != _SEED_SIZE:
+            raise ValueError(f"a device key seed has {_SEED_SIZE} bytes, not {len(seed)}")
+        return cls(SigningKey(seed))
+
+    @property
+    def seed(self) -> bytes:
+        return bytes(self._signing)
+
+    def sign(self, message: bytes) -> bytes:
+        """The 64-byte signature of `message`."""
+        return self._signing.sign(message).signature
+
+    def __repr__(self) -> str:
+        return f"DeviceKey({self.device_id.hex()})"
+
+
+class Members:
+    """The devices whose updates a volume accepts: device id -> public key. Never changes."""
+
+    __slots__ = ("_keys",)
+
+    def __init__(self, public_keys: Iterable[bytes]) -> None:
+        self._keys = {device_id_of(public): public for public in public_keys}
+
+    def public_key(self, device: bytes) -> bytes | None:
+        """The member's public key, or None for a stranger."""
+        return self._keys.get(device)
+
+    def __contains__(self, device: object) -> bool:
+        return device in self._keys
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)

@@ -1,0 +1,26 @@
+"""Errors say what failed, why and what to do, and sort by what the caller does about them."""
+
+from __future__ import annotations
+
+import pytest
+
+from backends.errors import AuthError, CorruptError, OversizeError, ThrottledError, TransientError
+
+
+def test_the_message_says_what_why_and_what_to_do() -> None:
+    error = AuthError("s3://bucket", "put", "packs/ab", "signature refused")
+    assert str(error) == (
+        "s3://bucket: put packs/ab: signature refused (check the credentials and permissions of this cloud)"
+    )
+    assert str(TransientError("s3://bucket", "list", "", "timed out")) == "s3://bucket: list: timed out"
+
+
+def test_throttling_is_transient_and_says_when() -> None:
+    with pytest.raises(TransientError) as caught:
+        raise ThrottledError("s3://bucket", "get", "a", "503 Slow Down", retry_after=2.5)
+    assert isinstance(caught.value, ThrottledError)
+    assert caught.value.retry_after == 2.5
+
+
+def test_an_oversize_object_is_corrupt() -> None:
+    assert issubclass(OversizeError, CorruptError)

@@ -1,0 +1,119 @@
+"""Heads: signed by the device, sealed from the clouds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sync.codec import Reader, Writer
+from sync.errors import DecodeError, NewerFormatError
+from sync.hashing import ZERO_HASH
+from sync.head import Extent, Head, decode_head, encode_head, head_name
+from sync.seal import open_sealed, seal
+from sync.vector import VersionVector
+from tests.sync.support import BOX_KEY, KEYS, NONCE, NOON, STRANGER, VOLUME, decodes, flip, vectors
+
+KEY = KEYS[0]
+HEAD = Head(
+    VOLUME,
+    KEY.device_id,
+    NOON,
+    VersionVector({KEY.device_id: 9, KEYS[1].device_id: 4}),
+    b"h" * 32,
+    Extent(segments=3, first=7, last=9),
+)
+SEALED = encode_head(HEAD, KEY, BOX_KEY, NONCE)
+
+
+def opened(data: bytes) -> Head:
+    return decode_head(data, VOLUME, KEY.public, BOX_KEY)
+
+
+def forged(head: Head) -> bytes:
+    """A head in the place of that of KEY, but signed by whoever `head.writer` is."""
+    key = next(key for key in (*KEYS, STRANGER) if key.device_id == head.writer)
+    theirs = encode_head(head, key, BOX_KEY, NONCE)
+    payload = open_sealed(Reader(theirs[22:]), theirs[:22], head.volume, BOX_KEY)
+    return seal(Writer().format(b"HFHD", 1).raw(KEY.device_id).getvalue(), VOLUME, payload, BOX_KEY, NONCE)
+
+
+@given(vectors, st.integers(0, (1 << 64) - 1), st.integers(1, 1 << 40), st.data())
+def test_round_trip(vector: VersionVector, time_ns: int, clock: int, data: st.DataObject) -> None:
+    last = data.draw(st.integers(1, clock))
+    extent = data.draw(
+        st.none() | st.builds(Extent, st.integers(1, 1 << 30), st.integers(1, last), st.just(last))
+    )
+    vector = vector.with_entries([(KEY.device_id, clock)])
+    head = Head(VOLUME, KEY.device_id, time_ns, vector, b"h" * 32, extent)
+    assert opened(encode_head(head, KEY, BOX_KEY, NONCE)) == head
+
+
+def test_the_head_of_a_device_that_wrote_nothing() -> None:
+    head = replace(HEAD, vector=VersionVector({KEYS[1].device_id: 4}), newest=ZERO_HASH, extent=None)
+    assert opened(encode_head(head, KEY, BOX_KEY, NONCE)) == head
+
+
+@given(st.integers(min_value=0), st.integers(0, len(SEALED) - 1))
+def test_alteration_and_truncation_are_refused(bit: int, length: int) -> None:
+    assert not decodes(opened, flip(SEALED, bit))
+    assert not decodes(opened, SEALED[:length])
+
+
+def test_addition_and_oversize_are_refused() -> None:
+    assert opened(SEALED) == HEAD
+    assert not decodes(opened, SEALED + b"\0")
+    with pytest.raises(DecodeError, match="at most"):
+        opened(bytes(1 << 20))
+
+
+def test_a_head_belongs_to_its_device_volume_and_key() -> None:
+    other = replace(HEAD, writer=KEYS[1].device_id)
+    with pytest.raises(DecodeError, match="another device's head"):
+        opened(encode_head(other, KEYS[1], BOX_KEY, NONCE))
+    with pytest.raises(DecodeError, match="did not sign"):
+        opened(forged(other))
+    with pytest.raises(DecodeError, match="another volume or device"):
+        opened(forged(replace(HEAD, volume=bytes(16))))
+    with pytest.raises(DecodeError, match="another volume or key"):
+        decode_head(SEALED, bytes(16), KEY.public, BOX_KEY)
+    with pytest.raises(DecodeError, match="another volume or key"):
+        decode_head(SEALED, VOLUME, KEY.public, bytes(32))
+    with pytest.raises(ValueError, match="its own device only"):
+        encode_head(HEAD, STRANGER, BOX_KEY, NONCE)
+
+
+@pytest.mark.parametrize(
+    ("head", "reason"),
+    [
+        (replace(HEAD, newest=ZERO_HASH), "written at all"),
+        (replace(HEAD, vector=VersionVector(), extent=None), "written at all"),
+        (replace(HEAD, extent=Extent(1, 0, 9)), "cannot be the newest"),
+        (replace(HEAD, extent=Extent(1, 8, 7)), "cannot be the newest"),
+        (replace(HEAD, extent=Extent(1, 8, 10)), "cannot be the newest"),
+    ],
+)
+def test_contradictions_are_refused(head: Head, reason: str) -> None:
+    with pytest.raises(DecodeError, match=reason):
+        opened(encode_head(head, KEY, BOX_KEY, NONCE))
+
+
+def test_nothing_may_follow_the_record() -> None:
+    payload = open_sealed(Reader(SEALED[22:]), SEALED[:22], VOLUME, BOX_KEY)
+    longer = payload[:-64] + b"\0"
+    with pytest.raises(DecodeError, match="after the end"):
+        opened(seal(SEALED[:22], VOLUME, longer + KEY.sign(longer), BOX_KEY, NONCE))
+
+
+def test_a_newer_format_says_so() -> None:
+    with pytest.raises(NewerFormatError, match="HFHD record of format 2"):
+        opened(SEALED[:5] + b"\x02" + SEALED[6:])
+
+
+def test_a_cloud_sees_the_device_only() -> None:
+    assert SEALED[:22] == b"HFHD\0\1" + KEY.device_id
+    for secret in (VOLUME, KEYS[1].device_id, HEAD.newest):
+        assert secret not in SEALED
+    assert head_name(KEY.device_id) == f"heads/{KEY.device_id.hex()}"

@@ -1,0 +1,180 @@
+"""Segments: what was put on a cloud comes back, and nothing else does."""
+
+from __future__ import annotations
+
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sync import segment as module
+from sync.codec import Writer
+from sync.errors import DecodeError, LimitError, NewerFormatError
+from sync.seal import seal
+from sync.segment import decode_segment, encode_segment, parse_segment_name, segment_name
+from sync.vector import MAX_CLOCK
+from tests.sync.support import BOX_KEY, KEYS, NONCE, VOLUME, Device, chain, decodes, flip, writes
+
+WRITER = KEYS[0].device_id
+CHAIN = chain(6)
+DATA = [update.data for update in CHAIN]
+NAME = segment_name(WRITER, 3)
+SEALED = encode_segment(DATA[2:5], 1, BOX_KEY, NONCE)
+
+
+def opened(data: bytes, name: str = NAME, volume: bytes = VOLUME, key: bytes = BOX_KEY) -> module.Segment:
+    return decode_segment(data, name, volume, key)
+
+
+def sealed(
+    records: bytes, *, previous: int = 1, size: int | None = None, frame: bytes | None = None, last: int = 5
+) -> bytes:
+    """A segment as a faulty member could seal it."""
+    payload = Writer().varint(previous).varint(len(records) if size is None else size)
+    payload.raw(zstandard.ZstdCompressor().compress(records) if frame is None else frame)
+    header = Writer().format(b"HFSG", 1).raw(WRITER).u64(3).u64(last).getvalue()
+    return seal(header, VOLUME, payload.getvalue(), BOX_KEY, NONCE)
+
+
+def records(*updates: bytes) -> bytes:
+    out = Writer()
+    for update in updates:
+        out.blob(update)
+    return out.getvalue()
+
+
+@given(st.lists(writes, min_size=1, max_size=4), st.binary(min_size=24, max_size=24))
+def test_round_trip(transactions: list[list[tuple[bytes, bytes | None]]], nonce: bytes) -> None:
+    device = Device(KEYS[0])
+    updates = [device.state.next_update(entries, 0, device.key) for entries in transactions]
+    data = encode_segment([update.data for update in updates], 0, BOX_KEY, nonce)
+    decoded = opened(data, segment_name(WRITER, 1))
+    assert (decoded.writer, decoded.previous, list(decoded.updates)) == (WRITER, 0, updates)
+
+
+def test_segments_chain() -> None:
+    parts = [DATA[:2], DATA[2:5], DATA[5:]]
+    cloud, previous = {}, 0
+    for part, first in zip(parts, (1, 3, 6), strict=True):
+        cloud[segment_name(WRITER, first)] = encode_segment(part, previous, BOX_KEY, NONCE)
+        previous = first
+    found = []
+    while previous:
+        segment = opened(cloud[segment_name(WRITER, previous)], segment_name(WRITER, previous))
+        found.append(segment.updates)
+        previous = segment.previous
+    assert [update.data for part in reversed(found) for update in part] == DATA
+
+
+@given(st.integers(min_value=0))
+def test_any_flipped_bit_is_refused(bit: int) -> None:
+    assert not decodes(opened, flip(SEALED, bit))
+
+
+@given(st.integers(0, len(SEALED) - 1), st.binary(min_size=1, max_size=9))
+def test_truncation_and_addition_are_refused(length: int, more: bytes) -> None:
+    assert not decodes(opened, SEALED[:length])
+    assert not decodes(opened, SEALED + more)
+    assert not decodes(opened, SEALED[:length] + more)
+
+
+def test_an_object_belongs_to_its_name_volume_and_key() -> None:
+    assert len(opened(SEALED).updates) == 3
+    for name in (segment_name(WRITER, 2), segment_name(KEYS[1].device_id, 3), "log/x", ""):
+        with pytest.raises(DecodeError, match="name"):
+            opened(SEALED, name)
+    with pytest.raises(DecodeError, match="another volume or key"):
+        opened(SEALED, volume=bytes(16))
+    with pytest.raises(DecodeError, match="another volume or key"):
+        opened(SEALED, key=bytes(32))
+
+
+def test_a_cloud_sees_the_writer_and_the_clocks_only() -> None:
+    assert SEALED[:38] == b"HFSG\0\1" + WRITER + bytes([0] * 7 + [3]) + bytes([0] * 7 + [5])
+    for secret in (VOLUME, b"key 2", b"value", CHAIN[2].hash):
+        assert secret not in SEALED
+
+
+def test_a_newer_format_says_so() -> None:
+    with pytest.raises(NewerFormatError, match="HFSG record of format 2"):
+        opened(SEALED[:5] + b"\x02" + SEALED[6:])
+
+
+GOOD = records(*DATA[2:5])
+FOREIGN = Device(KEYS[1])
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (sealed(b""), "at least one"),
+        (sealed(records(DATA[2], DATA[4])), "does not follow"),
+        (sealed(records(DATA[2], DATA[3])), "header states"),
+        (sealed(records(*DATA[1:5])), "header states"),
+        (sealed(records(FOREIGN.write().data), previous=0), "header states"),
+        (sealed(GOOD, previous=0), "cannot come before"),
+        (sealed(GOOD, previous=3), "cannot come before"),
+        (sealed(GOOD, size=len(GOOD) + 1), "zstd frame"),
+        (sealed(GOOD, frame=b"not zstd at all"), "does not decompress"),
+        (sealed(GOOD, frame=zstandard.ZstdCompressor().compress(GOOD) + b"\0"), "does not decompress"),
+        (sealed(GOOD, frame=zstandard.ZstdCompressor(write_content_size=False).compress(GOOD)), "zstd frame"),
+        (sealed(GOOD[:-1]), "record ends early"),
+    ],
+    ids=[
+        "empty",
+        "gap",
+        "short",
+        "long",
+        "other writer",
+        "first with previous",
+        "own previous",
+        "size",
+        "no frame",
+        "trailing",
+        "no size",
+        "cut",
+    ],
+)
+def test_a_faulty_member_is_refused(data: bytes, reason: str) -> None:
+    assert len(opened(sealed(GOOD)).updates) == 3
+    with pytest.raises(DecodeError, match=reason):
+        opened(data)
+
+
+def test_a_decompression_bomb_is_not_decompressed() -> None:
+    zeros = bytes(1 << 20)
+    with pytest.raises(DecodeError, match="above its limit"):
+        decode_segment(sealed(zeros), NAME, VOLUME, BOX_KEY, limit=(1 << 20) - 1)
+    with pytest.raises(DecodeError, match="zstd frame"):
+        decode_segment(sealed(zeros, size=1000), NAME, VOLUME, BOX_KEY, limit=1000)
+    with pytest.raises(DecodeError, match="at most 1000"):
+        decode_segment(bytes(2 << 20), NAME, VOLUME, BOX_KEY, limit=1000)
+    assert decode_segment(SEALED, NAME, VOLUME, BOX_KEY, limit=len(GOOD)).writer == WRITER
+
+
+def test_the_number_of_updates_and_writes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit in ("MAX_SEGMENT_UPDATES", "MAX_WRITES", "MAX_SEGMENT"):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, limit, 2)
+            with pytest.raises(LimitError):
+                encode_segment(DATA[2:5], 1, BOX_KEY, NONCE)
+            if limit != "MAX_SEGMENT":
+                with pytest.raises(DecodeError, match="more than"):
+                    opened(SEALED)
+
+
+def test_what_cannot_be_a_segment_is_not_encoded() -> None:
+    for updates, previous in (([], 0), (DATA[::2], 0), (DATA[:2], 1), (DATA[2:5], 0), (DATA[2:5], 3)):
+        with pytest.raises(ValueError):
+            encode_segment(updates, previous, BOX_KEY, NONCE)
+    for key, nonce in ((b"short", NONCE), (BOX_KEY, b"short")):
+        with pytest.raises(ValueError):
+            encode_segment(DATA[2:5], 1, key, nonce)
+
+
+@given(st.binary(min_size=16, max_size=16), st.integers(1, MAX_CLOCK))
+def test_names(writer: bytes, first: int) -> None:
+    name = segment_name(writer, first)
+    assert parse_segment_name(name) == (writer, first)
+    for wrong in (name + "0", name[:-1], name.upper(), "/" + name, name + "\n", segment_name(writer, 0)):
+        assert not decodes(lambda _, wrong=wrong: parse_segment_name(wrong), b"")  # type: ignore[misc]

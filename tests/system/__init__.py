@@ -1,0 +1,1 @@
+"""Real mounts, driven only through the `hybrisfs` command."""

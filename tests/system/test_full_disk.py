@@ -1,0 +1,149 @@
+"""A disk that is full, too small, read-only or away costs an error message, never data."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.system.clouds import away, objects
+from tests.system.conftest import MakeDevice
+from tests.system.device import Device
+from tests.system.small_disks import memory_disk, needs_root
+from tests.system.trees import make_tree, snapshot
+
+pytestmark = needs_root
+
+_MIB = 1 << 20
+_DISK_MIB = 160
+_FILE_BYTES = 3 * _MIB
+
+
+@pytest.fixture
+def cramped(make_device: MakeDevice, tmp_path: Path) -> Iterator[Device]:
+    """A mounted volume whose state and cache are on a small disk; its clouds have room."""
+    with memory_disk(tmp_path / "disk", _DISK_MIB) as disk:
+        device = make_device(home=disk / "home")
+        try:
+            yield device.create(3).mount()
+        finally:
+            device.close()
+
+
+def _fill(folder: Path, kept: dict[str, bytes], most: int) -> OSError | None:
+    """Write files until an error; `kept` gets those whose fsync succeeded."""
+    for number in range(most):
+        name, content = f"file{len(kept):05}", os.urandom(_FILE_BYTES)
+        try:
+            with (folder / name).open("wb", buffering=0) as file:
+                view = memoryview(content)
+                while view:
+                    view = view[file.write(view) :]
+                os.fsync(file.fileno())
+        except OSError as error:
+            (folder / name).unlink(missing_ok=True)
+            return error
+        kept[name] = content
+        assert number < most
+    return None
+
+
+def _read_back(folder: Path, kept: dict[str, bytes]) -> None:
+    for name, content in kept.items():
+        assert (folder / name).read_bytes() == content, name
+    assert {path.name for path in folder.iterdir()} == set(kept)
+
+
+def test_a_full_disk_gives_enospc_and_recovers(cramped: Device) -> None:
+    kept: dict[str, bytes] = {}
+    with away(*cramped.clouds):  # nothing can be evicted
+        error = _fill(cramped.mountpoint, kept, most=2 * _DISK_MIB * _MIB // _FILE_BYTES)
+        assert error is not None
+        assert error.errno == errno.ENOSPC
+        assert len(kept) > 5
+        _read_back(cramped.mountpoint, kept)
+        for name in list(kept)[::2]:
+            (cramped.mountpoint / name).unlink()
+            del kept[name]
+        again: dict[str, bytes] = {}
+        (cramped.mountpoint / "after").mkdir()
+        _fill(cramped.mountpoint / "after", again, most=4)
+        assert len(again) >= 2, "deleting makes room"
+        _read_back(cramped.mountpoint / "after", again)
+    cramped.sync()
+    _read_back(cramped.mountpoint / "after", again)
+    cramped.forget()
+    _read_back(cramped.mountpoint / "after", again)
+    for name, content in kept.items():
+        assert (cramped.mountpoint / name).read_bytes() == content
+    done = cramped.fsck()
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_crash_on_a_full_disk_is_survived(cramped: Device) -> None:
+    kept: dict[str, bytes] = {}
+    with away(*cramped.clouds):
+        assert _fill(cramped.mountpoint, kept, most=2 * _DISK_MIB * _MIB // _FILE_BYTES) is not None
+        cramped.kill()
+        cramped.mount()
+        _read_back(cramped.mountpoint, kept)
+    cramped.forget()
+    _read_back(cramped.mountpoint, kept)
+
+
+def test_invariant_13_more_than_the_disk_holds_goes_through_to_the_clouds(cramped: Device) -> None:
+    """What is on the clouds makes room by itself, and the limit holds with open files too (rclone 4498)."""
+    kept: dict[str, bytes] = {}
+    with (cramped.mountpoint / "held open").open("w+b") as held:
+        held.write(os.urandom(20 * _MIB))
+        held.flush()
+        error = _fill(cramped.mountpoint / ".", kept, most=3 * _DISK_MIB * _MIB // _FILE_BYTES)
+        assert error is None, f"{error} after {len(kept)} files"
+        held.seek(0)
+        kept["held open"] = held.read()
+    cramped.sync()
+    _read_back(cramped.mountpoint, kept)
+
+
+def test_invariant_13_the_error_comes_at_write(cramped: Device) -> None:
+    """... and not at close, when the program has forgotten what it wrote (rclone 4498)."""
+    with away(*cramped.clouds), pytest.raises(OSError) as caught:
+        descriptor = os.open(cramped.mountpoint / "large", os.O_CREAT | os.O_WRONLY)
+        try:
+            for _ in range(2 * _DISK_MIB):
+                os.write(descriptor, os.urandom(_MIB))
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    assert caught.value.errno == errno.ENOSPC
+
+
+@pytest.mark.parametrize("part", ["state", "cache"])
+@pytest.mark.parametrize("fate", ["missing", "empty"])
+def test_invariant_5_a_lost_disk_is_not_a_deletion(device: Device, part: str, fate: str) -> None:
+    """... of all files by the user (Nextcloud 1433, 2233, 3076): no cloud loses an object by it."""
+    make_tree(device.mountpoint / "tree", seed=8, files=20)
+    device.sync()
+    before = snapshot(device.mountpoint / "tree")
+    stored = {cloud: set(objects(cloud)) for cloud in device.clouds}
+    device.stop()
+    folder = device.home / part
+    folder.rename(folder.with_name("elsewhere"))
+    if fate == "empty":
+        folder.mkdir(mode=0o700)
+    device.attempt("mount", device.volume, str(device.mountpoint))
+    device.attempt("sync", device.volume, "--wait", "--timeout", "5")
+    for cloud, paths in stored.items():
+        assert paths <= set(objects(cloud)), f"{cloud.name} lost objects"
+    device.attempt("umount", device.volume)
+    device.close()
+    if folder.exists():
+        folder.rename(folder.with_name("made meanwhile"))
+    folder.with_name("elsewhere").rename(folder)
+    device.mount()
+    assert snapshot(device.mountpoint / "tree") == before
+    device.forget()
+    assert snapshot(device.mountpoint / "tree") == before

@@ -1,0 +1,55 @@
+"""A power cut at any instant: what was fsynced is there and nothing is torn.
+
+The device's disk is an XFS filesystem that is shut down without writing anything back, which is what the power's going
+does to a disk; the clouds are elsewhere and keep what they have.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+from tests.system.conftest import MakeDevice
+from tests.system.shell import tool
+from tests.system.small_disks import XfsDisk, needs_root
+from tests.system.trees import snapshot
+from tests.system.writers import Appender, Database, PageWriter, Replacer
+
+_CUTS = 8
+
+pytestmark = needs_root
+
+
+def test_a_power_cut_at_any_moment_loses_nothing_fsynced(
+    make_device: MakeDevice, tmp_path: Path, seed: int
+) -> None:
+    tool("mkfs.xfs")
+    choose = random.Random(seed)
+    with XfsDisk(tmp_path / "disk", 600) as disk:
+        device = make_device(home=disk.where / "home")
+        try:
+            device.create(3).mount()
+            kinds = (Replacer, PageWriter, Appender, Database)
+            writers = [kind(device.mountpoint / kind.__name__, seed) for kind in kinds]
+            for writer in writers:
+                writer.prepare()
+            for _ in range(_CUTS):
+                for writer in writers:
+                    writer.start()
+                time.sleep(choose.expovariate(1 / 0.5))  # the instant of the cut is the random input
+                disk.cut_power()
+                device.kill()
+                for writer in writers:
+                    writer.finish()
+                disk.restore_power()
+                device.mount()
+                for writer in writers:
+                    writer.check()
+            assert device.fsck().returncode == 0
+            before = snapshot(device.mountpoint)
+            device.forget()
+            assert snapshot(device.mountpoint) == before
+            assert device.fsck(clouds=True).returncode == 0
+        finally:
+            device.close()
