@@ -8,6 +8,7 @@ import signal
 import socket
 import struct
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -27,10 +28,11 @@ __all__ = [
     "NotRunningError",
     "UnknownVolumeError",
     "UsageError",
-    "clear_stale_mount",
     "log_path",
+    "record_crash",
     "serve",
     "stop_daemon",
+    "umount_without_daemon",
 ]
 
 _GREETING_WITHIN: Final = 20.0  # seconds
@@ -133,11 +135,11 @@ def stop_daemon(home: Home | None = None) -> None:
         os.close(process)
 
 
-def clear_stale_mount(target: str) -> Path | None:
-    """Unmount what a daemon that died left behind at `target`, a volume or a folder.
+def umount_without_daemon(target: str) -> tuple[Path, bool]:
+    """Unmount what a dead daemon left behind at `target`, a volume or a folder; forget that it is wanted.
 
-    To be used when no daemon runs. Returns the folder, or None when nothing of that kind is there.
-    Raises `HybrisError` when it cannot be unmounted.
+    To be used when no daemon runs. Returns the folder, and whether a dead mount had to be removed there.
+    Raises `HybrisError` when nothing of that kind is there or it cannot be unmounted.
     """
     from hybrisfs.daemon.wanted import WantedMounts
     from hybrisfs.fuse import clear_stale
@@ -145,15 +147,27 @@ def clear_stale_mount(target: str) -> Path | None:
     wanted = WantedMounts(Home.from_environment().state)
     recorded = {name: mount.directory for name, mount in wanted.all().items()}
     directory = recorded.get(target, Path(target).absolute())
+    names = [name for name, place in recorded.items() if place == directory]
     try:
-        if not clear_stale(directory):
-            return None
+        stale = clear_stale(directory)
+        for name in names:
+            wanted.remove(name)
     except OSError as error:
         raise HybrisError(f"cannot unmount {directory}", str(error)) from error
-    for name, place in recorded.items():
-        if place == directory:
-            wanted.remove(name)
-    return directory
+    if not stale and not names:
+        raise HybrisError(f"{target} is not mounted", "the daemon is not running")
+    return directory, stale
+
+
+def record_crash(report: str) -> Path:
+    """Append the report of a bug in the client to a file next to the daemon's log; returns that file."""
+    path = log_path().with_name("cli.log")
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(
+            f"{datetime.now().astimezone().isoformat(timespec='seconds')} HybrisFS {VERSION}\n{report}\n"
+        )
+    return path
 
 
 def _dial(home: Home) -> socket.socket:

@@ -18,8 +18,9 @@ object `heads/<device id, hex>`. What a cloud sees: the device, the size, when i
                         last   varint, clock of the last update in it
 
 From the newest segment all others are found through their `previous`, and `segments` tells how many
-there are. A head is a rollback when an earlier known one of the same writer has a later time or a
-vector that this one does not cover: a correct device lets both only grow.
+there are. A head is a rollback when an earlier known one of the same writer has a vector that this
+one does not cover: a correct device lets it only grow. Time tells how stale a head is, no more, as
+clocks get set back.
 """
 
 from __future__ import annotations

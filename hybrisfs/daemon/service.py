@@ -30,7 +30,6 @@ log = logging.getLogger(__name__)
 
 _LOOK_EVERY: Final = 0.5  # seconds between two looks whether a volume is still mounted
 _REMOUNTED_WITHIN: Final = 20.0  # seconds that clients wait at the start for the volumes to be back
-_MAX_PROBLEMS: Final = 5000  # of a check that are passed on one by one
 _QUICKSTART_VOLUME: Final = "home"
 _QUICKSTART_CLOUDS: Final = ("cloud-1", "cloud-2", "cloud-3")
 
@@ -224,9 +223,7 @@ class Daemon:
             clouds=read.flag(arguments, "clouds"),
             progress=lambda stage, done, total: progress({"stage": stage, "done": done, "total": total}),
         )
-        facts = report.as_dict()
-        facts["problems"] = facts["problems"][:_MAX_PROBLEMS]
-        return {"name": slot.name, **facts, "problem_count": len(report.problems)}
+        return {"name": slot.name, **report.as_dict()}
 
 
 def _describe(config: Config) -> Message:

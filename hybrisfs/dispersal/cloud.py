@@ -146,10 +146,11 @@ class CloudPort:
         with self._lock:
             self._health.in_time()
 
-    def late(self) -> None:
-        """Another cloud had to stand in."""
+    def late(self, operation: Operation, size: int, seconds: float) -> None:
+        """A request has had no answer for `seconds`, and another cloud has to stand in."""
         with self._lock:
             self._health.late()
+            self._ranking.waited(self.number, operation, size, seconds)
 
     def silent(self, seconds: float) -> None:
         """A caller gave up waiting for an answer."""

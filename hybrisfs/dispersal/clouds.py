@@ -57,12 +57,10 @@ class Clouds:
         """Return reasons by cloud number as reasons by name."""
         return {self._ports[n].name if n in self._ports else f"cloud {n}": r for n, r in reasons.items()}
 
-    def judge_speed(self, flying: Iterable[int], late: set[int]) -> None:
-        """The usual time is over: note in `late`, and with the clouds, who has not answered."""
-        for number in flying:
-            if number not in late and number in self._ports:
-                late.add(number)
-                self._ports[number].late()
+    def mark_late(self, numbers: Iterable[int], operation: Operation, size: int, seconds: float) -> None:
+        """Take note of those that have not answered for `seconds`, which is longer than usual."""
+        for number in numbers:
+            self._ports[number].late(operation, size, seconds)
 
     def explain_interrupt(self, event: Interrupt, flying: Iterable[int], timeout: float) -> str:
         """Say why an operation ends now; at its deadline that counts against those that owe an answer."""

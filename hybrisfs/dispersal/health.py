@@ -1,7 +1,7 @@
 """What is known about each cloud: its state in words for `status`, and how readily to ask it.
 
 A circuit breaker: a cloud that fails is asked only when the others are too few, and by probes, which come
-less and less often. Pure apart from the clock that is passed in. Not thread-safe: the engine's lock guards it.
+less and less often. Pure apart from the clock passed in. Not thread-safe: the engine's lock guards it.
 """
 
 from __future__ import annotations

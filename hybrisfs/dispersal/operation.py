@@ -65,6 +65,7 @@ class OperationLoop(Generic[E]):
         self._events: SimpleQueue[E | Interrupt] = SimpleQueue()
         self._deadline = time.monotonic() + timeout
         self._timer: float | None = None
+        self.timer_length = 0.0  # seconds that the last timer was set to
         self._jobs: list[tuple[CloudPort, Job]] = []
 
     def __enter__(self) -> OperationLoop[E]:
@@ -91,6 +92,7 @@ class OperationLoop(Generic[E]):
     def set_timer(self, seconds: float) -> None:
         """Return TIMER from `wait` after so many seconds, unless it is set again before."""
         self._timer = time.monotonic() + seconds
+        self.timer_length = seconds
 
     def remaining(self) -> float:
         """Return the seconds left until the deadline."""

@@ -63,6 +63,16 @@ class Ranking:
         estimate.mean += _GAIN * error
         estimate.seen = self._clock()
 
+    def waited(self, cloud: int, operation: Operation, size: int, seconds: float) -> None:
+        """Take note that such a request has had no answer for `seconds`: it will take longer than that."""
+        key = (cloud, operation, size_class(size))
+        estimate = self._estimates.get(key)
+        if estimate is None:
+            self._estimates[key] = _Estimate(seconds, seconds / 2, self._clock())
+        elif estimate.mean < seconds:
+            estimate.mean = seconds
+            estimate.seen = self._clock()
+
     def order(
         self, clouds: Iterable[int], operation: Operation, size: int, demerits: Mapping[int, int]
     ) -> list[int]:

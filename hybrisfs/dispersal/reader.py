@@ -129,7 +129,9 @@ class _Get(Generic[T]):
             case _Fetched(index, answer):
                 return self._arrived(index, answer)
             case _ if event is TIMER:
-                self._clouds.judge_speed(self._flying(), self._late)
+                late = set(self._flying()) - self._late
+                self._late |= late
+                self._clouds.mark_late(late, "get", self._read.size, self._loop.timer_length)
                 return machine.timer_expired()
             case _:
                 return machine.give_up(self._clouds.explain_interrupt(event, self._flying(), self._timeout))
@@ -152,7 +154,7 @@ class _Get(Generic[T]):
 
     def _rejected(self, chosen: Mapping[int, bytes], error: Exception) -> list[GetAction]:
         read = self._read
-        wrong: Mapping[int, str] | None = dict.fromkeys(chosen, str(error))
+        wrong: Mapping[int, str] | None = dict.fromkeys(chosen, f"is wrong: {error}")
         if read.blame is not None:
             wrong = read.blame(chosen, self._loop.remaining())
         if wrong is None:

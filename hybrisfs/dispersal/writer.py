@@ -72,7 +72,12 @@ def put(clouds: Clouds, write: Write, timeout: float) -> Placement:
                         return placement
                     case PutFailed(reasons):
                         raise CloudsUnavailable(f"{write.what} was not stored", clouds.by_name(reasons))
-            actions.extend(_step(clouds, machine, loop.wait(), late, timeout))
+            event = loop.wait()
+            if event is TIMER:
+                newly_late = machine.flying - late
+                late |= newly_late
+                clouds.mark_late(newly_late, "put", write.size, loop.timer_length)
+            actions.extend(_step(clouds, machine, event, late, timeout))
 
 
 def _store(clouds: Clouds, loop: OperationLoop[_Event], write: Write, index: int, cloud: int) -> None:
@@ -102,7 +107,6 @@ def _step(
                 clouds[cloud].in_time()
             return machine.acked(cloud, index)
         case _ if event is TIMER:
-            clouds.judge_speed(machine.flying, late)
             return machine.timer_expired()
         case _:
             return machine.give_up(clouds.explain_interrupt(event, machine.flying, timeout))

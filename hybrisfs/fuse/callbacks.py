@@ -6,12 +6,19 @@ import ctypes
 import errno
 import logging
 from collections.abc import Callable
-from ctypes import c_int, c_uint64, c_void_p
+from ctypes import c_int, c_uint64
 from struct import Struct
 from typing import Any
 
 from hybrisfs.fuse import records
-from hybrisfs.fuse.library import FILE_INFO_FH, FILE_INFO_FLAGS, ConnectionInfo, Library, LowLevelOps
+from hybrisfs.fuse.library import (
+    CALLBACK_TYPES,
+    FILE_INFO_FH,
+    FILE_INFO_FLAGS,
+    ConnectionInfo,
+    Library,
+    LowLevelOps,
+)
 from hybrisfs.fuse.listing import Listing, ListingPlus
 from hybrisfs.fuse.operations import Operations
 from hybrisfs.fuse.records import Attributes, Buffer
@@ -116,7 +123,7 @@ def _setattr_for(library: Library) -> Adapter:
     size, record = library.stat
 
     def adapter(handler: Handler) -> Handler:
-        def setattr(request: Request, ino: int, stat: int, to_set: int, fi: int | None) -> Any:
+        def change(request: Request, ino: int, stat: int, to_set: int, fi: int | None) -> Any:
             mode, uid, gid, length, atime, atime_ns, mtime, mtime_ns, ctime, ctime_ns = record.unpack(
                 ctypes.string_at(stat, size)
             )
@@ -132,7 +139,7 @@ def _setattr_for(library: Library) -> Adapter:
             )
             return handler(request, ino, attributes, to_set, _fh(fi) if fi else None)
 
-        return setattr
+        return change
 
     return adapter
 
@@ -190,8 +197,7 @@ def low_level_ops(
     table = LowLevelOps()
 
     def register(name: str, function: Callable[..., None]) -> None:
-        kind: Any = dict(LowLevelOps._fields_)[name]
-        setattr(table, name, kind(function))
+        setattr(table, name, CALLBACK_TYPES[name](function))
 
     def init(_userdata: int | None, connection: Any) -> None:
         negotiate(connection.contents)

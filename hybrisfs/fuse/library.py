@@ -1,7 +1,7 @@
 """The shared library: finds libfuse 3, checks its version and declares what of it is used.
 
-Only three of libfuse's structures are touched, and the parts used have the same layout in every libfuse from 3.10
-on (.so.3) and from 3.17 on (.so.4), on every 64-bit machine:
+Only three of libfuse's structures are touched, and the parts used have the same layout in every libfuse from
+3.10 on (.so.3) and from 3.17 on (.so.4), on every 64-bit machine:
 
 * struct fuse_lowlevel_ops: only ever grows at its end; libfuse is told how much of it is given.
 * struct fuse_file_info: `flags` at 0 and `fh` at 16 are read, nothing is written. (Its bit fields moved in
@@ -9,8 +9,9 @@ on (.so.3) and from 3.17 on (.so.4), on every 64-bit machine:
 * struct fuse_conn_info: ten 32-bit numbers. 3.17 put 64-bit capabilities into its reserved tail; it copies
   the 32-bit `want` over them when that was changed.
 
-`struct stat`, which setattr hands over, differs between machines: see `_STAT_LAYOUTS`. What goes out is packed in
-the kernel's own format (records.py). tests/fuse/test_layout.py compares all this with the installed headers.
+`struct stat`, which setattr hands over, differs between machines: see `_STAT_LAYOUTS`. What goes out is
+packed in the kernel's own format (records.py). tests/fuse/test_layout.py compares all this with the installed
+headers.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ from typing import Any, NamedTuple
 
 from hybrisfs.fuse.errors import FuseError
 
-__all__ = ["Arguments", "ConnectionInfo", "DataVector", "Library", "LowLevelOps", "libfuse"]
+__all__ = ["CALLBACK_TYPES", "Arguments", "ConnectionInfo", "DataVector", "Library", "LowLevelOps", "libfuse"]
 
 _log = logging.getLogger(__name__)
 
-_OLDEST = (3, 10)
+_OLDEST_MINOR = 10
 _SONAMES = ("libfuse3.so.4", "libfuse3.so.3")
 _ADVICE = "install the package fuse3 (Debian, Ubuntu, Fedora, Arch)"
 
@@ -79,7 +80,9 @@ class ConnectionInfo(Structure):
 
 
 class DataVector(Structure):
-    """struct fuse_bufvec with one struct fuse_buf in memory. libfuse 3.17 added `mem_size`, which is not read."""
+    """struct fuse_bufvec with one struct fuse_buf in memory. libfuse 3.17 added `mem_size`, which is not
+    read.
+    """
 
     _fields_ = (
         ("count", c_size_t),
@@ -98,7 +101,8 @@ class DataVector(Structure):
 _ino = c_uint64
 _fi = c_void_p
 _PROTOTYPES: dict[str, tuple[Any, ...]] = {
-    # In the order of struct fuse_lowlevel_ops; the first argument of each is the request, but for init and destroy.
+    # In the order of struct fuse_lowlevel_ops; the first argument of each is the request, but for init and
+    # destroy.
     "init": (c_void_p, POINTER(ConnectionInfo)),
     "destroy": (c_void_p,),
     "lookup": (c_void_p, _ino, c_char_p),
@@ -146,10 +150,13 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {
 }
 
 
+CALLBACK_TYPES: dict[str, Any] = {name: CFUNCTYPE(None, *kinds) for name, kinds in _PROTOTYPES.items()}
+
+
 class LowLevelOps(Structure):
     """struct fuse_lowlevel_ops as of libfuse 3.8; a null pointer is an operation that is not there."""
 
-    _fields_ = tuple((name, CFUNCTYPE(None, *arguments)) for name, arguments in _PROTOTYPES.items())
+    _fields_ = tuple(CALLBACK_TYPES.items())
 
 
 class StatLayout(NamedTuple):
@@ -173,8 +180,8 @@ _LogFunction = CFUNCTYPE(None, c_int, c_char_p, c_void_p)
 class Library:
     """libfuse 3, loaded and checked. `version` is e.g. (3, 14).
 
-    Calls through `waiting` release the interpreter's lock; calls through `brief` keep it, which saves two switches
-    where the call cannot block.
+    Calls through `waiting` release the interpreter's lock; calls through `brief` keep it, which saves two
+    switches where the call cannot block.
     """
 
     def __init__(self, path: str) -> None:
@@ -183,20 +190,21 @@ class Library:
         self.version = self._checked_version(path)
         machine = platform.machine()
         if machine not in _STAT_LAYOUTS:
-            raise FuseError(f"libfuse is not supported on {machine}: only on {', '.join(_STAT_LAYOUTS)}")
+            raise FuseError(
+                None, f"libfuse is not supported on {machine}: only on {', '.join(_STAT_LAYOUTS)}"
+            )
         self.stat = _STAT_LAYOUTS[machine]
         self._declare()
         self._redirect_log()
 
     def _checked_version(self, path: str) -> tuple[int, int]:
         self.waiting.fuse_version.restype = c_int
-        number = self.waiting.fuse_version()
-        version = divmod(number, 100)
-        if version[0] != 3 or version < _OLDEST:
-            raise FuseError(
-                f"{path} is libfuse {version[0]}.{version[1]}; needed is 3.{_OLDEST[1]} or a later 3.x: {_ADVICE}"
-            )
-        return version
+        number = int(self.waiting.fuse_version())
+        major, minor = divmod(number, 100)
+        if major != 3 or minor < _OLDEST_MINOR:
+            needed = f"needed is 3.{_OLDEST_MINOR} or a later 3.x"
+            raise FuseError(None, f"{path} is libfuse {major}.{minor}; {needed}: {_ADVICE}")
+        return major, minor
 
     def _declare(self) -> None:
         waiting, brief = self.waiting, self.brief
@@ -226,8 +234,8 @@ class Library:
     def _redirect_log(self) -> None:
         """Send libfuse's messages to logging instead of stderr.
 
-        A C va_list parameter is passed as one pointer on both machines: on x86_64 the type is an array, on aarch64
-        a structure too large for registers. So the pointer can be handed on to vsnprintf as it came.
+        A C va_list parameter is passed as one pointer on both machines: on x86_64 the type is an array, on
+        aarch64 a structure too large for registers. So the pointer can be handed on to vsnprintf as it came.
         """
         vsnprintf = ctypes.CDLL(None).vsnprintf
         vsnprintf.restype = c_int
@@ -253,4 +261,4 @@ def libfuse() -> Library:
             raise
         except OSError:
             continue
-    raise FuseError(f"libfuse 3 is not installed: {_ADVICE}")
+    raise FuseError(None, f"libfuse 3 is not installed: {_ADVICE}")

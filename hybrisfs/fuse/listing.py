@@ -31,8 +31,8 @@ class Listing:
     def add(self, name: bytes, ino: int, mode: int, next_offset: int) -> bool:
         """Append a name, unless it does not fit: then answer False.
 
-        Of `mode` only the file type counts. `next_offset` (1 to 2**63-1) is where the listing goes on after this
-        name: the kernel passes it back as the offset of the next readdir.
+        Of `mode` only the file type counts. `next_offset` (1 to 2**63-1) is where the listing goes on after
+        this name: the kernel passes it back as the offset of the next readdir.
         """
         length = len(name)
         padding = _PADDING[length & 7]
@@ -60,8 +60,8 @@ class ListingPlus:
     def add(self, name: bytes, entry: Entry, next_offset: int) -> bool:
         """Append a name, unless it does not fit: then answer False.
 
-        A name that was taken counts as one lookup of its inode (a forget will come), but `.` and `..` do not: add
-        them with `add_name`.
+        A name that was taken counts as one lookup of its inode (a forget will come), but `.` and `..` do not:
+        add them with `add_name`.
         """
         attributes = entry[0]
         return self._add(name, entry_answer(entry), attributes[0], attributes[1], next_offset)

@@ -1,6 +1,7 @@
 """Mounting and unmounting: mount(2) for root, fusermount3 for everybody else.
 
-This is done here and not by libfuse, because libfuse only prints what went wrong. libfuse gets the open /dev/fuse.
+This is done here and not by libfuse, because libfuse only prints what went wrong. libfuse gets the open
+/dev/fuse.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ def mounted_device(mountpoint: Path) -> str | None:
 def connect(mountpoint: Path, options: Sequence[str]) -> int:
     """Mount an empty directory, and return the descriptor of /dev/fuse through which it is served.
 
-    `options` are those of mount.fuse3(8): `fsname=`, `subtype=`, `ro`, `noexec`, `noatime` and what the kernel
-    takes, such as `default_permissions` and `allow_other`. Raises FuseError.
+    `options` are those of mount.fuse3(8): `fsname=`, `subtype=`, `ro`, `noexec`, `noatime` and what the
+    kernel takes, such as `default_permissions` and `allow_other`. Raises FuseError.
     """
     _check(mountpoint)
     return _mount_directly(mountpoint, options) if os.geteuid() == 0 else _ask_fusermount(mountpoint, options)
@@ -106,7 +107,7 @@ def _is_stale(mountpoint: Path) -> bool:
     if mount is None or not mount.kind.startswith("fuse"):
         return False
     try:
-        os.stat(mountpoint)
+        mountpoint.stat()
     except OSError as error:
         return error.errno in (errno.ENOTCONN, errno.ECONNABORTED)
     return False
@@ -157,7 +158,7 @@ def _device_error(error: OSError) -> FuseError:
 def _mount_directly(mountpoint: Path, options: Sequence[str]) -> int:
     flags = _MS_NOSUID | _MS_NODEV
     source, kind = "", "fuse"
-    mode = os.stat(mountpoint).st_mode
+    mode = mountpoint.stat().st_mode
     device = _open_device()
     data = [f"fd={device},rootmode={stat.S_IFMT(mode):o},user_id={os.getuid()},group_id={os.getgid()}"]
     for option in options:
@@ -181,7 +182,7 @@ def _mount_directly(mountpoint: Path, options: Sequence[str]) -> int:
         number = ctypes.get_errno()
         os.close(device)
         advice = {
-            errno.EPERM: "; mounting needs CAP_SYS_ADMIN (in a container: --cap-add SYS_ADMIN --device /dev/fuse)",
+            errno.EPERM: "; it needs CAP_SYS_ADMIN (containers: --cap-add SYS_ADMIN --device /dev/fuse)",
             errno.EINVAL: f"; is one of these options wrong? {','.join(options)}",
             errno.ENODEV: "; load the kernel module (modprobe fuse)",
         }.get(number, "")
@@ -237,8 +238,8 @@ def _fusermount_error(mountpoint: Path, message: str) -> FuseError:
         advice = "raise mount_max in /etc/fuse.conf or unmount others"
     elif "ermission denied" in message or "peration not permitted" in message:
         advice = (
-            f"AppArmor may confine {_FUSERMOUNT} to the home directory, /mnt, /media and /tmp: mount below one of them,"
-            " or see the kernel log (journalctl -k -g apparmor)"
+            f"AppArmor may confine {_FUSERMOUNT} to the home directory, /mnt, /media and /tmp:"
+            " mount below one of them, or see the kernel log (journalctl -k -g apparmor)"
         )
     else:
         advice = ""

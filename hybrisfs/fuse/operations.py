@@ -22,12 +22,13 @@ class Operations:
     """Handlers of the kernel's requests. Override what the filesystem can do; the rest is answered ENOSYS.
 
     A handler *returns* its answer, or raises OSError to answer its errno; any other exception is logged and
-    answered EIO. It may instead return LATER, and answer through `request.reply` or `request.fail` from any thread.
+    answered EIO. It may instead return LATER, and answer through `request.reply` or `request.fail` from any
+    thread.
 
-    All handlers run in the one thread that called `Session.run`: one that waits holds up the whole mount. None of
-    them may touch the mount itself or call `Session.notify_*`: the kernel would wait for the answer.
-    Names, links and paths are bytes. `ino` is what an Entry answered (the root is 1), `fh` what `open`, `create` or
-    `opendir` answered, None where the kernel names none.
+    All handlers run in the one thread that called `Session.run`: one that waits holds up the whole mount.
+    None of them may touch the mount itself or call `Session.notify_*`: the kernel would wait for the answer.
+    Names, links and paths are bytes. `ino` is what an Entry answered (the root is 1), `fh` what `open`,
+    `create` or `opendir` answered, None where the kernel names none.
 
     Operations that are not here (POSIX locks, flock, ioctl, poll, bmap) are done by the kernel or not at all.
     """
@@ -40,7 +41,8 @@ class Operations:
 
     def forget(self, forgets: Sequence[tuple[int, int]]) -> None:
         """The kernel drops (ino, count) lookups each. An inode is forgotten when all its lookups are dropped:
-        each Entry that was answered and each name in a ListingPlus is one. No answer; at unmount none may come.
+        each Entry that was answered and each name in a ListingPlus is one. No answer; at unmount none may
+        come.
         """
 
     def lookup(self, request: Request, parent: int, name: bytes) -> Entry | Later:
@@ -54,8 +56,8 @@ class Operations:
     def setattr(
         self, request: Request, ino: int, attributes: Attributes, to_set: int, fh: int | None
     ) -> tuple[Attributes, float] | Later:
-        """Change mode, uid, gid, size, atime_ns, mtime_ns, ctime_ns where `to_set` has the FUSE_SET_ATTR_* bit
-        (the rest of `attributes` is void); answer like getattr.
+        """Change mode, uid, gid, size, atime_ns, mtime_ns, ctime_ns where `to_set` has the FUSE_SET_ATTR_*
+        bit (the rest of `attributes` is void); answer like getattr.
         """
         _missing()
 
@@ -94,16 +96,20 @@ class Operations:
         _missing()
 
     def open(self, request: Request, ino: int, flags: int) -> Opened | Later:
-        """Open a file; `flags` are those of open(2), with O_TRUNC but without O_CREAT, O_EXCL and O_NOCTTY."""
+        """Open a file; `flags` are those of open(2), with O_TRUNC but without O_CREAT, O_EXCL and
+        O_NOCTTY.
+        """
         _missing()
 
     def read(self, request: Request, ino: int, fh: int, offset: int, size: int) -> Buffer | Later:
-        """Answer `size` bytes, fewer only at the end of the file. The buffer is sent as it is, without a copy."""
+        """Answer `size` bytes, fewer only at the end of the file. The buffer is sent as it is, without a
+        copy.
+        """
         _missing()
 
     def write(self, request: Request, ino: int, fh: int, offset: int, data: memoryview) -> int | Later:
-        """Write, answer how many bytes. `data` is libfuse's own buffer: copy what must outlive the handler (a slice
-        is no copy). A use after the handler has returned raises ValueError.
+        """Write, answer how many bytes. `data` is libfuse's own buffer: copy what must outlive the handler (a
+        slice is no copy). A use after the handler has returned raises ValueError.
         """
         _missing()
 
@@ -124,7 +130,9 @@ class Operations:
         _missing()
 
     def readdir(self, request: Request, ino: int, fh: int, offset: int, size: int) -> Listing | Later:
-        """Answer a Listing(size) of the names after `offset`: 0, or the `next_offset` of the last name seen."""
+        """Answer a Listing(size) of the names after `offset`: 0, or the `next_offset` of the last name
+        seen.
+        """
         _missing()
 
     def readdirplus(self, request: Request, ino: int, fh: int, offset: int, size: int) -> ListingPlus | Later:
@@ -148,8 +156,9 @@ class Operations:
         _missing()
 
     def getxattr(self, request: Request, ino: int, name: bytes, size: int) -> Buffer | int | Later:
-        """Answer the value, or its size when `size` is 0; raise ERANGE when it is longer than that, ENODATA when
-        there is none. When nobody ever has attributes, leave this out: Linux asks before each write otherwise.
+        """Answer the value, or its size when `size` is 0; raise ERANGE when it is longer than that, ENODATA
+        when there is none. When nobody ever has attributes, leave this out: Linux asks before each write
+        otherwise.
         """
         _missing()
 

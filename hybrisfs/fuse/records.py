@@ -1,9 +1,9 @@
 """Answers and how they travel.
 
 Every answer is packed straight into the record that the kernel reads (linux/fuse.h), and handed to libfuse as
-the bytes of the reply. That layout is the kernel's own ABI: equal on every architecture and with every libfuse,
-which cannot be said of `struct stat`, `struct fuse_file_info` and `struct fuse_entry_param`. Packed answers are
-immutable `bytes`, so replies may be built and sent by any number of threads at once.
+the bytes of the reply. That layout is the kernel's own ABI: equal on every architecture and with every
+libfuse, which cannot be said of `struct stat`, `struct fuse_file_info` and `struct fuse_entry_param`. Packed
+answers are immutable `bytes`, so replies may be built and sent by any number of threads at once.
 
     fuse_attr       ino size blocks atime mtime ctime (u64), atimensec mtimensec ctimensec mode nlink uid gid
                     rdev blksize flags (u32)                                                       88 bytes
@@ -11,9 +11,10 @@ immutable `bytes`, so replies may be built and sent by any number of threads at 
                     fuse_attr                                                                     128 bytes
     fuse_attr_out   attr_valid (u64), attr_valid_nsec dummy (u32), fuse_attr                      104 bytes
     fuse_open_out   fh (u64), open_flags padding (u32)                                             16 bytes
-    fuse_kstatfs    blocks bfree bavail files ffree (u64), bsize namelen frsize padding spare[6] (u32)  80 bytes
-    fuse_write_out, fuse_getxattr_out   size padding (u32)                                          8 bytes
-    fuse_lseek_out  offset (u64)                                                                    8 bytes
+    fuse_kstatfs    blocks bfree bavail files ffree (u64), bsize namelen frsize padding spare[6] (u32)  80
+    bytes fuse_write_out, fuse_getxattr_out   size padding (u32)                                          8
+    bytes fuse_lseek_out  offset (u64)                                                                    8
+    bytes
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ LSEEK_OUT = Struct("=Q")
 
 
 class Attributes(NamedTuple):
-    """What stat(2) tells. Times are nanoseconds since 1970, `blocks` counts 512 bytes, `mode` includes the file type."""
+    """What stat(2) tells. Times are nanoseconds since 1970, `blocks` counts 512 bytes, `mode` includes the
+    file type.
+    """
 
     ino: int
     mode: int
@@ -71,9 +74,11 @@ class Attributes(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A name's inode. The inode number is the node id by which the kernel will speak of it, until it forgets it.
+    """A name's inode. The inode number is the node id by which the kernel will speak of it, until it forgets
+    it.
 
-    The kernel may use the name for `entry_timeout` and the attributes for `attr_timeout` seconds without asking.
+    The kernel may use the name for `entry_timeout` and the attributes for `attr_timeout` seconds without
+    asking.
     """
 
     attributes: Attributes
@@ -90,9 +95,9 @@ class Entry(NamedTuple):
 class Opened(NamedTuple):
     """An open file or directory: `fh` (64 bits) comes back with every request made through it.
 
-    `direct_io` bypasses the page cache, `keep_cache` keeps what is cached from an earlier open, `cache_readdir`
-    lets the kernel keep the listing, `nonseekable` forbids lseek, `parallel_direct_writes` lets direct writes to
-    one file come at the same time.
+    `direct_io` bypasses the page cache, `keep_cache` keeps what is cached from an earlier open,
+    `cache_readdir` lets the kernel keep the listing, `nonseekable` forbids lseek, `parallel_direct_writes`
+    lets direct writes to one file come at the same time.
     """
 
     fh: int = 0

@@ -34,8 +34,8 @@ LATER: Final = Later.LATER
 class Channel:
     """The way back to the kernel, shared by all requests of a session.
 
-    libfuse frees its requests with the session, so an answer that comes after the session has gone must not reach
-    it: `enter` refuses those, and `close` waits for the ones on their way.
+    libfuse frees its requests with the session, so an answer that comes after the session has gone must not
+    reach it: `enter` refuses those, and `close` waits for the ones on their way.
     """
 
     __slots__ = ("_answering", "_changed", "_open", "context", "fail", "send")
@@ -69,8 +69,8 @@ class Channel:
 
 
 class Request:
-    """What a handler is asked. It is answered once: by what the handler returns or raises, or through `reply` or
-    `fail` when the handler returned LATER.
+    """What a handler is asked. It is answered once: by what the handler returns or raises, or through `reply`
+    or `fail` when the handler returned LATER.
 
     A request that is dropped unanswered is logged and answered EIO.
     """
@@ -85,7 +85,9 @@ class Request:
 
     @property
     def uid(self) -> int:
-        """Effective user of the calling process. Like `gid`, `pid` and `umask` only known until the answer."""
+        """Effective user of the calling process. Like `gid`, `pid` and `umask` only known until the
+        answer.
+        """
         return int(self._context().uid)
 
     @property
@@ -106,9 +108,9 @@ class Request:
     def reply(self, answer: Any = None) -> None:
         """Answer with what the handler would have returned. From any thread.
 
-        When the session has gone, nothing happens. Raises RuntimeError when the request was answered before, and
-        TypeError, ValueError or struct.error when the answer is not of the right kind: then it is still to be
-        answered.
+        When the session has gone, nothing happens. Raises RuntimeError when the request was answered before,
+        and TypeError, ValueError or struct.error when the answer is not of the right kind: then it is still
+        to be answered.
         """
         if not self._channel.enter():
             self._take()

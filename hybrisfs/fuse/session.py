@@ -41,8 +41,8 @@ _NOTHING_TO_DO = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENOTEMPTY, errno.
 class Session:
     """One mount: `mount`, then `run` in a thread of its own until somebody unmounts, then `close`.
 
-    The process must not touch its own mount in a thread that holds a lock a handler needs. No signal handler is
-    installed; when `run` is in the main thread, Python's own come to run only between requests.
+    The process must not touch its own mount in a thread that holds a lock a handler needs. No signal handler
+    is installed; when `run` is in the main thread, Python's own come to run only between requests.
     """
 
     def __init__(
@@ -105,8 +105,8 @@ class Session:
     def unmount(self, *, lazy: bool = False) -> None:
         """Unmount, which ends `run`. From any thread, but never from a handler.
 
-        Raises FuseError with EBUSY while files are open. With `lazy` the mount disappears at once, and `run` ends
-        when the last of them is closed. Nothing happens when it has been unmounted before.
+        Raises FuseError with EBUSY while files are open. With `lazy` the mount disappears at once, and `run`
+        ends when the last of them is closed. Nothing happens when it has been unmounted before.
         """
         self._unmount_own(lazy=lazy)
 
@@ -124,12 +124,12 @@ class Session:
             self._running.release()
 
     def notify_inval_inode(self, ino: int, offset: int = 0, length: int = 0) -> None:
-        """Drop the kernel's cached attributes of an inode, and its data from `offset` on: `length` bytes, or all
-        when 0; with a negative `offset` the attributes alone.
+        """Drop the kernel's cached attributes of an inode, and its data from `offset` on: `length` bytes, or
+        all when 0; with a negative `offset` the attributes alone.
 
-        This and the other notify_* may wait for a handler to return: call them from any thread, but never from a
-        handler nor with a lock that a handler takes. What the kernel does not know needs no notice: that is no error.
-        Raises FuseError when the connection is gone.
+        This and the other notify_* may wait for a handler to return: call them from any thread, but never
+        from a handler nor with a lock that a handler takes. What the kernel does not know needs no notice:
+        that is no error. Raises FuseError when the connection is gone.
         """
         self._notify(self._library.waiting.fuse_lowlevel_notify_inval_inode, ino, offset, length)
 
@@ -163,7 +163,8 @@ class Session:
             result = function(session, *arguments)
         finally:
             self._channel.leave()
-        # ENOENT: the kernel does not know it. EBUSY, ENOTEMPTY, ENOTDIR: notify_delete found it in use or replaced.
+        # ENOENT: the kernel does not know it. EBUSY, ENOTEMPTY, ENOTDIR: notify_delete found it in use or
+        # replaced.
         if result < 0 and -result not in _NOTHING_TO_DO:
             raise FuseError(
                 -result, f"cannot notify the kernel about {self.mountpoint}: {os.strerror(-result)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from ctypes import POINTER, Structure, c_char_p, c_int, c_size_t, c_ssize_t, c_void_p, py_object
+from ctypes import POINTER, Structure, c_char_p, c_int, c_ssize_t, c_void_p, py_object
 
 from hybrisfs.fuse.library import Library
 from hybrisfs.fuse.records import Buffer

@@ -171,7 +171,7 @@ def test_invariant_9_open_handles_keep_the_version_they_opened(device: Device) -
 
 
 def test_invariant_12_a_crash_needs_no_fsck_and_leaves_no_dead_mount(device: Device) -> None:
-    """No "Transport endpoint is not connected" (s3ql 273, rclone 2982): mount and umount both clear it away."""
+    """No "Transport endpoint is not connected" (s3ql 273, rclone 2982): mount and umount clear it away."""
     (device.mountpoint / "file").write_bytes(b"content")
     fsync_tree(device.mountpoint)
     device.kill()

@@ -1,4 +1,4 @@
-"""With 2f+k clouds, f may vanish or lie and nobody notices; with more gone, nothing hangs and nothing is lost."""
+"""With 2f+k clouds, f may vanish or lie and nobody notices; with more gone, nothing hangs or is lost."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A power cut at any instant: what was fsynced is there and nothing is torn.
 
-The device's disk is an XFS filesystem that is shut down without writing anything back, which is what the power's going
-does to a disk; the clouds are elsewhere and keep what they have.
+The device's disk is an XFS filesystem that is shut down without writing anything back, which is what a power
+cut does to a disk; the clouds are elsewhere and keep what they have.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
-"""The first thing a newcomer does works: the first command block of README.md, in a clean clone, in a fresh home."""
+"""What a newcomer does first works: README.md's first command block, in a clean clone and a fresh home."""
 
 from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.system.device import REPOSITORY, Device, is_mounted
+from tests.system.device import REPOSITORY, is_mounted, processes_with
 from tests.system.shell import run, tool
 
 _BLOCK = re.compile(r"^```(?:sh|bash|shell|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -32,10 +33,8 @@ def test_the_first_commands_of_the_readme_give_a_working_folder(tmp_path: Path) 
     environment = {
         key: value for key, value in os.environ.items() if key.startswith("PIP_") or key in ("PATH", "LANG")
     }
-    # One mark for the daemon, so that it can be found and ended; the folders are those of a new user.
-    device = Device(tmp_path, home=home)
-    device.mountpoint = home / "HybrisFS"
-    environment |= {"HOME": str(home), "HYBRISFS_HOME": str(home)}
+    environment |= {"HOME": str(home), "XDG_RUNTIME_DIR": str(home)}
+    mountpoint = home / "HybrisFS"
     try:
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", _commands((clone / "README.md").read_text())],
@@ -47,8 +46,11 @@ def test_the_first_commands_of_the_readme_give_a_working_folder(tmp_path: Path) 
             timeout=580,
         )
         assert done.returncode == 0, done.stdout + done.stderr
-        assert is_mounted(device.mountpoint), done.stdout
-        (device.mountpoint / "hello").write_text("hello")
-        assert (device.mountpoint / "hello").read_text() == "hello"
+        assert is_mounted(mountpoint), done.stdout
+        (mountpoint / "hello").write_text("hello")
+        assert (mountpoint / "hello").read_text() == "hello"
     finally:
-        device.close()
+        if is_mounted(mountpoint):
+            run("fusermount3", "-u", "-z", mountpoint)
+        for pid in processes_with("HOME", str(home)):
+            os.kill(pid, signal.SIGKILL)

@@ -1,13 +1,14 @@
 """Programs that write while the daemon is killed, and know what must be there afterwards.
 
-Each works alone in its own folder, in a thread of its own, until an operation fails because the daemon is gone. What
-is then found must be a state that the writer passed through, and none older than what it last made durable. After a
-check the writer goes on from what was found.
+Each works alone in its own folder, in a thread of its own, until an operation fails because the daemon is
+gone. What is then found must be a state that the writer passed through, and none older than what it made
+durable last. After a check the writer goes on from what was found.
 """
 
 from __future__ import annotations
 
 import abc
+import errno
 import hashlib
 import os
 import random
@@ -18,6 +19,9 @@ from pathlib import Path
 __all__ = ["Appender", "Database", "PageWriter", "Replacer", "Writer"]
 
 _PAGE = 4096
+
+_GONE = frozenset({errno.ENOTCONN, errno.ECONNABORTED, errno.EIO})
+_SQLITE_GONE = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
 
 
 def _body(label: str, size: int) -> bytes:
@@ -61,6 +65,11 @@ class Writer(abc.ABC):
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
+    @property
+    def running(self) -> bool:
+        """Whether no operation has failed so far."""
+        return self._thread.is_alive()
+
     def finish(self) -> None:
         """Wait until the writer has stopped, by itself or at this request."""
         self._stop.set()
@@ -74,17 +83,24 @@ class Writer(abc.ABC):
             while not self._stop.is_set():
                 self.step()
                 self.steps += 1
-        except (OSError, sqlite3.Error):
-            pass  # the daemon is gone: that is the point
+        except sqlite3.OperationalError as error:
+            self._surprised(error, as_expected=error.sqlite_errorcode & 0xFF in _SQLITE_GONE)
+        except OSError as error:
+            self._surprised(error, as_expected=error.errno in _GONE)
         except BaseException as error:  # noqa: BLE001 - handed to the test
+            self._surprised(error, as_expected=False)
+
+    def _surprised(self, error: BaseException, *, as_expected: bool) -> None:
+        """A daemon that is gone is the point of it all; anything else is for `finish` to raise."""
+        if not as_expected:
             self.surprise = error
 
 
 class Replacer(Writer):
     """Whole files, made aside and renamed over a name; renames, exchanges by rename, and deletions.
 
-    The names must at any time be those after one of the operations, in their order, with whole contents: a rename never
-    shows without the content it brings, whether or not somebody called fsync.
+    The names must at any time be those after one of the operations, in their order, with whole contents: a
+    rename never shows without the content it brings, whether or not somebody called fsync.
     """
 
     def __init__(self, folder: Path, seed: int) -> None:
@@ -143,7 +159,7 @@ class Replacer(Writer):
             if all(name in state for state in self.states)
             if name not in found
         ]
-        return f"after {self.steps} steps, {len(self.states)} states: torn {torn}, missing {missing}, has {[*found]}"
+        return f"step {self.steps}, {len(self.states)} states: torn {torn}, missing {missing}, has {[*found]}"
 
 
 class PageWriter(Writer):
@@ -189,7 +205,7 @@ class PageWriter(Writer):
 
 
 class Appender(Writer):
-    """A log with one record per write; now and then fsynced. What is found is a beginning of what was written."""
+    """A log, a record per write, now and then fsynced. What is found is a beginning of what was written."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         super().__init__(folder, seed)
@@ -219,13 +235,12 @@ class Appender(Writer):
         found = self.path.read_bytes()
         assert len(found) >= self._durable, f"{self._durable} bytes were durable, {len(found)} are there"
         assert self._written.startswith(found), "the log holds what nobody wrote"
-        if len(found) < len(self._written) and not found.endswith(
-            b"\n"
-        ):  # cut off the half record, as any program does
-            found = found[: found.rfind(b"\n") + 1]
-            os.truncate(self.path, len(found))
-        self._written = bytearray(found)
-        self._durable = 0  # the cut itself need not last
+        whole = found.rfind(b"\n") + 1
+        with self.path.open("r+b") as file:  # cut off half a record, as any program does
+            file.truncate(whole)
+            os.fsync(file.fileno())
+        self._written = bytearray(found[:whole])
+        self._durable = whole
 
 
 class Database(Writer):
@@ -272,4 +287,4 @@ class Database(Writer):
             db.close()
         assert numbers == list(range(1, len(numbers) + 1))
         assert self._committed <= len(numbers) <= self._begun
-        self._committed = len(numbers)
+        self._committed = self._begun = len(numbers)

@@ -1,0 +1,31 @@
+"""hybrisfs cache drop"""
+
+from __future__ import annotations
+
+import click
+
+from cli.output import json_option, print_json, shown, size
+from hybrisfs.client import Client
+
+
+@click.group()
+def cache() -> None:
+    """Manage the local copies of what the clouds hold."""
+
+
+@cache.command(epilog="\b\nExample:\n  hybrisfs cache drop photos")
+@click.argument("name", required=False)
+@json_option
+def drop(name: str | None, as_json: bool) -> None:
+    """Forget every cached byte of the volume NAME that the clouds hold.
+
+    What is not on the clouds yet is kept. NAME can be left out when there is one volume.
+    """
+    with Client.connect() as client:
+        facts = client.call("cache drop", {"name": name})
+    if as_json:
+        print_json(facts)
+        return
+    kept = facts["kept_bytes"]
+    rest = f" Kept {size(kept)} that are in use or not on the clouds yet." if kept else ""
+    click.echo(f"{shown(facts['name'])}: freed {size(facts['freed_bytes'])}.{rest}")

@@ -1,0 +1,137 @@
+"""The `hybrisfs` program: finds the command, and turns every failure into one clear message.
+
+Each command lives in a file of its own, which is imported only when that command runs. A command
+function returns the exit code, or None for 0; the codes are listed in `hybrisfs.errors`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Any, Final, NoReturn
+
+import click
+
+from cli.output import clean
+
+__all__ = ["main", "program"]
+
+# Command: what the overview says about it. The module is cli.COMMAND, the function COMMAND in it.
+_COMMANDS: Final = {
+    "quickstart": "Set up a volume over three local folders and mount it: the first thing to try.",
+    "volume": "Create and list volumes.",
+    "mount": "Mount a volume at a folder.",
+    "umount": "Unmount a volume.",
+    "status": "Show whether everything is safe, and how the clouds are.",
+    "sync": "Bring everything to the clouds, and wait for it.",
+    "cache": "Manage the local copies of what the clouds hold.",
+    "fsck": "Verify that nothing is damaged or missing.",
+    "daemon": "Run the daemon in the foreground, as a service manager does.",
+}
+
+_EPILOG: Final = """\b
+Examples:
+  hybrisfs quickstart          try it: a volume over three local folders
+  hybrisfs status              is everything safe?
+  hybrisfs sync --wait         return when it is
+
+\b
+Exit codes:
+  0 done                       3 time ran out, the work goes on
+  1 failed, or problem found   4 no such volume
+  2 wrong usage                5 the daemon cannot be reached
+  70 a bug, see the log        130 interrupted
+"""
+
+_INTERRUPTED: Final = 130
+_BUG: Final = 70
+
+
+class Program(click.Group):
+    """The group of all commands. Imports a command when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        command = getattr(importlib.import_module(f"cli.{cmd_name}"), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+    def main(self, args: Sequence[str] | None = None, *_: Any, **__: Any) -> NoReturn:
+        """Run, report what goes wrong, and exit with the code that says so."""
+        code: int | None
+        try:
+            code = super().main(args, prog_name="hybrisfs", standalone_mode=False)
+            sys.stdout.flush()
+        except click.exceptions.NoArgsIsHelpError as error:
+            click.echo(error.ctx.get_help() if error.ctx else "")
+            code = 2
+        except click.ClickException as error:
+            error.show()
+            code = error.exit_code
+        except (KeyboardInterrupt, click.Abort):
+            click.echo("interrupted", err=True)
+            code = _INTERRUPTED
+        except BrokenPipeError:
+            # Whoever read our output has enough; Python must not complain when it flushes at the end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            code = 128 + signal.SIGPIPE
+        except Exception as error:  # noqa: BLE001 - the last resort: recorded, and shown in one line
+            code = _report(error)
+        sys.exit(code or 0)
+
+
+def _report(error: Exception) -> int:
+    from hybrisfs.client import HybrisError, record_crash
+
+    if isinstance(error, HybrisError):
+        click.echo(f"hybrisfs: {clean(str(error))}", err=True)
+        return error.exit_code
+    import traceback
+
+    try:
+        where = f"The details are in {record_crash(traceback.format_exc())}."
+    except OSError as unwritable:
+        where = f"The details could not be written: {unwritable.strerror}."
+    click.echo(f"hybrisfs: unexpected {type(error).__name__}: {clean(str(error))}\n{where}", err=True)
+    return _BUG
+
+
+def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from hybrisfs.client import VERSION
+
+        click.echo(f"hybrisfs {VERSION}")
+        ctx.exit()
+
+
+@click.group(cls=Program, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version.",
+)
+def program() -> None:
+    """A folder on all your machines that no cloud provider can read, lose, forge or roll back."""
+
+
+def main() -> NoReturn:
+    """The console script."""
+    program.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""What all commands share in talking to people and to scripts."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+import click
+
+__all__ = ["clean", "columns", "count", "json_option", "print_json", "quoted", "shown", "size"]
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+_UNITS: Final = ("kB", "MB", "GB", "TB", "PB")
+
+json_option: Callable[[_Function], _Function] = click.option(
+    "--json", "as_json", is_flag=True, help="Print facts as JSON, for scripts."
+)
+
+
+def print_json(facts: object) -> None:
+    """Print one JSON document, in ASCII."""
+    click.echo(json.dumps(facts, indent=2))
+
+
+def size(number: int) -> str:
+    """A number of bytes for people: "0 bytes", "512 bytes", "3.1 MB" (decimal units)."""
+    if number < 1000:
+        return count(number, "byte")
+    value, unit = number / 1000, 0
+    while value >= 999.5 and unit < len(_UNITS) - 1:
+        value, unit = value / 1000, unit + 1
+    return f"{value:.0f} {_UNITS[unit]}" if value >= 99.5 else f"{value:.1f} {_UNITS[unit]}"
+
+
+def count(number: int, noun: str) -> str:
+    """A number of things: "1 file", "12,345 files"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def shown(name: str) -> str:
+    """A name within a sentence: as it is, or escaped as shells do it when a terminal could not show it."""
+    return name if _plain(name) else _escaped(name)
+
+
+def quoted(name: str) -> str:
+    """A name as a word of a command that can be copied into a shell."""
+    return shlex.quote(name) if _plain(name) else _escaped(name)
+
+
+def clean(text: str) -> str:
+    """Text of several lines with everything escaped that a terminal might obey."""
+    return "".join(
+        character if character.isprintable() or character == "\n" else _escape(character)
+        for character in text
+    )
+
+
+def columns(rows: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:
+    """Lines with the cells of `rows` below each other. Cells may be styled; the last is not padded."""
+    widths = [max(len(click.unstyle(cell)) for cell in column) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [
+            cell + " " * (width - len(click.unstyle(cell))) for cell, width in zip(row, widths, strict=True)
+        ]
+        lines.append((indent + "  ".join(cells)).rstrip())
+    return lines
+
+
+def _plain(name: str) -> bool:
+    return name.isprintable() and name == name.strip() and name != ""
+
+
+def _escaped(name: str) -> str:
+    body = "".join(
+        f"\\{character}"
+        if character in "'\\"
+        else character
+        if character.isprintable()
+        else _escape(character)
+        for character in name
+    )
+    return f"$'{body}'"
+
+
+def _escape(character: str) -> str:
+    known = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\x1b": "\\e"}
+    return known.get(character) or "".join(f"\\x{byte:02x}" for byte in _bytes(character))
+
+
+def _bytes(character: str) -> bytes:
+    try:
+        return os.fsencode(character)
+    except UnicodeEncodeError:  # a surrogate that stands for no byte
+        return character.encode("utf-8", "surrogatepass")

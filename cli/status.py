@@ -1,0 +1,128 @@
+"""hybrisfs status"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any, Final
+
+import click
+
+from cli.output import columns, count, json_option, print_json, shown, size
+from hybrisfs.client import Client
+
+_EVERY: Final = 1.0  # seconds between two looks
+_COLOURS: Final = {"ok": "green", "slow": "yellow", "full": "yellow"}
+_UNREADABLE: Final = {"down", "auth", "lying"}
+_UNWRITABLE: Final = {*_UNREADABLE, "full"}
+
+
+@click.command(
+    epilog="\b\nExamples:\n  hybrisfs status\n  hybrisfs status photos --watch\n  hybrisfs status --json"
+)
+@click.argument("name", required=False)
+@json_option
+@click.option("--watch", is_flag=True, help="Show it again every second, until Ctrl-C.")
+def status(name: str | None, as_json: bool, watch: bool) -> int:
+    """Show whether everything is safe, what is pending, and how each cloud is.
+
+    The exit code is 1 when a volume cannot be used at all; a cloud that fails is no reason for that.
+    """
+    with Client.connect() as client:
+        if watch:
+            _watch(client, name, as_json)
+        facts = client.call("status", {"name": name})
+    if as_json:
+        print_json(facts)
+    else:
+        click.echo("\n".join(describe(facts)))
+    return 1 if any(volume.get("unusable") for volume in facts["volumes"]) else 0
+
+
+def describe(facts: dict[str, Any]) -> list[str]:
+    """The status of all volumes, as lines for a terminal."""
+    lines: list[str] = []
+    for volume in facts["volumes"]:
+        lines += [*([""] if lines else []), *_describe_volume(volume)]
+    return lines or ["There is no volume yet: hybrisfs quickstart makes one."]
+
+
+def _describe_volume(volume: dict[str, Any]) -> list[str]:
+    name = click.style(shown(volume["name"]), bold=True)
+    if volume.get("unusable"):
+        reason = shown(volume["last_error"]) if volume.get("last_error") else "see the log"
+        return [f"{name}  {click.style('cannot be used', fg='red')}: {reason}"]
+    where = f"mounted at {shown(volume['mountpoint'])}" if volume["mountpoint"] else "not mounted"
+    lines = [f"{name}  {where}", f"  {_sentence(volume)}"]
+    lines += columns([_describe_cloud(cloud) for cloud in volume["clouds"]], indent="    ")
+    lines.append(f"  {count(volume['files'], 'file')}, {size(volume['bytes'])}; {_describe_cache(volume)}")
+    if volume.get("conflicts"):
+        lines.append(f"  {count(volume['conflicts'], 'conflict')} to settle")
+    if volume.get("last_error"):
+        lines.append(f"  last error: {shown(volume['last_error'])}")
+    return lines
+
+
+def _sentence(volume: dict[str, Any]) -> str:
+    """Is everything safe? If not, why not, and what follows."""
+    clouds, f, needed = volume["clouds"], volume["f"], volume["f"] + volume["k"]
+    unreadable = [cloud for cloud in clouds if cloud["state"] in _UNREADABLE]
+    unwritable = [cloud for cloud in clouds if cloud["state"] in _UNWRITABLE]
+    working = len(clouds) - len(unwritable)
+    waiting = f"{count(volume['pending_files'], 'file')} ({size(volume['pending_bytes'])})"
+    pending = volume["pending_files"] or volume["pending_bytes"]
+    though = f", though {_names(unwritable)}" if unwritable else ""
+    if pending and working < needed:
+        sentence = (
+            f"{waiting} wait on this device: {needed} clouds are needed, {working} of {len(clouds)} work."
+        )
+    elif pending:
+        sentence = f"{waiting} on the way to the clouds{though}."
+    elif unreadable:
+        sentence = f"Everything is on the clouds{though}."
+    else:
+        sentence = f"Everything is safe on {needed} of {len(clouds)} clouds{though}."
+    if len(unreadable) > f:
+        return click.style(
+            f"{sentence} What is not cached here may be unreadable until they are back.", fg="red"
+        )
+    if unreadable:
+        sentence += " All of it can be read."
+    return click.style(sentence, fg="yellow" if pending or unwritable else "green")
+
+
+def _names(clouds: list[dict[str, Any]]) -> str:
+    """ "usb is down and nas is full" """
+    return " and ".join(f"{shown(cloud['name'])} is {cloud['state']}" for cloud in clouds)
+
+
+def _describe_cloud(cloud: dict[str, Any]) -> list[str]:
+    state = click.style(cloud["state"], fg=_COLOURS.get(cloud["state"], "red"))
+    return [
+        shown(cloud["name"]),
+        state,
+        shown(cloud["reason"]) if cloud.get("reason") else shown(cloud["url"]),
+    ]
+
+
+def _describe_cache(volume: dict[str, Any]) -> str:
+    return f"cache {size(volume['cache']['bytes'])} of {size(volume['cache']['budget'])}"
+
+
+def _watch(client: Client, name: str | None, as_json: bool) -> None:
+    """Show the status over and over, until a KeyboardInterrupt."""
+    if as_json or not sys.stdout.isatty():
+        while True:
+            facts = client.call("status", {"name": name})
+            click.echo(json.dumps(facts) if as_json else "\n".join([*describe(facts), ""]))
+            sys.stdout.flush()
+            time.sleep(_EVERY)
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(auto_refresh=False, screen=False) as live:
+        while True:
+            lines = describe(client.call("status", {"name": name}))
+            live.update(Text.from_ansi("\n".join(lines)), refresh=True)
+            time.sleep(_EVERY)

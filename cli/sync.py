@@ -1,0 +1,59 @@
+"""hybrisfs sync"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+
+from cli.output import count, json_option, print_json, shown, size
+from cli.progress import progress_bar
+from hybrisfs.client import Client
+
+_TIMED_OUT: Final = 3
+
+
+@click.command(epilog="\b\nExample:\n  hybrisfs sync --wait --timeout 600 && poweroff")
+@click.argument("name", required=False)
+@click.option("--wait", is_flag=True, help="Return when all that was written before is safe on the clouds.")
+@click.option(
+    "--timeout",
+    metavar="S",
+    type=click.FloatRange(min=0),
+    help="With --wait: give up after S seconds, exit code 3.",
+)
+@json_option
+def sync(name: str | None, wait: bool, timeout: float | None, as_json: bool) -> int:
+    """Bring all that is pending in the volume NAME to the clouds.
+
+    Without --wait, starts that now and says what is pending. NAME can be left out when there is one volume.
+    """
+    if timeout is not None and not wait:
+        raise click.UsageError("--timeout needs --wait")
+    with Client.connect() as client, progress_bar("bytes") as show:
+        facts = client.call(
+            "sync",
+            {"name": name, "wait": wait, "timeout": timeout},
+            lambda step: show("uploading", step["done"], step["total"]),
+        )
+    if as_json:
+        print_json(facts)
+    else:
+        _explain(facts, wait, timeout)
+    return _TIMED_OUT if wait and not facts["done"] else 0
+
+
+def _explain(facts: dict[str, Any], wait: bool, timeout: float | None) -> None:
+    name = shown(facts["name"])
+    if facts["done"]:
+        click.echo(f"{name}: everything is safe on the clouds.")
+        return
+    pending = f"{count(facts['pending_files'], 'file')} ({size(facts['pending_bytes'])})"
+    if not wait:
+        click.echo(f"{name}: {pending} on the way to the clouds; hybrisfs sync --wait waits for them.")
+        return
+    click.echo(f"{name}: {pending} still pending after {timeout:g} s; the upload goes on.", err=True)
+    for cloud in facts["clouds"]:
+        if cloud["state"] != "ok":
+            reason = f": {shown(cloud['reason'])}" if cloud.get("reason") else ""
+            click.echo(f"  {shown(cloud['name'])} is {cloud['state']}{reason}", err=True)

@@ -1,0 +1,41 @@
+"""hybrisfs umount"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cli.output import shown
+from hybrisfs.client import Client, NotRunningError, umount_without_daemon
+
+
+@click.command(epilog="\b\nExamples:\n  hybrisfs umount photos\n  hybrisfs umount ~/Photos")
+@click.argument("target", metavar="NAME|DIR")
+@click.option(
+    "--lazy", is_flag=True, help="Unmount even while programs use it; they keep it until they are done."
+)
+def umount(target: str, lazy: bool) -> None:
+    """Unmount a volume, named by its name or by the folder where it is mounted.
+
+    What is not on the clouds yet goes on being uploaded.
+    """
+    try:
+        client = Client.connect(start=False)
+    except NotRunningError:
+        directory, stale = umount_without_daemon(target)
+        if stale:
+            click.echo(
+                f"The daemon was dead; removed the mount that it left behind at {shown(str(directory))}."
+            )
+        else:
+            click.echo(f"The daemon is not running; {shown(str(directory))} will not be mounted again.")
+        return
+    with client:
+        place = str(Path(target).absolute())
+        facts = client.call("umount", {"target": target, "directory": place, "lazy": lazy})
+    where = shown(facts["mountpoint"])
+    if facts["stale"]:
+        click.echo(f"Removed the mount that a dead daemon left behind at {where}.")
+    else:
+        click.echo(f"Unmounted {shown(facts['name'])} from {where}.")

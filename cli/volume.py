@@ -1,0 +1,68 @@
+"""hybrisfs volume create, hybrisfs volume list"""
+
+from __future__ import annotations
+
+import click
+
+from cli.output import columns, json_option, print_json, quoted, shown
+from hybrisfs.client import Client
+
+
+@click.group()
+def volume() -> None:
+    """Create and list volumes."""
+
+
+@volume.command(
+    epilog="""\b
+Example:
+  hybrisfs volume create photos --cloud file:///mnt/usb/photos \\
+    --cloud file:///mnt/nas/photos --cloud file:///srv/photos -f 1 -k 1"""
+)
+@click.argument("name")
+@click.option(
+    "--cloud", "clouds", metavar="URL", multiple=True, required=True, help="A cloud; give it once for each."
+)
+@click.option(
+    "-f", "f", type=click.IntRange(min=0), help="How many clouds may fail or lie. Default: 1, if there are 3."
+)
+@click.option(
+    "-k", "k", type=click.IntRange(min=1), help="How many clouds are needed to read: 1 keeps whole copies."
+)
+@json_option
+def create(name: str, clouds: tuple[str, ...], f: int | None, k: int | None, as_json: bool) -> None:
+    """Create the volume NAME over the clouds with the given URLs.
+
+    Everything is kept on f+k clouds, any f of which may vanish or lie; with k above 1 each keeps a k-th of
+    the data. That takes 2f+k clouds or more.
+    """
+    with Client.connect() as client:
+        facts = client.call("volume create", {"name": name, "clouds": list(clouds), "f": f, "k": k})
+    if as_json:
+        print_json(facts)
+        return
+    made = facts["volume"]
+    click.echo(
+        f"Created the volume {shown(made['name'])} over {len(made['clouds'])} clouds: everything is kept on "
+        f"{made['f'] + made['k']} of them, any {made['f']} may fail, {made['k']} are needed to read."
+    )
+    click.echo(f"Next: hybrisfs mount {quoted(made['name'])} DIR")
+
+
+@volume.command("list", epilog="\b\nExample:\n  hybrisfs volume list --json")
+@json_option
+def list_(as_json: bool) -> None:
+    """List the volumes of this device."""
+    with Client.connect() as client:
+        facts = client.call("volume list")
+    if as_json:
+        print_json(facts)
+        return
+    if not facts["volumes"]:
+        click.echo("There is no volume yet: hybrisfs quickstart makes one.")
+        return
+    rows = [["NAME", "CLOUDS", "MAY FAIL", "MOUNTED AT"]]
+    for each in facts["volumes"]:
+        where = shown(each["mountpoint"]) if each["mountpoint"] else "-"
+        rows.append([shown(each["name"]), str(len(each["clouds"])), str(each["f"]), where])
+    click.echo("\n".join(columns(rows, indent="")))

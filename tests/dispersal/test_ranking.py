@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from hybrisfs.dispersal.ranking import Ranking, TimerBounds, size_class
+from tests.dispersal.fakes import FakeClock
+
+BOUNDS = TimerBounds(shortest=0.1, longest=20.0, unknown_put=4.0, unknown_get=1.0, unknown_rate=1e6)
+SMALL, LARGE = 1000, 8 << 20
+
+
+def make() -> tuple[Ranking, FakeClock]:
+    clock = FakeClock()
+    return Ranking(BOUNDS, clock), clock
+
+
+def test_size_classes() -> None:
+    assert [size_class(size) for size in (0, 65535, 65536, (1 << 20) - 1, 1 << 20, 1 << 40)] == [
+        0,
+        0,
+        1,
+        1,
+        2,
+        2,
+    ]
+
+
+def test_fastest_first_per_operation_and_size() -> None:
+    ranking, _ = make()
+    for cloud, small, large in ((1, 0.1, 9.0), (2, 0.2, 5.0), (3, 0.3, 7.0)):
+        ranking.observe(cloud, "get", SMALL, small)
+        ranking.observe(cloud, "get", LARGE, large)
+        ranking.observe(cloud, "put", SMALL, 1 - small)
+    assert ranking.order([1, 2, 3], "get", SMALL, {}) == [1, 2, 3]
+    assert ranking.order([1, 2, 3], "get", LARGE, {}) == [2, 3, 1]
+    assert ranking.order([1, 2, 3], "put", SMALL, {}) == [3, 2, 1]
+    assert ranking.order([3, 1], "get", SMALL, {}) == [1, 3]
+
+
+def test_unknown_and_long_unseen_clouds_are_tried_first() -> None:
+    ranking, clock = make()
+    ranking.observe(1, "get", SMALL, 0.1)
+    ranking.observe(2, "get", SMALL, 5.0)
+    assert ranking.order([1, 2, 3], "get", SMALL, {}) == [3, 1, 2]
+    clock.now += 500
+    ranking.observe(1, "get", SMALL, 0.1)
+    clock.now += 200
+    assert ranking.order([1, 2], "get", SMALL, {}) == [2, 1]
+
+
+def test_demerits_outweigh_speed() -> None:
+    ranking, _ = make()
+    for cloud in (1, 2, 3):
+        ranking.observe(cloud, "get", SMALL, cloud / 10)
+    assert ranking.order([1, 2, 3], "get", SMALL, {1: 3, 2: 1}) == [3, 2, 1]
+
+
+def test_order_follows_a_change_of_speed() -> None:
+    ranking, _ = make()
+    ranking.observe(1, "put", SMALL, 0.1)
+    ranking.observe(2, "put", SMALL, 0.2)
+    for _ in range(10):
+        ranking.observe(1, "put", SMALL, 1.0)
+    assert ranking.order([1, 2], "put", SMALL, {}) == [2, 1]
+
+
+def test_silence_counts_as_slowness_at_once() -> None:
+    ranking, _ = make()
+    ranking.observe(1, "put", SMALL, 0.1)
+    ranking.observe(2, "put", SMALL, 0.2)
+    ranking.waited(1, "put", SMALL, 3.0)
+    ranking.waited(2, "put", SMALL, 0.1)
+    ranking.waited(3, "put", SMALL, 1.0)
+    assert ranking.order([1, 2, 3], "put", SMALL, {}) == [2, 3, 1]
+
+
+def test_timer_covers_what_is_usual_for_the_slowest() -> None:
+    ranking, _ = make()
+    for _ in range(50):
+        ranking.observe(1, "get", SMALL, 0.5)
+        ranking.observe(2, "get", SMALL, 2.0)
+    assert 0.5 <= ranking.timer([1], "get", SMALL) < 0.6
+    assert 2.0 <= ranking.timer([1, 2], "get", SMALL) < 2.2
+    steady = ranking.timer([1], "get", SMALL)
+    for seconds in (0.2, 0.8) * 10:
+        ranking.observe(1, "get", SMALL, seconds)
+    assert ranking.timer([1], "get", SMALL) > steady + 0.5
+
+
+def test_timer_keeps_to_its_bounds() -> None:
+    ranking, _ = make()
+    assert ranking.timer([1], "put", 0) == 4.0
+    assert ranking.timer([1], "get", 0) == 1.0
+    assert ranking.timer([1], "get", 2_000_000) == 3.0
+    assert ranking.timer([1], "get", 1 << 30) == 20.0
+    assert ranking.timer([], "get", 0) == 0.1
+    ranking.observe(1, "get", 0, 0.0001)
+    assert ranking.timer([1], "get", 0) == 0.1
