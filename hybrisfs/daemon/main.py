@@ -63,9 +63,9 @@ def _run(home: Home, ready: Readiness) -> None:
     from hybrisfs.daemon.local import LocalVolumes
     from hybrisfs.daemon.service import Daemon
 
-    stop = threading.Event()
-    for number in _SIGNALS:
-        signal.signal(number, lambda signum, _: _ask_to_stop(signum, stop))
+    # Blocked in all threads and awaited in this one: a handler would only run when this thread wakes,
+    # and the kernel may give the signal to another.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     os.chdir("/")  # a daemon keeps no file system busy
     daemon = Daemon(home, LocalVolumes())
     server = ControlServer(home.socket, daemon.handle)
@@ -75,19 +75,20 @@ def _run(home: Home, ready: Readiness) -> None:
         server.start()
         notify("READY=1")
         ready("")
-        stop.wait()
-        log.info("stopping")
+        received = signal.sigwait(_SIGNALS)
+        log.info("stopping: %s", signal.Signals(received).name)
         notify("STOPPING=1")
     finally:
+        _let_signals_kill()
         server.stop()
         daemon.stop()
     log.info("stopped")
 
 
-def _ask_to_stop(number: int, stop: threading.Event) -> None:
-    stop.set()
-    for each in _SIGNALS:
-        signal.signal(each, signal.SIG_DFL)
+def _let_signals_kill() -> None:
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
 
 
 def _tell_terminal(reason: str) -> None:
@@ -106,6 +107,7 @@ def _log_to(path: Path | None) -> None:
         level=logging.INFO, handlers=[handler], format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1)  # all stacks, to standard error: what does it hang on?
     threading.excepthook = _log_thread_death
 
 

@@ -20,6 +20,7 @@ class Clouds:
         self, clouds: Sequence[Cloud], *, bounds: TimerBounds, stall: float, clock: Callable[[], float]
     ) -> None:
         self._lock = threading.Lock()
+        self.first_pause = bounds.first_pause
         self._ranking = Ranking(bounds, clock)
         self.operations = Operations()
         self._ports = {

@@ -126,6 +126,7 @@ class Engine:
             recheck=lambda _: (limit, verify),
             failure=CloudsUnavailable,
             absent=len(self._clouds) - self._f,
+            rounds=2 if owed else 0,  # what nobody acknowledged may well not be there: do not insist
         )
         return reader.get(self._clouds, read, self._timing.get)
 
@@ -246,6 +247,7 @@ class Engine:
             rebuild=lambda parts: parse_header(next(iter(parts.values())), self._tables, location.pack_id)[1],
             recheck=lambda index: (MAX_SHARE, self._share_check(location.pack_id, index)),
             failure=ChunkUnavailable,
+            rounds=0,  # the read that needs it insists
         )
         return reader.get(self._clouds, read, timeout)
 

@@ -23,7 +23,6 @@ __all__ = ["Placed", "PutAction", "PutFailed", "PutMachine", "Send", "SetTimer"]
 
 _ATTEMPTS = 3  # per cloud that answers with a passing error
 _BACKOFF = 2.0
-_FIRST_PAUSE = 0.5  # seconds before clouds are tried again when nothing else is left
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +61,19 @@ class PutMachine:
     """One PUT of `n` shares to `clouds`, best first.
 
     `timer` is the usual latency in seconds, `patience` how long a request may wait to be started before that
-    counts as an expiry. `fungible`: all shares are one object, so an ack of a cloud stands for any share.
+    counts as an expiry, `pause` the wait before clouds that failed are asked again when no others are left.
+    `fungible`: all shares are one object, so an ack of a cloud stands for any share.
     """
 
     def __init__(
-        self, n: int, clouds: Sequence[int], *, timer: float, patience: float = 0.0, fungible: bool = False
+        self,
+        n: int,
+        clouds: Sequence[int],
+        *,
+        timer: float,
+        patience: float = 0.0,
+        pause: float = 0.2,
+        fungible: bool = False,
     ) -> None:
         if len(set(clouds)) != len(clouds):
             raise ValueError("a cloud is listed twice")
@@ -74,7 +81,7 @@ class PutMachine:
         self._clouds = tuple(clouds)
         self._timer = timer
         self._patience = max(timer, patience)
-        self._pause = _FIRST_PAUSE
+        self._pause = pause
         self._fungible = fungible
         self._flying: set[tuple[int, int]] = set()
         self._waiting: set[tuple[int, int]] = set()  # sent, but not started yet

@@ -27,13 +27,14 @@ def size_class(size: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TimerBounds:
-    """Limits of the timers after which another cloud is asked, in seconds."""
+    """Limits of the timers after which another cloud is asked, and other pauses, in seconds."""
 
     shortest: float = 0.25
     longest: float = 30.0
     unknown_put: float = 10.0
     unknown_get: float = 2.0
     unknown_rate: float = 256 << 10  # bytes per second assumed of a cloud never seen, beside the above
+    first_pause: float = 0.2  # before clouds that all failed are asked again; doubles each time
 
 
 @dataclass(slots=True)

@@ -43,6 +43,7 @@ class Read(Generic[T]):
     `blame` then returns what is wrong by position, or None when that cannot be found out now; it may ask
     clouds itself within the seconds given. `recheck(position)` returns the size limit and the check of
     that cloud's whole object, for later. `absent` is how many clouds prove by their word that there is none.
+    `rounds` is how often all clouds are asked again when none has it.
     """
 
     what: str
@@ -55,6 +56,7 @@ class Read(Generic[T]):
     failure: type[ChunkUnavailable] | type[CloudsUnavailable]
     blame: Callable[[Mapping[int, bytes], float], Mapping[int, str] | None] | None = None
     absent: int | None = None
+    rounds: int = 2
 
 
 class _Fetched(NamedTuple):
@@ -83,10 +85,9 @@ class _Get(Generic[T]):
         self._newer: dict[int, str] = {}
         position = {target.cloud: index for index, target in enumerate(read.targets)}
         order = [position[cloud] for cloud in clouds.order("get", read.size, position)]
+        order.sort(key=lambda index: not read.targets[index].owed)
         usual = clouds.usual((read.targets[i].cloud for i in order[: read.k]), "get", read.size)
-        owed = any(target.owed for target in read.targets)
-        # An object that nobody acknowledged may well not be there: do not insist.
-        self._machine = GetMachine(read.k, order, timer=usual, rounds=2 if owed else 0)
+        self._machine = GetMachine(read.k, order, timer=usual, rounds=read.rounds, pause=clouds.first_pause)
 
     def run(self) -> T:
         actions = deque(self._machine.start())

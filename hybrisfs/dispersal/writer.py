@@ -57,7 +57,14 @@ def put(clouds: Clouds, write: Write, timeout: float) -> Placement:
     """Write all n objects; return the cloud of each. Raises CloudsUnavailable after `timeout` seconds."""
     order = clouds.order("put", write.size)
     usual = clouds.usual(order[: write.n], "put", write.size)
-    machine = PutMachine(write.n, order, timer=usual, patience=_START_PATIENCE, fungible=write.fungible)
+    machine = PutMachine(
+        write.n,
+        order,
+        timer=usual,
+        patience=_START_PATIENCE,
+        pause=clouds.first_pause,
+        fungible=write.fungible,
+    )
     late: set[int] = set()
     with OperationLoop[_Event](clouds.operations, timeout) as loop:
         actions = deque(machine.start())

@@ -19,7 +19,7 @@ from hybrisfs.store.schema import ROOT_ID, ROOT_INO
 
 __all__ = ["NODE_COLUMNS", "Inode", "InodeTable", "NodeRow"]
 
-_CACHED_INODES: Final = 60_000
+_CACHED_INODES: Final = 50_000
 NODE_COLUMNS: Final = (
     "ino, id, mode, uid, gid, rdev, nlink, size, stored, atime, mtime, ctime, target, xattrs, "
     "attr_stamp, content_stamp"
@@ -55,6 +55,7 @@ class Inode:
         "orphan",
         "rdev",
         "size",
+        "snapshots",
         "stored",
         "target",
         "truncations",
@@ -88,6 +89,7 @@ class Inode:
         self.orphan = False
         self.truncations = 0  # tells a snapshot that the file has been cut shorter since
         self.dirty_since = 0.0  # when its oldest unpublished change of content was made
+        self.snapshots = 0  # of its content that are being settled
         self.forced = False  # to be published although it is open for writing
         self.kernel_cache = -1  # cache generation in which the kernel may have pages of it
 
@@ -129,7 +131,7 @@ class Inode:
 
     @property
     def pinned(self) -> bool:
-        return self.handles > 0 or self.orphan
+        return self.handles > 0 or self.orphan or self.snapshots > 0
 
 
 class InodeTable:
@@ -169,6 +171,8 @@ class InodeTable:
         return self._add(inode)
 
     def _add(self, inode: Inode) -> Inode:
+        if len(self._loaded) >= _CACHED_INODES:
+            self._shrink()
         self._loaded[inode.ino] = inode
         self._dirty[inode.ino] = inode
         return inode
@@ -253,9 +257,12 @@ class InodeTable:
         removed: list[tuple[int, int]] = []
         added: list[tuple[int, int, int, int, int]] = []
         for ino, inode in inodes.items():
-            if inode.extents is None:
+            extents = inode.extents
+            if extents is None:
                 continue
-            gone, come = inode.extents.take_changes()
+            gone, come = extents.take_changes()
+            if not extents and not inode.handles and not inode.snapshots:
+                inode.extents = None  # most files have none; the empty map is not worth its memory
             removed.extend((ino, start) for start in gone)
             added.extend((ino, one.start, one.end - one.start, one.segment, one.position) for one in come)
         if removed:

@@ -107,7 +107,8 @@ def _is_stale(mountpoint: Path) -> bool:
     if mount is None or not mount.kind.startswith("fuse"):
         return False
     try:
-        mountpoint.stat()
+        # Not stat: the kernel may still remember the attributes of the root.
+        os.statvfs(mountpoint)
     except OSError as error:
         return error.errno in (errno.ENOTCONN, errno.ECONNABORTED)
     return False

@@ -7,6 +7,9 @@ the next cut. So an update never shows a rename without the content that came wi
 A file that a program has open for writing is *held back*, with all its registers, until it is closed,
 named anew, or has waited `HOLD_SECONDS`: its bytes are still in the making, and a file that is always
 open is nevertheless published now and then.
+
+Programs wait while a cut is taken, so one holds at most `MOST_REGISTERS`, the oldest changes first. Only a
+program that makes more changes than that between two rounds sees them split into several updates.
 """
 
 from __future__ import annotations
@@ -21,15 +24,16 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.registers import Place
 
-__all__ = ["HOLD_SECONDS", "Cut", "FileSnapshot", "release", "slot_of", "take_cut"]
+__all__ = ["HOLD_SECONDS", "MOST_REGISTERS", "Cut", "FileSnapshot", "release", "slot_of", "take_cut"]
 
 HOLD_SECONDS: Final = 15.0
+MOST_REGISTERS: Final = 30_000
 _PLACE, _ATTR, _CONTENT = b"pac"
 
 
 @dataclass(slots=True)
 class FileSnapshot:
-    """Where the bytes of a file are at the moment of the cut. `release` must be called when done."""
+    """Where the bytes of a file are at the moment of the cut; inode and segments stay until `release`."""
 
     key: bytes
     inode: Inode
@@ -77,6 +81,8 @@ def take_cut(fs: FileSystem, now: float, *, everything: bool, skip: Callable[[in
             continue
         cut.seqs[key] = seq
         cut.inos[key] = ino
+        if len(cut.seqs) >= MOST_REGISTERS:
+            break
     for key in gone:
         fs.changes.drop(key)
     if not cut.seqs:
@@ -84,6 +90,7 @@ def take_cut(fs: FileSystem, now: float, *, everything: bool, skip: Callable[[in
     fs.changes.begin_cut(set(cut.seqs))
     for snapshot in cut.files:
         snapshot.inode.forced = False
+        snapshot.inode.snapshots += 1
         snapshot.inode.dirty_since = now if snapshot.inode.writers else 0.0
         for segment in snapshot.segments():
             fs.journal.pins[segment] += 1
@@ -93,6 +100,7 @@ def take_cut(fs: FileSystem, now: float, *, everything: bool, skip: Callable[[in
 def release(fs: FileSystem, cut: Cut) -> None:
     """The snapshots of *cut* are not needed any more (with the lock held)."""
     for snapshot in cut.files:
+        snapshot.inode.snapshots -= 1
         for segment in snapshot.segments():
             fs.journal.pins[segment] -= 1
     fs.changes.end_cut()

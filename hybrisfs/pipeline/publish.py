@@ -13,7 +13,7 @@ from typing import Final
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.registers import attr_key
-from hybrisfs.pipeline.cut import Cut, FileSnapshot, release, slot_of, take_cut
+from hybrisfs.pipeline.cut import MOST_REGISTERS, Cut, FileSnapshot, release, slot_of, take_cut
 from hybrisfs.pipeline.settle import Settler
 from hybrisfs.pipeline.signals import Signals
 from hybrisfs.store.updates import UpdateLog
@@ -42,7 +42,11 @@ class Publisher:
         last = 0.0
         while self._signals.wait_for_changes(until=last + ROUND_SECONDS):
             last = time.monotonic()
-            self.publish_round()
+            while self.publish_round() and self._behind() and not self._signals.stopping:
+                pass
+
+    def _behind(self) -> bool:
+        return len(self._fs.changes.unsigned) >= MOST_REGISTERS
 
     def publish_round(self) -> bool:
         """Sign what has changed; False when there was nothing to sign."""

@@ -87,7 +87,7 @@ def placements(draw: st.DrawFn, worst: int = 0) -> tuple[int, int, dict[int, Tem
     """Return (f, k, tempers of the f+k clouds that hold a share, at most f + worst of them bad)."""
     f, k = draw(st.integers(0, 3)), draw(st.integers(1, 4))
     order = draw(st.permutations(range(f + k)))
-    tempers: dict[int, Temper] = {index: "good" for index in order}
+    tempers: dict[int, Temper] = dict.fromkeys(order, "good")
     for index in order[: draw(st.integers(0, f + worst))]:
         tempers[index] = draw(st.sampled_from(("silent", "fails", "lies", "fails once")))
     return f, k, tempers

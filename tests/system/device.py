@@ -214,12 +214,10 @@ class Device:
         until(lambda: not self.daemon_pids(), "the killed daemon to be gone")
 
     def stop(self) -> None:
-        """Unmount and end the daemon the polite way, as a shutdown does."""
-        self.umount()
-        for pid in self.daemon_pids():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM)
-        until(lambda: not self.daemon_pids(), "the daemon to end after SIGTERM")
+        """End the daemon the polite way, as a shutdown does."""
+        self.run("daemon", "--stop")
+        until(lambda: not self.daemon_pids(), "the daemon to end")
+        assert not is_mounted(self.mountpoint)
 
     def close(self) -> None:
         """Remove mount and daemon whatever state they are in."""

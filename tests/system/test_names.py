@@ -300,6 +300,30 @@ def test_listing_while_others_create_and_delete_is_consistent(folder: Path) -> N
         thread.join()
 
 
+@pytest.mark.parametrize("others_read", [1, 500, 2000])
+@pytest.mark.parametrize("change", ["create", "delete"])
+def test_a_listing_goes_on_when_the_folder_changes_in_between(
+    folder: Path, change: str, others_read: int
+) -> None:
+    """A listing may come in part from what the kernel kept of another's, made before or after the change."""
+    stable = {f"{number:04}" + "n" * 200 for number in range(2000)}
+    passing = folder / "0000 passing"
+    for name in stable:
+        (folder / name).touch()
+    if change == "delete":
+        passing.touch()
+    assert stable <= {path.name for path in folder.iterdir()}
+    with os.scandir(folder) as listing, os.scandir(folder) as other:
+        seen = [next(listing).name for _ in range(300)]
+        passing.touch() if change == "create" else passing.unlink()
+        for _ in range(others_read):
+            next(other)
+        seen += [entry.name for entry in listing]
+    seen = [name for name in seen if name != passing.name]
+    assert len(seen) == len(stable)
+    assert set(seen) == stable
+
+
 def test_dot_and_dot_dot_are_real(folder: Path) -> None:
     (folder / "sub").mkdir()
     program = "import os, sys; os.chdir(sys.argv[1]); print(os.stat('..').st_ino, os.stat('.').st_ino)"

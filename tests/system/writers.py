@@ -19,6 +19,7 @@ from pathlib import Path
 __all__ = ["Appender", "Database", "PageWriter", "Replacer", "Writer"]
 
 _PAGE = 4096
+_LOG_BYTES = 4 << 20  # a longer log is begun anew after the next crash
 
 _GONE = frozenset({errno.ENOTCONN, errno.ECONNABORTED, errno.EIO})
 _SQLITE_GONE = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
@@ -235,7 +236,7 @@ class Appender(Writer):
         found = self.path.read_bytes()
         assert len(found) >= self._durable, f"{self._durable} bytes were durable, {len(found)} are there"
         assert self._written.startswith(found), "the log holds what nobody wrote"
-        whole = found.rfind(b"\n") + 1
+        whole = found.rfind(b"\n") + 1 if len(found) < _LOG_BYTES else 0
         with self.path.open("r+b") as file:  # cut off half a record, as any program does
             file.truncate(whole)
             os.fsync(file.fileno())

@@ -1,0 +1,384 @@
+"""The engine over clouds that fail, lie, hang or are gone: DESIGN 10, issue "One device", section Faults."""
+
+from __future__ import annotations
+
+import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+
+from hybrisfs.dispersal.engine import Timing
+from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable, IntegrityError, ObjectMissing
+from hybrisfs.dispersal.probe import Marker
+from hybrisfs.dispersal.runs import ChunkLocation
+from hybrisfs.dispersal.share import parse_share_name, share_name, verify_share
+from tests.dispersal.fakes import BEHAVIOURS, CALM, HASTY, TABLES, Behaviour, Cluster, encode, locate
+
+CODES = [(1, 1, 3), (1, 2, 4), (2, 1, 5), (1, 3, 5)]  # (f, k, clouds)
+FAULTS = [behaviour for behaviour in BEHAVIOURS if behaviour not in ("ok", "full")]
+LIES = ("missing", "truncated", "corrupt", "altered", "swapped")
+MARKER = Marker("volume/marker", b"marker of this volume")
+CHUNKS = [random.Random(number).randbytes(size) for number, size in enumerate((1, 700, 20_000, 3, 5000))]
+MORE = [random.Random(-number).randbytes(3000) for number in range(1, 4)]
+
+
+def timing_for(fault: Behaviour) -> Timing:
+    return HASTY if fault == "hang" else CALM
+
+
+def read_all(cluster: Cluster, locations: list[ChunkLocation]) -> list[bytes]:
+    """Read each chunk by itself and all as a run; return them when both agree."""
+    single = [cluster.engine.get_chunk(location, timeout=5) for location in locations]
+    assert cluster.engine.get_chunks(locations, timeout=5) == single
+    return single
+
+
+def check_all(cluster: Cluster, locations: list[ChunkLocation]) -> dict[str, str]:
+    """Verify the shares of these chunks on their clouds; return what is wrong by the cloud's name."""
+    found = {}
+    for pack_id, placement in {(location.pack_id, location.placement) for location in locations}:
+        for index, cloud in enumerate(placement):
+            problem = cluster.engine.check_share(cloud, pack_id, index)
+            if problem is not None:
+                found[f"c{cloud}"] = problem
+    return found
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(("f", "k", "size"), CODES)
+def test_any_f_clouds_may_misbehave(f: int, k: int, size: int, fault: Behaviour) -> None:
+    """Everything reads back equal, the bad clouds are named and no other, writes go on, and it heals."""
+    for count in range(1, f + 1):
+        for bad in combinations(range(size), count):
+            with Cluster(f, k, size, timing_for(fault)) as cluster:
+                first, second = cluster.write(CHUNKS), cluster.write(MORE)
+                cluster.behave(fault, *bad)
+                assert read_all(cluster, first) == CHUNKS
+                assert read_all(cluster, second) == MORE
+                problems = check_all(cluster, first + second)
+                holders = {f"c{cloud}" for location in first + second for cloud in location.placement}
+                assert set(problems) == {f"c{cloud}" for cloud in bad} & holders
+                assert cluster.bad() <= {f"c{cloud}" for cloud in bad}
+                assert set(problems) <= set(cluster.states())
+                if fault in LIES:
+                    assert cluster.bad() == set(problems)
+                    assert set(cluster.states().values()) <= {"lying"}
+                third = cluster.write(CHUNKS[::-1])
+                assert read_all(cluster, third) == CHUNKS[::-1]
+                if fault not in LIES:
+                    assert not set(bad) & {cloud for location in third for cloud in location.placement}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_clouds_that_recover_are_trusted_again(fault: Behaviour) -> None:
+    with Cluster(1, 2, 4, timing_for(fault)) as cluster:
+        cluster.engine.put_everywhere(MARKER.name, MARKER.data)
+        locations = cluster.write(CHUNKS)
+        bad = locations[0].placement[1]
+        cluster.behave(fault, bad)
+        for _ in range(3):
+            check_all(cluster, locations)
+        assert cluster.bad() == {f"c{bad}"}
+        cluster.engine.probe(MARKER)
+        assert cluster.bad() == {f"c{bad}"}
+        cluster.stores[bad].released.set()
+        cluster.behave("ok")
+        cluster.clock.now += 3600
+        cluster.engine.probe(MARKER)
+        assert cluster.bad() == set()
+        assert check_all(cluster, locations) == {}
+
+
+@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault != "hang"])
+@pytest.mark.parametrize(("f", "k", "size"), CODES)
+def test_more_than_f_bad_clouds_are_survived(f: int, k: int, size: int, fault: Behaviour) -> None:
+    with Cluster(f, k, size) as cluster:
+        locations = cluster.write(CHUNKS)
+        cluster.behave(fault)
+        with pytest.raises(ChunkUnavailable) as caught:
+            cluster.engine.get_chunk(locations[2], timeout=5)
+        assert set(caught.value.reasons) >= {f"c{cloud}" for cloud in locations[2].placement[: f + 1]}
+        assert all(caught.value.reasons.values())
+        if fault not in LIES:
+            with pytest.raises(CloudsUnavailable) as refused:
+                cluster.write(MORE)
+            assert len(refused.value.reasons) > f
+        cluster.behave("ok")
+        assert read_all(cluster, locations) == CHUNKS
+        assert read_all(cluster, cluster.write(MORE)) == MORE
+
+
+def test_hanging_clouds_hang_nobody() -> None:
+    with Cluster(1, 1, 3, HASTY) as cluster:
+        locations = cluster.write(CHUNKS)
+        cluster.behave("hang")
+        with pytest.raises(ChunkUnavailable, match="no answer within"):
+            cluster.engine.get_chunk(locations[0], timeout=0.1)
+        with pytest.raises(CloudsUnavailable, match="no answer within"):
+            cluster.engine.get_object("x", 10, bytes)
+        problem = cluster.engine.check_share(locations[0].placement[0], locations[0].pack_id, 0)
+        assert problem is not None
+        assert "no answer within" in problem
+        assert set(cluster.states()) == {"c0", "c1", "c2"}
+        for store in cluster.stores:
+            store.behaviour = "ok"
+            store.released.set()
+        assert read_all(cluster, locations) == CHUNKS
+
+
+def test_one_cloud_that_hangs_for_ever_does_not_use_up_the_threads_of_others() -> None:
+    with Cluster(1, 1, 3, HASTY) as cluster:
+        cluster.behave("hang", 0)
+        for number in range(40):
+            locations = cluster.write([number.to_bytes(2, "big")])
+            assert 0 not in locations[0].placement
+            assert read_all(cluster, locations) == [number.to_bytes(2, "big")]
+
+
+def test_close_ends_calls_that_wait() -> None:
+    cluster = Cluster(1, 1, 3, HASTY)
+    locations = cluster.write(CHUNKS)
+    cluster.behave("hang")
+    caught: list[ChunkUnavailable | CloudsUnavailable] = []
+
+    def read() -> None:
+        try:
+            cluster.engine.get_chunk(locations[0], timeout=1000)
+        except ChunkUnavailable as error:
+            caught.append(error)
+
+    reading = threading.Thread(target=read)
+    reading.start()
+    assert cluster.stores[locations[0].placement[0]].hanging.acquire(timeout=10)
+    cluster.engine.close()
+    reading.join(10)
+    assert not reading.is_alive()
+    assert "being closed" in str(caught[0])
+    with pytest.raises(CloudsUnavailable):
+        cluster.write(MORE)
+    for store in cluster.stores:
+        store.released.set()
+
+
+def test_close_closes_stores_that_answer() -> None:
+    cluster = Cluster(1, 1, 3, HASTY)
+    cluster.behave("hang", 2)
+    cluster.write(CHUNKS)
+    cluster.engine.probe(MARKER, everyone=True)
+    cluster.engine.close()
+    assert [store.closed for store in cluster.stores] == [True, True, False]
+    cluster.stores[2].released.set()
+
+
+def test_a_stalled_call_makes_its_cloud_down() -> None:
+    with Cluster(1, 1, 3, replace(HASTY, stall=0.0)) as cluster:
+        locations = cluster.write(CHUNKS)
+        first = locations[0].placement[0]
+        cluster.behave("hang", first)
+        cluster.engine.get_chunk(locations[0], timeout=5)
+        assert cluster.states()[f"c{first}"] == "down"
+        reason = cluster.engine.health()[first].reason
+        assert reason.startswith("a request has had no answer for")
+
+
+def test_every_share_is_right_and_on_a_cloud_of_its_own() -> None:
+    for f, k, size in CODES:
+        with Cluster(f, k, size) as cluster:
+            pack = encode(CHUNKS, k, f + k)
+            placement = cluster.engine.put_pack(pack)
+            assert len(set(placement)) == f + k
+            for index, cloud in enumerate(placement):
+                data = cluster.stores[cloud].objects[share_name(pack.pack_id, index)]
+                assert verify_share(data, pack.pack_id, index, TABLES) == []
+            stored = [name for store in cluster.stores for name in store.objects]
+            assert len(stored) == f + k
+            assert all(parse_share_name(name) is not None for name in stored)
+
+
+def test_small_files_read_back_cost_one_request() -> None:
+    chunks = [number.to_bytes(2, "big") * 1000 for number in range(300)]
+    with Cluster(1, 1, 3) as cluster:
+        locations = cluster.write(chunks)
+        for store in cluster.stores:
+            store.requests.clear()
+        assert cluster.engine.get_chunks(locations[::-1], timeout=5) == chunks[::-1]
+        assert [request for store in cluster.stores for request in store.requests] == ["get_range"]
+
+
+def test_full_clouds_are_read_but_not_written() -> None:
+    with Cluster(1, 1, 3) as cluster:
+        cluster.engine.put_everywhere(MARKER.name, MARKER.data)
+        locations = cluster.write(CHUNKS)
+        cluster.behave("full", 0)
+        cluster.engine.put_everywhere("head", b"1")
+        placements = {location.placement for _ in range(3) for location in cluster.write(MORE)}
+        assert all(0 not in placement for placement in placements)
+        assert read_all(cluster, locations) == CHUNKS
+        assert cluster.states() == {"c0": "full"}
+        cluster.behave("ok")
+        cluster.clock.now += 100
+        cluster.engine.probe(MARKER)
+        assert cluster.states() == {}
+
+
+def test_a_rotten_share_is_named_with_its_cloud() -> None:
+    with Cluster(1, 2, 4) as cluster:
+        locations = cluster.write(CHUNKS)
+        pack_id, placement = locations[0].pack_id, locations[0].placement
+        first = min(placement)  # one of those asked first, as no latency of a read is known
+        index = placement.index(first)
+        store, name = cluster.stores[first], share_name(pack_id, index)
+        store.objects[name] = store.objects[name][:-1] + bytes([store.objects[name][-1] ^ 1])
+        assert cluster.engine.get_chunk(locations[-1], timeout=5) == CHUNKS[-1]
+        chunk = locations[-1].chunk_id.hex()[:16]
+        status = cluster.engine.health()[first]
+        assert (status.state, status.reason) == (
+            "lying",
+            f"{name} holds an altered fragment of chunk {chunk}",
+        )
+        del store.objects[name]
+        problem = cluster.engine.check_share(first, pack_id, index)
+        assert problem == f"{name} is missing although it was acknowledged"
+        assert set(cluster.states()) == {f"c{first}"}
+
+
+def test_a_share_of_a_newer_format_is_a_lie_only_if_others_have_the_old() -> None:
+    for behave_all in (False, True):
+        with Cluster(1, 1, 3) as cluster:
+            (location,) = cluster.write([b"chunk"])
+            name = share_name(location.pack_id, 0)
+            for index, cloud in enumerate(location.placement):
+                if index == 0 or behave_all:
+                    name = share_name(location.pack_id, index)
+                    data = bytearray(cluster.stores[cloud].objects[name])
+                    data[location.offset] = 2
+                    cluster.stores[cloud].objects[name] = bytes(data)
+            if behave_all:
+                with pytest.raises(ChunkUnavailable, match="format 2"):
+                    cluster.engine.get_chunk(location, timeout=5)
+                assert cluster.states() == {}
+            else:
+                assert cluster.engine.get_chunk(location, timeout=5) == b"chunk"
+                assert cluster.states() == {f"c{location.placement[0]}": "lying"}
+
+
+def test_a_wrong_location_blames_nobody() -> None:
+    with Cluster(1, 2, 4) as cluster:
+        locations = cluster.write(CHUNKS)
+        wrong = locations[1]._replace(chunk_id=locations[2].chunk_id)
+        with pytest.raises(ChunkUnavailable, match="every share is as it was written"):
+            cluster.engine.get_chunk(wrong, timeout=5)
+        assert cluster.states() == {}
+
+
+def test_clouds_that_were_removed_are_done_without() -> None:
+    with Cluster(1, 1, 3) as cluster:
+        (location,) = cluster.write([b"chunk"])
+        moved = location._replace(placement=(99, location.placement[0]))
+        name = share_name(location.pack_id, 1)
+        store = cluster.stores[location.placement[0]]
+        store.objects[name] = store.objects[share_name(location.pack_id, 0)]
+        assert cluster.engine.get_chunk(moved, timeout=5) == b"chunk"
+        with pytest.raises(ChunkUnavailable, match="cloud 99: is no longer configured"):
+            cluster.engine.get_chunk(location._replace(placement=(98, 99)), timeout=5)
+        assert "no longer configured" in (cluster.engine.check_share(99, location.pack_id, 0) or "")
+
+
+def parse(data: bytes) -> bytes:
+    if not data.startswith(b"good"):
+        raise IntegrityError("not good")
+    return data[4:]
+
+
+def test_objects_are_replicated_and_verified() -> None:
+    with Cluster(1, 1, 3) as cluster:
+        placement = cluster.engine.put_object("meta/1", b"good data", 2)
+        assert len(set(placement)) == 2
+        first = min(placement)  # the one that is asked first, as no latency of a read is known
+        cluster.stores[first].objects["meta/1"] = b"bad data"
+        assert cluster.engine.get_object("meta/1", 100, parse, placement) == b" data"
+        assert cluster.states() == {f"c{first}": "lying"}
+        cluster.stores[first].objects["meta/1"] = b"good data"
+        assert cluster.engine.check_object(first, "meta/1", 100, parse) is None
+        assert cluster.states() == {}
+
+
+def test_objects_above_their_limit_and_missing_ones_are_refused() -> None:
+    with Cluster(1, 1, 3) as cluster:
+        cluster.engine.put_everywhere("meta/1", b"good" + bytes(1000))
+        with pytest.raises(CloudsUnavailable, match="larger than 100 bytes"):
+            cluster.engine.get_object("meta/1", 100, parse)
+        assert cluster.states() == {}
+        with pytest.raises(CloudsUnavailable, match="larger than 100 bytes"):
+            cluster.engine.get_object("meta/1", 100, parse, [0])
+        assert cluster.states() == {"c0": "lying"}
+
+
+def test_absence_needs_the_word_of_all_but_f() -> None:
+    with Cluster(1, 1, 3) as cluster:
+        with pytest.raises(ObjectMissing):
+            cluster.engine.get_object("meta/1", 100, parse)
+        cluster.behave("down", 0)
+        with pytest.raises(ObjectMissing):
+            cluster.engine.get_object("meta/1", 100, parse)
+        cluster.behave("down", 1)
+        with pytest.raises(CloudsUnavailable) as caught:
+            cluster.engine.get_object("meta/1", 100, parse)
+        assert not isinstance(caught.value, ObjectMissing)
+
+
+def test_missing_objects_incriminate_only_clouds_that_acknowledged_them() -> None:
+    with Cluster(1, 1, 3) as cluster:
+        cluster.stores[2].objects["meta/1"] = b"good data"
+        assert cluster.engine.get_object("meta/1", 100, parse) == b" data"
+        assert cluster.states() == {}
+        for _ in range(3):
+            assert cluster.engine.get_object("meta/1", 100, parse, [0]) == b" data"
+        assert cluster.states() == {"c0": "lying"}
+
+
+def test_clouds_that_acknowledged_an_object_are_asked_first() -> None:
+    with Cluster(1, 1, 3) as cluster:
+        cluster.stores[2].objects["meta/1"] = b"good data"
+        assert cluster.engine.get_object("meta/1", 100, parse, [2]) == b" data"
+        assert not cluster.stores[0].requests
+        assert not cluster.stores[1].requests
+
+
+def test_put_everywhere_reaches_all_and_needs_f_plus_one() -> None:
+    with Cluster(1, 1, 3, replace(HASTY, put=0.1)) as cluster:
+        cluster.engine.put_everywhere("head", b"1")
+        cluster.behave("down", 2)
+        assert sorted(cluster.engine.put_everywhere("head", b"2")) == [0, 1]
+        assert [store.objects["head"] for store in cluster.stores] == [b"2", b"2", b"1"]
+        cluster.behave("hang", 2)
+        assert sorted(cluster.engine.put_everywhere("head", b"3")) == [0, 1]
+        cluster.behave("down", 1)
+        with pytest.raises(CloudsUnavailable, match="c1: connection refused"):
+            cluster.engine.put_everywhere("head", b"4")
+
+
+def test_probe_of_everyone_finds_clouds_that_nothing_else_is_asked_of() -> None:
+    with Cluster(1, 1, 3) as cluster:
+        cluster.engine.put_everywhere(MARKER.name, MARKER.data)
+        cluster.behave("missing", 0)
+        cluster.stores[1].objects[MARKER.name] = b"marker of that volume"
+        cluster.engine.probe(MARKER)
+        assert cluster.states() == {}
+        cluster.engine.probe(MARKER, everyone=True)
+        assert cluster.states() == {"c0": "lying", "c1": "lying"}
+        reasons = [status.reason for status in cluster.engine.health()]
+        assert "volume/marker is missing although it was acknowledged" in reasons[0]
+        assert "not this volume's marker" in reasons[1]
+
+
+def test_several_packs_at_once() -> None:
+    with Cluster(1, 2, 4) as cluster, ThreadPoolExecutor(8) as pool:
+        packs = [encode([number.to_bytes(4, "big") * 500], 2, 3) for number in range(40)]
+        placements = list(pool.map(cluster.engine.put_pack, packs))
+        locations = [locate(pack, placement)[0] for pack, placement in zip(packs, placements, strict=True)]
+        read = list(pool.map(lambda location: cluster.engine.get_chunk(location, timeout=10), locations))
+        assert read == [number.to_bytes(4, "big") * 500 for number in range(40)]

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from hybrisfs.dispersal.workers import CloudWorkers, Job
+
+WAIT = 10.0  # seconds until a test that cannot succeed any more fails
+
+
+class Gate:
+    """A call that reports its start and then waits to be opened."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self.opened = threading.Event()
+        self.ended = threading.Event()
+
+    def __call__(self) -> None:
+        self.begun.set()
+        assert self.opened.wait(WAIT)
+        self.ended.set()
+
+
+def job(gate: Gate, *, writes: bool = False, key: str | None = None) -> Job:
+    return Job(gate, writes=writes, key=key)
+
+
+def test_runs_so_many_at_a_time_and_the_rest_in_order() -> None:
+    workers = CloudWorkers("c", threads=2, reserved=0)
+    gates = [Gate() for _ in range(4)]
+    for gate in gates:
+        assert workers.submit(job(gate))
+    assert all(gate.begun.wait(WAIT) for gate in gates[:2])
+    assert not gates[2].begun.is_set()
+    gates[0].opened.set()
+    assert gates[2].begun.wait(WAIT)
+    assert not gates[3].begun.is_set()
+    for gate in gates:
+        gate.opened.set()
+    assert gates[3].ended.wait(WAIT)
+    assert workers.close(WAIT)
+
+
+def test_writes_leave_threads_for_reads() -> None:
+    workers = CloudWorkers("c", threads=3, reserved=1)
+    writes = [Gate() for _ in range(3)]
+    for gate in writes:
+        workers.submit(job(gate, writes=True))
+    read = Gate()
+    workers.submit(job(read))
+    assert read.begun.wait(WAIT)
+    assert all(gate.begun.wait(WAIT) for gate in writes[:2])
+    assert not writes[2].begun.is_set()
+    for gate in (*writes, read):
+        gate.opened.set()
+    assert writes[2].ended.wait(WAIT)
+    workers.close(WAIT)
+
+
+def test_calls_with_one_key_run_one_after_the_other() -> None:
+    workers = CloudWorkers("c", threads=3, reserved=0)
+    first, second, other = Gate(), Gate(), Gate()
+    workers.submit(job(first, writes=True, key="head"))
+    workers.submit(job(second, writes=True, key="head"))
+    workers.submit(job(other, writes=True, key="tail"))
+    assert first.begun.wait(WAIT)
+    assert other.begun.wait(WAIT)
+    assert not second.begun.is_set()
+    first.opened.set()
+    assert second.begun.wait(WAIT)
+    second.opened.set()
+    other.opened.set()
+    workers.close(WAIT)
+
+
+def test_a_newer_call_replaces_a_waiting_one_that_nobody_waits_for() -> None:
+    workers = CloudWorkers("c", threads=2, reserved=0)
+    first, stale, wanted, last = Gate(), Gate(), Gate(), Gate()
+    workers.submit(job(first, key="head"))
+    assert first.begun.wait(WAIT)
+    detached = job(stale, key="head")
+    workers.submit(detached)
+    workers.detach(detached)
+    workers.submit(job(wanted, key="head"))
+    workers.submit(job(last, key="head"))
+    for gate in (first, wanted, last):
+        gate.opened.set()
+    assert last.ended.wait(WAIT)
+    assert wanted.ended.is_set()
+    assert not stale.begun.is_set()
+    workers.close(WAIT)
+
+
+def test_cancelled_calls_never_begin() -> None:
+    workers = CloudWorkers("c", threads=1, reserved=0)
+    running, cancelled, last = Gate(), Gate(), Gate()
+    workers.submit(job(running))
+    assert running.begun.wait(WAIT)
+    waiting = job(cancelled)
+    workers.submit(waiting)
+    workers.submit(job(last))
+    workers.cancel(waiting)
+    running.opened.set()
+    last.opened.set()
+    assert last.ended.wait(WAIT)
+    assert not cancelled.begun.is_set()
+    workers.close(WAIT)
+
+
+def test_backlog_is_bounded() -> None:
+    workers = CloudWorkers("c", threads=1, reserved=0, backlog=2)
+    running = Gate()
+    workers.submit(job(running))
+    assert running.begun.wait(WAIT)
+    assert workers.submit(job(Gate()))
+    assert workers.submit(job(Gate()))
+    assert not workers.submit(job(Gate()))
+    workers.stop()
+    running.opened.set()
+    assert workers.close(WAIT)
+
+
+def test_close_abandons_what_hangs_and_takes_nothing_more(caplog: pytest.LogCaptureFixture) -> None:
+    workers = CloudWorkers("c", threads=1, reserved=0)
+    hanging, waiting = Gate(), Gate()
+    workers.submit(job(hanging))
+    assert hanging.begun.wait(WAIT)
+    workers.submit(job(waiting))
+    assert not workers.close(0.01)
+    assert "abandoned" in caplog.text
+    assert not workers.submit(job(Gate()))
+    hanging.opened.set()
+    assert workers.close(WAIT)
+    assert not waiting.begun.is_set()
+
+
+def test_age_of_the_oldest_call() -> None:
+    workers = CloudWorkers("c", threads=1, reserved=0)
+    assert workers.oldest() is None
+    gate = Gate()
+    workers.submit(job(gate))
+    assert gate.begun.wait(WAIT)
+    first = workers.oldest()
+    second = workers.oldest()
+    assert first is not None
+    assert second is not None
+    assert 0 <= first <= second
+    gate.opened.set()
+    assert workers.close(WAIT)
+    assert workers.oldest() is None

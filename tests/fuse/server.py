@@ -1,0 +1,80 @@
+"""Runs a filesystem server as a process of its own: one that looks into its own mount may wait for itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+class OrderError(Exception):
+    """The server answered an order with an error."""
+
+
+class Server:
+    """A mounted MischiefFS. Everything is unmounted and ended at the end of the `with` block, come what may."""
+
+    def __init__(self, mountpoint: Path, options: Sequence[str] = (), *, user: int | None = None) -> None:
+        self.mountpoint = mountpoint
+        self._log = (mountpoint.parent / f"{mountpoint.name}.log").open("w+")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.fuse.mischief_fs", os.fspath(mountpoint), *options],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            user=user,
+            group=user,
+            extra_groups=None if user is None else [],
+        )
+
+    def __enter__(self) -> Server:
+        try:
+            self._answer()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def order(self, name: str, *arguments: Any) -> Any:
+        """Have the server do something, and return its answer. Raises OrderError."""
+        assert self.process.stdin is not None
+        print(json.dumps([name, *arguments]), file=self.process.stdin, flush=True)
+        return self._answer()
+
+    def _answer(self) -> Any:
+        assert self.process.stdout is not None
+        answer = json.loads(self.process.stdout.readline() or '{"error": "the server has died"}')
+        if isinstance(answer, dict):
+            raise OrderError(answer["error"])
+        return answer
+
+    def log(self) -> str:
+        """What the server has logged so far."""
+        self._log.seek(0)
+        return self._log.read()
+
+    def _end(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        subprocess.run(["umount", "-l", os.fspath(self.mountpoint)], check=False, stderr=subprocess.DEVNULL)

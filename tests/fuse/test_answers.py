@@ -1,0 +1,83 @@
+"""Late, missing, double and failing answers: whatever a handler does, the caller gets exactly one answer."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.fuse.server import OrderError, Server
+
+
+def error_of(path: Path) -> int | None:
+    with pytest.raises(OSError) as caught:
+        path.lstat()
+    return caught.value.errno
+
+
+@pytest.mark.parametrize("name", ["explode", "exit", "nonsense", "errorless", "lost"])
+def test_a_handler_that_fails_is_answered_eio(server: Server, name: str) -> None:
+    assert error_of(server.mountpoint / name) == errno.EIO
+    (server.mountpoint / "file").write_text("the mount lives on")
+
+
+@pytest.mark.parametrize("name", ["refuse", "fail-later", "twice", "replied-then-exploded"])
+def test_the_first_answer_counts(server: Server, name: str) -> None:
+    assert error_of(server.mountpoint / name) == errno.EXDEV
+    (server.mountpoint / "file").write_text("the mount lives on")
+
+
+def test_what_goes_wrong_is_logged(server: Server) -> None:
+    for name in ("explode", "lost", "twice"):
+        error_of(server.mountpoint / name)
+    log = server.log()
+    assert "handler of lookup" in log
+    assert "ValueError: as asked" in log
+    assert "dropped without an answer" in log
+    assert "answered before" in log
+
+
+def test_reads_writes_and_listings_may_be_answered_late(server: Server) -> None:
+    path = server.mountpoint / "file"
+    path.touch()
+    os.setxattr(path, "user.late", b"")
+    os.setxattr(server.mountpoint, "user.late", b"")
+    data = os.urandom(1 << 20) + b"odd"
+    path.write_bytes(data)
+    fd = os.open(path, os.O_RDONLY)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(fd)
+    assert path.read_bytes() == data
+    assert os.listdir(server.mountpoint) == ["file"]
+
+
+def test_a_late_answer_holds_up_nobody_else(server: Server) -> None:
+    errors: list[int | None] = []
+    waiting = threading.Thread(target=lambda: errors.append(error_of(server.mountpoint / "hang")))
+    waiting.start()
+    while not server.order("hanging"):
+        pass
+    (server.mountpoint / "file").write_text("meanwhile")
+    assert (server.mountpoint / "file").read_text() == "meanwhile"
+    server.order("fail_hanging", errno.EXDEV)
+    waiting.join()
+    assert errors == [errno.EXDEV]
+
+
+def test_a_second_late_answer_is_refused(server: Server) -> None:
+    waiting = threading.Thread(target=lambda: error_of(server.mountpoint / "hang"))
+    waiting.start()
+    while not server.order("hanging"):
+        pass
+    with pytest.raises(OrderError, match="answered before"):
+        server.order("fail_hanging_twice")
+    waiting.join()
+
+
+def test_the_buffer_of_a_write_cannot_be_used_afterwards(server: Server) -> None:
+    (server.mountpoint / "file").write_bytes(b"data")
+    with pytest.raises(OrderError, match="released memoryview"):
+        server.order("use_kept")
