@@ -97,11 +97,16 @@ class ControlServer:
         channel = Channel(connection)
         thread = threading.Thread(target=self._converse, args=(channel,), name=f"client {pid}", daemon=True)
         with self._lock:
-            if uid == os.getuid() and not self._stopping and len(self._conversations) < _MAX_CONNECTIONS:
+            ours = uid == os.getuid()
+            room = len(self._conversations) < _MAX_CONNECTIONS
+            if ours and room and not self._stopping:
                 self._conversations[thread] = channel
                 thread.start()
                 return
-        log.warning("refused a client: process %d of user %d", pid, uid)
+        if not ours:
+            log.warning("refused process %d of user %d", pid, uid)
+        elif not room:
+            log.warning("refused process %d: %d clients are connected already", pid, _MAX_CONNECTIONS)
         channel.close()
 
     def _converse(self, channel: Channel) -> None:

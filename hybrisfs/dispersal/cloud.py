@@ -176,7 +176,7 @@ class CloudPort:
 
     def demerit(self, operation: Operation) -> int:
         """Return how far back the cloud is put for this operation. The caller holds the lock."""
-        return 3 if self._stalled() else self._health.demerit(operation)
+        return self._health.demerit(operation) if self._stalled() is None else 3
 
     def probe_due(self) -> bool:
         """Whether it should be found out now if the cloud works again."""
@@ -195,7 +195,7 @@ class CloudPort:
         with self._lock:
             state, reason = self._health.state()
             since = self._health.since
-        if stalled and state in ("ok", "slow"):
+        if stalled is not None and state in ("ok", "slow"):
             state, reason = "down", f"a request has had no answer for {stalled:.0f} s"
         return CloudStatus(self.number, self.name, self.url, state, reason, since)
 

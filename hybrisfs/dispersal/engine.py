@@ -40,6 +40,7 @@ __all__ = ["ChunkLocation", "Cloud", "CloudStatus", "Engine", "Marker", "Placeme
 T = TypeVar("T")
 
 _PACKS_IN_FLIGHT = 4
+_USUAL_OBJECT = 1 << 20  # bytes; limits are generous, and latencies are kept by size
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,7 @@ class Engine:
             what=name,
             k=1,
             targets=targets,
-            size=limit,
+            size=min(limit, _USUAL_OBJECT),
             fetch=lambda store, name: store.get(name, limit=limit),
             rebuild=lambda parts: verify(next(iter(parts.values()))),
             recheck=lambda _: (limit, verify),

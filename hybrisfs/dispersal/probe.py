@@ -129,6 +129,7 @@ def _judge(look: _Look, answer: Answer[bytes]) -> str | None:
             problem = f"{name} is wrong: {error}"
         else:
             port.cleared(name)
+            port.in_time()
             return None
     port.lied(name, Offence(problem, limit, verify))
     return problem

@@ -130,9 +130,10 @@ class _Get(Generic[T]):
             case _Fetched(index, answer):
                 return self._arrived(index, answer)
             case _ if event is TIMER:
-                late = set(self._flying()) - self._late
-                self._late |= late
-                self._clouds.mark_late(late, "get", self._read.size, self._loop.timer_length)
+                if not machine.pausing:
+                    late = set(self._flying()) - self._late
+                    self._late |= late
+                    self._clouds.mark_late(late, "get", self._read.size, self._loop.timer_length)
                 return machine.timer_expired()
             case _:
                 return machine.give_up(self._clouds.explain_interrupt(event, self._flying(), self._timeout))
@@ -184,6 +185,7 @@ class _Get(Generic[T]):
         failure = read.failure
         if read.absent is not None and len(self._missing) >= read.absent:
             failure = ObjectMissing
-        by_cloud = {target.cloud: "is no longer configured" for target in read.targets}
+        gone = [target.cloud for target in read.targets if target.cloud not in self._clouds]
+        by_cloud = dict.fromkeys(gone, "is no longer configured")
         by_cloud |= {read.targets[index].cloud: reason for index, reason in reasons.items()}
         return failure(f"{read.what} cannot be read", self._clouds.by_name(by_cloud))

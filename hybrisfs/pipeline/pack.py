@@ -146,7 +146,7 @@ class Packer:
                 return bytes(self._disperse(pack))
             except CloudsUnavailable as error:
                 log.warning("pack %s waits for the clouds: %s", pack.pack_id.hex()[:16], error)
-            if not self._signals.pause(delay):
+            if not self._signals.wait_to_retry(delay):
                 break
             delay = min(delay * 2, _LAST_RETRY)
         return None

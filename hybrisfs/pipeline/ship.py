@@ -34,12 +34,22 @@ _LAST_RETRY: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """Consecutive updates that may be shipped now."""
+    """Consecutive own updates that may be shipped now, by their clocks."""
 
-    updates: list[bytes]
     first: int
     last: int
     size: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Shipment:
+    """The objects of one batch. A failed one is tried again with the very same bytes, so that a cloud which
+    stored the segment late stores nothing else under its name."""
+
+    batch: _Batch
+    name: str
+    segment: bytes
+    head: bytes
 
 
 class Shipper:
@@ -65,16 +75,34 @@ class Shipper:
         self._put_object = put_object
         self._put_everywhere = put_everywhere
         self._waiting_since: float | None = None
+        self._shipment: _Shipment | None = None
         self._delay = _FIRST_RETRY
 
     def run(self) -> None:
         """The thread's body."""
         while self._signals.wait_for_updates():
-            batch = self._shippable()
-            while batch is not None and self._due(batch) and not self._signals.stopping:
-                if not self._ship_or_wait(batch):
-                    break
+            while not self._signals.stopping and self._ship_one():
+                pass
+
+    def _ship_one(self) -> bool:
+        """Ship a batch if one is due; False when there is nothing more to do now."""
+        try:
+            if self._shipment is None:
                 batch = self._shippable()
+                if batch is None or not self._due(batch):
+                    return False
+                self._shipment = self._prepare(batch)
+            self._send(self._shipment)
+        except (CloudsUnavailable, OSError) as error:
+            log.warning("the log waits for the clouds: %s", error)
+            self._signals.wait_to_retry(self._delay)
+            self._delay = min(self._delay * 2, _LAST_RETRY)
+            return False
+        self._shipment = None
+        self._delay = _FIRST_RETRY
+        self._waiting_since = None
+        self._signals.progressed()
+        return True
 
     def _due(self, batch: _Batch) -> bool:
         now = time.monotonic()
@@ -91,51 +119,41 @@ class Shipper:
             published: int = self._fs.db.meta("published")
             lowest = self._fs.db.execute("SELECT min(number) FROM chunk WHERE pack IS NULL").fetchone()[0]
             rows = self._updates.own_after(published, _SEGMENT_UPDATES)
-        ready: list[bytes] = []
         size = last = 0
-        for clock, chunk_high, data in rows:
-            if (lowest is not None and chunk_high >= lowest) or (ready and size + len(data) > _SEGMENT_BYTES):
+        for clock, chunk_high, length in rows:
+            if (lowest is not None and chunk_high >= lowest) or (last and size + length > _SEGMENT_BYTES):
                 break
-            ready.append(data)
-            size += len(data)
+            size += length
             last = clock
-        return _Batch(ready, rows[0][0], last, size) if ready else None
+        return _Batch(rows[0][0], last, size) if last else None
 
-    def _ship_or_wait(self, batch: _Batch) -> bool:
-        try:
-            self._ship(batch)
-        except (CloudsUnavailable, OSError) as error:
-            log.warning("the log waits for the clouds: %s", error)
-            self._signals.pause(self._delay)
-            self._delay = min(self._delay * 2, _LAST_RETRY)
-            return False
-        self._delay = _FIRST_RETRY
-        self._waiting_since = None
-        self._signals.progressed()
-        return True
-
-    def _ship(self, batch: _Batch) -> None:
-        self._committer.commit_now()
+    def _prepare(self, batch: _Batch) -> _Shipment:
+        device = self._device.device_id
         with self._fs.lock:
-            row = self._fs.db.execute("SELECT max(first), count(*) FROM log_segment").fetchone()
-        previous, count = row[0] or 0, row[1]
-        data = encode_segment(batch.updates, previous, self._key, os.urandom(NONCE_SIZE))
-        name = segment_name(self._device.device_id, batch.first)
-        placement = bytes(self._put_object(name, data))
-        self._announce(Extent(count + 1, batch.first, batch.last))
+            updates = self._updates.own_between(batch.first, batch.last)
+            previous, count = self._fs.db.execute("SELECT max(first), count(*) FROM log_segment").fetchone()
+            state = self._updates.state
+            tip = state.tip(device)
+            assert tip is not None
+            extent = Extent(count + 1, batch.first, batch.last)
+            head = Head(state.volume, device, time.time_ns(), state.vector, tip.hash, extent)
+        # What the segment holds and what the head states must never be taken back by a crash.
+        self._committer.commit_now()
+        return _Shipment(
+            batch,
+            segment_name(device, batch.first),
+            encode_segment(updates, previous or 0, self._key, os.urandom(NONCE_SIZE)),
+            encode_head(head, self._device, self._key, os.urandom(NONCE_SIZE)),
+        )
+
+    def _send(self, shipment: _Shipment) -> None:
+        placement = bytes(self._put_object(shipment.name, shipment.segment))
+        self._put_everywhere(head_name(self._device.device_id), shipment.head)
+        batch = shipment.batch
         with self._fs.lock:
             self._fs.db.execute(
                 "INSERT INTO log_segment (first, last, name, size, placement) VALUES (?, ?, ?, ?, ?)",
-                (batch.first, batch.last, name, len(data), placement),
+                (batch.first, batch.last, shipment.name, len(shipment.segment), placement),
             )
             self._fs.changes.published(batch.last)
         log.debug("shipped updates %d to %d", batch.first, batch.last)
-
-    def _announce(self, extent: Extent) -> None:
-        with self._fs.lock:
-            state = self._updates.state
-            tip = state.tip(self._device.device_id)
-            assert tip is not None
-            head = Head(state.volume, self._device.device_id, time.time_ns(), state.vector, tip.hash, extent)
-        name = head_name(self._device.device_id)
-        self._put_everywhere(name, encode_head(head, self._device, self._key, os.urandom(NONCE_SIZE)))

@@ -118,6 +118,13 @@ class Signals:
         with self._condition:
             return not self._condition.wait_for(lambda: self._stopping, seconds)
 
+    def wait_to_retry(self, seconds: float) -> bool:
+        """Wait that long, or until somebody asks for a flush; False when the threads are to stop."""
+        with self._condition:
+            requests = self._flush_requests
+            self._condition.wait_for(lambda: self._stopping or self._flush_requests != requests, seconds)
+            return not self._stopping
+
     def wait_until(self, done: Callable[[], bool], deadline: float | None, step: float = 0.1) -> bool:
         """Poll *done* (called without any lock of ours) until it holds, the deadline, or the stop."""
         while not done():

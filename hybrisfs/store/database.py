@@ -10,6 +10,7 @@ The caller serialises all calls but `make_durable` and `checkpoint` (the volume'
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -84,11 +85,23 @@ class Database:
         return self._connection.total_changes
 
     def commit(self) -> None:
-        """End the transaction and begin the next. Not yet safe from a power cut: see `make_durable`."""
-        self._connection.execute("COMMIT")
-        if os.fstat(self._wal).st_size > _WAL_LIMIT:
-            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        self._connection.execute("BEGIN IMMEDIATE")
+        """End the transaction and begin the next. Not yet safe from a power cut: see `make_durable`.
+
+        Raises OSError (EIO) when SQLite cannot. What the transaction held is lost then and what is in memory no
+        longer matches, so the database closes: nothing works until the volume is opened again.
+        """
+        try:
+            if not self._connection.in_transaction:
+                raise sqlite3.OperationalError("the transaction was rolled back")
+            self._connection.execute("COMMIT")
+            if os.fstat(self._wal).st_size > _WAL_LIMIT:
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            self._connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            self._connection.close()
+            raise OSError(
+                errno.EIO, f"{self.path} cannot be written ({error}); open the volume again"
+            ) from error
 
     def make_durable(self) -> None:
         """Sync what has been committed. May be called from any thread, without the volume's lock."""
@@ -110,7 +123,8 @@ class Database:
 
     def close(self) -> None:
         """Commit and close. The caller has stopped all other users."""
-        self._connection.execute("COMMIT")
+        with contextlib.suppress(sqlite3.ProgrammingError):  # closed by a commit that failed
+            self._connection.execute("COMMIT")
         self.make_durable()
         self._checkpointer.close()
         self._connection.close()
@@ -125,6 +139,8 @@ def _connect(path: Path) -> sqlite3.Connection:
     connection.execute(f"PRAGMA cache_size = -{_PAGE_CACHE_KIB}")
     connection.execute("PRAGMA wal_autocheckpoint = 0")
     connection.execute("PRAGMA temp_store = MEMORY")
+    # A transaction reaches the disk when it commits and not before: a full disk is found out at one place.
+    connection.execute("PRAGMA cache_spill = OFF")
     return connection
 
 

@@ -47,12 +47,21 @@ class UpdateLog:
         self._db.set_meta("log_state", self.state.encode())
         return update
 
-    def own_after(self, clock: int, limit: int) -> list[tuple[int, int, bytes]]:
-        """(clock, chunk_high, bytes) of up to *limit* own updates above *clock*, in order."""
+    def own_after(self, clock: int, limit: int) -> list[tuple[int, int, int]]:
+        """(clock, chunk_high, size in bytes) of up to *limit* own updates above *clock*, in order."""
         return self._db.execute(
-            "SELECT clock, chunk_high, bytes FROM log WHERE writer = ? AND clock > ? ORDER BY clock LIMIT ?",
+            "SELECT clock, chunk_high, length(bytes) FROM log WHERE writer = ? AND clock > ? "
+            "ORDER BY clock LIMIT ?",
             (self.device, clock, limit),
         ).fetchall()
+
+    def own_between(self, first: int, last: int) -> list[bytes]:
+        """The own updates from clock *first* to *last*, in order."""
+        rows = self._db.execute(
+            "SELECT bytes FROM log WHERE writer = ? AND clock BETWEEN ? AND ? ORDER BY clock",
+            (self.device, first, last),
+        )
+        return [row[0] for row in rows]
 
     # -- what sync.LogState asks -----------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, product
 
 import pytest
 
@@ -19,6 +19,7 @@ from tests.dispersal.fakes import BEHAVIOURS, CALM, HASTY, TABLES, Behaviour, Cl
 
 CODES = [(1, 1, 3), (1, 2, 4), (2, 1, 5), (1, 3, 5)]  # (f, k, clouds)
 FAULTS = [behaviour for behaviour in BEHAVIOURS if behaviour not in ("ok", "full")]
+PAIRS = list(product([fault for fault in FAULTS if fault != "hang"], repeat=2))
 LIES = ("missing", "truncated", "corrupt", "altered", "swapped")
 MARKER = Marker("volume/marker", b"marker of this volume")
 CHUNKS = [random.Random(number).randbytes(size) for number, size in enumerate((1, 700, 20_000, 3, 5000))]
@@ -70,6 +71,35 @@ def test_any_f_clouds_may_misbehave(f: int, k: int, size: int, fault: Behaviour)
                 assert read_all(cluster, third) == CHUNKS[::-1]
                 if fault not in LIES:
                     assert not set(bad) & {cloud for location in third for cloud in location.placement}
+
+
+@pytest.mark.parametrize("faults", PAIRS, ids="+".join)
+@pytest.mark.parametrize("k", [1, 2])
+def test_two_clouds_may_misbehave_in_different_ways(k: int, faults: tuple[Behaviour, Behaviour]) -> None:
+    with Cluster(2, k, 4 + k) as cluster:
+        locations = cluster.write(CHUNKS)
+        placement = locations[0].placement
+        for cloud, fault in zip(placement[-2:], faults, strict=True):
+            cluster.behave(fault, cloud)
+        assert read_all(cluster, locations) == CHUNKS
+        assert set(check_all(cluster, locations)) == {f"c{cloud}" for cloud in placement[-2:]}
+        assert read_all(cluster, cluster.write(MORE)) == MORE
+        assert set(cluster.states()) == {f"c{cloud}" for cloud in placement[-2:]}
+
+
+def test_failures_are_explained_for_each_cloud_that_did_not_deliver() -> None:
+    with Cluster(1, 2, 4) as cluster:
+        (location,) = cluster.write([b"chunk"])
+        first, second, third = location.placement
+        cluster.behave("down", first)
+        cluster.behave("truncated", second)
+        with pytest.raises(ChunkUnavailable) as caught:
+            cluster.engine.get_chunk(location, timeout=5)
+        assert caught.value.reasons == {
+            f"c{first}": "connection refused",
+            f"c{second}": "is damaged: ends early",
+        }
+        assert f"c{third}" not in str(caught.value)
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -1,0 +1,145 @@
+"""Volumes without clouds or mounts, for testing everything around them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hybrisfs.errors import HybrisError
+from hybrisfs.home import Home
+
+__all__ = ["FakeCloud", "FakeConfig", "FakeReport", "FakeVolume", "FakeVolumes"]
+
+
+@dataclass(frozen=True)
+class FakeCloud:
+    name: str
+    url: str
+
+
+@dataclass(frozen=True)
+class FakeConfig:
+    name: str
+    clouds: Sequence[FakeCloud]
+    f: int = 1
+    k: int = 1
+
+
+@dataclass
+class FakeReport:
+    problems: list[dict[str, str]] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"problems": self.problems, "checked": {"files": 12}}
+
+
+@dataclass
+class FakeVolume:
+    """Does what it is told; tests set its attributes."""
+
+    config: FakeConfig
+    mountpoint: Path | None = None
+    allow_other: bool = False
+    closed: bool = False
+    busy: bool = False
+    pending_files: int = 0
+    pending_bytes: int = 0
+    states: dict[str, tuple[str, str]] = field(default_factory=dict)
+    report: FakeReport = field(default_factory=FakeReport)
+    syncing: threading.Event = field(default_factory=threading.Event)
+    release: threading.Event = field(default_factory=threading.Event)
+    failure: Exception | None = None
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    def mount(self, directory: Path, *, allow_other: bool = False) -> None:
+        if not directory.is_dir():
+            raise HybrisError(f"{directory} does not exist")
+        self.mountpoint, self.allow_other = directory, allow_other
+
+    def unmount(self, *, lazy: bool = False) -> None:
+        if self.busy and not lazy:
+            raise HybrisError(f"{self.mountpoint} is in use")
+        self.mountpoint = None
+
+    def status(self) -> dict[str, Any]:
+        if self.failure:
+            raise self.failure
+        clouds = []
+        for cloud in self.config.clouds:
+            state, reason = self.states.get(cloud.name, ("ok", ""))
+            clouds.append({"name": cloud.name, "url": cloud.url, "state": state, "reason": reason})
+        return {
+            "name": self.name,
+            "mountpoint": str(self.mountpoint) if self.mountpoint else None,
+            "f": self.config.f,
+            "k": self.config.k,
+            "files": 12,
+            "bytes": 3_000_000,
+            "pending_files": self.pending_files,
+            "pending_bytes": self.pending_bytes,
+            "conflicts": 0,
+            "clouds": clouds,
+            "devices": [{"id": "00", "this": True}],
+            "cache": {"bytes": 1_000_000, "budget": 20_000_000_000},
+            "last_error": None,
+        }
+
+    def sync(self, timeout: float | None, progress: Callable[[int, int], None]) -> bool:
+        """With something pending: until `release` is set, reporting progress all the time."""
+        if self.pending_files == 0:
+            return True
+        if timeout is not None:
+            return False
+        while not self.release.wait(0.01):
+            progress(1, self.pending_bytes)
+            self.syncing.set()
+        self.pending_files = self.pending_bytes = 0
+        return True
+
+    def drop_cache(self) -> dict[str, int]:
+        return {"freed_bytes": 900_000, "kept_bytes": 100_000}
+
+    def fsck(self, *, clouds: bool, progress: Callable[[str, int, int], None]) -> FakeReport:
+        progress("clouds" if clouds else "database", 1, 1)
+        return self.report
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class FakeVolumes:
+    """A `hybrisfs.daemon.interfaces.VolumeKind` in memory; `opened` are the volumes that were opened."""
+
+    def __init__(self, *names: str) -> None:
+        self.configs: dict[str, FakeConfig] = {}
+        self.opened: dict[str, FakeVolume] = {}
+        self.broken: dict[str, Exception] = {}
+        for name in names:
+            self._add(name, [f"file:///clouds/{name}-{number}" for number in range(3)], 1, 1)
+
+    def create(
+        self, home: Home, name: str, clouds: Sequence[str], f: int | None, k: int | None
+    ) -> FakeConfig:
+        if name in self.configs:
+            raise HybrisError(f"there is a volume {name!r} already")
+        return self._add(name, clouds, 1 if f is None else f, 1 if k is None else k)
+
+    def open(self, home: Home, name: str) -> FakeVolume:
+        if name in self.broken:
+            raise self.broken[name]
+        self.opened[name] = FakeVolume(self.configs[name])
+        return self.opened[name]
+
+    def list(self, home: Home) -> Sequence[FakeConfig]:
+        return list(self.configs.values())
+
+    def _add(self, name: str, urls: Sequence[str], f: int, k: int) -> FakeConfig:
+        clouds = [FakeCloud(f"cloud-{number}", url) for number, url in enumerate(urls)]
+        self.configs[name] = FakeConfig(name, clouds, f, k)
+        return self.configs[name]

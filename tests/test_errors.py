@@ -1,0 +1,44 @@
+"""Errors keep their kind, exit code and words on their way from the daemon to the command line."""
+
+from __future__ import annotations
+
+import pytest
+
+from hybrisfs.errors import (
+    DaemonError,
+    DamagedError,
+    HybrisError,
+    InternalError,
+    NewerFormatError,
+    UnknownVolumeError,
+    UsageError,
+    from_wire,
+)
+
+KINDS = [
+    HybrisError,
+    UsageError,
+    UnknownVolumeError,
+    DaemonError,
+    DamagedError,
+    NewerFormatError,
+    InternalError,
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_errors_survive_the_wire(kind: type[HybrisError]) -> None:
+    error = kind("it failed", "there was a reason", "Do this.")
+    copy = from_wire(error.kind, str(error))
+    assert type(copy) is kind
+    assert copy.exit_code == kind.exit_code
+    assert str(copy) == "it failed: there was a reason\nDo this."
+    assert copy.advice == "Do this."
+
+
+def test_kinds_are_distinct() -> None:
+    assert len({kind.kind for kind in KINDS}) == len(KINDS)
+
+
+def test_an_unknown_kind_is_a_plain_failure() -> None:
+    assert type(from_wire("from the future", "it failed")) is HybrisError
