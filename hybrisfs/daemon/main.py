@@ -62,7 +62,9 @@ def _run(home: Home, ready: Readiness) -> None:
     from hybrisfs.daemon.control import ControlServer
     from hybrisfs.daemon.local import LocalVolumes
     from hybrisfs.daemon.service import Daemon
+    from hybrisfs.daemon.tuning import tune_process
 
+    tune_process()
     # Blocked in all threads and awaited in this one: a handler would only run when this thread wakes,
     # and the kernel may give the signal to another.
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)

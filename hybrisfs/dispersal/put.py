@@ -226,7 +226,7 @@ def _augment(
         if index in seen:
             continue
         seen.add(index)
-        if index not in owner:
+        if index not in owner or _augment(owner[index], shares_of, owner, seen):
             owner[index] = cloud
             return True
     return False

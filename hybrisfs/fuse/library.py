@@ -9,7 +9,7 @@ Only three of libfuse's structures are touched, and the parts used have the same
 * struct fuse_conn_info: ten 32-bit numbers. 3.17 put 64-bit capabilities into its reserved tail; it copies
   the 32-bit `want` over them when that was changed.
 
-`struct stat`, which setattr hands over, differs between machines: see `_STAT_LAYOUTS`. What goes out is
+`struct stat`, which setattr hands over, differs between machines: see `STAT_LAYOUTS`. What goes out is
 packed in the kernel's own format (records.py). tests/fuse/test_layout.py compares all this with the installed
 headers.
 """
@@ -167,7 +167,7 @@ class StatLayout(NamedTuple):
 
 
 # st_mode st_uid st_gid st_size, then st_atim st_mtim st_ctim as seconds and nanoseconds.
-_STAT_LAYOUTS = {
+STAT_LAYOUTS = {
     "x86_64": StatLayout(144, Struct("=24xIII12xq16xqqqqqq24x")),
     "aarch64": StatLayout(128, Struct("=16xI4xII16xq16xqqqqqq8x")),
 }
@@ -189,11 +189,11 @@ class Library:
         self.brief = ctypes.PyDLL(path)
         self.version = self._checked_version(path)
         machine = platform.machine()
-        if machine not in _STAT_LAYOUTS:
+        if machine not in STAT_LAYOUTS:
             raise FuseError(
-                None, f"libfuse is not supported on {machine}: only on {', '.join(_STAT_LAYOUTS)}"
+                None, f"libfuse is not supported on {machine}: only on {', '.join(STAT_LAYOUTS)}"
             )
-        self.stat = _STAT_LAYOUTS[machine]
+        self.stat = STAT_LAYOUTS[machine]
         self._declare()
         self._redirect_log()
 

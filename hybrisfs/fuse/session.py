@@ -138,9 +138,10 @@ class Session:
         self._notify(self._library.waiting.fuse_lowlevel_notify_inval_entry, parent, name, len(name))
 
     def notify_delete(self, parent: int, child: int, name: bytes) -> None:
-        """Like notify_inval_entry, and tell those who watch the directory (inotify) that `name` was deleted.
+        """Like notify_inval_entry, and take the inode `child` for deleted: who watches the file itself
+        (inotify) sees DELETE_SELF; who watches the directory sees nothing (Linux 6.18).
 
-        Without effect when the name does not stand for the inode `child`.
+        Without effect when the name does not stand for `child`, or for a directory that is not empty.
         """
         self._notify(self._library.waiting.fuse_lowlevel_notify_delete, parent, child, name, len(name))
 

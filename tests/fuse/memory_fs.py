@@ -1,6 +1,6 @@
 """A filesystem in memory: the example of how `hybrisfs.fuse` is used, and the subject of its tests.
 
-    python -m tests.fuse.memory_fs DIRECTORY        serves until DIRECTORY is unmounted
+python -m tests.fuse.memory_fs DIRECTORY        serves until DIRECTORY is unmounted
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Node:
 
 
 class MemoryFS(Operations):
-    """Everything in dictionaries; a file handle is the inode number, a directory handle a number of its own."""
+    """All in dictionaries. The handle of a file is its inode number, that of a directory counts openings."""
 
     def __init__(self) -> None:
         self.root = Node(fuse.FUSE_ROOT_ID, stat.S_IFDIR | 0o755, os.getuid(), os.getgid(), None)
@@ -328,7 +328,14 @@ class MemoryFS(Operations):
         return size if whence == os.SEEK_HOLE else offset
 
     def copy_file_range(
-        self, request: Request, ino: int, fh: int, offset: int, to: tuple[int, int, int], size: int, flags: int
+        self,
+        request: Request,
+        ino: int,
+        fh: int,
+        offset: int,
+        to: tuple[int, int, int],
+        size: int,
+        flags: int,
     ) -> int:
         data = self.nodes[fh].data[offset : offset + size]
         self.write(request, to[0], to[1], to[2], memoryview(data))

@@ -2,8 +2,8 @@
 
     python -m tests.fuse.mischief_fs DIRECTORY OPTIONS      serves DIRECTORY in a thread
 
-Orders are lines of JSON on standard input, `[name, arguments...]`; each is answered by a line of JSON: the result,
-or `{"error": text}`. Bytes travel as latin-1 strings.
+Orders are lines of JSON on standard input, `[name, arguments...]`; each is answered by a line of JSON: the
+result, or `{"error": text}`. Bytes travel as latin-1 strings.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Orders:
         """Remove a name behind the kernel's back."""
         self._fs.remove(1, name.encode("latin-1"))
 
-    def grow(self, name: str, text: str) -> None:
+    def rewrite(self, name: str, text: str) -> None:
         """Change content behind the kernel's back."""
         self._fs.root.children[name.encode("latin-1")].data[:] = text.encode()
 
@@ -176,7 +176,7 @@ def main() -> None:
         name, *arguments = json.loads(line)
         try:
             answer = getattr(orders, name)(*arguments)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the test sees it
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), flush=True)
     session.unmount(lazy=True)

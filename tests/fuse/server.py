@@ -14,12 +14,17 @@ from typing import Any
 ROOT = Path(__file__).parent.parent.parent
 
 
+def names_in(directory: Path) -> list[str]:
+    """The names in a directory."""
+    return [entry.name for entry in os.scandir(directory)]
+
+
 class OrderError(Exception):
     """The server answered an order with an error."""
 
 
 class Server:
-    """A mounted MischiefFS. Everything is unmounted and ended at the end of the `with` block, come what may."""
+    """A mounted MischiefFS, unmounted and ended at the end of the `with` block, come what may."""
 
     def __init__(self, mountpoint: Path, options: Sequence[str] = (), *, user: int | None = None) -> None:
         self.mountpoint = mountpoint

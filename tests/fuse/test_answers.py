@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuse.server import OrderError, Server
+from tests.fuse.server import OrderError, Server, names_in
 
 
 def error_of(path: Path) -> int | None:
@@ -33,7 +33,7 @@ def test_the_first_answer_counts(server: Server, name: str) -> None:
 def test_what_goes_wrong_is_logged(server: Server) -> None:
     for name in ("explode", "lost", "twice"):
         error_of(server.mountpoint / name)
-    os.listdir(server.mountpoint)  # the loop has come back from all that
+    names_in(server.mountpoint)  # the loop has come back from all that
     log = server.log()
     assert "handler of lookup" in log
     assert "ValueError: as asked" in log
@@ -52,7 +52,7 @@ def test_reads_writes_and_listings_may_be_answered_late(server: Server) -> None:
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
     os.close(fd)
     assert path.read_bytes() == data
-    assert os.listdir(server.mountpoint) == ["file"]
+    assert names_in(server.mountpoint) == ["file"]
 
 
 def test_a_late_answer_holds_up_nobody_else(server: Server) -> None:

@@ -43,9 +43,8 @@ def _delete(cloud: Path) -> None:
 
 
 def _empty(cloud: Path) -> None:
-    for path in cloud.iterdir():
-        if path.name != _OWN:
-            shutil.rmtree(path)
+    for path in objects(cloud):
+        path.unlink()
 
 
 def _replace_by_a_file(cloud: Path) -> None:
@@ -82,8 +81,9 @@ def _flip(cloud: Path) -> None:
 
 def _swap(cloud: Path) -> None:
     """Every object answers with the content of another of its kind."""
-    for top in cloud.iterdir():
-        paths = objects(top) if top.name != _OWN else []
+    kinds = {path.relative_to(cloud).parts[0] for path in objects(cloud)}
+    for kind in kinds:
+        paths = objects(cloud / kind)
         contents = [path.read_bytes() for path in paths]
         for path, content in zip(paths, contents[1:] + contents[:1], strict=True):
             path.write_bytes(content)
