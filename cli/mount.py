@@ -9,7 +9,7 @@ from types import FrameType
 import click
 
 from cli.output import shown
-from hybrisfs.client import Client
+from hybrisfs.client import Client, Message
 
 
 @click.command(epilog="\b\nExample:\n  hybrisfs mount photos ~/Photos")
@@ -23,23 +23,30 @@ def mount(name: str, directory: str, foreground: bool, allow_other: bool) -> Non
     Starts the daemon if it does not run. The volume is mounted again whenever the daemon starts, until
     it is unmounted with `hybrisfs umount`.
     """
-    place = str(Path(directory).absolute())
-    with Client.connect() as client:
-        facts = client.call("mount", {"name": name, "directory": place, "allow_other": allow_other})
-        verb = "Mounted" if facts["mounted"] else "Already mounted:"
-        click.echo(f"{verb} {shown(facts['name'])} at {shown(facts['mountpoint'])}.")
-        if foreground:
-            _stay(client, facts["name"], facts["mountpoint"])
+    asked = {"name": name, "directory": str(Path(directory).absolute()), "allow_other": allow_other}
+    if foreground:
+        _mount_and_stay(asked)
+    else:
+        with Client.connect() as client:
+            _mount(client, asked)
 
 
-def _stay(client: Client, name: str, mountpoint: str) -> None:
+def _mount(client: Client, asked: Message) -> None:
+    facts = client.call("mount", asked)
+    verb = "Mounted" if facts["mounted"] else "Already mounted:"
+    click.echo(f"{verb} {shown(facts['name'])} at {shown(facts['mountpoint'])}.")
+
+
+def _mount_and_stay(asked: Message) -> None:
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        client.call("wait unmounted", {"name": name})
+        with Client.connect() as client:
+            _mount(client, asked)
+            client.call("wait unmounted", {"name": asked["name"]})
     except KeyboardInterrupt:
-        with Client.connect(start=False) as fresh:
-            fresh.call("umount", {"target": name, "directory": mountpoint, "lazy": False})
-    click.echo(f"Unmounted {shown(name)}.")
+        with Client.connect(start=False) as client:
+            client.call("umount", {"target": asked["name"], "directory": asked["directory"], "lazy": False})
+    click.echo(f"Unmounted {shown(asked['name'])}.")
 
 
 def _interrupt(_: int, __: FrameType | None) -> None:

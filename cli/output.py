@@ -5,12 +5,22 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import click
 
-__all__ = ["clean", "columns", "count", "json_option", "print_json", "quoted", "shown", "size"]
+__all__ = [
+    "clean",
+    "columns",
+    "count",
+    "json_option",
+    "pending_work",
+    "print_json",
+    "quoted",
+    "shown",
+    "size",
+]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -33,12 +43,19 @@ def size(number: int) -> str:
     value, unit = number / 1000, 0
     while value >= 999.5 and unit < len(_UNITS) - 1:
         value, unit = value / 1000, unit + 1
-    return f"{value:.0f} {_UNITS[unit]}" if value >= 99.5 else f"{value:.1f} {_UNITS[unit]}"
+    return f"{value:.0f} {_UNITS[unit]}" if value >= 99.95 else f"{value:.1f} {_UNITS[unit]}"
 
 
 def count(number: int, noun: str) -> str:
     """A number of things: "1 file", "12,345 files"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def pending_work(facts: Mapping[str, int]) -> str:
+    """What the clouds lack: "3 files (1.2 MB)", or "1 change" where only names or attributes changed."""
+    if facts["pending_bytes"] == 0:
+        return count(facts["pending_files"], "change")
+    return f"{count(facts['pending_files'], 'file')} ({size(facts['pending_bytes'])})"
 
 
 def shown(name: str) -> str:

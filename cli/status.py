@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from cli.output import columns, count, json_option, print_json, shown, size
+from cli.output import columns, count, json_option, pending_work, print_json, shown, size
 from hybrisfs.client import Client
 
 _EVERY: Final = 1.0  # seconds between two looks
@@ -70,7 +70,7 @@ def _sentence(volume: dict[str, Any]) -> str:
     unreadable = [cloud for cloud in clouds if cloud["state"] in _UNREADABLE]
     unwritable = [cloud for cloud in clouds if cloud["state"] in _UNWRITABLE]
     working = len(clouds) - len(unwritable)
-    waiting = f"{count(volume['pending_files'], 'file')} ({size(volume['pending_bytes'])})"
+    waiting = pending_work(volume)
     pending = volume["pending_files"] or volume["pending_bytes"]
     though = f", though {_names(unwritable)}" if unwritable else ""
     if pending and working < needed:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import click
 
-from cli.output import count, json_option, print_json, shown, size
+from cli.output import json_option, pending_work, print_json, shown
 from cli.progress import progress_bar
 from hybrisfs.client import Client
 
@@ -48,7 +48,7 @@ def _explain(facts: dict[str, Any], wait: bool, timeout: float | None) -> None:
     if facts["done"]:
         click.echo(f"{name}: everything is safe on the clouds.")
         return
-    pending = f"{count(facts['pending_files'], 'file')} ({size(facts['pending_bytes'])})"
+    pending = pending_work(facts)
     if not wait:
         click.echo(f"{name}: {pending} on the way to the clouds; hybrisfs sync --wait waits for them.")
         return

@@ -7,6 +7,7 @@ import select
 import signal
 import socket
 import struct
+import time
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -36,6 +37,8 @@ __all__ = [
 ]
 
 _GREETING_WITHIN: Final = 20.0  # seconds
+_ENDS_WITHIN: Final = 3.0  # seconds for which a daemon that ends may hang up on us
+_REDIAL_AFTER: Final = 0.05  # seconds
 _STOPPED_WITHIN: Final = 120.0  # seconds; it writes out what is pending locally, not to the clouds
 _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
@@ -59,12 +62,12 @@ class Client:
         """
         home = home or Home.from_environment()
         try:
-            return cls(_greeted(_dial(home)))
+            return cls(_reach(home))
         except NotRunningError:
             if not start:
                 raise
         start_daemon(home, lambda: _runs(home))
-        return cls(_greeted(_dial(home)))
+        return cls(_reach(home))
 
     def call(
         self,
@@ -183,34 +186,44 @@ def _dial(home: Home) -> socket.socket:
 
 def _runs(home: Home) -> bool:
     try:
-        _dial(home).close()
+        _reach(home).close()
     except NotRunningError:
         return False
     return True
 
 
+def _reach(home: Home) -> Channel:
+    """Dial until the daemon greets; one that is just ending may hang up on us before it is gone."""
+    give_up = time.monotonic() + _ENDS_WITHIN
+    while True:
+        connection = _dial(home)
+        try:
+            return _greeted(connection)
+        except ChannelError as error:
+            connection.close()
+            if time.monotonic() > give_up:
+                raise _lost(str(error)) from error
+        except DaemonError:
+            connection.close()
+            raise
+        time.sleep(_REDIAL_AFTER)
+
+
 def _greeted(connection: socket.socket) -> Channel:
-    """Hear the daemon's greeting and check that it speaks our protocol."""
+    """Hear the daemon's greeting and check that it speaks our protocol. Raises `ChannelError`."""
     connection.settimeout(_GREETING_WITHIN)
     channel = Channel(connection)
-    try:
-        message = channel.receive()
-        hello = message.get("hello") if message else None
-        if not isinstance(hello, dict):
-            raise ChannelError("it does not greet" if message else "it closed the connection")
-        if hello.get("protocol") != PROTOCOL:
-            raise DaemonError(
-                f"the running daemon is HybrisFS {hello.get('version')}, this command is {VERSION}",
-                "they do not understand each other",
-                "hybrisfs daemon --stop ends the old one.",
-            )
-        connection.settimeout(None)
-    except ChannelError as error:
-        channel.close()
-        raise _lost(str(error)) from error
-    except DaemonError:
-        channel.close()
-        raise
+    message = channel.receive()
+    hello = message.get("hello") if message else None
+    if not isinstance(hello, dict):
+        raise ChannelError("it does not greet" if message else "it closed the connection")
+    if hello.get("protocol") != PROTOCOL:
+        raise DaemonError(
+            f"the running daemon is HybrisFS {hello.get('version')}, this command is {VERSION}",
+            "they do not understand each other",
+            "hybrisfs daemon --stop ends the old one.",
+        )
+    connection.settimeout(None)
     return channel
 
 

@@ -15,11 +15,14 @@ __all__ = ["tune_process"]
 _SWITCH_SECONDS: Final = 0.0005
 # Tens of thousands of inodes live long; looking at them all again and again finds nothing.
 _GC_THRESHOLDS: Final = (20_000, 20, 50)
-# glibc returns blocks above this to the kernel at each free, and zeroing fresh pages costs more than sealing
-# a chunk (mallopt(3)).
+# glibc (mallopt(3)): chunks of 1 MiB come from few heaps and stay for the next one, since zeroing fresh pages costs
+# more than sealing a chunk; packs and shares are mapped, and go back to the kernel when they are freed.
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
-_KEPT_BYTES: Final = 16 << 20
+_M_ARENA_MAX: Final = -8
+_MAPPED_BYTES: Final = 2 << 20
+_KEPT_BYTES: Final = 32 << 20
+_ARENAS: Final = 2
 
 
 def tune_process() -> None:
@@ -31,5 +34,6 @@ def tune_process() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
-        libc.mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
-        libc.mallopt(_M_TRIM_THRESHOLD, 2 * _KEPT_BYTES)
+        libc.mallopt(_M_ARENA_MAX, _ARENAS)
+        libc.mallopt(_M_MMAP_THRESHOLD, _MAPPED_BYTES)
+        libc.mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)

@@ -71,11 +71,6 @@ class GetMachine:
         """The positions that owe an answer."""
         return frozenset(self._flying)
 
-    @property
-    def pausing(self) -> bool:
-        """Whether the timer is the pause before a round of the worst case."""
-        return self._pausing
-
     def start(self) -> list[GetAction]:
         """Begin: ask the k best."""
         if len(self._order) < self._k:

@@ -76,6 +76,9 @@ class OperationLoop(Generic[E]):
         self._operations.end(self)
         for port, job in self._jobs:
             port.cancel(job)
+        # A job knows the loop it reports to: without this the two would keep the bytes of packs alive until
+        # the garbage collector comes by.
+        self._jobs.clear()
 
     def report(self, event: E) -> None:
         """Deliver an event; from any thread."""

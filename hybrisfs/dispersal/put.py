@@ -2,11 +2,13 @@
 
 The n best clouds get one share each. When the timer expires or one of them fails, a secondary cloud takes
 over a share that is still open. The operation is done when every share is acknowledged by a cloud of its
-own; with 2f+k clouds of which f never answer, that always happens:
+own: a cloud *owns* the share that it was the first to acknowledge, and is *free* while it owns none and has
+not failed for good.
 
-  * a cloud is *free* when it has not failed for good and the placement found so far does not use it;
-  * at each expiry every open share is sent to one more free cloud, so in the end each open share
-    has been sent to every free cloud, and at most f of the 2f+k clouds keep silent.
+That always happens with 2f+k clouds of which at most f are faulty. While a of the n = f+k shares are owned,
+at least n - a correct clouds are free. Each of them answers what it was sent, and then either owns a share or
+can be sent another; and at each expiry every open share is sent to one more free cloud that is not at work on
+an open one. So no share stays open for lack of a correct cloud.
 
 Algorithm 1 sends to all f secondaries at the first expiry. Here it is one per open share and expiry, which
 is the same for f = 1 and saves uploads for more.
@@ -15,7 +17,7 @@ is the same for f = 1 and saves uploads for more.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -85,8 +87,7 @@ class PutMachine:
         self._fungible = fungible
         self._flying: set[tuple[int, int]] = set()
         self._waiting: set[tuple[int, int]] = set()  # sent, but not started yet
-        self._acked: dict[int, list[int]] = {}  # cloud -> shares it acknowledged
-        self._owner: dict[int, int] = {}  # share -> cloud: the largest matching of the acks so far
+        self._owner: dict[int, int] = {}  # share -> the first cloud that acknowledged it
         self._attempts: Counter[int] = Counter()
         self._dead: set[int] = set()
         self._reasons: dict[int, str] = {}
@@ -119,12 +120,14 @@ class PutMachine:
             return []
         self._settle(cloud, index)
         self._reasons.pop(cloud, None)
-        self._acked.setdefault(cloud, []).append(index)
-        self._match(cloud)
+        if self._fungible:
+            index = self._open()[0]
+        # A cloud is sent a second share only when another one owns the first, so it never owns two.
+        self._owner.setdefault(index, cloud)
         if len(self._owner) == self._n:
             self._done = True
             return [Placed(tuple(self._owner[i] for i in range(self._n)))]
-        return self._cover(retry=False)
+        return self._cover()
 
     def failed(self, cloud: int, index: int, reason: str, *, passing: bool) -> list[PutAction]:
         """The request failed; `passing` says that trying again later may help."""
@@ -134,7 +137,7 @@ class PutMachine:
         self._reasons[cloud] = reason
         if not passing or self._attempts[cloud] >= _ATTEMPTS:
             self._dead.add(cloud)
-        return self._cover(retry=False)
+        return self._cover()
 
     def timer_expired(self) -> list[PutAction]:
         """The usual latency is over: each open share goes to one more cloud."""
@@ -160,13 +163,13 @@ class PutMachine:
         used = set(self._owner.values())
         return [cloud for cloud in self._clouds if cloud not in used and cloud not in self._dead]
 
-    def _cover(self, *, retry: bool) -> list[PutAction]:
+    def _cover(self) -> list[PutAction]:
         """Give each open share that no free cloud is working on to another one."""
         free = set(self._free())
         actions: list[PutAction] = []
         for index in self._open():
             if not any(i == index and cloud in free for i, cloud in self._flying):
-                cloud = self._helper(index, retry=retry)
+                cloud = self._helper(index, retry=False)
                 if cloud is not None:
                     actions.append(self._send(index, cloud))
         if actions or not self._hopeful():
@@ -199,14 +202,6 @@ class PutMachine:
         self._flying.discard((index, cloud))
         self._waiting.discard((index, cloud))
 
-    def _match(self, cloud: int) -> None:
-        """Extend the matching of shares and acknowledging clouds by `cloud` if an augmenting path exists."""
-        if cloud not in self._owner.values():
-            _augment(cloud, self._shares_of, self._owner, set())
-
-    def _shares_of(self, cloud: int) -> Sequence[int]:
-        return range(self._n) if self._fungible else self._acked[cloud]
-
     def _fail(self) -> list[PutAction]:
         self._done = True
         used = set(self._owner.values())
@@ -217,16 +212,3 @@ class PutMachine:
                 unknown = "has not answered" if cloud in flying else "was not tried: too few are left"
                 reasons[cloud] = self._reasons.get(cloud, unknown)
         return [PutFailed(reasons)]
-
-
-def _augment(
-    cloud: int, shares_of: Callable[[int], Sequence[int]], owner: dict[int, int], seen: set[int]
-) -> bool:
-    for index in shares_of(cloud):
-        if index in seen:
-            continue
-        seen.add(index)
-        if index not in owner or _augment(owner[index], shares_of, owner, seen):
-            owner[index] = cloud
-            return True
-    return False

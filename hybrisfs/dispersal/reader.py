@@ -130,10 +130,9 @@ class _Get(Generic[T]):
             case _Fetched(index, answer):
                 return self._arrived(index, answer)
             case _ if event is TIMER:
-                if not machine.pausing:
-                    late = set(self._flying()) - self._late
-                    self._late |= late
-                    self._clouds.mark_late(late, "get", self._read.size, self._loop.timer_length)
+                late = set(self._flying()) - self._late
+                self._late |= late
+                self._clouds.mark_late(late, "get", self._read.size, self._loop.timer_length)
                 return machine.timer_expired()
             case _:
                 return machine.give_up(self._clouds.explain_interrupt(event, self._flying(), self._timeout))
@@ -166,7 +165,7 @@ class _Get(Generic[T]):
         if not wrong:
             raise read.failure(f"{read.what}: every share is as it was written, but {error}", {})
         for index, reason in wrong.items():
-            if False:
+            if isinstance(error, NewerVersionError):
                 self._newer[index] = reason
             else:
                 self._lied(index, reason)

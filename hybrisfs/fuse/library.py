@@ -38,7 +38,16 @@ from typing import Any, NamedTuple
 
 from hybrisfs.fuse.errors import FuseError
 
-__all__ = ["CALLBACK_TYPES", "Arguments", "ConnectionInfo", "DataVector", "Library", "LowLevelOps", "libfuse"]
+__all__ = [
+    "CALLBACK_TYPES",
+    "Arguments",
+    "ConnectionInfo",
+    "DataBuffer",
+    "DataVector",
+    "Library",
+    "LowLevelOps",
+    "libfuse",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -79,15 +88,12 @@ class ConnectionInfo(Structure):
     )
 
 
-class DataVector(Structure):
-    """struct fuse_bufvec with one struct fuse_buf in memory. libfuse 3.17 added `mem_size`, which is not
-    read.
+class DataBuffer(Structure):
+    """struct fuse_buf. libfuse 3.17 added `mem_size`, which counts only where the buffer may be
+    reallocated.
     """
 
     _fields_ = (
-        ("count", c_size_t),
-        ("idx", c_size_t),
-        ("off", c_size_t),
         ("size", c_size_t),
         ("flags", c_int),
         ("mem", c_void_p),
@@ -95,6 +101,12 @@ class DataVector(Structure):
         ("pos", c_int64),
         ("mem_size", c_size_t),
     )
+
+
+class DataVector(Structure):
+    """struct fuse_bufvec with one buffer."""
+
+    _fields_ = (("count", c_size_t), ("idx", c_size_t), ("off", c_size_t), ("buf", DataBuffer))
 
 
 # A handler returns nothing. Pointers arrive as integers (None for NULL), names as bytes.
@@ -190,9 +202,7 @@ class Library:
         self.version = self._checked_version(path)
         machine = platform.machine()
         if machine not in STAT_LAYOUTS:
-            raise FuseError(
-                None, f"libfuse is not supported on {machine}: only on {', '.join(STAT_LAYOUTS)}"
-            )
+            raise FuseError(None, f"libfuse is not supported on {machine}: only on {', '.join(STAT_LAYOUTS)}")
         self.stat = STAT_LAYOUTS[machine]
         self._declare()
         self._redirect_log()
@@ -218,6 +228,7 @@ class Library:
             waiting.fuse_session_new, session, POINTER(Arguments), POINTER(LowLevelOps), c_size_t, c_void_p
         )
         declare(waiting.fuse_session_mount, c_int, session, c_char_p)
+        declare(waiting.fuse_session_process_buf, None, session, POINTER(DataBuffer))
         declare(waiting.fuse_session_loop, c_int, session)
         declare(waiting.fuse_session_exit, None, session)
         declare(waiting.fuse_session_destroy, None, session)

@@ -11,11 +11,14 @@ from typing import Any, Final
 
 from hybrisfs.fuse.library import Library
 from hybrisfs.fuse.records import Buffer
-from hybrisfs.fuse.transfer import buffer_sender
+from hybrisfs.fuse.transfer import held
 
 __all__ = ["LATER", "Channel", "Encoder", "Later", "Request"]
 
 _log = logging.getLogger(__name__)
+
+# Up to this size a reply costs less than giving the interpreter's lock away and getting it back.
+_BRIEF = 16 * 1024
 
 Encoder = Callable[[Any], Buffer] | None
 """Packs the answer of one kind of request; None: success is all there is to tell."""
@@ -38,10 +41,11 @@ class Channel:
     reach it: `enter` refuses those, and `close` waits for the ones on their way.
     """
 
-    __slots__ = ("_answering", "_changed", "_open", "context", "fail", "send")
+    __slots__ = ("_answering", "_changed", "_open", "context", "fail", "send", "send_briefly")
 
     def __init__(self, library: Library) -> None:
-        self.send: Callable[[int, Buffer], None] = buffer_sender(library)
+        self.send_briefly: Callable[[int, bytes, int], int] = library.brief.fuse_reply_buf
+        self.send: Callable[[int, bytes | int | None, int], int] = library.waiting.fuse_reply_buf
         self.fail: Callable[[int, int], int] = library.brief.fuse_reply_err
         self.context = library.brief.fuse_req_ctx
         # Reentrant, for an abandoned request may be collected, and thereby answered, anywhere.
@@ -132,12 +136,18 @@ class Request:
 
     def answer(self, answer: Any) -> None:
         """`reply` from within the loop."""
-        encode = self._encode
+        channel, encode = self._channel, self._encode
         if encode is None:
-            self._channel.fail(self._take(), 0)
+            channel.fail(self._take(), 0)
+            return
+        data = encode(answer)
+        if type(data) is not bytes:
+            with held(data) as (address, size):
+                channel.send(self._take(), address, size)
+        elif len(data) <= _BRIEF:
+            channel.send_briefly(self._take(), data, len(data))
         else:
-            data = encode(answer)
-            self._channel.send(self._take(), data)
+            channel.send(self._take(), data, len(data))
 
     def refuse(self, error: int) -> None:
         """`fail` from within the loop."""

@@ -15,7 +15,8 @@ from hybrisfs.fuse import constants as c
 from hybrisfs.fuse import mounting
 from hybrisfs.fuse.callbacks import low_level_ops
 from hybrisfs.fuse.errors import FuseError
-from hybrisfs.fuse.library import Arguments, ConnectionInfo, DataVector, LowLevelOps, libfuse
+from hybrisfs.fuse.handshake import shake_hands
+from hybrisfs.fuse.library import Arguments, ConnectionInfo, DataBuffer, DataVector, LowLevelOps, libfuse
 from hybrisfs.fuse.operations import Operations
 from hybrisfs.fuse.records import Buffer
 from hybrisfs.fuse.request import Channel
@@ -77,17 +78,29 @@ class Session:
         """Mount. From now on whoever looks into the mount waits for `run`. Raises FuseError."""
         if self._session is not None:
             raise FuseError(None, f"{self.mountpoint} is mounted by this session already")
-        descriptor = mounting.connect(self.mountpoint, self.options)
-        self._device = mounting.mounted_device(self.mountpoint)
+        device = mounting.connect(self.mountpoint, self.options)
+        try:
+            self._device = mounting.mounted_device(self.mountpoint)
+            self._start(device)
+        except BaseException:
+            self._unmount_own(lazy=True)
+            raise
+        finally:
+            os.close(device)
+
+    def _start(self, device: int) -> None:
         arguments = (c_char_p * 1)(b"hybrisfs")
         waiting = self._library.waiting
         session = waiting.fuse_session_new(
             Arguments(1, arguments, 0), self._table, ctypes.sizeof(LowLevelOps), None
         )
-        if not session or waiting.fuse_session_mount(session, b"/dev/fd/%d" % descriptor):
-            os.close(descriptor)
-            self._unmount_own(lazy=True)
-            raise FuseError(None, "libfuse cannot start a session; its log says why")
+        if not session:
+            raise FuseError(errno.EIO, "libfuse cannot start a session; its log says why")
+        try:
+            shake_hands(self._library, session, device, self._capabilities)
+        except BaseException:
+            waiting.fuse_session_destroy(session)
+            raise
         self._session = session
 
     def run(self) -> None:
@@ -148,7 +161,8 @@ class Session:
     def notify_store(self, ino: int, offset: int, data: Buffer) -> None:
         """Put data into the kernel's page cache."""
         with held(data) as (address, size):
-            vector = DataVector(count=1, size=size, mem=address, fd=-1, mem_size=size)
+            buffer = DataBuffer(size=size, mem=address, fd=-1, mem_size=size)
+            vector = DataVector(count=1, buf=buffer)
             self._notify(self._library.waiting.fuse_lowlevel_notify_store, ino, offset, vector, 0)
 
     def _own_session(self) -> int:

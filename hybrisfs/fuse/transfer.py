@@ -1,21 +1,18 @@
-"""Handing bytes to libfuse without copying them."""
+"""Bytes shared with C without copying them."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from ctypes import POINTER, Structure, c_char_p, c_int, c_ssize_t, c_void_p, py_object
 
-from hybrisfs.fuse.library import Library
 from hybrisfs.fuse.records import Buffer
 
-__all__ = ["borrowed_view", "buffer_sender", "held"]
+__all__ = ["borrowed_view", "held"]
 
 _PYBUF_SIMPLE = 0
 _PYBUF_READ = 0x100
-# Up to this size a reply costs less than giving the interpreter's lock away and getting it back.
-_BRIEF = 16 * 1024
 
 
 class _PyBuffer(Structure):
@@ -62,22 +59,3 @@ def borrowed_view(address: int, size: int) -> memoryview:
     """A read-only view of foreign memory; its owner must call `release` before that memory goes away."""
     view: memoryview = _view_memory(address, size, _PYBUF_READ)
     return view
-
-
-def buffer_sender(library: Library) -> Callable[[int, Buffer], None]:
-    """The function that answers a request with the bytes of a contiguous buffer, in place."""
-    reply_briefly = library.brief.fuse_reply_buf
-    reply_waiting = library.waiting.fuse_reply_buf
-
-    def send(handle: int, data: Buffer) -> None:
-        if type(data) is bytes:
-            size = len(data)
-            if size <= _BRIEF:
-                reply_briefly(handle, data, size)
-            else:
-                reply_waiting(handle, data, size)
-        else:
-            with held(data) as (address, size):
-                reply_waiting(handle, address, size)
-
-    return send

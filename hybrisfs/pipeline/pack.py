@@ -75,10 +75,14 @@ class Packer:
     def run(self) -> None:
         """The thread's body."""
         while self._signals.wait_for_chunks():
-            self._take_pending()
-            if self._builder is not None and self._due():
-                self._send()
+            self.pack_round()
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def pack_round(self) -> None:
+        """Pack what waits; what does not fill a pack stays for a while unless somebody flushes."""
+        self._take_pending()
+        if self._builder is not None and self._due():
+            self._send()
 
     def _due(self) -> bool:
         return self._signals.flushing or time.monotonic() - self._begun >= LINGER_SECONDS

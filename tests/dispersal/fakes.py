@@ -63,10 +63,12 @@ class FakeStore:
         self.released = threading.Event()  # what hangs goes on when it is set
         self.hanging = threading.Semaphore(0)  # released once by each call that begins to hang
         self.closed = False
-        self.requests: list[str] = []
+        self.requests: list[str] = []  # operations
+        self.names: list[str] = []  # and the objects they were about
 
     def _enter(self, operation: str, name: str) -> None:
         self.requests.append(operation)
+        self.names.append(name)
         match self.behaviour:
             case "down":
                 raise TransientError(self.url, operation, name, "connection refused")
@@ -78,8 +80,7 @@ class FakeStore:
                 raise FullError(self.url, operation, name, "no space left")
             case "hang":
                 self.hanging.release()
-                self.released.wait()
-                raise TransientError(self.url, operation, name, "timed out")
+                self.released.wait()  # and then goes on, late
 
     def _read(self, operation: str, name: str) -> bytes:
         self._enter(operation, name)

@@ -187,7 +187,7 @@ def test_close_ends_calls_that_wait() -> None:
     reading.join(10)
     assert not reading.is_alive()
     assert "being closed" in str(caught[0])
-    with pytest.raises(CloudsUnavailable):
+    with pytest.raises(CloudsUnavailable, match="being closed"):
         cluster.write(MORE)
     for store in cluster.stores:
         store.released.set()
@@ -379,16 +379,74 @@ def test_clouds_that_acknowledged_an_object_are_asked_first() -> None:
 
 
 def test_put_everywhere_reaches_all_and_needs_f_plus_one() -> None:
-    with Cluster(1, 1, 3, replace(HASTY, put=0.1)) as cluster:
+    with Cluster(1, 1, 3, replace(HASTY, put=1000.0)) as cluster:
         cluster.engine.put_everywhere("head", b"1")
         cluster.behave("down", 2)
         assert sorted(cluster.engine.put_everywhere("head", b"2")) == [0, 1]
         assert [store.objects["head"] for store in cluster.stores] == [b"2", b"2", b"1"]
         cluster.behave("hang", 2)
         assert sorted(cluster.engine.put_everywhere("head", b"3")) == [0, 1]
-        cluster.behave("down", 1)
+    with Cluster(1, 1, 3) as cluster:
+        cluster.behave("down", 1, 2)
         with pytest.raises(CloudsUnavailable, match="c1: connection refused"):
             cluster.engine.put_everywhere("head", b"4")
+
+
+def test_a_put_never_overtakes_an_older_one_of_the_same_object_at_its_cloud() -> None:
+    """Otherwise a late old head would replace a new one, and an honest cloud would look like a liar."""
+    with Cluster(1, 1, 3, replace(HASTY, put=0.1)) as cluster:
+        cluster.behave("hang", 0)
+        cluster.engine.put_everywhere("head", b"old")
+        assert cluster.stores[0].hanging.acquire(timeout=10)
+        cluster.behave("ok", 0)
+        with pytest.raises(CloudsUnavailable, match="c0: no answer"):
+            cluster.engine.put_object("head", b"new", 3)
+        cluster.engine.put_everywhere("head", b"newer")
+        cluster.engine.put_everywhere("head", b"newest")
+        cluster.stores[0].released.set()
+        assert cluster.engine.put_object("head", b"last", 3)
+        assert [store.objects["head"] for store in cluster.stores] == [b"last"] * 3
+        assert cluster.stores[0].requests.count("put") == 3  # old, newest, last: nobody waited for "newer"
+
+
+def test_requests_that_nobody_waits_for_any_more_are_not_sent() -> None:
+    with Cluster(1, 1, 3, HASTY) as cluster:
+        cluster.behave("hang", 0)
+        for _ in range(12):
+            assert "no answer" in (cluster.engine.check_object(0, "x", 10, bytes) or "")
+        store = cluster.stores[0]
+        store.behaviour = "down"
+        sent = len(store.requests)
+        assert sent < 12
+        store.released.set()
+        while "no answer" in (cluster.engine.check_object(0, "x", 10, bytes) or ""):
+            pass
+        assert len(store.requests) <= sent + 1
+
+
+def test_few_packs_are_under_way_at_a_time() -> None:
+    with Cluster(1, 1, 3) as cluster, ThreadPoolExecutor(8) as pool:
+        cluster.behave("hang", 0, 1)
+        cluster.behave("down", 2)
+        packs = [encode([bytes([number])], 1, 2) for number in range(8)]
+        waiting = [pool.submit(cluster.engine.put_pack, pack) for pack in packs]
+        for store in cluster.stores[:2]:
+            assert all(store.hanging.acquire(timeout=10) for _ in range(4))
+        cluster.engine.close()
+        assert all(isinstance(future.exception(timeout=10), CloudsUnavailable) for future in waiting)
+        assert len({name for store in cluster.stores for name in store.names}) == 4
+
+
+def test_an_answer_shows_that_a_cloud_is_up_even_if_it_has_nothing() -> None:
+    with Cluster(1, 1, 3) as cluster:
+        cluster.behave("down", 0)
+        for _ in range(3):
+            cluster.engine.check_object(0, "x", 10, bytes)
+        assert cluster.states() == {"c0": "down"}
+        cluster.behave("ok")
+        with pytest.raises(ObjectMissing):
+            cluster.engine.get_object("x", 10, bytes)
+        assert cluster.states() == {}
 
 
 def test_probe_of_everyone_finds_clouds_that_nothing_else_is_asked_of() -> None:

@@ -185,7 +185,7 @@ def test_secondary_made_redundant_takes_the_next_open_share() -> None:
     assert machine.acked(3, 2) == [Placed((0, 1, 3))]
 
 
-def test_an_ack_may_move_another_cloud_to_a_share_that_it_also_holds() -> None:
+def test_a_cloud_that_was_too_late_with_one_share_takes_another() -> None:
     machine = PutMachine(2, [0, 1, 2], timer=1.0)
     machine.start()
     assert Send(0, 2) in machine.timer_expired()

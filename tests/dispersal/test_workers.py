@@ -43,6 +43,23 @@ def test_runs_so_many_at_a_time_and_the_rest_in_order() -> None:
     assert workers.close(WAIT)
 
 
+def test_calls_submitted_at_once_run_at_once_although_a_thread_is_idle() -> None:
+    for _ in range(20):
+        workers = CloudWorkers("c", threads=2, reserved=0)
+        first, second, third = Gate(), Gate(), Gate()
+        first.opened.set()
+        workers.submit(job(first))
+        while workers.oldest() is not None or not first.ended.is_set():
+            first.ended.wait(WAIT)
+        workers.submit(job(second))
+        workers.submit(job(third))
+        assert second.begun.wait(WAIT)
+        assert third.begun.wait(WAIT)
+        second.opened.set()
+        third.opened.set()
+        assert workers.close(WAIT)
+
+
 def test_writes_leave_threads_for_reads() -> None:
     workers = CloudWorkers("c", threads=3, reserved=1)
     writes = [Gate() for _ in range(3)]

@@ -1,6 +1,6 @@
 """The filesystem in memory with names that misbehave on purpose, and a server of it that takes orders.
 
-    python -m tests.fuse.mischief_fs DIRECTORY OPTIONS      serves DIRECTORY in a thread
+    python -m tests.fuse.mischief_fs DIRECTORY CAPABILITIES OPTIONS      serves DIRECTORY in a thread
 
 Orders are lines of JSON on standard input, `[name, arguments...]`; each is answered by a line of JSON: the
 result, or `{"error": text}`. Bytes travel as latin-1 strings.
@@ -29,6 +29,7 @@ class MischiefFS(MemoryFS):
         self.kept: memoryview | None = None
         self.hanging: list[Request] = []
         self.calls: list[str] = []
+        self.xattr_requests = 0
 
     def lookup(self, request: Request, parent: int, name: bytes) -> Entry | Later:
         if name == b"explode":
@@ -51,7 +52,7 @@ class MischiefFS(MemoryFS):
             raise ValueError("as asked")
         if name == b"fail-later":
             return self._later(lambda: request.fail(errno.EXDEV))
-        if name == b"hang":
+        if name.startswith(b"hang"):
             self.hanging.append(request)
             return LATER
         return super().lookup(request, parent, name)
@@ -83,6 +84,10 @@ class MischiefFS(MemoryFS):
     def readdir(self, request: Request, ino: int, fh: int, offset: int, size: int) -> Listing | Later:
         answer = super().readdir(request, ino, fh, offset, size)
         return self._later(lambda: request.reply(answer)) if self._is_late(ino) else answer
+
+    def getxattr(self, request: Request, ino: int, name: bytes, size: int) -> bytes | int:
+        self.xattr_requests += 1
+        return super().getxattr(request, ino, name, size)
 
     def init(self) -> None:
         self.calls.append("init")
@@ -134,7 +139,11 @@ class Orders:
         assert self._fs.kept is not None
         return str(self._fs.kept[0])
 
+    def xattr_requests(self) -> int:
+        return self._fs.xattr_requests
+
     def hanging(self) -> int:
+        """How many requests are kept waiting."""
         return len(self._fs.hanging)
 
     def fail_hanging(self, number: int) -> None:
@@ -160,10 +169,10 @@ class Orders:
 
 def main() -> None:
     logging.basicConfig(level=logging.INFO)
-    directory, *options = sys.argv[1:]
+    directory, capabilities, *options = sys.argv[1:]
     fs = MischiefFS()
     try:
-        session = fuse.Session(fs, Path(directory), options)
+        session = fuse.Session(fs, Path(directory), options, capabilities=int(capabilities))
         session.mount()
     except fuse.FuseError as error:
         print(json.dumps({"error": str(error)}), flush=True)

@@ -6,10 +6,13 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from hybrisfs.fuse import DEFAULT_CAPABILITIES
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -26,11 +29,25 @@ class OrderError(Exception):
 class Server:
     """A mounted MischiefFS, unmounted and ended at the end of the `with` block, come what may."""
 
-    def __init__(self, mountpoint: Path, options: Sequence[str] = (), *, user: int | None = None) -> None:
+    def __init__(
+        self,
+        mountpoint: Path,
+        options: Sequence[str] = (),
+        *,
+        capabilities: int = DEFAULT_CAPABILITIES,
+        user: int | None = None,
+    ) -> None:
         self.mountpoint = mountpoint
         self._log = (mountpoint.parent / f"{mountpoint.name}.log").open("w+")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.fuse.mischief_fs", os.fspath(mountpoint), *options],
+            [
+                sys.executable,
+                "-m",
+                "tests.fuse.mischief_fs",
+                os.fspath(mountpoint),
+                str(capabilities),
+                *options,
+            ],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -59,6 +76,13 @@ class Server:
         assert self.process.stdin is not None
         print(json.dumps([name, *arguments]), file=self.process.stdin, flush=True)
         return self._answer()
+
+    def wait_until(self, expected: Any, name: str, *arguments: Any) -> None:
+        """Repeat an order until its answer is as expected. Raises TimeoutError after ten seconds."""
+        end = time.monotonic() + 10
+        while (answer := self.order(name, *arguments)) != expected:
+            if time.monotonic() > end:
+                raise TimeoutError(f"{name} answers {answer!r}, not {expected!r}")
 
     def _answer(self) -> Any:
         assert self.process.stdout is not None

@@ -61,8 +61,7 @@ def test_a_late_answer_holds_up_nobody_else(server: Server) -> None:
     errors: list[int | None] = []
     waiting = threading.Thread(target=lambda: errors.append(error_of(server.mountpoint / "hang")))
     waiting.start()
-    while not server.order("hanging"):
-        pass
+    server.wait_until(1, "hanging")
     (other / "file").write_text("meanwhile")
     assert (other / "file").read_text() == "meanwhile"
     server.order("fail_hanging", errno.EXDEV)
@@ -73,8 +72,7 @@ def test_a_late_answer_holds_up_nobody_else(server: Server) -> None:
 def test_a_second_late_answer_is_refused(server: Server) -> None:
     waiting = threading.Thread(target=lambda: error_of(server.mountpoint / "hang"))
     waiting.start()
-    while not server.order("hanging"):
-        pass
+    server.wait_until(1, "hanging")
     with pytest.raises(OrderError, match="answered before"):
         server.order("fail_hanging_twice")
     waiting.join()

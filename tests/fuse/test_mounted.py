@@ -105,8 +105,7 @@ def test_an_unlinked_open_file_lives_until_it_is_closed_and_forgotten(server: Se
         assert server.order("known") == 2
         assert os.pread(file.fileno(), 100, 0) == b"still here"
     assert not path.exists()
-    assert not (server.mountpoint / "barrier").exists()  # comes after the forget
-    assert server.order("known") == 1
+    server.wait_until(1, "known")
 
 
 def test_a_directory_of_5000_names(server: Server) -> None:
@@ -134,8 +133,7 @@ def test_listing_with_attributes_counts_lookups(server: Server) -> None:
         entry.stat()
     assert server.order("lookups", "file") > before
     path.unlink()
-    assert not (server.mountpoint / "barrier").exists()  # comes after the forget
-    assert server.order("known") == 1  # every lookup was forgotten again, so the inode is gone
+    server.wait_until(1, "known")  # every lookup was forgotten again, so the inode is gone
 
 
 def test_extended_attributes(server: Server) -> None:

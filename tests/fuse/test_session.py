@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import signal
 import subprocess
@@ -163,3 +164,37 @@ def test_the_mount_shows_its_source_and_type(mountpoint: Path) -> None:
         source, _, kind, options, *_ = line.split()
         assert (source, kind) == ("thing:x", "fuse.hybrisfs")
         assert {"ro", "noatime", "nosuid", "nodev", "default_permissions"} <= set(options.split(","))
+
+
+@pytest.mark.parametrize("parallel", [True, False])
+def test_lookups_in_one_directory_come_in_parallel_when_agreed(mountpoint: Path, parallel: bool) -> None:
+    """libfuse before 3.17 forgets to tell the kernel."""
+    capabilities = fuse.DEFAULT_CAPABILITIES
+    if not parallel:
+        capabilities &= ~fuse.FUSE_CAP_PARALLEL_DIROPS
+    with Server(mountpoint, capabilities=capabilities) as server:
+        callers = [subprocess.Popen(["test", "-e", mountpoint / f"hang{number}"]) for number in range(2)]
+        try:
+            if parallel:
+                server.wait_until(2, "hanging")
+            else:
+                server.wait_until(1, "hanging")
+                server.order("fail_hanging", errno.ENOENT)
+                server.wait_until(1, "hanging")
+        finally:
+            while server.order("hanging"):
+                server.order("fail_hanging", errno.ENOENT)
+            for caller in callers:
+                caller.wait()
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_security_attributes_are_asked_before_each_write_unless_told_otherwise(
+    mountpoint: Path, told: bool
+) -> None:
+    capabilities = fuse.DEFAULT_CAPABILITIES | (fuse.FUSE_CAP_HANDLE_KILLPRIV_V2 if told else 0)
+    with Server(mountpoint, capabilities=capabilities) as server:
+        with (mountpoint / "file").open("wb", buffering=0) as file:
+            for _ in range(10):
+                file.write(b"x")
+        assert server.order("xattr_requests") == (1 if told else 10)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from tests.system.clouds import away, objects
 from tests.system.conftest import MakeDevice
 from tests.system.device import Device
 from tests.system.small_disks import memory_disk, needs_root
-from tests.system.trees import make_tree, snapshot
+from tests.system.trees import fsync_tree, make_tree, snapshot
 
 pytestmark = needs_root
 
@@ -45,6 +46,7 @@ def _fill(folder: Path, kept: dict[str, bytes], most: int) -> OSError | None:
                 os.fsync(file.fileno())
         except OSError as error:
             (folder / name).unlink(missing_ok=True)
+            fsync_tree(folder)
             return error
         kept[name] = content
     return None
@@ -105,6 +107,38 @@ def test_invariant_13_more_than_the_disk_holds_goes_through_to_the_clouds(crampe
         kept["held open"] = held.read()
     cramped.sync()
     _read_back(cramped.mountpoint, kept)
+
+
+def test_invariant_13_the_cache_keeps_to_its_budget(device: Device) -> None:
+    """... while writing, while reading, and with a file open that is larger than the budget (rclone 4498)."""
+    budget, kept = 64 * _MIB, {}
+    device.stop()
+    config = device.home / "config" / "volumes" / device.volume / "volume.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"cache_bytes": budget}))
+    device.mount()
+
+    def within() -> None:
+        assert device.status()["cache"]["budget"] == budget
+        used = sum(path.stat().st_size for path in device.home.rglob("*.segment"))
+        assert used <= budget, f"{used:,} bytes of segments"
+
+    for number in range(6):
+        kept[f"file{number}"] = os.urandom(20 * _MIB)
+        (device.mountpoint / f"file{number}").write_bytes(kept[f"file{number}"])
+        within()
+    with (device.mountpoint / "large").open("w+b") as large:
+        pieces = [os.urandom(10 * _MIB) for _ in range(10)]
+        for piece in pieces:
+            large.write(piece)
+            within()
+        large.seek(0)
+        for piece in pieces:
+            assert large.read(len(piece)) == piece
+            within()
+    device.sync()
+    for name, content in kept.items():
+        assert (device.mountpoint / name).read_bytes() == content
+        within()
 
 
 def test_invariant_13_the_error_comes_at_write(cramped: Device) -> None:

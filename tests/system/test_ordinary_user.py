@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import stat
 import subprocess
@@ -16,7 +17,7 @@ import pytest
 from tests.system.clouds import objects
 from tests.system.device import REPOSITORY, Device, is_mounted
 
-_USER = 54_321
+_USER = pwd.getpwnam("nobody").pw_uid  # fusermount3 wants a user who has a name
 _BECOME = ["setpriv", f"--reuid={_USER}", f"--regid={_USER}", "--clear-groups"]
 _FUSE = Path("/dev/fuse")
 

@@ -1,0 +1,47 @@
+"""The command line against a daemon with made-up volumes, over a real socket."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cli.main import program
+from hybrisfs.daemon.control import ControlServer
+from hybrisfs.daemon.service import Daemon
+from hybrisfs.home import Home
+from tests.daemon.conftest import home
+from tests.daemon.fake import FakeVolumes
+
+__all__ = ["Run", "home", "run", "served", "volumes"]
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def volumes() -> FakeVolumes:
+    return FakeVolumes("photos")
+
+
+@pytest.fixture
+def served(home: Home, volumes: FakeVolumes) -> Iterator[Daemon]:
+    daemon = Daemon(home, volumes)
+    server = ControlServer(home.socket, daemon.handle)
+    server.start()
+    yield daemon
+    server.stop()
+    daemon.stop()
+
+
+@pytest.fixture
+def run() -> Run:
+    """Run a command line; nothing but its output and exit code may come out of it."""
+
+    def invoke(*words: str) -> Result:
+        result = CliRunner().invoke(program, list(words))
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
+        assert "Traceback" not in result.output
+        return result
+
+    return invoke

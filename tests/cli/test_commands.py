@@ -1,0 +1,318 @@
+"""Each command: what it asks the daemon, what it prints, how it exits."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from hybrisfs.daemon.service import Daemon
+from hybrisfs.daemon.wanted import WantedMount, WantedMounts
+from hybrisfs.errors import HybrisError
+from hybrisfs.home import Home
+from tests.cli.conftest import Run
+from tests.daemon.fake import FakeVolume, FakeVolumes
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def photos(served: Daemon, volumes: FakeVolumes) -> FakeVolume:
+    served.start()
+    return volumes.opened["photos"]
+
+
+def test_quickstart_says_what_it_did_and_what_to_try(served: Daemon, run: Run, home: Home) -> None:
+    first = run("quickstart")
+    assert first.exit_code == 0
+    assert "Created the volume home" in first.stdout
+    assert f"Mounted it at {home.default_mountpoint}." in first.stdout
+    assert "hybrisfs sync --wait" in first.stdout
+    second = run("quickstart")
+    assert second.exit_code == 0
+    assert "There is the volume home" in second.stdout
+    assert f"It is mounted at {home.default_mountpoint}." in second.stdout
+    facts = json.loads(run("quickstart", "--json").stdout)
+    assert facts["created"] is False
+    assert len(facts["volume"]["clouds"]) == 3
+
+
+def test_quickstart_at_a_relative_folder(
+    served: Daemon, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert f"at {tmp_path}/here." in run("quickstart", "here").stdout
+
+
+def test_volume_create_and_list(served: Daemon, volumes: FakeVolumes, run: Run) -> None:
+    words = ("--cloud", "file:///a", "--cloud", "file:///b", "--cloud", "file:///c", "-f", "1", "-k", "1")
+    made = run("volume", "create", "new", *words)
+    assert made.exit_code == 0
+    assert "any 1 may fail" in made.stdout
+    assert "hybrisfs mount new DIR" in made.stdout
+    assert [cloud.url for cloud in volumes.configs["new"].clouds] == ["file:///a", "file:///b", "file:///c"]
+    assert [line.split() for line in run("volume", "list").stdout.splitlines()] == [
+        ["NAME", "CLOUDS", "MAY", "FAIL", "MOUNTED", "AT"],
+        ["new", "3", "1", "-"],
+        ["photos", "3", "1", "-"],
+    ]
+    listed = json.loads(run("volume", "list", "--json").stdout)
+    assert [volume["name"] for volume in listed["volumes"]] == ["new", "photos"]
+
+
+def test_a_volume_needs_clouds(served: Daemon, run: Run) -> None:
+    result = run("volume", "create", "new")
+    assert result.exit_code == 2
+    assert "--cloud" in result.stderr
+
+
+def test_mount_and_umount_by_relative_folder(
+    photos: FakeVolume, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("mount", "photos", "mnt").stdout == f"Mounted photos at {tmp_path}/mnt.\n"
+    assert run("mount", "photos", "mnt").stdout == f"Already mounted: photos at {tmp_path}/mnt.\n"
+    assert run("umount", "mnt").stdout == f"Unmounted photos from {tmp_path}/mnt.\n"
+    again = run("umount", "photos")
+    assert again.exit_code == 1
+    assert again.stderr == "hybrisfs: the volume photos is not mounted\n"
+
+
+def test_umount_of_a_busy_mount(photos: FakeVolume, run: Run, tmp_path: Path) -> None:
+    run("mount", "photos", str(tmp_path / "mnt"), "--allow-other")
+    assert photos.allow_other is True
+    photos.busy = True
+    assert run("umount", "photos").exit_code == 1
+    assert run("umount", "photos", "--lazy").exit_code == 0
+
+
+def test_umount_starts_no_daemon(home: Home, run: Run, tmp_path: Path) -> None:
+    result = run("umount", "photos")
+    assert result.exit_code == 1
+    assert "photos is not mounted: the daemon is not running" in result.stderr
+    assert not home.socket.exists()
+    WantedMounts(home.state).add("photos", WantedMount(tmp_path))
+    assert "will not be mounted again" in run("umount", "photos").stdout
+    assert WantedMounts(home.state).all() == {}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_mount_in_the_foreground_unmounts_when_interrupted(
+    photos: FakeVolume, home: Home, tmp_path: Path, number: signal.Signals
+) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-m", "cli.main", "mount", "photos", str(tmp_path / "mnt"), "--foreground"],
+        cwd=REPOSITORY,
+        env=home.environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == f"Mounted photos at {tmp_path}/mnt.\n"
+    process.send_signal(number)
+    rest, _ = process.communicate(timeout=60)
+    assert rest == "Unmounted photos.\n"
+    assert process.returncode == 0
+    assert photos.mountpoint is None
+
+
+def test_mount_in_the_foreground_ends_when_somebody_unmounts(
+    photos: FakeVolume, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Not the main thread's business here: signal handlers can only be set there.
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    results = []
+    staying = threading.Thread(
+        target=lambda: results.append(run("mount", "photos", str(tmp_path / "mnt"), "--foreground"))
+    )
+    staying.start()
+    while photos.mountpoint is None:
+        os.sched_yield()
+    photos.mountpoint = None
+    staying.join()
+    assert results[0].exit_code == 0
+    assert results[0].stdout.endswith("Unmounted photos.\n")
+
+
+def test_status_when_all_is_well(photos: FakeVolume, run: Run, tmp_path: Path) -> None:
+    run("mount", "photos", str(tmp_path / "mnt"))
+    lines = run("status").stdout.splitlines()
+    assert lines[0] == f"photos  mounted at {tmp_path}/mnt"
+    assert lines[1] == "  Everything is safe on 2 of 3 clouds."
+    assert lines[2].split() == ["cloud-0", "ok", "file:///clouds/photos-0"]
+    assert "12 files, 3.0 MB; cache 1.0 MB of 20.0 GB" in lines[5]
+
+
+@pytest.mark.parametrize(
+    ("states", "pending", "sentence"),
+    [
+        ({}, 3, "3 files (5.0 kB) on the way to the clouds."),
+        ({"cloud-0": "slow"}, 0, "Everything is safe on 2 of 3 clouds."),
+        ({"cloud-0": "full"}, 0, "Everything is safe on 2 of 3 clouds, though cloud-0 is full."),
+        (
+            {"cloud-0": "down"},
+            0,
+            "Everything is on the clouds, though cloud-0 is down. All of it can be read.",
+        ),
+        (
+            {"cloud-0": "lying"},
+            3,
+            "3 files (5.0 kB) on the way to the clouds, though cloud-0 is lying. All of it can be read.",
+        ),
+        (
+            {"cloud-0": "full", "cloud-1": "full"},
+            3,
+            "3 files (5.0 kB) wait on this device: 2 clouds are needed, 1 of 3 work.",
+        ),
+        (
+            {"cloud-0": "down", "cloud-2": "auth"},
+            0,
+            "Everything is on the clouds, though cloud-0 is down and cloud-2 is auth. "
+            "What is not cached here may be unreadable until they are back.",
+        ),
+    ],
+)
+def test_the_sentence_on_top_of_status(
+    photos: FakeVolume, run: Run, states: dict[str, str], pending: int, sentence: str
+) -> None:
+    photos.states = {cloud: (state, "for a reason") for cloud, state in states.items()}
+    photos.pending_files, photos.pending_bytes = pending, pending and 5000
+    result = run("status", "photos")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[1] == f"  {sentence}"
+    assert result.stdout.count("for a reason") == len(states)
+
+
+def test_status_as_json(photos: FakeVolume, run: Run) -> None:
+    [entry] = json.loads(run("status", "--json").stdout)["volumes"]
+    assert {"name", "mountpoint", "files", "bytes", "pending_files", "pending_bytes", "conflicts"} <= set(
+        entry
+    )
+    assert {"name", "url", "state", "reason"} == set(entry["clouds"][0])
+
+
+def test_status_of_a_volume_that_cannot_be_opened(served: Daemon, volumes: FakeVolumes, run: Run) -> None:
+    volumes.broken["photos"] = HybrisError("the database is damaged")
+    result = run("status")
+    assert result.exit_code == 1
+    assert result.stdout == "photos  cannot be used: the database is damaged\n"
+
+
+def test_status_cannot_be_used_to_play_tricks_on_the_terminal(photos: FakeVolume, run: Run) -> None:
+    photos.states = {"cloud-0": ("down", "\x1b]0;owned\x07 [red]x[/red]")}
+    output = run("status").stdout
+    assert "\x1b" not in output
+    assert r"\e]0;owned\x07 [red]x[/red]" in output
+
+
+def test_status_without_any_volume(served: Daemon, volumes: FakeVolumes, run: Run) -> None:
+    volumes.configs.clear()
+    assert run("status").stdout == "There is no volume yet: hybrisfs quickstart makes one.\n"
+    assert run("volume", "list").stdout == "There is no volume yet: hybrisfs quickstart makes one.\n"
+    assert json.loads(run("status", "--json").stdout)["volumes"] == []
+
+
+def test_watching_the_status_until_interrupted(photos: FakeVolume, home: Home) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cli.main", "status", "--json", "--watch"],
+        cwd=REPOSITORY,
+        env=home.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    for _ in range(2):
+        assert json.loads(process.stdout.readline())["volumes"][0]["name"] == "photos"
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors == "\ninterrupted\n"
+
+
+def test_sync_starts_and_says_what_is_pending(photos: FakeVolume, run: Run) -> None:
+    assert run("sync").stdout == "photos: everything is safe on the clouds.\n"
+    photos.pending_files, photos.pending_bytes = 1, 1_500_000
+    result = run("sync")
+    assert result.exit_code == 0
+    assert result.stdout == (
+        "photos: 1 file (1.5 MB) on the way to the clouds; hybrisfs sync --wait waits for them.\n"
+    )
+
+
+def test_sync_waits(photos: FakeVolume, run: Run) -> None:
+    photos.pending_files = 1
+    photos.release.set()
+    result = run("sync", "photos", "--wait")
+    assert (result.exit_code, result.stdout) == (0, "photos: everything is safe on the clouds.\n")
+
+
+def test_sync_that_runs_out_of_time_says_why(photos: FakeVolume, run: Run) -> None:
+    photos.pending_files, photos.pending_bytes = 2, 10
+    photos.states = {"cloud-1": ("down", "no route to host")}
+    result = run("sync", "--wait", "--timeout", "0.5")
+    assert result.exit_code == 3
+    assert result.stdout == ""
+    assert result.stderr == (
+        "photos: 2 files (10 bytes) still pending after 0.5 s; the upload goes on.\n"
+        "  cloud-1 is down: no route to host\n"
+    )
+    assert json.loads(run("sync", "--wait", "--timeout", "0", "--json").stdout)["done"] is False
+
+
+def test_a_timeout_without_wait_makes_no_sense(served: Daemon, run: Run) -> None:
+    assert run("sync", "--timeout", "5").exit_code == 2
+    assert run("sync", "--wait", "--timeout", "-5").exit_code == 2
+    assert run("sync", "--wait", "--timeout", "inf").exit_code == 2
+
+
+def test_cache_drop(photos: FakeVolume, run: Run) -> None:
+    assert run("cache", "drop").stdout == (
+        "photos: freed 900 kB. Kept 100 kB that are in use or not on the clouds yet.\n"
+    )
+    assert json.loads(run("cache", "drop", "--json").stdout) == {
+        "name": "photos",
+        "freed_bytes": 900_000,
+        "kept_bytes": 100_000,
+    }
+
+
+def test_fsck(photos: FakeVolume, run: Run) -> None:
+    clean = run("fsck", "photos")
+    assert clean.exit_code == 0
+    assert clean.stdout == "photos: no problem found (files: 12). --clouds checks the clouds, too.\n"
+    photos.report.problems.append(
+        {"where": "cloud-1: packs/ab", "what": "is missing\nfake line", "severity": "error"}
+    )
+    damaged = run("fsck", "--clouds")
+    assert damaged.exit_code == 1
+    assert damaged.stdout == (
+        "photos: 1 problem found (files: 12):\n  error  cloud-1: packs/ab  $'is missing\\nfake line'\n"
+    )
+    as_json = run("fsck", "--json")
+    assert as_json.exit_code == 1
+    assert json.loads(as_json.stdout)["problems"][0]["where"] == "cloud-1: packs/ab"
+
+
+@pytest.mark.parametrize("command", [["status"], ["sync"], ["cache", "drop"], ["fsck"]])
+def test_unknown_and_ambiguous_volumes(
+    served: Daemon, volumes: FakeVolumes, run: Run, command: list[str]
+) -> None:
+    unknown = run(*command, "typo")
+    assert unknown.exit_code == 4
+    assert unknown.stderr == "hybrisfs: there is no volume 'typo'\nThere are: photos.\n"
+    volumes.create(Home.below(Path("/")), "zoo", ["file:///z"], 0, 1)
+    if command != ["status"]:
+        ambiguous = run(*command)
+        assert ambiguous.exit_code == 2
+        assert "Name one of: photos, zoo." in ambiguous.stderr
+
+
+def test_daemon_stop_without_a_daemon(home: Home, run: Run) -> None:
+    assert run("daemon", "--stop").stdout == "The daemon was not running.\n"

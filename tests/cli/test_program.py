@@ -1,0 +1,137 @@
+"""The program around the commands: help, start-up time, failures without tracebacks."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from cli.main import program
+from hybrisfs import VERSION
+from hybrisfs.client import Client
+from hybrisfs.daemon.service import Daemon
+from hybrisfs.home import Home
+from tests.cli.conftest import Run
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def every_command(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    found: list[tuple[str, ...]] = []
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        inner = (*path, name)
+        found += every_command(command, inner) if isinstance(command, click.Group) else [inner]
+    return found
+
+
+@pytest.mark.parametrize("command", every_command(program), ids=" ".join)
+def test_every_command_has_help_with_an_example(run: Run, command: tuple[str, ...]) -> None:
+    result = run(*command, "--help")
+    assert result.exit_code == 0
+    assert re.search(rf"Examples?:\n  .*hybrisfs {' '.join(command)}", result.stdout)
+    assert all(len(line) <= 80 for line in result.stdout.splitlines())
+
+
+def test_all_commands_are_there() -> None:
+    assert {" ".join(command) for command in every_command(program)} == {
+        "quickstart",
+        "volume create",
+        "volume list",
+        "mount",
+        "umount",
+        "daemon",
+        "status",
+        "sync",
+        "cache drop",
+        "fsck",
+    }
+
+
+def test_help_imports_nothing_heavy() -> None:
+    script = (
+        "import sys; sys.argv = ['hybrisfs', '--help']\n"
+        "from cli.main import main\n"
+        "try: main()\n"
+        "except SystemExit: print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True)
+    loaded = done.stdout.splitlines()[-1].split()
+    assert "click" in loaded
+    assert {"rich", "hybrisfs", "hybrisfs.client", "nacl", "sqlite3", "asyncio", "subprocess"} & set(
+        loaded
+    ) == set()
+
+
+def test_version(run: Run) -> None:
+    assert run("--version").stdout == f"hybrisfs {VERSION}\n"
+    assert f'version = "{VERSION}"' in (REPOSITORY / "pyproject.toml").read_text()
+
+
+@pytest.mark.parametrize("words", [["no-such-command"], ["mount"], ["status", "--nonsense"], []])
+def test_wrong_usage_is_exit_code_2(run: Run, words: list[str]) -> None:
+    assert run(*words).exit_code == 2
+
+
+def test_a_bug_is_one_line_and_a_file(
+    served: Daemon, home: Home, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ValueError("what\x1b[31m nobody expected")
+
+    monkeypatch.setattr(Client, "call", broken)
+    result = run("status")
+    assert result.exit_code == 70
+    assert result.stderr == (
+        "hybrisfs: unexpected ValueError: what\\e[31m nobody expected\n"
+        f"The details are in {home.state}/cli.log.\n"
+    )
+    assert "Traceback" in (home.state / "cli.log").read_text()
+
+
+def test_a_bug_in_the_daemon_is_told_without_details(
+    served: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Daemon, "_status_of", lambda *_: 1 / 0)
+    result = run("status")
+    assert result.exit_code == 70
+    assert "The details are in the log." in result.stderr
+
+
+def test_interrupting(served: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Client, "call", interrupted)
+    result = run("sync", "--wait")
+    assert (result.exit_code, result.stderr) == (130, "\ninterrupted\n")
+
+
+def test_a_reader_that_has_enough_is_no_error(served: Daemon, home: Home) -> None:
+    command = f"{sys.executable} -m cli.main status --watch --json | head -c 10"
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=REPOSITORY, env=home.environment(), capture_output=True, timeout=60
+    )
+    assert len(done.stdout) == 10
+    assert done.stderr == b""
+
+
+def test_odd_folder_names_survive(served: Daemon, home: Home, tmp_path: Path) -> None:
+    folder = bytes(tmp_path) + b"/caf\xe9 \x1b[31m"
+    served.start()
+    done = subprocess.run(
+        [sys.executable, "-m", "cli.main", "mount", "photos", folder],
+        cwd=REPOSITORY,
+        env={**home.environment(), "LC_ALL": "C"},
+        capture_output=True,
+        timeout=60,
+    )
+    assert done.stderr == b""
+    assert rb"caf\xe9 \e[31m'" in done.stdout
+    assert Path(str(folder, "utf-8", "surrogateescape")).is_dir()

@@ -1,0 +1,228 @@
+"""The control socket, over a real one."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hybrisfs import client as client_module
+from hybrisfs.client import Client
+from hybrisfs.daemon import control
+from hybrisfs.daemon.control import ControlServer, Handler, Progress
+from hybrisfs.errors import DaemonError, HybrisError, InternalError, UnknownVolumeError, UsageError
+from hybrisfs.home import Home
+from hybrisfs.wire import PROTOCOL, Channel, ChannelError, Message, connect_socket
+
+Serve = Callable[[Handler], ControlServer]
+
+
+@pytest.fixture
+def serve(home: Home) -> Iterator[Serve]:
+    servers: list[ControlServer] = []
+
+    def start(handle: Handler) -> ControlServer:
+        server = ControlServer(home.socket, handle)
+        server.start()
+        servers.append(server)
+        return server
+
+    yield start
+    for server in servers:
+        server.stop()
+
+
+def echo(command: str, arguments: Message, progress: Progress) -> Message:
+    progress({"step": command})
+    return {"command": command, **arguments}
+
+
+def connect(home: Home) -> Client:
+    return Client.connect(home, start=False)
+
+
+def call_in_vain(client: Client) -> None:
+    with pytest.raises(DaemonError):
+        client.call("endless")
+
+
+def test_a_command_gets_progress_and_a_result(home: Home, serve: Serve) -> None:
+    serve(echo)
+    heard: list[Message] = []
+    with connect(home) as client:
+        assert client.call("one", {"a": 1}, heard.append) == {"command": "one", "a": 1}
+        assert client.call("two") == {"command": "two"}
+    assert heard == [{"step": "one"}]
+
+
+def test_a_command_may_fail_and_the_next_work(home: Home, serve: Serve) -> None:
+    def handle(command: str, _: Message, __: Progress) -> Message:
+        if command == "fail":
+            raise UnknownVolumeError("there is no volume 'x'", "", "There are: a, b.")
+        return {}
+
+    serve(handle)
+    with connect(home) as client:
+        with pytest.raises(UnknownVolumeError, match="there is no volume 'x'\nThere are: a, b"):
+            client.call("fail")
+        assert client.call("work") == {}
+
+
+def test_a_bug_is_logged_and_told_in_one_line(
+    home: Home, serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    def handle(_: str, __: Message, ___: Progress) -> Message:
+        raise ZeroDivisionError("secret detail")
+
+    serve(handle)
+    with connect(home) as client, caplog.at_level(logging.ERROR), pytest.raises(InternalError) as caught:
+        client.call("anything")
+    assert "secret detail" not in str(caught.value)
+    assert "secret detail" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "request_", [{}, {"command": 1, "arguments": {}}, {"command": "x"}, {"command": "x", "arguments": []}]
+)
+def test_what_is_no_request_is_refused(home: Home, serve: Serve, request_: Message) -> None:
+    serve(echo)
+    channel = Channel(connect_socket(home.socket))
+    assert channel.receive() is not None
+    channel.send(request_)
+    answer = channel.receive()
+    assert answer is not None
+    assert answer["error"]["kind"] == UsageError.kind
+    channel.close()
+
+
+def test_garbage_ends_the_conversation_and_nothing_else(home: Home, serve: Serve) -> None:
+    serve(echo)
+    with connect_socket(home.socket) as raw:
+        raw.sendall(b"garbage\n")
+        channel = Channel(raw)
+        hello = channel.receive()
+        assert hello is not None
+        assert hello["hello"]["protocol"] == PROTOCOL
+        assert channel.receive() is None
+    with connect(home) as client:
+        assert client.call("still there") == {"command": "still there"}
+
+
+def test_strangers_are_not_heard(home: Home, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    serve(echo)
+    uid = os.getuid()
+    monkeypatch.setattr(client_module, "_ENDS_WITHIN", 0.0)
+    monkeypatch.setattr(os, "getuid", lambda: uid + 1)
+    with pytest.raises(DaemonError, match="closed the connection"):
+        connect(home)
+    monkeypatch.setattr(os, "getuid", lambda: uid)
+    connect(home).close()
+
+
+def test_clients_are_served_side_by_side(home: Home, serve: Serve) -> None:
+    barrier = threading.Barrier(5)
+
+    def handle(_: str, __: Message, ___: Progress) -> Message:
+        barrier.wait(30)
+        return {}
+
+    serve(handle)
+
+    def call() -> None:
+        with connect(home) as client:
+            client.call("meet")
+
+    threads = [threading.Thread(target=call) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    call()
+    for thread in threads:
+        thread.join()
+
+
+def test_one_client_too_many_is_refused(
+    home: Home, serve: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(client_module, "_ENDS_WITHIN", 0.0)
+    monkeypatch.setattr(control, "_MAX_CONNECTIONS", 2)
+    serve(echo)
+    with connect(home), connect(home), pytest.raises(DaemonError, match="closed the connection"):
+        connect(home)
+    assert "2 clients" in caplog.text
+
+
+def test_a_client_that_goes_stops_its_command(home: Home, serve: Serve) -> None:
+    started, stopped = threading.Event(), threading.Event()
+
+    def handle(_: str, __: Message, progress: Progress) -> Message:
+        try:
+            while True:
+                progress({})
+                started.set()
+        except ChannelError:
+            stopped.set()
+            raise
+
+    serve(handle)
+    client = connect(home)
+    caller = threading.Thread(target=call_in_vain, args=(client,))
+    caller.start()
+    assert started.wait(30)
+    client.close()
+    assert stopped.wait(30)
+    caller.join()
+
+
+def test_stopping_ends_conversations_and_frees_the_path(home: Home, serve: Serve) -> None:
+    started = threading.Event()
+
+    def handle(_: str, __: Message, progress: Progress) -> Message:
+        while True:
+            progress({})
+            started.set()
+
+    server = serve(handle)
+    client = connect(home)
+    caller = threading.Thread(target=call_in_vain, args=(client,))
+    caller.start()
+    assert started.wait(30)
+    server.stop()
+    caller.join()
+    assert not home.socket.exists()
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("c")] == []
+    server.stop()
+
+
+def test_a_dead_daemons_socket_is_replaced(home: Home, serve: Serve) -> None:
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(home.socket))
+    serve(echo)
+    with connect(home) as client:
+        assert client.call("x") == {"command": "x"}
+
+
+def test_a_path_beyond_the_limit_of_unix_sockets(tmp_path: Path) -> None:
+    home = Home.below(tmp_path.joinpath(*["a-folder-with-a-long-name"] * 8))
+    home.prepare()
+    server = ControlServer(home.socket, echo)
+    server.start()
+    try:
+        with connect(home) as client:
+            assert client.call("x") == {"command": "x"}
+    finally:
+        server.stop()
+
+
+def test_errors_keep_their_exit_code(home: Home, serve: Serve) -> None:
+    def handle(_: str, __: Message, ___: Progress) -> Message:
+        raise UsageError("wrong")
+
+    serve(handle)
+    with connect(home) as client, pytest.raises(HybrisError) as caught:
+        client.call("x")
+    assert caught.value.exit_code == 2

@@ -1,0 +1,36 @@
+"""The service manager hears what it should, where there is one."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from hybrisfs.daemon.notify import notify
+
+
+@pytest.mark.parametrize("abstract", [False, True])
+def test_the_state_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, abstract: bool) -> None:
+    name = f"hybrisfs-test-{os.getpid()}" if abstract else str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind("\0" + name if abstract else name)
+        monkeypatch.setenv("NOTIFY_SOCKET", "@" + name if abstract else name)
+        notify("READY=1")
+        assert manager.recv(100) == b"READY=1"
+
+
+def test_nothing_happens_without_a_service_manager(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    notify("READY=1")
+
+
+def test_a_dead_service_manager_is_only_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nobody"))
+    with caplog.at_level(logging.WARNING):
+        notify("STOPPING=1")
+    assert "STOPPING=1" in caplog.text

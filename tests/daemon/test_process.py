@@ -1,0 +1,214 @@
+"""The daemon as a process: started once, ready when it says so, gone when it is told to."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from hybrisfs import client, launch
+from hybrisfs.client import Client, NotRunningError, stop_daemon
+from hybrisfs.errors import DaemonError
+from hybrisfs.home import Home
+from hybrisfs.launch import start_daemon
+from hybrisfs.wire import Channel, bind_socket
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DAEMON = [sys.executable, "-m", "hybrisfs.daemon"]
+
+
+@pytest.fixture(autouse=True)
+def no_daemon_is_left(home: Home) -> Iterator[None]:
+    yield
+    with contextlib.suppress(NotRunningError):
+        stop_daemon(home)
+
+
+def pid_of(connection: Client) -> int:
+    pid = connection.call("status")["daemon"]["pid"]
+    assert isinstance(pid, int)
+    return pid
+
+
+def foreground(home: Home, **variables: str) -> subprocess.Popen[str]:
+    environment = {**home.environment(), **variables}
+    return subprocess.Popen(DAEMON, cwd=REPOSITORY, env=environment, stderr=subprocess.PIPE, text=True)
+
+
+def test_clients_that_start_it_at_the_same_time_share_one_daemon(home: Home) -> None:
+    barrier = threading.Barrier(6)
+
+    def connect(_: int) -> int:
+        barrier.wait()
+        with Client.connect(home) as connection:
+            return pid_of(connection)
+
+    with ThreadPoolExecutor(6) as pool:
+        pids = set(pool.map(connect, range(6)))
+    assert len(pids) == 1
+    assert home.log.read_text().count("starts, process") == 1
+
+
+def test_processes_that_start_it_at_the_same_time_share_one_daemon(home: Home) -> None:
+    script = "from hybrisfs.client import Client; print(Client.connect().call('status')['daemon']['pid'])"
+    starters = [
+        subprocess.Popen(
+            [sys.executable, "-c", script],
+            cwd=REPOSITORY,
+            env=home.environment(),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(4)
+    ]
+    # That the pipes end shows that the daemon does not hold them.
+    assert len({starter.communicate(timeout=60)[0] for starter in starters}) == 1
+    assert [starter.returncode for starter in starters] == [0] * 4
+
+
+def test_a_killed_daemon_is_replaced(home: Home) -> None:
+    with Client.connect(home) as connection:
+        first = pid_of(connection)
+        os.kill(first, signal.SIGKILL)
+        with pytest.raises(DaemonError, match="lost the daemon"):
+            while True:
+                connection.call("status")
+    with Client.connect(home) as connection:
+        assert pid_of(connection) != first
+
+
+def test_it_is_not_started_unasked(home: Home) -> None:
+    with pytest.raises(NotRunningError):
+        Client.connect(home, start=False)
+    assert not home.log.exists()
+
+
+def test_stopping(home: Home) -> None:
+    Client.connect(home).close()
+    stop_daemon(home)
+    with (home.runtime / "daemon.lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert not home.socket.exists()
+    assert "stopping: SIGTERM" in home.log.read_text()
+    with pytest.raises(NotRunningError):
+        stop_daemon(home)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_in_the_foreground_it_tells_the_service_manager_and_ends_cleanly(
+    home: Home, tmp_path: Path, number: signal.Signals
+) -> None:
+    address = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(address)
+        manager.settimeout(60)
+        process = foreground(home, NOTIFY_SOCKET=address)
+        assert manager.recv(100) == b"READY=1"
+        Client.connect(home, start=False).close()
+        process.send_signal(number)
+        assert manager.recv(100) == b"STOPPING=1"
+    _, log = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert f"stopping: {number.name}" in log
+    assert not home.log.exists()
+
+
+def test_a_second_daemon_is_refused(home: Home) -> None:
+    with Client.connect(home) as connection:
+        pid = pid_of(connection)
+        process = foreground(home)
+        _, message = process.communicate(timeout=60)
+        assert process.returncode == DaemonError.exit_code
+        assert f"a daemon runs already, process {pid}" in message
+        assert pid_of(connection) == pid
+
+
+def test_a_daemon_that_cannot_start_says_why(home: Home) -> None:
+    home.socket.mkdir()
+    (home.socket / "in the way").touch()
+    with pytest.raises(DaemonError, match=r"cannot start the daemon: .*\nThe end of its log"):
+        start_daemon(home, lambda: False)
+    with pytest.raises(DaemonError, match=str(home.socket)):
+        start_daemon(home, lambda: False)
+
+
+def test_a_daemon_that_crashes_at_its_start_shows_the_end_of_its_log(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text("import sys\nsys.modules['hybrisfs.daemon.service'] = None\n")
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    home.log.write_text("an old line\n")
+    with pytest.raises(DaemonError) as caught:
+        start_daemon(home, lambda: False)
+    assert "ModuleNotFoundError" in str(caught.value)
+    assert str(home.log) in str(caught.value)
+    assert "an old line" not in str(caught.value)
+
+
+def test_a_daemon_that_is_not_ready_in_time(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "_READY_WITHIN", 0.001)
+    with pytest.raises(DaemonError, match="not ready within"):
+        start_daemon(home, lambda: False)
+
+
+def test_the_working_directory_cannot_smuggle_in_another_daemon(home: Home, tmp_path: Path) -> None:
+    evil = tmp_path / "evil" / "hybrisfs" / "daemon"
+    evil.mkdir(parents=True)
+    (evil.parent / "__init__.py").touch()
+    (evil / "__init__.py").touch()
+    (evil / "__main__.py").write_text(f"open({str(tmp_path / 'pwned')!r}, 'w')\n")
+    script = "from hybrisfs.client import Client; Client.connect().close()"
+    subprocess.run(
+        [sys.executable, "-P", "-c", script],
+        cwd=tmp_path / "evil",
+        env={**home.environment(), "PYTHONPATH": str(REPOSITORY)},
+        check=True,
+        timeout=60,
+    )
+    assert not (tmp_path / "pwned").exists()
+    Client.connect(home, start=False).close()
+
+
+def test_a_daemon_of_another_version_is_told_apart_and_can_be_stopped(home: Home) -> None:
+    with bind_socket(home.socket) as listener:
+
+        def greet() -> None:
+            connection, _ = listener.accept()
+            channel = Channel(connection)
+            channel.send({"hello": {"protocol": 999, "version": "9.9"}})
+            channel.receive()
+            channel.close()
+
+        server = threading.Thread(target=greet)
+        server.start()
+        with pytest.raises(DaemonError, match=r"HybrisFS 9\.9.*do not understand.*\n.*daemon --stop"):
+            Client.connect(home)
+        server.join()
+    home.socket.unlink()
+
+
+def test_a_daemon_that_hangs_is_reported(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_GREETING_WITHIN", 0.05)
+    monkeypatch.setattr(client, "_ENDS_WITHIN", 0.0)
+    with bind_socket(home.socket), pytest.raises(DaemonError, match="timed out"):
+        Client.connect(home)
+    home.socket.unlink()
+
+
+def test_only_its_owner_can_reach_it(home: Home) -> None:
+    Client.connect(home).close()
+    for path in (home.runtime, home.state):
+        assert path.stat().st_mode & 0o077 == 0
+    assert home.log.stat().st_mode & 0o077 == 0

@@ -1,0 +1,264 @@
+"""A file system with its pipeline, driven by hand: no threads, no network, clouds in a dictionary.
+
+`Rig` is one volume's life on one disk; `reopen` is a clean restart, `crashed` what SIGKILL leaves and
+`powerless` what a power cut leaves.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+from unittest import mock
+
+from hybrisfs.dispersal.erasure import fragment_length, join
+from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable
+from hybrisfs.dispersal.pack import EncodedPack
+from hybrisfs.dispersal.runs import ChunkLocation
+from hybrisfs.dispersal.seal import Sealer
+from hybrisfs.dispersal.share import TableSealer
+from hybrisfs.filesystem.content import Missing
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.inodes import Inode
+from hybrisfs.pipeline.commit import Committer
+from hybrisfs.pipeline.fetch import Fetcher
+from hybrisfs.pipeline.pack import Packer, Redundancy
+from hybrisfs.pipeline.publish import Publisher
+from hybrisfs.pipeline.room import RoomMaker
+from hybrisfs.pipeline.settle import Settler
+from hybrisfs.pipeline.signals import Signals
+from hybrisfs.store.database import Database
+from hybrisfs.store.journal import Journal
+from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.store.updates import UpdateLog
+from sync import DeviceKey, Members
+from sync.codec import Buffer
+from tests.store.disk import ForgetfulDisk
+
+__all__ = ["DEVICE", "SEALER", "VOLUME", "FakeClouds", "InlineExecutor", "Rig", "small_chunks"]
+
+VOLUME: Final = bytes(range(16))
+DEVICE: Final = DeviceKey.from_seed(b"\x07" * 32)
+SEALER: Final = Sealer(b"d" * 32, b"i" * 32)
+TABLES: Final = TableSealer(b"t" * 32)
+_BUDGET: Final = 64 << 20
+
+
+@contextmanager
+def small_chunks(size: int = 4096, *, direct_runs: int = 4, runs_per_page: int = 3) -> Iterator[None]:
+    """Chunks of *size* bytes, and content lists that need pages soon: limits are met with little data."""
+    with (
+        mock.patch("hybrisfs.filesystem.chunks.MAX_CHUNK", size),
+        mock.patch("hybrisfs.filesystem.content.MAX_CHUNK", size),
+        mock.patch.multiple(
+            "hybrisfs.pipeline.settle",
+            MAX_CHUNK=size,
+            _ZERO_WINDOW=bytes(size),
+            _DIRECT_RUNS=direct_runs,
+            _RUNS_PER_PAGE=runs_per_page,
+        ),
+    ):
+        yield
+
+
+def _nothing() -> None:
+    """Nothing is left to be done."""
+
+
+class InlineExecutor:
+    """Runs what is submitted at once, in the caller's thread."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    def submit(self, function: Callable[..., object], *arguments: object) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(function(*arguments))
+        return future
+
+    def shutdown(self, **_: object) -> None:
+        pass
+
+
+class FakeClouds:
+    """All clouds of a volume: packs by id. Nothing is lost, but they may be `down`."""
+
+    def __init__(self, clouds: int = 3) -> None:
+        self.packs: dict[bytes, EncodedPack] = {}
+        self.down = False
+        self.puts = 0
+        self.gets: list[list[bytes]] = []
+        self._clouds = clouds
+
+    def disperse(self, pack: EncodedPack) -> tuple[int, ...]:
+        if self.down:
+            raise CloudsUnavailable("pack", {})
+        self.puts += 1
+        self.packs[pack.pack_id] = pack
+        return tuple(range(pack.n))
+
+    def get_chunks(self, locations: Sequence[ChunkLocation]) -> list[bytes]:
+        self.gets.append([location.chunk_id for location in locations])
+        if self.down:
+            raise ChunkUnavailable("chunk", {})
+        return [self._open(location) for location in locations]
+
+    def _open(self, at: ChunkLocation) -> bytes:
+        pack = self.packs[at.pack_id]
+        length = fragment_length(at.k, at.sealed_length)
+        fragments = {i: pack.shares[i][at.offset : at.offset + length] for i in range(at.k)}
+        return SEALER.open(at.chunk_id, join(at.k, at.n, fragments, at.sealed_length), at.length)
+
+
+class Rig:
+    """One volume in *directory*, open. Its parts are public: tests call them as the daemon's threads do."""
+
+    def __init__(
+        self,
+        directory: Path | None = None,
+        clouds: FakeClouds | None = None,
+        *,
+        budget: int = _BUDGET,
+        segment_size: int = 64 << 10,
+        monotonic: Callable[[], float] | None = None,
+        plaintexts: dict[bytes, bytes] | None = None,
+    ) -> None:
+        self.directory = directory or Path(tempfile.mkdtemp(prefix="hybrisfs-rig-"))
+        self.clouds = clouds or FakeClouds()
+        self.plaintexts: dict[bytes, bytes] = {} if plaintexts is None else plaintexts
+        self._options: dict[str, Any] = {
+            "budget": budget,
+            "segment_size": segment_size,
+            "monotonic": monotonic,
+        }
+        database = self.directory / "volume.db"
+        if not database.exists():
+            Database.create(database, VOLUME)
+        self.db = Database(database)
+        self.journal = Journal(self.directory / "journal", budget=budget, segment_size=segment_size)
+        clock = {} if monotonic is None else {"monotonic": monotonic}
+        self.fs = FileSystem(self.db, self.journal, SEALER.chunk_id, owner=(1000, 1000), **clock)
+        self.updates = UpdateLog(self.db, Members([DEVICE.public]), DEVICE)
+        self.signals = Signals()
+        self.committer = Committer(self.fs)
+        self.fetcher = Fetcher(self.fs, self.clouds.get_chunks)
+        self.room = RoomMaker(self.fs, self.committer, self.signals)
+        self.settler = Settler(self.fs, self._chunk_id, self.fetcher.fetch_one)
+        self.publisher = Publisher(self.fs, self.settler, self.updates, self.signals)
+        with mock.patch("hybrisfs.pipeline.pack.ThreadPoolExecutor", InlineExecutor):
+            self.packer = Packer(
+                self.fs, self.updates, self.signals, SEALER, TABLES, Redundancy(1, 2), self.clouds.disperse
+            )
+
+    def _chunk_id(self, data: Buffer) -> bytes:
+        """The chunk's name; what it names is kept for those who check what was published."""
+        identity = SEALER.chunk_id(data)
+        self.plaintexts[identity] = bytes(data)
+        return identity
+
+    # -- programs --------------------------------------------------------------------------------
+
+    def make(self, name: bytes, data: bytes = b"", parent: int = ROOT_INO) -> Inode:
+        """A closed file with this content."""
+        with self.fs.lock:
+            inode, handle = self.fs.create(parent, name, 0o644, 1000, 1000, os.O_RDWR)
+            if data:
+                self.fs.write(inode, 0, data)
+            self.fs.release(handle)
+        return inode
+
+    def mkdir(self, name: bytes, parent: int = ROOT_INO) -> int:
+        with self.fs.lock:
+            return self.fs.make(parent, name, stat.S_IFDIR | 0o755, 1000, 1000).ino
+
+    def find(self, name: bytes, parent: int = ROOT_INO) -> Inode:
+        inode = self.fs.lookup(parent, name)
+        assert inode is not None, f"{name!r} is gone"
+        return inode
+
+    def read(self, inode: Inode, offset: int = 0, size: int = 1 << 40) -> bytes:
+        """What a program reads, with chunks fetched that are not here."""
+        for _ in range(1000):
+            with self.fs.lock:
+                data = self.fs.read(inode, offset, size)
+            if not isinstance(data, Missing):
+                return data
+            self.fetcher.fetch(data.chunks)
+        raise AssertionError("a read never ends")
+
+    # -- the threads of the daemon ---------------------------------------------------------------
+
+    def publish(self, *, everything: bool = False) -> bool:
+        """One round of the publisher."""
+        if not everything:
+            return self.publisher.publish_round()
+        self.signals.begin_flush()
+        try:
+            return self.publisher.publish_round()
+        finally:
+            self.signals.end_flush()
+
+    def pack(self) -> None:
+        """Upload all chunks that wait."""
+        self.signals.begin_flush()
+        try:
+            self.packer.pack_round()
+        finally:
+            self.signals.end_flush()
+
+    def unpacked(self) -> int:
+        count: int = self.db.execute("SELECT count(*) FROM chunk WHERE pack IS NULL").fetchone()[0]
+        return count
+
+    def commit(self) -> None:
+        self.committer.commit_now()
+
+    # -- the end, and what comes after it --------------------------------------------------------
+
+    def close(self) -> None:
+        """Stop in an orderly way."""
+        self.signals.stop()
+        self.commit()
+        self.journal.close()
+        self.db.close()
+
+    def reopen(self) -> Rig:
+        """A clean restart."""
+        self.close()
+        return self._successor(self.directory)
+
+    def crashed(self, before_leaving: Callable[[], None] = _nothing) -> Rig:
+        """The volume as it comes back after SIGKILL at this moment; this rig must not be used any more."""
+        copy = Path(tempfile.mkdtemp(prefix="hybrisfs-rig-"))
+        for path in self.directory.glob("volume.db*"):
+            if not path.name.endswith("-shm"):
+                shutil.copy(path, copy)
+        shutil.copytree(self.directory / "journal", copy / "journal")
+        before_leaving()
+        self.abandon()
+        return self._successor(copy)
+
+    def powerless(self, disk: ForgetfulDisk, before_leaving: Callable[[], None] = _nothing) -> Rig:
+        """The volume as it comes back after a power cut, according to *disk*; like `crashed`."""
+        copy = Path(tempfile.mkdtemp(prefix="hybrisfs-rig-"))
+        disk.image(copy)
+        before_leaving()
+        self.abandon()
+        return self._successor(copy)
+
+    def _successor(self, directory: Path) -> Rig:
+        return Rig(directory, self.clouds, plaintexts=self.plaintexts, **self._options)
+
+    def abandon(self) -> None:
+        """Let go of everything without a commit, and delete the disk."""
+        self.signals.stop()
+        self.db._connection.close()
+        self.db._checkpointer.close()
+        os.close(self.db._wal)
+        shutil.rmtree(self.directory, ignore_errors=True)

@@ -1,0 +1,551 @@
+"""Files against a model: whatever programs, publisher, packer, cache and crashes do, bytes stay what they are.
+
+The model of a file is a bytearray. After each step every file reads as its model, and the accounts agree
+(`invariants`). A crash leaves the model as of the last commit, a power cut as of the last durable commit; only
+bytes that were overwritten in place since then may be old or new.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import tempfile
+import threading
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from unittest import mock
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from hybrisfs.dispersal.errors import ChunkUnavailable
+from hybrisfs.filesystem.content import Missing
+from hybrisfs.filesystem.inodes import Inode
+from hybrisfs.filesystem.names import RENAME_EXCHANGE
+from hybrisfs.pipeline.cut import Cut, FileSnapshot
+from hybrisfs.pipeline.publish import Publisher
+from hybrisfs.store.schema import ROOT_INO
+from tests.filesystem.invariants import check_accounts, check_chunks, check_published
+from tests.filesystem.replay import Reader, read_content
+from tests.filesystem.rig import FakeClouds, Rig, small_chunks
+from tests.store.disk import ForgetfulDisk
+
+CHUNK: Final = 64
+NAMES: Final = (b"a", b"b", b"c", b"d")
+_KEEP, _PUNCH, _ZERO = 1, 3, 16
+
+around_chunks = st.builds(lambda n, off: max(0, n * CHUNK + off), st.integers(0, 6), st.integers(-2, 2))
+offsets = around_chunks | st.integers(0, 6 * CHUNK)
+lengths = around_chunks.map(lambda n: max(n, 1)) | st.integers(1, 80)
+picks = st.integers(0, 7)
+
+
+@dataclass(eq=False)
+class ModelFile:
+    """A file as programs see it. *inplace*: overwrites whose journal bytes a crash does not take back."""
+
+    data: bytearray = field(default_factory=bytearray)
+    handles: int = 0
+
+    def write(self, offset: int, data: bytes) -> None:
+        self.resize(max(len(self.data), offset + len(data)))
+        self.data[offset : offset + len(data)] = data
+
+    def resize(self, size: int) -> None:
+        if size < len(self.data):
+            del self.data[size:]
+        else:
+            self.data.extend(bytes(size - len(self.data)))
+
+
+@dataclass
+class Saved:
+    """The names and bytes at one commit, and what has been written in place since: (offset, data)."""
+
+    names: dict[bytes, ModelFile]
+    data: dict[ModelFile, bytes]
+    in_place: dict[ModelFile, list[tuple[int, bytes]]] = field(default_factory=dict)
+
+    def admits(self, file: ModelFile, found: bytes) -> bool:
+        saved = self.data[file]
+        if len(found) != len(saved):
+            return False
+        options = [{byte} for byte in saved]
+        for offset, data in self.in_place.get(file, []):
+            for at, byte in enumerate(data, offset):
+                if at < len(options):
+                    options[at].add(byte)
+        return all(byte in choice for byte, choice in zip(found, options, strict=True))
+
+
+class StoppedError(BaseException):
+    """The process of the publisher was killed in the middle of a round."""
+
+
+class PausingPublisher(Publisher):
+    """Runs its rounds in a thread of its own that stops before and after each file until told to go on."""
+
+    def begin(self) -> None:
+        self.cut: Cut | None = None
+        self._turn = threading.Semaphore(0)
+        self._reached = threading.Semaphore(0)
+        self._killed = False
+        self.done = False
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._round, daemon=True)
+        self._thread.start()
+        self._reached.acquire()
+
+    def _round(self) -> None:
+        try:
+            self.publish_round()
+        except BaseException as error:
+            self.error = error
+        self.done = True
+        self.cut = None
+        self._reached.release()
+
+    def _settle(self, cut: Cut, snapshot: FileSnapshot) -> None:
+        self.cut = cut
+        self._pause()
+        super()._settle(cut, snapshot)
+        self._pause()
+
+    def _pause(self) -> None:
+        self._reached.release()
+        self._turn.acquire()
+        if self._killed:
+            raise StoppedError
+
+    def go_on(self) -> None:
+        """Let it run to the next stop."""
+        self._turn.release()
+        self._reached.acquire()
+        if self.done:
+            self._thread.join()
+            if self.error is not None:
+                raise self.error
+
+    def kill(self) -> None:
+        while not self.done:
+            self._killed = True
+            self._turn.release()
+            self._reached.acquire()
+        self._thread.join()
+
+
+class ContentMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stack = ExitStack()
+        self.stack.enter_context(small_chunks(CHUNK))
+        self.stack.enter_context(mock.patch("hybrisfs.filesystem.inodes._CACHED_INODES", 3))
+        self.watch = self.stack.enter_context(ExitStack())
+        self.names: dict[bytes, ModelFile] = {}
+        self.handles: dict[int, ModelFile] = {}
+        self.overwritten = 0
+        self.step = 0
+        self.history: dict[bytes, list[bytes]] = {}
+        self.expected: dict[bytes, tuple[ModelFile, bytes]] = {}
+        self.publisher: PausingPublisher | None = None
+        self.clouds = FakeClouds()
+        self.adopt(
+            Rig(Path(tempfile.mkdtemp(prefix="hybrisfs-machine-")), self.clouds, segment_size=16 * CHUNK)
+        )
+        self.rig.commit()
+        self.remember_commit(durable=True)
+
+    def adopt(self, rig: Rig) -> None:
+        """A process has begun."""
+        self.rig = rig
+        self.reader = Reader()
+        self.reader.catch_up(rig.db)
+        self.disk = ForgetfulDisk(rig.directory)
+        self.watch.close()
+        self.watch.enter_context(self.disk.watching())
+        real = rig.journal.overwrite
+
+        def overwrite(*arguments: Any) -> None:
+            self.overwritten += 1
+            real(*arguments)
+
+        self.watch.enter_context(mock.patch.object(rig.journal, "overwrite", overwrite))
+
+    def teardown(self) -> None:
+        try:
+            self.clouds.down = False
+            if self.publisher is not None:
+                self.finish_round()
+            for name, file in self.names.items():
+                assert self.rig.read(self.rig.find(name)) == file.data
+        finally:
+            if self.publisher is not None:
+                self.publisher.kill()
+            self.stack.close()
+            self.rig.abandon()
+
+    # -- helpers ---------------------------------------------------------------------------------
+
+    def handle(self, pick: int) -> tuple[int, ModelFile]:
+        numbers = sorted(self.handles)
+        number = numbers[pick % len(numbers)]
+        return number, self.handles[number]
+
+    def named(self, pick: int) -> tuple[bytes, ModelFile]:
+        names = sorted(self.names)
+        name = names[pick % len(names)]
+        return name, self.names[name]
+
+    def content(self, kind: int, length: int) -> bytes:
+        """Zeros, a byte that makes equal chunks, or bytes that occur nowhere else."""
+        if kind < 2:
+            return bytes([kind]) * length
+        self.step += 1
+        return bytes((self.step * 37 + at * 11) % 255 + 1 for at in range(length))
+
+    def remember_commit(self, *, durable: bool) -> None:
+        files = {*self.names.values(), *self.handles.values()}
+        saved = Saved(dict(self.names), {file: bytes(file.data) for file in files})
+        self.committed = saved
+        if durable:
+            self.durable = copy.copy(saved)
+            self.durable.in_place = {}
+
+    def write_at(self, number: int, offset: int, data: bytes) -> None:
+        before = self.overwritten
+        file = self.handles[number]
+        with self.rig.fs.lock:
+            assert self.rig.fs.write(self.rig.fs.handle(number), offset, data) == len(data)
+        file.write(offset, data)
+        if self.overwritten > before:
+            for saved in (self.committed, self.durable):
+                saved.in_place.setdefault(file, []).append((offset, data))
+
+    def expect(self, inode: Inode, file: ModelFile) -> None:
+        """What is here reads as the model says."""
+        assert inode.size == len(file.data)
+        with self.rig.fs.lock:
+            data = self.rig.fs.read(inode, 0, 1 << 20)
+        if not isinstance(data, Missing):
+            assert data == file.data
+
+    # -- programs --------------------------------------------------------------------------------
+
+    @initialize(length=lengths)
+    def first_file(self, length: int) -> None:
+        self.create(0, 2, length)
+
+    @precondition(lambda self: len(self.names) < len(NAMES) and len(self.handles) < 6)
+    @rule(pick=picks, kind=st.integers(0, 4), length=lengths)
+    def create(self, pick: int, kind: int, length: int) -> None:
+        free = [name for name in NAMES if name not in self.names]
+        name = free[pick % len(free)]
+        with self.rig.fs.lock:
+            _, number = self.rig.fs.create(ROOT_INO, name, 0o644, 1, 1, os.O_RDWR)
+        file = self.names[name] = self.handles[number] = ModelFile(handles=1)
+        self.write_at(number, 0, self.content(kind, length))
+
+    @precondition(lambda self: self.names and len(self.handles) < 6)
+    @rule(pick=picks, flags=st.sampled_from([os.O_RDWR, os.O_RDONLY, os.O_WRONLY | os.O_TRUNC]))
+    def open(self, pick: int, flags: int) -> None:
+        name, file = self.named(pick)
+        with self.rig.fs.lock:
+            number = self.rig.fs.open(self.rig.find(name).ino, flags)
+        if flags & os.O_TRUNC:
+            file.resize(0)
+        self.handles[number] = file
+        file.handles += 1
+
+    @precondition(lambda self: self.handles)
+    @rule(pick=picks)
+    def release(self, pick: int) -> None:
+        number, file = self.handle(pick)
+        with self.rig.fs.lock:
+            self.rig.fs.release(number)
+        del self.handles[number]
+        file.handles -= 1
+
+    @precondition(lambda self: self.handles)
+    @rule(pick=picks, offset=offsets, kind=st.integers(0, 5), length=lengths)
+    def write(self, pick: int, offset: int, kind: int, length: int) -> None:
+        self.write_at(self.handle(pick)[0], offset, self.content(kind, length))
+
+    @precondition(lambda self: self.handles)
+    @rule(pick=picks, kind=st.integers(0, 5), length=lengths)
+    def append(self, pick: int, kind: int, length: int) -> None:
+        number, file = self.handle(pick)
+        if len(file.data) < 1000:
+            self.write_at(number, len(file.data), self.content(kind, length))
+
+    @precondition(lambda self: self.handles)
+    @rule(pick=picks, at=st.integers(0, 500), kind=st.integers(0, 5), length=st.integers(1, 20))
+    def overwrite(self, pick: int, at: int, kind: int, length: int) -> None:
+        number, file = self.handle(pick)
+        if file.data:
+            self.write_at(number, at % len(file.data), self.content(kind, length))
+
+    @precondition(lambda self: self.names)
+    @rule(pick=picks, size=offsets)
+    def truncate(self, pick: int, size: int) -> None:
+        name, file = self.named(pick)
+        with self.rig.fs.lock:
+            self.rig.fs.truncate(self.rig.find(name), size)
+        file.resize(size)
+
+    @precondition(lambda self: self.handles)
+    @rule(
+        pick=picks,
+        mode=st.sampled_from([0, _KEEP, _PUNCH, _ZERO, _ZERO | _KEEP]),
+        offset=offsets,
+        length=lengths,
+    )
+    def allocate(self, pick: int, mode: int, offset: int, length: int) -> None:
+        number, file = self.handle(pick)
+        with self.rig.fs.lock:
+            self.rig.fs.allocate(self.rig.fs.handle(number), mode, offset, length)
+        if not mode & _KEEP:
+            file.resize(max(len(file.data), offset + length))
+        if mode & ~_KEEP:
+            end = min(offset + length, len(file.data))
+            file.data[offset:end] = bytes(max(end - offset, 0))
+
+    @precondition(lambda self: self.handles)
+    @rule(pick=picks, offset=offsets, length=lengths)
+    def read(self, pick: int, offset: int, length: int) -> None:
+        number, file = self.handle(pick)
+        try:
+            found = self.rig.read(self.rig.fs.handle(number), offset, length)
+        except ChunkUnavailable:
+            assert self.clouds.down
+        else:
+            assert found == file.data[offset : offset + length]
+
+    @precondition(lambda self: self.handles)
+    @rule(pick=picks)
+    def seek(self, pick: int) -> None:
+        """SEEK_DATA and SEEK_HOLE walk the file; what they call a hole holds nothing."""
+        number, file = self.handle(pick)
+        inode, at, size = self.rig.fs.handle(number), 0, len(file.data)
+        while at < size:
+            with self.rig.fs.lock:
+                hole = self.rig.fs.content.seek(inode, at, os.SEEK_HOLE)
+                assert at <= hole <= size
+                try:
+                    data = self.rig.fs.content.seek(inode, hole, os.SEEK_DATA) if hole < size else size
+                except OSError:
+                    data = size
+            assert not any(file.data[hole:data])
+            assert at < data
+            at = data
+
+    # -- names -----------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.names)
+    @rule(pick=picks)
+    def unlink(self, pick: int) -> None:
+        name, _ = self.named(pick)
+        with self.rig.fs.lock:
+            self.rig.fs.unlink(ROOT_INO, name)
+        del self.names[name]
+
+    @precondition(lambda self: self.names)
+    @rule(pick=picks, to=st.sampled_from(NAMES))
+    def rename(self, pick: int, to: bytes) -> None:
+        name, file = self.named(pick)
+        with self.rig.fs.lock:
+            self.rig.fs.rename(ROOT_INO, name, ROOT_INO, to, 0)
+        if self.names.get(to) is not file:
+            del self.names[name]
+            self.names[to] = file
+
+    @precondition(lambda self: self.names)
+    @rule(pick=picks, other=picks)
+    def exchange(self, pick: int, other: int) -> None:
+        (one, first), (two, second) = self.named(pick), self.named(other)
+        with self.rig.fs.lock:
+            self.rig.fs.rename(ROOT_INO, one, ROOT_INO, two, RENAME_EXCHANGE)
+        self.names[one], self.names[two] = second, first
+
+    @precondition(lambda self: self.names and len(self.names) < len(NAMES))
+    @rule(pick=picks, to=picks)
+    def link(self, pick: int, to: int) -> None:
+        name, file = self.named(pick)
+        free = [one for one in NAMES if one not in self.names]
+        new = free[to % len(free)]
+        with self.rig.fs.lock:
+            self.rig.fs.link(self.rig.find(name).ino, ROOT_INO, new)
+        self.names[new] = file
+
+    # -- the background --------------------------------------------------------------------------
+
+    @precondition(lambda self: self.publisher is None)
+    @rule(everything=st.booleans(), patience=st.booleans())
+    def begin_round(self, everything: bool, patience: bool) -> None:
+        rig = self.rig
+        self.publisher = PausingPublisher(rig.fs, rig.settler, rig.updates, rig.signals)
+        if everything:
+            rig.signals.begin_flush()
+        with mock.patch("hybrisfs.pipeline.cut.HOLD_SECONDS", 15.0 if patience else 0.0):
+            self.expected = self.what_may_be_published()
+            self.publisher.begin()
+        if everything:
+            rig.signals.end_flush()
+        if self.publisher.done:
+            self.end_round()
+
+    @precondition(lambda self: self.publisher is not None)
+    @rule()
+    def go_on(self) -> None:
+        assert self.publisher is not None
+        self.publisher.go_on()
+        if self.publisher.done:
+            self.end_round()
+
+    @precondition(lambda self: self.publisher is not None)
+    @rule()
+    def finish_round(self) -> None:
+        while self.publisher is not None:
+            self.go_on()
+
+    @rule(everything=st.booleans())
+    def publish(self, everything: bool) -> None:
+        """A round that nothing comes between."""
+        if self.publisher is not None:
+            self.finish_round()
+        self.begin_round(everything, True)
+        if self.publisher is not None:
+            self.finish_round()
+
+    def end_round(self) -> None:
+        assert self.publisher is not None
+        if self.publisher.error is not None:
+            raise self.publisher.error
+        self.publisher = None
+        self.reader.catch_up(self.rig.db)
+        self.reader.tree()
+        self.check_cut()
+        if not self.clouds.down:
+            check_published(self.rig, self.reader)
+
+    def what_may_be_published(self) -> dict[bytes, tuple[ModelFile, bytes]]:
+        """Of each name now: its file, and the file's bytes."""
+        return {name: (file, bytes(file.data)) for name, file in self.names.items()}
+
+    def check_cut(self) -> None:
+        """What stands under a name is what stood there at the moment of this cut, or of an earlier one."""
+        for path, identity in self.reader.tree().items():
+            content = self.reader.nodes[identity].content
+            data = b"" if content is None else read_content(content, self.rig.plaintexts.__getitem__)
+            self.history.setdefault(path[0], [])
+            assert self.reader.nodes[identity].attr is not None
+            known = [bytes(one) for one in self.history[path[0]]]
+            at_cut = self.expected.get(path[0])
+            assert (at_cut is not None and at_cut[1] == data) or data in known, f"{path} was never like this"
+            self.history[path[0]].append(data)
+
+    @rule()
+    def pack(self) -> None:
+        if not self.clouds.down:
+            self.rig.pack()
+            assert self.rig.unpacked() == 0
+
+    @rule()
+    def commit(self) -> None:
+        self.rig.commit()
+        self.remember_commit(durable=True)
+
+    @rule()
+    def commit_without_sync(self) -> None:
+        """The commit is there for a crash, not yet for a power cut."""
+        with self.rig.fs.lock:
+            self.rig.journal.sync()
+            self.rig.fs.commit()
+        self.remember_commit(durable=False)
+
+    @rule()
+    def drop_cache(self) -> None:
+        self.rig.room.drop_all()
+        self.remember_commit(durable=True)
+
+    @rule(wanted=st.integers(1, 3000))
+    def evict(self, wanted: int) -> None:
+        if self.rig.room.evict(wanted):
+            self.remember_commit(durable=True)
+
+    @rule(down=st.booleans())
+    def weather(self, down: bool) -> None:
+        self.clouds.down = down
+
+    # -- restarts --------------------------------------------------------------------------------
+
+    @rule()
+    def restart(self) -> None:
+        if self.publisher is not None:
+            self.finish_round()
+        self.adopt(self.rig.reopen())
+        self.begin_anew(None)
+
+    @rule()
+    def crash(self) -> None:
+        self.adopt(self.rig.crashed(before_leaving=self.kill_publisher))
+        self.begin_anew(self.committed)
+
+    @rule()
+    def cut_power(self) -> None:
+        self.adopt(self.rig.powerless(self.disk, before_leaving=self.kill_publisher))
+        self.begin_anew(self.durable)
+
+    def kill_publisher(self) -> None:
+        if self.publisher is not None:
+            self.publisher.kill()
+            self.publisher = None
+
+    def begin_anew(self, saved: Saved | None) -> None:
+        """Nothing is open any more; with *saved*, the model becomes what a crash has left of it."""
+        self.handles.clear()
+        if saved is not None:
+            self.names = dict(saved.names)
+            for name, file in self.names.items():
+                if self.clouds.down:
+                    file.data[:] = saved.data[file]
+                    continue
+                found = self.rig.read(self.rig.find(name))
+                assert saved.admits(file, found), f"{name!r} after a crash"
+                file.data[:] = found
+        for file in self.names.values():
+            file.handles = 0
+        self.rig.commit()
+        self.remember_commit(durable=True)
+
+    # -- what always holds -----------------------------------------------------------------------
+
+    @invariant()
+    def reads_like_the_model(self) -> None:
+        with self.rig.fs.lock:
+            entries = self.rig.fs.names.list(ROOT_INO, b"", 100)
+        assert [name for name, _ in entries] == sorted(self.names)
+        for name, file in self.names.items():
+            self.expect(self.rig.find(name), file)
+        for number, file in self.handles.items():
+            self.expect(self.rig.fs.handle(number), file)
+
+    @invariant()
+    def accounts_agree(self) -> None:
+        cut = self.publisher.cut if self.publisher is not None else None
+        with self.rig.fs.lock:
+            check_accounts(self.rig, cut.files if cut is not None else [])
+            check_chunks(self.rig)
+
+
+ContentMachine.TestCase.settings = settings(
+    max_examples=settings().max_examples // 2, stateful_step_count=40, deadline=None
+)
+
+
+@pytest.mark.timeout(600)
+class TestContent(ContentMachine.TestCase):  # type: ignore[misc]
+    pass
