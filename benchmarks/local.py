@@ -20,7 +20,7 @@ from benchmarks.corpus import cache_directory, git_repository, source_tree
 from benchmarks.kernel import drop_caches
 from benchmarks.phases import PHASES, Work
 from benchmarks.processes import cpu_seconds, peak_rss_mib
-from benchmarks.report import Run, print_run, significant, write_run
+from benchmarks.report import RESULTS, Run, print_run, significant, terminal, write_run
 from benchmarks.systems import SYSTEMS, System
 from benchmarks.targets import targets
 
@@ -86,12 +86,12 @@ def _arguments(argv: list[str] | None, installed: list[str]) -> argparse.Namespa
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Measure, print, and write benchmarks/results/local.json and .md (local-small with --small)."""
+    """Measure, print, and write local.json and .md: to benchmarks/results, but not what means nothing."""
     versions = {kind.name: version for kind in SYSTEMS if (version := kind.version()) is not None}
     options = _arguments(argv, list(versions))
     if os.geteuid() != 0:
         raise SystemExit("benchmarks.local must run as root: only root can drop the kernel's caches")
-    console = Console()
+    console = terminal()
     tree = source_tree(_SMALL_FILES if options.small else _FULL_FILES)
     repository = git_repository(100 if options.small else 1000)
     work = (Work.small if options.small else Work.full)(tree, repository)
@@ -101,7 +101,7 @@ def main(argv: list[str] | None = None) -> None:
     sizes = [path.stat().st_size for path in tree.rglob("*") if path.is_file()]
     run.targets = targets(run.medians(), len(sizes), sum(sizes))
     print_run(run, console)
-    for path in write_run(run, "local-small" if options.small else "local"):
+    for path in write_run(run, cache_directory() if options.small else RESULTS):
         console.print(f"wrote {path}")
 
 

@@ -28,7 +28,7 @@ from rich.table import Table
 from benchmarks.corpus import cache_directory
 from benchmarks.kernel import drop_caches
 from benchmarks.processes import peak_rss_mib, rss_mib
-from benchmarks.report import RESULTS, machine, significant
+from benchmarks.report import RESULTS, machine, significant, terminal
 from benchmarks.targets import Target
 from tests.system.device import Device
 
@@ -202,7 +202,7 @@ def main(argv: list[str] | None = None) -> None:
         raise SystemExit("benchmarks.million must run as root: only root can drop the kernel's caches")
     large = max(options.files // _FILES_PER_FOLDER, 100 * _SAMPLES)
     small = large // 100
-    console = Console()
+    console = terminal()
     cache_directory().mkdir(parents=True, exist_ok=True)
     root = Path(tempfile.mkdtemp(prefix="work-million-", dir=cache_directory()))
     try:

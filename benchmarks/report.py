@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from rich.table import Table
 from benchmarks.metrics import METRICS, relative_speed
 from benchmarks.targets import Medians, Target
 
-__all__ = ["RESULTS", "Run", "machine", "print_run", "significant", "write_run"]
+__all__ = ["RESULTS", "Run", "machine", "print_run", "significant", "terminal", "write_run"]
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -56,6 +57,11 @@ class Run:
             metric: {system: statistics.median(figures) for system, figures in by_system.items()}
             for metric, by_system in self.samples.items()
         }
+
+
+def terminal() -> Console:
+    """Where to print; wide enough for the table also when it is a file."""
+    return Console() if sys.stdout.isatty() else Console(width=110)
 
 
 def significant(figure: float | None) -> str:
@@ -131,10 +137,10 @@ def _markdown_table(headings: list[str], rows: Iterator[list[str]]) -> list[str]
     return [f"| {' | '.join(headings)} |", f"| {' | '.join(alignment)} |", *body, ""]
 
 
-def write_run(run: Run, name: str) -> list[Path]:
-    """Write NAME.json and NAME.md into `RESULTS`; returns both paths."""
-    RESULTS.mkdir(exist_ok=True)
-    as_json, as_markdown = RESULTS / f"{name}.json", RESULTS / f"{name}.md"
+def write_run(run: Run, folder: Path) -> list[Path]:
+    """Write local.json and local.md into `folder`; returns both paths."""
+    folder.mkdir(exist_ok=True)
+    as_json, as_markdown = folder / "local.json", folder / "local.md"
     facts = dataclasses.asdict(run)
     facts["targets"] = [{**dataclasses.asdict(target), "met": target.met} for target in run.targets]
     as_json.write_text(json.dumps({**facts, "medians": run.medians()}, indent=1) + "\n")

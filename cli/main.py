@@ -7,8 +7,6 @@ function returns the exit code, or None for 0; the codes are listed in `hybrisfs
 from __future__ import annotations
 
 import importlib
-import os
-import signal
 import sys
 from collections.abc import Sequence
 from typing import Any, Final, NoReturn
@@ -72,7 +70,6 @@ class Program(click.Group):
         code: int | None
         try:
             code = super().main(args, prog_name="hybrisfs", standalone_mode=False)
-            sys.stdout.flush()
         except click.exceptions.NoArgsIsHelpError as error:
             click.echo(error.ctx.get_help() if error.ctx else "")
             code = 2
@@ -82,10 +79,6 @@ class Program(click.Group):
         except (KeyboardInterrupt, click.Abort):
             click.echo("interrupted", err=True)
             code = _INTERRUPTED
-        except BrokenPipeError:
-            # Whoever read our output has enough; Python must not complain when it flushes at the end.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            code = 128 + signal.SIGPIPE
         except Exception as error:  # noqa: BLE001 - the last resort: recorded, and shown in one line
             code = _report(error)
         sys.exit(code or 0)

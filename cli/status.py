@@ -116,7 +116,6 @@ def _watch(client: Client, name: str | None, as_json: bool) -> None:
         while True:
             facts = client.call("status", {"name": name})
             click.echo(json.dumps(facts) if as_json else "\n".join([*describe(facts), ""]))
-            sys.stdout.flush()
             time.sleep(_EVERY)
     from rich.live import Live
     from rich.text import Text

@@ -52,7 +52,6 @@ class Slot:
         """
         with self._lock:
             volume = self.open()
-            self.notice_unmount()
             if volume.mountpoint is not None:
                 if volume.mountpoint == mount.directory:
                     return False

@@ -176,7 +176,7 @@ class CloudPort:
 
     def demerit(self, operation: Operation) -> int:
         """Return how far back the cloud is put for this operation. The caller holds the lock."""
-        return self._health.demerit(operation) if self._stalled() is None else 3
+        return self._health.demerit(operation) if self.stalled() is None else 3
 
     def probe_due(self) -> bool:
         """Whether it should be found out now if the cloud works again."""
@@ -191,12 +191,12 @@ class CloudPort:
 
     def status(self) -> CloudStatus:
         """Return the state for people."""
-        stalled = self._stalled()
+        stalled = self.stalled()
         with self._lock:
             state, reason = self._health.state()
             since = self._health.since
         if stalled is not None and state in ("ok", "slow"):
-            state, reason = "down", f"a request has had no answer for {stalled:.0f} s"
+            state, reason = "down", stalled
         return CloudStatus(self.number, self.name, self.url, state, reason, since)
 
     def stop(self) -> None:
@@ -208,9 +208,12 @@ class CloudPort:
         if self._workers.close(grace):
             self._store.close()
 
-    def _stalled(self) -> float | None:
+    def stalled(self) -> str | None:
+        """Say that a request hangs for so long that others had better not be sent; None when none does."""
         oldest = self._workers.oldest()
-        return oldest if oldest is not None and oldest >= self._stall else None
+        if oldest is None or oldest < self._stall:
+            return None
+        return f"a request has had no answer for {oldest:.0f} s"
 
     def _answer(self, call: Callable[[Store], T]) -> Answer[T]:
         try:

@@ -9,14 +9,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from backends.store import Store
 from hybrisfs.dispersal import reader, writer
 from hybrisfs.dispersal.cloud import Cloud, CloudStatus
 from hybrisfs.dispersal.clouds import Clouds
 from hybrisfs.dispersal.erasure import fragment_length, join
 from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable, DispersalError, IntegrityError
 from hybrisfs.dispersal.pack import EncodedPack
-from hybrisfs.dispersal.probe import Marker, check, probe
+from hybrisfs.dispersal.probe import Marker, Owed, check, probe
 from hybrisfs.dispersal.ranking import TimerBounds
 from hybrisfs.dispersal.reader import Read, Target
 from hybrisfs.dispersal.runs import ChunkLocation, plan_runs
@@ -28,10 +27,9 @@ from hybrisfs.dispersal.share import (
     TableSealer,
     hash_fragment,
     parse_header,
-    parse_prefix,
     share_name,
-    verify_share,
 )
+from hybrisfs.dispersal.shares import fetch_header, owed_share, sample_share, share_check
 from hybrisfs.dispersal.writer import Placement, Write
 from sync.codec import Buffer
 
@@ -148,17 +146,24 @@ class Engine:
 
     def check_share(self, cloud: int, pack_id: bytes, index: int) -> str | None:
         """Read and verify a whole share; return what is wrong with it in a sentence, or None."""
-        return self.check_object(
-            cloud, share_name(pack_id, index), MAX_SHARE, self._share_check(pack_id, index)
-        )
+        if cloud not in self._clouds:
+            return _unconfigured(share_name(pack_id, index), cloud)
+        owed = owed_share(self._clouds, cloud, self._tables, pack_id, index)
+        return check(self._clouds, owed, self._timing.get)
+
+    def sample_share(self, cloud: int, pack_id: bytes, index: int) -> str | None:
+        """Like `check_share`, but read only the header, which proves the table, and one random fragment."""
+        if cloud not in self._clouds:
+            return _unconfigured(share_name(pack_id, index), cloud)
+        return sample_share(self._clouds, cloud, self._tables, pack_id, index, self._timing.get)
 
     def check_object(
         self, cloud: int, name: str, limit: int, verify: Callable[[bytes], object]
     ) -> str | None:
         """Like `get_object` for one cloud that acknowledged the object; return what is wrong, or None."""
         if cloud not in self._clouds:
-            return f"{name}: cloud {cloud} is no longer configured"
-        return check(self._clouds, cloud, name, limit, verify, self._timing.get)
+            return _unconfigured(name, cloud)
+        return check(self._clouds, Owed(self._clouds[cloud], name, limit, verify), self._timing.get)
 
     def probe(self, marker: Marker, *, everyone: bool = False) -> None:
         """Look again at the clouds that are not well, as far as they are due: call it every few seconds.
@@ -176,15 +181,6 @@ class Engine:
         """End all threads and close the stores. Calls that hang are abandoned."""
         self._clouds.close(self._timing.close)
 
-    def _share_check(self, pack_id: bytes, index: int) -> Callable[[bytes], None]:
-        def verify(data: bytes) -> None:
-            problems = verify_share(data, pack_id, index, self._tables)
-            if problems:
-                more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-                raise IntegrityError(problems[0] + more)
-
-        return verify
-
     def _get_run(self, run: Sequence[ChunkLocation], timeout: float) -> list[bytes]:
         first, last = run[0], run[-1]
         start = first.offset
@@ -197,20 +193,29 @@ class Engine:
             ],
             size=length,
             fetch=lambda store, name: store.get_range(name, start, length),
-            rebuild=partial(self._open_run, run),
-            recheck=lambda index: (MAX_SHARE, self._share_check(first.pack_id, index)),
+            rebuild=partial(self._open_run, run, {}),
+            recheck=lambda index: (MAX_SHARE, share_check(self._tables, first.pack_id, index)),
             failure=ChunkUnavailable,
             blame=partial(self._blame, run) if first.k > 1 else None,
         )
         return reader.get(self._clouds, read, timeout)
 
-    def _open_run(self, run: Sequence[ChunkLocation], parts: Mapping[int, bytes]) -> list[bytes]:
-        plaintexts = []
+    def _open_run(
+        self, run: Sequence[ChunkLocation], opened: dict[ChunkLocation, bytes], parts: Mapping[int, bytes]
+    ) -> list[bytes]:
+        """Open the chunks that are not in `opened` yet: what one set of clouds cannot give another may."""
+        problem: IntegrityError | None = None
         for location in run:
-            fragments = _fragments(run, location, parts)
-            sealed = join(location.k, location.n, fragments, location.sealed_length)
-            plaintexts.append(self._sealer.open(location.chunk_id, sealed, location.length))
-        return plaintexts
+            if location not in opened:
+                fragments = _fragments(run, location, parts)
+                sealed = join(location.k, location.n, fragments, location.sealed_length)
+                try:
+                    opened[location] = self._sealer.open(location.chunk_id, sealed, location.length)
+                except IntegrityError as error:
+                    problem = error
+        if problem is not None:
+            raise problem
+        return [opened[location] for location in run]
 
     def _blame(
         self, run: Sequence[ChunkLocation], parts: Mapping[int, bytes], timeout: float
@@ -244,22 +249,17 @@ class Engine:
                 for i, c in enumerate(location.placement)
             ],
             size=PREFIX_SIZE,
-            fetch=_fetch_header,
+            fetch=fetch_header,
             rebuild=lambda parts: parse_header(next(iter(parts.values())), self._tables, location.pack_id)[1],
-            recheck=lambda index: (MAX_SHARE, self._share_check(location.pack_id, index)),
+            recheck=lambda index: (MAX_SHARE, share_check(self._tables, location.pack_id, index)),
             failure=ChunkUnavailable,
             rounds=0,  # the read that needs it insists
         )
         return reader.get(self._clouds, read, timeout)
 
 
-def _fetch_header(store: Store, name: str) -> bytes:
-    prefix = store.get_range(name, 0, PREFIX_SIZE)
-    try:
-        table_size = parse_prefix(prefix).table_size
-    except IntegrityError:
-        return prefix  # the reader refuses it again and knows which cloud to blame
-    return prefix + store.get_range(name, PREFIX_SIZE, table_size)
+def _unconfigured(name: str, cloud: int) -> str:
+    return f"{name}: cloud {cloud} is no longer configured"
 
 
 def _fragments(

@@ -81,12 +81,13 @@ class PackBuilder:
         """Append a sealed chunk of `length` plaintext bytes. ValueError when out of bounds or twice."""
         if len(chunk_id) != CHUNK_ID_SIZE or not 0 < length <= MAX_CHUNK:
             raise ValueError(f"not a chunk: id of {len(chunk_id)} bytes, length {length}")
-        if not SEAL_OVERHEAD < len(sealed) <= MAX_SEALED or not self.fits(len(sealed), 1):
+        size = self.sealed_size + len(sealed)
+        if not SEAL_OVERHEAD < len(sealed) <= MAX_SEALED or size > MAX_PACK or self.count >= MAX_CHUNKS:
             raise ValueError(f"a sealed chunk of {len(sealed)} bytes does not fit into this pack")
         if chunk_id in self._chunks:
             raise ValueError("chunk is in the pack already")
         self._chunks[chunk_id] = (length, sealed)
-        self.sealed_size += len(sealed)
+        self.sealed_size = size
 
     def finish(self, k: int, n: int) -> EncodedPack:
         """Encode the pack for a k-of-n code (see `choose_code`). ValueError when it is empty."""

@@ -1,4 +1,4 @@
-"""Looking again at clouds that are not well, and at single objects for fsck."""
+"""Looking again at clouds that are not well, and at single objects for fsck and scrubbing."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from backends.store import Store
 from hybrisfs.dispersal.cloud import Answer, CloudPort
 from hybrisfs.dispersal.clouds import Clouds
 from hybrisfs.dispersal.errors import IntegrityError
 from hybrisfs.dispersal.health import Offence
 from hybrisfs.dispersal.operation import Interrupt, OperationLoop
 
-__all__ = ["Marker", "check", "probe"]
+__all__ = ["Marker", "Owed", "check", "check_part", "probe"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +29,8 @@ class Marker:
             raise IntegrityError("it is not this volume's marker (another folder or account?)")
 
 
-class _Look(NamedTuple):
-    """One acknowledged object to be read from one cloud."""
+class Owed(NamedTuple):
+    """An object that a cloud acknowledged: at most `limit` bytes, refused by `verify` when they are wrong."""
 
     port: CloudPort
     name: str
@@ -38,7 +39,7 @@ class _Look(NamedTuple):
 
 
 class _Looked(NamedTuple):
-    look: _Look
+    owed: Owed
     answer: Answer[bytes]
 
 
@@ -46,17 +47,34 @@ class _Wrote(NamedTuple):
     port: CloudPort
 
 
-def check(
-    clouds: Clouds, number: int, name: str, limit: int, verify: Callable[[bytes], object], timeout: float
+def check(clouds: Clouds, owed: Owed, timeout: float) -> str | None:
+    """Read the whole object; return what is wrong with it, or None. The cloud's health learns it."""
+    problem = check_part(
+        clouds, owed, lambda store: store.get(owed.name, limit=owed.limit), owed.verify, timeout
+    )
+    if problem is None:
+        owed.port.cleared(owed.name)
+    return problem
+
+
+def check_part(
+    clouds: Clouds,
+    owed: Owed,
+    fetch: Callable[[Store], bytes],
+    verify: Callable[[bytes], object],
+    timeout: float,
 ) -> str | None:
-    """Return what is wrong with an object that this cloud acknowledged, or None; its health learns it."""
-    port = clouds[number]
-    with OperationLoop[_Looked | _Wrote](clouds.operations, timeout) as loop:
-        _begin(loop, _Look(port, name, limit, verify))
+    """Like `check` for a part of the object. What is wrong with a part is right again when the whole is."""
+    port = owed.port
+    stalled = port.stalled()
+    if stalled is not None:
+        return f"{owed.name} cannot be read: {stalled}"
+    with OperationLoop[Answer[bytes]](clouds.operations, timeout) as loop:
+        loop.track(port, port.submit("get", owed.limit, fetch, loop.report))
         event = loop.wait()
     if isinstance(event, Interrupt):
-        return f"{name} cannot be read: {clouds.explain_interrupt(event, [number], timeout)}"
-    return _judge(event.look, event.answer) if isinstance(event, _Looked) else None
+        return f"{owed.name} cannot be read: {clouds.explain_interrupt(event, [port.number], timeout)}"
+    return _judge(owed, event, verify)
 
 
 def probe(clouds: Clouds, marker: Marker, everyone: bool, timeout: float) -> None:
@@ -64,20 +82,21 @@ def probe(clouds: Clouds, marker: Marker, everyone: bool, timeout: float) -> Non
 
     With `everyone` the marker is read from the others too. A cloud that was full gets the marker written.
     """
-    waiting = dict.fromkeys(clouds, 0)
+    waiting = dict.fromkeys((port for port in clouds if port.stalled() is None), 0)
     with OperationLoop[_Looked | _Wrote](clouds.operations, timeout) as loop:
-        for port in clouds:
-            for look in _looks(port, marker, everyone):
-                _begin(loop, look)
+        for port in waiting:
+            for owed in _looks(port, marker, everyone):
+                _begin(loop, owed)
                 waiting[port] += 1
             if port.full and port.probe_due():
                 _rewrite(loop, port, marker)
                 waiting[port] += 1
         while any(waiting.values()):
             match loop.wait():
-                case _Looked(look, answer):
-                    _judge(look, answer)
-                    waiting[look.port] -= 1
+                case _Looked(owed, answer):
+                    if _judge(owed, answer, owed.verify) is None:
+                        owed.port.cleared(owed.name)
+                    waiting[owed.port] -= 1
                 case _Wrote(port):
                     waiting[port] -= 1
                 case interrupt:
@@ -85,22 +104,22 @@ def probe(clouds: Clouds, marker: Marker, everyone: bool, timeout: float) -> Non
                     return
 
 
-def _looks(port: CloudPort, marker: Marker, everyone: bool) -> Iterator[_Look]:
+def _looks(port: CloudPort, marker: Marker, everyone: bool) -> Iterator[Owed]:
     rechecks = port.take_rechecks()
     for name, offence in rechecks.items():
-        yield _Look(port, name, offence.limit, offence.recheck)
+        yield Owed(port, name, offence.limit, offence.recheck)
     if (everyone or rechecks or port.probe_due()) and marker.name not in rechecks:
-        yield _Look(port, marker.name, len(marker.data), marker.verify)
+        yield Owed(port, marker.name, len(marker.data), marker.verify)
 
 
-def _begin(loop: OperationLoop[_Looked | _Wrote], look: _Look) -> None:
-    job = look.port.submit(
+def _begin(loop: OperationLoop[_Looked | _Wrote], owed: Owed) -> None:
+    job = owed.port.submit(
         "get",
-        look.limit,
-        lambda store: store.get(look.name, limit=look.limit),
-        lambda answer: loop.report(_Looked(look, answer)),
+        owed.limit,
+        lambda store: store.get(owed.name, limit=owed.limit),
+        lambda answer: loop.report(_Looked(owed, answer)),
     )
-    loop.track(look.port, job)
+    loop.track(owed.port, job)
 
 
 def _rewrite(loop: OperationLoop[_Looked | _Wrote], port: CloudPort, marker: Marker) -> None:
@@ -114,22 +133,20 @@ def _rewrite(loop: OperationLoop[_Looked | _Wrote], port: CloudPort, marker: Mar
     loop.track(port, job)
 
 
-def _judge(look: _Look, answer: Answer[bytes]) -> str | None:
-    port, name, limit, verify = look
+def _judge(owed: Owed, answer: Answer[bytes], verify: Callable[[bytes], object]) -> str | None:
     if answer.missing:
-        problem = f"{name} is missing although it was acknowledged"
+        problem = f"{owed.name} is missing although it was acknowledged"
     elif answer.corrupt:
-        problem = f"{name} is damaged: {answer.reason}"
+        problem = f"{owed.name} is damaged: {answer.reason}"
     elif answer.value is None:
-        return f"{name} cannot be read: {answer.reason}"
+        return f"{owed.name} cannot be read: {answer.reason}"
     else:
         try:
             verify(answer.value)
         except (IntegrityError, ValueError) as error:
-            problem = f"{name} is wrong: {error}"
+            problem = f"{owed.name} is wrong: {error}"
         else:
-            port.cleared(name)
-            port.in_time()
+            owed.port.in_time()
             return None
-    port.lied(name, Offence(problem, limit, verify))
+    owed.port.lied(owed.name, Offence(problem, owed.limit, owed.verify))
     return problem

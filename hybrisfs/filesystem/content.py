@@ -117,7 +117,8 @@ class Content:
     def base_rows(self, inode: Inode, start: int, end: int) -> list[BaseRow]:
         """The settled parts that touch start..end, in order."""
         rows = self._db.execute(
-            f"SELECT f.offset, f.length, {CHUNK_COLUMNS} FROM file_chunk f JOIN chunk c ON c.number = f.chunk "
+            f"SELECT f.offset, f.length, {CHUNK_COLUMNS} "
+            "FROM file_chunk f JOIN chunk c ON c.number = f.chunk "
             "WHERE f.ino = ? AND f.offset > ? AND f.offset < ? ORDER BY f.offset",
             (inode.ino, start - MAX_CHUNK, end),
         ).fetchall()

@@ -72,10 +72,8 @@ class ExtentMap:
     def write(self, start: int, end: int, segment: int, position: int) -> None:
         """Bytes *start*..*end* are now at *position* of *segment*."""
         items, starts = self._items, self._starts
-        if not items or start >= items[-1].end:
-            index = len(items)
-        else:
-            index = self._clear(start, end)
+        appended = not items or start >= items[-1].end
+        index = len(items) if appended else self._clear(start, end)
         if index:
             before = items[index - 1]
             if (

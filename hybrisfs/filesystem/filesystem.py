@@ -28,7 +28,7 @@ from hybrisfs.store.journal import RESERVE, Journal, JournalFullError
 from hybrisfs.store.schema import ROOT_INO
 from sync.codec import Buffer
 
-__all__ = ["DirectoryCursor", "FileSystem", "Handle", "Space"]
+__all__ = ["FileSystem", "Handle", "Space"]
 
 _COMMIT_RESERVE: Final = RESERVE // 4
 _SPACE_CHECK_CALLS: Final = 64
@@ -40,27 +40,6 @@ class Handle:
 
     inode: Inode
     writable: bool
-
-
-class DirectoryCursor:
-    """Where a program is in its listing of a directory.
-
-    Entries come in name order, so that what is created or removed meanwhile neither hides nor
-    repeats others. The offset of an entry is its place in `names`, which are those told so far.
-    """
-
-    __slots__ = ("ino", "names")
-
-    def __init__(self, ino: int) -> None:
-        self.ino = ino
-        self.names: list[bytes] = []
-
-    def after(self, offset: int) -> bytes:
-        """The name behind which the entry at *offset* is; b"" at the start."""
-        if offset > len(self.names):
-            raise failure(errno.EINVAL)
-        del self.names[offset:]
-        return self.names[-1] if self.names else b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +161,6 @@ class FileSystem:
         inode = self.inodes.cached(ino)
         if inode is not None and inode.orphan and not inode.handles:
             self.inodes.forget(ino)
-
-    # -- listing ---------------------------------------------------------------------------------
-
-    def open_directory(self, ino: int) -> DirectoryCursor:
-        return DirectoryCursor(self.names.directory(ino).ino)
 
     # -- attributes ------------------------------------------------------------------------------
 

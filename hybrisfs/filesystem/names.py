@@ -64,16 +64,16 @@ class Names:
         row = self._db.execute("SELECT parent FROM place WHERE ino = ?", (ino,)).fetchone()
         return row[0] if row else ROOT_INO
 
-    def list(self, parent: int, after: bytes, limit: int) -> list[tuple[bytes, Inode]]:
-        """Up to *limit* entries whose names come after *after*, in byte order."""
+    def list(self, parent: int, after: int, limit: int) -> list[tuple[int, bytes, Inode]]:
+        """Up to *limit* entries as (number, name, node), those whose numbers come after *after*."""
         rows = self._db.execute(
-            f"SELECT p.name, p.ino, {_JOINED} FROM place p LEFT JOIN node n ON n.ino = p.ino "
-            "WHERE p.parent = ? AND p.name > ? ORDER BY p.name LIMIT ?",
+            f"SELECT p.number, p.name, p.ino, {_JOINED} FROM place p LEFT JOIN node n ON n.ino = p.ino "
+            "WHERE p.parent = ? AND p.number > ? ORDER BY p.number LIMIT ?",
             (parent, after, limit),
         ).fetchall()
         # A node made since the last flush has no row yet, but then it is in memory.
         adopt, get = self._inodes.adopt, self._inodes.get
-        return [(row[0], adopt(row[2:]) if row[2] is not None else get(row[1])) for row in rows]
+        return [(row[0], row[1], adopt(row[3:]) if row[3] is not None else get(row[2])) for row in rows]
 
     def _place(self, parent: int, name: bytes) -> _Place | None:
         row: _Place | None = self._db.execute(
@@ -225,6 +225,8 @@ class Names:
     def _exchange(
         self, one_dir: Inode, one: bytes, first: _Place, two_dir: Inode, two: bytes, second: _Place
     ) -> None:
+        if first[0] == second[0]:
+            return  # two names of one file, or one name twice
         left, right = self.inode(first[0]), self.inode(second[0])
         self._require_outside(left, two_dir.ino)
         self._require_outside(right, one_dir.ino)

@@ -10,9 +10,9 @@ attr       ``a`` node id (16)                              mode, uid, gid, rdev 
                                                            complement ns), target (blob <= 4095), count of
                                                            xattrs (varint), each name (blob), value (blob)
 content    ``c`` node id (16)                              size (varint), depth (u8), runs (see below)
-pack       ``k`` pack id (32)                              k (u8), n (u8), cloud of each share (n x u8), count
-                                                           (varint), each chunk id (32), offset, sealed length,
-                                                           length (varints)
+pack       ``k`` pack id (32)                              k (u8), n (u8), cloud of each share (n x u8),
+                                                           count (varint), each chunk id (32), offset,
+                                                           sealed length, length (varints)
 =========  ==============================================  ==================================================
 
 Content runs, up to the end of the value: length (varint), then 32 bytes of chunk id; a length whose

@@ -48,6 +48,8 @@ FUSE_CAP_NO_OPEN_SUPPORT = 1 << 17
 FUSE_CAP_PARALLEL_DIROPS = 1 << 18
 FUSE_CAP_POSIX_ACL = 1 << 19
 FUSE_CAP_HANDLE_KILLPRIV = 1 << 20
+# Without this, Linux asks for the attribute security.capability before each write. With it, the filesystem
+# has to clear that and the set-user-id and set-group-id bits itself, on write, truncate and chown.
 FUSE_CAP_HANDLE_KILLPRIV_V2 = 1 << 21
 FUSE_CAP_CACHE_SYMLINKS = 1 << 23
 FUSE_CAP_NO_OPENDIR_SUPPORT = 1 << 24

@@ -36,7 +36,7 @@ def shake_hands(library: Library, session: int, device: int, capabilities: int) 
     """Have a new libfuse session answer the FUSE_INIT that waits on `device`, and connect it with that
     device.
 
-    Raises FuseError when they do not agree, OSError when the mount is gone.
+    Raises FuseError when they do not agree, or when the mount is gone.
     """
     caught, connection = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     try:
@@ -50,6 +50,10 @@ def shake_hands(library: Library, session: int, device: int, capabilities: int) 
         answer = os.read(caught, _LARGEST_INIT)
         os.write(device, _completed(offer, answer, capabilities))
         os.dup2(device, connection, inheritable=False)
+    except FuseError:
+        raise
+    except OSError as error:
+        raise FuseError(error.errno, f"the mount broke as it began: {error.strerror}; try again") from error
     finally:
         os.close(caught)
 

@@ -186,6 +186,7 @@ STAT_LAYOUTS = {
 
 
 _LOG_LEVELS = (50, 50, 50, 40, 30, 20, 20, 10)  # of logging, for enum fuse_log_level EMERG to DEBUG
+InterruptFunction = CFUNCTYPE(None, c_void_p, c_void_p)
 _LogFunction = CFUNCTYPE(None, c_int, c_char_p, c_void_p)
 
 
@@ -227,10 +228,10 @@ class Library:
         declare(
             waiting.fuse_session_new, session, POINTER(Arguments), POINTER(LowLevelOps), c_size_t, c_void_p
         )
+        declare(waiting.fuse_opt_free_args, None, POINTER(Arguments))
         declare(waiting.fuse_session_mount, c_int, session, c_char_p)
         declare(waiting.fuse_session_process_buf, None, session, POINTER(DataBuffer))
         declare(waiting.fuse_session_loop, c_int, session)
-        declare(waiting.fuse_session_exit, None, session)
         declare(waiting.fuse_session_destroy, None, session)
         declare(waiting.fuse_lowlevel_notify_inval_inode, c_int, session, _ino, c_int64, c_int64)
         declare(waiting.fuse_lowlevel_notify_inval_entry, c_int, session, _ino, c_char_p, c_size_t)
@@ -240,6 +241,8 @@ class Library:
         declare(brief.fuse_reply_buf, c_int, c_void_p, c_void_p, c_size_t)
         declare(brief.fuse_reply_err, c_int, c_void_p, c_int)
         declare(brief.fuse_reply_none, None, c_void_p)
+        declare(brief.fuse_req_interrupt_func, None, c_void_p, InterruptFunction, c_void_p)
+        declare(brief.fuse_req_interrupted, c_int, c_void_p)
         declare(brief.fuse_req_ctx, POINTER(RequestContext), c_void_p)
 
     def _redirect_log(self) -> None:

@@ -39,7 +39,7 @@ class _Mount(NamedTuple):
 
 
 def _mount_at(mountpoint: Path) -> _Mount | None:
-    """The topmost mount at an absolute path, from /proc/self/mountinfo (see proc_pid_mountinfo(5))."""
+    """The topmost mount at a resolved path, from /proc/self/mountinfo (see proc_pid_mountinfo(5))."""
     wanted = os.fsencode(mountpoint)
     found = None
     with open("/proc/self/mountinfo", "rb") as lines:
@@ -53,7 +53,7 @@ def _mount_at(mountpoint: Path) -> _Mount | None:
 
 
 def mounted_device(mountpoint: Path) -> str | None:
-    """The device number, as "major:minor", of what is mounted at an absolute path."""
+    """The device number, as "major:minor", of what is mounted at a resolved path."""
     mount = _mount_at(mountpoint)
     return mount.device if mount else None
 
@@ -73,7 +73,7 @@ def clear_stale(mountpoint: Path) -> bool:
 
     Raises FuseError when it is there and cannot be removed.
     """
-    mountpoint = mountpoint.absolute()
+    mountpoint = mountpoint.resolve()
     if not _is_stale(mountpoint):
         return False
     unmount(mountpoint, lazy=True)
@@ -203,7 +203,8 @@ def _ask_fusermount(mountpoint: Path, options: Sequence[str]) -> int:
     program = _fusermount()
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        command = [program, "-o", ",".join(options) or "rw", "--", os.fspath(mountpoint)]
+        escaped = [option.replace("\\", "\\\\").replace(",", "\\,") for option in options]
+        command = [program, "-o", ",".join(escaped) or "rw", "--", os.fspath(mountpoint)]
         done = subprocess.run(
             command,
             env={**os.environ, "_FUSE_COMMFD": str(theirs.fileno())},

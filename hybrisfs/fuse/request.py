@@ -9,6 +9,7 @@ from collections.abc import Callable
 from threading import Condition
 from typing import Any, Final
 
+from hybrisfs.fuse.interrupts import Interrupts
 from hybrisfs.fuse.library import Library
 from hybrisfs.fuse.records import Buffer
 from hybrisfs.fuse.transfer import held
@@ -41,13 +42,14 @@ class Channel:
     reach it: `enter` refuses those, and `close` waits for the ones on their way.
     """
 
-    __slots__ = ("_answering", "_changed", "_open", "context", "fail", "send", "send_briefly")
+    __slots__ = ("_answering", "_changed", "_open", "context", "fail", "interrupts", "send", "send_briefly")
 
     def __init__(self, library: Library) -> None:
         self.send_briefly: Callable[[int, bytes, int], int] = library.brief.fuse_reply_buf
         self.send: Callable[[int, bytes | int | None, int], int] = library.waiting.fuse_reply_buf
         self.fail: Callable[[int, int], int] = library.brief.fuse_reply_err
         self.context = library.brief.fuse_req_ctx
+        self.interrupts = Interrupts(library)
         # Reentrant, for an abandoned request may be collected, and thereby answered, anywhere.
         self._changed = Condition()
         self._open = True
@@ -79,13 +81,14 @@ class Request:
     A request that is dropped unanswered is logged and answered EIO.
     """
 
-    __slots__ = ("_channel", "_encode", "_handle", "_unanswered")
+    __slots__ = ("__weakref__", "_abandoned", "_channel", "_encode", "_handle", "_unanswered")
 
     def __init__(self, channel: Channel, handle: int, encode: Encoder) -> None:
         self._channel = channel
         self._handle = handle
         self._encode = encode
         self._unanswered = True
+        self._abandoned = False
 
     @property
     def uid(self) -> int:
@@ -112,27 +115,27 @@ class Request:
     def reply(self, answer: Any = None) -> None:
         """Answer with what the handler would have returned. From any thread.
 
-        When the session has gone, nothing happens. Raises RuntimeError when the request was answered before,
-        and TypeError, ValueError or struct.error when the answer is not of the right kind: then it is still
-        to be answered.
+        When the session has gone, or the request was abandoned, nothing happens. Raises RuntimeError when the
+        request was answered before, and TypeError, ValueError, BufferError or struct.error when the answer is
+        not of the right kind: then it is still to be answered.
         """
-        if not self._channel.enter():
-            self._take()
-            return
-        try:
-            self.answer(answer)
-        finally:
-            self._channel.leave()
+        self._late(self.answer, answer)
 
     def fail(self, error: int) -> None:
         """Answer with an errno. From any thread; otherwise like `reply`."""
-        if not self._channel.enter():
-            self._take()
-            return
-        try:
-            self.refuse(error)
-        finally:
-            self._channel.leave()
+        self._late(self.refuse, error)
+
+    def abandon_when_killed(self) -> None:
+        """Answer EINTR as soon as the caller is killed, which otherwise has to wait for the answer.
+
+        Only for a handler that is about to return LATER, before it passes the request on.
+        """
+        self._channel.interrupts.watch(self._handle, self)
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether nobody waits for the answer any more."""
+        return self._abandoned
 
     def answer(self, answer: Any) -> None:
         """`reply` from within the loop."""
@@ -152,6 +155,24 @@ class Request:
     def refuse(self, error: int) -> None:
         """`fail` from within the loop."""
         self._channel.fail(self._take(), error or errno.EIO)
+
+    def abandon(self) -> None:
+        """Answer EINTR from within the loop; what `reply` and `fail` say later comes to nothing."""
+        self._abandoned = True
+        self.refuse(errno.EINTR)
+
+    def _late(self, answer: Callable[[Any], None], value: Any) -> None:
+        if not self._channel.enter():
+            self._abandoned = True
+            self._handle = 0
+            return
+        try:
+            answer(value)
+        except RuntimeError:
+            if not self._abandoned:
+                raise
+        finally:
+            self._channel.leave()
 
     def _take(self) -> int:
         """The handle, for the one who may answer."""

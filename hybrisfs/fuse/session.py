@@ -43,7 +43,7 @@ class Session:
     """One mount: `mount`, then `run` in a thread of its own until somebody unmounts, then `close`.
 
     The process must not touch its own mount in a thread that holds a lock a handler needs. No signal handler
-    is installed; when `run` is in the main thread, Python's own come to run only between requests.
+    is installed. The main thread is no place for `run`: there Ctrl-C would only fail a request.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Session:
         The kernel may lower `max_write` and `max_readahead`; `max_background` limits its read-ahead and
         asynchronous requests under way. Raises FuseError when libfuse is missing or does not fit.
         """
-        self.mountpoint = mountpoint.absolute()
+        self.mountpoint = mountpoint.resolve()  # as the kernel lists it
         self.options = tuple(options)
         self._library = libfuse()
         self._capabilities = capabilities
@@ -75,7 +75,10 @@ class Session:
         self._running = threading.Lock()
 
     def mount(self) -> None:
-        """Mount. From now on whoever looks into the mount waits for `run`. Raises FuseError."""
+        """Mount, and call `Operations.init`. Whoever looks into the mount now waits for `run`.
+
+        Raises FuseError, whose message says what to do.
+        """
         if self._session is not None:
             raise FuseError(None, f"{self.mountpoint} is mounted by this session already")
         device = mounting.connect(self.mountpoint, self.options)
@@ -89,11 +92,10 @@ class Session:
             os.close(device)
 
     def _start(self, device: int) -> None:
-        arguments = (c_char_p * 1)(b"hybrisfs")
         waiting = self._library.waiting
-        session = waiting.fuse_session_new(
-            Arguments(1, arguments, 0), self._table, ctypes.sizeof(LowLevelOps), None
-        )
+        arguments = Arguments(1, (c_char_p * 1)(b"program"), 0)
+        session = waiting.fuse_session_new(arguments, self._table, ctypes.sizeof(LowLevelOps), None)
+        waiting.fuse_opt_free_args(arguments)
         if not session:
             raise FuseError(errno.EIO, "libfuse cannot start a session; its log says why")
         try:

@@ -18,7 +18,7 @@ from typing import Final
 from hybrisfs import fuse
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.filesystem.content import Missing
-from hybrisfs.filesystem.filesystem import DirectoryCursor, FileSystem
+from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.fuse import LATER, Attributes, Entry, Later, Listing, ListingPlus, Opened, Request, StatVfs
 from hybrisfs.pipeline.commit import Committer
@@ -69,8 +69,6 @@ class Adapter(fuse.Operations):
         self._committer = committer
         self._fetcher = fetcher
         self._room = room
-        self._cursors: dict[int, DirectoryCursor] = {}
-        self._next_cursor = 1
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="answer")
 
     def close(self) -> None:
@@ -193,18 +191,16 @@ class Adapter(fuse.Operations):
 
     def opendir(self, request: Request, ino: int, flags: int) -> Opened:
         with self._lock:
-            number = self._next_cursor
-            self._cursors[number] = self._fs.open_directory(ino)
-            self._next_cursor = number + 1
-        return Opened(number, keep_cache=True, cache_readdir=True)
+            self._fs.names.directory(ino)
+        return Opened(keep_cache=True, cache_readdir=True)
 
     def releasedir(self, request: Request, ino: int, fh: int, flags: int) -> None:
-        del self._cursors[fh]
+        """Open directories have no state: offsets are numbers of entries."""
 
     def readdir(self, request: Request, ino: int, fh: int, offset: int, size: int) -> Listing:
         listing = Listing(size)
         self._list(
-            fh,
+            ino,
             offset,
             size // _FEWEST_BYTES + 1,
             listing.add,
@@ -215,7 +211,7 @@ class Adapter(fuse.Operations):
     def readdirplus(self, request: Request, ino: int, fh: int, offset: int, size: int) -> ListingPlus:
         listing = ListingPlus(size)
         self._list(
-            fh,
+            ino,
             offset,
             size // _FEWEST_BYTES_PLUS + 1,
             listing.add_name,
@@ -225,25 +221,21 @@ class Adapter(fuse.Operations):
 
     def _list(
         self,
-        fh: int,
+        ino: int,
         offset: int,
         limit: int,
         add_dot: Callable[[bytes, int, int, int], bool],
         add: Callable[[bytes, Inode, int], bool],
     ) -> None:
-        cursor = self._cursors[fh]
+        """The dots are at offsets 0 and 1, an entry's next offset is its number + `_DOTS`."""
         with self._lock:
-            if offset == 0 and not add_dot(b".", cursor.ino, stat.S_IFDIR, 1):
+            if offset == 0 and not add_dot(b".", ino, stat.S_IFDIR, 1):
                 return
-            if offset <= 1:
-                parent = self._fs.names.parent_of(cursor.ino)
-                if not add_dot(b"..", parent, stat.S_IFDIR, _DOTS):
+            if offset <= 1 and not add_dot(b"..", self._fs.names.parent_of(ino), stat.S_IFDIR, _DOTS):
+                return
+            for number, name, inode in self._fs.names.list(ino, max(offset - _DOTS, 0), limit):
+                if not add(name, inode, number + _DOTS):
                     return
-            after = cursor.after(max(offset - _DOTS, 0))
-            for name, inode in self._fs.names.list(cursor.ino, after, limit):
-                if not add(name, inode, len(cursor.names) + 1 + _DOTS):
-                    return
-                cursor.names.append(name)
 
     # -- open files ------------------------------------------------------------------------------
 

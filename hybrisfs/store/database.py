@@ -87,8 +87,8 @@ class Database:
     def commit(self) -> None:
         """End the transaction and begin the next. Not yet safe from a power cut: see `make_durable`.
 
-        Raises OSError (EIO) when SQLite cannot. What the transaction held is lost then and what is in memory no
-        longer matches, so the database closes: nothing works until the volume is opened again.
+        Raises OSError (EIO) when SQLite cannot. What the transaction held is lost then and what is in memory
+        no longer matches, so the database closes: nothing works until the volume is opened again.
         """
         try:
             if not self._connection.in_transaction:

@@ -55,15 +55,18 @@ CREATE TABLE node (
 );
 
 -- The names. `slot` tells the places of one node apart (0 for the first, random for further hard links),
--- so that a rename is one write to one register.
+-- so that a rename is one write to one register. Directories are listed in the order of `number`, which is
+-- also where a listing goes on: it stays valid whatever is added or removed, and for every open handle.
 CREATE TABLE place (
+    number INTEGER PRIMARY KEY,
     parent INTEGER NOT NULL,
     name   BLOB NOT NULL,
     ino    INTEGER NOT NULL,
     slot   INTEGER NOT NULL,
     stamp  INTEGER NOT NULL,
-    PRIMARY KEY (parent, name)
-) WITHOUT ROWID;
+    UNIQUE (parent, name)
+);
+CREATE INDEX place_in_directory ON place (parent);
 CREATE INDEX place_of_node ON place (ino);
 
 CREATE TABLE xattr (

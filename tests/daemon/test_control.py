@@ -156,7 +156,31 @@ def test_one_client_too_many_is_refused(
     assert "2 clients" in caplog.text
 
 
-def test_a_client_that_goes_stops_its_command(home: Home, serve: Serve) -> None:
+def test_clients_that_left_make_room(home: Home, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "_MAX_CONNECTIONS", 1)
+    serve(echo)
+    for _ in range(4):
+        connect(home).close()
+
+
+def test_progress_is_throttled(home: Home, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "_PROGRESS_EVERY", 1e9)
+
+    def handle(_: str, __: Message, progress: Progress) -> Message:
+        for step in range(1000):
+            progress({"step": step})
+        return {}
+
+    serve(handle)
+    heard: list[Message] = []
+    with connect(home) as client:
+        client.call("x", {}, heard.append)
+    assert heard == [{"step": 0}]
+
+
+def test_a_client_that_goes_stops_its_command_without_a_fuss(
+    home: Home, serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
     started, stopped = threading.Event(), threading.Event()
 
     def handle(_: str, __: Message, progress: Progress) -> Message:
@@ -168,7 +192,7 @@ def test_a_client_that_goes_stops_its_command(home: Home, serve: Serve) -> None:
             stopped.set()
             raise
 
-    serve(handle)
+    server = serve(handle)
     client = connect(home)
     caller = threading.Thread(target=call_in_vain, args=(client,))
     caller.start()
@@ -176,6 +200,8 @@ def test_a_client_that_goes_stops_its_command(home: Home, serve: Serve) -> None:
     client.close()
     assert stopped.wait(30)
     caller.join()
+    server.stop()
+    assert caplog.text == ""
 
 
 def test_stopping_ends_conversations_and_frees_the_path(home: Home, serve: Serve) -> None:

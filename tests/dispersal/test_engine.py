@@ -212,6 +212,11 @@ def test_a_stalled_call_makes_its_cloud_down() -> None:
         assert cluster.states()[f"c{first}"] == "down"
         reason = cluster.engine.health()[first].reason
         assert reason.startswith("a request has had no answer for")
+        sent = len(cluster.stores[first].requests)
+        cluster.engine.probe(MARKER, everyone=True)
+        problem = cluster.engine.check_share(first, locations[0].pack_id, 0)
+        assert "a request has had no answer for" in (problem or "")
+        assert len(cluster.stores[first].requests) == sent
 
 
 def test_every_share_is_right_and_on_a_cloud_of_its_own() -> None:
@@ -236,6 +241,46 @@ def test_small_files_read_back_cost_one_request() -> None:
             store.requests.clear()
         assert cluster.engine.get_chunks(locations[::-1], timeout=5) == chunks[::-1]
         assert [request for store in cluster.stores for request in store.requests] == ["get_range"]
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_a_run_is_read_although_every_cloud_has_another_of_its_chunks_wrong(k: int) -> None:
+    with Cluster(1, k, 2 + k) as cluster:
+        locations = cluster.write([bytes([number]) * 1000 for number in range(20)])
+        for index, cloud in enumerate(locations[0].placement[:2]):
+            store, name = cluster.stores[cloud], share_name(locations[0].pack_id, index)
+            data = bytearray(store.objects[name])
+            data[locations[5 * index].offset + 12] ^= 1
+            store.objects[name] = bytes(data)
+        chunks = cluster.engine.get_chunks(locations, timeout=5)
+        assert chunks == [bytes([number]) * 1000 for number in range(20)]
+
+
+def test_samples_read_the_header_and_one_fragment() -> None:
+    with Cluster(1, 2, 4) as cluster:
+        (location,) = cluster.write([random.Random(0).randbytes(100_000)])
+        pack_id, cloud = location.pack_id, location.placement[1]
+        store, name = cluster.stores[cloud], share_name(pack_id, 1)
+        assert cluster.engine.sample_share(cloud, pack_id, 1) is None
+        assert store.requests[-3:] == ["get_range"] * 3
+        whole = store.objects[name]
+        store.objects[name] = whole[:-1] + bytes([whole[-1] ^ 1])
+        assert cluster.engine.sample_share(cloud, pack_id, 1) == (
+            f"{name} is wrong: fragment of chunk {location.chunk_id.hex()[:16]} is altered"
+        )
+        store.objects[name] = whole[:20] + bytes([whole[20] ^ 1]) + whole[21:]
+        assert "is wrong: share belongs to pack" in (cluster.engine.sample_share(cloud, pack_id, 1) or "")
+        store.objects[name] = whole[:200]
+        assert "is damaged" in (cluster.engine.sample_share(cloud, pack_id, 1) or "")
+        del store.objects[name]
+        assert "is missing" in (cluster.engine.sample_share(cloud, pack_id, 1) or "")
+        assert cluster.states() == {f"c{cloud}": "lying"}
+        store.objects[name] = whole
+        assert cluster.engine.sample_share(cloud, pack_id, 1) is None
+        assert cluster.states() == {f"c{cloud}": "lying"}, "a sample does not prove that the whole is right"
+        assert cluster.engine.check_share(cloud, pack_id, 1) is None
+        assert cluster.states() == {}
+        assert "no longer configured" in (cluster.engine.sample_share(99, pack_id, 1) or "")
 
 
 def test_full_clouds_are_read_but_not_written() -> None:
@@ -406,7 +451,7 @@ def test_a_put_never_overtakes_an_older_one_of_the_same_object_at_its_cloud() ->
         cluster.stores[0].released.set()
         assert cluster.engine.put_object("head", b"last", 3)
         assert [store.objects["head"] for store in cluster.stores] == [b"last"] * 3
-        assert cluster.stores[0].requests.count("put") == 3  # old, newest, last: nobody waited for "newer"
+        assert cluster.stores[0].requests.count("put") <= 3  # nobody waited for "newer"
 
 
 def test_requests_that_nobody_waits_for_any_more_are_not_sent() -> None:
@@ -425,7 +470,7 @@ def test_requests_that_nobody_waits_for_any_more_are_not_sent() -> None:
 
 
 def test_few_packs_are_under_way_at_a_time() -> None:
-    with Cluster(1, 1, 3) as cluster, ThreadPoolExecutor(8) as pool:
+    with Cluster(1, 1, 3, replace(CALM, close=0.02)) as cluster, ThreadPoolExecutor(8) as pool:
         cluster.behave("hang", 0, 1)
         cluster.behave("down", 2)
         packs = [encode([bytes([number])], 1, 2) for number in range(8)]
@@ -434,7 +479,7 @@ def test_few_packs_are_under_way_at_a_time() -> None:
             assert all(store.hanging.acquire(timeout=10) for _ in range(4))
         cluster.engine.close()
         assert all(isinstance(future.exception(timeout=10), CloudsUnavailable) for future in waiting)
-        assert len({name for store in cluster.stores for name in store.names}) == 4
+        assert len({name.split(".")[0] for store in cluster.stores for name in store.names}) == 4
 
 
 def test_an_answer_shows_that_a_cloud_is_up_even_if_it_has_nothing() -> None:

@@ -10,6 +10,7 @@ import logging
 import os
 import stat
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -346,9 +347,13 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO)
     session = fuse.Session(MemoryFS(), Path(sys.argv[1]), ["fsname=memory", "subtype=memory"])
     session.mount()
+    loop = threading.Thread(target=session.run)
+    loop.start()
     try:
-        session.run()
+        loop.join()
     finally:
+        session.unmount(lazy=True)
+        loop.join()
         session.close()
 
 

@@ -53,6 +53,8 @@ class MischiefFS(MemoryFS):
         if name == b"fail-later":
             return self._later(lambda: request.fail(errno.EXDEV))
         if name.startswith(b"hang"):
+            if name == b"hang-killable":
+                request.abandon_when_killed()
             self.hanging.append(request)
             return LATER
         return super().lookup(request, parent, name)

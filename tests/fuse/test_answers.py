@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -82,3 +85,33 @@ def test_the_buffer_of_a_write_cannot_be_used_afterwards(server: Server) -> None
     (server.mountpoint / "file").write_bytes(b"data")
     with pytest.raises(OrderError, match="released memoryview"):
         server.order("use_kept")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_caller_is_let_go(server: Server, number: signal.Signals) -> None:
+    caller = subprocess.Popen(["test", "-e", server.mountpoint / "hang-killable"])
+    server.wait_until(1, "hanging")
+    caller.send_signal(number)
+    assert caller.wait(10) == -number
+    server.order("fail_hanging", errno.EXDEV)  # comes to nothing
+
+
+def test_a_caller_that_survives_its_signals_gets_the_answer(server: Server) -> None:
+    path = server.mountpoint / "hang-killable"
+    code = f"""
+import os, signal
+signal.signal(signal.SIGTERM, lambda *_: None)
+print("ready", flush=True)
+try:
+    os.stat({os.fspath(path)!r})
+except OSError as error:
+    print(error.errno)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as caller:
+        assert caller.stdout is not None
+        assert caller.stdout.readline() == "ready\n"
+        server.wait_until(1, "hanging")
+        caller.send_signal(signal.SIGTERM)
+        names_in(server.mountpoint)  # comes after the interrupt
+        server.order("fail_hanging", errno.EXDEV)
+        assert caller.stdout.read() == f"{errno.EXDEV}\n"

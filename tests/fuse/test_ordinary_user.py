@@ -52,8 +52,8 @@ def as_user(*command: str) -> str:
 
 
 def test_mount_use_and_unmount(own_directory: Path) -> None:
-    with Server(own_directory, ["fsname=thing", "subtype=hybrisfs"], user=NOBODY) as server:
-        assert "thing" in Path("/proc/self/mounts").read_text()
+    with Server(own_directory, [r"fsname=a,b\c", "subtype=hybrisfs"], user=NOBODY) as server:
+        assert r"a,b\134c" in Path("/proc/self/mounts").read_text()
         as_user("sh", "-c", f"echo written > {own_directory}/file")
         assert as_user("cat", f"{own_directory}/file") == "written\n"
         assert as_user("stat", "-c", "%u", f"{own_directory}/file") == f"{NOBODY}\n"

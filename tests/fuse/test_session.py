@@ -156,13 +156,21 @@ def test_a_mount_point_with_blanks_and_backslashes(tmp_path: Path) -> None:
         assert server.order("join")
 
 
+def test_a_mount_point_behind_a_symbolic_link(tmp_path: Path, mountpoint: Path) -> None:
+    (tmp_path / "link").symlink_to(mountpoint)
+    with Server(tmp_path / "link") as server:
+        (mountpoint / "file").touch()
+        server.order("unmount", False)
+        assert server.order("join")
+
+
 def test_the_mount_shows_its_source_and_type(mountpoint: Path) -> None:
-    with Server(mountpoint, ["fsname=thing:x", "subtype=hybrisfs", "default_permissions", "ro", "noatime"]):
+    with Server(mountpoint, ["fsname=a,b\\c", "subtype=hybrisfs", "default_permissions", "ro", "noatime"]):
         line = next(
             line for line in Path("/proc/self/mounts").read_text().splitlines() if str(mountpoint) in line
         )
         source, _, kind, options, *_ = line.split()
-        assert (source, kind) == ("thing:x", "fuse.hybrisfs")
+        assert (source, kind) == (r"a,b\134c", "fuse.hybrisfs")
         assert {"ro", "noatime", "nosuid", "nodev", "default_permissions"} <= set(options.split(","))
 
 
