@@ -85,7 +85,7 @@ def _seconds(action: Callable[[], object]) -> float:
 
 
 def _list(folder: Path) -> None:
-    listing = subprocess.run(["ls", "-l", str(folder)], check=True, capture_output=True)
+    listing = subprocess.run(["ls", "-l", str(folder)], check=True, stdout=subprocess.PIPE)
     if listing.stdout.count(b"note-") != _FILES_PER_FOLDER:
         raise RuntimeError(f"{folder.name} is not complete")
 

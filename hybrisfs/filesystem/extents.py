@@ -47,7 +47,8 @@ class ExtentMap:
     def __init__(self, pins: Counter[int], rows: Iterable[tuple[int, int, int, int]] = ()) -> None:
         self.epoch = 0
         self._pins = pins
-        self._items = [Extent(start, start + length, seg, pos, 0) for start, length, seg, pos in rows]
+        # What was written before the map was loaded may be a chunk already (a settling that was cut short).
+        self._items = [Extent(start, start + length, seg, pos, -1) for start, length, seg, pos in rows]
         self._items.sort()
         self._starts = [item.start for item in self._items]
         self._added: dict[int, Extent] = {}

@@ -87,11 +87,13 @@ class FileSystem:
     # -- names -----------------------------------------------------------------------------------
 
     def lookup(self, parent: int, name: bytes) -> Inode | None:
+        self.inodes.trim()
         if len(name) > 255:
             raise failure(errno.ENAMETOOLONG)
         return self.names.find(parent, name)
 
     def get(self, ino: int) -> Inode:
+        self.inodes.trim()
         return self.names.inode(ino)
 
     def make(
@@ -106,6 +108,7 @@ class FileSystem:
         target: bytes | None = None,
     ) -> Inode:
         """A new file, directory, symlink, FIFO, socket or device: *mode* holds the type."""
+        self.inodes.trim()
         self._require_space()
         inode = self.names.create(parent, name, mode, uid, gid, rdev=rdev, target=target)
         if stat.S_ISREG(mode):

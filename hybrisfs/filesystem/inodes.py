@@ -144,8 +144,11 @@ class InodeTable:
         self._dirty: dict[int, Inode] = {}
         self._extents_dirty: dict[int, Inode] = {}
         self.now = clock
-        highest = database.execute("SELECT max(ino) FROM node").fetchone()[0]
-        self._next_ino = (highest or 0) + 1
+        # A node that is gone may still have names to withdraw (pending): its number must not name another.
+        highest = database.execute(
+            "SELECT max(ifnull((SELECT max(ino) FROM node), 0), ifnull((SELECT max(ino) FROM pending), 0))"
+        ).fetchone()[0]
+        self._next_ino: int = highest + 1
 
     def create_root(self, uid: int, gid: int) -> Inode:
         now = self.now()
@@ -171,8 +174,6 @@ class InodeTable:
         return self._add(inode)
 
     def _add(self, inode: Inode) -> Inode:
-        if len(self._loaded) >= _CACHED_INODES:
-            self._shrink()
         self._loaded[inode.ino] = inode
         self._dirty[inode.ino] = inode
         return inode
@@ -192,16 +193,19 @@ class InodeTable:
 
     def adopt(self, row: NodeRow) -> Inode:
         """The inode of a row just read from the database."""
-        loaded = self._loaded
-        inode = loaded.get(row[0])
+        inode = self._loaded.get(row[0])
         if inode is None:
-            if len(loaded) >= _CACHED_INODES:
-                self._shrink()
-            inode = loaded[row[0]] = Inode(row)
+            inode = self._loaded[row[0]] = Inode(row)
         return inode
 
-    def _shrink(self) -> None:
-        """Drop the quarter of the inodes that have been in memory longest and that nothing needs."""
+    def trim(self) -> None:
+        """When there are many, drop the quarter that has been in memory longest and that nothing needs.
+
+        Called when an operation begins: in its midst somebody may hold an inode that nothing pins yet, change
+        it, and a second one of the same node would be read from the database without that change.
+        """
+        if len(self._loaded) < _CACHED_INODES:
+            return
         for ino in list(self._loaded)[: _CACHED_INODES // 4]:
             inode = self._loaded[ino]
             if not inode.pinned and ino not in self._dirty and ino not in self._extents_dirty:

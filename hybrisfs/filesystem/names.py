@@ -66,6 +66,7 @@ class Names:
 
     def list(self, parent: int, after: int, limit: int) -> list[tuple[int, bytes, Inode]]:
         """Up to *limit* entries as (number, name, node), those whose numbers come after *after*."""
+        self._inodes.trim()
         rows = self._db.execute(
             f"SELECT p.number, p.name, p.ino, {_JOINED} FROM place p LEFT JOIN node n ON n.ino = p.ino "
             "WHERE p.parent = ? AND p.number > ? ORDER BY p.number LIMIT ?",
