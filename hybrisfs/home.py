@@ -85,6 +85,13 @@ class Home:
         """The log of a daemon that runs in the background."""
         return self.state / "daemon.log"
 
+    def volume_names(self) -> list[str]:
+        """The volumes that have a configuration folder, sorted. Raises `OSError`."""
+        folder = self.config / "volumes"
+        if not folder.is_dir():
+            return []
+        return sorted(path.name for path in folder.iterdir() if _VOLUME_NAME.fullmatch(path.name))
+
     def volume_config(self, name: str) -> Path:
         """The volume's configuration folder. Raises `UsageError` for an illegal name."""
         return self.config / "volumes" / check_volume_name(name)

@@ -37,6 +37,9 @@ if [ -n "$missing" ]; then
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $missing
 fi
 
+# fusermount3 cannot unmount without it; a bare container may lack it.
+[ -e /etc/mtab ] || as_root ln -s /proc/self/mounts /etc/mtab
+
 python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
     fail "needs Python 3.11 or newer; this is $(python3 --version)"
 [ -e /dev/fuse ] || fail "there is no /dev/fuse: load the kernel module (modprobe fuse); a container needs" \

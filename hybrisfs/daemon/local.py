@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from hybrisfs.daemon.interfaces import Config, OpenVolume
+from hybrisfs.daemon.interfaces import Cloud, Config, OpenVolume
+from hybrisfs.errors import HybrisError, UnknownVolumeError
 from hybrisfs.home import Home
-from hybrisfs.volume.config import list_volumes
+from hybrisfs.volume.config import VolumeConfig
 from hybrisfs.volume.create import create_volume
 from hybrisfs.volume.volume import Volume
 
 __all__ = ["LocalVolumes"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Damaged:
+    """Stands for a volume of which only the name is known."""
+
+    name: str
+    clouds: Sequence[Cloud] = ()
+    f: int = 0
+    k: int = 0
 
 
 class LocalVolumes:
@@ -23,4 +35,13 @@ class LocalVolumes:
         return Volume.open(home, name)
 
     def list(self, home: Home) -> Sequence[Config]:
-        return list_volumes(home)
+        """All volumes. One whose configuration is damaged is among them, so that opening it says what is wrong."""
+        configs: list[Config] = []
+        for name in home.volume_names():
+            try:
+                configs.append(VolumeConfig.load(home, name))
+            except UnknownVolumeError:
+                continue  # an empty folder
+            except HybrisError:
+                configs.append(_Damaged(name))
+        return configs

@@ -15,8 +15,8 @@ __all__ = ["tune_process"]
 _SWITCH_SECONDS: Final = 0.0005
 # Tens of thousands of inodes live long; looking at them all again and again finds nothing.
 _GC_THRESHOLDS: Final = (20_000, 20, 50)
-# glibc (mallopt(3)): chunks of 1 MiB come from few heaps and stay for the next one, since zeroing fresh pages costs
-# more than sealing a chunk; packs and shares are mapped, and go back to the kernel when they are freed.
+# glibc (mallopt(3)): chunks of 1 MiB come from few heaps and stay for the next one, since zeroing fresh
+# pages costs more than sealing a chunk; packs and shares are mapped, and go back when they are freed.
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _M_ARENA_MAX: Final = -8

@@ -24,6 +24,7 @@ class Changes:
         self.seq: int = database.meta("seq")
         rows = database.execute("SELECT key, ino, seq FROM pending WHERE clock IS NULL").fetchall()
         self.unsigned: dict[bytes, tuple[int, int]] = {key: (ino, seq) for key, ino, seq in rows}
+        self._first: dict[bytes, int] = {}  # of keys marked more than once: no change of theirs is older
         self._unflushed: dict[bytes, tuple[int, int]] = {}
         self._dropped: set[bytes] = set()
         self._in_cut: set[bytes] = set()
@@ -34,6 +35,9 @@ class Changes:
         if not self._announced:
             self._announced = True
             self.on_change()
+        before = self.unsigned.get(key)
+        if before is not None:
+            self._first.setdefault(key, before[1])
         self.unsigned[key] = self._unflushed[key] = (ino, self.seq)
 
     def retire(self, key: bytes, ino: int, *, stamp: int) -> None:
@@ -46,6 +50,7 @@ class Changes:
     def drop(self, key: bytes) -> None:
         """Nothing need be published about *key* any more."""
         self.unsigned.pop(key, None)
+        self._first.pop(key, None)
         self._unflushed.pop(key, None)
         self._dropped.add(key)
 
@@ -64,6 +69,9 @@ class Changes:
             current = self.unsigned.get(key)
             if current is not None and current[1] == seq:
                 del self.unsigned[key]
+                self._first.pop(key, None)
+            elif current is not None:
+                self._first[key] = seq + 1  # marked again since, who knows when first
             rows.append((clock, key, seq))
         self.flush()
         self._db.executemany("UPDATE pending SET clock = ? WHERE key = ? AND seq = ?", rows)
@@ -90,10 +98,10 @@ class Changes:
     def dirty(self) -> bool:
         return bool(self._unflushed or self._dropped)
 
-    def pending_up_to(self, seq: int) -> bool:
-        """Whether the clouds lack a change numbered *seq* or lower."""
-        self.flush()
-        return self._db.execute("SELECT 1 FROM pending WHERE seq <= ? LIMIT 1", (seq,)).fetchone() is not None
+    def unsigned_up_to(self, seq: int) -> bool:
+        """Whether a change numbered *seq* or lower is in no signed update yet."""
+        first = self._first
+        return any(first.get(key, latest) <= seq for key, (_, latest) in self.unsigned.items())
 
     def pending_nodes(self) -> int:
         """How many nodes have changes that the clouds lack."""

@@ -56,9 +56,11 @@ class ChunkStore:
         self._db = database
         self._journal = journal
         self._chunk_id = chunk_id
+        self.lost: set[int] = set()  # on no cloud and damaged here: nobody need wait for them
         self._verified: set[int] = set()
         self._recent: OrderedDict[int, bytes] = OrderedDict()
         self._recent_bytes = 0
+        self.settling: set[int] = set()  # chunks that a file is about to name
         for segment, count in database.execute(
             "SELECT segment, count(*) FROM chunk WHERE pack IS NULL GROUP BY segment"
         ):
@@ -71,18 +73,41 @@ class ChunkStore:
         return ChunkRef(*row)
 
     def add(self, cut: CutRow) -> int:
-        """The number of the chunk with this id; it is made when it is new, and revived when not local."""
-        row = self._db.execute("SELECT number, segment FROM chunk WHERE id = ?", (cut.id,)).fetchone()
+        """The number of the chunk with this id; it is made when it is new, and revived when its bytes are not
+        here, or are damaged and nowhere else."""
+        row = self._db.execute(
+            "SELECT number, segment, position, pack FROM chunk WHERE id = ?", (cut.id,)
+        ).fetchone()
         if row is None:
             cursor = self._db.execute(
                 "INSERT INTO chunk (id, length, segment, position) VALUES (?, ?, ?, ?)", cut
             )
             self._journal.pins[cut.segment] += 1
-            return int(cursor.lastrowid or 0)
-        number: int = row[0]
-        if row[1] is None:
+            number = int(cursor.lastrowid or 0)
+            self.settling.add(number)
+            return number
+        number = int(row[0])
+        segment, position, pack = row[1:]
+        self.settling.add(number)
+        if segment is None:
             self._place(number, cut.segment, cut.position)
+        elif pack is None and not self._is_sound(number, cut, segment, position):
+            self._journal.pins[segment] -= 1
+            self._journal.pins[cut.segment] += 1
+            self._place(number, cut.segment, cut.position)
+            self.lost.discard(number)
         return number
+
+    def _is_sound(self, number: int, cut: CutRow, segment: int, position: int) -> bool:
+        if number not in self._verified:
+            try:
+                data = self._journal.read(segment, position, cut.length)
+            except OSError:
+                return False
+            if data is None or self._chunk_id(data) != cut.id:
+                return False
+            self._verified.add(number)
+        return True
 
     def _place(self, number: int, segment: int, position: int) -> None:
         self._db.execute(
@@ -147,9 +172,29 @@ class ChunkStore:
         for segment in segments:
             self._db.execute("UPDATE chunk SET segment = NULL, position = NULL WHERE segment = ?", (segment,))
 
+    def forget_clean(self, segment: int) -> None:
+        """Cached chunks of a segment that stays are about to go."""
+        self._db.execute(
+            "UPDATE chunk SET segment = NULL, position = NULL WHERE segment = ? AND pack IS NOT NULL", (segment,)
+        )
+
+    def drop_unwanted(self) -> None:
+        """Forget chunks that no cloud has yet and no file names any more."""
+        rows = self._db.execute(
+            "SELECT number, segment FROM chunk WHERE pack IS NULL "
+            "AND NOT EXISTS (SELECT 1 FROM file_chunk f WHERE f.chunk = number) "
+            "AND NOT EXISTS (SELECT 1 FROM content_page p WHERE p.chunk = number)"
+        ).fetchall()
+        for number, segment in rows:
+            if number not in self.settling:
+                self._journal.pins[segment] -= 1
+                self._db.execute("DELETE FROM chunk WHERE number = ?", (number,))
+
     def packed(self, number: int, pack: int, offset: int, sealed: int) -> None:
         """The chunk is on the clouds, in the given pack."""
         row = self._db.execute("SELECT segment, pack FROM chunk WHERE number = ?", (number,)).fetchone()
+        if row is None:
+            return  # dropped while it was under way
         if row[1] is None:
             self._journal.pins[row[0]] -= 1
         self._db.execute(

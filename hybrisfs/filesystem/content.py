@@ -214,6 +214,7 @@ class Content:
             self._inodes.touch_extents(inode)
         if inode.stored:
             self._db.execute("DELETE FROM file_chunk WHERE ino = ?", (inode.ino,))
+            self._db.execute("DELETE FROM content_page WHERE ino = ?", (inode.ino,))
             inode.stored = 0
 
     def _set_size(self, inode: Inode, size: int) -> None:

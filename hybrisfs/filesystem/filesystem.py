@@ -20,6 +20,7 @@ from hybrisfs.filesystem.attributes import Attributes
 from hybrisfs.filesystem.changes import Changes
 from hybrisfs.filesystem.chunks import ChunkStore
 from hybrisfs.filesystem.content import Content, Missing
+from hybrisfs.filesystem.extents import Extent
 from hybrisfs.filesystem.inodes import Inode, InodeTable
 from hybrisfs.filesystem.names import Names, failure
 from hybrisfs.filesystem.registers import attr_key
@@ -74,6 +75,7 @@ class FileSystem:
         self.names = Names(database, self.inodes, self.changes, self._unnamed)
         self.total_files: int = database.meta("files")
         self.cache_generation = 0
+        self.settling: list[Extent] = []  # staged bytes that the publisher is reading
         self._monotonic = monotonic
         self._handles: dict[int, Handle] = {}
         self._next_handle = 1

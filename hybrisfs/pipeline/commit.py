@@ -7,7 +7,9 @@ by the next one.
 
 from __future__ import annotations
 
+import errno
 import logging
+import sqlite3
 import threading
 from collections.abc import Callable
 from typing import Final
@@ -43,43 +45,48 @@ class Committer:
         while True:
             with self._condition:
                 self._condition.wait_for(lambda: self._waiting or self._stopping, _INTERVAL)
-                if self._stopping:
-                    return
+                stopping = self._stopping
             if self._waiting or self._fs.uncommitted:
                 self._round()
+            if stopping:
+                return
 
     def stop(self) -> None:
+        """End the thread, once it has answered those who wait now."""
         with self._condition:
             self._stopping = True
             self._condition.notify()
 
     def _round(self) -> None:
+        answers: list[Answer] = []
+        error: OSError | None = None
         try:
             self._fs.journal.sync()
             with self._fs.lock:
-                with self._condition:
-                    answers, self._waiting = self._waiting, []
-                error = self._commit()
-            if error is None:
-                self._fs.db.make_durable()
+                answers = self._take_waiting()
+                self._fs.journal.sync()
+                self._fs.commit()
+            self._fs.db.make_durable()
+        except JournalFullError as full:
+            # Nothing is lost: the transaction stays open, and is tried again when there is room.
+            log.warning("cannot commit: %s", full)
+            error = full
         except OSError as failure:
             log.error("committing failed: %s", failure)
-            with self._condition:
-                answers, self._waiting = self._waiting, []
             error = failure
+        except sqlite3.Error as failure:
+            log.error("committing failed: %s", failure)
+            error = OSError(errno.EIO, str(failure))
+        if error is not None:
+            answers += self._take_waiting()
         for answer in answers:
             answer(error)
         self._fs.db.checkpoint()
 
-    def _commit(self) -> OSError | None:
-        try:
-            self._fs.journal.sync()
-            self._fs.commit()
-        except JournalFullError as error:
-            # Nothing is lost: the transaction stays open, and is tried again when there is room.
-            log.warning("cannot commit: %s", error)
-            return error
-        return None
+    def _take_waiting(self) -> list[Answer]:
+        with self._condition:
+            answers, self._waiting = self._waiting, []
+        return answers
 
     def commit_now(self) -> None:
         """Commit and make durable, in the caller's thread, which does not hold the volume's lock.

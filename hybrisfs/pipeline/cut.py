@@ -8,13 +8,17 @@ A file that a program has open for writing is *held back*, with all its register
 named anew, or has waited `HOLD_SECONDS`: its bytes are still in the making, and a file that is always
 open is nevertheless published now and then.
 
-Programs wait while a cut is taken, so one holds at most `MOST_REGISTERS`, the oldest changes first. Only a
-program that makes more changes than that between two rounds sees them split into several updates.
+Programs wait while a cut is taken, so one holds about `MOST_REGISTERS`, the oldest changes first, and about
+`MOST_BYTES`, for an update has a largest size. Only programs that make more changes than that between two
+rounds see them split into several updates; a file's name never goes without its attributes and bytes.
+
+A file whose bytes cannot be had now is left for a later cut. When it has a new name, removals wait with it,
+for one of them may have made room for that name: others must not see the old file go and nothing come.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,11 +28,22 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.registers import Place
 
-__all__ = ["HOLD_SECONDS", "MOST_REGISTERS", "Cut", "FileSnapshot", "release", "slot_of", "take_cut"]
+__all__ = [
+    "HOLD_SECONDS",
+    "MOST_BYTES",
+    "MOST_REGISTERS",
+    "Cut",
+    "FileSnapshot",
+    "release",
+    "slot_of",
+    "take_cut",
+]
 
 HOLD_SECONDS: Final = 15.0
 MOST_REGISTERS: Final = 30_000
+MOST_BYTES: Final = 16 << 20
 _PLACE, _ATTR, _CONTENT = b"pac"
+_LARGEST_LIST: Final = 4096  # bytes, more than a content register that names its chunks itself
 
 
 @dataclass(slots=True)
@@ -56,11 +71,33 @@ class Cut:
     writes: dict[bytes, bytes | None] = field(default_factory=dict)
     files: list[FileSnapshot] = field(default_factory=list)
 
+    size: int = 0  # of the values, estimated
+
     def without(self, inode: Inode) -> None:
-        """Leave the bytes and attributes of a node for a later cut; and its names, if nobody knows it yet."""
-        for key in [key for key, ino in self.inos.items() if ino == inode.ino]:
-            if key[0] != _PLACE or (inode.attr_stamp == 0 and self.writes[key] is not None):
-                del self.seqs[key], self.inos[key], self.writes[key]
+        """Leave all of a node for a later cut."""
+        keys = self._keys_of(inode)
+        if any(key[0] == _PLACE and self.writes[key] is not None for key in keys):
+            self.without_removals()
+        self._leave(key for key in keys if key in self.writes)
+
+    def without_removals(self) -> None:
+        """Leave the removal of names for a later cut."""
+        self._leave([key for key, value in self.writes.items() if key[0] == _PLACE and value is None])
+
+    def gone(self, inode: Inode) -> None:
+        """The node was deleted since the cut: tell that instead, to those who know it."""
+        for key in self._keys_of(inode):
+            if key[0] == _PLACE and inode.attr_stamp:
+                self.writes[key] = None
+            else:
+                self._leave([key])
+
+    def _keys_of(self, inode: Inode) -> list[bytes]:
+        return [key for key, ino in self.inos.items() if ino == inode.ino]
+
+    def _leave(self, keys: Iterable[bytes]) -> None:
+        for key in keys:
+            del self.seqs[key], self.inos[key], self.writes[key]
 
 
 def take_cut(fs: FileSystem, now: float, *, everything: bool, skip: Callable[[int], bool]) -> Cut | None:
@@ -70,24 +107,32 @@ def take_cut(fs: FileSystem, now: float, *, everything: bool, skip: Callable[[in
     """
     cut = Cut()
     gone: list[bytes] = []
+    removals_wait = False
+    chosen: set[int] | None = None  # once the cut is full: the nodes that are in it
     for key, (ino, seq) in fs.changes.unsigned.items():
+        if chosen is not None and (ino not in chosen or key[0] == _PLACE):
+            continue
         inode = fs.inodes.cached(ino)
         if inode is not None and not everything and _held(inode, now) and not _is_tombstone(fs, key, ino):
             continue
         if skip(ino):
+            removals_wait |= key[0] == _PLACE and not _is_tombstone(fs, key, ino)
             continue
         if not _capture(fs, cut, key, ino):
             gone.append(key)
             continue
         cut.seqs[key] = seq
         cut.inos[key] = ino
-        if len(cut.seqs) >= MOST_REGISTERS:
-            break
+        if chosen is None and (len(cut.seqs) >= MOST_REGISTERS or cut.size >= MOST_BYTES):
+            chosen = set(cut.inos.values())
     for key in gone:
         fs.changes.drop(key)
+    if removals_wait:
+        cut.without_removals()
     if not cut.seqs:
         return None
     fs.changes.begin_cut(set(cut.seqs))
+    fs.settling = [extent for snapshot in cut.files for extent in snapshot.extents]
     for snapshot in cut.files:
         snapshot.inode.forced = False
         snapshot.inode.snapshots += 1
@@ -103,6 +148,8 @@ def release(fs: FileSystem, cut: Cut) -> None:
         snapshot.inode.snapshots -= 1
         for segment in snapshot.segments():
             fs.journal.pins[segment] -= 1
+    fs.settling = []
+    fs.chunks.settling.clear()
     fs.changes.end_cut()
 
 
@@ -139,7 +186,7 @@ def _capture(fs: FileSystem, cut: Cut, key: bytes, ino: int) -> bool:
     kind = key[0]
     if kind == _PLACE:
         row = _place_of(fs, key, ino)
-        cut.writes[key] = None if row is None else Place(fs.inodes.get(row[0]).id, row[1]).encode()
+        _write(cut, key, None if row is None else Place(fs.inodes.get(row[0]).id, row[1]).encode())
         return True
     try:
         inode = fs.inodes.get(ino)
@@ -148,11 +195,17 @@ def _capture(fs: FileSystem, cut: Cut, key: bytes, ino: int) -> bool:
     if inode.orphan:
         return False
     if kind == _ATTR:
-        cut.writes[key] = fs.attributes.record(inode).encode()
+        _write(cut, key, fs.attributes.record(inode).encode())
         return True
     cut.writes[key] = None  # the publisher fills it in; the key keeps its place in the order
     cut.files.append(_snapshot(fs, key, inode))
+    cut.size += min(inode.size >> 14, _LARGEST_LIST) + (inode.size >> 24)
     return True
+
+
+def _write(cut: Cut, key: bytes, value: bytes | None) -> None:
+    cut.writes[key] = value
+    cut.size += len(key) + len(value or b"")
 
 
 def _snapshot(fs: FileSystem, key: bytes, inode: Inode) -> FileSnapshot:

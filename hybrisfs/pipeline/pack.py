@@ -68,6 +68,7 @@ class Packer:
         self._slots = threading.Semaphore(_IN_FLIGHT)
         self._pool = ThreadPoolExecutor(_IN_FLIGHT, thread_name_prefix="upload")
         self._cursor = 0
+        self._skipped: set[int] = set()  # chunks that were lost when their turn came
         self._builder: PackBuilder | None = None
         self._numbers: dict[bytes, int] = {}
         self._begun = 0.0
@@ -88,6 +89,7 @@ class Packer:
         return self._signals.flushing or time.monotonic() - self._begun >= LINGER_SECONDS
 
     def _take_pending(self) -> None:
+        self._take_healed()
         while not self._signals.stopping:
             with self._fs.lock:
                 rows: list[_Row] = self._fs.db.execute(
@@ -100,14 +102,45 @@ class Packer:
             if len(rows) < _BATCH:
                 return
 
+    def _take_healed(self) -> None:
+        """Lost chunks whose bytes have been written once more."""
+        with self._fs.lock:
+            healed = self._skipped - self._fs.chunks.lost
+            rows: list[_Row] = [
+                row
+                for number in sorted(healed)
+                for row in self._fs.db.execute(
+                    "SELECT number, id, length, segment, position FROM chunk "
+                    "WHERE pack IS NULL AND number = ?",
+                    (number,),
+                )
+            ]
+        self._skipped -= healed
+        for row in rows:
+            self._add(row)
+
+    def _read(self, row: _Row) -> bytes | None:
+        """The bytes of a chunk, or None when they are damaged."""
+        _, identity, length, segment, position = row
+        try:
+            data = self._fs.journal.read(segment, position, length)
+        except OSError as error:
+            log.error("segment %d of the journal cannot be read: %s", segment, error)
+            return None
+        return data if data is not None and self._sealer.chunk_id(data) == identity else None
+
     def _add(self, row: _Row) -> None:
-        number, identity, length, segment, position = row
-        self._cursor = number
-        data = self._fs.journal.read(segment, position, length)
-        if data is None or self._sealer.chunk_id(data) != identity:
+        number, identity, length, _, _ = row
+        self._cursor = max(self._cursor, number)
+        data = self._read(row)
+        if data is None:
             log.error(
                 "chunk %s is damaged on this disk and on no cloud yet: its file is lost", identity.hex()
             )
+            with self._fs.lock:
+                self._fs.chunks.lost.add(number)
+            self._skipped.add(number)
+            self._signals.packed()
             return
         sealed = self._sealer.seal(identity, data)
         n = self._redundancy.f + self._redundancy.k

@@ -11,6 +11,7 @@ import logging
 import time
 from typing import Final
 
+from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.registers import attr_key
 from hybrisfs.pipeline.cut import MOST_REGISTERS, Cut, FileSnapshot, release, slot_of, take_cut
@@ -72,14 +73,15 @@ class Publisher:
     def _settle(self, cut: Cut, snapshot: FileSnapshot) -> None:
         inode = snapshot.inode
         if inode.orphan:
-            cut.without(inode)
+            cut.gone(inode)
             return
         try:
             cut.writes[snapshot.key] = self._settler.settle(snapshot)
-        except OSError as error:
+        except (OSError, ChunkUnavailable) as error:
             # Staged bytes stay where they are; what was published of the file stays true.
             log.warning("file %d cannot be published now (%s); it will be tried again", inode.ino, error)
             self._postponed[inode.ino] = time.monotonic() + _RETRY_SECONDS
+            inode.forced = True  # also if it is open then: what it holds back may hold back others
             cut.without(inode)
 
     def _sign(self, cut: Cut) -> None:

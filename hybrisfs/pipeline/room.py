@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from hybrisfs.filesystem.filesystem import FileSystem
@@ -22,13 +25,28 @@ _LOW_WATER: Final = 0.9
 _PATIENCE_SECONDS: Final = 30.0
 
 
-class RoomMaker:
-    """Evicts least recently used segments when the cache is over its budget or the disk is short."""
+@dataclass(slots=True)
+class _Plan:
+    """Segments to be removed, and ranges of others to be given back."""
 
-    def __init__(self, fs: FileSystem, committer: Committer, signals: Signals) -> None:
+    removed: list[int] = field(default_factory=list)
+    holes: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+
+
+class RoomMaker:
+    """Evicts least recently used segments when the cache is over its budget or the disk is short.
+
+    *can_upload* tells whether enough clouds are well for pending chunks to leave.
+    """
+
+    def __init__(
+        self, fs: FileSystem, committer: Committer, signals: Signals, can_upload: Callable[[], bool]
+    ) -> None:
         self._fs = fs
         self._committer = committer
         self._signals = signals
+        self._can_upload = can_upload
+        self._punched: dict[int, list[tuple[int, int]]] = {}
 
     def run(self) -> None:
         """The thread's body: keep some room ahead of those who write."""
@@ -46,7 +64,7 @@ class RoomMaker:
     def wait_for_room(self, length: int) -> bool:
         """Block until *length* more bytes fit, evicting and waiting for uploads; False when they never will.
 
-        It gives up when nothing has left the pending set for a while: then the clouds are out of reach.
+        It gives up at once when no upload can make room, and when none has for a while.
         """
         last_progress, pinned = time.monotonic(), self._pinned()
         while not self._signals.stopping:
@@ -62,7 +80,8 @@ class RoomMaker:
             now_pinned = self._pinned()
             if now_pinned < pinned:
                 last_progress, pinned = time.monotonic(), now_pinned
-            if time.monotonic() - last_progress > _PATIENCE_SECONDS or not self._signals.pause(0.05):
+            idle = time.monotonic() - last_progress
+            if not self._can_upload() or idle > _PATIENCE_SECONDS or not self._signals.pause(0.05):
                 return False
         return False
 
@@ -76,26 +95,61 @@ class RoomMaker:
         Raises OSError when the eviction cannot be committed.
         """
         with self._fs.lock:
-            journal = self._fs.journal
-            chosen: list[int] = []
-            size = 0
-            for number in journal.evictable():
-                if size >= wanted:
-                    break
-                chosen.append(number)
-                size += journal.size_of(number)
-            if not chosen:
-                return 0
-            self._fs.chunks.forget_local(chosen)
+            plan = self._plan(wanted)
+        if not plan.removed and not plan.holes:
+            return 0
         self._committer.commit_now()
         freed = 0
         with self._fs.lock:
-            for number in chosen:
+            journal = self._fs.journal
+            for number in plan.removed:
                 # A chunk may have been settled into it meanwhile: then it stays.
                 if not journal.pins[number] and not self._named(number):
                     freed += journal.remove(number)
-        log.debug("evicted %d segments, %d bytes", len(chosen), freed)
+            for number, dead in plan.holes.items():
+                if number in journal.numbers():
+                    freed += journal.punch(number, dead)
+        log.debug("evicted %d segments, thinned %d, %d bytes", len(plan.removed), len(plan.holes), freed)
         return freed
+
+    def _plan(self, wanted: int) -> _Plan:
+        """Choose what goes, and let the database forget it."""
+        fs, journal = self._fs, self._fs.journal
+        plan = _Plan()
+        fs.flush()
+        size = 0
+        for number in journal.evictable():
+            if size >= wanted:
+                break
+            plan.removed.append(number)
+            size += journal.size_of(number)
+        fs.chunks.forget_local(plan.removed)
+        if size < wanted:
+            fs.chunks.drop_unwanted()
+            journal.seal_active()
+            self._plan_holes(plan)
+        return plan
+
+    def _plan_holes(self, plan: _Plan) -> None:
+        """Find what pinned segments hold besides what pins them.
+
+        The journal only grows at its end, so what is dead now and durably forgotten stays dead.
+        """
+        fs = self._fs
+        live: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for extent in fs.settling:
+            live[extent.segment].append((extent.position, extent.position + extent.end - extent.start))
+        for query in (
+            "SELECT segment, position, length FROM extent WHERE segment > 0",
+            "SELECT segment, position, length FROM chunk WHERE pack IS NULL",
+        ):
+            for segment, position, length in fs.db.execute(query):
+                live[segment].append((position, position + length))
+        for number in fs.journal.pinned():
+            dead = fs.journal.dead_ranges(number, live[number])
+            if dead and dead != self._punched.get(number):
+                fs.chunks.forget_clean(number)
+                plan.holes[number] = self._punched[number] = dead
 
     def _named(self, segment: int) -> bool:
         row = self._fs.db.execute("SELECT 1 FROM chunk WHERE segment = ? LIMIT 1", (segment,)).fetchone()

@@ -53,15 +53,15 @@ class Settler:
     def settle(self, snapshot: FileSnapshot) -> bytes:
         """Make the chunks of *snapshot*, put them into the view, and return the content register's value.
 
-        Called without the lock. Raises OSError when bytes cannot be read, JournalFullError when there is
-        no room to assemble a chunk; the file then stays staged.
+        Called without the lock. Raises OSError or what *fetch* raises when bytes cannot be read,
+        JournalFullError when the disk has no room to assemble a chunk; the file then stays staged.
         """
         regions = _regions(snapshot)
         fresh = [one for start, end in regions for one in self._cut_region(snapshot, start, end)]
         kept = [row for row in snapshot.rows if not _inside(row.offset, regions)]
         with self._fs.lock:
             self._replace(snapshot, regions, fresh, kept)
-            return self._value(snapshot.size, _runs(snapshot.size, kept, fresh))
+            return self._value(snapshot, _runs(snapshot.size, kept, fresh))
 
     def _cut_region(self, snapshot: FileSnapshot, start: int, end: int) -> Iterator[_Fresh]:
         starts = [extent.start for extent in snapshot.extents]
@@ -80,7 +80,7 @@ class Settler:
                 segment, position = (
                     (pieces[0].segment or 0, pieces[0].position)
                     if len(pieces) == 1 and pieces[0].segment is not None
-                    else self._fs.journal.append(data)
+                    else self._fs.journal.append(data, within_budget=False)
                 )
                 number = self._fs.chunks.add(CutRow(identity, length, segment, position))
             yield _Fresh(offset, length, number, identity)
@@ -135,18 +135,22 @@ class Settler:
         self._fs.inodes.touch_extents(inode)
         self._fs.inodes.touch(inode)
 
-    def _value(self, size: int, runs: list[Run]) -> bytes:
+    def _value(self, snapshot: FileSnapshot, runs: list[Run]) -> bytes:
+        ino, db = snapshot.inode.ino, self._fs.db
+        if snapshot.rows:
+            db.execute("DELETE FROM content_page WHERE ino = ?", (ino,))
         if len(runs) <= _DIRECT_RUNS:
-            return Content(size, 0, runs).encode()
+            return Content(snapshot.size, 0, runs).encode()
         pages: list[Run] = []
         for start in range(0, len(runs), _RUNS_PER_PAGE):
             batch = runs[start : start + _RUNS_PER_PAGE]
             page = encode_runs(batch)
             identity = self._chunk_id(page)
-            segment, position = self._fs.journal.append(page)
-            self._fs.chunks.add(CutRow(identity, len(page), segment, position))
+            segment, position = self._fs.journal.append(page, within_budget=False)
+            number = self._fs.chunks.add(CutRow(identity, len(page), segment, position))
+            db.execute("INSERT OR IGNORE INTO content_page (ino, chunk) VALUES (?, ?)", (ino, number))
             pages.append(Run(sum(run.length for run in batch), identity))
-        return Content(size, 1, pages).encode()
+        return Content(snapshot.size, 1, pages).encode()
 
 
 def _regions(snapshot: FileSnapshot) -> list[tuple[int, int]]:

@@ -117,7 +117,7 @@ class Shipper:
     def _shippable(self) -> _Batch | None:
         with self._fs.lock:
             published: int = self._fs.db.meta("published")
-            lowest = self._fs.db.execute("SELECT min(number) FROM chunk WHERE pack IS NULL").fetchone()[0]
+            lowest = self._lowest_pending()
             rows = self._updates.own_after(published, _SEGMENT_UPDATES)
         size = last = 0
         for clock, chunk_high, length in rows:
@@ -126,6 +126,12 @@ class Shipper:
             size += length
             last = clock
         return _Batch(rows[0][0], last, size) if last else None
+
+    def _lowest_pending(self) -> int | None:
+        """The first chunk that may still come to the clouds; one that is lost holds nothing up."""
+        rows = self._fs.db.execute("SELECT number FROM chunk WHERE pack IS NULL ORDER BY number")
+        lost = self._fs.chunks.lost
+        return next((number for (number,) in rows if number not in lost), None)
 
     def _prepare(self, batch: _Batch) -> _Shipment:
         device = self._device.device_id

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -22,9 +23,12 @@ from hybrisfs.store.schema import APPLICATION_ID, SCHEMA_VERSION, create_schema
 
 __all__ = ["Database"]
 
+log = logging.getLogger(__name__)
+
 _PAGE_CACHE_KIB = 48 * 1024
 _CHECKPOINT_BYTES = 8 << 20
 _WAL_LIMIT = 64 << 20
+_BUSY_SECONDS = 30
 
 
 class Database:
@@ -32,6 +36,7 @@ class Database:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._failure: OSError | None = None
         self._connection = _connect(path)
         self.execute = self._connection.execute
         self.executemany = self._connection.executemany
@@ -94,8 +99,7 @@ class Database:
             if not self._connection.in_transaction:
                 raise sqlite3.OperationalError("the transaction was rolled back")
             self._connection.execute("COMMIT")
-            if os.fstat(self._wal).st_size > _WAL_LIMIT:
-                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            self._bound_wal()
             self._connection.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
             self._connection.close()
@@ -103,14 +107,39 @@ class Database:
                 errno.EIO, f"{self.path} cannot be written ({error}); open the volume again"
             ) from error
 
+    def _bound_wal(self) -> None:
+        """Empty a write-ahead log that has grown too long; later, when a `snapshot` still needs it."""
+        if os.fstat(self._wal).st_size <= _WAL_LIMIT:
+            return
+        self._connection.execute("PRAGMA busy_timeout = 0")
+        try:
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        except sqlite3.Error as error:
+            # What has been committed is in the log and stays there.
+            log.warning("the log of %s cannot be shortened now: %s", self.path, error)
+        finally:
+            self._connection.execute(f"PRAGMA busy_timeout = {_BUSY_SECONDS * 1000}")
+
     def make_durable(self) -> None:
-        """Sync what has been committed. May be called from any thread, without the volume's lock."""
-        os.fdatasync(self._wal)
+        """Sync what has been committed. May be called from any thread, without the volume's lock.
+
+        Raises OSError, and ever after: what a failed sync has lost, a later one does not bring back.
+        """
+        if self._failure is not None:
+            raise self._failure
+        try:
+            os.fdatasync(self._wal)
+        except OSError as error:
+            self._failure = error
+            raise
 
     def checkpoint(self) -> None:
         """Copy committed pages into the database file when the log has grown; from one thread only."""
         if os.fstat(self._wal).st_size > _CHECKPOINT_BYTES:
-            self._checkpointer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            try:
+                self._checkpointer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            except sqlite3.Error as error:
+                log.warning("the log of %s cannot be shortened now: %s", self.path, error)
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[sqlite3.Connection]:
@@ -123,17 +152,19 @@ class Database:
 
     def close(self) -> None:
         """Commit and close. The caller has stopped all other users."""
-        with contextlib.suppress(sqlite3.ProgrammingError):  # closed by a commit that failed
-            self._connection.execute("COMMIT")
-        self.make_durable()
-        self._checkpointer.close()
-        self._connection.close()
-        os.close(self._wal)
+        try:
+            with contextlib.suppress(sqlite3.ProgrammingError):  # closed by a commit that failed
+                self._connection.execute("COMMIT")
+            self.make_durable()
+        finally:
+            self._checkpointer.close()
+            self._connection.close()
+            os.close(self._wal)
 
 
 def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(
-        path, isolation_level=None, check_same_thread=False, cached_statements=256, timeout=30
+        path, isolation_level=None, check_same_thread=False, cached_statements=256, timeout=_BUSY_SECONDS
     )
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute(f"PRAGMA cache_size = -{_PAGE_CACHE_KIB}")

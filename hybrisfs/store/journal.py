@@ -5,7 +5,8 @@ until it has been cut into chunks; a chunk's bytes then simply stay where they w
 because no cloud has them yet, later as cache. Nothing is copied when its role changes.
 
 A segment is *pinned* while something in it exists nowhere else: an extent of a file, or a chunk
-without a pack. Only unpinned segments are ever removed, so what is not on the clouds is not evictable.
+without a pack. Only unpinned segments are ever removed, so what is not on the clouds is not evictable. Where
+room is short, the rest of a pinned segment is given back to the disk as a hole.
 
 Space: `append` refuses with ENOSPC when the budget is used up, or when the disk has less than the reserve
 left (SQLite needs room to commit what has been accepted): the error belongs to the write that exceeds,
@@ -14,11 +15,13 @@ never to a later one.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import logging
 import os
 import threading
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +34,10 @@ log = logging.getLogger(__name__)
 ACTIVE_SEGMENT_SIZE: Final = 32 << 20
 RESERVE: Final = 64 << 20
 _SPACE_CHECK_BYTES: Final = 1 << 20
+_BLOCK: Final = 4096
+_PUNCH_HOLE: Final = 0x01 | 0x02  # FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+_libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
 
 
 class JournalFullError(OSError):
@@ -44,14 +51,15 @@ class JournalFullError(OSError):
 class Segment:
     """One segment file. The descriptor lives as long as somebody reads from it."""
 
-    __slots__ = ("descriptor", "number", "path", "size", "used_at")
+    __slots__ = ("descriptor", "number", "path", "size", "stored", "used_at")
 
     def __init__(self, number: int, path: Path, *, create: bool) -> None:
         self.number = number
         self.path = path
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
         self.descriptor = os.open(path, flags, 0o600)
-        self.size = os.fstat(self.descriptor).st_size
+        self.size = os.fstat(self.descriptor).st_size  # where it is appended to
+        self.stored = min(self.size, _allocated(self.descriptor))  # less the holes
         self.used_at = 0
 
     def __del__(self) -> None:
@@ -73,32 +81,43 @@ class Journal:
         self._segment_size = segment_size
         self._segments: dict[int, Segment] = {}
         self._unsynced: dict[int, Segment] = {}
+        self._unsynced_names = False
         self._unsynced_lock = threading.Lock()
+        self._sync_lock = threading.Lock()
+        self._failure: OSError | None = None
         self._active: Segment | None = None
         self._ticks = 0
         self._unchecked = _SPACE_CHECK_BYTES
         self.bytes = 0
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not directory.is_dir():
+            directory.mkdir(mode=0o700, parents=True)
+            _sync_directory(directory.parent)
         for path in directory.iterdir():
             if path.suffix == ".segment" and path.stem.isdigit():
                 segment = Segment(int(path.stem), path, create=False)
                 self._segments[segment.number] = segment
-                self.bytes += segment.size
+                self.bytes += segment.stored
+        # What was written by a process that was killed may not have been synced.
+        self._unsynced.update(self._segments)
         # A segment that a crash interrupted is never appended to again.
         self._next = max(self._segments, default=0) + 1
 
     # -- writing ---------------------------------------------------------------------------------
 
-    def append(self, data: Buffer) -> tuple[int, int]:
-        """Store *data*; return (segment, position). Raises JournalFullError, leaving nothing behind."""
+    def append(self, data: Buffer, *, within_budget: bool = True) -> tuple[int, int]:
+        """Store *data*; return (segment, position). Raises JournalFullError, leaving nothing behind.
+
+        What has been accepted is put into order *within_budget* or not: only when it is does room become free.
+        """
         length = len(data)
-        self._require_room(length)
+        self._require_room(length, within_budget)
         active = self._active
         if active is None or active.size + length > self._segment_size:
             active = self._open_next()
         position = active.size
         _write_all(active.descriptor, data, position)
         active.size = position + length
+        active.stored += length
         self.bytes += length
         if active.number not in self._unsynced:
             with self._unsynced_lock:
@@ -112,8 +131,8 @@ class Journal:
         with self._unsynced_lock:
             self._unsynced[segment] = target
 
-    def _require_room(self, length: int) -> None:
-        if self.bytes + length > self.budget:
+    def _require_room(self, length: int, within_budget: bool) -> None:
+        if within_budget and self.bytes + length > self.budget:
             raise JournalFullError(
                 f"the cache budget of {self.budget} bytes is used up by files not yet on the clouds",
                 budget=True,
@@ -140,26 +159,36 @@ class Journal:
         return facts.f_frsize * facts.f_bavail - scaled
 
     def _open_next(self) -> Segment:
-        number = self._next
+        # A number that the database still knows must not come to mean other bytes, even if its file is lost.
+        number = max(self._next, max(self.pins, default=0) + 1)
         segment = Segment(number, self.directory / f"{number:08d}.segment", create=True)
         self._next = number + 1
         self._segments[number] = segment
         self._active = segment
+        self._unsynced_names = True
         self._touch(segment)
         return segment
 
     def sync(self) -> None:
-        """Make everything appended so far survive a power cut. May be called without the lock."""
-        with self._unsynced_lock:
-            batch = list(self._unsynced.values())
-            self._unsynced.clear()
-        try:
-            for segment in batch:
-                os.fdatasync(segment.descriptor)
-        except OSError:
+        """Make everything appended so far survive a power cut. May be called without the lock.
+
+        Raises OSError, and ever after: what a failed sync has lost, a later one does not bring back.
+        """
+        with self._sync_lock:  # whoever finds nothing left to sync must know that it has been synced
+            if self._failure is not None:
+                raise self._failure
             with self._unsynced_lock:
-                self._unsynced.update({segment.number: segment for segment in batch})
-            raise
+                batch, names = list(self._unsynced.values()), self._unsynced_names
+                self._unsynced.clear()
+                self._unsynced_names = False
+            try:
+                for segment in batch:
+                    os.fdatasync(segment.descriptor)
+                if names:
+                    _sync_directory(self.directory)
+            except OSError as error:
+                self._failure = error
+                raise
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -193,7 +222,8 @@ class Journal:
         self._active = None
 
     def size_of(self, segment: int) -> int:
-        return self._segments[segment].size
+        """Bytes of disk that removing it frees."""
+        return self._segments[segment].stored
 
     def numbers(self) -> set[int]:
         return set(self._segments)
@@ -207,14 +237,61 @@ class Journal:
             self._active = None
         with self._unsynced_lock:
             self._unsynced.pop(segment, None)
-        self.bytes -= gone.size
+        self.bytes -= gone.stored
         gone.path.unlink(missing_ok=True)
-        return gone.size
+        return gone.stored
+
+    def pinned(self) -> list[int]:
+        """Segments that cannot be removed, least recently used first; none of them is being written."""
+        return [
+            segment.number
+            for segment in sorted(self._segments.values(), key=lambda one: one.used_at)
+            if segment is not self._active and self.pins[segment.number]
+        ]
+
+    def dead_ranges(self, segment: int, live: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+        """The whole blocks of a segment outside the *live* ranges, as (start, end)."""
+        dead: list[tuple[int, int]] = []
+        at = 0
+        end = self._segments[segment].size
+        for start, stop in [*sorted(live), (end, end)]:
+            first, last = -(-at // _BLOCK) * _BLOCK, start // _BLOCK * _BLOCK
+            if first < last:
+                dead.append((first, last))
+            at = max(at, stop)
+        return dead
+
+    def punch(self, segment: int, dead: Iterable[tuple[int, int]]) -> int:
+        """Give the blocks of *dead* ranges back to the disk; the bytes freed.
+
+        The database must no longer name them, durably.
+        """
+        target = self._segments[segment]
+        for start, end in dead:
+            if _libc.fallocate(target.descriptor, _PUNCH_HOLE, start, end - start):
+                log.debug("no holes in %s: %s", target.path, os.strerror(ctypes.get_errno()))
+                return 0
+        before, target.stored = target.stored, min(target.stored, _allocated(target.descriptor))
+        self.bytes -= before - target.stored
+        return before - target.stored
 
     def close(self) -> None:
         self.sync()
         self._segments.clear()
         self._active = None
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _allocated(descriptor: int) -> int:
+    """Bytes of disk that an open file takes."""
+    return os.fstat(descriptor).st_blocks * 512
 
 
 def _write_all(descriptor: int, data: Buffer, position: int) -> None:

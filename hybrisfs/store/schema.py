@@ -89,6 +89,16 @@ CREATE TABLE file_chunk (
     PRIMARY KEY (ino, offset)
 ) WITHOUT ROWID;
 
+CREATE INDEX file_chunk_of ON file_chunk (chunk);
+
+-- Chunks that hold the list of a long file's chunks, as its content register names them.
+CREATE TABLE content_page (
+    ino   INTEGER NOT NULL,
+    chunk INTEGER NOT NULL,
+    PRIMARY KEY (ino, chunk)
+) WITHOUT ROWID;
+CREATE INDEX content_page_of ON content_page (chunk);
+
 -- The staged content: bytes written since the file was last cut into chunks; they hide file_chunk.
 -- `segment` 0 means zeros. `position` is a byte offset in the journal segment.
 CREATE TABLE extent (

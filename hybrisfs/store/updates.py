@@ -22,11 +22,15 @@ class UpdateLog:
     def __init__(self, database: Database, members: Members, key: DeviceKey) -> None:
         self._db = database
         self._key = key
-        stored: bytes = database.meta("log_state")
+        self._members = members
         self.volume: bytes = database.meta("volume")
-        self.state = (
-            LogState.decode(stored, members, self) if stored else LogState(self.volume, members, self)
-        )
+        self.state = self._load()
+
+    def _load(self) -> LogState:
+        stored: bytes = self._db.meta("log_state")
+        if not stored:
+            return LogState(self.volume, self._members, self)
+        return LogState.decode(stored, self._members, self)
 
     @property
     def device(self) -> bytes:
@@ -34,6 +38,13 @@ class UpdateLog:
 
     def sign(self, writes: Sequence[Write], time_ns: int, chunk_high: int) -> SignedUpdate:
         """Sign *writes* as one transaction and store it. It names no chunk above *chunk_high*."""
+        try:
+            return self._sign(writes, time_ns, chunk_high)
+        except BaseException:
+            self.state = self._load()  # it must not be ahead of what is stored
+            raise
+
+    def _sign(self, writes: Sequence[Write], time_ns: int, chunk_high: int) -> SignedUpdate:
         update = self.state.next_update(writes, time_ns, self._key)
         header = update.header
         tip = self.state.tip(header.writer)

@@ -1,6 +1,6 @@
 """Looking after the clouds when nothing else happens: is each there, and does it still have what it took?
 
-A check-up reads the marker and the header of one share, chosen at random, from every cloud. It is run
+A check-up reads the marker and a sample of one share, chosen at random, from every cloud. It is run
 now and then, and when somebody asks for the status.
 """
 
@@ -84,7 +84,7 @@ class Checkup:
         wrong = self._engine.check_object(cloud, self._marker.name, _MARKER_LIMIT, self._marker.verify)
         share = self._random_share(cloud)
         if wrong is None and share is not None:
-            wrong = self._engine.check_share(cloud, *share)
+            wrong = self._engine.sample_share(cloud, *share)
         if wrong is not None:
             log.debug("cloud %d: %s", cloud, wrong)
 

@@ -95,7 +95,7 @@ class Volume:
         fs.changes.on_change = signals.changes_made
         self.committer = Committer(fs)
         self.fetcher = Fetcher(fs, self._get_chunks)
-        self.room = RoomMaker(fs, self.committer, signals)
+        self.room = RoomMaker(fs, self.committer, signals, self._can_upload)
         settler = Settler(fs, self.sealer.chunk_id, self.fetcher.fetch_one)
         publisher = Publisher(fs, settler, self.updates, signals)
         packer = Packer(
@@ -152,6 +152,10 @@ class Volume:
                 self._last_error.note(f"{name}: {error}")
             if not self.signals.pause(1.0):
                 return
+
+    def _can_upload(self) -> bool:
+        well = sum(one.state in ("ok", "slow", "lying") for one in self.engine.health())
+        return well >= self.config.f + self.config.k
 
     def _get_chunks(self, locations: Sequence[ChunkLocation]) -> list[bytes]:
         return self.engine.get_chunks(locations, timeout=_CHUNK_TIMEOUT)
@@ -233,23 +237,33 @@ class Volume:
             target = self.fs.changes.seq
             total = self._pending_bytes()
 
-        def done() -> bool:
-            with self.fs.lock:
-                left = self._pending_bytes()
-                finished = not self.fs.changes.pending_up_to(target)
-            progress(max(total - left, 0), total)
-            return finished
+        def wait_for(reached: Callable[[], bool]) -> bool:
+            def done() -> bool:
+                with self.fs.lock:
+                    left, finished = self._pending_bytes(), reached()
+                progress(max(total - left, 0), total)
+                return finished
+
+            return self.signals.wait_until(done, deadline)
 
         self.signals.begin_flush()
         try:
-            if not self.signals.wait_until(done, deadline):
-                return False
-            # Where the packs are was signed while we waited: that too must be told.
-            with self.fs.lock:
-                target = self.fs.changes.seq
-            return self.signals.wait_until(done, deadline)
+            # What is written over and over is done when it has been signed and shipped once.
+            return (
+                wait_for(lambda: not self.fs.changes.unsigned_up_to(target))
+                and wait_for(self._shipped_so_far())
+                # Where the packs are was signed while we waited: that too must be told.
+                and wait_for(self._shipped_so_far())
+            )
         finally:
             self.signals.end_flush()
+
+    def _shipped_so_far(self) -> Callable[[], bool]:
+        """Tells whether the clouds hold all that is signed now; called with the lock held."""
+        with self.fs.lock:
+            newest = self.updates.state.tip(self.updates.device)
+        clock = newest.clock if newest else 0
+        return lambda: self.fs.db.meta("published") >= clock
 
     def drop_cache(self) -> dict[str, int]:
         """Forget every cached byte that the clouds hold."""

@@ -148,7 +148,7 @@ class Rig:
         self.signals = Signals()
         self.committer = Committer(self.fs)
         self.fetcher = Fetcher(self.fs, self.clouds.get_chunks)
-        self.room = RoomMaker(self.fs, self.committer, self.signals)
+        self.room = RoomMaker(self.fs, self.committer, self.signals, lambda: True)
         self.settler = Settler(self.fs, self._chunk_id, self.fetcher.fetch_one)
         self.publisher = Publisher(self.fs, self.settler, self.updates, self.signals)
         with mock.patch("hybrisfs.pipeline.pack.ThreadPoolExecutor", InlineExecutor):

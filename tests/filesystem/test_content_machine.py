@@ -143,7 +143,7 @@ class ContentMachine(RuleBasedStateMachine):
         super().__init__()
         self.stack = ExitStack()
         self.stack.enter_context(small_chunks(CHUNK))
-        self.stack.enter_context(mock.patch("hybrisfs.filesystem.inodes._CACHED_INODES", 3))
+        self.stack.enter_context(mock.patch("hybrisfs.filesystem.inodes._CACHED_INODES", 4))
         self.watch = self.stack.enter_context(ExitStack())
         self.names: dict[bytes, ModelFile] = {}
         self.handles: dict[int, ModelFile] = {}

@@ -80,6 +80,9 @@ def test_directories_links_and_special_files(server: Server) -> None:
     assert (root / "dir" / "hard").stat().st_ino == (root / "file").stat().st_ino
     os.mkfifo(root / "fifo")
     assert stat.S_ISFIFO((root / "fifo").stat().st_mode)
+    kinds = {entry.name: (entry.is_dir(), entry.is_file()) for entry in os.scandir(root)}
+    assert kinds == {"dir": (True, False), "file": (False, True), "fifo": (False, False)}
+    assert [entry.name for entry in os.scandir(root / "dir") if entry.is_symlink()] == ["link"]
     with pytest.raises(OSError, match="not empty"):
         (root / "dir").rmdir()
     (root / "dir" / "link").unlink()

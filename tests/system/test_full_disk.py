@@ -119,7 +119,7 @@ def test_invariant_13_the_cache_keeps_to_its_budget(device: Device) -> None:
 
     def within() -> None:
         assert device.status()["cache"]["budget"] == budget
-        used = sum(path.stat().st_size for path in device.home.rglob("*.segment"))
+        used = sum(path.stat().st_blocks * 512 for path in device.home.rglob("*.segment"))
         assert used <= budget, f"{used:,} bytes of segments"
 
     for number in range(6):
