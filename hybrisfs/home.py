@@ -86,11 +86,12 @@ class Home:
         return self.state / "daemon.log"
 
     def volume_names(self) -> list[str]:
-        """The volumes that have a configuration folder, sorted. Raises `OSError`."""
+        """The volumes whose configuration folder is not empty, sorted. Raises `OSError`."""
         folder = self.config / "volumes"
         if not folder.is_dir():
             return []
-        return sorted(path.name for path in folder.iterdir() if _VOLUME_NAME.fullmatch(path.name))
+        volumes = (path for path in folder.iterdir() if _VOLUME_NAME.fullmatch(path.name) and path.is_dir())
+        return sorted(path.name for path in volumes if any(path.iterdir()))
 
     def volume_config(self, name: str) -> Path:
         """The volume's configuration folder. Raises `UsageError` for an illegal name."""

@@ -35,13 +35,13 @@ class LocalVolumes:
         return Volume.open(home, name)
 
     def list(self, home: Home) -> Sequence[Config]:
-        """All volumes. One whose configuration is damaged is among them, so that opening it says what is wrong."""
+        """All volumes, with those whose configuration is damaged: opening them says what is wrong."""
         configs: list[Config] = []
         for name in home.volume_names():
             try:
                 configs.append(VolumeConfig.load(home, name))
             except UnknownVolumeError:
-                continue  # an empty folder
+                continue  # one that was not created to the end
             except HybrisError:
                 configs.append(_Damaged(name))
         return configs

@@ -39,7 +39,7 @@ def test_a_damaged_configuration_keeps_no_other_volume(home: Home, volumes: Loca
         assert broken["unusable"] is True
         assert "volume.json" in broken["last_error"]
         assert "unusable" not in sound
-        with pytest.raises(HybrisError, match="volume.json"):
+        with pytest.raises(HybrisError, match=r"volume\.json"):
             daemon.handle("sync", {"name": "broken"}, lambda _: None)
     finally:
         daemon.stop()
