@@ -11,6 +11,7 @@ import errno
 import logging
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -22,6 +23,7 @@ __all__ = ["Committer"]
 log = logging.getLogger(__name__)
 
 _INTERVAL: Final = 1.0
+_CHECKPOINT_INTERVAL: Final = 5.0  # seconds; each costs syncs that those who wait for fsync would feel
 Answer = Callable[[OSError | None], None]
 
 
@@ -33,6 +35,7 @@ class Committer:
         self._condition = threading.Condition()
         self._waiting: list[Answer] = []
         self._stopping = False
+        self._checkpointed = time.monotonic()
 
     def request(self, answer: Answer) -> None:
         """Call *answer* when everything done so far survives a power cut, or with what went wrong."""
@@ -81,7 +84,9 @@ class Committer:
             answers += self._take_waiting()
         for answer in answers:
             answer(error)
-        self._fs.db.checkpoint()
+        if time.monotonic() - self._checkpointed >= _CHECKPOINT_INTERVAL:
+            self._fs.db.checkpoint()
+            self._checkpointed = time.monotonic()
 
     def _take_waiting(self) -> list[Answer]:
         with self._condition:

@@ -99,9 +99,14 @@ class Fetcher:
         try:
             found = self._get_chunks(self._locations(run))
         except ChunkUnavailable as error:
+            wanted, neighbours = run[:1], run[1:]
+            for ref in neighbours:
+                futures[ref.number].set_exception(error)
+            if neighbours:  # one of them may be the reason
+                self._bring(wanted, futures)
+                return
             log.warning("%s", error)
-            for future in futures.values():
-                future.set_exception(error)
+            futures[wanted[0].number].set_exception(error)
             return
         except BaseException as error:
             for future in futures.values():

@@ -2,7 +2,7 @@
 
 Data goes before the metadata that names it: an update is shipped when every chunk it names is in a pack
 that the clouds hold. Updates are shipped in order, and only after they are durable on this device.
-A segment and the head that announces it must each be acknowledged by f+1 clouds.
+A segment must be acknowledged by f+k clouds, like the packs it names, and the head that announces it by f+1.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _Shipment:
 
 
 class Shipper:
-    """One thread. *put_object* stores a small object on f+1 clouds, *put_everywhere* on all that answer."""
+    """One thread. *put_object* stores a small object on f+k clouds, *put_everywhere* on all that answer."""
 
     def __init__(
         self,

@@ -114,7 +114,7 @@ class Volume:
             self.committer,
             self.keys.device,
             self.keys.segments,
-            lambda name, data: self.engine.put_object(name, data, config.f + 1),
+            lambda name, data: self.engine.put_object(name, data, config.f + config.k),
             self.engine.put_everywhere,
         )
         self.checkup = Checkup(

@@ -1,8 +1,8 @@
-"""Files against a model: whatever programs, publisher, packer, cache and crashes do, bytes stay what they are.
+"""Files against a model: bytes stay what they are, whatever programs, pipeline, cache and crashes do.
 
 The model of a file is a bytearray. After each step every file reads as its model, and the accounts agree
-(`invariants`). A crash leaves the model as of the last commit, a power cut as of the last durable commit; only
-bytes that were overwritten in place since then may be old or new.
+(`invariants`). A crash leaves the model as of the last commit, a power cut as of the last durable commit;
+only bytes that were overwritten in place since then may be old or new.
 """
 
 from __future__ import annotations
@@ -157,7 +157,6 @@ class ContentMachine(RuleBasedStateMachine):
             Rig(Path(tempfile.mkdtemp(prefix="hybrisfs-machine-")), self.clouds, segment_size=16 * CHUNK)
         )
         self.rig.commit()
-        self.remember_commit(durable=True)
 
     def adopt(self, rig: Rig) -> None:
         """A process has begun."""
@@ -174,6 +173,19 @@ class ContentMachine(RuleBasedStateMachine):
             real(*arguments)
 
         self.watch.enter_context(mock.patch.object(rig.journal, "overwrite", overwrite))
+        commit, make_durable = rig.db.commit, rig.db.make_durable
+
+        def note_commit() -> None:
+            commit()
+            files = {*self.names.values(), *self.handles.values()}
+            self.committed = Saved(dict(self.names), {file: bytes(file.data) for file in files})
+
+        def note_durable() -> None:
+            make_durable()
+            self.durable = copy.deepcopy(self.committed, {id(file): file for file in self.committed.data})
+
+        self.watch.enter_context(mock.patch.object(rig.db, "commit", note_commit))
+        self.watch.enter_context(mock.patch.object(rig.db, "make_durable", note_durable))
 
     def teardown(self) -> None:
         try:
@@ -207,14 +219,6 @@ class ContentMachine(RuleBasedStateMachine):
         self.step += 1
         return bytes((self.step * 37 + at * 11) % 255 + 1 for at in range(length))
 
-    def remember_commit(self, *, durable: bool) -> None:
-        files = {*self.names.values(), *self.handles.values()}
-        saved = Saved(dict(self.names), {file: bytes(file.data) for file in files})
-        self.committed = saved
-        if durable:
-            self.durable = copy.copy(saved)
-            self.durable.in_place = {}
-
     def write_at(self, number: int, offset: int, data: bytes) -> None:
         before = self.overwritten
         file = self.handles[number]
@@ -246,7 +250,7 @@ class ContentMachine(RuleBasedStateMachine):
         name = free[pick % len(free)]
         with self.rig.fs.lock:
             _, number = self.rig.fs.create(ROOT_INO, name, 0o644, 1, 1, os.O_RDWR)
-        file = self.names[name] = self.handles[number] = ModelFile(handles=1)
+        self.names[name] = self.handles[number] = ModelFile(handles=1)
         self.write_at(number, 0, self.content(kind, length))
 
     @precondition(lambda self: self.names and len(self.handles) < 6)
@@ -456,7 +460,6 @@ class ContentMachine(RuleBasedStateMachine):
     @rule()
     def commit(self) -> None:
         self.rig.commit()
-        self.remember_commit(durable=True)
 
     @rule()
     def commit_without_sync(self) -> None:
@@ -464,17 +467,14 @@ class ContentMachine(RuleBasedStateMachine):
         with self.rig.fs.lock:
             self.rig.journal.sync()
             self.rig.fs.commit()
-        self.remember_commit(durable=False)
 
     @rule()
     def drop_cache(self) -> None:
         self.rig.room.drop_all()
-        self.remember_commit(durable=True)
 
     @rule(wanted=st.integers(1, 3000))
     def evict(self, wanted: int) -> None:
-        if self.rig.room.evict(wanted):
-            self.remember_commit(durable=True)
+        self.rig.room.evict(wanted)
 
     @rule(down=st.booleans())
     def weather(self, down: bool) -> None:
@@ -519,7 +519,6 @@ class ContentMachine(RuleBasedStateMachine):
         for file in self.names.values():
             file.handles = 0
         self.rig.commit()
-        self.remember_commit(durable=True)
 
     # -- what always holds -----------------------------------------------------------------------
 

@@ -12,7 +12,10 @@ import errno
 import hashlib
 import os
 import random
+import signal
 import sqlite3
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -22,7 +25,7 @@ _PAGE = 4096
 _LOG_BYTES = 4 << 20  # a longer log is begun anew after the next crash
 
 _GONE = frozenset({errno.ENOTCONN, errno.ECONNABORTED, errno.EIO})
-_SQLITE_GONE = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
+_EXIT_GONE = 3
 
 
 def _body(label: str, size: int) -> bytes:
@@ -46,7 +49,6 @@ class Writer(abc.ABC):
         self.steps = 0
         self.choose = random.Random(f"{type(self).__name__} {seed}")
         self.surprise: BaseException | None = None
-        self._stop = threading.Event()
         self._thread = threading.Thread()
 
     def prepare(self) -> None:
@@ -62,7 +64,6 @@ class Writer(abc.ABC):
         """Compare what is there with what may be there, and take it as the new beginning."""
 
     def start(self) -> None:
-        self._stop.clear()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -72,8 +73,7 @@ class Writer(abc.ABC):
         return self._thread.is_alive()
 
     def finish(self) -> None:
-        """Wait until the writer has stopped, by itself or at this request."""
-        self._stop.set()
+        """Wait until the writer has met the end of the daemon."""
         self._thread.join(timeout=60)
         assert not self._thread.is_alive(), f"{type(self).__name__} hangs in the dead mount"
         if self.surprise is not None:
@@ -81,19 +81,13 @@ class Writer(abc.ABC):
 
     def _run(self) -> None:
         try:
-            while not self._stop.is_set():
+            while True:
                 self.step()
                 self.steps += 1
-        except sqlite3.OperationalError as error:
-            self._surprised(error, as_expected=error.sqlite_errorcode & 0xFF in _SQLITE_GONE)
         except OSError as error:
-            self._surprised(error, as_expected=error.errno in _GONE)
-        except BaseException as error:  # noqa: BLE001 - handed to the test
-            self._surprised(error, as_expected=False)
-
-    def _surprised(self, error: BaseException, *, as_expected: bool) -> None:
-        """A daemon that is gone is the point of it all; anything else is for `finish` to raise."""
-        if not as_expected:
+            if error.errno not in _GONE:
+                self.surprise = error
+        except BaseException as error:  # noqa: BLE001 - `finish` raises it in the test
             self.surprise = error
 
 
@@ -244,12 +238,36 @@ class Appender(Writer):
         self._durable = whole
 
 
+_INSERTS = """
+import sqlite3, sys
+path, number = sys.argv[1], int(sys.argv[2])
+try:
+    while True:
+        db = sqlite3.connect(path, isolation_level=None)
+        db.execute("PRAGMA synchronous=FULL")
+        for _ in range(20):
+            number += 1
+            print("begun", number, flush=True)
+            db.execute("INSERT INTO entry VALUES (?, ?)", (number, "x" * (number * 7919 % 6000)))
+            print("committed", number, flush=True)
+        db.close()
+except sqlite3.OperationalError as error:
+    gone = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
+    sys.exit(GONE if gone else error)
+""".replace("GONE", str(_EXIT_GONE))
+
+
 class Database(Writer):
-    """An SQLite database in WAL mode: committed rows stay, and the file is sound."""
+    """An SQLite database in WAL mode: committed rows stay, and the file is sound.
+
+    A process of its own writes, for SQLite maps a file into memory, and whoever touches such memory when the
+    daemon is gone dies of SIGBUS.
+    """
 
     def __init__(self, folder: Path, seed: int) -> None:
         super().__init__(folder, seed)
         self._committed = self._begun = 0
+        self._process: subprocess.Popen[str] | None = None
 
     @property
     def path(self) -> Path:
@@ -257,30 +275,32 @@ class Database(Writer):
 
     def prepare(self) -> None:
         super().prepare()
-        db = self._open()
+        db = sqlite3.connect(self.path)
+        db.execute("PRAGMA journal_mode=WAL")
         db.execute("CREATE TABLE entry (number INTEGER PRIMARY KEY, text TEXT)")
         db.close()
 
-    def _open(self) -> sqlite3.Connection:
-        db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
-        db.execute("PRAGMA journal_mode=WAL")
-        db.execute("PRAGMA synchronous=FULL")
-        return db
+    def start(self) -> None:
+        command = [sys.executable, "-c", _INSERTS, str(self.path), str(self._committed)]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        super().start()
 
     def step(self) -> None:
-        db = self._open()
-        try:
-            for _ in range(20):
-                self._begun = self._committed + 1
-                db.execute(
-                    "INSERT INTO entry VALUES (?, ?)", (self._begun, "x" * self.choose.randrange(6000))
-                )
-                self._committed = self._begun
-        finally:
-            db.close()
+        """Hear from the process; what it said before it died counts."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            code = self._process.wait()
+            assert code in (_EXIT_GONE, -signal.SIGBUS), f"the writing process ended with {code}"
+            raise OSError(errno.ENOTCONN, "the writing process has met the end of the daemon")
+        if line.startswith("begun"):
+            self._begun = int(line.split()[1])
+        else:
+            self._committed = int(line.split()[1])
 
     def check(self) -> None:
-        db = self._open()
+        db = sqlite3.connect(self.path)
         try:
             assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
             numbers = [row[0] for row in db.execute("SELECT number FROM entry ORDER BY number")]
