@@ -9,7 +9,14 @@ from typing import Final
 from hybrisfs.filesystem.changes import Changes
 from hybrisfs.filesystem.inodes import Inode, InodeTable
 from hybrisfs.filesystem.names import failure
-from hybrisfs.filesystem.registers import MAX_NAME, MAX_XATTR_VALUE, MAX_XATTRS, Attr, attr_key
+from hybrisfs.filesystem.registers import (
+    MAX_NAME,
+    MAX_XATTR_VALUE,
+    MAX_XATTRS,
+    MAX_XATTRS_SIZE,
+    Attr,
+    attr_key,
+)
 from hybrisfs.store.database import Database
 
 __all__ = ["XATTR_CREATE", "XATTR_REPLACE", "Attributes"]
@@ -98,6 +105,12 @@ class Attributes:
         if not exists and flags & XATTR_REPLACE:
             raise failure(errno.ENODATA)
         if not exists and inode.xattrs >= MAX_XATTRS:
+            raise failure(errno.ENOSPC)
+        others = self._db.execute(
+            "SELECT total(length(name) + length(value)) FROM xattr WHERE ino = ? AND name <> ?",
+            (inode.ino, name),
+        ).fetchone()[0]
+        if others + len(name) + len(value) > MAX_XATTRS_SIZE:
             raise failure(errno.ENOSPC)
         self._db.execute("INSERT OR REPLACE INTO xattr VALUES (?, ?, ?)", (inode.ino, name, value))
         inode.xattrs += 0 if exists else 1

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from hybrisfs.filesystem.names import failure
 from hybrisfs.store.database import Database
-from hybrisfs.store.journal import Journal, JournalFullError
+from hybrisfs.store.journal import Journal
 from sync.codec import Buffer
 
 __all__ = ["CHUNK_COLUMNS", "MAX_CHUNK", "ChunkRef", "ChunkStore", "CutRow"]
@@ -151,8 +151,8 @@ class ChunkStore:
             return
         try:
             segment, position = self._journal.append(data)
-        except JournalFullError:
-            log.debug("no room to cache chunk %d", number)
+        except OSError as error:
+            log.debug("chunk %d is not cached: %s", number, error)
             return
         self._place(number, segment, position)
 
@@ -175,7 +175,8 @@ class ChunkStore:
     def forget_clean(self, segment: int) -> None:
         """Cached chunks of a segment that stays are about to go."""
         self._db.execute(
-            "UPDATE chunk SET segment = NULL, position = NULL WHERE segment = ? AND pack IS NOT NULL", (segment,)
+            "UPDATE chunk SET segment = NULL, position = NULL WHERE segment = ? AND pack IS NOT NULL",
+            (segment,),
         )
 
     def drop_unwanted(self) -> None:

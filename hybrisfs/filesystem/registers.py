@@ -8,7 +8,8 @@ register   key                                             value
 place      ``p`` node id (16), slot (varint)               parent id (16), name (blob <= 255)
 attr       ``a`` node id (16)                              mode, uid, gid, rdev (varints), mtime (u64, two's
                                                            complement ns), target (blob <= 4095), count of
-                                                           xattrs (varint), each name (blob), value (blob)
+                                                           xattrs (varint), each name (blob), value (blob),
+                                                           in ascending order of the names
 content    ``c`` node id (16)                              size (varint), depth (u8), runs (see below)
 pack       ``k`` pack id (32)                              k (u8), n (u8), cloud of each share (n x u8),
                                                            count (varint), each chunk id (32), offset,
@@ -25,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from sync.codec import DecodeError, Reader, Writer
@@ -50,6 +52,7 @@ MAX_NAME: Final = 255
 MAX_TARGET: Final = 4095
 MAX_XATTR_VALUE: Final = 65536
 MAX_XATTRS: Final = 1024
+MAX_XATTRS_SIZE: Final = 1 << 20  # of all names and values of one node
 _MAX_RUN: Final = 1 << 62
 _U64: Final = (1 << 64) - 1
 
@@ -121,6 +124,10 @@ class Attr:
             (reader.blob(MAX_NAME), reader.blob(MAX_XATTR_VALUE)) for _ in range(reader.varint(MAX_XATTRS))
         )
         reader.end()
+        if any(one >= other for (one, _), (other, _) in pairwise(xattrs)):
+            raise DecodeError("extended attributes out of order")
+        if sum(len(name) + len(content) for name, content in xattrs) > MAX_XATTRS_SIZE:
+            raise DecodeError(f"more than {MAX_XATTRS_SIZE} bytes of extended attributes")
         if mtime >= 1 << 63:
             mtime -= 1 << 64
         return Attr(mode, uid, gid, rdev, mtime, target, xattrs)

@@ -66,7 +66,7 @@ class MountPoint:
         try:
             self._session.unmount(lazy=lazy)
         except fuse.FuseError as error:
-            raise HybrisError(f"cannot unmount {self.directory}", str(error)) from error
+            raise HybrisError(str(error)) from error
         self._thread.join(_JOIN_SECONDS)
         if self._thread.is_alive():
             log.warning("%s is unmounted, but programs still have files open in it", self.directory)

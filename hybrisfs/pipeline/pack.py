@@ -129,18 +129,28 @@ class Packer:
             return None
         return data if data is not None and self._sealer.chunk_id(data) == identity else None
 
+    def _skip(self, row: _Row) -> None:
+        """A chunk could not be read: it is lost, unless it was dropped or written anew meanwhile."""
+        number, identity, _, segment, position = row
+        with self._fs.lock:
+            now = self._fs.db.execute(
+                "SELECT segment, position FROM chunk WHERE number = ? AND pack IS NULL", (number,)
+            ).fetchone()
+            if now is None:
+                return
+            self._skipped.add(number)
+            if now != (segment, position):
+                return
+            self._fs.chunks.lost.add(number)
+        log.error("chunk %s is damaged on this disk and on no cloud yet: its file is lost", identity.hex())
+        self._signals.packed()
+
     def _add(self, row: _Row) -> None:
         number, identity, length, _, _ = row
         self._cursor = max(self._cursor, number)
         data = self._read(row)
         if data is None:
-            log.error(
-                "chunk %s is damaged on this disk and on no cloud yet: its file is lost", identity.hex()
-            )
-            with self._fs.lock:
-                self._fs.chunks.lost.add(number)
-            self._skipped.add(number)
-            self._signals.packed()
+            self._skip(row)
             return
         sealed = self._sealer.seal(identity, data)
         n = self._redundancy.f + self._redundancy.k

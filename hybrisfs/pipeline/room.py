@@ -16,6 +16,7 @@ from typing import Final
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.signals import Signals
+from hybrisfs.store.journal import JournalFullError
 
 __all__ = ["RoomMaker"]
 
@@ -98,7 +99,12 @@ class RoomMaker:
             plan = self._plan(wanted)
         if not plan.removed and not plan.holes:
             return 0
-        self._committer.commit_now()
+        try:
+            self._committer.commit_now()
+        except JournalFullError:
+            plan = self._without_commit(plan)
+            if not plan.removed:
+                raise
         freed = 0
         with self._fs.lock:
             journal = self._fs.journal
@@ -109,6 +115,7 @@ class RoomMaker:
             for number, dead in plan.holes.items():
                 if number in journal.numbers():
                     freed += journal.punch(number, dead)
+                    self._punched[number] = dead
         log.debug("evicted %d segments, thinned %d, %d bytes", len(plan.removed), len(plan.holes), freed)
         return freed
 
@@ -149,7 +156,20 @@ class RoomMaker:
             dead = fs.journal.dead_ranges(number, live[number])
             if dead and dead != self._punched.get(number):
                 fs.chunks.forget_clean(number)
-                plan.holes[number] = self._punched[number] = dead
+                plan.holes[number] = dead
+
+    def _without_commit(self, plan: _Plan) -> _Plan:
+        """What may go although the disk has no room left to forget it: the last commit says that the clouds
+        have it, so that after a crash it is found missing and fetched."""
+        self._fs.db.make_durable()
+        with self._fs.db.snapshot() as committed:
+            needed = {
+                segment
+                for (segment,) in committed.execute(
+                    "SELECT segment FROM chunk WHERE pack IS NULL UNION SELECT segment FROM extent"
+                )
+            }
+        return _Plan(removed=[number for number in plan.removed if number not in needed])
 
     def _named(self, segment: int) -> bool:
         row = self._fs.db.execute("SELECT 1 FROM chunk WHERE segment = ? LIMIT 1", (segment,)).fetchone()

@@ -35,6 +35,8 @@ class Database:
     """One open volume database. `execute` and friends go straight to SQLite."""
 
     def __init__(self, path: Path) -> None:
+        if not path.is_file():
+            raise DamagedError(f"the database {path} is missing", "", "Restore it from a backup.")
         self.path = path
         self._failure: OSError | None = None
         self._connection = _connect(path)
@@ -157,9 +159,13 @@ class Database:
                 self._connection.execute("COMMIT")
             self.make_durable()
         finally:
-            self._checkpointer.close()
-            self._connection.close()
-            os.close(self._wal)
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close without a commit: what is open comes to nothing, as if the process had been killed."""
+        self._checkpointer.close()
+        self._connection.close()
+        os.close(self._wal)
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -107,7 +107,7 @@ class Journal:
     def append(self, data: Buffer, *, within_budget: bool = True) -> tuple[int, int]:
         """Store *data*; return (segment, position). Raises JournalFullError, leaving nothing behind.
 
-        What has been accepted is put into order *within_budget* or not: only when it is does room become free.
+        What has been accepted before is put into order even beyond the budget: that is how room becomes free.
         """
         length = len(data)
         self._require_room(length, within_budget)

@@ -115,7 +115,7 @@ CREATE TABLE extent (
 -- has it yet. Invariant: a chunk always has one of the two; a segment that holds a chunk
 -- without pack, or an extent, is never removed.
 CREATE TABLE chunk (
-    number   INTEGER PRIMARY KEY,          -- rises in the order in which chunks were made
+    number   INTEGER PRIMARY KEY AUTOINCREMENT,  -- in the order in which chunks were made, never used again
     id       BLOB NOT NULL UNIQUE,         -- 32 bytes: keyed hash of the cleartext
     length   INTEGER NOT NULL,             -- of the cleartext
     segment  INTEGER,

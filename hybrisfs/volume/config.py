@@ -132,7 +132,7 @@ def choose_redundancy(clouds: int, f: int | None, k: int | None) -> tuple[int, i
     if f is None:
         f = (clouds - (k or 1)) // 2 if k is not None else min(1, (clouds - 1) // 2)
     if k is None:
-        k = clouds - 2 * f
+        k = max(1, clouds - 2 * f)
     if f < 0 or k < 1:
         raise UsageError(f"f={f} and k={k} make no sense with {clouds} clouds", "f is 0 or more, k 1 or more")
     if clouds < 2 * f + k:

@@ -79,7 +79,10 @@ def _mark(cloud: CloudConfig, volume: bytes) -> Store:
                 "",
                 "Give each volume a folder or bucket of its own.",
             )
-    except (StoreError, ValueError) as error:
+    except StoreError as error:
+        advice = f"{error.advice[:1].upper()}{error.advice[1:]}." if error.advice else ""
+        raise HybrisError(f"the cloud {cloud.url} cannot be used", error.reason, advice) from error
+    except ValueError as error:
         raise HybrisError(f"the cloud {cloud.url} cannot be used", str(error)) from error
     return store
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import logging
 import os
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -16,7 +18,7 @@ from hybrisfs.dispersal.engine import Cloud, Engine, Marker
 from hybrisfs.dispersal.runs import ChunkLocation
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
-from hybrisfs.errors import HybrisError
+from hybrisfs.errors import DamagedError, HybrisError
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.home import Home
 from hybrisfs.keys import VolumeKeys
@@ -36,7 +38,7 @@ from hybrisfs.volume.checkup import Checkup
 from hybrisfs.volume.config import VolumeConfig
 from hybrisfs.volume.create import DATABASE_FILE, KEYS_FILE, MARKER_NAME, create_volume, marker
 from hybrisfs.volume.fsck import FsckReport, check_volume
-from sync import Members
+from sync import DecodeError, Members
 
 __all__ = ["Volume"]
 
@@ -57,17 +59,18 @@ class Volume:
         self._mount_lock = threading.Lock()
         self._last_error = _LastError()
         state = home.volume_state(config.name)
-        self._lock_file = _lock_exclusively(state)
-        keys = VolumeKeys.load(state / KEYS_FILE)
-        self.sealer = Sealer(keys.data, keys.dedup)
-        self.tables = TableSealer(keys.table)
-        self.keys = keys
-        database = Database(state / DATABASE_FILE)
-        journal = Journal(state / "journal", budget=config.cache_bytes)
-        self.fs = FileSystem(database, journal, self.sealer.chunk_id, owner=(os.getuid(), os.getgid()))
-        self._remove_unknown_segments()
-        self.updates = UpdateLog(database, Members([keys.device.public]), keys.device)
-        clouds = [Cloud(one.number, one.name, open_store(one.url)) for one in config.clouds]
+        with contextlib.ExitStack() as undo:
+            self._lock_file = _lock_exclusively(state)
+            undo.callback(os.close, self._lock_file)
+            keys = VolumeKeys.load(state / KEYS_FILE)
+            self.sealer = Sealer(keys.data, keys.dedup)
+            self.tables = TableSealer(keys.table)
+            self.keys = keys
+            database = Database(state / DATABASE_FILE)
+            undo.callback(database.abandon)
+            self._open_local(database, Journal(state / "journal", budget=config.cache_bytes))
+            clouds = [Cloud(one.number, one.name, open_store(one.url)) for one in config.clouds]
+            undo.pop_all()
         self.engine = Engine(clouds, config.f, self.sealer, self.tables)
         self.signals = Signals()
         self._start_pipeline()
@@ -81,6 +84,16 @@ class Volume:
     def open(home: Home, name: str) -> Volume:
         """Open the volume and start its background work. Raises HybrisError."""
         return Volume(home, VolumeConfig.load(home, name))
+
+    def _open_local(self, database: Database, journal: Journal) -> None:
+        try:
+            self.fs = FileSystem(database, journal, self.sealer.chunk_id, owner=(os.getuid(), os.getgid()))
+            self._remove_unknown_segments()
+            self.updates = UpdateLog(database, Members([self.keys.device.public]), self.keys.device)
+        except (sqlite3.DatabaseError, DecodeError) as error:
+            raise DamagedError(
+                f"the database {database.path} is damaged", str(error), "Restore it from a backup."
+            ) from error
 
     def _remove_unknown_segments(self) -> None:
         """Delete journal segments that the database does not name: their bytes were never committed."""
@@ -291,14 +304,14 @@ class Volume:
                 thread.join(_JOIN_SECONDS)
         self.committer.stop()
         self._threads["commit"].join(_JOIN_SECONDS)
-        with self.fs.lock:
+        with self.fs.lock, contextlib.ExitStack() as last:
+            last.callback(os.close, self._lock_file)
+            last.callback(self.fs.db.close)
+            last.callback(self.fs.journal.close)
             try:
                 self.committer.commit_now()
             except OSError as error:
                 log.error("volume %s: the last changes could not be committed: %s", self.name, error)
-            self.fs.journal.close()
-            self.fs.db.close()
-        os.close(self._lock_file)
 
 
 class _LastError:

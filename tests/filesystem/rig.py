@@ -54,6 +54,7 @@ _BUDGET: Final = 64 << 20
 def small_chunks(size: int = 4096, *, direct_runs: int = 4, runs_per_page: int = 3) -> Iterator[None]:
     """Chunks of *size* bytes, and content lists that need pages soon: limits are met with little data."""
     with (
+        mock.patch("hybrisfs.store.journal._BLOCK", 8),
         mock.patch("hybrisfs.filesystem.chunks.MAX_CHUNK", size),
         mock.patch("hybrisfs.filesystem.content.MAX_CHUNK", size),
         mock.patch.multiple(
@@ -148,7 +149,7 @@ class Rig:
         self.signals = Signals()
         self.committer = Committer(self.fs)
         self.fetcher = Fetcher(self.fs, self.clouds.get_chunks)
-        self.room = RoomMaker(self.fs, self.committer, self.signals, lambda: True)
+        self.room = RoomMaker(self.fs, self.committer, self.signals, lambda: not self.clouds.down)
         self.settler = Settler(self.fs, self._chunk_id, self.fetcher.fetch_one)
         self.publisher = Publisher(self.fs, self.settler, self.updates, self.signals)
         with mock.patch("hybrisfs.pipeline.pack.ThreadPoolExecutor", InlineExecutor):
@@ -258,7 +259,5 @@ class Rig:
     def abandon(self) -> None:
         """Let go of everything without a commit, and delete the disk."""
         self.signals.stop()
-        self.db._connection.close()
-        self.db._checkpointer.close()
-        os.close(self.db._wal)
+        self.db.abandon()
         shutil.rmtree(self.directory, ignore_errors=True)

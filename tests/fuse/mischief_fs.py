@@ -9,6 +9,7 @@ result, or `{"error": text}`. Bytes travel as latin-1 strings.
 from __future__ import annotations
 
 import errno
+import faulthandler
 import json
 import logging
 import sys
@@ -19,6 +20,8 @@ from typing import Any
 from hybrisfs import fuse
 from hybrisfs.fuse import LATER, Entry, Later, Listing, ListingPlus, Request
 from tests.fuse.memory_fs import MemoryFS, failure
+
+_LIFETIME = 60  # seconds; then whoever still waits for an answer is let go
 
 
 class MischiefFS(MemoryFS):
@@ -171,6 +174,7 @@ class Orders:
 
 def main() -> None:
     logging.basicConfig(level=logging.INFO)
+    faulthandler.dump_traceback_later(_LIFETIME, exit=True)
     directory, capabilities, *options = sys.argv[1:]
     fs = MischiefFS()
     try:

@@ -7,7 +7,6 @@ when recording begins, and the test must not let it be checkpointed meanwhile.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,7 +34,7 @@ class ForgetfulDisk:
             yield
 
     def note_sync(self, descriptor: int) -> None:
-        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
         if self.root not in (path, *path.parents):
             return
         if path.is_dir():

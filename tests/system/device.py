@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -61,6 +62,15 @@ def processes_with(variable: str, value: str) -> list[int]:
         if mark in environment.split(b"\0"):
             found.append(int(entry.name))
     return found
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether the process holds nothing any more: it is gone, or a zombie without threads that still end."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return state == "Z" and len(list(Path(f"/proc/{pid}/task").iterdir())) == 1
+    except FileNotFoundError:
+        return True
 
 
 class Device:
@@ -202,16 +212,20 @@ class Device:
 
     def kill(self) -> None:
         """SIGKILL the daemon and wait until it is gone. The mount stays behind as a ruin."""
-        pids = self.daemon_pids()
-        assert pids, "no daemon to kill"
-        self._kill(pids)
+        assert self._kill_all(), "no daemon to kill"
 
-    def _kill(self, pids: list[int]) -> None:
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
-                os.kill(pid, signal.SIGKILL)
-        until(lambda: not self.daemon_pids(), "the killed daemon to be gone")
+    def _kill_all(self) -> int:
+        """Kill also what is just being started; returns how many processes there were."""
+        killed = 0
+        while pids := self.daemon_pids():
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+                    os.kill(pid, signal.SIGKILL)
+            for pid in pids:
+                until(partial(_has_ended, pid), "the killed daemon to be gone")
+            killed += len(pids)
+        return killed
 
     def stop(self) -> None:
         """End the daemon the polite way, as a shutdown does."""
@@ -224,7 +238,7 @@ class Device:
         if is_mounted(self.mountpoint):
             tool = ["umount", "--lazy"] if os.geteuid() == 0 else ["fusermount3", "-u", "-z"]
             subprocess.run([*tool, str(self.mountpoint)], check=False, capture_output=True)
-        self._kill(self.daemon_pids())
+        self._kill_all()
         if is_mounted(self.mountpoint) and shutil.which("fusermount3"):
             subprocess.run(
                 ["fusermount3", "-u", "-z", str(self.mountpoint)], check=False, capture_output=True

@@ -33,6 +33,12 @@ def _body(label: str, size: int) -> bytes:
     return hashlib.shake_128(label.encode()).digest(size)
 
 
+def _described(page: bytes) -> str:
+    """What a page that nobody wrote looks like."""
+    zeros = page.count(0)
+    return "all zeros" if zeros == len(page) else f"{zeros} zeros of {len(page)} bytes, {page[:16].hex()}..."
+
+
 def _sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -195,7 +201,9 @@ class PageWriter(Writer):
         assert len(content) == self.pages * _PAGE
         for number, versions in enumerate(self._allowed):
             page = content[number * _PAGE : (number + 1) * _PAGE]
-            assert page in versions, f"page {number} is none of the {len(versions)} written since its fsync"
+            assert page in versions, (
+                f"page {number} of {len(versions)} versions since its fsync: {_described(page)}"
+            )
             self._allowed[number] = [page]
 
 
