@@ -256,7 +256,7 @@ def _callback(channel: Channel, handler: Handler, encode: Encoder, name: str) ->
         except OSError as error:
             _refuse(request, error.errno or errno.EIO, name)
         except BaseException:  # noqa: BLE001 - libfuse cannot take an exception
-            _log.exception("an exception in the handler of %s; it is answered EIO", name)
+            _log.exception("an exception in the handler of %s", name)
             _refuse(request, errno.EIO, name)
 
     return callback

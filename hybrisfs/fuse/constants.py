@@ -30,29 +30,19 @@ FALLOC_FL_ZERO_RANGE = 0x10
 
 # Capabilities (fuse_common.h): what kernel and filesystem agree upon when the mount starts.
 FUSE_CAP_ASYNC_READ = 1 << 0
-FUSE_CAP_POSIX_LOCKS = 1 << 1
 FUSE_CAP_ATOMIC_O_TRUNC = 1 << 3
-FUSE_CAP_EXPORT_SUPPORT = 1 << 4
 FUSE_CAP_DONT_MASK = 1 << 6
-FUSE_CAP_SPLICE_WRITE = 1 << 7
-FUSE_CAP_SPLICE_MOVE = 1 << 8
-FUSE_CAP_SPLICE_READ = 1 << 9
-FUSE_CAP_FLOCK_LOCKS = 1 << 10
-FUSE_CAP_IOCTL_DIR = 1 << 11
 FUSE_CAP_AUTO_INVAL_DATA = 1 << 12
 FUSE_CAP_READDIRPLUS = 1 << 13
 FUSE_CAP_READDIRPLUS_AUTO = 1 << 14
 FUSE_CAP_ASYNC_DIO = 1 << 15
 FUSE_CAP_WRITEBACK_CACHE = 1 << 16
-FUSE_CAP_NO_OPEN_SUPPORT = 1 << 17
 FUSE_CAP_PARALLEL_DIROPS = 1 << 18
 FUSE_CAP_POSIX_ACL = 1 << 19
-FUSE_CAP_HANDLE_KILLPRIV = 1 << 20
 # Without this, Linux asks for the attribute security.capability before each write. With it, the filesystem
 # has to clear that and the set-user-id and set-group-id bits itself, on write, truncate and chown.
 FUSE_CAP_HANDLE_KILLPRIV_V2 = 1 << 21
 FUSE_CAP_CACHE_SYMLINKS = 1 << 23
-FUSE_CAP_NO_OPENDIR_SUPPORT = 1 << 24
 FUSE_CAP_EXPLICIT_INVAL_DATA = 1 << 25
 
 FUSE_ROOT_ID = 1

@@ -161,7 +161,6 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "lseek": (c_void_p, _ino, c_int64, c_int, _fi),
 }
 
-
 CALLBACK_TYPES: dict[str, Any] = {name: CFUNCTYPE(None, *kinds) for name, kinds in _PROTOTYPES.items()}
 
 
@@ -184,8 +183,14 @@ STAT_LAYOUTS = {
     "aarch64": StatLayout(128, Struct("=16xI4xII16xq16xqqqqqq8x")),
 }
 
-
-_LOG_LEVELS = (50, 50, 50, 40, 30, 20, 20, 10)  # of logging, for enum fuse_log_level EMERG to DEBUG
+# For enum fuse_log_level: EMERG ALERT CRIT ERR WARNING NOTICE INFO DEBUG.
+_LOG_LEVELS = (
+    *[logging.CRITICAL] * 3,
+    logging.ERROR,
+    logging.WARNING,
+    *[logging.INFO] * 2,
+    logging.DEBUG,
+)
 InterruptFunction = CFUNCTYPE(None, c_void_p, c_void_p)
 _LogFunction = CFUNCTYPE(None, c_int, c_char_p, c_void_p)
 

@@ -114,7 +114,9 @@ class Operations:
         _missing()
 
     def flush(self, request: Request, ino: int, fh: int) -> Later | None:
-        """A descriptor of the file is closed; there may be others. The caller of close(2) sees the errno."""
+        """A descriptor of the file is closed; there may be others. The caller of close(2) sees the errno.
+        When there is nothing to do, leave this out: each close waits for it.
+        """
         _missing()
 
     def release(self, request: Request, ino: int, fh: int, flags: int) -> Later | None:
@@ -136,7 +138,9 @@ class Operations:
         _missing()
 
     def readdirplus(self, request: Request, ino: int, fh: int, offset: int, size: int) -> ListingPlus | Later:
-        """Like readdir, with attributes."""
+        """Like readdir, with attributes. The kernel believes in these names as if it had looked them up: give
+        none that has gone since opendir.
+        """
         _missing()
 
     def releasedir(self, request: Request, ino: int, fh: int, flags: int) -> Later | None:

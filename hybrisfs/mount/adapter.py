@@ -61,7 +61,10 @@ def _entry(inode: Inode) -> Entry:
 
 
 class Adapter(fuse.Operations):
-    """The handlers of one mounted volume."""
+    """The handlers of one mounted volume.
+
+    There is none for flush: everything written is staged already, and the kernel asks only once.
+    """
 
     def __init__(self, fs: FileSystem, committer: Committer, fetcher: Fetcher, room: RoomMaker) -> None:
         self._fs = fs
@@ -261,9 +264,6 @@ class Adapter(fuse.Operations):
     def release(self, request: Request, ino: int, fh: int, flags: int) -> None:
         with self._lock:
             self._fs.release(fh)
-
-    def flush(self, request: Request, ino: int, fh: int) -> None:
-        """Everything written is staged already."""
 
     def fsync(self, request: Request, ino: int, fh: int, datasync: bool) -> Later:
         return self._commit(request)

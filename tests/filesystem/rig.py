@@ -257,7 +257,11 @@ class Rig:
         return Rig(directory, self.clouds, plaintexts=self.plaintexts, **self._options)
 
     def abandon(self) -> None:
-        """Let go of everything without a commit, and delete the disk."""
+        """Let go of everything without a commit."""
         self.signals.stop()
         self.db.abandon()
+        self.discard()
+
+    def discard(self) -> None:
+        """Delete the disk."""
         shutil.rmtree(self.directory, ignore_errors=True)

@@ -94,10 +94,10 @@ class PausingPublisher(Publisher):
         self._turn = threading.Semaphore(0)
         self._reached = threading.Semaphore(0)
         self._killed = False
-        with ThreadPoolExecutor(1) as pool:
-            self._round = pool.submit(self.publish_round)
-            self._round.add_done_callback(lambda _: self._reached.release())
-            pool.shutdown(wait=False)
+        pool = ThreadPoolExecutor(1)
+        self._round = pool.submit(self.publish_round)
+        self._round.add_done_callback(lambda _: self._reached.release())
+        pool.shutdown(wait=False)
         self._reached.acquire()
 
     @property

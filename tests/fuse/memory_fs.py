@@ -273,9 +273,12 @@ class MemoryFS(Operations):
 
     def readdirplus(self, request: Request, ino: int, fh: int, offset: int, size: int) -> ListingPlus | Later:
         answer = ListingPlus(size)
+        children = self.nodes[ino].children
         for position, (name, node) in enumerate(self.listings[fh][offset:], offset + 1):
             if position <= 2:
                 answer.add_name(name, node.ino, node.mode, position)
+            elif children.get(name) is not node:
+                continue  # removed since opendir: the kernel must not believe in it again
             elif answer.add(name, Entry(node.attributes(), _TIMEOUT, _TIMEOUT), position):
                 node.lookups += 1
             else:

@@ -34,12 +34,13 @@ def test_the_first_answer_counts(server: Server, name: str) -> None:
 
 
 def test_what_goes_wrong_is_logged(server: Server) -> None:
-    for name in ("explode", "lost", "twice"):
+    for name in ("explode", "exit", "lost", "twice"):
         error_of(server.mountpoint / name)
     names_in(server.mountpoint)  # the loop has come back from all that
     log = server.log()
-    assert "handler of lookup" in log
+    assert log.count("ERROR:hybrisfs.fuse.callbacks:an exception in the handler of lookup") == 3
     assert "ValueError: as asked" in log
+    assert "SystemExit: as asked" in log
     assert "dropped without an answer" in log
     assert "answered before" in log
 

@@ -1,0 +1,66 @@
+"""Attributes and extended attributes."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from hybrisfs.filesystem.attributes import XATTR_CREATE, XATTR_REPLACE
+from hybrisfs.filesystem.registers import MAX_XATTR_VALUE, MAX_XATTRS_SIZE, Attr, attr_key
+from hybrisfs.store.schema import ROOT_INO
+from tests.filesystem.replay import Reader
+from tests.filesystem.rig import Rig
+from tests.filesystem.test_names import fails_with
+
+
+def test_changing_keeps_the_type_and_nanoseconds(rig: Rig) -> None:
+    inode = rig.make(b"file")
+    before = inode.ctime
+    rig.fs.attributes.change(inode, mode=0o104755, uid=7, gid=8, atime=-1, mtime=1_234_567_890_123_456_789)
+    rig = rig.reopen()
+    inode = rig.find(b"file")
+    assert (inode.mode, inode.uid, inode.gid) == (0o104755, 7, 8)
+    assert (inode.atime, inode.mtime) == (-1, 1_234_567_890_123_456_789)
+    assert inode.ctime > before
+    rig.discard()
+
+
+def test_extended_attributes(rig: Rig) -> None:
+    inode, attributes = rig.make(b"file"), rig.fs.attributes
+    attributes.set_xattr(inode, b"user.b", b"1", 0)
+    attributes.set_xattr(inode, b"user.a", b"", XATTR_CREATE)
+    attributes.set_xattr(inode, b"user.b", b"\0\xff", XATTR_REPLACE)
+    assert attributes.list_xattrs(inode) == [b"user.a", b"user.b"]
+    with fails_with(errno.EEXIST):
+        attributes.set_xattr(inode, b"user.a", b"", XATTR_CREATE)
+    with fails_with(errno.ENODATA):
+        attributes.set_xattr(inode, b"user.c", b"", XATTR_REPLACE)
+    with fails_with(errno.ENODATA):
+        attributes.remove_xattr(inode, b"user.c")
+    with fails_with(errno.EOPNOTSUPP):
+        attributes.set_xattr(inode, b"system.posix_acl_access", b"", 0)
+    attributes.remove_xattr(inode, b"user.a")
+    rig = rig.reopen()
+    assert rig.fs.attributes.get_xattr(rig.find(b"file"), b"user.b") == b"\0\xff"
+    rig.fs.unlink(ROOT_INO, b"file")
+    assert not rig.db.execute("SELECT * FROM xattr").fetchall()
+    rig.discard()
+
+
+def test_extended_attributes_stay_within_what_an_update_can_hold(rig: Rig) -> None:
+    """One file with too many of them would keep the whole volume from being published."""
+    inode = rig.make(b"file", b"content")
+    with fails_with(errno.E2BIG):
+        rig.fs.attributes.set_xattr(inode, b"user.big", bytes(MAX_XATTR_VALUE + 1), 0)
+    with pytest.raises(OSError) as caught:
+        for number in range(1000):
+            rig.fs.attributes.set_xattr(inode, b"user.%d" % number, bytes(MAX_XATTR_VALUE), 0)
+    assert caught.value.errno == errno.ENOSPC
+    rig.fs.attributes.set_xattr(inode, b"user.0", bytes(MAX_XATTR_VALUE), 0)  # replaced: no more than before
+    assert rig.publish()
+    reader = Reader()
+    reader.catch_up(rig.db)
+    value = reader.registers[attr_key(inode.id)]
+    assert value is not None and len(value) > MAX_XATTRS_SIZE - MAX_XATTR_VALUE
+    assert len(Attr.decode(value).xattrs) == inode.xattrs
