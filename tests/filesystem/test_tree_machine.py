@@ -127,7 +127,9 @@ class TreeMachine(RuleBasedStateMachine):
     @rule(
         pick=picks,
         name=st.integers(0, 2),
-        mode=st.sampled_from([stat.S_IFREG | 0o600, stat.S_IFDIR | 0o755, stat.S_IFLNK | 0o777, stat.S_IFIFO]),
+        mode=st.sampled_from(
+            [stat.S_IFREG | 0o600, stat.S_IFDIR | 0o755, stat.S_IFLNK | 0o777, stat.S_IFIFO]
+        ),
         size=st.integers(0, 12),
     )
     def make(self, pick: int, name: int, mode: int, size: int) -> None:
