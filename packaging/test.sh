@@ -8,8 +8,12 @@ set -eu
 
 cd "$(dirname "$0")/.."
 
+# The distribution's Python, where there is one: another may lie where the ordinary user of some tests cannot run it.
+python=/usr/bin/python3
+[ -x "$python" ] || python=python3
+
 if ! [ .venv/installed -nt pyproject.toml ]; then
-    [ -x .venv/bin/python ] || python3 -m venv .venv
+    [ -x .venv/bin/python ] || "$python" -m venv .venv
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
     touch .venv/installed
 fi

@@ -1,10 +1,14 @@
-"""Settings of Hypothesis for all tests: quick by default, longer with HYPOTHESIS_PROFILE=thorough."""
+"""Settings for all tests, above all of Hypothesis: quick by default, longer with HYPOTHESIS_PROFILE=thorough."""
 
 from __future__ import annotations
 
 import os
+import signal
 
 from hypothesis import HealthCheck, settings
+
+# A shell starts background jobs with SIGINT ignored, and what we start would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A machine that is busy with other work makes examples slow, which says nothing about the code.
 _CALM = [HealthCheck.too_slow, HealthCheck.data_too_large]

@@ -252,7 +252,7 @@ def _callback(channel: Channel, handler: Handler, encode: Encoder, name: str) ->
         try:
             answer = handler(request, *arguments)
             if answer is not LATER:
-                request.answer(answer)
+                request.answer_in_loop(answer)
         except OSError as error:
             _refuse(request, error.errno or errno.EIO, name)
         except BaseException:  # noqa: BLE001 - libfuse cannot take an exception
@@ -264,6 +264,6 @@ def _callback(channel: Channel, handler: Handler, encode: Encoder, name: str) ->
 
 def _refuse(request: Request, error: int, name: str) -> None:
     try:
-        request.refuse(error)
+        request.refuse_in_loop(error)
     except RuntimeError:
         _log.exception("the handler of %s failed after it had answered", name)

@@ -49,7 +49,7 @@ class Interrupts:
         try:
             request = self._requests.get(handle)
             if request is not None and _is_dying(request.pid):
-                request.abandon()
+                request.abandon_in_loop()
         except RuntimeError:
             return  # it was answered in this moment
         except BaseException:  # noqa: BLE001 - libfuse cannot take an exception

@@ -125,7 +125,8 @@ def _check(mountpoint: Path) -> None:
     if mount:
         raise FuseError(errno.EBUSY, f"{mountpoint} is mounted already ({mount.kind}): unmount it first")
     try:
-        empty = not any(os.scandir(mountpoint))
+        with os.scandir(mountpoint) as entries:
+            empty = next(entries, None) is None
     except FileNotFoundError:
         raise FuseError(errno.ENOENT, f"{mountpoint} does not exist: create the directory first") from None
     except NotADirectoryError:
@@ -192,7 +193,8 @@ def _mount_directly(mountpoint: Path, options: Sequence[str]) -> int:
 
 
 def _fusermount() -> str:
-    found = shutil.which(_FUSERMOUNT, path=os.environ.get("PATH", "") + ":/usr/local/bin:/usr/bin:/bin")
+    path = f"{os.environ.get('PATH', os.defpath)}:/usr/local/bin:/usr/bin:/bin"
+    found = shutil.which(_FUSERMOUNT, path=path)
     if found is None:
         raise FuseError(errno.ENOENT, f"{_FUSERMOUNT} is not installed: install the package fuse3")
     return found

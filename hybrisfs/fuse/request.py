@@ -119,11 +119,11 @@ class Request:
         request was answered before, and TypeError, ValueError, BufferError or struct.error when the answer is
         not of the right kind: then it is still to be answered.
         """
-        self._late(self.answer, answer)
+        self._late(self.answer_in_loop, answer)
 
     def fail(self, error: int) -> None:
         """Answer with an errno. From any thread; otherwise like `reply`."""
-        self._late(self.refuse, error)
+        self._late(self.refuse_in_loop, error)
 
     def abandon_when_killed(self) -> None:
         """Answer EINTR as soon as the caller is killed, which otherwise has to wait for the answer.
@@ -137,8 +137,8 @@ class Request:
         """Whether nobody waits for the answer any more."""
         return self._abandoned
 
-    def answer(self, answer: Any) -> None:
-        """`reply` from within the loop."""
+    def answer_in_loop(self, answer: Any) -> None:
+        """`reply`, from the loop's own thread, where the session cannot go meanwhile."""
         channel, encode = self._channel, self._encode
         if encode is None:
             channel.fail(self._take(), 0)
@@ -152,14 +152,14 @@ class Request:
         else:
             channel.send(self._take(), data, len(data))
 
-    def refuse(self, error: int) -> None:
-        """`fail` from within the loop."""
+    def refuse_in_loop(self, error: int) -> None:
+        """`fail`, likewise."""
         self._channel.fail(self._take(), error or errno.EIO)
 
-    def abandon(self) -> None:
-        """Answer EINTR from within the loop; what `reply` and `fail` say later comes to nothing."""
+    def abandon_in_loop(self) -> None:
+        """Answer EINTR, likewise; what `reply` and `fail` say later comes to nothing."""
         self._abandoned = True
-        self.refuse(errno.EINTR)
+        self.refuse_in_loop(errno.EINTR)
 
     def _late(self, answer: Callable[[Any], None], value: Any) -> None:
         if not self._channel.enter():

@@ -288,6 +288,7 @@ class Adapter(fuse.Operations):
             data = self._fs.read(self._fs.handle(fh), offset, size)
         if not isinstance(data, Missing):
             return data
+        request.abandon_when_killed()
         self._workers.submit(self._read_later, request, fh, offset, size, data)
         return LATER
 
@@ -309,6 +310,7 @@ class Adapter(fuse.Operations):
             with self._lock:
                 return self._fs.write(self._fs.handle(fh), offset, data)
         except JournalFullError:
+            request.abandon_when_killed()
             self._workers.submit(self._write_later, request, fh, offset, bytes(data))
             return LATER
 

@@ -11,7 +11,7 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import Final
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
@@ -48,11 +48,18 @@ class Fetcher:
         return self._fetch_one(ref)
 
     def _fetch_one(self, ref: ChunkRef) -> bytes:
-        with self._guard:
-            waiting = self._under_way.get(ref.number)
-        if waiting is not None:
-            return waiting.result()
-        run = self._plan(ref)
+        alone = False
+        while True:
+            with self._guard:
+                waiting = self._under_way.get(ref.number)
+            try:
+                if waiting is not None:
+                    return waiting.result()
+                return self._fetch_run(ref, [ref] if alone else self._plan(ref))
+            except CancelledError:
+                alone = True  # it went along with one that cannot be had
+
+    def _fetch_run(self, ref: ChunkRef, run: list[ChunkRef]) -> bytes:
         mine: Future[bytes] = Future()
         with self._guard:
             other = self._under_way.get(ref.number)
@@ -98,10 +105,15 @@ class Fetcher:
     def _bring(self, run: list[ChunkRef], futures: dict[int, Future[bytes]]) -> None:
         try:
             found = self._get_chunks(self._locations(run))
+            with self._fs.lock:
+                for ref, data in zip(run, found, strict=True):
+                    self._fs.chunks.keep(ref.number, data)
         except ChunkUnavailable as error:
             wanted, neighbours = run[:1], run[1:]
             for ref in neighbours:
-                futures[ref.number].set_exception(error)
+                with self._guard:
+                    del self._under_way[ref.number]
+                futures.pop(ref.number).cancel()
             if neighbours:  # one of them may be the reason
                 self._bring(wanted, futures)
                 return
@@ -110,11 +122,9 @@ class Fetcher:
             return
         except BaseException as error:
             for future in futures.values():
-                future.set_exception(error)
+                if not future.done():
+                    future.set_exception(error)
             raise
-        with self._fs.lock:
-            for ref, data in zip(run, found, strict=True):
-                self._fs.chunks.keep(ref.number, data)
         for ref, data in zip(run, found, strict=True):
             futures[ref.number].set_result(data)
 

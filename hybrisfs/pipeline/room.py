@@ -90,13 +90,14 @@ class RoomMaker:
         with self._fs.lock:
             return self._fs.journal.pins.total()
 
-    def evict(self, wanted: int) -> int:
+    def evict(self, wanted: int, *, shortage: bool = True) -> int:
         """Remove cache of at least *wanted* bytes if there is as much; the bytes removed.
 
-        Raises OSError when the eviction cannot be committed.
+        In a *shortage*, versions that have been overwritten before a cloud got them go as well. Raises OSError
+        when the eviction cannot be committed.
         """
         with self._fs.lock:
-            plan = self._plan(wanted)
+            plan = self._plan(wanted, shortage)
         if not plan.removed and not plan.holes:
             return 0
         try:
@@ -119,7 +120,7 @@ class RoomMaker:
         log.debug("evicted %d segments, thinned %d, %d bytes", len(plan.removed), len(plan.holes), freed)
         return freed
 
-    def _plan(self, wanted: int) -> _Plan:
+    def _plan(self, wanted: int, shortage: bool) -> _Plan:
         """Choose what goes, and let the database forget it."""
         fs, journal = self._fs, self._fs.journal
         plan = _Plan()
@@ -132,7 +133,8 @@ class RoomMaker:
             size += journal.size_of(number)
         fs.chunks.forget_local(plan.removed)
         if size < wanted:
-            fs.chunks.drop_unwanted()
+            if shortage:
+                fs.chunks.drop_unwanted()
             journal.seal_active()
             self._plan_holes(plan)
         return plan
@@ -180,5 +182,5 @@ class RoomMaker:
         with self._fs.lock:
             self._fs.journal.seal_active()
             self._fs.cache_generation += 1
-        freed = self.evict(1 << 62)
+        freed = self.evict(1 << 62, shortage=False)
         return freed, self._fs.journal.bytes

@@ -106,6 +106,7 @@ def check_chunks(rig: Rig) -> None:
 
 def check_published(rig: Rig, reader: Reader) -> None:
     """The view shows exactly what was signed, but for the registers that are still to be signed."""
+    rig.fs.flush()
     unsigned = rig.fs.changes.unsigned
     expected: dict[bytes, bytes] = {}
     for ino, identity in rig.db.execute("SELECT ino, id FROM node").fetchall():

@@ -234,15 +234,16 @@ class Rig:
         self.close()
         return self._successor(self.directory)
 
-    def crashed(self, before_leaving: Callable[[], None] = _nothing) -> Rig:
-        """The volume as it comes back after SIGKILL at this moment; this rig must not be used any more."""
+    def crashed(self, before_leaving: Callable[[], None] = _nothing, *, leave: bool = True) -> Rig:
+        """The volume as it comes back after SIGKILL at this moment; with *leave*, this rig ends here."""
         copy = Path(tempfile.mkdtemp(prefix="hybrisfs-rig-"))
         for path in self.directory.glob("volume.db*"):
             if not path.name.endswith("-shm"):
                 shutil.copy(path, copy)
         shutil.copytree(self.directory / "journal", copy / "journal")
         before_leaving()
-        self.abandon()
+        if leave:
+            self.abandon()
         return self._successor(copy)
 
     def powerless(self, disk: ForgetfulDisk, before_leaving: Callable[[], None] = _nothing) -> Rig:

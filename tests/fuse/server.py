@@ -106,4 +106,5 @@ class Server:
             self.process.wait()
         assert self.process.stdout is not None
         self.process.stdout.close()
+        self._log.close()
         subprocess.run(["umount", "-l", os.fspath(self.mountpoint)], check=False, stderr=subprocess.DEVNULL)

@@ -198,7 +198,7 @@ class PageWriter(Writer):
 
     def check(self) -> None:
         content = self.path.read_bytes()
-        assert len(content) == self.pages * _PAGE
+        assert len(content) == self.pages * _PAGE, f"{len(content)} bytes instead of {self.pages} pages"
         for number, versions in enumerate(self._allowed):
             page = content[number * _PAGE : (number + 1) * _PAGE]
             assert page in versions, (
@@ -310,10 +310,14 @@ class Database(Writer):
     def check(self) -> None:
         db = sqlite3.connect(self.path)
         try:
-            assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+            damage = db.execute("PRAGMA integrity_check").fetchall()
+            assert damage == [("ok",)], damage
             numbers = [row[0] for row in db.execute("SELECT number FROM entry ORDER BY number")]
         finally:
             db.close()
-        assert numbers == list(range(1, len(numbers) + 1))
-        assert self._committed <= len(numbers) <= self._begun
+        assert numbers == list(range(1, len(numbers) + 1)), (
+            f"rows are missing: {len(numbers)} up to {numbers[-1]}"
+        )
+        seen = f"{len(numbers)} rows; {self._committed} were committed, {self._begun} begun"
+        assert self._committed <= len(numbers) <= self._begun, seen
         self._committed = self._begun = len(numbers)

@@ -1,0 +1,243 @@
+"""Making room: only what exists elsewhere goes, and the database knows it before."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from hybrisfs.store.journal import JournalFullError
+from hybrisfs.store.schema import ROOT_INO
+from tests.filesystem.invariants import check_accounts, check_chunks
+from tests.filesystem.replay import Reader, read_content
+from tests.filesystem.rig import Rig, small_chunks
+
+PATIENCE = 30.0
+SIZE = 4000  # of each file: 10 to a segment of 40,000 bytes
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    one = Rig(segment_size=10 * SIZE, budget=100 * SIZE)
+    yield one
+    one.discard()
+
+
+def content(name: bytes) -> bytes:
+    return (name + b" ") * (SIZE // (len(name) + 1)) + b"." * (SIZE % (len(name) + 1))
+
+
+def fill(rig: Rig, *names: bytes) -> None:
+    for name in names:
+        rig.make(name, content(name))
+
+
+def cached(rig: Rig, *names: bytes) -> None:
+    """Files that the clouds hold."""
+    fill(rig, *names)
+    rig.publish()
+    rig.pack()
+
+
+NAMES = [b"file %02d" % number for number in range(30)]
+
+
+def test_what_no_cloud_has_stays(rig: Rig) -> None:
+    cached(rig, *NAMES[:10])
+    fill(rig, *NAMES[10:20])
+    rig.publish()
+    fill(rig, *NAMES[20:])
+    before = rig.journal.bytes
+    freed, kept = rig.room.drop_all()
+    assert (freed, kept) == (10 * SIZE, before - 10 * SIZE)
+    rig.clouds.down = True
+    for name in NAMES[10:]:
+        assert rig.read(rig.find(name)) == content(name)
+    check_accounts(rig, [])
+
+
+def test_the_least_recently_used_goes_first(rig: Rig) -> None:
+    cached(rig, *NAMES)
+    rig.make(b"active", b"x")
+    rig.read(rig.find(NAMES[0]))
+    assert rig.room.evict(1) == 10 * SIZE
+    rig.clouds.down = True
+    assert rig.read(rig.find(NAMES[0])) == content(NAMES[0])
+    assert rig.read(rig.find(NAMES[25])) == content(NAMES[25])
+
+
+def test_the_database_forgets_before_the_file_goes(rig: Rig) -> None:
+    cached(rig, *NAMES)
+    events: list[str] = []
+    unlink, durable = Path.unlink, rig.db.make_durable
+
+    def note_unlink(path: Path, missing_ok: bool = False) -> None:
+        events.append("unlink")
+        unlink(path, missing_ok=missing_ok)
+
+    def note_durable() -> None:
+        events.append("durable")
+        durable()
+
+    with (
+        mock.patch.object(Path, "unlink", note_unlink),
+        mock.patch.object(rig.db, "make_durable", note_durable),
+    ):
+        rig.room.drop_all()
+    assert events == ["durable", "unlink", "unlink", "unlink"]
+    rig = rig.crashed()
+    for name in NAMES:
+        assert rig.read(rig.find(name)) == content(name)
+    rig.abandon()
+
+
+def test_an_eviction_that_cannot_be_committed_removes_nothing(rig: Rig) -> None:
+    cached(rig, *NAMES)
+    before = sorted(rig.journal.numbers())
+    with mock.patch.object(rig.fs, "commit", side_effect=OSError(5, "broken disk")), pytest.raises(OSError):
+        rig.room.drop_all()
+    assert sorted(rig.journal.numbers()) == before
+    for name in NAMES:
+        assert rig.read(rig.find(name)) == content(name)
+
+
+def test_a_disk_too_full_for_a_commit_is_helped_all_the_same(rig: Rig) -> None:
+    """Gigabytes of cache could go, but no commit fits to say so: what the last one has on the clouds may."""
+    cached(rig, *NAMES[:20])
+    fill(rig, *NAMES[20:])
+    rig.publish()
+    rig.commit()
+    rig.pack()  # on the clouds, but a crash would forget that
+    rig.journal.seal_active()
+    with mock.patch.object(rig.journal, "free_bytes", return_value=-1):
+        assert rig.room.evict(1 << 40) == 20 * SIZE
+        with pytest.raises(JournalFullError):
+            rig.room.evict(1 << 40)
+    rig = rig.crashed()
+    rig.clouds.down = True
+    for name in NAMES[20:]:
+        assert rig.read(rig.find(name)) == content(name)
+    rig.clouds.down = False
+    for name in NAMES[:20]:
+        assert rig.read(rig.find(name)) == content(name)
+    rig.abandon()
+
+
+def test_dead_bytes_of_a_pinned_segment_are_given_back(rig: Rig) -> None:
+    """One small file that waits for the clouds must not keep a whole segment."""
+    with small_chunks(4096):
+        cached(rig, *NAMES[:5])
+        rig.make(b"pending", content(b"pending"))
+        fill(rig, *NAMES[5:8])
+        for name in NAMES[5:8]:
+            rig.fs.unlink(ROOT_INO, name)
+        rig.publish()
+        assert rig.room.evict(1 << 40) > 0
+        check_accounts(rig, [])
+        check_chunks(rig)
+        rig.clouds.down = True
+        assert rig.read(rig.find(b"pending")) == content(b"pending")
+        rig.clouds.down = False
+        for name in NAMES[:5]:
+            assert rig.read(rig.find(name)) == content(name)
+
+
+def test_what_is_being_settled_is_not_given_back(rig: Rig) -> None:
+    with small_chunks(512):
+        inode = rig.make(b"file", content(b"file"))
+        settle = rig.publisher._settle
+
+        def overwrite_and_evict(*arguments: object) -> None:
+            handle = rig.fs.open(inode.ino, os.O_WRONLY)
+            rig.fs.write(inode, 0, bytes(SIZE))
+            rig.fs.release(handle)
+            rig.room.evict(1 << 40)
+            settle(*arguments)  # type: ignore[arg-type]
+            rig.room.evict(1 << 40)
+
+        with mock.patch.object(rig.publisher, "_settle", overwrite_and_evict):
+            rig.publish()
+        check_chunks(rig)
+        assert rig.read(inode) == bytes(SIZE)
+    reader = Reader()
+    reader.catch_up(rig.db)
+    published = reader.nodes[inode.id].content
+    assert published is not None
+    assert read_content(published, rig.plaintexts.__getitem__) == content(b"file")
+
+
+def test_in_a_shortage_overwritten_versions_go(rig: Rig) -> None:
+    inode = rig.make(b"file", content(b"old"))
+    rig.publish()
+    handle = rig.fs.open(inode.ino, os.O_WRONLY | os.O_TRUNC)
+    rig.fs.write(inode, 0, content(b"new"))
+    rig.fs.release(handle)
+    rig.publish()
+    assert rig.unpacked() == 2
+    rig.room.drop_all()
+    assert rig.unpacked() == 2
+    rig.room.evict(1 << 40)
+    assert rig.unpacked() == 1
+    assert rig.read(inode) == content(b"new")
+    check_accounts(rig, [])
+
+
+def test_waiting_for_room_evicts(rig: Rig) -> None:
+    cached(rig, *NAMES)
+    rig.journal.budget = rig.journal.bytes
+    with pytest.raises(JournalFullError):
+        fill(rig, b"more")
+    rig.fs.unlink(ROOT_INO, b"more")
+    assert rig.room.wait_for_room(SIZE)
+    fill(rig, b"more")
+
+
+def test_waiting_for_room_waits_for_uploads(rig: Rig) -> None:
+    fill(rig, *NAMES)
+    rig.publish()
+    rig.journal.budget = rig.journal.bytes
+    waiting = threading.Event()
+    pause = rig.signals.pause
+
+    def note(seconds: float) -> bool:
+        waiting.set()
+        return pause(seconds)
+
+    with mock.patch.object(rig.signals, "pause", note), ThreadPoolExecutor(1) as pool:
+        fits = pool.submit(rig.room.wait_for_room, SIZE)
+        assert waiting.wait(PATIENCE)
+        assert not fits.done()
+        rig.pack()
+        assert fits.result(PATIENCE) is True
+
+
+def test_nobody_waits_for_what_cannot_come(rig: Rig) -> None:
+    fill(rig, *NAMES)
+    rig.publish()
+    rig.journal.budget = rig.journal.bytes
+    rig.clouds.down = True
+    assert not rig.room.wait_for_room(SIZE)
+    rig.clouds.down = False
+    with mock.patch("hybrisfs.pipeline.room._PATIENCE_SECONDS", 0.0):
+        assert not rig.room.wait_for_room(SIZE)
+    rig.signals.stop()
+    assert not rig.room.wait_for_room(SIZE)
+
+
+def test_room_is_made_ahead_of_those_who_write(rig: Rig) -> None:
+    cached(rig, *NAMES)
+    rig.journal.budget = rig.journal.bytes
+    with mock.patch.object(rig.signals, "pause", side_effect=[True, False]):
+        rig.room.run()
+    assert rig.journal.bytes <= 0.9 * rig.journal.budget
+
+
+def test_open_files_are_read_anew_after_the_cache_was_dropped(rig: Rig) -> None:
+    before = rig.fs.cache_generation
+    rig.room.drop_all()
+    assert rig.fs.cache_generation > before

@@ -1,0 +1,109 @@
+"""Waiting and waking: whoever waits goes on when there is work, and at once when it is time to stop."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from unittest import mock
+
+import pytest
+
+from hybrisfs.pipeline.signals import Signals
+
+FOREVER = 1e6
+PATIENCE = 30.0  # far more than it takes: a test that waits that long has failed
+
+
+@pytest.fixture
+def signals() -> Signals:
+    return Signals()
+
+
+@pytest.fixture(autouse=True)
+def _no_idle_rounds() -> object:
+    with mock.patch("hybrisfs.pipeline.signals._IDLE_SECONDS", FOREVER):
+        yield
+
+
+WAITS: dict[str, Callable[[Signals], bool]] = {
+    "changes": lambda signals: signals.wait_for_changes(time.monotonic() + FOREVER),
+    "chunks": lambda signals: signals.wait_for_chunks(),
+    "updates": lambda signals: signals.wait_for_updates(),
+    "pause": lambda signals: signals.pause(FOREVER),
+    "retry": lambda signals: signals.wait_to_retry(FOREVER),
+    "until": lambda signals: signals.wait_until(lambda: False, None, step=FOREVER),
+}
+
+
+def waiting(signals: Signals, wait: Callable[[Signals], bool]) -> Future[bool]:
+    """A thread that waits; it has begun to."""
+    begun = threading.Event()
+    real = signals._condition.wait
+
+    def noticed(timeout: float | None = None) -> bool:
+        begun.set()
+        return real(timeout)
+
+    with mock.patch.object(signals._condition, "wait", noticed):
+        pool = ThreadPoolExecutor(1)
+        future = pool.submit(wait, signals)
+        pool.shutdown(wait=False)
+        assert begun.wait(PATIENCE)
+    return future
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_stop_wakes_everyone(signals: Signals, name: str) -> None:
+    future = waiting(signals, WAITS[name])
+    signals.stop()
+    assert future.result(PATIENCE) is False
+    assert WAITS[name](signals) is False  # and nobody waits again
+
+
+@pytest.mark.parametrize("name", ["changes", "chunks", "updates", "retry"])
+def test_a_flush_wakes_those_who_work(signals: Signals, name: str) -> None:
+    future = waiting(signals, WAITS[name])
+    signals.begin_flush()
+    assert future.result(PATIENCE) is True
+    assert signals.flushing
+    signals.end_flush()
+    assert not signals.flushing
+
+
+def test_work_wakes_who_does_it(signals: Signals) -> None:
+    packer, shipper = waiting(signals, WAITS["chunks"]), waiting(signals, WAITS["updates"])
+    signals.chunks_made()
+    assert packer.result(PATIENCE) and shipper.result(PATIENCE)
+    shipper = waiting(signals, WAITS["updates"])
+    signals.packed()
+    assert shipper.result(PATIENCE)
+    publisher = waiting(signals, lambda signals: signals.wait_for_changes(0.0))
+    signals.changes_made()
+    assert publisher.result(PATIENCE)
+
+
+def test_work_that_came_before_the_wait_is_not_missed(signals: Signals) -> None:
+    signals.chunks_made()
+    assert signals.wait_for_chunks() and signals.wait_for_updates()
+    signals.changes_made()
+    assert signals.wait_for_changes(0.0)
+
+
+def test_changes_are_grouped_until_the_time_given(signals: Signals) -> None:
+    signals.changes_made()
+    future = waiting(signals, WAITS["changes"])
+    signals.changes_made()
+    assert not future.done()
+    signals.begin_flush()
+    assert future.result(PATIENCE)
+
+
+def test_waiting_for_something_to_come_about(signals: Signals) -> None:
+    reached = threading.Event()
+    future = waiting(signals, lambda signals: signals.wait_until(reached.is_set, None, step=FOREVER))
+    reached.set()
+    signals.progressed()
+    assert future.result(PATIENCE) is True
+    assert signals.wait_until(lambda: False, time.monotonic() - 1) is False
