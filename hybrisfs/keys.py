@@ -71,6 +71,8 @@ class VolumeKeys:
         advice = "Without it the volume cannot be read: restore it from a backup."
         try:
             secrets = json.loads(path.read_text(encoding="ascii"))
+            if secrets["format"] < 1:
+                raise ValueError(f"format {secrets['format']}")
             if secrets["format"] > _FORMAT:
                 raise NewerFormatError(
                     f"{path} has format {secrets['format']}",
@@ -86,6 +88,6 @@ class VolumeKeys:
             raise DamagedError(
                 f"the volume's keys cannot be read from {path}", error.strerror or "", advice
             ) from error
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise DamagedError(f"{path} is no key file", str(error), advice) from error
         return VolumeKeys(data, dedup, metadata, DeviceKey.from_seed(seed))

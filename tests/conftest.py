@@ -1,4 +1,4 @@
-"""Settings for all tests, above all of Hypothesis: quick by default, longer with HYPOTHESIS_PROFILE=thorough."""
+"""Settings for all tests. Hypothesis is quick by default, thorough with HYPOTHESIS_PROFILE=thorough."""
 
 from __future__ import annotations
 

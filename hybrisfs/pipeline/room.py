@@ -93,8 +93,8 @@ class RoomMaker:
     def evict(self, wanted: int, *, shortage: bool = True) -> int:
         """Remove cache of at least *wanted* bytes if there is as much; the bytes removed.
 
-        In a *shortage*, versions that have been overwritten before a cloud got them go as well. Raises OSError
-        when the eviction cannot be committed.
+        In a *shortage*, versions that have been overwritten before a cloud got them go as well. Raises
+        OSError when the eviction cannot be committed.
         """
         with self._fs.lock:
             plan = self._plan(wanted, shortage)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from hybrisfs.errors import DamagedError, NewerFormatError
+from hybrisfs.store.files import sync_directory
 from hybrisfs.store.schema import APPLICATION_ID, SCHEMA_VERSION, create_schema
 
 __all__ = ["Database"]
@@ -39,7 +40,10 @@ class Database:
             raise DamagedError(f"the database {path} is missing", "", "Restore it from a backup.")
         self.path = path
         self._failure: OSError | None = None
-        self._connection = _connect(path)
+        try:
+            self._connection = _connect(path)
+        except sqlite3.DatabaseError as error:
+            raise _unreadable(path, error) from error
         self.execute = self._connection.execute
         self.executemany = self._connection.executemany
         try:
@@ -51,7 +55,7 @@ class Database:
             raise
         self._checkpointer = _connect(path)
         self._wal = os.open(f"{path}-wal", os.O_RDONLY)
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
 
     @staticmethod
     def create(path: Path, volume: bytes) -> None:
@@ -69,9 +73,7 @@ class Database:
             application = self._connection.execute("PRAGMA application_id").fetchone()[0]
             version = self._connection.execute("PRAGMA user_version").fetchone()[0]
         except sqlite3.DatabaseError as error:
-            raise DamagedError(
-                f"{self.path} cannot be read as a database", str(error), "Restore it from a backup."
-            ) from error
+            raise _unreadable(self.path, error) from error
         if application != APPLICATION_ID:
             raise DamagedError(f"{self.path} is not a HybrisFS database", "", "Nothing was changed.")
         if version > SCHEMA_VERSION:
@@ -181,9 +183,5 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _unreadable(path: Path, error: sqlite3.DatabaseError) -> DamagedError:
+    return DamagedError(f"{path} cannot be read as a database", str(error), "Restore it from a backup.")

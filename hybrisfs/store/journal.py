@@ -25,6 +25,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from hybrisfs.store.files import sync_directory
 from sync.codec import Buffer
 
 __all__ = ["ACTIVE_SEGMENT_SIZE", "RESERVE", "Journal", "JournalFullError", "Segment"]
@@ -91,7 +92,7 @@ class Journal:
         self.bytes = 0
         if not directory.is_dir():
             directory.mkdir(mode=0o700, parents=True)
-            _sync_directory(directory.parent)
+            sync_directory(directory.parent)
         for path in directory.iterdir():
             if path.suffix == ".segment" and path.stem.isdigit():
                 segment = Segment(int(path.stem), path, create=False)
@@ -185,7 +186,7 @@ class Journal:
                 for segment in batch:
                     os.fdatasync(segment.descriptor)
                 if names:
-                    _sync_directory(self.directory)
+                    sync_directory(self.directory)
             except OSError as error:
                 self._failure = error
                 raise
@@ -279,14 +280,6 @@ class Journal:
         self.sync()
         self._segments.clear()
         self._active = None
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _allocated(descriptor: int) -> int:

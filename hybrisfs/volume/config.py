@@ -15,6 +15,8 @@ from typing import Any, Final
 
 from hybrisfs.errors import DamagedError, NewerFormatError, UnknownVolumeError, UsageError
 from hybrisfs.home import Home
+from hybrisfs.store.files import sync_directory
+from sync import VOLUME_ID_SIZE
 
 __all__ = [
     "DEFAULT_CACHE_BYTES",
@@ -30,6 +32,8 @@ _FILE: Final = "volume.json"
 DEFAULT_CACHE_BYTES: Final = 20 << 30
 _LEAST_CACHE_BYTES: Final = 64 << 20
 MAX_CLOUDS: Final = 32
+MAX_CLOUD_NUMBER: Final = 255  # placements have a byte for it
+_MOST: Final = 1 << 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,8 @@ class VolumeConfig:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(folder / _FILE)
+        for changed in (folder, folder.parent):
+            sync_directory(changed)
 
     @staticmethod
     def load(home: Home, name: str) -> VolumeConfig:
@@ -84,32 +90,64 @@ class VolumeConfig:
             raise UnknownVolumeError(f"there is no volume {name!r}", f"known volumes: {known}") from None
         except OSError as error:
             raise DamagedError(f"cannot read {path}", error.strerror or str(error)) from error
-        except (ValueError, KeyError, TypeError) as error:
-            raise DamagedError(
-                f"{path} is no volume configuration",
-                f"{type(error).__name__}: {error}",
-                "Mend or restore it.",
-            ) from error
+        except KeyError as error:
+            raise _misconfigured(path, f"it has no {error}") from error
+        except (ValueError, RecursionError, UsageError) as error:
+            raise _misconfigured(path, str(error)) from error
 
 
-def _parse(name: str, path: Path, facts: dict[str, Any]) -> VolumeConfig:
-    if facts["format"] > _FORMAT:
+def _misconfigured(path: Path, why: str) -> DamagedError:
+    return DamagedError(f"{path} is no volume configuration", why, "Mend or restore it.")
+
+
+def _parse(name: str, path: Path, facts: Any) -> VolumeConfig:
+    """Raises ValueError, KeyError, UsageError; NewerFormatError."""
+    entries = _object(facts)
+    version = _integer(entries, "format", 1)
+    if version > _FORMAT:
         raise NewerFormatError(
-            f"{path} has format {facts['format']}",
-            f"this program knows formats up to {_FORMAT}",
-            "Update HybrisFS.",
+            f"{path} has format {version}", f"this program knows formats up to {_FORMAT}", "Update HybrisFS."
         )
     clouds = tuple(
-        CloudConfig(int(one["number"]), str(one["name"]), str(one["url"])) for one in facts["clouds"]
+        CloudConfig(_integer(one, "number", 0, MAX_CLOUD_NUMBER), _text(one, "name"), _text(one, "url"))
+        for one in map(_object, _list(entries, "clouds"))
     )
-    config = VolumeConfig(
-        name, bytes.fromhex(facts["id"]), int(facts["f"]), int(facts["k"]), clouds, int(facts["cache_bytes"])
-    )
-    if len(config.id) != 16 or len({one.number for one in clouds}) != len(clouds):
-        raise ValueError("bad volume id or cloud numbers")
-    if config.cache_bytes < _LEAST_CACHE_BYTES:
-        raise ValueError(f"cache_bytes is below {_LEAST_CACHE_BYTES}")
-    return config
+    for what in ("number", "name", "url"):
+        if len({getattr(one, what) for one in clouds}) != len(clouds):
+            raise ValueError(f"two clouds have the same {what}")
+    volume = bytes.fromhex(_text(entries, "id"))
+    if len(volume) != VOLUME_ID_SIZE:
+        raise ValueError(f"the id is not one of {VOLUME_ID_SIZE} bytes")
+    f, k = choose_redundancy(len(clouds), _integer(entries, "f", 0), _integer(entries, "k", 1))
+    cache_bytes = _integer(entries, "cache_bytes", _LEAST_CACHE_BYTES)
+    return VolumeConfig(name, volume, f, k, clouds, cache_bytes)
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError("an object is missing its braces")
+    return value
+
+
+def _list(entries: dict[str, Any], name: str) -> list[Any]:
+    value = entries[name]
+    if not isinstance(value, list):
+        raise ValueError(f"{name!r} is not a list")
+    return value
+
+
+def _text(entries: dict[str, Any], name: str) -> str:
+    value = entries[name]
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{name!r} is not a text")
+    return value
+
+
+def _integer(entries: dict[str, Any], name: str, least: int, most: int = _MOST) -> int:
+    value = entries[name]
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{name!r} is not a number from {least} to {most}")
+    return value
 
 
 def list_volumes(home: Home) -> list[VolumeConfig]:

@@ -99,7 +99,10 @@ def _name_clouds(urls: Sequence[str]) -> tuple[CloudConfig, ...]:
     """Short names from the URLs, made different where they are not."""
     names: list[str] = []
     for url in urls:
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+        except ValueError as error:
+            raise UsageError(f"{url} is not the URL of a cloud", str(error)) from error
         short = PurePosixPath(unquote(parts.path)).name or parts.netloc or parts.scheme or "cloud"
         count = 2
         name = short

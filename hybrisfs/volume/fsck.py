@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import sqlite3
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 from hybrisfs.dispersal.engine import Marker
+from hybrisfs.store.journal import Journal
 from hybrisfs.store.schema import ROOT_INO
 from hybrisfs.volume.create import MARKER_NAME, marker
+from hybrisfs.volume.view_check import ViewCheck
 from sync import ZERO_HASH, DecodeError, decode_head, decode_segment, decode_signed, head_name
 
 if TYPE_CHECKING:
@@ -56,13 +58,21 @@ class FsckReport:
 def check_volume(volume: Volume, *, clouds: bool, progress: Progress) -> FsckReport:
     """Check everything; problems are in the report, never raised."""
     report = FsckReport()
+    checks: list[_Check] = []
     with volume.fs.db.snapshot() as db:
-        _check_database(db, report, progress)
-        _check_tree(db, report, progress)
-        _check_log(volume, db, report, progress)
-        _check_cache(volume, db, report, progress)
-        if clouds:
-            _check_clouds(volume, db, report, progress)
+        for check in (
+            lambda: _check_database(db, report, progress),
+            lambda: _check_tree(db, report, progress),
+            lambda: _check_log(volume, db, report, progress),
+            lambda: _check_cache(volume, db, report, progress),
+            lambda: checks.extend(_cloud_checks(volume, db)),
+        ):
+            try:
+                check()
+            except sqlite3.DatabaseError as error:
+                report.add("database", str(error))
+    if clouds:
+        _check_clouds(volume, checks, report, progress)
     return report
 
 
@@ -100,6 +110,22 @@ _TREE_CHECKS: Final = (
         "a part of a file without its chunk",
     ),
     (
+        "SELECT ino, offset FROM (SELECT ino, offset, offset + length > "
+        "lead(offset) OVER (PARTITION BY ino ORDER BY offset) AS bad FROM file_chunk) WHERE bad",
+        "parts of a file that overlap",
+    ),
+    (
+        "SELECT ino, start FROM (SELECT ino, start, start + length > "
+        "lead(start) OVER (PARTITION BY ino ORDER BY start) AS bad FROM extent) WHERE bad OR start < 0",
+        "staged parts of a file that overlap",
+    ),
+    (
+        f"WITH RECURSIVE reached (ino) AS (SELECT {ROOT_INO} "
+        "UNION SELECT p.ino FROM place p JOIN reached r ON p.parent = r.ino) "
+        "SELECT ino, name FROM place WHERE ino NOT IN (SELECT ino FROM reached)",
+        "a name that cannot be reached from the root",
+    ),
+    (
         "SELECT c.number, c.id FROM chunk c LEFT JOIN pack p ON p.number = c.pack "
         "WHERE c.segment IS NULL AND p.number IS NULL",
         "a chunk that is nowhere",
@@ -131,6 +157,7 @@ def _check_tree(db: sqlite3.Connection, report: FsckReport, progress: Progress) 
 
 def _check_log(volume: Volume, db: sqlite3.Connection, report: FsckReport, progress: Progress) -> None:
     device = volume.keys.device
+    view = ViewCheck(db, volume.sealer.chunk_id)
     total = db.execute("SELECT count(*) FROM log WHERE writer = ?", (device.device_id,)).fetchone()[0]
     previous = ZERO_HASH
     done = 0
@@ -150,12 +177,16 @@ def _check_log(volume: Volume, db: sqlite3.Connection, report: FsckReport, progr
                 wrong = "it does not follow the one before"
             elif update.hash != recorded:
                 wrong = "its hash is not the one on record"
+            for difference in view.compare(clock, update.writes):
+                report.add("tree", difference)
         if wrong:
             report.add("log", f"update {clock}: {wrong}")
         previous = recorded
         done += 1
         if done % 256 == 0:
             progress("log", done, total)
+    for difference in view.finish():
+        report.add("tree", difference)
     report.checked["updates"] = done
     progress("log", total, total)
 
@@ -169,8 +200,10 @@ def _check_cache(volume: Volume, db: sqlite3.Connection, report: FsckReport, pro
         "WHERE segment IS NOT NULL ORDER BY segment"
     )
     for number, identity, length, segment, position, pack in rows:
-        data = journal.read(segment, position, length)
-        if (data is None or sealer.chunk_id(data) != identity) and _still_there(volume, number, segment):
+        data = _read(journal, segment, position, length)
+        if (data is None or sealer.chunk_id(data) != identity) and _still_there(
+            volume, "SELECT 1 FROM chunk WHERE number = ? AND segment = ?", number, segment
+        ):
             if pack is None:
                 report.add("cache", f"chunk {identity.hex()} is damaged and on no cloud yet: data is lost")
             else:
@@ -179,16 +212,26 @@ def _check_cache(volume: Volume, db: sqlite3.Connection, report: FsckReport, pro
         if done % 256 == 0:
             progress("cache", done, total)
     for ino, start, length, segment, position in db.execute("SELECT * FROM extent WHERE segment > 0"):
-        if journal.read(segment, position, length) is None and segment in journal.pins:
+        if _read(journal, segment, position, length) is None and _still_there(
+            volume, "SELECT 1 FROM extent WHERE ino = ? AND start = ? AND segment = ?", ino, start, segment
+        ):
             report.add("cache", f"bytes {start} to {start + length} of node {ino} are gone: data is lost")
     report.checked["cached chunks"] = done
     progress("cache", total, total)
 
 
-def _still_there(volume: Volume, number: int, segment: int) -> bool:
-    """Whether the chunk has not been evicted since the snapshot."""
+def _read(journal: Journal, segment: int, position: int, length: int) -> bytes | None:
+    try:
+        return journal.read(segment, position, length)
+    except OSError:
+        return None
+
+
+def _still_there(volume: Volume, query: str, *facts: int) -> bool:
+    """Whether the row has neither changed nor gone since the snapshot."""
     with volume.fs.lock:
-        return volume.fs.chunks.get(number).segment == segment
+        volume.fs.flush()
+        return volume.fs.db.execute(query, facts).fetchone() is not None
 
 
 # -- clouds ---------------------------------------------------------------------------------------
@@ -202,8 +245,7 @@ class _Check:
     run: Callable[[], str | None]
 
 
-def _check_clouds(volume: Volume, db: sqlite3.Connection, report: FsckReport, progress: Progress) -> None:
-    checks = list(_cloud_checks(volume, db))
+def _check_clouds(volume: Volume, checks: Sequence[_Check], report: FsckReport, progress: Progress) -> None:
     names = {one.number: one.name for one in volume.config.clouds}
     with ThreadPoolExecutor(_PER_CLOUD * len(names), thread_name_prefix="fsck") as pool:
         for done, (check, wrong) in enumerate(

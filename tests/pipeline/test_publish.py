@@ -126,7 +126,12 @@ def test_what_lives_and_dies_between_two_cuts_is_never_heard_of(rig: Rig) -> Non
 def test_what_is_written_during_a_round_belongs_to_the_next(rig: Rig, others: Others) -> None:
     rig.make(b"one", b"first")
     rig.make(b"two", b"first")
-    with before_settling(rig, b"one", lambda: [write(rig, name, b"later") for name in (b"one", b"two")]):
+
+    def write_both() -> None:
+        for name in (b"one", b"two"):
+            write(rig, name, b"later")
+
+    with before_settling(rig, b"one", write_both):
         rig.publish()
     assert others() == {b"one": b"first", b"two": b"first"}
     assert rig.read(rig.find(b"two")) == b"later"

@@ -1,0 +1,294 @@
+"""The journal: bytes that come back, space that is kept to, and syncs that mean it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hybrisfs.store.journal import Journal, JournalFullError
+from tests.store.disk import ForgetfulDisk
+
+PATIENCE = 30.0
+BUDGET = 10_000
+
+
+def make(tmp_path: Path, **options: Any) -> Journal:
+    return Journal(tmp_path / "journal", **{"budget": BUDGET, "segment_size": 1000, **options})
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return make(tmp_path)
+
+
+def on_disk(journal: Journal) -> int:
+    return sum(path.stat().st_size for path in journal.directory.iterdir())
+
+
+@contextmanager
+def disk_space(free: int, total: int = 1 << 40) -> Iterator[None]:
+    """The disk has so many bytes left."""
+    facts = mock.Mock(f_frsize=1, f_blocks=total, f_bavail=free)
+    with mock.patch("os.statvfs", return_value=facts):
+        yield
+
+
+def test_what_is_appended_comes_back_after_a_restart(tmp_path: Path, journal: Journal) -> None:
+    places = [(journal.append(b"%d" % number * 300), number) for number in range(9)]
+    journal.overwrite(*places[4][0], b"X" * 10)
+    journal.close()
+    again = make(tmp_path)
+    assert again.bytes == journal.bytes == on_disk(journal)
+    for place, number in places:
+        expected = b"%d" % number * 300
+        assert again.read(*place, 300) == (b"X" * 10 + expected[10:] if number == 4 else expected)
+    assert len(again.numbers()) == 3
+    assert again.append(b"new")[0] not in journal.numbers()
+
+
+def test_an_append_larger_than_a_segment(journal: Journal) -> None:
+    small, large = journal.append(b"small"), journal.append(bytes(5000))
+    assert small[0] != large[0]
+    assert journal.read(*large, 5000) == bytes(5000)
+
+
+def test_reading_what_is_not_there(journal: Journal) -> None:
+    segment, position = journal.append(b"content")
+    assert journal.read(segment, position, 8) is None
+    assert journal.read(segment + 1, 0, 1) is None
+    assert journal.read(segment, 3, 4) == b"tent"
+
+
+def test_the_budget_is_a_limit(journal: Journal) -> None:
+    journal.append(bytes(BUDGET - 5))
+    with pytest.raises(JournalFullError) as caught:
+        journal.append(bytes(6))
+    assert caught.value.budget and caught.value.errno == errno.ENOSPC
+    journal.append(bytes(5))
+    with pytest.raises(JournalFullError):
+        journal.append(b"x")
+    journal.append(b"x", within_budget=False)
+    assert journal.bytes == BUDGET + 1
+
+
+def test_a_full_disk_is_an_error_of_the_write_that_meets_it(journal: Journal) -> None:
+    with disk_space(60 << 20), pytest.raises(JournalFullError) as caught:
+        journal.append(b"content")
+    assert not caught.value.budget
+    with disk_space(60 << 20), pytest.raises(JournalFullError):  # checked again, though nothing was added
+        journal.append(b"content", within_budget=False)
+    assert (journal.bytes, journal.numbers()) == (0, set())
+    with disk_space(80 << 20):
+        journal.append(b"content")
+
+
+def test_a_small_disk_keeps_a_small_reserve(journal: Journal) -> None:
+    with disk_space(20 << 20, total=256 << 20):
+        assert journal.free_bytes() == 4 << 20
+    with disk_space(20 << 20, total=1 << 40):
+        assert journal.free_bytes() == -(44 << 20)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_write_that_stops_half_way_leaves_nothing_behind(journal: Journal, number: int) -> None:
+    journal.append(b"before")
+    pwrite = os.pwrite
+    with mock.patch("os.pwrite", side_effect=[3, OSError(number, "full")]), pytest.raises(JournalFullError):
+        journal.append(b"content")
+    assert journal.bytes == len(b"before")
+    with mock.patch("os.pwrite", side_effect=lambda fd, data, at: pwrite(fd, data[:3], at)):
+        place = journal.append(b"content")  # short writes are no error
+    assert journal.read(*place, 7) == b"content"
+
+
+def test_a_real_disk_that_is_full(tmp_path: Path) -> None:
+    """/dev/full plays the disk: the error is the one of a real write."""
+    journal = make(tmp_path)
+    segment, _ = journal.append(b"content")
+    one = journal._segments[segment]
+    saved = os.dup(one.descriptor)
+    with open("/dev/full", "wb") as full:
+        os.dup2(full.fileno(), one.descriptor)
+        with pytest.raises(JournalFullError):
+            journal.append(b"more")
+    os.dup2(saved, one.descriptor)
+    os.close(saved)
+    assert journal.read(*journal.append(b"more"), 4) == b"more"
+
+
+def test_pinned_segments_are_never_removed(journal: Journal) -> None:
+    places = [journal.append(bytes(600)) for _ in range(4)]
+    journal.pins[places[1][0]] += 2
+    journal.pins[places[2][0]] += 1
+    journal.pins[places[2][0]] -= 1
+    assert journal.evictable() == [places[0][0], places[2][0]]  # the fourth is being written
+    assert journal.pinned() == [places[1][0]]
+    with pytest.raises(ValueError, match="pinned"):
+        journal.remove(places[1][0])
+    assert journal.remove(places[0][0]) == 600
+    assert journal.read(*places[0], 600) is None
+    assert journal.bytes == on_disk(journal) == 1800
+    journal.seal_active()
+    assert journal.evictable() == [places[2][0], places[3][0]]
+
+
+def test_reading_makes_a_segment_recently_used(journal: Journal) -> None:
+    places = [journal.append(bytes(600)) for _ in range(4)]
+    journal.read(*places[0], 1)
+    assert journal.evictable() == [places[1][0], places[2][0], places[0][0]]
+
+
+def test_a_number_that_the_database_still_knows_is_not_used_again(tmp_path: Path, journal: Journal) -> None:
+    """Its file was lost: extents that name it must not suddenly show other bytes."""
+    place = journal.append(b"content")
+    journal.close()
+    for path in journal.directory.iterdir():
+        path.unlink()
+    again = make(tmp_path)
+    again.pins[place[0]] += 1
+    assert again.append(b"other")[0] > place[0]
+    assert again.read(*place, 7) is None
+
+
+def test_foreign_files_are_left_alone(tmp_path: Path, journal: Journal) -> None:
+    journal.close()
+    for name in ("notes.txt", "x.segment", "7.segment.bak"):
+        (journal.directory / name).write_bytes(b"precious")
+    assert make(tmp_path).numbers() == set()
+    assert len(list(journal.directory.iterdir())) == 3
+
+
+def test_segments_are_private(journal: Journal) -> None:
+    journal.append(b"secret")
+    assert journal.directory.stat().st_mode & 0o777 == 0o700
+    assert [path.stat().st_mode & 0o777 for path in journal.directory.iterdir()] == [0o600]
+
+
+# -- sync -----------------------------------------------------------------------------------------
+
+
+def test_what_was_synced_survives_a_power_cut(tmp_path: Path) -> None:
+    """Bytes, the names of new segments, and the folder itself."""
+    (tmp_path / "state").mkdir()
+    (tmp_path / "after").mkdir()
+    disk = ForgetfulDisk(tmp_path / "state")
+    with disk.watching():
+        journal = make(tmp_path / "state")
+        places = [journal.append(b"%d" % number * 600) for number in range(3)]
+        journal.sync()
+        journal.append(b"lost")
+    disk.image(tmp_path / "after")
+    after = make(tmp_path / "after")
+    assert [after.read(*place, 600) for place in places] == [b"%d" % number * 600 for number in range(3)]
+
+
+def test_what_a_killed_process_wrote_is_synced_by_the_next(tmp_path: Path) -> None:
+    journal = make(tmp_path)
+    place = journal.append(b"content")
+    (tmp_path / "after").mkdir()
+    disk = ForgetfulDisk(tmp_path / "journal")
+    disk._bytes.clear()
+    with disk.watching():
+        make(tmp_path).sync()
+    disk.image(tmp_path / "after")
+    assert (tmp_path / "after" / f"{place[0]:08d}.segment").read_bytes() == b"content"
+
+
+def test_nothing_left_to_sync_means_that_it_has_been_synced(journal: Journal) -> None:
+    """A second sync must not return while the first is still at it: a commit would follow."""
+    journal.append(b"content")
+    syncing, go_on = threading.Event(), threading.Event()
+    synced: list[int] = []
+
+    def slowly(descriptor: int) -> None:
+        syncing.set()
+        assert go_on.wait(PATIENCE)
+        synced.append(descriptor)
+
+    def sync_and_count() -> int:
+        journal.sync()
+        return len(synced)
+
+    with mock.patch("os.fdatasync", slowly), ThreadPoolExecutor(2) as pool:
+        first = pool.submit(journal.sync)
+        assert syncing.wait(PATIENCE)
+        second = pool.submit(sync_and_count)
+        go_on.set()
+        first.result(PATIENCE)
+        assert second.result(PATIENCE) == 1
+
+
+def test_appends_go_on_during_a_sync_and_are_in_the_next(journal: Journal) -> None:
+    journal.append(b"first")
+    synced: list[bytes] = []
+
+    def note(descriptor: int) -> None:
+        synced.append(os.pread(descriptor, 100, 0))
+        if len(synced) == 1:
+            journal.append(b"second")
+
+    with mock.patch("os.fdatasync", note):
+        journal.sync()
+        journal.sync()
+    assert synced == [b"first", b"firstsecond"]
+
+
+def test_a_segment_that_goes_during_a_sync_is_no_error(journal: Journal) -> None:
+    segment, _ = journal.append(b"content")
+    journal.seal_active()
+    with mock.patch("os.fdatasync", lambda descriptor: journal.remove(segment)):
+        journal.sync()
+    assert journal.numbers() == set()
+
+
+def test_a_failed_sync_stays_failed(journal: Journal) -> None:
+    journal.append(b"content")
+    with mock.patch("os.fdatasync", side_effect=OSError(errno.EIO, "broken")), pytest.raises(OSError):
+        journal.sync()
+    with pytest.raises(OSError, match="broken"):
+        journal.sync()
+
+
+# -- holes ----------------------------------------------------------------------------------------
+
+spans = st.tuples(st.integers(0, 99), st.integers(1, 30)).map(lambda one: (one[0], min(sum(one), 100)))
+
+
+@given(st.lists(spans, max_size=8), st.sampled_from([1, 4, 16]))
+def test_dead_ranges_are_whole_blocks_that_nothing_lives_in(live: list[tuple[int, int]], block: int) -> None:
+    journal = mock.Mock(_segments={1: mock.Mock(size=100)})
+    with mock.patch("hybrisfs.store.journal._BLOCK", block):
+        dead = Journal.dead_ranges(journal, 1, live)
+    living = {at for start, end in live for at in range(start, end)}
+    for start, end in dead:
+        assert start % block == end % block == 0
+        assert living.isdisjoint(range(start, end))
+    covered = {at for start, end in dead for at in range(start, end)}
+    for first in range(0, 100 // block * block, block):
+        blocks = set(range(first, first + block))
+        assert blocks <= covered or blocks & living
+
+
+def test_holes_give_bytes_back(tmp_path: Path) -> None:
+    journal = make(tmp_path, budget=1 << 20, segment_size=1 << 20)
+    segment, _ = journal.append(b"x" * (64 << 10))
+    journal.sync()
+    before = journal.bytes
+    freed = journal.punch(segment, [(4096, 12288), (40960, 61440)])
+    assert journal.bytes == before - freed
+    assert freed in (0, 28672)  # where the disk knows no holes, nothing is given back
+    assert journal.read(segment, 12288, 28672) == b"x" * 28672
+    assert journal.read(segment, 0, 4096) == b"x" * 4096
+    journal.close()
+    assert make(tmp_path, budget=1 << 20).bytes == journal.bytes
