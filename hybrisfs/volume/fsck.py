@@ -29,6 +29,8 @@ Progress = Callable[[str, int, int], None]
 _PER_CLOUD: Final = 4
 _SMALL_OBJECT: Final = 64 << 20
 _MOST_PROBLEMS: Final = 1000
+# What becomes of rows whose bytes were altered.
+_NONSENSE: Final = (sqlite3.DatabaseError, ArithmeticError, LookupError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +62,18 @@ def check_volume(volume: Volume, *, clouds: bool, progress: Progress) -> FsckRep
     report = FsckReport()
     checks: list[_Check] = []
     with volume.fs.db.snapshot() as db:
-        for check in (
-            lambda: _check_database(db, report, progress),
-            lambda: _check_tree(db, report, progress),
-            lambda: _check_log(volume, db, report, progress),
-            lambda: _check_cache(volume, db, report, progress),
+        steps: tuple[Callable[[], None], ...] = (
+            partial(_check_database, db, report, progress),
+            partial(_check_tree, db, report, progress),
+            partial(_check_log, volume, db, report, progress),
+            partial(_check_cache, volume, db, report, progress),
             lambda: checks.extend(_cloud_checks(volume, db)),
-        ):
+        )
+        for step in steps:
             try:
-                check()
-            except sqlite3.DatabaseError as error:
-                report.add("database", str(error))
+                step()
+            except _NONSENSE as error:
+                report.add("database", f"rows make no sense: {error}")
     if clouds:
         _check_clouds(volume, checks, report, progress)
     return report
