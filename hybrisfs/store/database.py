@@ -41,21 +41,27 @@ class Database:
         self.path = path
         self._failure: OSError | None = None
         try:
-            self._connection = _connect(path)
+            self._open(path)
+        except sqlite3.OperationalError:
+            raise
         except sqlite3.DatabaseError as error:
-            raise _unreadable(path, error) from error
-        self.execute = self._connection.execute
-        self.executemany = self._connection.executemany
-        try:
+            raise DamagedError(
+                f"{path} cannot be read as a database", str(error), "Restore it from a backup."
+            ) from error
+
+    def _open(self, path: Path) -> None:
+        with contextlib.ExitStack() as undo:
+            self._connection = undo.enter_context(contextlib.closing(_connect(path)))
+            self.execute = self._connection.execute
+            self.executemany = self._connection.executemany
             self._check_format()
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("BEGIN IMMEDIATE")
-        except BaseException:
-            self._connection.close()
-            raise
-        self._checkpointer = _connect(path)
-        self._wal = os.open(f"{path}-wal", os.O_RDONLY)
-        sync_directory(path.parent)
+            self._checkpointer = undo.enter_context(contextlib.closing(_connect(path)))
+            self._wal = os.open(f"{path}-wal", os.O_RDONLY | os.O_CLOEXEC)
+            undo.callback(os.close, self._wal)
+            sync_directory(path.parent)
+            undo.pop_all()
 
     @staticmethod
     def create(path: Path, volume: bytes) -> None:
@@ -69,11 +75,8 @@ class Database:
         path.chmod(0o600)
 
     def _check_format(self) -> None:
-        try:
-            application = self._connection.execute("PRAGMA application_id").fetchone()[0]
-            version = self._connection.execute("PRAGMA user_version").fetchone()[0]
-        except sqlite3.DatabaseError as error:
-            raise _unreadable(self.path, error) from error
+        application = self._connection.execute("PRAGMA application_id").fetchone()[0]
+        version = self._connection.execute("PRAGMA user_version").fetchone()[0]
         if application != APPLICATION_ID:
             raise DamagedError(f"{self.path} is not a HybrisFS database", "", "Nothing was changed.")
         if version > SCHEMA_VERSION:
@@ -181,7 +184,3 @@ def _connect(path: Path) -> sqlite3.Connection:
     # A transaction reaches the disk when it commits and not before: a full disk is found out at one place.
     connection.execute("PRAGMA cache_spill = OFF")
     return connection
-
-
-def _unreadable(path: Path, error: sqlite3.DatabaseError) -> DamagedError:
-    return DamagedError(f"{path} cannot be read as a database", str(error), "Restore it from a backup.")

@@ -1,0 +1,71 @@
+"""A volume without a mount: the real thing but for FUSE."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from hybrisfs.filesystem.content import Missing
+from hybrisfs.home import Home
+from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.volume.fsck import FsckReport
+from hybrisfs.volume.volume import Volume
+
+__all__ = ["NAME", "PATIENCE", "Device"]
+
+NAME: Final = "vol"
+PATIENCE: Final = 60.0
+
+
+class Device:
+    """A home below *root*, folders that play clouds beside it, and the volume, open."""
+
+    def __init__(self, root: Path, clouds: int = 3, f: int | None = 1, k: int | None = 1) -> None:
+        self.home = Home.below(root / "home")
+        self.clouds = [root / f"cloud-{number}" for number in range(clouds)]
+        Volume.create(self.home, NAME, [cloud.as_uri() for cloud in self.clouds], f, k)
+        self.volume = Volume.open(self.home, NAME)
+        self._open = True
+
+    @property
+    def state(self) -> Path:
+        return self.home.volume_state(NAME)
+
+    def write(self, name: str, content: bytes) -> None:
+        fs = self.volume.fs
+        with fs.lock:
+            inode = fs.lookup(ROOT_INO, name.encode())
+            if inode is None:
+                _, handle = fs.create(ROOT_INO, name.encode(), 0o644, 1, 1, os.O_WRONLY)
+            else:
+                handle = fs.open(inode.ino, os.O_WRONLY | os.O_TRUNC)
+            fs.write(fs.handle(handle), 0, content)
+            fs.release(handle)
+
+    def read(self, name: str) -> bytes:
+        fs = self.volume.fs
+        while True:
+            with fs.lock:
+                inode = fs.lookup(ROOT_INO, name.encode())
+                assert inode is not None
+                data = fs.read(inode, 0, inode.size)
+            if not isinstance(data, Missing):
+                return data
+            self.volume.fetcher.fetch(data.chunks)
+
+    def sync(self) -> None:
+        assert self.volume.sync(PATIENCE, lambda done, total: None)
+
+    def fsck(self, *, clouds: bool = False) -> FsckReport:
+        return self.volume.fsck(clouds=clouds, progress=lambda stage, done, total: None)
+
+    def close(self) -> None:
+        if self._open:
+            self._open = False
+            self.volume.close()
+
+    def reopen(self) -> None:
+        self.close()
+        self.volume = Volume.open(self.home, NAME)
+        self._open = True

@@ -1,0 +1,165 @@
+"""The configuration: strict, and never half written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hybrisfs.errors import DamagedError, HybrisError, NewerFormatError, UnknownVolumeError, UsageError
+from hybrisfs.home import Home
+from hybrisfs.volume.config import CloudConfig, VolumeConfig, choose_redundancy, list_volumes
+
+CONFIG = VolumeConfig(
+    "vol",
+    bytes(range(16)),
+    1,
+    2,
+    tuple(CloudConfig(number * 50, f"c{number}", f"file:///c{number}") for number in range(4)),
+    1 << 30,
+)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def path_of(home: Home) -> Path:
+    return home.volume_config("vol") / "volume.json"
+
+
+def facts(home: Home) -> dict[str, Any]:
+    CONFIG.save(home)
+    loaded: dict[str, Any] = json.loads(path_of(home).read_text())
+    return loaded
+
+
+def test_round_trip(home: Home) -> None:
+    CONFIG.save(home)
+    CONFIG.save(home)  # again, over the old one
+    assert VolumeConfig.load(home, "vol") == CONFIG
+    assert list_volumes(home) == [CONFIG]
+    assert [path.name for path in path_of(home).parent.iterdir()] == ["volume.json"]
+
+
+def test_no_volume(home: Home) -> None:
+    assert list_volumes(home) == []
+    with pytest.raises(UnknownVolumeError):
+        VolumeConfig.load(home, "vol")
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", ".hidden", "x" * 65, "tab\t"])
+def test_what_is_no_name_of_a_volume(home: Home, name: str) -> None:
+    with pytest.raises(UsageError):
+        VolumeConfig.load(home, name)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(value=json_values, data=st.data())
+def test_any_other_value_is_refused_or_taken_as_it_is(home: Home, value: Any, data: st.DataObject) -> None:
+    """An entry of the wrong type or out of bounds is not bent into shape."""
+    written = facts(home)
+    entry = data.draw(st.sampled_from(sorted(written)))
+    if entry == "clouds" and data.draw(st.booleans()):
+        cloud = data.draw(st.sampled_from(written["clouds"]))
+        cloud[data.draw(st.sampled_from(sorted(cloud)))] = value
+    else:
+        written[entry] = value
+    path_of(home).write_text(json.dumps(written))
+    try:
+        VolumeConfig.load(home, "vol").save(home)
+    except (DamagedError, NewerFormatError):
+        return
+    assert json.loads(path_of(home).read_text()) == written
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(content=st.binary(max_size=60) | st.just(b"[" * 100_000))
+def test_any_bytes_are_refused(home: Home, content: bytes) -> None:
+    CONFIG.save(home)
+    path_of(home).write_bytes(content)
+    with pytest.raises(DamagedError):
+        VolumeConfig.load(home, "vol")
+
+
+@pytest.mark.parametrize(
+    "entry, value",
+    [
+        ("f", -1),
+        ("k", 0),
+        ("f", 2),
+        ("f", True),
+        ("k", 2.0),
+        ("id", "00"),
+        ("id", "zz" * 16),
+        ("cache_bytes", (64 << 20) - 1),
+        ("cache_bytes", "1 GiB"),
+        ("clouds", []),
+        ("format", 0),
+    ],
+)
+def test_what_makes_no_sense_is_refused(home: Home, entry: str, value: object) -> None:
+    path = path_of(home)
+    written = facts(home)
+    written[entry] = value
+    path.write_text(json.dumps(written))
+    with pytest.raises(DamagedError, match=r"volume\.json"):
+        VolumeConfig.load(home, "vol")
+
+
+@pytest.mark.parametrize("entry, value", [("number", 256), ("number", 50), ("name", "c1"), ("url", "")])
+def test_clouds_that_make_no_sense_are_refused(home: Home, entry: str, value: object) -> None:
+    written = facts(home)
+    written["clouds"][3][entry] = value
+    path_of(home).write_text(json.dumps(written))
+    with pytest.raises(DamagedError):
+        VolumeConfig.load(home, "vol")
+
+
+def test_a_missing_entry_is_named(home: Home) -> None:
+    written = facts(home)
+    del written["cache_bytes"]
+    path_of(home).write_text(json.dumps(written))
+    with pytest.raises(DamagedError, match="cache_bytes"):
+        VolumeConfig.load(home, "vol")
+
+
+def test_a_newer_format_is_left_alone(home: Home) -> None:
+    written = facts(home) | {"format": 2, "f": "something new"}
+    path_of(home).write_text(json.dumps(written))
+    with pytest.raises(NewerFormatError):
+        VolumeConfig.load(home, "vol")
+
+
+@pytest.mark.parametrize(
+    "clouds, f, k, expected",
+    [
+        (1, None, None, (0, 1)),
+        (2, None, None, (0, 2)),
+        (3, None, None, (1, 1)),
+        (4, None, None, (1, 2)),
+        (7, None, None, (1, 5)),
+        (5, 2, None, (2, 1)),
+        (5, None, 1, (2, 1)),
+        (5, None, 3, (1, 3)),
+        (4, 0, 1, (0, 1)),
+        (32, 15, 2, (15, 2)),
+    ],
+)
+def test_choosing_redundancy(clouds: int, f: int | None, k: int | None, expected: tuple[int, int]) -> None:
+    assert choose_redundancy(clouds, f, k) == expected
+
+
+@given(st.integers(0, 40), st.none() | st.integers(-2, 40), st.none() | st.integers(-2, 40))
+def test_whatever_is_chosen_fits_the_clouds(clouds: int, f: int | None, k: int | None) -> None:
+    try:
+        chosen = choose_redundancy(clouds, f, k)
+    except HybrisError:
+        return
+    assert chosen[0] >= 0 and chosen[1] >= 1 and 2 * chosen[0] + chosen[1] <= clouds
+    assert f in (None, chosen[0]) and k in (None, chosen[1])
