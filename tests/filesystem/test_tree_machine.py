@@ -1,8 +1,9 @@
 """The tree as others see it: what the signed updates rebuild is the tree as it was at each cut.
 
 The model is a tree of nodes. At each cut it is copied. What a reader of the log then rebuilds must be that
-copy, but for files that were open for writing: of those it may show all (name, attributes, bytes) as they were
-at an earlier cut. Between cut and signature programs go on; what they remove meanwhile may be gone already.
+copy, but for files that were open for writing: of those it may show all (name, attributes, bytes) as they
+were at an earlier cut. Between cut and signature programs go on; what they remove meanwhile may be gone
+already.
 """
 
 from __future__ import annotations
