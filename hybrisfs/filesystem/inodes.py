@@ -10,6 +10,7 @@ import os
 import stat
 import time
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Final
 
 from hybrisfs.filesystem.extents import ExtentMap
@@ -25,6 +26,7 @@ NODE_COLUMNS: Final = (
     "attr_stamp, content_stamp"
 )
 NodeRow = tuple[int, bytes, int, int, int, int, int, int, int, int, int, int, bytes | None, int, int, int]
+_row_of = attrgetter(*NODE_COLUMNS.split(", "))  # the fields are named like the columns
 _CHANGEABLE = [name for name in NODE_COLUMNS.split(", ") if name not in ("ino", "id", "rdev")]
 _UPSERT = (
     f"INSERT INTO node ({NODE_COLUMNS}) VALUES ({', '.join('?' * 16)}) "
@@ -94,24 +96,8 @@ class Inode:
         self.kernel_cache = -1  # cache generation in which the kernel may have pages of it
 
     def row(self) -> NodeRow:
-        return (
-            self.ino,
-            self.id,
-            self.mode,
-            self.uid,
-            self.gid,
-            self.rdev,
-            self.nlink,
-            self.size,
-            self.stored,
-            self.atime,
-            self.mtime,
-            self.ctime,
-            self.target,
-            self.xattrs,
-            self.attr_stamp,
-            self.content_stamp,
-        )
+        row: NodeRow = _row_of(self)
+        return row
 
     @property
     def is_directory(self) -> bool:
