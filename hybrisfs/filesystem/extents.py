@@ -1,8 +1,9 @@
 """The staged content of one file: which of its bytes are in the journal, and where.
 
-An extent never overlaps another. Each carries the *epoch* in which it was written: when the publisher
-takes a snapshot of the file the epoch ends, and bytes of ended epochs are never overwritten in place,
-so that a snapshot stays readable while programs go on writing.
+An extent never overlaps another. Each carries the *epoch* in which it was written. The epoch ends when the
+publisher takes a snapshot of the file and when the extents go to the database, and bytes of ended epochs are
+never overwritten in place: a snapshot stays readable while programs go on writing, and a power cut leaves
+what was committed as it was.
 """
 
 from __future__ import annotations
@@ -150,6 +151,8 @@ class ExtentMap:
         """(starts whose rows go, extents whose rows come) since the last call; rows go first."""
         changes = list(self._removed), list(self._added.values())
         self._removed, self._added = set(), {}
+        # What a commit names is not overwritten in place: a power cut could leave a page half old, half new.
+        self.epoch += 1
         return changes
 
     # -- reading ---------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ class Settler:
         rows = [row for row in snapshot.rows if start <= row.offset < end]
         for offset in range(start, end, MAX_CHUNK):
             upto = min(offset + MAX_CHUNK, end)
-            pieces = cut_pieces(snapshot.extents, starts, offset, upto)
+            pieces = _joined(cut_pieces(snapshot.extents, starts, offset, upto))
             if all(piece.segment == ZEROS for piece in pieces):
                 continue
             data = self._assemble(pieces, rows)
@@ -151,6 +151,19 @@ class Settler:
             db.execute("INSERT OR IGNORE INTO content_page (ino, chunk) VALUES (?, ?)", (ino, number))
             pages.append(Run(sum(run.length for run in batch), identity))
         return Content(snapshot.size, 1, pages).encode()
+
+
+def _joined(pieces: list[Piece]) -> list[Piece]:
+    """The same pieces, with those made one that lie behind each other in the journal."""
+    joined = pieces[:1]
+    for piece in pieces[1:]:
+        last = joined[-1]
+        follows = piece.segment == last.segment and piece.position == last.position + last.end - last.start
+        if follows and piece.segment not in (None, ZEROS):
+            joined[-1] = last._replace(end=piece.end)
+        else:
+            joined.append(piece)
+    return joined
 
 
 def _regions(snapshot: FileSnapshot) -> list[tuple[int, int]]:

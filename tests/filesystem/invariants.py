@@ -6,6 +6,7 @@ import stat
 from collections import Counter
 from itertools import pairwise
 
+from hybrisfs.dispersal.runs import ChunkLocation
 from hybrisfs.filesystem.extents import ZEROS
 from hybrisfs.filesystem.inodes import NODE_COLUMNS
 from hybrisfs.filesystem.registers import Place, attr_key, content_key, place_key
@@ -97,7 +98,14 @@ def _check_pending(rig: Rig) -> None:
 
 
 def check_chunks(rig: Rig) -> None:
-    """What the database says is at a place is there."""
+    """What the database says is at a place is there: in the journal, or on the clouds."""
+    packed = rig.db.execute(
+        "SELECT c.id, c.length, c.offset, c.sealed, p.id, p.k, p.n, p.placement "
+        "FROM chunk c LEFT JOIN pack p ON p.number = c.pack WHERE c.pack IS NOT NULL"
+    )
+    for identity, length, offset, sealed, pack, k, n, placement in packed.fetchall():
+        place = ChunkLocation(pack, k, n, tuple(placement), identity, length, offset, sealed)
+        assert SEALER.chunk_id(rig.clouds.open(place)) == identity
     rows = rig.db.execute("SELECT id, length, segment, position FROM chunk WHERE segment IS NOT NULL")
     for identity, length, segment, position in rows.fetchall():
         data = rig.journal.read(segment, position, length)

@@ -108,9 +108,10 @@ class FakeClouds:
         self.gets.append([location.chunk_id for location in locations])
         if self.down:
             raise ChunkUnavailable("chunk", {})
-        return [self._open(location) for location in locations]
+        return [self.open(location) for location in locations]
 
-    def _open(self, at: ChunkLocation) -> bytes:
+    def open(self, at: ChunkLocation) -> bytes:
+        """The bytes of a chunk, whatever the weather."""
         pack = self.packs[at.pack_id]
         length = fragment_length(at.k, at.sealed_length)
         fragments = {i: pack.shares[i][at.offset : at.offset + length] for i in range(at.k)}

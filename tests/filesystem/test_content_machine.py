@@ -23,11 +23,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
+from hybrisfs.dispersal.pack import EncodedPack
 from hybrisfs.filesystem.content import Missing
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.names import RENAME_EXCHANGE
 from hybrisfs.pipeline.cut import Cut, FileSnapshot
 from hybrisfs.pipeline.publish import Publisher
+from hybrisfs.store.journal import JournalFullError
 from hybrisfs.store.schema import ROOT_INO
 from tests.filesystem.invariants import check_accounts, check_chunks, check_published
 from tests.filesystem.replay import Reader, read_content
@@ -144,6 +146,7 @@ class ContentMachine(RuleBasedStateMachine):
         self.handles: dict[int, ModelFile] = {}
         self.overwritten = 0
         self.step = 0
+        self.checks = 0
         self.history: dict[bytes, list[bytes]] = {}
         self.expected: dict[bytes, tuple[ModelFile, bytes]] = {}
         self.publisher: PausingPublisher | None = None
@@ -217,8 +220,12 @@ class ContentMachine(RuleBasedStateMachine):
     def write_at(self, number: int, offset: int, data: bytes) -> None:
         before = self.overwritten
         file = self.handles[number]
-        with self.rig.fs.lock:
-            assert self.rig.fs.write(self.rig.fs.handle(number), offset, data) == len(data)
+        try:
+            with self.rig.fs.lock:
+                assert self.rig.fs.write(self.rig.fs.handle(number), offset, data) == len(data)
+        except JournalFullError:
+            assert self.rig.journal.bytes + len(data) > self.rig.journal.budget
+            return
         file.write(offset, data)
         if self.overwritten > before:
             for saved in (self.committed, self.durable):
@@ -445,11 +452,38 @@ class ContentMachine(RuleBasedStateMachine):
             assert (at_cut is not None and at_cut[1] == data) or data in known, f"{path} was never like this"
             self.history[path[0]].append(data)
 
-    @rule()
-    def pack(self) -> None:
-        if not self.clouds.down:
+    @rule(meanwhile=st.none() | st.integers(0, 3), pick=picks)
+    def pack(self, meanwhile: int | None, pick: int) -> None:
+        """Upload all, while programs and the room maker go on."""
+        if self.clouds.down:
+            return
+        disperse = self.rig.packer._disperse
+
+        def slowly(pack: EncodedPack) -> tuple[int, ...]:
+            if meanwhile is not None:
+                (self.unlink_any, self.drop_cache, self.evict_all, self.write_any)[meanwhile](pick)
+            return disperse(pack)
+
+        with mock.patch.object(self.rig.packer, "_disperse", slowly):
             self.rig.pack()
-            assert self.rig.unpacked() == 0
+
+    def unlink_any(self, pick: int) -> None:
+        if self.names:
+            self.unlink(pick)
+
+    def evict_all(self, _: int) -> None:
+        self.evict(1 << 20)
+
+    def write_any(self, pick: int) -> None:
+        if self.handles:
+            self.write(pick, pick * 20, 3, CHUNK)
+        if self.publisher is None:
+            self.publish(True)
+
+    @rule(room=st.none() | st.integers(0, 200))
+    def shortage(self, room: int | None) -> None:
+        """The cache may hold so many bytes more."""
+        self.rig.journal.budget = 1 << 30 if room is None else self.rig.journal.bytes + room
 
     @rule()
     def commit(self) -> None:
@@ -462,8 +496,8 @@ class ContentMachine(RuleBasedStateMachine):
             self.rig.journal.sync()
             self.rig.fs.commit()
 
-    @rule()
-    def drop_cache(self) -> None:
+    @rule(_=st.just(0))
+    def drop_cache(self, _: int) -> None:
         self.rig.room.drop_all()
 
     @rule(wanted=st.integers(1, 3000))
@@ -503,10 +537,8 @@ class ContentMachine(RuleBasedStateMachine):
         self.handles.clear()
         if saved is not None:
             self.names = dict(saved.names)
+            self.clouds.down = False
             for name, file in self.names.items():
-                if self.clouds.down:
-                    file.data[:] = saved.data[file]
-                    continue
                 found = self.rig.read(self.rig.find(name))
                 assert saved.admits(file, found), f"{name!r} after a crash"
                 file.data[:] = found
@@ -528,6 +560,10 @@ class ContentMachine(RuleBasedStateMachine):
 
     @invariant()
     def accounts_agree(self) -> None:
+        # Not at every step: it writes into the database what would otherwise be in memory only.
+        self.checks += 1
+        if self.checks % 3:
+            return
         cut = self.publisher.cut if self.publisher is not None else None
         with self.rig.fs.lock:
             check_accounts(self.rig, cut.files if cut is not None else [])
@@ -536,7 +572,7 @@ class ContentMachine(RuleBasedStateMachine):
 
 TestContent = ContentMachine.TestCase
 TestContent.settings = settings(
-    max_examples=max(1, settings().max_examples // 2),
+    max_examples=settings().max_examples,
     stateful_step_count=40,
     phases=set(Phase) - {Phase.explain},
 )

@@ -13,6 +13,7 @@ import pytest
 
 from hybrisfs.store.journal import JournalFullError
 from hybrisfs.store.schema import ROOT_INO
+from sync.codec import Buffer
 from tests.filesystem.invariants import check_accounts, check_chunks
 from tests.filesystem.replay import Reader, read_content
 from tests.filesystem.rig import Rig, small_chunks
@@ -169,6 +170,22 @@ def test_what_is_being_settled_is_not_given_back(rig: Rig) -> None:
     published = reader.nodes[inode.id].content
     assert published is not None
     assert read_content(published, rig.plaintexts.__getitem__) == content(b"file")
+
+
+def test_chunks_that_are_about_to_be_named_are_not_dropped(rig: Rig) -> None:
+    with small_chunks(512):
+        inode = rig.make(b"file", content(b"file"))
+        name_chunk = rig.settler._chunk_id
+
+        def evict_first(data: Buffer) -> bytes:
+            rig.room.evict(1 << 40)
+            return name_chunk(data)
+
+        with mock.patch.object(rig.settler, "_chunk_id", evict_first):
+            rig.publish()
+        check_accounts(rig, [])
+        check_chunks(rig)
+        assert rig.read(inode) == content(b"file")
 
 
 def test_in_a_shortage_overwritten_versions_go(rig: Rig) -> None:
