@@ -46,7 +46,7 @@ class ExtentMap:
     __slots__ = ("_added", "_items", "_pins", "_removed", "_starts", "epoch")
 
     def __init__(self, pins: Counter[int], rows: Iterable[tuple[int, int, int, int]] = ()) -> None:
-        self.epoch = 0
+        self.epoch = 1  # the rows are of an earlier one: they have been committed
         self._pins = pins
         # What was written before the map was loaded may be a chunk already (a settling that was cut short).
         self._items = [Extent(start, start + length, seg, pos, -1) for start, length, seg, pos in rows]

@@ -74,12 +74,10 @@ class Committer:
             # Nothing is lost: the transaction stays open, and is tried again when there is room.
             log.warning("cannot commit: %s", full)
             error = full
-        except OSError as failure:
-            log.error("committing failed: %s", failure)
-            error = failure
-        except sqlite3.Error as failure:
-            log.error("committing failed: %s", failure)
-            error = OSError(errno.EIO, str(failure))
+        except (OSError, sqlite3.Error) as failure:
+            log.error("committing failed, nothing more is accepted: %s", failure)
+            error = failure if isinstance(failure, OSError) else OSError(errno.EIO, str(failure))
+            self._fs.journal.fail(error)
         if error is not None:
             answers += self._take_waiting()
         for answer in answers:

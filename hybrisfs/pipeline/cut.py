@@ -72,13 +72,14 @@ class Cut:
     files: list[FileSnapshot] = field(default_factory=list)
 
     size: int = 0  # of the values, estimated
+    _by_node: dict[int, list[bytes]] = field(default_factory=dict)  # made when it is needed
 
     def without(self, inode: Inode) -> None:
         """Leave all of a node for a later cut."""
         keys = self._keys_of(inode)
         if any(key[0] == _PLACE and self.writes[key] is not None for key in keys):
             self.without_removals()
-        self._leave(key for key in keys if key in self.writes)
+        self._leave(key for key in keys if key in self.inos)
 
     def without_removals(self) -> None:
         """Leave the removal of names for a later cut."""
@@ -93,7 +94,10 @@ class Cut:
                 self._leave([key])
 
     def _keys_of(self, inode: Inode) -> list[bytes]:
-        return [key for key, ino in self.inos.items() if ino == inode.ino]
+        if not self._by_node:
+            for key, ino in self.inos.items():
+                self._by_node.setdefault(ino, []).append(key)
+        return [key for key in self._by_node.get(inode.ino, ()) if key in self.inos]
 
     def _leave(self, keys: Iterable[bytes]) -> None:
         for key in keys:

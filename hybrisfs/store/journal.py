@@ -111,6 +111,7 @@ class Journal:
         What has been accepted before is put into order even beyond the budget: that is how room becomes free.
         """
         length = len(data)
+        self._require_sound()
         self._require_room(length, within_budget)
         active = self._active
         if active is None or active.size + length > self._segment_size:
@@ -127,10 +128,24 @@ class Journal:
 
     def overwrite(self, segment: int, position: int, data: Buffer) -> None:
         """Replace bytes that nobody else refers to."""
+        self._require_sound()
         target = self._segments[segment]
         _write_all(target.descriptor, data, position)
         with self._unsynced_lock:
             self._unsynced[segment] = target
+
+    @property
+    def failure(self) -> OSError | None:
+        """Why nothing is taken any more, see `fail`."""
+        return self._failure
+
+    def fail(self, error: OSError) -> None:
+        """Take nothing more: it could not be committed, and programs that never sync would not hear of it."""
+        self._failure = error
+
+    def _require_sound(self) -> None:
+        if self._failure is not None:
+            raise OSError(self._failure.errno or errno.EIO, str(self._failure))
 
     def _require_room(self, length: int, within_budget: bool) -> None:
         if within_budget and self.bytes + length > self.budget:
@@ -176,8 +191,7 @@ class Journal:
         Raises OSError, and ever after: what a failed sync has lost, a later one does not bring back.
         """
         with self._sync_lock:  # whoever finds nothing left to sync must know that it has been synced
-            if self._failure is not None:
-                raise self._failure
+            self._require_sound()
             with self._unsynced_lock:
                 batch, names = list(self._unsynced.values()), self._unsynced_names
                 self._unsynced.clear()
@@ -188,7 +202,7 @@ class Journal:
                 if names:
                     sync_directory(self.directory)
             except OSError as error:
-                self._failure = error
+                self.fail(error)
                 raise
 
     # -- reading ---------------------------------------------------------------------------------

@@ -1,13 +1,11 @@
 """Files against a model: bytes stay what they are, whatever programs, pipeline, cache and crashes do.
 
 The model of a file is a bytearray. After each step every file reads as its model, and the accounts agree
-(`invariants`). A crash leaves the model as of the last commit, a power cut as of the last durable commit;
-only bytes that were overwritten in place since then may be old or new.
+(`invariants`). A crash leaves the model as of the last commit, a power cut as of the last durable commit.
 """
 
 from __future__ import annotations
 
-import copy
 import os
 import tempfile
 import threading
@@ -15,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from unittest import mock
 
 from hypothesis import Phase, settings
@@ -48,7 +46,7 @@ picks = st.integers(0, 7)
 
 @dataclass(eq=False)
 class ModelFile:
-    """A file as programs see it. *inplace*: overwrites whose journal bytes a crash does not take back."""
+    """A file as programs see it."""
 
     data: bytearray = field(default_factory=bytearray)
     handles: int = 0
@@ -66,22 +64,10 @@ class ModelFile:
 
 @dataclass
 class Saved:
-    """The names and bytes at one commit, and what has been written in place since: (offset, data)."""
+    """The names and bytes at one commit."""
 
     names: dict[bytes, ModelFile]
     data: dict[ModelFile, bytes]
-    in_place: dict[ModelFile, list[tuple[int, bytes]]] = field(default_factory=dict)
-
-    def admits(self, file: ModelFile, found: bytes) -> bool:
-        saved = self.data[file]
-        if len(found) != len(saved):
-            return False
-        options = [{byte} for byte in saved]
-        for offset, data in self.in_place.get(file, []):
-            for at, byte in enumerate(data, offset):
-                if at < len(options):
-                    options[at].add(byte)
-        return all(byte in choice for byte, choice in zip(found, options, strict=True))
 
 
 class StoppedError(BaseException):
@@ -144,7 +130,6 @@ class ContentMachine(RuleBasedStateMachine):
         self.watch = self.stack.enter_context(ExitStack())
         self.names: dict[bytes, ModelFile] = {}
         self.handles: dict[int, ModelFile] = {}
-        self.overwritten = 0
         self.step = 0
         self.checks = 0
         self.history: dict[bytes, list[bytes]] = {}
@@ -164,13 +149,6 @@ class ContentMachine(RuleBasedStateMachine):
         self.disk = ForgetfulDisk(rig.directory)
         self.watch.close()
         self.watch.enter_context(self.disk.watching())
-        real = rig.journal.overwrite
-
-        def overwrite(*arguments: Any) -> None:
-            self.overwritten += 1
-            real(*arguments)
-
-        self.watch.enter_context(mock.patch.object(rig.journal, "overwrite", overwrite))
         commit, make_durable = rig.db.commit, rig.db.make_durable
 
         def note_commit() -> None:
@@ -180,7 +158,7 @@ class ContentMachine(RuleBasedStateMachine):
 
         def note_durable() -> None:
             make_durable()
-            self.durable = copy.deepcopy(self.committed, {id(file): file for file in self.committed.data})
+            self.durable = self.committed
 
         self.watch.enter_context(mock.patch.object(rig.db, "commit", note_commit))
         self.watch.enter_context(mock.patch.object(rig.db, "make_durable", note_durable))
@@ -218,7 +196,6 @@ class ContentMachine(RuleBasedStateMachine):
         return bytes((self.step * 37 + at * 11) % 255 + 1 for at in range(length))
 
     def write_at(self, number: int, offset: int, data: bytes) -> None:
-        before = self.overwritten
         file = self.handles[number]
         try:
             with self.rig.fs.lock:
@@ -227,9 +204,6 @@ class ContentMachine(RuleBasedStateMachine):
             assert self.rig.journal.bytes + len(data) > self.rig.journal.budget
             return
         file.write(offset, data)
-        if self.overwritten > before:
-            for saved in (self.committed, self.durable):
-                saved.in_place.setdefault(file, []).append((offset, data))
 
     def expect(self, inode: Inode, file: ModelFile) -> None:
         """What is here reads as the model says."""
@@ -539,9 +513,8 @@ class ContentMachine(RuleBasedStateMachine):
             self.names = dict(saved.names)
             self.clouds.down = False
             for name, file in self.names.items():
-                found = self.rig.read(self.rig.find(name))
-                assert saved.admits(file, found), f"{name!r} after a crash"
-                file.data[:] = found
+                file.data[:] = saved.data[file]
+                assert self.rig.read(self.rig.find(name)) == file.data, f"{name!r} after a crash"
         for file in self.names.values():
             file.handles = 0
         self.rig.commit()

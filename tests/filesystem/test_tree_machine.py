@@ -22,7 +22,6 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from hybrisfs.filesystem.extents import ExtentMap
 from hybrisfs.filesystem.names import RENAME_EXCHANGE
 from hybrisfs.store.schema import ROOT_INO
 from tests.filesystem.invariants import check_accounts, check_published
@@ -71,8 +70,6 @@ class TreeMachine(RuleBasedStateMachine):
         self.stack = ExitStack()
         self.stack.enter_context(small_chunks(CHUNK))
         self.stack.enter_context(mock.patch("hybrisfs.filesystem.inodes._CACHED_INODES", 4))
-        # What is overwritten in place outlives a crash; the content machine reckons with that.
-        self.stack.enter_context(mock.patch.object(ExtentMap, "in_place", return_value=None))
         self.rig = Rig(Path(tempfile.mkdtemp(prefix="hybrisfs-machine-")))
         self.root = Node(stat.S_IFDIR | 0o755, entries={})
         self.open: dict[int, Node] = {}
