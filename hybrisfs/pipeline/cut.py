@@ -12,8 +12,9 @@ Programs wait while a cut is taken, so one holds about `MOST_REGISTERS`, the old
 `MOST_BYTES`, for an update has a largest size. Only programs that make more changes than that between two
 rounds see them split into several updates; a file's name never goes without its attributes and bytes.
 
-A file whose bytes cannot be had now is left for a later cut. When it has a new name, removals wait with it,
-for one of them may have made room for that name: others must not see the old file go and nothing come.
+A file whose bytes cannot be had now is left for a later cut, and so is one that has been deleted since. When
+it has a new name, removals wait with it, for one of them may have made room for that name: others must not
+see the old file go and nothing come.
 """
 
 from __future__ import annotations
@@ -76,10 +77,8 @@ class Cut:
 
     def without(self, inode: Inode) -> None:
         """Leave all of a node for a later cut."""
-        keys = self._keys_of(inode)
-        if any(key[0] == _PLACE and self.writes[key] is not None for key in keys):
-            self.without_removals()
-        self._leave(key for key in keys if key in self.inos)
+        self._make_removals_wait(inode)
+        self._leave(self._keys_of(inode))
 
     def without_removals(self) -> None:
         """Leave the removal of names for a later cut."""
@@ -87,11 +86,16 @@ class Cut:
 
     def gone(self, inode: Inode) -> None:
         """The node was deleted since the cut: tell that instead, to those who know it."""
+        self._make_removals_wait(inode)
         for key in self._keys_of(inode):
             if key[0] == _PLACE and inode.attr_stamp:
                 self.writes[key] = None
             else:
                 self._leave([key])
+
+    def _make_removals_wait(self, inode: Inode) -> None:
+        if any(key[0] == _PLACE and self.writes[key] is not None for key in self._keys_of(inode)):
+            self.without_removals()
 
     def _keys_of(self, inode: Inode) -> list[bytes]:
         if not self._by_node:

@@ -230,7 +230,7 @@ class Volume:
                 "clouds": clouds,
                 "devices": [{"id": self.updates.device.hex(), "this": True}],
                 "cache": {"bytes": fs.journal.bytes, "budget": fs.journal.budget},
-                "last_error": self._last_error.text,
+                "last_error": str(fs.journal.failure) if fs.journal.failure else self._last_error.text,
             }
 
     def _pending_bytes(self) -> int:

@@ -136,6 +136,19 @@ def test_a_failed_sync_is_not_forgotten(rig: Rig) -> None:
         rig.commit()
 
 
+@pytest.mark.parametrize("failure", [_fail_sync, _fail_commit, _fail_flush, _fail_durable])
+def test_nothing_is_accepted_that_cannot_be_committed(rig: Rig, failure: object) -> None:
+    """A program that never syncs would write for hours what the next restart forgets."""
+    inode = rig.make(b"file", b"content")
+    with failure(rig):  # type: ignore[operator]
+        rig.committer._round()
+    for offset in (0, 100):  # in place, and appended
+        with pytest.raises(OSError) as caught:
+            rig.fs.write(inode, offset, b"more")
+        assert caught.value.errno == errno.EIO
+    assert rig.read(inode) == b"content"
+
+
 def test_a_failed_sync_of_the_database_is_not_forgotten(rig: Rig) -> None:
     rig.make(b"file", b"content")
     rig.journal.sync()

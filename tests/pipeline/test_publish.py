@@ -156,6 +156,33 @@ def test_a_truncation_during_a_round_is_not_undone(rig: Rig, others: Others, siz
 
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("when", [before_settling, before_signing])
+def test_a_file_saved_twice_is_never_missing(
+    rig: Rig, others: Others, known: bool, when: Callable[..., Any]
+) -> None:
+    """An editor renames a new version over the file, and another one while the first is being published."""
+    rig.make(b"file", b"first")
+    if known:
+        rig.make(b"tmp", b"other")
+    rig.publish()
+    if not known:
+        rig.make(b"tmp")
+    write(rig, b"tmp", b"second")
+    rig.fs.rename(ROOT_INO, b"tmp", ROOT_INO, b"file", 0)
+
+    def save_again() -> None:
+        rig.make(b"tmp", b"third")
+        rig.fs.rename(ROOT_INO, b"tmp", ROOT_INO, b"file", 0)
+
+    with when(rig, b"file", save_again) if when is before_settling else when(rig, save_again):
+        rig.publish()
+    assert others().get(b"file") in (b"first", b"second")
+    rig.publish()
+    assert others() == {b"file": b"third"}
+    check_published(rig, others.reader)
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("when", [before_settling, before_signing])
 def test_a_file_removed_during_a_round_is_withdrawn(
     rig: Rig, others: Others, known: bool, when: Callable[..., Any]
 ) -> None:
