@@ -67,9 +67,12 @@ class ChunkStore:
             journal.pins[segment] += count
 
     def get(self, number: int) -> ChunkRef:
+        """Raises OSError when the chunk has been dropped."""
         row = self._db.execute(
             f"SELECT {CHUNK_COLUMNS} FROM chunk c WHERE c.number = ?", (number,)
         ).fetchone()
+        if row is None:
+            raise failure(errno.ESTALE)
         return ChunkRef(*row)
 
     def add(self, cut: CutRow) -> int:

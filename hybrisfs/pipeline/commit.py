@@ -49,7 +49,7 @@ class Committer:
             with self._condition:
                 self._condition.wait_for(lambda: self._waiting or self._stopping, _INTERVAL)
                 stopping = self._stopping
-            if self._waiting or self._fs.uncommitted:
+            if self._waiting or (self._fs.journal.failure is None and self._fs.uncommitted):
                 self._round()
             if stopping:
                 return

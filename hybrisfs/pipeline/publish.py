@@ -78,6 +78,9 @@ class Publisher:
         try:
             cut.writes[snapshot.key] = self._settler.settle(snapshot)
         except (OSError, ChunkUnavailable) as error:
+            if inode.orphan:  # deleted while it was read
+                cut.gone(inode)
+                return
             # Staged bytes stay where they are; what was published of the file stays true.
             log.warning("file %d cannot be published now (%s); it will be tried again", inode.ino, error)
             self._postponed[inode.ino] = time.monotonic() + _RETRY_SECONDS

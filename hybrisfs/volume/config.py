@@ -75,7 +75,7 @@ class VolumeConfig:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(folder / _FILE)
-        for changed in (folder, folder.parent):
+        for changed in (folder, folder.parent, home.config):
             sync_directory(changed)
 
     @staticmethod

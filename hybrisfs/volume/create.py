@@ -17,6 +17,7 @@ from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home
 from hybrisfs.keys import VolumeKeys
 from hybrisfs.store.database import Database
+from hybrisfs.store.files import sync_directory
 from hybrisfs.volume.config import CloudConfig, VolumeConfig, choose_redundancy
 from sync.codec import Writer
 
@@ -61,6 +62,8 @@ def create_volume(home: Home, name: str, clouds: Sequence[str], f: int | None, k
         state.mkdir(mode=0o700, parents=True)
         VolumeKeys.generate().save(state / KEYS_FILE)
         Database.create(state / DATABASE_FILE, config.id)
+        for folder in (state, state.parent, home.state):
+            sync_directory(folder)
         config.save(home)
     except BaseException:
         _undo(marked)

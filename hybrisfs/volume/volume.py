@@ -163,6 +163,8 @@ class Volume:
             except Exception as error:
                 log.exception("volume %s: background work %r failed; it is started again", self.name, name)
                 self._last_error.note(f"{name}: {error}")
+            if self.fs.journal.failure is not None and name != "commit":
+                return  # nothing can be recorded; the committer goes on to say so
             if not self.signals.pause(1.0):
                 return
 

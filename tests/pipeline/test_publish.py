@@ -11,6 +11,7 @@ from unittest import mock
 import pytest
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
+from hybrisfs.filesystem.chunks import ChunkRef
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.registers import attr_key, content_key, place_key
 from hybrisfs.pipeline.cut import FileSnapshot
@@ -368,6 +369,27 @@ def test_a_file_whose_successor_cannot_be_read_stays(
     assert others()[b"file"][:3] == b"new"
     assert set(others()) == {b"file", b"later"}
     check_published(rig, others.reader)
+
+
+def test_a_file_that_is_deleted_while_its_old_bytes_are_wanted(rig: Rig, others: Others) -> None:
+    rig.make(b"file", b"x" * 1000)
+    rig.make(b"other", b"content")
+    rig.publish()
+    write(rig, b"file", b"yz", 500)
+    write(rig, b"other", b"changed")
+    chunk = rig.settler._chunk
+
+    def delete_first(ref: ChunkRef) -> bytes:
+        rig.fs.unlink(ROOT_INO, b"file")
+        rig.fs.chunks.drop_unwanted()
+        return chunk(ref)
+
+    with mock.patch.object(rig.settler, "_chunk", delete_first):
+        rig.publish()
+    assert others()[b"other"] == b"changed"
+    rig.publish()
+    assert others() == {b"other": b"changed"}
+    check_accounts(rig, [])
 
 
 def test_content_that_is_elsewhere_is_fetched_to_be_cut(rig: Rig, others: Others) -> None:

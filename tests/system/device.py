@@ -73,6 +73,14 @@ def _has_ended(pid: int) -> bool:
         return True
 
 
+def _is_frozen(pid: int) -> bool:
+    """Whether no thread of the process can run: stopped, or within a call that ends in a stop."""
+    states = [
+        path.read_text().rpartition(")")[2].split()[0] for path in Path(f"/proc/{pid}/task").glob("*/stat")
+    ]
+    return all(state in ("T", "D") for state in states)
+
+
 class Device:
     """A device with its own HYBRISFS_HOME under `root` and one volume; several may live side by side.
 
@@ -213,6 +221,14 @@ class Device:
     def kill(self) -> None:
         """SIGKILL the daemon and wait until it is gone. The mount stays behind as a ruin."""
         assert self._kill_all(), "no daemon to kill"
+
+    def freeze(self) -> None:
+        """Stop the daemon in mid-step: from now on it answers nobody, whatever its system calls come to."""
+        pids = self.daemon_pids()
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        for pid in pids:
+            until(partial(_is_frozen, pid), "the daemon to stand still")
 
     def _kill_all(self) -> int:
         """Kill also what is just being started; returns how many processes there were."""

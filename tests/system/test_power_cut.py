@@ -2,6 +2,10 @@
 
 The device's disk is an XFS filesystem that is shut down without writing anything back, which is what a power
 cut does to a disk; the clouds are elsewhere and keep what they have.
+
+The daemon is frozen a moment before. XFS calls an fsync that is under way during the shutdown a success and loses
+its data (measured with a bare writer: 1 answer in 30 cuts), which a real power cut cannot do: nobody would hear
+of that success.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from tests.system.small_disks import XfsDisk, needs_root
 from tests.system.trees import snapshot
 from tests.system.writers import Appender, Database, PageWriter, Replacer
 
-_CUTS = int(os.environ.get("HYBRISFS_POWER_CUTS", "1"))  # by hand: hundreds, see ARCHITECTURE, known limits
+_CUTS = int(os.environ.get("HYBRISFS_POWER_CUTS", "8"))  # by hand: hundreds
 
 pytestmark = needs_root
 
@@ -39,6 +43,7 @@ def test_a_power_cut_at_any_moment_loses_nothing_fsynced(
                 for writer in writers:
                     writer.start()
                 time.sleep(choose.expovariate(1 / 0.5))  # the instant of the cut is the random input
+                device.freeze()
                 disk.cut_power()
                 device.kill()
                 for writer in writers:

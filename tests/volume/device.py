@@ -8,6 +8,7 @@ from typing import Final
 
 from hybrisfs.filesystem.content import Missing
 from hybrisfs.home import Home
+from hybrisfs.store.journal import JournalFullError
 from hybrisfs.store.schema import ROOT_INO
 from hybrisfs.volume.fsck import FsckReport
 from hybrisfs.volume.volume import Volume
@@ -40,8 +41,21 @@ class Device:
                 _, handle = fs.create(ROOT_INO, name.encode(), 0o644, 1, 1, os.O_WRONLY)
             else:
                 handle = fs.open(inode.ino, os.O_WRONLY | os.O_TRUNC)
-            fs.write(fs.handle(handle), 0, content)
+        self.write_at(handle, 0, content)
+        with fs.lock:
             fs.release(handle)
+
+    def write_at(self, handle: int, offset: int, content: bytes) -> None:
+        """Like the mount: wait for room when there is none."""
+        fs = self.volume.fs
+        while True:
+            try:
+                with fs.lock:
+                    fs.write(fs.handle(handle), offset, content)
+                return
+            except JournalFullError:
+                if not self.volume.room.wait_for_room(len(content)):
+                    raise
 
     def read(self, name: str) -> bytes:
         fs = self.volume.fs
