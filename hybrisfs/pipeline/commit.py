@@ -23,6 +23,8 @@ __all__ = ["Committer"]
 log = logging.getLogger(__name__)
 
 _INTERVAL: Final = 1.0
+_FULL_SECONDS: Final = 10.0  # that fsync waits for room before it fails
+_FULL_PAUSE: Final = 0.1
 _CHECKPOINT_INTERVAL: Final = 5.0  # seconds; each costs syncs that those who wait for fsync would feel
 Answer = Callable[[OSError | None], None]
 
@@ -36,6 +38,7 @@ class Committer:
         self._waiting: list[Answer] = []
         self._stopping = False
         self._checkpointed = time.monotonic()
+        self._full_since: float | None = None
 
     def request(self, answer: Answer) -> None:
         """Call *answer* when everything done so far survives a power cut, or with what went wrong."""
@@ -70,8 +73,11 @@ class Committer:
                 self._fs.journal.sync()
                 self._fs.commit()
             self._fs.db.make_durable()
+            self._full_since = None
         except JournalFullError as full:
             # Nothing is lost: the transaction stays open, and is tried again when there is room.
+            if self._may_wait(answers):
+                return
             log.warning("cannot commit: %s", full)
             error = full
         except (OSError, sqlite3.Error) as failure:
@@ -85,6 +91,18 @@ class Committer:
         if time.monotonic() - self._checkpointed >= _CHECKPOINT_INTERVAL:
             self._fs.db.checkpoint()
             self._checkpointed = time.monotonic()
+
+    def _may_wait(self, answers: list[Answer]) -> bool:
+        """The disk is full. For a while those who wait go on waiting: room is being made."""
+        now = time.monotonic()
+        if self._full_since is None:
+            self._full_since = now
+        with self._condition:
+            if self._stopping or now - self._full_since >= _FULL_SECONDS:
+                return False
+            self._waiting = answers + self._waiting
+            self._condition.wait_for(lambda: self._stopping, _FULL_PAUSE)
+        return True
 
     def _take_waiting(self) -> list[Answer]:
         with self._condition:

@@ -110,11 +110,11 @@ class RoomMaker:
         with self._fs.lock:
             journal = self._fs.journal
             for number in plan.removed:
-                # A chunk may have been settled into it meanwhile: then it stays.
-                if not journal.pins[number] and not self._named(number):
+                # Somebody else may have removed it meanwhile, or a chunk been settled into it: then it stays.
+                if number in journal and not journal.pins[number] and not self._named(number):
                     freed += journal.remove(number)
             for number, dead in plan.holes.items():
-                if number in journal.numbers():
+                if number in journal:
                     freed += journal.punch(number, dead)
                     self._punched[number] = dead
         log.debug("evicted %d segments, thinned %d, %d bytes", len(plan.removed), len(plan.holes), freed)

@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 _PAGE_CACHE_KIB = 48 * 1024
 _CHECKPOINT_BYTES = 8 << 20
 _WAL_LIMIT = 64 << 20
+_WAL_SHARE = 32  # of a small disk the log takes no more than this part, less than the journal's reserve
 _BUSY_SECONDS = 30
 
 
@@ -59,6 +60,8 @@ class Database:
             self._connection.execute("BEGIN IMMEDIATE")
             self._checkpointer = undo.enter_context(contextlib.closing(_connect(path)))
             self._wal = os.open(f"{path}-wal", os.O_RDONLY | os.O_CLOEXEC)
+            facts = os.fstatvfs(self._wal)
+            self._wal_share = facts.f_frsize * facts.f_blocks // _WAL_SHARE
             undo.callback(os.close, self._wal)
             sync_directory(path.parent)
             undo.pop_all()
@@ -116,7 +119,7 @@ class Database:
 
     def _bound_wal(self) -> None:
         """Empty a write-ahead log that has grown too long; later, when a `snapshot` still needs it."""
-        if os.fstat(self._wal).st_size <= _WAL_LIMIT:
+        if os.fstat(self._wal).st_size <= min(_WAL_LIMIT, self._wal_share):
             return
         self._connection.execute("PRAGMA busy_timeout = 0")
         try:

@@ -243,6 +243,9 @@ class Journal:
     def numbers(self) -> set[int]:
         return set(self._segments)
 
+    def __contains__(self, segment: int) -> bool:
+        return segment in self._segments
+
     def remove(self, segment: int) -> int:
         """Delete an unpinned segment; its size. The database must no longer name it, durably."""
         if self.pins[segment]:

@@ -97,6 +97,7 @@ def _fail_durable(rig: Rig) -> object:
 @pytest.mark.parametrize(
     "failure", [_fail_sync, _fail_second_sync, _fail_full, _fail_commit, _fail_flush, _fail_durable]
 )
+@mock.patch("hybrisfs.pipeline.commit._FULL_SECONDS", 0.0)
 def test_everybody_hears_of_a_failure(rig: Rig, failure: object) -> None:
     rig.make(b"file", b"content")
     answers = [ask(rig) for _ in range(3)]
@@ -108,6 +109,7 @@ def test_everybody_hears_of_a_failure(rig: Rig, failure: object) -> None:
         assert error is not None and error.errno == expected
 
 
+@mock.patch("hybrisfs.pipeline.commit._FULL_SECONDS", 0.0)
 def test_a_full_disk_is_an_error_until_there_is_room(rig: Rig) -> None:
     rig.make(b"file", b"content")
     with mock.patch.object(rig.journal, "free_bytes", return_value=-1):
@@ -192,3 +194,15 @@ def test_changes_are_committed_though_nobody_asks(rig: Rig) -> None:
     with mock.patch("hybrisfs.pipeline.commit._INTERVAL", 0.001), running(rig):
         while rig.fs.uncommitted:
             os.sched_yield()
+
+
+@mock.patch("hybrisfs.pipeline.commit._FULL_PAUSE", 0.0)
+def test_fsync_waits_for_room_that_is_being_made(rig: Rig) -> None:
+    rig.make(b"file", b"content")
+    answer = ask(rig)
+    with mock.patch.object(rig.journal, "free_bytes", return_value=-1):
+        rig.committer._round()
+        assert not answer.done()
+    rig.committer._round()
+    assert answer.result(0) is None
+    assert not rig.fs.uncommitted
