@@ -29,6 +29,7 @@ from secrets import token_hex
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from backends.address import without_secrets
 from backends.errors import (
     AuthError,
     CorruptError,
@@ -43,9 +44,11 @@ from backends.errors import (
 from backends.names import check_name, check_prefix, is_name
 from backends.rename import rename_if_absent
 from backends.store import MAX_PAGE, Buffer, Entry, Page
+from backends.tree import may_hold
 
 __all__ = ["FileStore"]
 
+_FORM: Final = "write file:///absolute/path/to/folder"
 _MARKER: Final = ".hybrisfs"
 _STALE_AFTER: Final = 24 * 3600.0  # seconds
 _READ_SIZE: Final = 1 << 20  # bytes a single read asks for at most
@@ -288,7 +291,10 @@ class FileStore:
 
 
 def _root_of(url: str) -> Path:
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise PermanentError(without_secrets(url), "open", "", f"malformed: {error}", _FORM) from None
     path = unquote(parts.path, errors="surrogateescape")
     problem = ""
     if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
@@ -298,7 +304,7 @@ def _root_of(url: str) -> Path:
     elif not path.startswith("/") or path.strip("/") == "" or "\0" in path or ".." in path.split("/"):
         problem = "needs an absolute path"
     if problem:
-        raise PermanentError(url, "open", "", problem, "write file:///absolute/path/to/folder")
+        raise PermanentError(without_secrets(url), "open", "", problem, _FORM)
     return Path(path)
 
 
@@ -373,7 +379,7 @@ def _walk(folder: int, base: str, prefix: str, after: str) -> Iterator[Entry]:
     children.sort(key=lambda child: child[0])
     for name, entry in children:
         if name.endswith("/"):
-            if _may_hold(name, prefix, after):
+            if may_hold(name, prefix, after):
                 with contextlib.suppress(FileNotFoundError), _opened(entry.name, folder) as inner:
                     yield from _walk(inner, name, prefix, after)
         elif name > after and name.startswith(prefix):
@@ -381,9 +387,3 @@ def _walk(folder: int, base: str, prefix: str, after: str) -> Iterator[Entry]:
                 status = os.stat(entry.name, dir_fd=folder, follow_symlinks=False)
                 if stat.S_ISREG(status.st_mode):
                     yield Entry(name, status.st_size)
-
-
-def _may_hold(folder: str, prefix: str, after: str) -> bool:
-    """Whether objects below `folder` (with its slash) can match `prefix` and sort after `after`."""
-    in_prefix = folder.startswith(prefix) or prefix.startswith(folder)
-    return in_prefix and (folder > after or after.startswith(folder))

@@ -29,7 +29,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A run of entries in name order; `more` says that at least one further entry follows."""
+    """A run of entries in name order; `more` says that further ones follow.
+
+    After a page of `MAX_PAGE` entries it may say so by mistake: then the next page is empty.
+    """
 
     entries: tuple[Entry, ...]
     more: bool

@@ -26,6 +26,7 @@ _COMMANDS: Final = {
     "status": "Show whether everything is safe, and how the clouds are.",
     "sync": "Bring everything to the clouds, and wait for it.",
     "cache": "Manage the local copies of what the clouds hold.",
+    "device": "Let other machines into a volume, and list them.",
     "fsck": "Verify that nothing is damaged or missing.",
     "daemon": "Run the daemon in the foreground, as a service manager does.",
 }

@@ -4,7 +4,7 @@ By default the XDG folders, so that one user has one of each; with $HYBRISFS_HOM
 that one folder, so that several devices can live on one machine.
 
 folder    holds                                   by default                    with $HYBRISFS_HOME
-config    volumes and their clouds                ~/.config/hybrisfs            .../config
+config    volumes, clouds and their secrets       ~/.config/hybrisfs            .../config
 state     keys, databases, pending data, log      ~/.local/state/hybrisfs       .../state
 cache     what the clouds hold, too               ~/.cache/hybrisfs             .../cache
 data      the clouds of `hybrisfs quickstart`     ~/.local/share/hybrisfs       .../data
@@ -79,6 +79,11 @@ class Home:
     def socket(self) -> Path:
         """The daemon's control socket."""
         return self.runtime / "daemon.sock"
+
+    @property
+    def credentials(self) -> Path:
+        """The secrets of clouds, where the provider's own configuration or the keyring does not have them."""
+        return self.config / "credentials.json"
 
     @property
     def log(self) -> Path:

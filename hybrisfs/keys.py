@@ -18,10 +18,19 @@ from blake3 import blake3
 from hybrisfs.errors import DamagedError, NewerFormatError
 from sync import DeviceKey
 
-__all__ = ["VolumeKeys"]
+__all__ = ["SharedKeys", "VolumeKeys"]
 
 _FORMAT: Final = 1
 _KEY_SIZE: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class SharedKeys:
+    """The keys that all devices of a volume have, 32 bytes each; pairing hands them on."""
+
+    data: bytes = field(repr=False)
+    dedup: bytes = field(repr=False)
+    metadata: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +48,16 @@ class VolumeKeys:
         return VolumeKeys(
             os.urandom(_KEY_SIZE), os.urandom(_KEY_SIZE), os.urandom(_KEY_SIZE), DeviceKey.generate()
         )
+
+    @staticmethod
+    def for_new_device(shared: SharedKeys, device: DeviceKey) -> VolumeKeys:
+        """The keys of a device that was let into the volume, with the key of its own that it was let in by."""
+        return VolumeKeys(shared.data, shared.dedup, shared.metadata, device)
+
+    @property
+    def shared(self) -> SharedKeys:
+        """What another device of the volume needs to have, too."""
+        return SharedKeys(self.data, self.dedup, self.metadata)
 
     @property
     def table(self) -> bytes:

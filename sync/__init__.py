@@ -6,6 +6,8 @@ keeps what comes back. Names of this facade are the public interface; the rest i
 
 from __future__ import annotations
 
+from sync.accepted import AcceptedLog, Known
+from sync.branch import Branch, Branches, branch_id
 from sync.codec import Buffer, Reader, Writer
 from sync.errors import (
     DecodeError,
@@ -15,17 +17,22 @@ from sync.errors import (
     NotAMemberError,
     SyncError,
 )
+from sync.exchange import Action, Alarm, Deliver, Exchange, ExchangeLog, Failed, LogRow, Send
 from sync.fork import ForkProof, verify_fork_proof
 from sync.hashing import HASH_SIZE, ZERO_HASH
-from sync.head import Extent, Head, decode_head, encode_head, head_name
+from sync.head import MAX_OWN_TIPS, Extent, Head, OwnTip, decode_head, encode_head, head_name
 from sync.history import history_hash
 from sync.identity import DEVICE_ID_SIZE, DeviceKey, Members, device_id_from_hex, device_id_of
-from sync.log import Accepted, AcceptedLog, Duplicate, Forked, LogState, Outcome, Reason, Refused, Tip
+from sync.inbox import Inbox
+from sync.log import LogState
+from sync.messages import MAX_MESSAGE
+from sync.outcome import Accepted, Duplicate, Outcome, Reason, Refused
 from sync.seal import KEY_SIZE, NONCE_SIZE
 from sync.segment import (
     MAX_SEGMENT,
     MAX_SEGMENT_UPDATES,
     Segment,
+    SegmentStart,
     decode_segment,
     encode_segment,
     parse_segment_name,
@@ -33,36 +40,50 @@ from sync.segment import (
 )
 from sync.update import (
     MAX_UPDATE,
+    PREFIX_SIZE,
     VOLUME_ID_SIZE,
     SignedHeader,
     SignedUpdate,
+    Stamp,
     Update,
     decode_signed,
     decode_signed_header,
     encode_signed,
 )
-from sync.vector import MAX_CLOCK, MAX_WRITERS, Order, VersionVector
+from sync.vector import MAX_CLOCK, MAX_WRITERS, Order, Rename, VersionVector
 from sync.writes import MAX_KEY, MAX_VALUE, MAX_WRITES, Write
 
 __all__ = [
     "Accepted",
     "AcceptedLog",
+    "Action",
+    "Alarm",
+    "Branch",
+    "Branches",
     "Buffer",
     "DEVICE_ID_SIZE",
     "DecodeError",
+    "Deliver",
     "DeviceKey",
     "Duplicate",
+    "Exchange",
+    "ExchangeLog",
     "Extent",
+    "Failed",
     "ForkProof",
-    "Forked",
     "HASH_SIZE",
     "Head",
+    "Inbox",
     "KEY_SIZE",
+    "Known",
     "LimitError",
+    "LogRow",
     "LogState",
     "LogStoreError",
     "MAX_CLOCK",
     "MAX_KEY",
+    "MAX_MESSAGE",
+    "MAX_OWN_TIPS",
     "MAX_SEGMENT",
     "MAX_SEGMENT_UPDATES",
     "MAX_UPDATE",
@@ -75,20 +96,26 @@ __all__ = [
     "NotAMemberError",
     "Order",
     "Outcome",
+    "OwnTip",
+    "PREFIX_SIZE",
     "Reader",
     "Reason",
     "Refused",
+    "Rename",
     "Segment",
+    "SegmentStart",
+    "Send",
     "SignedHeader",
     "SignedUpdate",
+    "Stamp",
     "SyncError",
-    "Tip",
     "Update",
     "VOLUME_ID_SIZE",
     "VersionVector",
     "Write",
     "Writer",
     "ZERO_HASH",
+    "branch_id",
     "decode_head",
     "decode_segment",
     "decode_signed",

@@ -88,7 +88,7 @@ class Reader:
     __slots__ = ("_data", "_end", "_pos")
 
     def __init__(self, data: Buffer) -> None:
-        self._data = memoryview(data)
+        self._data = data if type(data) is bytes else bytes(data)
         self._pos = 0
         self._end = len(data)
 
@@ -100,29 +100,30 @@ class Reader:
     def remaining(self) -> int:
         return self._end - self._pos
 
-    def _take(self, length: int) -> memoryview:
+    def raw(self, length: int) -> bytes:
         start = self._pos
-        if length > self._end - start:
+        end = start + length
+        if end > self._end:
             raise DecodeError(f"record ends early: {length} bytes wanted at {start} of {self._end}")
-        self._pos = start + length
-        return self._data[start : start + length]
+        self._pos = end
+        return self._data[start:end]
 
     def u8(self) -> int:
-        return self._take(1)[0]
+        return self.raw(1)[0]
 
     def u16(self) -> int:
-        return int(_U16.unpack(self._take(2))[0])
+        return int.from_bytes(self.raw(2), "big")
 
     def u32(self) -> int:
-        return int(_U32.unpack(self._take(4))[0])
+        return int.from_bytes(self.raw(4), "big")
 
     def u64(self) -> int:
-        return int(_U64.unpack(self._take(8))[0])
+        return int.from_bytes(self.raw(8), "big")
 
     def varint(self, maximum: int = _MAX_VARINT) -> int:
         value = shift = 0
         while True:
-            byte = self.u8()
+            byte = self.raw(1)[0]
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 break
@@ -135,20 +136,17 @@ class Reader:
             raise DecodeError(f"number {value} above its limit {maximum}")
         return value
 
-    def raw(self, length: int) -> bytes:
-        return bytes(self._take(length))
-
     def blob(self, maximum: int) -> bytes:
-        return bytes(self._take(self.varint(maximum)))
+        return self.raw(self.varint(maximum))
 
     def format(self, magic: bytes, version: int) -> None:
         """Require the magic bytes and exactly this format version.
 
         Raises `NewerFormatError` when the version is higher than ours.
         """
-        found = self._take(len(magic))
+        found = self.raw(len(magic))
         if found != magic:
-            raise DecodeError(f"not a {magic.decode()} record: it begins with {bytes(found)!r}")
+            raise DecodeError(f"not a {magic.decode()} record: it begins with {found!r}")
         theirs = self.u16()
         if theirs > version:
             raise NewerFormatError(

@@ -11,31 +11,45 @@ object `heads/<device id, hex>`. What a cloud sees: the device, the size, when i
              volume     16
              writer     16
              time       u64, ns since the epoch by the writer's clock
+             offline    u8: 1 when the writer has ended in good order and nobody need wait for its next head,
+                        else 0
              vector     version vector form: all that the writer has accepted, its own updates included
-             newest     32, hash of its newest own update, zeros when it has none
+             own        varint, how many, at most MAX_OWN_TIPS; then for each the newest update of one of the
+                        writer's own branches that no other branch grows from:
+                        clock  varint
+                        hash   32
+                        first the one that its next update will follow; 0 of them when it has not written
              segments   varint, how many segments of its log are on the clouds; when not 0, then
-                        first  varint, clock of the first update in the newest segment
-                        last   varint, clock of the last update in it
+                        first   varint, clock of the first update in the newest segment
+                        prefix  8, beginning of that update's hash
+                        last    varint, clock of the last update in it
 
-From the newest segment all others are found through their `previous`, and `segments` tells how many
-there are. A head is a rollback when an earlier known one of the same writer has a vector that this
-one does not cover: a correct device lets it only grow. Time tells how stale a head is, no more, as
-clocks get set back.
+From the newest segment all others on the writer's own chain are found through their `previous`, and
+`segments` tells how many there are. There is more than one own branch when the writer was restored from a
+backup or copied; what is only on another branch was shipped by the same device before, or by its copy.
+
+A head is a rollback when an earlier known one of the same writer has a vector that this one does not cover: a
+correct device lets it only grow. (A fork splits entries, see `sync.branch`, and only then may an entry go
+down while others are new.) Time tells how stale a head is, no more, as clocks get set back.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sync.codec import Buffer, Reader, Writer
-from sync.errors import DecodeError
-from sync.hashing import HASH_SIZE, ZERO_HASH
+from sync.errors import DecodeError, LimitError
+from sync.hashing import HASH_SIZE
 from sync.identity import DEVICE_ID_SIZE, SIGNATURE_SIZE, DeviceKey, device_id_of, verify
 from sync.seal import open_sealed, seal
+from sync.segment import SegmentStart
 from sync.update import VOLUME_ID_SIZE
 from sync.vector import MAX_CLOCK, VersionVector
 
-__all__ = ["Extent", "Head", "decode_head", "encode_head", "head_name"]
+__all__ = ["MAX_OWN_TIPS", "Extent", "Head", "OwnTip", "decode_head", "encode_head", "head_name"]
+
+MAX_OWN_TIPS = 512
 
 _MAGIC = b"HFHD"
 _VERSION = 1
@@ -44,12 +58,19 @@ _RECORD_VERSION = 1
 _MAX_HEAD = 1 << 16
 
 
+class OwnTip(NamedTuple):
+    """The newest update of a branch of the writer."""
+
+    clock: int
+    hash: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """A device's log on the clouds: how many segments, and the first and last clock of the newest."""
+    """A device's log on the clouds: how many segments, and the start and the last clock of the newest."""
 
     segments: int
-    first: int
+    first: SegmentStart
     last: int
 
 
@@ -61,9 +82,15 @@ class Head:
     writer: bytes
     time_ns: int
     vector: VersionVector
-    newest: bytes
+    own: tuple[OwnTip, ...]
     extent: Extent | None
     """None while no segment is on the clouds."""
+    offline: bool = False
+
+    @property
+    def newest(self) -> OwnTip | None:
+        """The update that the writer's next one will follow, None when it has not written."""
+        return self.own[0] if self.own else None
 
 
 def head_name(writer: bytes) -> str:
@@ -74,18 +101,24 @@ def head_name(writer: bytes) -> str:
 def encode_head(head: Head, device: DeviceKey, key: bytes, nonce: bytes) -> bytes:
     """Sign a head with `device` and seal it with `key` (32 bytes) and `nonce` (24 random bytes).
 
-    Raises ValueError when `device` is not the writer.
+    Raises ValueError when `device` is not the writer, `LimitError` above MAX_OWN_TIPS.
     """
     if head.writer != device.device_id:
         raise ValueError("a head is signed by its own device only")
     out = Writer().format(_RECORD_MAGIC, _RECORD_VERSION)
-    out.raw(head.volume).raw(head.writer).u64(head.time_ns)
+    out.raw(head.volume).raw(head.writer).u64(head.time_ns).u8(head.offline)
     head.vector.write_to(out)
-    out.raw(head.newest)
+    if len(head.own) > MAX_OWN_TIPS:
+        raise LimitError(f"a head names {len(head.own)} branches, at most {MAX_OWN_TIPS} are allowed")
+    out.varint(len(head.own))
+    for tip in head.own:
+        out.varint(tip.clock).raw(tip.hash)
     if head.extent is None:
         out.varint(0)
     else:
-        out.varint(head.extent.segments).varint(head.extent.first).varint(head.extent.last)
+        out.varint(head.extent.segments)
+        head.extent.first.write_to(out)
+        out.varint(head.extent.last)
     record = out.getvalue()
     header = Writer().format(_MAGIC, _VERSION).raw(head.writer).getvalue()
     return seal(header, head.volume, record + device.sign(record), key, nonce)
@@ -119,13 +152,21 @@ def _read_record(reader: Reader) -> Head:
     volume = reader.raw(VOLUME_ID_SIZE)
     writer = reader.raw(DEVICE_ID_SIZE)
     time_ns = reader.u64()
+    offline = reader.u8()
     vector = VersionVector.read_from(reader)
-    newest = reader.raw(HASH_SIZE)
+    own = tuple(
+        OwnTip(reader.varint(MAX_CLOCK), reader.raw(HASH_SIZE)) for _ in range(reader.varint(MAX_OWN_TIPS))
+    )
     segments = reader.varint(MAX_CLOCK)
-    extent = Extent(segments, reader.varint(MAX_CLOCK), reader.varint(MAX_CLOCK)) if segments else None
+    extent = None
+    if segments:
+        first = SegmentStart.read_from(reader, reader.varint(MAX_CLOCK))
+        extent = Extent(segments, first, reader.varint(MAX_CLOCK))
     reader.end()
-    if (newest == ZERO_HASH) != (vector[writer] == 0):
-        raise DecodeError("vector and newest disagree on whether the writer has written at all")
-    if extent and not 0 < extent.first <= extent.last <= vector[writer]:
-        raise DecodeError(f"segment {extent.first} to {extent.last} cannot be the newest")
-    return Head(volume, writer, time_ns, vector, newest, extent)
+    if offline > 1:
+        raise DecodeError(f"offline is {offline}, not 0 or 1")
+    if any(not 0 < tip.clock <= vector.highest for tip in own) or len(set(own)) != len(own):
+        raise DecodeError("an own branch that the vector does not cover, or one named twice")
+    if extent and not (own and 0 < extent.first.clock <= extent.last <= own[0].clock):
+        raise DecodeError(f"segment {extent.first.clock} to {extent.last} cannot be the newest")
+    return Head(volume, writer, time_ns, vector, own, extent, bool(offline))

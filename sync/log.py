@@ -1,12 +1,13 @@
-"""The log of accepted updates: which update comes next, and which may be accepted (Depot 4.1, 4.2).
+"""The log of accepted updates: which update comes next, and which may be accepted (Depot 4.1 to 4.3).
 
-`LogState` holds what every decision needs in memory, one `Tip` per writer. The updates themselves are
-the caller's to store; `AcceptedLog` is what the state asks of that store. It must show each accepted
-update before the next call of `accept` or `next_update`.
+`LogState` holds what every decision needs in memory: the tree of branches (`sync.branch`) and the newest
+update of each. The updates themselves are the caller's to store; `AcceptedLog` is what the state asks of that
+store. It must show each accepted update, and each rename carried out, before the next call of `accept` or
+`next_update`.
 
 The rule. An update is accepted when
  1. it belongs to our volume, and a member signed it;
- 2. it extends the newest update that we accepted from its writer (`prev`);
+ 2. the update of its writer that it follows (`prev`) is accepted;
  3. every update named in `deps` is accepted, is newer than what the writer's previous update depended
     on, and depends on nothing that the update's full dependency vector leaves out;
  4. its clock is one more than the highest clock among its causes. A correct writer depends on all
@@ -14,154 +15,79 @@ The rule. An update is accepted when
  5. its history hash is the one that we compute over its full dependency vector from our own log.
 
 The *full dependency vector* of an update is that of the writer's previous update, plus that update
-itself, overlaid with `deps`. By 3 it is causally closed: u depends on v exactly if u's vector covers
-v's stamp. The rule looks at accepted updates only, never at wall clocks or at the order of arrival,
-so all correct devices decide alike.
+itself, plus `deps` and the fork points below them. By 3 it is causally closed: u depends on v exactly if u's
+vector covers v's stamp. The rule looks at accepted updates only, never at wall clocks or at the order of
+arrival, so all correct devices decide alike. (One limit is our own: see `Reason.TOO_MANY_BRANCHES`.)
+
+An update that follows an update which another one follows already makes a fork: it is accepted on a branch of
+its own, and what is known of the fork is renamed. The pair is a proof against the writer.
 
 A crash must never let a device sign two updates with one `prev`, for it would then fork itself: store
-an own update and the state in one transaction before a byte of it leaves the device. If that
-transaction fails, drop this object and load the state again.
+an own update before a byte of it leaves the device. If storing fails, drop this object and load the state
+again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum
-from typing import Protocol, TypeAlias
+from collections.abc import Iterable, Sequence
 
-from sync.codec import Buffer, Reader, Writer
-from sync.errors import DecodeError, LimitError, LogStoreError, NotAMemberError
+from sync.accepted import AcceptedLog, Known
+from sync.branch import Branch, Branches
+from sync.errors import LimitError, LogStoreError, NotAMemberError
 from sync.fork import ForkProof
-from sync.hashing import HASH_SIZE, ZERO_HASH
+from sync.hashing import ZERO_HASH
 from sync.history import history_hash
-from sync.identity import DEVICE_ID_SIZE, DeviceKey, Members
+from sync.identity import DeviceKey, Members
+from sync.outcome import Accepted, Duplicate, Outcome, Reason, Refused
 from sync.update import (
-    VOLUME_ID_SIZE,
+    PREFIX_SIZE,
     SignedHeader,
     SignedUpdate,
+    Stamp,
     Update,
     decode_signed_header,
     encode_signed,
 )
-from sync.vector import MAX_CLOCK, MAX_WRITERS, VersionVector
+from sync.vector import MAX_WRITERS, Rename, VersionVector
 from sync.writes import Write
 
-__all__ = [
-    "Accepted",
-    "AcceptedLog",
-    "Duplicate",
-    "Forked",
-    "LogState",
-    "Outcome",
-    "Reason",
-    "Refused",
-    "Tip",
-]
+__all__ = ["LogState"]
 
-_MAGIC = b"HFLS"
-_VERSION = 1
-
-
-class AcceptedLog(Protocol):
-    """Lookups in the caller's store of accepted updates."""
-
-    def hash_of(self, writer: bytes, clock: int) -> bytes | None:
-        """The hash of the accepted update with this stamp, or None when there is none."""
-
-    def vector_of(self, writer: bytes, clock: int) -> VersionVector | None:
-        """The full dependency vector of that update (`Accepted.dependencies`), or None likewise."""
-
-    def successor_of(self, writer: bytes, clock: int) -> bytes | None:
-        """The bytes of the writer's first accepted update above `clock`, or None when there is none.
-
-        Its header and signature are enough; what follows them is not read.
-        """
-
-
-@dataclass(frozen=True, slots=True)
-class Tip:
-    """A writer's newest accepted update: its stamp, its hash and its full dependency vector."""
-
-    clock: int
-    hash: bytes
-    dependencies: VersionVector
-
-
-class Reason(Enum):
-    """Why an update was refused."""
-
-    FOREIGN_VOLUME = "foreign volume"
-    NOT_A_MEMBER = "not a member"
-    BAD_SIGNATURE = "bad signature"
-    MISSING_PREVIOUS = "missing previous update"
-    MISSING_DEPENDENCY = "missing dependency"
-    STALE_DEPENDENCY = "stale dependency"
-    OMITTED_DEPENDENCY = "omitted dependency"
-    WRONG_CLOCK = "wrong clock"
-    WRONG_HISTORY = "wrong history"
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """The update is now part of the log."""
-
-    update: SignedUpdate
-    dependencies: VersionVector
-    """Its full dependency vector: a register value stamped (writer, clock) is superseded by this
-    update's write to the same key exactly if `dependencies[writer] >= clock`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Duplicate:
-    """The update was accepted before."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """The update was not accepted, and nothing changed."""
-
-    reason: Reason
-    message: str
-    missing: tuple[bytes, int] | None = None
-    """The stamp (writer, clock) of an update that must be accepted first."""
-
-    @property
-    def retryable(self) -> bool:
-        """True when the update may be acceptable once `missing` is accepted."""
-        return self.missing is not None
-
-
-@dataclass(frozen=True, slots=True)
-class Forked:
-    """The update and one accepted earlier have the same `prev`. It was not accepted."""
-
-    proof: ForkProof
-
-
-Outcome: TypeAlias = Accepted | Duplicate | Refused | Forked
-
-
-def _stamp(writer: bytes, clock: int) -> str:
-    return f"{clock}@{writer.hex()}"
+_RECENT = 8192
 
 
 class LogState:
     """What has been accepted into the log of one volume on one device.
 
-    `accept` and `next_update` change the state; nothing else does.
+    `accept` and `next_update` change the state, `set_members` says by whom; nothing else does.
     """
 
     def __init__(
-        self, volume: bytes, members: Members, log: AcceptedLog, tips: Mapping[bytes, Tip] | None = None
+        self,
+        volume: bytes,
+        members: Members,
+        log: AcceptedLog,
+        branches: Iterable[Branch] = (),
+        tips: Iterable[Known] = (),
+        signed: tuple[bytes, int] | None = None,
     ) -> None:
-        if len(members) > MAX_WRITERS:
-            raise LimitError(f"{len(members)} members, a version vector holds {MAX_WRITERS}")
+        """Load what was stored: all `branches`, the newest update of each that is not empty, and the
+        (branch, clock) of the newest update that this device signed itself."""
         self._volume = volume
-        self._members = members
+        self.set_members(members)
         self._log = log
-        self._tips: dict[bytes, Tip] = dict(tips or {})
-        self._vector = VersionVector({writer: tip.clock for writer, tip in self._tips.items()})
+        self._branches = Branches(branches)
+        self._tips = {tip.branch: tip for tip in tips}
+        self._signed = signed
+        self._recent: dict[bytes, Known] = {}
+        self._index()
+
+    def _index(self) -> None:
+        """Make again what follows from branches and tips."""
+        self._vector = VersionVector({branch: tip.clock for branch, tip in self._tips.items()})
+        self._leaves = {
+            tip.hash: branch for branch, tip in self._tips.items() if not self._branches.children(branch)
+        }
 
     @property
     def volume(self) -> bytes:
@@ -169,18 +95,49 @@ class LogState:
 
     @property
     def vector(self) -> VersionVector:
-        """For each writer, the clock of its newest accepted update."""
+        """For each branch, the clock of its newest accepted update."""
         return self._vector
 
-    def tip(self, writer: bytes) -> Tip | None:
-        """The newest accepted update of `writer`, None when there is none."""
-        return self._tips.get(writer)
+    @property
+    def branches(self) -> Branches:
+        """The tree of branches, to look at."""
+        return self._branches
+
+    def set_members(self, members: Members) -> None:
+        """From now on updates by these are accepted. Raises `LimitError` above MAX_WRITERS."""
+        if len(members) > MAX_WRITERS:
+            raise LimitError(f"{len(members)} members, a version vector holds {MAX_WRITERS}")
+        self._members = members
+
+    def tip(self, branch: bytes) -> Known | None:
+        """The newest accepted update of a branch, None when there is none."""
+        return self._tips.get(branch)
+
+    def tips(self) -> list[Known]:
+        """The newest update of each branch that no other branch grows from: together they imply all."""
+        return [self._tips[branch] for branch in self._leaves.values()]
+
+    def newest(self, device: bytes) -> Known | None:
+        """Where `device` goes on writing: its newest update; on this device's own branch if it has forked.
+
+        The own branch is the one that grows from the last update that this device signed itself.
+        """
+        own = [tip for tip in self.tips() if tip.device == device and self._descends(tip)]
+        return max(own, key=lambda tip: (tip.clock, tip.hash), default=None)
+
+    def _descends(self, tip: Known) -> bool:
+        """False when this device has gone on from its last signed update on another branch."""
+        if self._signed is None or self._branches[self._signed[0]].device != tip.device:
+            return True
+        branch, signed = self._signed
+        path = self._branches.path(tip.branch, tip.clock)
+        return any(one == branch and clock >= signed for one, clock in path)
 
     def history(self) -> bytes:
-        """The history hash at our vector: equal vectors and hashes mean equal logs."""
-        return history_hash(self._vector, self._hash_of)
+        """The history hash at our vector: equal hashes mean equal logs."""
+        return history_hash((tip.device, tip.clock, tip.hash) for tip in self.tips())
 
-    def next_update(self, writes: Sequence[Write], time_ns: int, key: DeviceKey) -> SignedUpdate:
+    def next_update(self, writes: Sequence[Write], time_ns: int, key: DeviceKey) -> Accepted:
         """Sign `writes` as our next update, which depends on all that is accepted, and accept it.
 
         `time_ns` is the time of day in ns since the epoch. Raises `NotAMemberError`, `LimitError`,
@@ -189,18 +146,20 @@ class LogState:
         writer = key.device_id
         if writer not in self._members:
             raise NotAMemberError(f"device {writer.hex()} is no member of volume {self._volume.hex()}")
-        tip = self._tips.get(writer)
-        known = tip.dependencies if tip else VersionVector()
+        prev = self.newest(writer) or self._beginning(writer)
+        known = prev.dependencies
         update = Update(
             volume=self._volume,
             writer=writer,
             clock=self._vector.highest + 1,
-            prev_clock=tip.clock if tip else 0,
-            prev=tip.hash if tip else ZERO_HASH,
+            prev_clock=prev.clock,
+            prev=prev.hash,
             deps=tuple(
-                (other, clock)
-                for other, clock in self._vector.items()
-                if other != writer and clock != known[other]
+                sorted(
+                    tip.stamp
+                    for tip in self.tips()
+                    if tip.branch != prev.branch and tip.clock > known[tip.branch]
+                )
             ),
             history=self.history(),
             time_ns=time_ns,
@@ -208,133 +167,209 @@ class LogState:
         )
         data = encode_signed(update, key)
         signed = SignedUpdate(data, decode_signed_header(data), tuple(writes))
-        self._advance(signed.header, self._vector)
-        return signed
+        hashes = {branch: tip.hash for branch, tip in self._tips.items()}
+        accepted = self._place(signed, prev, self._vector, hashes)
+        if isinstance(accepted, Refused):
+            raise LimitError(accepted.message)
+        self._signed = (accepted.branch, signed.header.clock)
+        return accepted
 
-    def accept(self, signed: SignedUpdate) -> Outcome:
-        """Accept an update that came from anywhere, or say why not."""
+    def accept(self, signed: SignedUpdate, *, verified: bool = False) -> Outcome:
+        """Accept an update that came from anywhere, or say why not.
+
+        `verified`: the caller has checked that the member whom the update names signed it.
+        """
         header = signed.header
-        if self._log.hash_of(header.writer, header.clock) == header.hash:
-            return Duplicate()
-        refused = self._check_author(header)
+        if header.prev not in self._leaves:  # nothing that is accepted follows the newest of a branch
+            found = self._find(header.hash[:PREFIX_SIZE])
+            if found and found.hash == header.hash:
+                return Duplicate()
+        refused = self._check_author(header, verified)
         if refused:
             return refused
-        tip = self._tips.get(header.writer)
-        if header.prev != (tip.hash if tip else ZERO_HASH):
-            return self._check_chain(header)
-        dependencies = self._dependencies_of(header, tip)
-        if isinstance(dependencies, Refused):
-            return dependencies
-        refused = self._check_history(header, dependencies)
-        if refused:
-            return refused
-        self._advance(header, dependencies)
-        return Accepted(signed, dependencies)
+        prev = self._previous(header)
+        if isinstance(prev, Refused):
+            return prev
+        causes = self._causes(header, prev)
+        if isinstance(causes, Refused):
+            return causes
+        refused = self._check_history(header, *causes)
+        return refused or self._place(signed, prev, *causes)
 
-    def _check_author(self, header: SignedHeader) -> Refused | None:
+    def _check_author(self, header: SignedHeader, verified: bool) -> Refused | None:
         if header.volume != self._volume:
             return Refused(Reason.FOREIGN_VOLUME, f"the update belongs to volume {header.volume.hex()}")
         public = self._members.public_key(header.writer)
         if public is None:
             return Refused(Reason.NOT_A_MEMBER, f"its writer {header.writer.hex()} is no member")
-        if not header.verify(public):
+        if not verified and not header.verify(public):
             return Refused(Reason.BAD_SIGNATURE, f"{header.writer.hex()} did not sign this")
         return None
 
-    def _check_chain(self, header: SignedHeader) -> Refused | Forked:
-        """The update does not extend its writer's tip: does it come too early, or is it a fork?"""
-        writer, prev_clock = header.writer, header.prev_clock
-        if header.prev != ZERO_HASH and self._log.hash_of(writer, prev_clock) != header.prev:
+    def _beginning(self, device: bytes) -> Known:
+        """What the first update of a device follows."""
+        return Known(device, device, 0, ZERO_HASH, VersionVector())
+
+    def _previous(self, header: SignedHeader) -> Known | Refused:
+        if header.prev == ZERO_HASH:
+            return self._beginning(header.writer)
+        leaf = self._leaves.get(header.prev)
+        found = self._tips[leaf] if leaf else self._find(header.prev[:PREFIX_SIZE])
+        stamp = Stamp(header.writer, header.prev_clock, header.prev[:PREFIX_SIZE])
+        if found is None or found.hash != header.prev:
             return Refused(
                 Reason.MISSING_PREVIOUS,
-                f"it follows update {_stamp(writer, prev_clock)} with a hash that is not accepted here",
-                missing=(writer, prev_clock),
+                f"it follows update {stamp} with a hash that is not accepted here",
+                missing=stamp,
             )
-        successor = self._log.successor_of(writer, prev_clock)
-        if successor is None:
-            raise LogStoreError(f"the log store lost what follows update {_stamp(writer, prev_clock)}")
-        return Forked(ForkProof.of(decode_signed_header(successor), header))
+        if found.stamp != stamp:
+            return Refused(Reason.FALSE_NAME, f"what it follows is not update {stamp}")
+        return found
 
-    def _dependencies_of(self, header: SignedHeader, tip: Tip | None) -> VersionVector | Refused:
-        """The update's full dependency vector, if all of it is accepted and nothing is left out."""
-        writer = header.writer
-        if header.prev_clock != (tip.clock if tip else 0):
-            return Refused(Reason.WRONG_CLOCK, f"its prev has another clock than {header.prev_clock}")
-        known = tip.dependencies.with_entries([(writer, tip.clock)]) if tip else VersionVector()
-        for other, clock in header.deps:
-            if clock <= known[other]:
-                return Refused(
-                    Reason.STALE_DEPENDENCY, f"its writer already depended on {_stamp(other, known[other])}"
-                )
-            if self._log.hash_of(other, clock) is None:
+    def _causes(
+        self, header: SignedHeader, prev: Known
+    ) -> tuple[VersionVector, dict[bytes, bytes]] | Refused:
+        """The full dependency vector, if all of it is accepted and nothing is left out, and hashes of it."""
+        known = prev.dependencies.with_entry(prev.branch, prev.clock) if prev.clock else prev.dependencies
+        hashes = prev.hashes.copy()
+        hashes[prev.branch] = prev.hash
+        if not header.deps:
+            return known, hashes
+        entries: dict[bytes, int] = {}
+        causes: list[Known] = []
+        for stamp in header.deps:
+            cause = self._find(stamp.prefix)
+            if cause is None:
                 return Refused(
                     Reason.MISSING_DEPENDENCY,
-                    f"it depends on update {_stamp(other, clock)}, which is not accepted here",
-                    missing=(other, clock),
+                    f"it depends on update {stamp}, which is not accepted here",
+                    missing=stamp,
                 )
-        full = known.with_entries(header.deps)
-        for other, clock in header.deps:
-            if not full.covers(self._vector_of(other, clock)):
+            if cause.stamp != stamp:
+                return Refused(Reason.FALSE_NAME, f"it names {cause.stamp} as update {stamp}")
+            if cause.clock <= known[cause.branch]:
+                return Refused(Reason.STALE_DEPENDENCY, f"its writer already depended on {stamp}")
+            causes.append(cause)
+            if cause.clock > entries.get(cause.branch, 0):
+                entries[cause.branch] = cause.clock
+                hashes[cause.branch] = cause.hash
+            for branch, clock in self._branches.ancestors(cause.branch):
+                if clock > max(known[branch], entries.get(branch, 0)):
+                    entries[branch] = clock
+        full = known.with_entries(entries.items())
+        for cause in causes:
+            if not full.covers(cause.dependencies):
                 return Refused(
                     Reason.OMITTED_DEPENDENCY,
-                    f"it depends on update {_stamp(other, clock)} but omits what that one depends on",
+                    f"it depends on update {cause.stamp} but omits what that one depends on",
                 )
-        return full
+        return full, hashes
 
-    def _check_history(self, header: SignedHeader, dependencies: VersionVector) -> Refused | None:
-        due = dependencies.highest + 1
+    def _check_history(
+        self, header: SignedHeader, causes: VersionVector, hashes: dict[bytes, bytes]
+    ) -> Refused | None:
+        due = causes.highest + 1
         if header.clock != due:
             return Refused(Reason.WRONG_CLOCK, f"its clock is {header.clock}, its causes make it {due}")
-        if header.history != history_hash(dependencies, self._hash_of):
+        newest: list[tuple[bytes, int, bytes]] = []
+        for branch, clock in self._branches.leaves(causes):
+            if branch not in hashes:
+                hashes[branch] = self._hash_of(branch, clock)
+            newest.append((self._branches[branch].device, clock, hashes[branch]))
+        if header.history != history_hash(newest):
             return Refused(Reason.WRONG_HISTORY, "its writer saw another history than the one accepted here")
         return None
 
-    def _advance(self, header: SignedHeader, dependencies: VersionVector) -> None:
-        self._tips[header.writer] = Tip(header.clock, header.hash, dependencies)
-        self._vector = self._vector.with_entries([(header.writer, header.clock)])
+    # -- from here on nothing is refused but for want of room ------------------------------------
 
-    def _hash_of(self, writer: bytes, clock: int) -> bytes:
-        tip = self._tips.get(writer)
-        found = tip.hash if tip and tip.clock == clock else self._log.hash_of(writer, clock)
+    def _place(
+        self, signed: SignedUpdate, prev: Known, causes: VersionVector, hashes: dict[bytes, bytes]
+    ) -> Accepted | Refused:
+        """Put the update on its branch, a new one where it makes a fork."""
+        header = signed.header
+        branch, tip = prev.branch, self._tips.get(prev.branch)
+        if prev.hash in self._leaves:
+            self._advance(Known(header.writer, branch, header.clock, header.hash, causes, hashes), prev.hash)
+            return Accepted(signed, branch, causes)
+        if len(self._branches) + 2 > MAX_WRITERS:
+            return Refused(Reason.TOO_MANY_BRANCHES, f"more than {MAX_WRITERS} branches of all devices")
+        renames: tuple[Rename, ...] = ()
+        proof = None
+        if branch not in self._branches:
+            self._branches.add(Branch(branch, header.writer, None, 0))
+        else:
+            proof = self._prove(prev, header)
+            if tip and tip.clock > prev.clock:
+                renames = self._branches.split(branch, prev.clock, self._first_above)
+                self._rename(renames, prev)
+                causes = causes.renamed(renames)
+            branch = self._branches.grow(branch, prev.clock, header.hash)
+        self._tips[branch] = Known(header.writer, branch, header.clock, header.hash, causes)
+        self._index()
+        return Accepted(signed, branch, causes, renames, proof)
+
+    def _advance(self, known: Known, before: bytes) -> None:
+        branch = known.branch
+        self._tips[branch] = known
+        self._vector = self._vector.with_entry(branch, known.clock)
+        del self._leaves[before]
+        self._leaves[known.hash] = branch
+        self._remember(known)
+
+    def _rename(self, renames: Sequence[Rename], fork: Known) -> None:
+        """Give the tips to their new branches; `fork` is the newest update of the branch that was cut."""
+        moved = {rename.old: rename.new for rename in renames}
+        tips: dict[bytes, Known] = {}
+        for old, tip in self._tips.items():
+            new = moved.get(old, old)
+            tips[new] = Known(tip.device, new, tip.clock, tip.hash, tip.dependencies.renamed(renames))
+        if fork.clock:
+            tips[fork.branch] = Known(fork.device, fork.branch, fork.clock, fork.hash, fork.dependencies)
+        self._tips = tips
+        self._recent.clear()
+        for rename in renames:
+            if self._signed and self._signed[0] == rename.old and self._signed[1] > rename.above:
+                self._signed = (rename.new, self._signed[1])
+                break
+
+    def _prove(self, prev: Known, header: SignedHeader) -> ForkProof:
+        """The proof made of the new update and one that follows the same."""
+        tip = self._tips.get(prev.branch)
+        if tip and tip.clock > prev.clock:
+            siblings = [self._successor(prev.branch, prev.clock)]
+        else:
+            siblings = [self._successor(child, 0) for child in self._branches.children(prev.branch)]
+        return min(
+            (ForkProof.of(decode_signed_header(data), header) for data in siblings),
+            key=lambda proof: (proof.first, proof.second),
+        )
+
+    def _first_above(self, branch: bytes, clock: int) -> bytes:
+        return decode_signed_header(self._successor(branch, clock)).hash
+
+    def _successor(self, branch: bytes, clock: int) -> bytes:
+        found = self._log.successor_of(branch, clock)
         if found is None:
-            raise LogStoreError(f"the log store lost update {_stamp(writer, clock)}")
+            raise LogStoreError(f"the log store lost what follows update {clock} of branch {branch.hex()}")
         return found
 
-    def _vector_of(self, writer: bytes, clock: int) -> VersionVector:
-        tip = self._tips.get(writer)
-        found = tip.dependencies if tip and tip.clock == clock else self._log.vector_of(writer, clock)
+    def _find(self, prefix: bytes) -> Known | None:
+        found = self._recent.get(prefix)
         if found is None:
-            raise LogStoreError(f"the log store lost the vector of update {_stamp(writer, clock)}")
+            found = self._log.find(prefix)
+            if found:
+                self._remember(found)
         return found
 
-    def encode(self) -> bytes:
-        """The state as a record to store beside the log:
+    def _remember(self, known: Known) -> None:
+        recent = self._recent
+        recent[known.hash[:PREFIX_SIZE]] = known
+        if len(recent) > _RECENT:
+            del recent[next(iter(recent))]
 
-        magic "HFLS", version u16 = 1, volume (16), count varint, then per writer, ascending:
-        writer (16), clock (varint), hash (32), full dependency vector (version vector form).
-        """
-        out = Writer().format(_MAGIC, _VERSION).raw(self._volume).varint(len(self._tips))
-        for writer, tip in sorted(self._tips.items()):
-            out.raw(writer).varint(tip.clock).raw(tip.hash)
-            tip.dependencies.write_to(out)
-        return out.getvalue()
-
-    @classmethod
-    def decode(cls, data: Buffer, members: Members, log: AcceptedLog) -> LogState:
-        """The state that `encode` stored. Raises `DecodeError`."""
-        reader = Reader(data)
-        reader.format(_MAGIC, _VERSION)
-        volume = reader.raw(VOLUME_ID_SIZE)
-        tips: dict[bytes, Tip] = {}
-        previous = b""
-        for _ in range(reader.varint(MAX_WRITERS)):
-            writer = reader.raw(DEVICE_ID_SIZE)
-            if writer <= previous:
-                raise DecodeError("log state: writers are not in ascending order")
-            tip = Tip(reader.varint(MAX_CLOCK), reader.raw(HASH_SIZE), VersionVector.read_from(reader))
-            if tip.clock != tip.dependencies.highest + 1:
-                raise DecodeError(f"log state: clock {tip.clock} does not follow from its causes")
-            tips[writer] = tip
-            previous = writer
-        reader.end()
-        return cls(volume, members, log, tips)
+    def _hash_of(self, branch: bytes, clock: int) -> bytes:
+        tip = self._tips.get(branch)
+        found = tip.hash if tip and tip.clock == clock else self._log.hash_of(branch, clock)
+        if found is None:
+            raise LogStoreError(f"the log store lost update {clock} of branch {branch.hex()}")
+        return found

@@ -1,16 +1,20 @@
 """Segments: consecutive updates of one writer, compressed and sealed, as the clouds hold them.
 
-A segment is the object `log/<writer, hex>/<clock of its first update, 16 hex digits>`. It is never
-changed once a head names it; what an upload that failed left under the name may end earlier.
+A segment is the object `log/<writer, hex>/<start>`, where the start is made of the clock of its first update
+in 16 hex digits, "-", and the first 8 bytes of that update's hash in hex: so a device that was restored from
+a backup overwrites nothing that it wrote before. A segment is never changed once a head names it; what an
+upload that failed left under the name may end earlier.
 
-What a cloud sees: which device wrote, the clocks of the first and last transaction, the size. It
-sees no volume, no key, no value and no other device.
+What a cloud sees: which device wrote, the clocks of the first and last transaction, part of a hash, the size.
+It sees no volume, no key, no value and no other device.
 
     header   magic "HFSG", version u16 = 1
              writer  16
              first   u64, clock of the first update
+             prefix  8, beginning of its hash
              last    u64, clock of the last update
-    sealed   (`sync.seal`) previous  varint: `first` of the writer's segment before this one, 0 = none
+    sealed   (`sync.seal`) previous  varint: clock of the start of the writer's segment before this one, 0 =
+                                     none, else followed by 8 bytes: the prefix of that start
                            size      varint: bytes of the records when decompressed
                            records   one zstd frame of: length varint + signed update, repeated
 
@@ -25,6 +29,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import zstandard
 
@@ -40,6 +45,7 @@ __all__ = [
     "MAX_SEGMENT",
     "MAX_SEGMENT_UPDATES",
     "Segment",
+    "SegmentStart",
     "decode_segment",
     "encode_segment",
     "parse_segment_name",
@@ -56,7 +62,30 @@ _VERSION = 1
 _LEVEL = 3  # measured: as small as 6 to 12 on metadata full of random ids, and twice as fast
 _WINDOW_LOG = 24
 _MAX_EXPANSION = 1 << 20  # zstd adds less than 1/128 to what it cannot compress, the header is small
-_NAME = re.compile(r"log/([0-9a-f]{32})/([0-9a-f]{16})")
+_PREFIX_SIZE = 8
+_NAME = re.compile(r"log/([0-9a-f]{32})/([0-9a-f]{16})-([0-9a-f]{16})")
+
+
+class SegmentStart(NamedTuple):
+    """What tells the segments of one writer apart: the clock of the first update, and the beginning of its
+    hash."""
+
+    clock: int
+    prefix: bytes
+
+    @classmethod
+    def of(cls, header: SignedHeader) -> SegmentStart:
+        """The start of a segment that begins with this update."""
+        return cls(header.clock, header.hash[:_PREFIX_SIZE])
+
+    def write_to(self, out: Writer) -> None:
+        """Append the clock as varint and the prefix."""
+        out.varint(self.clock).raw(self.prefix)
+
+    @classmethod
+    def read_from(cls, reader: Reader, clock: int) -> SegmentStart:
+        """Read what follows the `clock` of a start. Raises `DecodeError`."""
+        return cls(clock, reader.raw(_PREFIX_SIZE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +93,22 @@ class Segment:
     """A decoded segment: its updates are well formed and chained, their signatures not yet verified."""
 
     writer: bytes
-    previous: int
+    previous: SegmentStart | None
+    """The start of the writer's segment before this one, None when this is its first."""
     updates: tuple[SignedUpdate, ...]
 
 
-def segment_name(writer: bytes, first: int) -> str:
-    """The object name of the segment of `writer` that begins with clock `first`."""
-    return f"log/{writer.hex()}/{first:016x}"
+def segment_name(writer: bytes, start: SegmentStart) -> str:
+    """The object name of the segment of `writer` that begins with `start`."""
+    return f"log/{writer.hex()}/{start.clock:016x}-{start.prefix.hex()}"
 
 
-def parse_segment_name(name: str) -> tuple[bytes, int]:
-    """The writer and first clock in an object name. Raises `DecodeError` for any other name."""
+def parse_segment_name(name: str) -> tuple[bytes, SegmentStart]:
+    """The writer and the start in an object name. Raises `DecodeError` for any other name."""
     match = _NAME.fullmatch(name)
     if not match or not 0 < int(match[2], 16) <= MAX_CLOCK:
         raise DecodeError(f"not the name of a log segment: {name!r}")
-    return bytes.fromhex(match[1]), int(match[2], 16)
+    return bytes.fromhex(match[1]), SegmentStart(int(match[2], 16), bytes.fromhex(match[3]))
 
 
 def _compress(records: bytes) -> bytes:
@@ -113,24 +143,26 @@ def _split(records: bytes) -> tuple[SignedUpdate, ...]:
     return tuple(updates)
 
 
-def _check_chain(headers: Sequence[SignedHeader], previous: int) -> None:
+def _check_chain(headers: Sequence[SignedHeader], previous: SegmentStart | None) -> None:
     """Require consecutive updates that segment `previous` may come before. Raises ValueError."""
     if not headers:
         raise ValueError("a segment holds at least one update")
     first = headers[0]
-    if (previous == 0) != (first.prev_clock == 0) or previous > first.prev_clock:
+    if not (0 < previous.clock <= first.prev_clock if previous else first.prev_clock == 0):
         raise ValueError(f"segment {previous} cannot come before update {first.clock}")
     for before, after in pairwise(headers):
         if (after.volume, after.writer, after.prev) != (before.volume, before.writer, before.hash):
             raise ValueError(f"update {after.clock} of the segment does not follow update {before.clock}")
 
 
-def encode_segment(updates: Sequence[bytes], previous: int, key: bytes, nonce: bytes) -> bytes:
+def encode_segment(
+    updates: Sequence[bytes], previous: SegmentStart | None, key: bytes, nonce: bytes
+) -> bytes:
     """Compress and seal consecutive signed updates of one writer.
 
-    `previous` is the first clock of the writer's segment before this one, 0 when this is its first.
+    `previous` is the start of the writer's segment before this one, None when this is its first.
     `key` (32 bytes) is the volume's segment key, `nonce` 24 random bytes. The object's name is
-    `segment_name(writer, clock of updates[0])`. Raises `LimitError` when they are too many or too
+    `segment_name(writer, SegmentStart.of(first header))`. Raises `LimitError` when they are too many or too
     large (MAX_SEGMENT, MAX_SEGMENT_UPDATES, MAX_WRITES), ValueError when they are none or not
     consecutive, `DecodeError` when one is no update at all.
     """
@@ -146,9 +178,15 @@ def encode_segment(updates: Sequence[bytes], previous: int, key: bytes, nonce: b
             f"{len(updates)} updates, {writes} writes, {size} bytes in one segment; at most "
             f"{MAX_SEGMENT_UPDATES}, {MAX_WRITES} and {MAX_SEGMENT} are allowed"
         )
-    payload = Writer().varint(previous).varint(len(out)).raw(_compress(out.getvalue())).getvalue()
-    header = Writer().format(_MAGIC, _VERSION).raw(first.writer).u64(first.clock).u64(last.clock).getvalue()
-    return seal(header, first.volume, payload, key, nonce)
+    payload = Writer()
+    if previous:
+        previous.write_to(payload)
+    else:
+        payload.varint(0)
+    payload.varint(size).raw(_compress(out.getvalue()))
+    header = Writer().format(_MAGIC, _VERSION).raw(first.writer)
+    header.u64(first.clock).raw(first.hash[:_PREFIX_SIZE]).u64(last.clock)
+    return seal(header.getvalue(), first.volume, payload.getvalue(), key, nonce)
 
 
 def decode_segment(data: Buffer, name: str, volume: bytes, key: bytes, limit: int = MAX_SEGMENT) -> Segment:
@@ -159,15 +197,17 @@ def decode_segment(data: Buffer, name: str, volume: bytes, key: bytes, limit: in
     """
     if len(data) > limit + _MAX_EXPANSION:
         raise DecodeError(f"a segment of {len(data)} bytes, at most {limit} are allowed")
-    writer, first = parse_segment_name(name)
+    writer, start = parse_segment_name(name)
     reader = Reader(data)
     reader.format(_MAGIC, _VERSION)
-    if (reader.raw(DEVICE_ID_SIZE), reader.u64()) != (writer, first):
+    found = reader.raw(DEVICE_ID_SIZE), SegmentStart(reader.u64(), reader.raw(_PREFIX_SIZE))
+    if found != (writer, start):
         raise DecodeError(f"another segment stands under the name {name}")
     last = reader.u64()
     header = bytes(memoryview(data)[: reader.position])
     reader = Reader(open_sealed(reader, header, volume, key))
-    previous = reader.varint(MAX_CLOCK)
+    before = reader.varint(MAX_CLOCK)
+    previous = SegmentStart.read_from(reader, before) if before else None
     size = reader.varint(limit)
     updates = _split(_decompress(reader.raw(reader.remaining), size))
     headers = [update.header for update in updates]
@@ -175,7 +215,7 @@ def decode_segment(data: Buffer, name: str, volume: bytes, key: bytes, limit: in
         _check_chain(headers, previous)
     except ValueError as error:
         raise DecodeError(f"segment {name}: {error}") from error
-    stated = (volume, writer, first, last)
-    if (headers[0].volume, headers[0].writer, headers[0].clock, headers[-1].clock) != stated:
+    stated = (volume, writer, start, last)
+    if (headers[0].volume, headers[0].writer, SegmentStart.of(headers[0]), headers[-1].clock) != stated:
         raise DecodeError(f"segment {name} does not hold the updates that its header states")
     return Segment(writer, previous, updates)

@@ -8,9 +8,12 @@ A signed update as it travels and as it is stored:
                clock       varint, 1 .. MAX_CLOCK: logical time; with `writer`, the accept stamp
                prev clock  varint: clock of the writer's previous update, 0 for its first
                prev        32   hash of that update, zeros for the first
-               deps        version vector form: entries of *other* writers that the writer has
-                           accepted since its previous update (Depot's dVV; the entry of the
-                           writer itself is prev clock)
+               deps        varint, how many, at most MAX_WRITERS; then for each, ascending, device (16)
+                           + clock (varint, 1 .. MAX_CLOCK) + the first 16 bytes of the hash of an
+                           update: what the writer has accepted since its previous update (Depot's
+                           dVV; `prev` is the entry of the writer itself). Only the newest of each
+                           branch is named. The hash makes the name mean the same to those who know
+                           of a fork and those who do not
                history     32   history hash over the full dependency vector, see `sync.history`
                time        u64, ns since the epoch by the writer's clock; for people, decides nothing
                writes      varint, how many, at most MAX_WRITES
@@ -21,26 +24,29 @@ A signed update as it travels and as it is stored:
 
 The hash of an update is the hash of its header. As the header holds the hash of the body, both the
 hash and the signature cover every byte that travels, while a header and its signature alone (under
-300 bytes with four deps) still prove what the writer did: that is all a proof of a fork needs.
+300 bytes with two deps) still prove what the writer did: that is all a proof of a fork needs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sync.codec import Buffer, Reader, Writer
 from sync.errors import DecodeError, LimitError
 from sync.hashing import HASH_SIZE, ZERO_HASH, digest
 from sync.identity import DEVICE_ID_SIZE, SIGNATURE_SIZE, DeviceKey, verify
-from sync.vector import MAX_CLOCK, read_entries, write_entries
+from sync.vector import MAX_CLOCK, MAX_WRITERS
 from sync.writes import MAX_WRITES, Write, decode_writes, encode_writes
 
 __all__ = [
     "MAX_UPDATE",
+    "PREFIX_SIZE",
     "VOLUME_ID_SIZE",
     "SignedHeader",
     "SignedUpdate",
+    "Stamp",
     "Update",
     "decode_signed",
     "decode_signed_header",
@@ -48,6 +54,8 @@ __all__ = [
 ]
 
 VOLUME_ID_SIZE = 16
+PREFIX_SIZE = 16
+"""How much of an update's hash names it beside device and clock."""
 MAX_UPDATE = 64 << 20
 """Most bytes of a signed update, all included."""
 
@@ -56,6 +64,18 @@ _VERSION = 1
 _MAX_TIME = (1 << 63) - 1
 _HASH_CONTEXT = "hybrisfs.sync 2026-11 update header"
 _BODY_CONTEXT = "hybrisfs.sync 2026-11 update body"
+
+
+class Stamp(NamedTuple):
+    """The name of one update, the same on all devices."""
+
+    device: bytes
+    clock: int
+    prefix: bytes
+    """The first PREFIX_SIZE bytes of its hash."""
+
+    def __str__(self) -> str:
+        return f"{self.clock}@{self.device.hex()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +87,7 @@ class Update:
     clock: int
     prev_clock: int
     prev: bytes
-    deps: tuple[tuple[bytes, int], ...]
+    deps: tuple[Stamp, ...]
     history: bytes
     time_ns: int
     writes: Sequence[Write]
@@ -84,7 +104,7 @@ class SignedHeader:
     clock: int
     prev_clock: int
     prev: bytes
-    deps: tuple[tuple[bytes, int], ...]
+    deps: tuple[Stamp, ...]
     history: bytes
     time_ns: int
     write_count: int
@@ -109,6 +129,11 @@ class SignedUpdate:
         """The name of this update in `prev` and in history hashes."""
         return self.header.hash
 
+    @property
+    def stamp(self) -> Stamp:
+        """The name of this update in `deps`."""
+        return Stamp(self.header.writer, self.header.clock, self.header.hash[:PREFIX_SIZE])
+
 
 def encode_signed(update: Update, key: DeviceKey) -> bytes:
     """Encode and sign `update`. The caller answers for the sizes of ids and hashes.
@@ -122,7 +147,7 @@ def encode_signed(update: Update, key: DeviceKey) -> bytes:
     out = Writer().format(_MAGIC, _VERSION)
     out.raw(update.volume).raw(update.writer)
     out.varint(update.clock).varint(update.prev_clock).raw(update.prev)
-    write_entries(out, update.deps, len(update.deps))
+    _write_deps(out, update.deps)
     out.raw(update.history).u64(update.time_ns)
     out.varint(len(update.writes)).varint(len(body)).raw(digest(_BODY_CONTEXT, body))
     header = out.getvalue()
@@ -132,14 +157,37 @@ def encode_signed(update: Update, key: DeviceKey) -> bytes:
     return b"".join([header, key.sign(header), body])
 
 
-def _read_header(reader: Reader, data: memoryview) -> SignedHeader:
+def _write_deps(out: Writer, deps: Sequence[Stamp]) -> None:
+    if len(deps) > MAX_WRITERS:
+        raise LimitError(f"an update names {len(deps)} others, at most {MAX_WRITERS} are allowed")
+    out.varint(len(deps))
+    for device, clock, prefix in deps:
+        out.raw(device).varint(clock).raw(prefix)
+
+
+def _read_deps(reader: Reader) -> tuple[Stamp, ...]:
+    count = reader.varint(MAX_WRITERS)
+    if not count:
+        return ()
+    deps: list[Stamp] = []
+    for _ in range(count):
+        stamp = Stamp(reader.raw(DEVICE_ID_SIZE), reader.varint(MAX_CLOCK), reader.raw(PREFIX_SIZE))
+        if stamp.clock == 0:
+            raise DecodeError("deps name an update with clock 0")
+        if deps and stamp <= deps[-1]:
+            raise DecodeError("deps are not in ascending order")
+        deps.append(stamp)
+    return tuple(deps)
+
+
+def _read_header(reader: Reader, data: bytes) -> SignedHeader:
     reader.format(_MAGIC, _VERSION)
     volume = reader.raw(VOLUME_ID_SIZE)
     writer = reader.raw(DEVICE_ID_SIZE)
     clock = reader.varint(MAX_CLOCK)
     prev_clock = reader.varint(MAX_CLOCK)
     prev = reader.raw(HASH_SIZE)
-    deps = read_entries(reader)
+    deps = _read_deps(reader)
     history = reader.raw(HASH_SIZE)
     time_ns = reader.u64()
     write_count = reader.varint(MAX_WRITES)
@@ -151,12 +199,10 @@ def _read_header(reader: Reader, data: memoryview) -> SignedHeader:
         raise DecodeError("an update with clock 0")
     if (prev == ZERO_HASH) != (prev_clock == 0):
         raise DecodeError("prev and prev clock disagree on whether this is the writer's first update")
-    if any(dependency == writer for dependency, _ in deps):
-        raise DecodeError("deps name the writer itself, whose entry is prev clock")
     if time_ns > _MAX_TIME:
         raise DecodeError(f"time {time_ns} ns does not fit 63 bits")
     return SignedHeader(
-        data=bytes(data[: reader.position]),
+        data=data[: reader.position],
         hash=digest(_HASH_CONTEXT, header),
         volume=volume,
         writer=writer,
@@ -180,15 +226,15 @@ def decode_signed(data: Buffer) -> SignedUpdate:
     """
     if len(data) > MAX_UPDATE:
         raise DecodeError(f"an update of {len(data)} bytes, at most {MAX_UPDATE} are allowed")
-    view = memoryview(data)
-    reader = Reader(view)
-    header = _read_header(reader, view)
+    data = bytes(data)
+    reader = Reader(data)
+    header = _read_header(reader, data)
     if reader.remaining != header.body_size:
         raise DecodeError(f"body of {header.body_size} bytes announced, {reader.remaining} are there")
     body = reader.raw(header.body_size)
     if digest(_BODY_CONTEXT, body) != header.body_hash:
         raise DecodeError("the body is not the one that the header names")
-    return SignedUpdate(bytes(data), header, decode_writes(body, header.write_count))
+    return SignedUpdate(data, header, decode_writes(body, header.write_count))
 
 
 def decode_signed_header(data: Buffer) -> SignedHeader:
@@ -196,5 +242,5 @@ def decode_signed_header(data: Buffer) -> SignedHeader:
 
     The signature is not checked.
     """
-    view = memoryview(data)
-    return _read_header(Reader(view), view)
+    data = bytes(data)
+    return _read_header(Reader(data), data)

@@ -1,5 +1,7 @@
 """Version vectors: for each writer, the clock of its newest known update (Depot 4.1).
 
+A writer is a branch of a device, see `sync.branch`: the device itself as long as it has not forked.
+
 Wire form, canonical (sorted, no zero clocks, no writer twice):
 
     count   varint, at most MAX_WRITERS
@@ -9,13 +11,14 @@ Wire form, canonical (sorted, no zero clocks, no writer twice):
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterable, Mapping
+from dataclasses import dataclass
 from enum import Enum
 
 from sync.codec import Buffer, Reader, Writer
 from sync.errors import DecodeError, LimitError
 from sync.identity import DEVICE_ID_SIZE
 
-__all__ = ["MAX_CLOCK", "MAX_WRITERS", "Order", "VersionVector", "read_entries", "write_entries"]
+__all__ = ["MAX_CLOCK", "MAX_WRITERS", "Order", "Rename", "VersionVector"]
 
 MAX_WRITERS = 1024
 MAX_CLOCK = (1 << 63) - 1
@@ -31,29 +34,13 @@ class Order(Enum):
     CONCURRENT = "concurrent"
 
 
-def write_entries(out: Writer, entries: Iterable[tuple[bytes, int]], count: int) -> None:
-    """Append `count` sorted (writer, clock) entries."""
-    if count > MAX_WRITERS:
-        raise LimitError(f"{count} writers in one version vector, at most {MAX_WRITERS} are allowed")
-    out.varint(count)
-    for writer, clock in entries:
-        out.raw(writer).varint(clock)
+@dataclass(frozen=True, slots=True)
+class Rename:
+    """The updates of writer `old` with a clock above `above` are now those of writer `new`."""
 
-
-def read_entries(reader: Reader) -> tuple[tuple[bytes, int], ...]:
-    """Read what `write_entries` wrote."""
-    entries = []
-    previous = b""
-    for _ in range(reader.varint(MAX_WRITERS)):
-        writer = reader.raw(DEVICE_ID_SIZE)
-        if writer <= previous:
-            raise DecodeError("version vector entries are not in ascending order")
-        clock = reader.varint(MAX_CLOCK)
-        if clock == 0:
-            raise DecodeError("version vector entry with clock 0")
-        entries.append((writer, clock))
-        previous = writer
-    return tuple(entries)
+    old: bytes
+    above: int
+    new: bytes
 
 
 class VersionVector:
@@ -66,6 +53,13 @@ class VersionVector:
         for writer, clock in self._clocks.items():
             if len(writer) != DEVICE_ID_SIZE or not 0 < clock <= MAX_CLOCK:
                 raise ValueError(f"not a version vector entry: {writer.hex()} at {clock}")
+
+    @classmethod
+    def _of(cls, clocks: dict[bytes, int]) -> VersionVector:
+        """The vector of entries that are valid and sorted."""
+        vector = cls.__new__(cls)
+        vector._clocks = clocks
+        return vector
 
     def __getitem__(self, writer: bytes) -> int:
         return self._clocks.get(writer, 0)
@@ -82,9 +76,30 @@ class VersionVector:
         """The highest clock of all, 0 when empty."""
         return max(self._clocks.values(), default=0)
 
+    def with_entry(self, writer: bytes, clock: int) -> VersionVector:
+        """This vector with one entry replaced or added."""
+        if len(writer) != DEVICE_ID_SIZE or not 0 < clock <= MAX_CLOCK:
+            raise ValueError(f"not a version vector entry: {writer.hex()} at {clock}")
+        clocks = self._clocks.copy()
+        clocks[writer] = clock
+        return self._of(clocks if len(clocks) == len(self._clocks) else dict(sorted(clocks.items())))
+
     def with_entries(self, entries: Iterable[tuple[bytes, int]]) -> VersionVector:
         """This vector with the given entries replaced or added."""
         return VersionVector(self._clocks | dict(entries))
+
+    def renamed(self, renames: Iterable[Rename]) -> VersionVector:
+        """This vector after updates were given to other writers."""
+        clocks = self._clocks.copy()
+        for rename in renames:
+            clock = clocks.get(rename.old, 0)
+            if clock > rename.above:
+                clocks[rename.new] = clock
+                if rename.above:
+                    clocks[rename.old] = rename.above
+                else:
+                    del clocks[rename.old]
+        return VersionVector(clocks)
 
     def merge(self, other: VersionVector) -> VersionVector:
         """The least vector that covers both."""
@@ -111,12 +126,29 @@ class VersionVector:
 
     def write_to(self, out: Writer) -> None:
         """Append the wire form. Raises `LimitError` above MAX_WRITERS."""
-        write_entries(out, self._clocks.items(), len(self._clocks))
+        if len(self._clocks) > MAX_WRITERS:
+            raise LimitError(
+                f"{len(self._clocks)} writers in one version vector, at most {MAX_WRITERS} are allowed"
+            )
+        out.varint(len(self._clocks))
+        for writer, clock in self._clocks.items():
+            out.raw(writer).varint(clock)
 
     @classmethod
     def read_from(cls, reader: Reader) -> VersionVector:
         """Read the wire form. Raises `DecodeError`."""
-        return cls(read_entries(reader))
+        clocks: dict[bytes, int] = {}
+        previous = b""
+        for _ in range(reader.varint(MAX_WRITERS)):
+            writer = reader.raw(DEVICE_ID_SIZE)
+            if writer <= previous:
+                raise DecodeError("version vector entries are not in ascending order")
+            clock = reader.varint(MAX_CLOCK)
+            if clock == 0:
+                raise DecodeError("version vector entry with clock 0")
+            clocks[writer] = clock
+            previous = writer
+        return cls._of(clocks)
 
     def encode(self) -> bytes:
         """The wire form alone. Raises `LimitError` above MAX_WRITERS."""

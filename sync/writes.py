@@ -74,7 +74,8 @@ def encode_writes(writes: Sequence[Write]) -> bytes:
 
 
 def _read_column(reader: Reader, count: int, width: int) -> tuple[int, ...]:
-    numbers = struct.unpack(f">{count}{_CODES[width]}", reader.raw(count * width))
+    column = reader.raw(count * width)
+    numbers = tuple(column) if width == 1 else struct.unpack(f">{count}{_CODES[width]}", column)
     if width != _width(max(numbers, default=0)):
         raise DecodeError("a column of sizes is wider than it need be")
     return numbers

@@ -18,6 +18,7 @@ ONLY = {
     "cli": ("cli", "hybrisfs.client"),
     "hybrisfs": ("hybrisfs", "sync", "backends"),
     "hybrisfs.fuse": ("hybrisfs.fuse",),
+    "hybrisfs.peers": ("hybrisfs.peers", "hybrisfs.errors", "sync"),
 }
 
 # Package: what it must not import.

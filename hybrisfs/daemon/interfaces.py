@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from hybrisfs.home import Home
+from hybrisfs.pairing.exchange import Dialogue
 
-__all__ = ["Cloud", "Config", "OpenVolume", "Report", "VolumeKind"]
+__all__ = ["Cloud", "Config", "OpenVolume", "PairingWork", "Report", "VolumeKind"]
 
 
 class Cloud(Protocol):
@@ -40,6 +42,17 @@ class Report(Protocol):
         """ "problems": each with "where", "what" and "severity"; "checked": how much of what."""
 
 
+class PairingWork(Protocol):
+    """An invitation that waits for a device."""
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """ "code", "qr" (lines) and "expires" (seconds since the epoch)."""
+
+    def run(self, dialogue: Dialogue, stop: threading.Event) -> dict[str, object]:
+        """Let a device in; what is known of it. Raises `HybrisError`."""
+
+
 class OpenVolume(Protocol):
     """A volume that is open: its background work goes on. Methods raise `HybrisError` or `OSError`."""
 
@@ -55,6 +68,9 @@ class OpenVolume(Protocol):
     def sync(self, timeout: float | None, progress: Callable[[int, int], None]) -> bool: ...
     def drop_cache(self) -> dict[str, int]: ...
     def fsck(self, *, clouds: bool, progress: Callable[[str, int, int], None]) -> Report: ...
+    def invite(self, *, lifetime: float, with_credentials: bool) -> PairingWork: ...
+    def devices(self) -> list[dict[str, object]]: ...
+    def rename_device(self, device: str, name: str) -> None: ...
     def close(self) -> None: ...
 
 
@@ -64,5 +80,10 @@ class VolumeKind(Protocol):
     def create(
         self, home: Home, name: str, clouds: Sequence[str], f: int | None, k: int | None
     ) -> Config: ...
+    def join(
+        self, home: Home, code: str, name: str | None, own_name: str | None
+    ) -> Callable[[Dialogue, threading.Event], Config]:
+        """What makes the volume here that *code* invites to. Raises `HybrisError` for a bad code."""
+
     def open(self, home: Home, name: str) -> OpenVolume: ...
     def list(self, home: Home) -> Sequence[Config]: ...

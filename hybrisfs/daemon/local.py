@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hybrisfs.daemon.interfaces import Cloud, Config, OpenVolume
 from hybrisfs.errors import HybrisError, UnknownVolumeError
 from hybrisfs.home import Home
+from hybrisfs.pairing import Dialogue
 from hybrisfs.volume.config import VolumeConfig
 from hybrisfs.volume.create import create_volume
+from hybrisfs.volume.pairing import Joining
+from hybrisfs.volume.sharing import default_device_name
 from hybrisfs.volume.volume import Volume
 
 __all__ = ["LocalVolumes"]
@@ -30,6 +34,11 @@ class LocalVolumes:
 
     def create(self, home: Home, name: str, clouds: Sequence[str], f: int | None, k: int | None) -> Config:
         return create_volume(home, name, clouds, f, k)
+
+    def join(
+        self, home: Home, code: str, name: str | None, own_name: str | None
+    ) -> Callable[[Dialogue, threading.Event], Config]:
+        return Joining(home, code, name, own_name or default_device_name()).run
 
     def open(self, home: Home, name: str) -> OpenVolume:
         return Volume.open(home, name)

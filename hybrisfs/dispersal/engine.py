@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from hybrisfs.dispersal import reader, writer
+from hybrisfs.dispersal import poll, reader, writer
 from hybrisfs.dispersal.cloud import Cloud, CloudStatus
 from hybrisfs.dispersal.clouds import Clouds
 from hybrisfs.dispersal.erasure import fragment_length, join
 from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable, DispersalError, IntegrityError
+from hybrisfs.dispersal.health import Offence
 from hybrisfs.dispersal.pack import EncodedPack
+from hybrisfs.dispersal.poll import Listing, Look, Polled
 from hybrisfs.dispersal.probe import Marker, Owed, check, probe
 from hybrisfs.dispersal.ranking import TimerBounds
 from hybrisfs.dispersal.reader import Read, Target
@@ -128,6 +130,29 @@ class Engine:
             rounds=2 if owed else 0,  # what nobody acknowledged may well not be there: do not insist
         )
         return reader.get(self._clouds, read, self._timing.get)
+
+    def poll_objects(self, looks: Sequence[Look], *, limit: int, timeout: float) -> dict[Look, Polled]:
+        """Look at objects that may have changed, each of at most `limit` bytes; see `poll.poll`."""
+        return poll.poll(self._clouds, looks, limit, timeout)
+
+    def list_objects(self, prefix: str, *, most: int, timeout: float) -> Listing:
+        """Return the names that begin with `prefix`, at most `most` per cloud; see `poll.list_names`."""
+        return poll.list_names(self._clouds, prefix, most, len(self._clouds) - self._f, timeout)
+
+    def accuse(
+        self, cloud: int, name: str, reason: str, limit: int, recheck: Callable[[bytes], object]
+    ) -> None:
+        """Take note that what the cloud returned for `name` is a lie, which only the caller can tell.
+
+        The cloud counts as lying until `recheck` accepts the object as it is then (see `Offence`).
+        """
+        if cloud in self._clouds:
+            self._clouds[cloud].lied(name, Offence(f"{name} {reason}", limit, recheck))
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The numbers of the clouds."""
+        return tuple(port.number for port in self._clouds)
 
     def get_chunk(self, location: ChunkLocation, *, timeout: float) -> bytes:
         """Return a chunk's verified plaintext. Raises ChunkUnavailable after `timeout` seconds at most."""

@@ -7,7 +7,7 @@ import stat
 from typing import Final
 
 from hybrisfs.filesystem.changes import Changes
-from hybrisfs.filesystem.inodes import Inode, InodeTable
+from hybrisfs.filesystem.inodes import Inode, InodeTable, Intent
 from hybrisfs.filesystem.names import failure
 from hybrisfs.filesystem.registers import (
     MAX_NAME,
@@ -45,6 +45,7 @@ class Attributes:
         mtime: int | None = None,
     ) -> None:
         """Set what is not None; times are nanoseconds since the epoch."""
+        self._inodes.intend(inode, Intent.CHANGE)
         if mode is not None:
             inode.mode = stat.S_IFMT(inode.mode) | stat.S_IMODE(mode)
         if uid is not None:
@@ -112,12 +113,14 @@ class Attributes:
         ).fetchone()[0]
         if others + len(name) + len(value) > MAX_XATTRS_SIZE:
             raise failure(errno.ENOSPC)
+        self._inodes.intend(inode, Intent.CHANGE)
         self._db.execute("INSERT OR REPLACE INTO xattr VALUES (?, ?, ?)", (inode.ino, name, value))
         inode.xattrs += 0 if exists else 1
         self._changed(inode)
 
     def remove_xattr(self, inode: Inode, name: bytes) -> None:
         self.get_xattr(inode, name)
+        self._inodes.intend(inode, Intent.CHANGE)
         self._db.execute("DELETE FROM xattr WHERE ino = ? AND name = ?", (inode.ino, name))
         inode.xattrs -= 1
         self._changed(inode)

@@ -7,7 +7,7 @@ consistent cut; a key that is marked again meanwhile stays for the next cut. The
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from hybrisfs.store.database import Database
 
@@ -53,6 +53,12 @@ class Changes:
         self._first.pop(key, None)
         self._unflushed.pop(key, None)
         self._dropped.add(key)
+
+    def reassign(self, keys: Iterable[bytes], ino: int) -> None:
+        """Those of *keys* that are unsigned are registers of another inode now."""
+        for key in keys:
+            if key in self.unsigned:
+                self.unsigned[key] = self._unflushed[key] = (ino, self.unsigned[key][1])
 
     def begin_cut(self, keys: set[bytes]) -> None:
         """The values of *keys* have been taken and are about to be signed; `on_change` tells of the next."""

@@ -17,11 +17,12 @@ from hybrisfs.store.database import Database
 from hybrisfs.store.journal import Journal
 from sync.codec import Buffer
 
-__all__ = ["CHUNK_COLUMNS", "MAX_CHUNK", "ChunkRef", "ChunkStore", "CutRow"]
+__all__ = ["CHUNK_COLUMNS", "ELSEWHERE", "MAX_CHUNK", "ChunkRef", "ChunkStore", "CutRow"]
 
 log = logging.getLogger(__name__)
 
 MAX_CHUNK: Final = 1 << 20
+ELSEWHERE: Final = 0  # the pack of a chunk that another device made and has yet to tell where it is
 CHUNK_COLUMNS: Final = "c.number, c.id, c.length, c.segment, c.position, c.pack, c.offset, c.sealed"
 _MAX_VERIFIED: Final = 500_000
 _RECENT_BYTES: Final = 16 << 20
@@ -56,6 +57,7 @@ class ChunkStore:
         self._db = database
         self._journal = journal
         self._chunk_id = chunk_id
+        self.claimed: set[int] = set()  # made elsewhere, and now by us too: we see that a cloud gets them
         self.lost: set[int] = set()  # on no cloud and damaged here: nobody need wait for them
         self._verified: set[int] = set()
         self._recent: OrderedDict[int, bytes] = OrderedDict()
@@ -94,12 +96,30 @@ class ChunkStore:
         self.settling.add(number)
         if segment is None:
             self._place(number, cut.segment, cut.position)
+        if pack == ELSEWHERE:
+            self._claim(number, cut.length)
         elif pack is None and not self._is_sound(number, cut, segment, position):
             self._journal.pins[segment] -= 1
             self._journal.pins[cut.segment] += 1
             self._place(number, cut.segment, cut.position)
             self.lost.discard(number)
         return number
+
+    def known(self, identity: bytes, length: int) -> int:
+        """The number of a chunk that another device made; *length* 0 when it is not known yet."""
+        row = self._db.execute("SELECT number FROM chunk WHERE id = ?", (identity,)).fetchone()
+        if row is None:
+            cursor = self._db.execute(
+                "INSERT INTO chunk (id, length, pack) VALUES (?, ?, ?)", (identity, length, ELSEWHERE)
+            )
+            return int(cursor.lastrowid or 0)
+        return int(row[0])
+
+    def _claim(self, number: int, length: int) -> None:
+        """A file of ours names the chunk now: do not rely on the other device to bring it to the clouds."""
+        self._db.execute("UPDATE chunk SET pack = NULL, length = ? WHERE number = ?", (length, number))
+        self._journal.pins[self.get(number).segment or 0] += 1
+        self.claimed.add(number)
 
     def _is_sound(self, number: int, cut: CutRow, segment: int, position: int) -> bool:
         if number not in self._verified:
@@ -157,6 +177,7 @@ class ChunkStore:
         except OSError as error:
             log.debug("chunk %d is not cached: %s", number, error)
             return
+        self._db.execute("UPDATE chunk SET length = ? WHERE number = ?", (len(data), number))
         self._place(number, segment, position)
 
     def _remember(self, number: int, data: bytes) -> None:
@@ -193,6 +214,18 @@ class ChunkStore:
             if number not in self.settling:
                 self._journal.pins[segment] -= 1
                 self._db.execute("DELETE FROM chunk WHERE number = ?", (number,))
+
+    def packed_elsewhere(self, identity: bytes, length: int, pack: int, offset: int, sealed: int) -> None:
+        """Another device has put the chunk with this id into the given pack."""
+        row = self._db.execute("SELECT number, pack FROM chunk WHERE id = ?", (identity,)).fetchone()
+        if row is None:
+            self._db.execute(
+                "INSERT INTO chunk (id, length, pack, offset, sealed) VALUES (?, ?, ?, ?, ?)",
+                (identity, length, pack, offset, sealed),
+            )
+        elif row[1] is None or row[1] == ELSEWHERE:
+            self.packed(row[0], pack, offset, sealed)
+            self._db.execute("UPDATE chunk SET length = ? WHERE number = ?", (length, row[0]))
 
     def packed(self, number: int, pack: int, offset: int, sealed: int) -> None:
         """The chunk is on the clouds, in the given pack."""

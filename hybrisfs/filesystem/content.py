@@ -16,7 +16,7 @@ from typing import Final
 from hybrisfs.filesystem.changes import Changes
 from hybrisfs.filesystem.chunks import CHUNK_COLUMNS, MAX_CHUNK, ChunkRef, ChunkStore
 from hybrisfs.filesystem.extents import ZEROS, Piece
-from hybrisfs.filesystem.inodes import Inode, InodeTable
+from hybrisfs.filesystem.inodes import Inode, InodeTable, Intent
 from hybrisfs.filesystem.names import failure
 from hybrisfs.filesystem.registers import attr_key, content_key
 from hybrisfs.store.database import Database
@@ -134,6 +134,7 @@ class Content:
             raise failure(errno.EFBIG)
         if not length:
             return 0
+        self._inodes.intend(inode, Intent.CHANGE)
         extents = self._inodes.extents_of(inode)
         spot = extents.in_place(offset, end)
         if spot is not None:
@@ -143,16 +144,17 @@ class Content:
             extents.write(offset, end, segment, position)
             self._inodes.touch_extents(inode)
         if end > inode.size:
-            self._set_size(inode, end)
+            self.resize(inode, end)
         self._changed(inode)
         return length
 
     def truncate(self, inode: Inode, size: int) -> None:
         if size > MAX_FILE_SIZE:
             raise failure(errno.EFBIG)
+        self._inodes.intend(inode, Intent.CHANGE)
         if size < inode.size:
             self._cut_off(inode, size)
-        self._set_size(inode, size)
+        self.resize(inode, size)
         self._changed(inode)
 
     def _cut_off(self, inode: Inode, size: int) -> None:
@@ -190,12 +192,13 @@ class Content:
             action == _FALLOC_PUNCH_HOLE and not keep
         ):
             raise failure(errno.EOPNOTSUPP)
+        self._inodes.intend(inode, Intent.CHANGE)
         if action:
             self._zero(inode, offset, min(end, inode.size))
         elif self._journal.free_bytes() < length:
             raise failure(errno.ENOSPC)
         if not keep and end > inode.size:
-            self._set_size(inode, end)
+            self.resize(inode, end)
         self._changed(inode)
 
     def _zero(self, inode: Inode, start: int, end: int) -> None:
@@ -207,7 +210,7 @@ class Content:
 
     def discard(self, inode: Inode) -> None:
         """Forget the content of a node that is going away."""
-        self._set_size(inode, 0)
+        self.resize(inode, 0)
         extents = self._inodes.extents_of(inode)
         if len(extents):
             extents.clear()
@@ -217,7 +220,8 @@ class Content:
             self._db.execute("DELETE FROM content_page WHERE ino = ?", (inode.ino,))
             inode.stored = 0
 
-    def _set_size(self, inode: Inode, size: int) -> None:
+    def resize(self, inode: Inode, size: int) -> None:
+        """The size is this, whatever the content."""
         self.total_bytes += size - inode.size
         inode.size = size
 

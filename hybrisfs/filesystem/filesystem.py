@@ -23,6 +23,7 @@ from hybrisfs.filesystem.content import Content, Missing
 from hybrisfs.filesystem.extents import Extent
 from hybrisfs.filesystem.inodes import Inode, InodeTable
 from hybrisfs.filesystem.names import Names, failure
+from hybrisfs.filesystem.received import ReceivedContent
 from hybrisfs.filesystem.registers import attr_key
 from hybrisfs.store.database import Database
 from hybrisfs.store.journal import RESERVE, Journal, JournalFullError
@@ -65,14 +66,16 @@ class FileSystem:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.lock = threading.RLock()
+        self.cutting = threading.Lock()  # taken before `lock` by whoever cuts, or takes in others' updates
         self.db = database
         self.journal = journal
         self.changes = Changes(database)
         self.inodes = InodeTable(database, journal)
         self.chunks = ChunkStore(database, journal, chunk_id)
         self.content = Content(database, journal, self.inodes, self.changes, self.chunks)
+        self.received = ReceivedContent(database, self.inodes, self.content, self.chunks)
         self.attributes = Attributes(database, self.inodes, self.changes)
-        self.names = Names(database, self.inodes, self.changes, self._unnamed)
+        self.names = Names(database, self.inodes, self.changes, self.unnamed)
         self.total_files: int = database.meta("files")
         self.cache_generation = 0
         self.settling: list[Extent] = []  # staged bytes that the publisher is reading
@@ -136,7 +139,7 @@ class FileSystem:
             self.journal.require_free_space()
             self._calls_until_space_check = _SPACE_CHECK_CALLS
 
-    def _unnamed(self, inode: Inode) -> None:
+    def unnamed(self, inode: Inode) -> None:
         """The node has lost its last name; it goes now, or when the last handle is closed."""
         if inode.is_file:
             self.total_files -= 1
@@ -149,6 +152,7 @@ class FileSystem:
     def _destroy(self, inode: Inode) -> None:
         if inode.is_file:
             self.content.discard(inode)
+            self.received.forget(inode)
         self.attributes.discard(inode)
         self.inodes.destroy(inode)
 

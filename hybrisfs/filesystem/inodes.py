@@ -10,6 +10,7 @@ import os
 import stat
 import time
 from collections.abc import Callable
+from enum import Enum
 from operator import attrgetter
 from typing import Final
 
@@ -18,7 +19,7 @@ from hybrisfs.store.database import Database
 from hybrisfs.store.journal import Journal
 from hybrisfs.store.schema import ROOT_ID, ROOT_INO
 
-__all__ = ["NODE_COLUMNS", "Inode", "InodeTable", "NodeRow"]
+__all__ = ["NODE_COLUMNS", "Inode", "InodeTable", "Intent", "NodeRow"]
 
 _CACHED_INODES: Final = 50_000
 NODE_COLUMNS: Final = (
@@ -43,6 +44,7 @@ class Inode:
         "attr_stamp",
         "content_stamp",
         "ctime",
+        "derived",
         "dirty_since",
         "extents",
         "forced",
@@ -89,6 +91,7 @@ class Inode:
         self.handles = 0
         self.writers = 0
         self.orphan = False
+        self.derived = False  # a concurrent version of another node, not yet a node of its own
         self.truncations = 0  # tells a snapshot that the file has been cut shorter since
         self.dirty_since = 0.0  # when its oldest unpublished change of content was made
         self.snapshots = 0  # of its content that are being settled
@@ -120,6 +123,18 @@ class Inode:
         return self.handles > 0 or self.orphan or self.snapshots > 0
 
 
+class Intent(Enum):
+    """What is about to be done to a node that is entangled with others."""
+
+    CHANGE = "change"
+    MOVE = "move"
+    REMOVE = "remove"
+
+
+def _nothing_to_settle(inode: Inode, intent: Intent) -> None:
+    """Only updates of other devices entangle nodes."""
+
+
 class InodeTable:
     """All inodes that are in memory, by number."""
 
@@ -130,6 +145,16 @@ class InodeTable:
         self._dirty: dict[int, Inode] = {}
         self._extents_dirty: dict[int, Inode] = {}
         self.now = clock
+        # Nodes that are seen as one with others, have concurrent versions beside them, or are such a version:
+        # `settle` is told before this device changes one of them.
+        self.entangled = {
+            ino
+            for (ino,) in database.execute(
+                "SELECT ino FROM joined UNION SELECT ino FROM copy "
+                "UNION SELECT n.ino FROM copy c JOIN node n ON n.id = c.id"
+            )
+        }
+        self.settle: Callable[[Inode, Intent], None] = _nothing_to_settle
         # A node that is gone may still have names to withdraw (pending): its number must not name another.
         highest = database.execute(
             "SELECT max(ifnull((SELECT max(ino) FROM node), 0), ifnull((SELECT max(ino) FROM pending), 0))"
@@ -182,6 +207,9 @@ class InodeTable:
         inode = self._loaded.get(row[0])
         if inode is None:
             inode = self._loaded[row[0]] = Inode(row)
+            if row[0] in self.entangled:
+                query = "SELECT 1 FROM copy WHERE ino = ?"
+                inode.derived = self._db.execute(query, (row[0],)).fetchone() is not None
         return inode
 
     def trim(self) -> None:
@@ -199,6 +227,15 @@ class InodeTable:
             else:
                 # To the end of the line, so that the next sweep meets others first.
                 self._loaded[ino] = self._loaded.pop(ino)
+
+    def entangle(self, ino: int, entangled: bool) -> None:
+        """Say whether `settle` must be told before the node changes."""
+        (self.entangled.add if entangled else self.entangled.discard)(ino)
+
+    def intend(self, inode: Inode, intent: Intent) -> None:
+        """Call before this device changes a node, its attributes or its names."""
+        if inode.ino in self.entangled:
+            self.settle(inode, intent)
 
     def extents_of(self, inode: Inode) -> ExtentMap:
         extents = inode.extents

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from hybrisfs.filesystem.changes import Changes
-from hybrisfs.filesystem.inodes import NODE_COLUMNS, Inode, InodeTable
+from hybrisfs.filesystem.inodes import NODE_COLUMNS, Inode, InodeTable, Intent
 from hybrisfs.filesystem.registers import MAX_NAME, MAX_TARGET, attr_key, content_key, place_key
 from hybrisfs.store.database import Database
 from hybrisfs.store.schema import ROOT_INO
@@ -128,6 +128,7 @@ class Names:
             raise failure(errno.ENOENT)
         if self._place(parent, name) is not None:
             raise failure(errno.EEXIST)
+        self._inodes.intend(inode, Intent.CHANGE)
         inode.nlink += 1
         inode.ctime = self._inodes.now()
         inode.forced = True
@@ -179,6 +180,7 @@ class Names:
         """Take a name away, and the node with it when it was the last."""
         ino, slot, stamp = place
         inode = self.inode(ino)
+        self._inodes.intend(inode, Intent.REMOVE)
         self._db.execute("DELETE FROM place WHERE parent = ? AND name = ?", (directory.ino, name))
         self._changes.retire(place_key(inode.id, slot), ino, stamp=stamp)
         self._changed_entries(directory, -1 if inode.is_directory else 0)
@@ -218,6 +220,7 @@ class Names:
         self._require_outside(moved, new_parent)
         if target is not None:
             self._remove(new_dir, new_name, target)
+        source = self._about_to_move(moved, source)
         self._db.execute("DELETE FROM place WHERE parent = ? AND name = ?", (parent, name))
         self._changed_entries(old_dir, -1 if moved.is_directory else 0)
         self._insert(new_dir, new_name, moved, source[1], source[2])
@@ -231,6 +234,7 @@ class Names:
         left, right = self.inode(first[0]), self.inode(second[0])
         self._require_outside(left, two_dir.ino)
         self._require_outside(right, one_dir.ino)
+        first, second = self._about_to_move(left, first), self._about_to_move(right, second)
         self._db.execute("DELETE FROM place WHERE parent = ? AND name = ?", (one_dir.ino, one))
         self._changed_entries(one_dir, -1 if left.is_directory else 0)
         self._db.execute("DELETE FROM place WHERE parent = ? AND name = ?", (two_dir.ino, two))
@@ -239,6 +243,11 @@ class Names:
         self._insert(two_dir, two, left, first[1], first[2])
         self._moved(left)
         self._moved(right)
+
+    def _about_to_move(self, inode: Inode, place: _Place) -> _Place:
+        """The place once nothing else hangs on it: it may be one that nobody has heard of then."""
+        self._inodes.intend(inode, Intent.MOVE)
+        return place if inode.attr_stamp else (place[0], place[1], 0)
 
     def _moved(self, inode: Inode) -> None:
         inode.ctime = self._inodes.now()

@@ -5,7 +5,8 @@ A node's facets are registers of the metadata store (DESIGN 6). Formats, with th
 =========  ==============================================  ==================================================
 register   key                                             value
 =========  ==============================================  ==================================================
-place      ``p`` node id (16), slot (varint)               parent id (16), name (blob <= 255)
+place      ``p`` node id (16), slot (varint)               parent id (16), name (blob <= 255), and, unless
+                                                           both are void, removed (u8), former (blob, 0 or 16)
 attr       ``a`` node id (16)                              mode, uid, gid, rdev (varints), mtime (u64, two's
                                                            complement ns), target (blob <= 4095), count of
                                                            xattrs (varint), each name (blob), value (blob),
@@ -19,7 +20,10 @@ pack       ``k`` pack id (32)                              k (u8), n (u8), cloud
 Content runs, up to the end of the value: length (varint), then 32 bytes of chunk id; a length whose
 lowest bit is 1 is a hole and has no id. (The length is the number shifted right by one.) With
 depth 1 the runs name chunks that hold the runs themselves, in order; their lengths are the bytes
-of the file that each covers. A missing value is a tombstone.
+of the file that each covers.
+
+A node is removed by a place with `removed` 1, which still tells where it was: should somebody have
+edited it meanwhile, it stands there again. `former` is the directory that a directory was moved from.
 """
 
 from __future__ import annotations
@@ -77,18 +81,27 @@ def pack_key(pack: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a node stands: in the directory with id *parent*, under *name*."""
+    """Where a node stands, or stood when it was *removed*: in directory *parent* (its id), under *name*."""
 
     parent: bytes
     name: bytes
+    removed: bool = False
+    former: bytes = b""
 
     def encode(self) -> bytes:
-        return Writer().raw(self.parent).blob(self.name).getvalue()
+        out = Writer().raw(self.parent).blob(self.name)
+        if self.removed or self.former:
+            out.u8(self.removed).blob(self.former)
+        return out.getvalue()
 
     @staticmethod
     def decode(value: bytes) -> Place:
         reader = Reader(value)
         place = Place(reader.raw(16), reader.blob(MAX_NAME))
+        if reader.remaining:
+            place = Place(place.parent, place.name, bool(reader.u8()), reader.blob(16))
+            if place.encode() != value or len(place.former) not in (0, 16):
+                raise DecodeError("a place that is not in the one canonical form")
         reader.end()
         if not place.name or b"/" in place.name or b"\0" in place.name or place.name in (b".", b".."):
             raise DecodeError(f"not a file name: {place.name!r}")

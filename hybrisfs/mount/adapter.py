@@ -13,7 +13,7 @@ import os
 import stat
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import Final, TypeVar
 
 from hybrisfs import fuse
 from hybrisfs.dispersal.errors import ChunkUnavailable
@@ -30,11 +30,14 @@ __all__ = ["Adapter"]
 
 log = logging.getLogger(__name__)
 
-# Nothing but this mount changes the tree, so the kernel may believe what it was told for long.
+T = TypeVar("T")
+
+# The kernel may believe what it was told for long: it hears of changes that do not come through this mount.
 _FOREVER: Final = 86400.0
 _BLOCK: Final = 4096
 _DOTS: Final = 2
 _WORKERS: Final = 16
+_A_NODE: Final = 4096  # bytes of disk that a new node may take
 _FEWEST_BYTES: Final = 40  # of an entry in a listing
 _FEWEST_BYTES_PLUS: Final = 160
 
@@ -90,22 +93,41 @@ class Adapter(fuse.Operations):
             for ino, _ in forgets:
                 self._fs.forget(ino)
 
-    def mknod(self, request: Request, parent: int, name: bytes, mode: int, rdev: int) -> Entry:
-        with self._lock:
-            return _entry(self._fs.make(parent, name, mode, request.uid, request.gid, rdev=rdev))
+    def mknod(self, request: Request, parent: int, name: bytes, mode: int, rdev: int) -> Entry | Later:
+        uid, gid = request.uid, request.gid
+        return self._add(request, lambda: _entry(self._fs.make(parent, name, mode, uid, gid, rdev=rdev)))
 
-    def mkdir(self, request: Request, parent: int, name: bytes, mode: int) -> Entry:
-        with self._lock:
-            return _entry(self._fs.make(parent, name, stat.S_IFDIR | mode, request.uid, request.gid))
+    def mkdir(self, request: Request, parent: int, name: bytes, mode: int) -> Entry | Later:
+        uid, gid = request.uid, request.gid
+        return self._add(request, lambda: _entry(self._fs.make(parent, name, stat.S_IFDIR | mode, uid, gid)))
 
-    def symlink(self, request: Request, target: bytes, parent: int, name: bytes) -> Entry:
-        with self._lock:
-            mode = stat.S_IFLNK | 0o777
-            return _entry(self._fs.make(parent, name, mode, request.uid, request.gid, target=target))
+    def symlink(self, request: Request, target: bytes, parent: int, name: bytes) -> Entry | Later:
+        mode, uid, gid = stat.S_IFLNK | 0o777, request.uid, request.gid
+        return self._add(request, lambda: _entry(self._fs.make(parent, name, mode, uid, gid, target=target)))
 
-    def link(self, request: Request, ino: int, new_parent: int, new_name: bytes) -> Entry:
-        with self._lock:
-            return _entry(self._fs.link(ino, new_parent, new_name))
+    def link(self, request: Request, ino: int, new_parent: int, new_name: bytes) -> Entry | Later:
+        return self._add(request, lambda: _entry(self._fs.link(ino, new_parent, new_name)))
+
+    def _add(self, request: Request, make: Callable[[], T]) -> T | Later:
+        """Make something that takes room on the disk, as soon as there is some."""
+        try:
+            with self._lock:
+                return make()
+        except JournalFullError:
+            self._workers.submit(self._answer_later, request, lambda: self._in_room(_A_NODE, make))
+            return LATER
+
+    def _in_room(self, length: int, work: Callable[[], T]) -> T:
+        """Do what takes *length* bytes of room, waiting for it. Raises JournalFullError when none comes."""
+        while True:
+            fits = self._room.wait_for_room(length)
+            try:
+                with self._lock:
+                    return work()
+            except JournalFullError as error:
+                if not fits:
+                    log.warning("there is no room: %s", error)
+                    raise
 
     def unlink(self, request: Request, parent: int, name: bytes) -> None:
         with self._lock:
@@ -133,7 +155,13 @@ class Adapter(fuse.Operations):
 
     def setattr(
         self, request: Request, ino: int, attributes: Attributes, to_set: int, fh: int | None
-    ) -> tuple[Attributes, float]:
+    ) -> tuple[Attributes, float] | Later:
+        if to_set & fuse.FUSE_SET_ATTR_SIZE:
+            return self._with_list(request, ino, lambda: self._set_attributes(ino, attributes, to_set))
+        with self._lock:
+            return self._set_attributes(ino, attributes, to_set)
+
+    def _set_attributes(self, ino: int, attributes: Attributes, to_set: int) -> tuple[Attributes, float]:
         with self._lock:
             fs = self._fs
             inode = fs.get(ino)
@@ -242,17 +270,42 @@ class Adapter(fuse.Operations):
 
     # -- open files ------------------------------------------------------------------------------
 
-    def open(self, request: Request, ino: int, flags: int) -> Opened:
-        with self._lock:
+    def open(self, request: Request, ino: int, flags: int) -> Opened | Later:
+        def work() -> Opened:
             number = self._fs.open(ino, flags)
             return self._opened(self._fs.handle(number), number)
 
+        return self._with_list(request, ino, work)
+
+    def _with_list(self, request: Request, ino: int, work: Callable[[], T]) -> T | Later:
+        """Do what needs the list of a file's chunks, as soon as this device has it."""
+        with self._lock:
+            lacking = self._fs.received.lacking(self._fs.get(ino))
+            if lacking is None:
+                return work()
+        request.abandon_when_killed()
+        self._workers.submit(self._answer_later, request, lambda: self._listed(ino, lacking, work))
+        return LATER
+
+    def _listed(self, ino: int, lacking: Missing, work: Callable[[], T]) -> T:
+        while True:
+            self._fetcher.fetch(lacking.chunks)
+            with self._lock:
+                more = self._fs.received.lacking(self._fs.get(ino))
+                if more is None:
+                    return work()
+            lacking = more
+
     def create(
         self, request: Request, parent: int, name: bytes, mode: int, flags: int
-    ) -> tuple[Entry, Opened]:
-        with self._lock:
-            inode, number = self._fs.create(parent, name, mode, request.uid, request.gid, flags)
+    ) -> tuple[Entry, Opened] | Later:
+        uid, gid = request.uid, request.gid
+
+        def make() -> tuple[Entry, Opened]:
+            inode, number = self._fs.create(parent, name, mode, uid, gid, flags)
             return _entry(inode), self._opened(inode, number)
+
+        return self._add(request, make)
 
     def _opened(self, inode: Inode, number: int) -> Opened:
         """The kernel may keep what it has of the file, unless the cache was dropped since it got it."""
@@ -311,24 +364,15 @@ class Adapter(fuse.Operations):
                 return self._fs.write(self._fs.handle(fh), offset, data)
         except JournalFullError:
             request.abandon_when_killed()
-            self._workers.submit(self._write_later, request, fh, offset, bytes(data))
+            copy = bytes(data)
+            self._workers.submit(
+                self._answer_later,
+                request,
+                lambda: self._in_room(len(copy), lambda: self._fs.write(self._fs.handle(fh), offset, copy)),
+            )
             return LATER
 
-    def _write_later(self, request: Request, fh: int, offset: int, data: bytes) -> None:
-        def write() -> int:
-            while True:
-                fits = self._room.wait_for_room(len(data))
-                try:
-                    with self._lock:
-                        return self._fs.write(self._fs.handle(fh), offset, data)
-                except JournalFullError as error:
-                    if not fits:
-                        log.warning("a write failed: %s", error)
-                        raise
-
-        self._answer_later(request, write)
-
-    def _answer_later(self, request: Request, work: Callable[[], bytes | int]) -> None:
+    def _answer_later(self, request: Request, work: Callable[[], object]) -> None:
         try:
             answer = work()
         except ChunkUnavailable:

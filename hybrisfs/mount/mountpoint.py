@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 from hybrisfs import fuse
 from hybrisfs.errors import HybrisError
 from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.merge.refresh import Change
 from hybrisfs.mount.adapter import Adapter
+from hybrisfs.mount.notifier import Notifier
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.fetch import Fetcher
 from hybrisfs.pipeline.room import RoomMaker
@@ -49,6 +52,11 @@ class MountPoint:
             raise HybrisError(f"cannot mount {name} at {directory}", str(error)) from error
         self._thread = threading.Thread(target=self._serve, name=f"{name}-mount", daemon=True)
         self._thread.start()
+        self._notifier = Notifier(self._session)
+
+    def notify(self, changes: Iterable[Change]) -> None:
+        """Let the kernel hear of changes that did not come through this mount; from any thread."""
+        self._notifier.notify(changes)
 
     def _serve(self) -> None:
         try:
@@ -71,5 +79,6 @@ class MountPoint:
         if self._thread.is_alive():
             log.warning("%s is unmounted, but programs still have files open in it", self.directory)
             return
+        self._notifier.stop()
         self._adapter.close()
         self._session.close()

@@ -184,8 +184,12 @@ def slot_of(key: bytes) -> int:
 
 def _place_of(fs: FileSystem, key: bytes, ino: int) -> tuple[int, bytes] | None:
     row: tuple[int, bytes] | None = fs.db.execute(
-        "SELECT parent, name FROM place WHERE ino = ? AND slot = ?", (ino, slot_of(key))
+        "SELECT parent, ifnull(wanted, name) FROM place WHERE ino = ? AND slot = ?", (ino, slot_of(key))
     ).fetchone()
+    if row is not None:
+        inode = fs.inodes.get(ino)
+        if inode.id != key[1:17] and not inode.is_directory:
+            return None  # an equal file that this one has replaced
     return row
 
 
@@ -204,6 +208,10 @@ def _capture(fs: FileSystem, cut: Cut, key: bytes, ino: int) -> bool:
         return False
     if kind == _ATTR:
         _write(cut, key, fs.attributes.record(inode).encode())
+        return True
+    listed = fs.received.unlisted(inode)
+    if listed is not None:
+        _write(cut, key, listed)
         return True
     cut.writes[key] = None  # the publisher fills it in; the key keeps its place in the order
     cut.files.append(_snapshot(fs, key, inode))

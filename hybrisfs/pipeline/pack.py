@@ -21,8 +21,8 @@ from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.registers import PackedChunk, PackRecord, pack_key
+from hybrisfs.merge.signing import Signer
 from hybrisfs.pipeline.signals import Signals
-from hybrisfs.store.updates import UpdateLog
 
 __all__ = ["LINGER_SECONDS", "Packer", "Redundancy"]
 
@@ -51,7 +51,7 @@ class Packer:
     def __init__(
         self,
         fs: FileSystem,
-        updates: UpdateLog,
+        signer: Signer,
         signals: Signals,
         sealer: Sealer,
         tables: TableSealer,
@@ -59,7 +59,7 @@ class Packer:
         disperse: Callable[[EncodedPack], tuple[int, ...]],
     ) -> None:
         self._fs = fs
-        self._updates = updates
+        self._signer = signer
         self._signals = signals
         self._sealer = sealer
         self._tables = tables
@@ -103,9 +103,11 @@ class Packer:
                 return
 
     def _take_healed(self) -> None:
-        """Lost chunks whose bytes have been written once more."""
+        """Chunks whose turn was before: lost ones written again, and those of others that we made, too."""
         with self._fs.lock:
-            healed = self._skipped - self._fs.chunks.lost
+            claimed = {number for number in self._fs.chunks.claimed if number <= self._cursor}
+            self._fs.chunks.claimed.clear()
+            healed = (self._skipped - self._fs.chunks.lost) | claimed
             rows: list[_Row] = [
                 row
                 for number in sorted(healed)
@@ -215,6 +217,6 @@ class Packer:
             for chunk in chunks:
                 fs.chunks.packed(numbers[chunk.id], number, chunk.offset, chunk.sealed)
             fs.changes.mark(key, 0)
-            update = self._updates.sign([(key, value)], time.time_ns(), 0)
-            fs.changes.signed({key: fs.changes.seq}, update.header.clock)
+            stamp = self._signer.sign([(key, value)], 0)
+            fs.changes.signed({key: fs.changes.seq}, stamp.clock)
         self._signals.packed()

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Final
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.registers import attr_key
+from hybrisfs.merge.signing import Signer
 from hybrisfs.pipeline.cut import MOST_REGISTERS, Cut, FileSnapshot, release, slot_of, take_cut
 from hybrisfs.pipeline.settle import Settler
 from hybrisfs.pipeline.signals import Signals
-from hybrisfs.store.updates import UpdateLog
 
 __all__ = ["Publisher", "record_signed"]
 
@@ -25,16 +26,24 @@ log = logging.getLogger(__name__)
 
 ROUND_SECONDS: Final = 1.0
 _RETRY_SECONDS: Final = 10.0
-_OWN_WRITER: Final = 0
 
 
 class Publisher:
     """One thread that runs rounds until it is told to stop."""
 
-    def __init__(self, fs: FileSystem, settler: Settler, updates: UpdateLog, signals: Signals) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        settler: Settler,
+        signer: Signer,
+        signed: Callable[[set[bytes]], None],
+        signals: Signals,
+    ) -> None:
+        """*signed* is told, with the lock held, of the nodes that an update has written to."""
         self._fs = fs
         self._settler = settler
-        self._updates = updates
+        self._signer = signer
+        self._signed = signed
         self._signals = signals
         self._postponed: dict[int, float] = {}  # nodes whose bytes cannot be had now, and until when
 
@@ -51,6 +60,10 @@ class Publisher:
 
     def publish_round(self) -> bool:
         """Sign what has changed; False when there was nothing to sign."""
+        with self._fs.cutting:
+            return self._round()
+
+    def _round(self) -> bool:
         now = time.monotonic()
         everything = self._signals.flushing
         self._postponed = {ino: until for ino, until in self._postponed.items() if until > now}
@@ -89,16 +102,22 @@ class Publisher:
 
     def _sign(self, cut: Cut) -> None:
         high: int = self._fs.db.execute("SELECT max(number) FROM chunk").fetchone()[0] or 0
-        update = self._updates.sign(list(cut.writes.items()), time.time_ns(), high)
-        clock = update.header.clock
-        self._fs.changes.signed(cut.seqs, clock)
-        record_signed(self._fs, cut.inos, clock)
-        log.debug("signed update %d: %d registers", clock, len(cut.writes))
+        directories = {key for key, ino in cut.inos.items() if key[:1] == b"p" and self._is_directory(ino)}
+        stamp = self._signer.sign(cut.writes.items(), high, directories)
+        self._fs.changes.signed(cut.seqs, stamp.clock)
+        record_signed(self._fs, cut.inos, self._signer.number_of(stamp))
+        self._signed({key[1:17] for key in cut.writes})
+        log.debug("signed update %d: %d registers", stamp.clock, len(cut.writes))
+
+    def _is_directory(self, ino: int) -> bool:
+        try:
+            return self._fs.inodes.get(ino).is_directory
+        except KeyError:
+            return False
 
 
-def record_signed(fs: FileSystem, inos: dict[bytes, int], clock: int) -> None:
-    """Note in the view that the update at *clock* wrote these registers."""
-    stamp = clock << 16 | _OWN_WRITER
+def record_signed(fs: FileSystem, inos: dict[bytes, int], stamp: int) -> None:
+    """Note in the view that the update with this stamp wrote these registers."""
     places: list[tuple[int, int, int]] = []
     for key, ino in inos.items():
         if key[:1] == b"p":

@@ -19,7 +19,21 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.signals import Signals
 from hybrisfs.store.updates import UpdateLog
-from sync import NONCE_SIZE, DeviceKey, Extent, Head, encode_head, encode_segment, head_name, segment_name
+from sync import (
+    MAX_OWN_TIPS,
+    NONCE_SIZE,
+    DeviceKey,
+    Extent,
+    Head,
+    OwnTip,
+    SegmentStart,
+    decode_signed_header,
+    encode_head,
+    encode_segment,
+    head_name,
+    parse_segment_name,
+    segment_name,
+)
 
 __all__ = ["LINGER_SECONDS", "Shipper"]
 
@@ -137,20 +151,28 @@ class Shipper:
         device = self._device.device_id
         with self._fs.lock:
             updates = self._updates.own_between(batch.first, batch.last)
-            previous, count = self._fs.db.execute("SELECT max(first), count(*) FROM log_segment").fetchone()
-            state = self._updates.state
-            tip = state.tip(device)
-            assert tip is not None
-            extent = Extent(count + 1, batch.first, batch.last)
-            head = Head(state.volume, device, time.time_ns(), state.vector, tip.hash, extent)
+            start = SegmentStart.of(decode_signed_header(updates[0]))
+            count = self._fs.db.execute("SELECT count(*) FROM log_segment").fetchone()[0]
+            extent = Extent(count + 1, start, batch.last)
+            previous = self._newest_segment()
+            head = self._head(extent)
         # What the segment holds and what the head states must never be taken back by a crash.
         self._committer.commit_now()
         return _Shipment(
             batch,
-            segment_name(device, batch.first),
-            encode_segment(updates, previous or 0, self._key, os.urandom(NONCE_SIZE)),
+            segment_name(device, start),
+            encode_segment(updates, previous, self._key, os.urandom(NONCE_SIZE)),
             encode_head(head, self._device, self._key, os.urandom(NONCE_SIZE)),
         )
+
+    def _newest_segment(self) -> SegmentStart | None:
+        row = self._fs.db.execute("SELECT name FROM log_segment ORDER BY first DESC LIMIT 1").fetchone()
+        return parse_segment_name(row[0])[1] if row else None
+
+    def _head(self, extent: Extent | None) -> Head:
+        state = self._updates.state
+        tips = [OwnTip(tip.clock, tip.hash) for tip in self._updates.own_tips()[:MAX_OWN_TIPS]]
+        return Head(state.volume, self._device.device_id, time.time_ns(), state.vector, tuple(tips), extent)
 
     def _send(self, shipment: _Shipment) -> None:
         placement = bytes(self._put_object(shipment.name, shipment.segment))

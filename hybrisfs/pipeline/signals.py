@@ -25,6 +25,8 @@ class Signals:
         self._changed = False
         self._chunks = False
         self._shippable = False
+        self._look = False
+        self._last_change = time.monotonic()
         self._flushes = 0
         self._flush_requests = 0
 
@@ -32,6 +34,7 @@ class Signals:
 
     def changes_made(self) -> None:
         """The view has changed; the publisher has work."""
+        self._last_change = time.monotonic()
         self._set("_changed")
 
     def chunks_made(self) -> None:
@@ -42,6 +45,15 @@ class Signals:
     def packed(self) -> None:
         """A pack is on the clouds: the shipper may have work, and segments may be evictable."""
         self._set("_shippable")
+
+    def look_around(self) -> None:
+        """What the other devices have put on the clouds should be looked at now."""
+        self._set("_look")
+
+    @property
+    def last_change(self) -> float:
+        """When the view changed last (monotonic)."""
+        return self._last_change
 
     def progressed(self) -> None:
         """Something that others wait for may have come about."""
@@ -101,6 +113,13 @@ class Signals:
     def wait_for_updates(self) -> bool:
         """Wait for updates to be shipped, or a moment; False when the threads are to stop."""
         return self._wait("_shippable", clear=True)
+
+    def wait_to_look(self, seconds: float) -> bool:
+        """Wait that long, or until somebody asks to look around; False when the threads are to stop."""
+        with self._condition:
+            self._condition.wait_for(lambda: self._stopping or self._look, seconds)
+            self._look = False
+            return not self._stopping
 
     def _wait(self, flag: str, *, clear: bool = False) -> bool:
         with self._condition:

@@ -3,8 +3,8 @@
 One database per volume and device. It holds three kinds of facts:
 
 * the *view*: what programs see now (`node`, `place`, `xattr`, `file_chunk`, `extent`);
-* the *log*: what this volume's writers have signed (`log`, `log_segment`), and `pending`, the registers
-  that the view has changed since the clouds last heard of them;
+* the *log*: what this volume's writers have signed (`log`, `log_branch`, `log_segment`), and `pending`, the
+  registers that the view has changed since the clouds last heard of them;
 * *where bytes are*: `chunk` and `pack`.
 
 The view is the set of register values of the metadata store (Depot's checkpoint): the columns named
@@ -27,8 +27,7 @@ ROOT_ID = bytes(16)  # the root has the same id in every volume, and no place
 
 _TABLES = """
 -- Counters and identities: 'volume' (16 bytes), 'files' and 'bytes' (regular files and the sum of their
--- sizes), 'seq' (number of register changes so far), 'published' (newest own clock that f+1 clouds hold),
--- 'log_state' (sync.LogState: the newest update of each writer).
+-- sizes), 'seq' (number of register changes so far), 'published' (newest own clock that f+1 clouds hold).
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
     value ANY NOT NULL
@@ -57,6 +56,7 @@ CREATE TABLE node (
 -- The names. `slot` tells the places of one node apart (0 for the first, random for further hard links),
 -- so that a rename is one write to one register. Directories are listed in the order of `number`, which is
 -- also where a listing goes on: it stays valid whatever is added or removed, and for every open handle.
+-- `wanted`: the name in the register, where another node has it and this one is shown under a conflict name.
 CREATE TABLE place (
     number INTEGER PRIMARY KEY,
     parent INTEGER NOT NULL,
@@ -64,8 +64,10 @@ CREATE TABLE place (
     ino    INTEGER NOT NULL,
     slot   INTEGER NOT NULL,
     stamp  INTEGER NOT NULL,
+    wanted BLOB,
     UNIQUE (parent, name)
 );
+CREATE INDEX place_in_conflict ON place (parent) WHERE wanted IS NOT NULL;
 CREATE INDEX place_in_directory ON place (parent);
 CREATE INDEX place_of_node ON place (ino);
 
@@ -112,8 +114,8 @@ CREATE TABLE extent (
 
 -- Every chunk known. `segment`/`position`: where its cleartext is in the journal, or NULL when this
 -- device does not hold it. `pack`/`offset`/`sealed`: where it is on the clouds, or NULL when no cloud
--- has it yet. Invariant: a chunk always has one of the two; a segment that holds a chunk
--- without pack, or an extent, is never removed.
+-- has it yet; pack 0: another device made it and has yet to tell where it is. Invariant: a chunk
+-- always has a segment or a pack; a segment that holds a chunk without pack, or an extent, is never removed.
 CREATE TABLE chunk (
     number   INTEGER PRIMARY KEY AUTOINCREMENT,  -- in the order in which chunks were made, never used again
     id       BLOB NOT NULL UNIQUE,         -- 32 bytes: keyed hash of the cleartext
@@ -136,6 +138,57 @@ CREATE TABLE pack (
     placement BLOB NOT NULL
 );
 
+-- The branches of devices' logs (sync.log) by the number that register values name them with.
+CREATE TABLE writer (
+    number INTEGER PRIMARY KEY,
+    branch BLOB NOT NULL UNIQUE            -- 16 bytes; a device's id while it has not forked
+);
+
+-- The devices that may write to the volume (hybrisfs.merge.members).
+CREATE TABLE member (
+    device BLOB PRIMARY KEY,               -- 16 bytes, follows from `public`
+    public BLOB NOT NULL,                  -- Ed25519
+    name   TEXT NOT NULL                   -- for people
+) WITHOUT ROWID;
+
+-- The latest values of the registers of nodes and devices (hybrisfs.filesystem.registers), as signed: each
+-- with the clock and the branch of the update that wrote it; several when updates were concurrent. A
+-- change that is not signed yet is in the view and in `pending`, not here.
+CREATE TABLE register (
+    key    BLOB NOT NULL,
+    clock  INTEGER NOT NULL,
+    writer INTEGER NOT NULL,
+    value  BLOB,                           -- NULL: a tombstone
+    PRIMARY KEY (key, clock, writer)
+) WITHOUT ROWID;
+-- Places by directory and name, which is how their values begin.
+CREATE INDEX register_place ON register (value) WHERE key >= x'70' AND key < x'71';
+
+-- What the view shows otherwise than one node per id (hybrisfs.merge):
+-- nodes that are seen as one with the node `ino`: folders of one name, equal files of one name;
+CREATE TABLE joined (
+    id  BLOB PRIMARY KEY,
+    ino INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX joined_with ON joined (ino);
+-- concurrent versions of the content of node `id`, each shown as a file of its own;
+CREATE TABLE copy (
+    ino INTEGER PRIMARY KEY,
+    id  BLOB NOT NULL
+);
+CREATE INDEX copy_of ON copy (id);
+-- and nodes whose register names a directory that they cannot stand in, and where they stand instead.
+CREATE TABLE moved (
+    id     BLOB PRIMARY KEY,
+    parent BLOB NOT NULL
+) WITHOUT ROWID;
+
+-- Files whose list of chunks has yet to be read from the chunks that hold it.
+CREATE TABLE unlisted (
+    ino   INTEGER PRIMARY KEY,
+    value BLOB NOT NULL                    -- the content register, of depth 1
+);
+
 -- Registers that changed in the view since the clouds last held their value. `seq` is the change's
 -- number; `clock` that of the signed update which holds it, NULL while none does.
 CREATE TABLE pending (
@@ -146,16 +199,28 @@ CREATE TABLE pending (
 ) WITHOUT ROWID;
 CREATE INDEX pending_clock ON pending (clock);
 
--- Signed updates as they travel. `chunk_high`: no chunk above this number is named by it.
+-- The branches of all devices' histories, see sync/branch.py. `above`: the clock at which it leaves `parent`.
+CREATE TABLE log_branch (
+    id     BLOB PRIMARY KEY,
+    device BLOB NOT NULL,
+    parent BLOB,                           -- NULL of the branch that a device begins with
+    above  INTEGER NOT NULL
+) WITHOUT ROWID;
+
+-- Accepted updates as they travel, in the order in which they were accepted: after all that they depend on.
 CREATE TABLE log (
-    writer     BLOB NOT NULL,
+    number     INTEGER PRIMARY KEY,
+    branch     BLOB NOT NULL,
     clock      INTEGER NOT NULL,
+    device     BLOB NOT NULL,              -- who signed it
     hash       BLOB NOT NULL,
+    chunk_high INTEGER,                    -- it names no chunk above this number; NULL: not signed here
     vector     BLOB NOT NULL,              -- all that it depends on: its full dependency vector
-    chunk_high INTEGER NOT NULL,
     bytes      BLOB NOT NULL,
-    PRIMARY KEY (writer, clock)
+    UNIQUE (branch, clock)
 );
+CREATE UNIQUE INDEX log_hash ON log (hash);
+CREATE INDEX log_signed ON log (clock) WHERE chunk_high IS NOT NULL;
 
 -- Own log segments that are on the clouds.
 CREATE TABLE log_segment (
@@ -175,7 +240,7 @@ def create_schema(connection: sqlite3.Connection, volume: bytes) -> None:
             connection.execute(statement)
     connection.executemany(
         "INSERT INTO meta VALUES (?, ?)",
-        [("volume", volume), ("files", 0), ("bytes", 0), ("seq", 0), ("published", 0), ("log_state", b"")],
+        [("volume", volume), ("files", 0), ("bytes", 0), ("seq", 0), ("published", 0)],
     )
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

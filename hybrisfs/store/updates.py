@@ -1,19 +1,48 @@
-"""The log of signed updates in the database: signing our own, and what `sync.LogState` asks of it.
+"""The log of signed updates in the database: signing our own, accepting others', and what `sync.LogState`
+asks.
 
-An update and the state that follows from it are stored in one transaction, and nothing of an update leaves
-the device before that transaction is durable: a device that signed two updates with one predecessor would
-fork itself.
+The state in memory follows from the tables `log` and `log_branch` alone. Nothing of an own update leaves the
+device before the transaction that holds it is durable: a device that signed two updates with one predecessor
+would fork itself.
+
+The *own chain* is the path of updates signed with this device's key that its next update will follow. It
+holds all that the device signed, unless it was restored from a backup and has gone on from there
+(`sync.LogState.newest`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
 
 from hybrisfs.store.database import Database
-from sync import DeviceKey, LogState, Members, SignedUpdate, VersionVector, Write
-from sync.codec import Reader, Writer
+from sync import (
+    HASH_SIZE,
+    PREFIX_SIZE,
+    Accepted,
+    Branch,
+    DecodeError,
+    DeviceKey,
+    Known,
+    LogRow,
+    LogState,
+    Members,
+    Outcome,
+    Reason,
+    Refused,
+    Rename,
+    SignedUpdate,
+    Stamp,
+    VersionVector,
+    Write,
+    decode_signed,
+)
 
 __all__ = ["UpdateLog"]
+
+_LAST: Final = b"\xff" * (HASH_SIZE - PREFIX_SIZE)
+_KNOWN: Final = "device, branch, clock, hash, vector"
 
 
 class UpdateLog:
@@ -27,69 +56,246 @@ class UpdateLog:
         self.state = self._load()
 
     def _load(self) -> LogState:
-        stored: bytes = self._db.meta("log_state")
-        if not stored:
-            return LogState(self.volume, self._members, self)
-        return LogState.decode(stored, self._members, self)
+        branches = [
+            Branch(*row) for row in self._db.execute("SELECT id, device, parent, above FROM log_branch")
+        ]
+        tips = (
+            self._db.execute(
+                f"SELECT {_KNOWN} FROM log WHERE branch = ? ORDER BY clock DESC LIMIT 1", (branch.id,)
+            ).fetchone()
+            for branch in branches
+        )
+        signed = self._db.execute(
+            "SELECT branch, clock FROM log WHERE chunk_high IS NOT NULL ORDER BY clock DESC LIMIT 1"
+        ).fetchone()
+        return LogState(
+            self.volume, self._members, self, branches, (_known(row) for row in tips if row), signed
+        )
 
     @property
     def device(self) -> bytes:
         return self._key.device_id
 
+    @property
+    def members(self) -> Members:
+        """Whose updates are accepted now."""
+        return self._members
+
+    def set_members(self, members: Members) -> None:
+        """From now on updates by these are accepted."""
+        self.state.set_members(members)
+        self._members = members
+
     def sign(self, writes: Sequence[Write], time_ns: int, chunk_high: int) -> SignedUpdate:
         """Sign *writes* as one transaction and store it. It names no chunk above *chunk_high*."""
+        with self._all_or_nothing():
+            accepted = self.state.next_update(writes, time_ns, self._key)
+            self._store(accepted, chunk_high)
+            return accepted.update
+
+    def accept(self, data: bytes, *, verified: bool = False) -> Outcome:
+        """Accept and store a signed update that came from anywhere, or say why not.
+
+        *verified*: the caller has checked the signature, as it may without the volume's lock.
+        """
         try:
-            return self._sign(writes, time_ns, chunk_high)
+            signed = decode_signed(data)
+        except DecodeError as error:
+            return Refused(Reason.MALFORMED, str(error))
+        return self.accept_signed(signed, verified=verified)
+
+    def accept_signed(self, signed: SignedUpdate, *, verified: bool = False) -> Outcome:
+        """Like `accept`, of an update that is decoded already."""
+        with self._all_or_nothing():
+            outcome = self.state.accept(signed, verified=verified)
+            if isinstance(outcome, Accepted):
+                self._store(outcome, None)
+            return outcome
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """What is in memory must not be ahead of what is stored."""
+        try:
+            yield
         except BaseException:
-            self.state = self._load()  # it must not be ahead of what is stored
+            self.state = self._load()
             raise
 
-    def _sign(self, writes: Sequence[Write], time_ns: int, chunk_high: int) -> SignedUpdate:
-        update = self.state.next_update(writes, time_ns, self._key)
-        header = update.header
-        tip = self.state.tip(header.writer)
-        assert tip is not None
-        vector = Writer()
-        tip.dependencies.write_to(vector)
-        self._db.execute(
-            "INSERT INTO log (writer, clock, hash, vector, chunk_high, bytes) VALUES (?, ?, ?, ?, ?, ?)",
-            (header.writer, header.clock, header.hash, vector.getvalue(), chunk_high, update.data),
+    def _store(self, accepted: Accepted, chunk_high: int | None) -> None:
+        header = accepted.update.header
+        row = (
+            accepted.branch,
+            header.clock,
+            header.writer,
+            header.hash,
+            chunk_high,
+            accepted.dependencies.encode(),
+            accepted.update.data,
         )
-        self._db.set_meta("log_state", self.state.encode())
-        return update
+        insert = (
+            "INSERT INTO log (branch, clock, device, hash, chunk_high, vector, bytes) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?)"
+        )
+        if header.prev_clock and accepted.proof is None:
+            self._db.execute(insert, row)
+            return
+        self._db.execute("SAVEPOINT branches")
+        try:
+            for rename in accepted.renames:
+                self._rename(rename)
+            self._db.execute("DELETE FROM log_branch")
+            self._db.executemany(
+                "INSERT INTO log_branch (id, device, parent, above) VALUES (?, ?, ?, ?)",
+                [(one.id, one.device, one.parent, one.above) for one in self.state.branches],
+            )
+            self._db.execute(insert, row)
+        except BaseException:
+            self._db.execute("ROLLBACK TO branches")
+            raise
+        finally:
+            self._db.execute("RELEASE branches")
+
+    def _rename(self, rename: Rename) -> None:
+        self._db.execute(
+            "UPDATE log SET branch = ? WHERE branch = ? AND clock > ?", (rename.new, rename.old, rename.above)
+        )
+        rows = self._db.execute(  # what depends on an update has a higher clock
+            "SELECT number, vector FROM log WHERE clock > ? AND instr(vector, ?)", (rename.above, rename.old)
+        ).fetchall()
+        self._db.executemany(
+            "UPDATE log SET vector = ? WHERE number = ?",
+            [(VersionVector.decode(vector).renamed([rename]).encode(), number) for number, vector in rows],
+        )
+
+    # -- the own chain ---------------------------------------------------------------------------
+
+    def own_tip(self) -> Known | None:
+        """The newest update of the own chain."""
+        return self.state.newest(self.device)
+
+    def own_tips(self) -> list[Known]:
+        """The newest update of each branch of this device: the own chain's first, then the newest first."""
+        own = self.own_tip()
+        tips = [tip for tip in self.state.tips() if tip.device == self.device]
+        return sorted(tips, key=lambda tip: (tip != own, -tip.clock, tip.hash))
 
     def own_after(self, clock: int, limit: int) -> list[tuple[int, int, int]]:
-        """(clock, chunk_high, size in bytes) of up to *limit* own updates above *clock*, in order."""
-        return self._db.execute(
-            "SELECT clock, chunk_high, length(bytes) FROM log WHERE writer = ? AND clock > ? "
-            "ORDER BY clock LIMIT ?",
-            (self.device, clock, limit),
-        ).fetchall()
+        """(clock, chunk_high, size in bytes) of up to *limit* updates of the own chain above *clock*."""
+        found: list[tuple[int, int, int]] = []
+        for branch, end in self._own_chain():
+            found += self._db.execute(
+                "SELECT clock, ifnull(chunk_high, 0), length(bytes) FROM log "
+                "WHERE branch = ? AND clock > ? AND clock <= ? ORDER BY clock LIMIT ?",
+                (branch, clock, end, limit - len(found)),
+            )
+        return found
 
     def own_between(self, first: int, last: int) -> list[bytes]:
-        """The own updates from clock *first* to *last*, in order."""
-        rows = self._db.execute(
-            "SELECT bytes FROM log WHERE writer = ? AND clock BETWEEN ? AND ? ORDER BY clock",
-            (self.device, first, last),
+        """The updates of the own chain from clock *first* to *last*, in order."""
+        found: list[bytes] = []
+        for branch, end in self._own_chain():
+            rows = self._db.execute(
+                "SELECT bytes FROM log WHERE branch = ? AND clock BETWEEN ? AND ? ORDER BY clock",
+                (branch, first, min(end, last)),
+            )
+            found += [row[0] for row in rows]
+        return found
+
+    def _own_chain(self) -> list[tuple[bytes, int]]:
+        """The branches of the own chain and the clocks at which they end, oldest first."""
+        tip = self.own_tip()
+        if tip is None:
+            return []
+        return self.path(tip)[::-1]
+
+    # -- looking up ------------------------------------------------------------------------------
+
+    def tips(self) -> list[Known]:
+        """The newest update of each branch that no other branch grows from: together they imply all."""
+        return self.state.tips()
+
+    def history(self) -> bytes:
+        """The history hash at the tips: equal hashes mean equal logs."""
+        return self.state.history()
+
+    def path(self, known: Known) -> list[tuple[bytes, int]]:
+        """(branch, clock) of an update and of each fork point below it, newest first."""
+        return self.state.branches.path(known.branch, known.clock)
+
+    def newest_below(self, branch: bytes, clock: int) -> Known | None:
+        """The newest update on *branch* with at most this clock."""
+        row = self._db.execute(
+            f"SELECT {_KNOWN} FROM log WHERE branch = ? AND clock <= ? ORDER BY clock DESC LIMIT 1",
+            (branch, clock),
+        ).fetchone()
+        return _known(row) if row else None
+
+    def missing(self, known: VersionVector, after: int, size: int) -> list[LogRow]:
+        """Updates with a number above *after* that *known* does not cover, in the order in which they were
+        accepted: about *size* bytes of them, at least one if there is any."""
+        rows: list[LogRow] = []
+        start = self._first_missing(known, after)
+        if start is None:
+            return rows
+        for number, branch, clock, device, identity, length in self._db.execute(
+            "SELECT number, branch, clock, device, hash, length(bytes) FROM log WHERE number >= ? "
+            "ORDER BY number",
+            (start,),
+        ):
+            if clock <= known[branch]:
+                continue
+            size -= length
+            if size < 0 and rows:
+                break
+            data = self._db.execute("SELECT bytes FROM log WHERE number = ?", (number,)).fetchone()[0]
+            rows.append(LogRow(number, Stamp(device, clock, identity[:PREFIX_SIZE]), branch, data))
+        return rows
+
+    def _first_missing(self, known: VersionVector, after: int) -> int | None:
+        """The number of the first update that `missing` returns."""
+        first: list[int] = []
+        for branch, clock in self.state.vector.items():
+            if clock > known[branch]:
+                newest, oldest = (
+                    self._db.execute(
+                        "SELECT number FROM log WHERE branch = ? AND clock >= ? ORDER BY clock LIMIT 1",
+                        (branch, low),
+                    ).fetchone()[0]
+                    for low in (clock, known[branch] + 1)
+                )
+                if newest > after:
+                    first.append(max(oldest, after + 1))
+        return min(first, default=None)
+
+    def update_at(self, branch: bytes, clock: int) -> bytes | None:
+        """The bytes of an accepted update."""
+        return self._one("SELECT bytes FROM log WHERE branch = ? AND clock = ?", branch, clock)
+
+    def vector_of(self, branch: bytes, clock: int) -> VersionVector | None:
+        """The full dependency vector of an accepted update."""
+        vector = self._one("SELECT vector FROM log WHERE branch = ? AND clock = ?", branch, clock)
+        return None if vector is None else VersionVector.decode(vector)
+
+    def hash_of(self, branch: bytes, clock: int) -> bytes | None:
+        return self._one("SELECT hash FROM log WHERE branch = ? AND clock = ?", branch, clock)
+
+    def find(self, prefix: bytes) -> Known | None:
+        row = self._db.execute(
+            f"SELECT {_KNOWN} FROM log WHERE hash BETWEEN ? AND ? LIMIT 1",
+            (prefix + bytes(len(_LAST)), prefix + _LAST),
+        ).fetchone()
+        return _known(row) if row else None
+
+    def successor_of(self, branch: bytes, clock: int) -> bytes | None:
+        return self._one(
+            "SELECT bytes FROM log WHERE branch = ? AND clock > ? ORDER BY clock LIMIT 1", branch, clock
         )
-        return [row[0] for row in rows]
 
-    # -- what sync.LogState asks -----------------------------------------------------------------
-
-    def hash_of(self, writer: bytes, clock: int) -> bytes | None:
-        row = self._db.execute(
-            "SELECT hash FROM log WHERE writer = ? AND clock = ?", (writer, clock)
-        ).fetchone()
+    def _one(self, query: str, branch: bytes, clock: int) -> bytes | None:
+        row: tuple[bytes] | None = self._db.execute(query, (branch, clock)).fetchone()
         return row[0] if row else None
 
-    def vector_of(self, writer: bytes, clock: int) -> VersionVector | None:
-        row = self._db.execute(
-            "SELECT vector FROM log WHERE writer = ? AND clock = ?", (writer, clock)
-        ).fetchone()
-        return VersionVector.read_from(Reader(row[0])) if row else None
 
-    def successor_of(self, writer: bytes, clock: int) -> bytes | None:
-        row = self._db.execute(
-            "SELECT bytes FROM log WHERE writer = ? AND clock > ? ORDER BY clock LIMIT 1", (writer, clock)
-        ).fetchone()
-        return row[0] if row else None
+def _known(row: tuple[bytes, bytes, int, bytes, bytes]) -> Known:
+    device, branch, clock, identity, vector = row
+    return Known(device, branch, clock, identity, VersionVector.decode(vector))

@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from backends.credentials import Credentials, CredentialStore
 from backends.errors import StoreError
 from backends.registry import open_store
 from backends.store import Store
@@ -58,7 +59,8 @@ def create_volume(home: Home, name: str, clouds: Sequence[str], f: int | None, k
         )
     marked: list[Store] = []
     try:
-        marked.extend(_mark(cloud, config.id) for cloud in config.clouds)
+        credentials = CredentialStore(home.credentials)
+        marked.extend(_mark(cloud, config.id, credentials) for cloud in config.clouds)
         state.mkdir(mode=0o700, parents=True)
         VolumeKeys.generate().save(state / KEYS_FILE)
         Database.create(state / DATABASE_FILE, config.id)
@@ -69,12 +71,15 @@ def create_volume(home: Home, name: str, clouds: Sequence[str], f: int | None, k
         _undo(marked)
         shutil.rmtree(state, ignore_errors=True)
         raise
+    finally:
+        for store in marked:
+            store.close()
     return config
 
 
-def _mark(cloud: CloudConfig, volume: bytes) -> Store:
+def _mark(cloud: CloudConfig, volume: bytes, credentials: Credentials) -> Store:
     try:
-        store = open_store(cloud.url)
+        store = open_store(cloud.url, credentials)
         store.initialise()
         if not store.put_if_absent(MARKER_NAME, marker(volume)):
             raise UsageError(
@@ -84,7 +89,7 @@ def _mark(cloud: CloudConfig, volume: bytes) -> Store:
             )
     except StoreError as error:
         advice = f"{error.advice[:1].upper()}{error.advice[1:]}." if error.advice else ""
-        raise HybrisError(f"the cloud {cloud.url} cannot be used", error.reason, advice) from error
+        raise HybrisError(f"the cloud {error.url} cannot be used", error.reason, advice) from error
     except ValueError as error:
         raise HybrisError(f"the cloud {cloud.url} cannot be used", str(error)) from error
     return store

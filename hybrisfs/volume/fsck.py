@@ -18,7 +18,7 @@ from hybrisfs.store.journal import Journal
 from hybrisfs.store.schema import ROOT_INO
 from hybrisfs.volume.create import MARKER_NAME, marker
 from hybrisfs.volume.view_check import ViewCheck
-from sync import ZERO_HASH, DecodeError, decode_head, decode_segment, decode_signed, head_name
+from sync import DecodeError, decode_head, decode_segment, decode_signed, head_name
 
 if TYPE_CHECKING:
     from hybrisfs.volume.volume import Volume
@@ -159,32 +159,32 @@ def _check_tree(db: sqlite3.Connection, report: FsckReport, progress: Progress) 
 
 
 def _check_log(volume: Volume, db: sqlite3.Connection, report: FsckReport, progress: Progress) -> None:
-    device = volume.keys.device
+    device = volume.keys.device.device_id
     view = ViewCheck(db, volume.sealer.chunk_id)
-    total = db.execute("SELECT count(*) FROM log WHERE writer = ?", (device.device_id,)).fetchone()[0]
-    previous = ZERO_HASH
+    total = db.execute("SELECT count(*) FROM log").fetchone()[0]
     done = 0
-    rows = db.execute(
-        "SELECT clock, hash, bytes FROM log WHERE writer = ? ORDER BY clock", (device.device_id,)
-    )
-    for clock, recorded, data in rows:
+    for clock, writer, recorded, data in db.execute(
+        "SELECT clock, device, hash, bytes FROM log ORDER BY number"
+    ):
         wrong = None
         try:
             update = decode_signed(data)
         except DecodeError as error:
             wrong = str(error)
         else:
-            if not update.header.verify(device.public):
+            header = update.header
+            public = volume.updates.members.public_key(writer)
+            if public is not None and not header.verify(public):
                 wrong = "its signature is wrong"
-            elif update.header.prev != previous or update.header.clock != clock:
+            elif (header.writer, header.clock, update.hash) != (writer, clock, recorded):
+                wrong = "it is not the one on record"
+            elif header.prev_clock and not _is_accepted(db, writer, header.prev_clock, header.prev):
                 wrong = "it does not follow the one before"
-            elif update.hash != recorded:
-                wrong = "its hash is not the one on record"
-            for difference in view.compare(clock, update.writes):
-                report.add("tree", difference)
+            if writer == device:
+                for difference in view.compare(clock, update.writes):
+                    report.add("tree", difference)
         if wrong:
-            report.add("log", f"update {clock}: {wrong}")
-        previous = recorded
+            report.add("log", f"update {clock} of device {writer.hex()}: {wrong}")
         done += 1
         if done % 256 == 0:
             progress("log", done, total)
@@ -192,6 +192,11 @@ def _check_log(volume: Volume, db: sqlite3.Connection, report: FsckReport, progr
         report.add("tree", difference)
     report.checked["updates"] = done
     progress("log", total, total)
+
+
+def _is_accepted(db: sqlite3.Connection, device: bytes, clock: int, identity: bytes) -> bool:
+    row = db.execute("SELECT device, clock FROM log WHERE hash = ?", (identity,)).fetchone()
+    return bool(row == (device, clock))
 
 
 def _check_cache(volume: Volume, db: sqlite3.Connection, report: FsckReport, progress: Progress) -> None:

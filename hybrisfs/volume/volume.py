@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from backends.credentials import CredentialStore
 from backends.registry import open_store
 from hybrisfs.dispersal.engine import Cloud, Engine, Marker
 from hybrisfs.dispersal.runs import ChunkLocation
@@ -22,6 +23,7 @@ from hybrisfs.errors import DamagedError, HybrisError
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.home import Home
 from hybrisfs.keys import VolumeKeys
+from hybrisfs.merge.refresh import Change
 from hybrisfs.mount.mountpoint import MountPoint
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.fetch import Fetcher
@@ -33,12 +35,13 @@ from hybrisfs.pipeline.ship import Shipper
 from hybrisfs.pipeline.signals import Signals
 from hybrisfs.store.database import Database
 from hybrisfs.store.journal import Journal
-from hybrisfs.store.updates import UpdateLog
 from hybrisfs.volume.checkup import Checkup
 from hybrisfs.volume.config import VolumeConfig
 from hybrisfs.volume.create import DATABASE_FILE, KEYS_FILE, MARKER_NAME, create_volume, marker
 from hybrisfs.volume.fsck import FsckReport, check_volume
-from sync import DecodeError, Members
+from hybrisfs.volume.pairing import Invitation
+from hybrisfs.volume.sharing import Sharing
+from sync import DecodeError
 
 __all__ = ["Volume"]
 
@@ -53,6 +56,7 @@ class Volume:
     """One open volume. Its methods may be called from any thread."""
 
     def __init__(self, home: Home, config: VolumeConfig) -> None:
+        self._home = home
         self.config = config
         self.name = config.name
         self._mount: MountPoint | None = None
@@ -69,10 +73,10 @@ class Volume:
             database = Database(state / DATABASE_FILE)
             undo.callback(database.abandon)
             self._open_local(database, Journal(state / "journal", budget=config.cache_bytes))
-            clouds = [Cloud(one.number, one.name, open_store(one.url)) for one in config.clouds]
+            secrets = CredentialStore(home.credentials)
+            clouds = [Cloud(one.number, one.name, open_store(one.url, secrets)) for one in config.clouds]
             undo.pop_all()
         self.engine = Engine(clouds, config.f, self.sealer, self.tables)
-        self.signals = Signals()
         self._start_pipeline()
 
     @staticmethod
@@ -89,7 +93,9 @@ class Volume:
         try:
             self.fs = FileSystem(database, journal, self.sealer.chunk_id, owner=(os.getuid(), os.getgid()))
             self._remove_unknown_segments()
-            self.updates = UpdateLog(database, Members([self.keys.device.public]), self.keys.device)
+            self.signals = Signals()
+            self.sharing = Sharing(self.fs, self.keys, self.signals, self._show)
+            self.updates = self.sharing.updates
         except (sqlite3.DatabaseError, DecodeError) as error:
             raise DamagedError(
                 f"the database {database.path} is damaged", str(error), "Restore it from a backup."
@@ -110,10 +116,11 @@ class Volume:
         self.fetcher = Fetcher(fs, self._get_chunks)
         self.room = RoomMaker(fs, self.committer, signals, self._can_upload)
         settler = Settler(fs, self.sealer.chunk_id, self.fetcher.fetch_one)
-        publisher = Publisher(fs, settler, self.updates, signals)
+        sharing = self.sharing
+        publisher = Publisher(fs, settler, sharing.signer, sharing.receiver.signed, signals)
         packer = Packer(
             fs,
-            self.updates,
+            sharing.signer,
             signals,
             self.sealer,
             self.tables,
@@ -144,6 +151,7 @@ class Volume:
             "room": self.room.run,
             "commit": self.committer.run,
             "checkup": self.checkup.run,
+            "pull": sharing.follow(self.engine, config.f).run,
         }
         self._threads = {
             name: threading.Thread(target=self._guarded, args=(name, body), name=f"{self.name}-{name}")
@@ -174,6 +182,12 @@ class Volume:
 
     def _get_chunks(self, locations: Sequence[ChunkLocation]) -> list[bytes]:
         return self.engine.get_chunks(locations, timeout=_CHUNK_TIMEOUT)
+
+    def _show(self, changes: Sequence[Change]) -> None:
+        """The view has changed otherwise than through the mount."""
+        mount = self._mount
+        if mount is not None and changes:
+            mount.notify(changes)
 
     # -- mounting --------------------------------------------------------------------------------
 
@@ -215,6 +229,7 @@ class Volume:
             {"name": one.name, "url": one.url, "state": one.state, "reason": one.reason}
             for one in self.engine.health()
         ]
+        devices = self.sharing.devices()
         with self.fs.lock:
             fs = self.fs
             pending_files = fs.changes.pending_nodes()
@@ -230,7 +245,7 @@ class Volume:
                 "pending_bytes": self._pending_bytes(),
                 "conflicts": 0,
                 "clouds": clouds,
-                "devices": [{"id": self.updates.device.hex(), "this": True}],
+                "devices": devices,
                 "cache": {"bytes": fs.journal.bytes, "budget": fs.journal.budget},
                 "last_error": str(fs.journal.failure) if fs.journal.failure else self._last_error.text,
             }
@@ -276,7 +291,7 @@ class Volume:
     def _shipped_so_far(self) -> Callable[[], bool]:
         """Tells whether the clouds hold all that is signed now; called with the lock held."""
         with self.fs.lock:
-            newest = self.updates.state.tip(self.updates.device)
+            newest = self.updates.own_tip()
         clock = newest.clock if newest else 0
         return lambda: self.fs.db.meta("published") >= clock
 
@@ -289,6 +304,30 @@ class Volume:
         """Verify database, log, cache and, with *clouds*, every share on every cloud."""
         self.committer.commit_now()
         return check_volume(self, clouds=clouds, progress=progress)
+
+    # -- devices ---------------------------------------------------------------------------------
+
+    def invite(self, *, lifetime: float, with_credentials: bool) -> Invitation:
+        """An invitation for one device, good for *lifetime* seconds."""
+        sharing = self.sharing
+        return Invitation(
+            self._home,
+            self.config,
+            self.keys,
+            sharing.own_name,
+            sharing.current_members,
+            sharing.admit,
+            lifetime=lifetime,
+            with_credentials=with_credentials,
+        )
+
+    def devices(self) -> list[dict[str, object]]:
+        """See `Sharing.devices`."""
+        return self.sharing.devices()
+
+    def rename_device(self, device: str, name: str) -> None:
+        """See `Sharing.rename`."""
+        self.sharing.rename(device, name)
 
     # -- the end ---------------------------------------------------------------------------------
 

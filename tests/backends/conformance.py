@@ -32,6 +32,8 @@ def all_names(store: Store, prefix: str = "", limit: int = MAX_PAGE) -> list[str
 class Conformance:
     """Subclass and define the fixture `store`."""
 
+    many_keys = 2500  # more than two pages
+
     def test_an_object_comes_back_equal(self, store: Store) -> None:
         store.put("packs/ab/one", b"content")
         assert store.get("packs/ab/one", limit=7) == b"content"
@@ -163,7 +165,7 @@ class Conformance:
         store.delete_many([])
 
     def test_thousands_of_keys_in_pages(self, store: Store) -> None:
-        names = sorted(f"p/{i % 7}/key-{i:05}" for i in range(2500))
+        names = sorted(f"p/{i % 7}/key-{i:05}" for i in range(self.many_keys))
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda name: store.put(name, b"x"), names))
         assert all_names(store) == names

@@ -306,6 +306,7 @@ def test_odd_folder_names(tmp_path: Path, path: str) -> None:
         "file:///a#b",
         "file:///a%00b",
         "file:///a/../b",
+        "file://[",
         "http:///a",
     ],
 )

@@ -19,7 +19,7 @@ def test_a_file_url_opens_the_folder_driver_without_touching_it(tmp_path: Path) 
 
 @pytest.mark.parametrize("url", ["gopher://host/x", "x", "", "://", "FILE:///a"])
 def test_an_unknown_scheme_is_refused_naming_the_known(url: str) -> None:
-    with pytest.raises(PermanentError, match="supported: file://"):
+    with pytest.raises(PermanentError, match=r"supported: .*file://"):
         open_store(url)
 
 

@@ -38,7 +38,7 @@ class Reader:
     def catch_up(self, database: Database) -> list[SignedUpdate]:
         """Apply what is new, in order; the updates applied."""
         rows = database.execute(
-            "SELECT bytes FROM log WHERE writer = ? AND clock > ? ORDER BY clock",
+            "SELECT bytes FROM log WHERE device = ? AND clock > ? ORDER BY clock",
             (DEVICE.device_id, self.clock),
         ).fetchall()
         updates = [decode_signed(row[0]) for row in rows]
@@ -56,10 +56,11 @@ class Reader:
             return
         node = self.nodes.setdefault(key[1:17], RemoteNode())
         if key[:1] == b"p":
-            if value is None:
+            place = None if value is None else Place.decode(value)
+            if place is None or place.removed:
                 node.places.pop(key, None)
             else:
-                node.places[key] = Place.decode(value)
+                node.places[key] = Place(place.parent, place.name)
         elif key[:1] == b"a":
             node.attr = None if value is None else Attr.decode(value)
         else:

@@ -26,6 +26,8 @@ from hybrisfs.dispersal.share import TableSealer
 from hybrisfs.filesystem.content import Missing
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
+from hybrisfs.keys import VolumeKeys
+from hybrisfs.merge.refresh import Change
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.fetch import Fetcher
 from hybrisfs.pipeline.pack import Packer, Redundancy
@@ -36,8 +38,8 @@ from hybrisfs.pipeline.signals import Signals
 from hybrisfs.store.database import Database
 from hybrisfs.store.journal import Journal
 from hybrisfs.store.schema import ROOT_INO
-from hybrisfs.store.updates import UpdateLog
-from sync import DeviceKey, Members
+from hybrisfs.volume.sharing import Sharing
+from sync import DeviceKey
 from sync.codec import Buffer
 from tests.store.disk import ForgetfulDisk
 
@@ -130,6 +132,7 @@ class Rig:
         segment_size: int = 64 << 10,
         monotonic: Callable[[], float] | None = None,
         plaintexts: dict[bytes, bytes] | None = None,
+        device: DeviceKey = DEVICE,
     ) -> None:
         self.directory = directory or Path(tempfile.mkdtemp(prefix="hybrisfs-rig-"))
         self.clouds = clouds or FakeClouds()
@@ -138,6 +141,7 @@ class Rig:
             "budget": budget,
             "segment_size": segment_size,
             "monotonic": monotonic,
+            "device": device,
         }
         database = self.directory / "volume.db"
         if not database.exists():
@@ -146,16 +150,22 @@ class Rig:
         self.journal = Journal(self.directory / "journal", budget=budget, segment_size=segment_size)
         clock = {} if monotonic is None else {"monotonic": monotonic}
         self.fs = FileSystem(self.db, self.journal, SEALER.chunk_id, owner=(1000, 1000), **clock)
-        self.updates = UpdateLog(self.db, Members([DEVICE.public]), DEVICE)
         self.signals = Signals()
+        keys = VolumeKeys(b"d" * 32, b"i" * 32, b"m" * 32, device)
+        self.shown: list[Change] = []
+        self.sharing = Sharing(self.fs, keys, self.signals, self.shown.extend)
+        self.updates = self.sharing.updates
         self.committer = Committer(self.fs)
         self.fetcher = Fetcher(self.fs, self.clouds.get_chunks)
         self.room = RoomMaker(self.fs, self.committer, self.signals, lambda: not self.clouds.down)
         self.settler = Settler(self.fs, self._chunk_id, self.fetcher.fetch_one)
-        self.publisher = Publisher(self.fs, self.settler, self.updates, self.signals)
+        sharing = self.sharing
+        self.publisher = Publisher(
+            self.fs, self.settler, sharing.signer, sharing.receiver.signed, self.signals
+        )
         with mock.patch("hybrisfs.pipeline.pack.ThreadPoolExecutor", InlineExecutor):
             self.packer = Packer(
-                self.fs, self.updates, self.signals, SEALER, TABLES, Redundancy(1, 2), self.clouds.disperse
+                self.fs, sharing.signer, self.signals, SEALER, TABLES, Redundancy(1, 2), self.clouds.disperse
             )
 
     def _chunk_id(self, data: Buffer) -> bytes:

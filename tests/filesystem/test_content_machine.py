@@ -366,7 +366,9 @@ class ContentMachine(RuleBasedStateMachine):
     @rule(everything=st.booleans(), patience=st.booleans())
     def begin_round(self, everything: bool, patience: bool) -> None:
         rig = self.rig
-        self.publisher = PausingPublisher(rig.fs, rig.settler, rig.updates, rig.signals)
+        self.publisher = PausingPublisher(
+            rig.fs, rig.settler, rig.sharing.signer, rig.sharing.receiver.signed, rig.signals
+        )
         if everything:
             rig.signals.begin_flush()
         with mock.patch("hybrisfs.pipeline.cut.HOLD_SECONDS", 15.0 if patience else 0.0):

@@ -13,7 +13,7 @@ from hybrisfs.filesystem.registers import Content, content_key
 from hybrisfs.pipeline.ship import Shipper
 from hybrisfs.store.database import Database
 from hybrisfs.store.updates import UpdateLog
-from sync import Head, Members, Segment, decode_head, decode_segment, head_name
+from sync import Extent, Head, Members, Segment, SegmentStart, decode_head, decode_segment, head_name
 from tests.filesystem.replay import Reader
 from tests.filesystem.rig import DEVICE, VOLUME, Rig
 from tests.filesystem.test_chunks import CONTENT, spoil
@@ -105,9 +105,10 @@ def test_segments_form_a_chain_across_restarts(rig: Rig, log: Log) -> None:
         log.ship()
         rig = rig.reopen()
         log.serve(rig)
-    assert [(one.previous, len(one.updates)) for one in log.segments()] == [(0, 1), (1, 1), (2, 1)]
-    last = log.heads()[-1].extent
-    assert last is not None and (last.segments, last.first, last.last) == (3, 3, 3)
+    assert [len(one.updates) for one in log.segments()] == [1, 1, 1]
+    starts = [SegmentStart.of(one.updates[0].header) for one in log.segments()]
+    assert [one.previous for one in log.segments()] == [None, *starts[:2]]
+    assert log.heads()[-1].extent == Extent(3, starts[2], 3)
     rows = rig.db.execute("SELECT first, last, name, size, placement FROM log_segment").fetchall()
     shipped = [(name, len(data)) for name, data in log.puts if name.startswith("log/")]
     assert [(row[2], row[3]) for row in rows] == shipped
@@ -132,7 +133,8 @@ def test_nothing_leaves_the_device_that_a_power_cut_could_take_back(rig: Rig, lo
                     assert stored.hash_of(DEVICE.device_id, update.header.clock) == update.hash
             else:
                 head = decode_head(data, VOLUME, DEVICE.public, KEY)
-                assert stored.hash_of(DEVICE.device_id, head.vector[DEVICE.device_id]) == head.newest
+                assert head.newest is not None
+                assert stored.hash_of(DEVICE.device_id, head.newest.clock) == head.newest.hash
             database.abandon()
         return real(name, data)
 

@@ -31,6 +31,7 @@ WAITS: dict[str, Callable[[Signals], bool]] = {
     "changes": lambda signals: signals.wait_for_changes(time.monotonic() + FOREVER),
     "chunks": lambda signals: signals.wait_for_chunks(),
     "updates": lambda signals: signals.wait_for_updates(),
+    "look": lambda signals: signals.wait_to_look(FOREVER),
     "pause": lambda signals: signals.pause(FOREVER),
     "retry": lambda signals: signals.wait_to_retry(FOREVER),
     "until": lambda signals: signals.wait_until(lambda: False, None, step=FOREVER),

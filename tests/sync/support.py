@@ -7,11 +7,14 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
+from sync.accepted import Known
 from sync.errors import DecodeError
+from sync.exchange import LogRow
 from sync.history import history_hash
 from sync.identity import DeviceKey, Members
-from sync.log import Accepted, LogState, Outcome
-from sync.update import SignedUpdate, Update, decode_signed, encode_signed
+from sync.log import LogState
+from sync.outcome import Accepted, Outcome
+from sync.update import SignedUpdate, Stamp, Update, decode_signed, encode_signed
 from sync.vector import MAX_CLOCK, VersionVector
 from sync.writes import Write
 
@@ -27,6 +30,7 @@ NOON = 1_800_000_000_000_000_000
 
 ids = st.binary(min_size=16, max_size=16)
 clocks = st.integers(1, MAX_CLOCK)
+stamps = st.builds(Stamp, ids, clocks, ids)
 vectors = st.dictionaries(ids, clocks, max_size=6).map(VersionVector)
 writes: st.SearchStrategy[list[Write]] = st.dictionaries(
     st.binary(min_size=1, max_size=40) | st.binary(min_size=250, max_size=260),
@@ -36,50 +40,68 @@ writes: st.SearchStrategy[list[Write]] = st.dictionaries(
 
 
 class MemoryLog:
-    """An `AcceptedLog` in a dictionary."""
+    """An `AcceptedLog` in dictionaries, keyed by (branch, clock)."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[bytes, int], tuple[SignedUpdate, VersionVector]] = {}
+        self.stamps: dict[bytes, tuple[bytes, int]] = {}
 
-    def add(self, update: SignedUpdate, dependencies: VersionVector) -> None:
-        self.rows[update.header.writer, update.header.clock] = (update, dependencies)
+    def add(self, accepted: Accepted) -> None:
+        if accepted.renames:
+            moved = {rename.old: rename for rename in accepted.renames}
+            before, self.rows = self.rows, {}
+            for (branch, clock), (update, vector) in before.items():
+                rename = moved.get(branch)
+                if rename and clock > rename.above:
+                    branch = rename.new
+                self._put(branch, update, vector.renamed(accepted.renames))
+        self._put(accepted.branch, accepted.update, accepted.dependencies)
 
-    def hash_of(self, writer: bytes, clock: int) -> bytes | None:
-        row = self.rows.get((writer, clock))
+    def _put(self, branch: bytes, update: SignedUpdate, dependencies: VersionVector) -> None:
+        assert (branch, update.header.clock) not in self.rows
+        self.rows[branch, update.header.clock] = (update, dependencies)
+        self.stamps[update.hash[:16]] = (branch, update.header.clock)
+
+    def find(self, prefix: bytes) -> Known | None:
+        stamp = self.stamps.get(prefix)
+        if stamp is None:
+            return None
+        update, dependencies = self.rows[stamp]
+        return Known(update.header.writer, stamp[0], stamp[1], update.hash, dependencies)
+
+    def hash_of(self, branch: bytes, clock: int) -> bytes | None:
+        row = self.rows.get((branch, clock))
         return row[0].hash if row else None
 
-    def vector_of(self, writer: bytes, clock: int) -> VersionVector | None:
-        row = self.rows.get((writer, clock))
-        return row[1] if row else None
-
-    def successor_of(self, writer: bytes, clock: int) -> bytes | None:
-        later = [stamp for stamp in self.rows if stamp[0] == writer and stamp[1] > clock]
+    def successor_of(self, branch: bytes, clock: int) -> bytes | None:
+        later = [stamp for stamp in self.rows if stamp[0] == branch and stamp[1] > clock]
         return self.rows[min(later)][0].data if later else None
 
 
 class Device:
     """A correct device: a key, a log state, and the updates it accepted in that order."""
 
-    def __init__(self, key: DeviceKey) -> None:
+    def __init__(self, key: DeviceKey, members: Members = MEMBERS) -> None:
         self.key = key
+        self.members = members
         self.log = MemoryLog()
-        self.state = LogState(VOLUME, MEMBERS, self.log)
+        self.state = LogState(VOLUME, members, self.log)
         self.order: list[SignedUpdate] = []
+        self.signed: SignedUpdate | None = None
 
     def write(self, *writes: Write) -> SignedUpdate:
-        update = self.state.next_update(writes or [(b"key", b"value")], NOON, self.key)
-        tip = self.state.tip(self.key.device_id)
-        assert tip is not None
-        self.log.add(update, tip.dependencies)
-        self.order.append(update)
-        return update
+        accepted = self.state.next_update(writes or [(b"key", b"value")], NOON, self.key)
+        self.log.add(accepted)
+        self.order.append(accepted.update)
+        self.signed = accepted.update
+        return accepted.update
 
     def receive(self, update: SignedUpdate) -> Outcome:
         """Offer the update's bytes, as they would arrive."""
         arrived = decode_signed(update.data)
         outcome = self.state.accept(arrived)
         if isinstance(outcome, Accepted):
-            self.log.add(arrived, outcome.dependencies)
+            self.log.add(outcome)
             self.order.append(arrived)
         return outcome
 
@@ -88,17 +110,70 @@ class Device:
             outcome = self.receive(update)
             assert isinstance(outcome, Accepted), outcome
 
+    def restart(self) -> None:
+        """Load the state from what is stored."""
+        signed = self.log.stamps[self.signed.hash[:16]] if self.signed else None
+        self.state = LogState(VOLUME, self.members, self.log, self.state.branches, self.stored_tips(), signed)
+
+    def stored_tips(self) -> list[Known]:
+        newest: dict[bytes, int] = {}
+        for branch, clock in self.log.rows:
+            newest[branch] = max(clock, newest.get(branch, 0))
+        found = [self.log.find(self.log.rows[stamp][0].hash[:16]) for stamp in newest.items()]
+        return [known for known in found if known]
+
     def clone(self) -> Device:
         """The same device restored from a backup: it will fork."""
-        twin = Device(self.key)
+        twin = Device(self.key, self.members)
         twin.receive_all(self.order)
+        twin.signed = self.signed
+        twin.restart()
         return twin
 
-    def history_at(self, vector: VersionVector) -> bytes:
-        def known(writer: bytes, clock: int) -> bytes:
-            return self.log.hash_of(writer, clock) or bytes(32)
+    # -- as `sync.exchange.ExchangeLog` ------------------------------------------------------------
 
-        return history_hash(vector, known)
+    def tips(self) -> list[Known]:
+        return self.state.tips()
+
+    def history(self) -> bytes:
+        return self.state.history()
+
+    def find(self, prefix: bytes) -> Known | None:
+        return self.log.find(prefix)
+
+    def path(self, known: Known) -> list[tuple[bytes, int]]:
+        return self.state.branches.path(known.branch, known.clock)
+
+    def newest_below(self, branch: bytes, clock: int) -> Known | None:
+        stamps = [stamp for stamp in self.log.rows if stamp[0] == branch and stamp[1] <= clock]
+        return self.log.find(self.log.rows[max(stamps)][0].hash[:16]) if stamps else None
+
+    def missing(self, known: VersionVector, after: int, size: int) -> list[LogRow]:
+        found: list[LogRow] = []
+        for number, update in enumerate(self.order[after:], after + 1):
+            branch, clock = self.log.stamps[update.hash[:16]]
+            if clock > known[branch]:
+                size -= len(update.data)
+                if size < 0 and found:
+                    break
+                found.append(LogRow(number, update.stamp, branch, update.data))
+        return found
+
+    def facts(self) -> object:
+        """All that follows from what has been accepted: equal on devices that know the same."""
+        return (
+            self.state.vector,
+            self.state.history(),
+            {(one.id, one.device, one.parent, one.above) for one in self.state.branches},
+            {stamp: (update.data, vector) for stamp, (update, vector) in self.log.rows.items()},
+        )
+
+    def history_at(self, vector: VersionVector) -> bytes:
+        leaves = self.state.branches.leaves(vector)
+        return history_hash(
+            (self.state.branches[branch].device, clock, self.log.hash_of(branch, clock) or bytes(32))
+            for branch, clock in leaves
+        )
 
 
 def as_update(signed: SignedUpdate) -> Update:

@@ -5,15 +5,15 @@ To change a format on purpose, raise its version, keep reading the old one, and 
 
 from __future__ import annotations
 
+from sync.branch import branch_id
 from sync.hashing import ZERO_HASH
-from sync.head import Extent, Head, decode_head, encode_head
+from sync.head import Extent, Head, OwnTip, decode_head, encode_head
 from sync.history import history_hash
-from sync.identity import DeviceKey, Members
-from sync.log import Accepted, LogState
-from sync.segment import decode_segment, encode_segment, segment_name
-from sync.update import Update, decode_signed, encode_signed
+from sync.identity import DeviceKey
+from sync.segment import SegmentStart, decode_segment, encode_segment, segment_name
+from sync.update import Stamp, Update, decode_signed, encode_signed
 from sync.vector import VersionVector
-from tests.sync.support import MemoryLog, as_update
+from tests.sync.support import as_update
 
 DEVICE = DeviceKey.from_seed(bytes(range(32)))
 OTHER = DeviceKey.from_seed(bytes(range(32, 64)))
@@ -26,6 +26,8 @@ ENTRIES = VersionVector({DEVICE.device_id: 300, OTHER.device_id: 1 << 40})
 """As an update may depend on, with clocks of several bytes."""
 
 DEVICE_ID = bytes.fromhex("176e02f68ebd77cc4ef534e6a2f21b2e")
+
+BRANCH_ID = bytes.fromhex("09bb373dcafe3d298c18fbf9cf6071db")
 
 ENTRIES_BYTES = bytes.fromhex(
     "02176e02f68ebd77cc4ef534e6a2f21b2eac02354f55f9738064102fa993af632efdce808080808020"
@@ -48,47 +50,45 @@ FIRST_HASH = bytes.fromhex("5fedf065d9bb46e5f7f69240225a1ec55b52b28d3fac73a8363e
 LATER_BYTES = bytes.fromhex(
     "4846555000016465666768696a6b6c6d6e6f70717273176e02f68ebd77cc4ef534e6a2f21b2e818080808020ac020001"
     "02030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f01354f55f9738064102fa993af632efdce80"
-    "80808080206937c06d5bacab8a7cca8fed4e815717f99957b40a5c38034c9816e2e62d90f618e91efd632f4d1503ef04"
-    "d390bb853d1b7a473d9cf81e7a3894ef318afcd75796986e4af6d7d4e9f003a3cadb2233ed4bc3e3411f0384c7e0fd06"
-    "2ea4bed97ce3fa3ff00da8c5542a8be93e12b1ecb1e4aef8d075f4796383f2bb4aaafc5ec288d679e8bca983fdda3008"
-    "020200040005012c00000001012d676f6e65656d7074796b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b"
+    "808080802032333435363738393a3b3c3d3e3f40416937c06d5bacab8a7cca8fed4e815717f99957b40a5c38034c9816"
+    "e2e62d90f618e91efd632f4d1503ef04d390bb853d1b7a473d9cf81e7a3894ef318afcd75796986e4af6d7d4e9f003a3"
+    "65d6e6b23b62af3d607b4f06fc331a56c6fe559246ba089a739d82213cb23f02e281b0443dd02956ad69dd2d52c305c2"
+    "4c51de55021df452ee85b52f398a9e07020200040005012c00000001012d676f6e65656d7074796b6b6b6b6b6b6b6b6b"
     "6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b"
     "6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b"
     "6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b"
     "6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b"
     "6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b"
-    "6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b76767676767676767676767676"
+    "6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b"
+    "6b6b6b767676767676767676767676767676767676767676767676767676767676767676767676767676767676767676"
     "767676767676767676767676767676767676767676767676767676767676767676767676767676767676767676767676"
     "767676767676767676767676767676767676767676767676767676767676767676767676767676767676767676767676"
     "767676767676767676767676767676767676767676767676767676767676767676767676767676767676767676767676"
     "767676767676767676767676767676767676767676767676767676767676767676767676767676767676767676767676"
     "767676767676767676767676767676767676767676767676767676767676767676767676767676767676767676767676"
-    "7676767676767676767676767676767676767676767676767676767676767676767676767676767676767676767676"
+    "767676767676767676767676767676"
 )
 
-LATER_HASH = bytes.fromhex("3df10d63b8933f44b15db257cdc3e33f97075ee54a072aad07abe04229f8ca09")
-
-STATE_BYTES = bytes.fromhex(
-    "48464c5300016465666768696a6b6c6d6e6f7071727301176e02f68ebd77cc4ef534e6a2f21b2e015fedf065d9bb46e5"
-    "f7f69240225a1ec55b52b28d3fac73a8363e7653daa9cb8c00"
-)
+LATER_HASH = bytes.fromhex("717849f78a35842fe88f46c507ee2034a66e31078c1aa8a0f0e12a83bca11694")
 
 HEAD_BYTES = bytes.fromhex(
     "484648440001176e02f68ebd77cc4ef534e6a2f21b2e000102030405060708090a0b0c0d0e0f1011121314151617fd17"
-    "36e511670042b0cacd19eca932e7dbf8a059a8030fc8eae5098c0bca4282491ab742059b893a7df7c87efc2fdba6b101"
-    "8ab1311cda309108fdba566cd6c52628b88129de69d273a5f0a7d058206e5574aeaa851a70be5ed5dc496bb81139640e"
-    "8a78e438e26c53c508c021ff31e250110348a24b0598af6116c1371e29c5008f262039697ee0fd281927a9ff384f6b6c"
-    "06124dd376f5b08e939f00e16d8793b5ac35024fff2603b97631df30d4804d57a865ff71350cca867f00ed6c19f99e35"
-    "a52a5673b3011750aafd"
+    "36e511670042b0cacd19eca932e7dbf8a059a8030fc8eae5098c0bca4282491ab742059b893a7df7c87efc2fd9b3c86d"
+    "7ec902d661b22ac92ffe0685e347881fc29b85549a36079a769dec946dbd663aaeaa851ad09e5d7bdd4d6fbc15356802"
+    "867ce03ce6704fd914c425fb35ee5c1d0f4ca64f0186337ea50ba593a4e9e0063406d48b4aae70c0490a1abec2cdec06"
+    "b37933fe4a057975d27fde91e1795242fff3361df1112ffafb382c3464c1c46c7068bca36854410e79a61f3e96ca9393"
+    "e188b99963d21256a4f9de01cf85d70b70b2f36168fd88cb1124fe07a0c8e449c38e5fcd5d8cc94a27a0e9af66db3290"
+    "ecf3d5c1acc6ad6d"
 )
 
 SEGMENT_BYTES = bytes.fromhex(
-    "484653470001176e02f68ebd77cc4ef534e6a2f21b2e0000000000000001000000000000000100010203040506070809"
-    "0a0b0c0d0e0f1011121314151617b58a7f9fa44999070da0a37022c9878bfdd18578da717cc38e74ef58166d601a1393"
-    "65c16cc686bd61fc25ecc6f69744ebe5decd9745177ecaa5f194df0645b02296a211addba7c5cd5778215815b8ae7215"
-    "353be46239d3473ec1b00d915b246c02cb5ae04a5c9ec8165d2b001fe7c94867fa7068e744165c848af634aed8af4d59"
-    "8e855a10889e1edb663adb7418c5567a2ac8c7cd206a77307a390306fdd5f385e1edf753d7ba95947ef99e7b9fe2799f"
-    "69287106ffa397f130ad0d7e72f5e2553d72647bcdd302c3c8a7690cf0135862e1eccbed8840b4275f9e60"
+    "484653470001176e02f68ebd77cc4ef534e6a2f21b2e00000000000000015fedf065d9bb46e500000000000000010001"
+    "02030405060708090a0b0c0d0e0f1011121314151617b58a7f9fa44999070da0a37022c9878bfdd18578da717cc38e74"
+    "ef58166d601a139365c16cc686bd61fc25ecc6f69744ebe5decd9745177ecaa5f194df0645b02296a211addba7c5cd57"
+    "78215815b8ae7215353be46239d3473ec1b00d915b246c02cb5ae04a5c9ec8165d2b001fe7c94867fa7068e744165c84"
+    "8af634aed8af4d598e855a10889e1edb663adb7418c5567a2ac8c7cd206a77307a390306fdd5f385e1edf753d7ba9594"
+    "7ef99e7b9fe2799f69287106ffa397f130ad0d7e72f5e2553d72647bcdd302c3c8a769596ac48c71306afb328653f520"
+    "1ee776"
 )
 
 
@@ -101,14 +101,21 @@ LATER = Update(
     (1 << 40) + 1,
     300,
     bytes(range(32)),
-    ((OTHER.device_id, 1 << 40),),
+    (Stamp(OTHER.device_id, 1 << 40, bytes(range(50, 66))),),
     ENTRIES_HISTORY,
     TIME,
     ((b"gone", None), (b"empty", b""), (b"k" * 300, b"v" * 300)),
 )
 """Tombstone, empty value, sizes of two bytes, a dependency."""
 
-HEAD = Head(VOLUME, DEVICE.device_id, TIME, ENTRIES, bytes(range(32)), Extent(2, 129, 300))
+HEAD = Head(
+    VOLUME,
+    DEVICE.device_id,
+    TIME,
+    ENTRIES,
+    (OwnTip(300, bytes(range(32))), OwnTip(200, bytes(range(32, 64)))),
+    Extent(2, SegmentStart(129, bytes(range(8))), 300),
+)
 
 
 def test_device_id() -> None:
@@ -121,8 +128,12 @@ def test_version_vector() -> None:
 
 
 def test_history_hash() -> None:
-    assert history_hash(VersionVector(), lambda writer, clock: b"") == EMPTY_HISTORY
-    assert history_hash(ENTRIES, lambda writer, clock: writer * 2) == ENTRIES_HISTORY
+    assert history_hash(()) == EMPTY_HISTORY
+    assert history_hash((writer, clock, writer * 2) for writer, clock in ENTRIES.items()) == ENTRIES_HISTORY
+
+
+def test_branch_id() -> None:
+    assert branch_id(DEVICE_ID, FIRST_HASH) == BRANCH_ID
 
 
 def test_updates() -> None:
@@ -133,14 +144,6 @@ def test_updates() -> None:
         assert decode_signed(data).header.verify(DEVICE.public)
 
 
-def test_log_state() -> None:
-    members = Members([DEVICE.public])
-    state = LogState(VOLUME, members, MemoryLog())
-    assert isinstance(state.accept(decode_signed(FIRST_BYTES)), Accepted)
-    assert state.encode() == STATE_BYTES
-    assert LogState.decode(STATE_BYTES, members, MemoryLog()).vector == VersionVector({DEVICE_ID: 1})
-
-
 def test_head() -> None:
     assert encode_head(HEAD, DEVICE, BOX_KEY, NONCE) == HEAD_BYTES
     assert decode_head(HEAD_BYTES, VOLUME, DEVICE.public, BOX_KEY) == HEAD
@@ -148,7 +151,9 @@ def test_head() -> None:
 
 def test_segment() -> None:
     # Only what is read is frozen: another zstd may compress the same records to other bytes.
-    name = segment_name(DEVICE_ID, 1)
+    name = segment_name(DEVICE_ID, SegmentStart(1, FIRST_HASH[:8]))
     segment = decode_segment(SEGMENT_BYTES, name, VOLUME, BOX_KEY)
     assert [update.data for update in segment.updates] == [FIRST_BYTES]
-    assert decode_segment(encode_segment([FIRST_BYTES], 0, BOX_KEY, NONCE), name, VOLUME, BOX_KEY) == segment
+    assert (
+        decode_segment(encode_segment([FIRST_BYTES], None, BOX_KEY, NONCE), name, VOLUME, BOX_KEY) == segment
+    )

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sync.codec import Reader, Writer
-from sync.errors import DecodeError, NewerFormatError
-from sync.hashing import ZERO_HASH
-from sync.head import Extent, Head, decode_head, encode_head, head_name
+from sync.errors import DecodeError, LimitError, NewerFormatError
+from sync.head import MAX_OWN_TIPS, Extent, Head, OwnTip, decode_head, encode_head, head_name
 from sync.seal import open_sealed, seal
-from sync.vector import VersionVector
+from sync.segment import SegmentStart
+from sync.vector import MAX_CLOCK, MAX_WRITERS, VersionVector
 from tests.sync.support import BOX_KEY, KEYS, NONCE, NOON, STRANGER, VOLUME, decodes, flip, vectors
 
 KEY = KEYS[0]
@@ -22,8 +22,8 @@ HEAD = Head(
     KEY.device_id,
     NOON,
     VersionVector({KEY.device_id: 9, KEYS[1].device_id: 4}),
-    b"h" * 32,
-    Extent(segments=3, first=7, last=9),
+    (OwnTip(9, b"h" * 32), OwnTip(5, b"g" * 32)),
+    Extent(3, SegmentStart(7, b"prefix 7"), 9),
 )
 SEALED = encode_head(HEAD, KEY, BOX_KEY, NONCE)
 
@@ -43,16 +43,18 @@ def forged(head: Head) -> bytes:
 @given(vectors, st.integers(0, (1 << 64) - 1), st.integers(1, 1 << 40), st.data())
 def test_round_trip(vector: VersionVector, time_ns: int, clock: int, data: st.DataObject) -> None:
     last = data.draw(st.integers(1, clock))
-    extent = data.draw(
-        st.none() | st.builds(Extent, st.integers(1, 1 << 30), st.integers(1, last), st.just(last))
-    )
+    starts = st.builds(SegmentStart, st.integers(1, last), st.binary(min_size=8, max_size=8))
+    extent = data.draw(st.none() | st.builds(Extent, st.integers(1, 1 << 30), starts, st.just(last)))
+    others = st.builds(OwnTip, st.integers(1, clock), st.binary(min_size=32, max_size=32))
+    own = (OwnTip(clock, b"h" * 32), *data.draw(st.lists(others, max_size=3, unique=True)))
     vector = vector.with_entries([(KEY.device_id, clock)])
-    head = Head(VOLUME, KEY.device_id, time_ns, vector, b"h" * 32, extent)
+    head = Head(VOLUME, KEY.device_id, time_ns, vector, own, extent, data.draw(st.booleans()))
     assert opened(encode_head(head, KEY, BOX_KEY, NONCE)) == head
 
 
 def test_the_head_of_a_device_that_wrote_nothing() -> None:
-    head = replace(HEAD, vector=VersionVector({KEYS[1].device_id: 4}), newest=ZERO_HASH, extent=None)
+    head = replace(HEAD, vector=VersionVector({KEYS[1].device_id: 4}), own=(), extent=None)
+    assert head.newest is None
     assert opened(encode_head(head, KEY, BOX_KEY, NONCE)) == head
 
 
@@ -88,16 +90,36 @@ def test_a_head_belongs_to_its_device_volume_and_key() -> None:
 @pytest.mark.parametrize(
     ("head", "reason"),
     [
-        (replace(HEAD, newest=ZERO_HASH), "written at all"),
-        (replace(HEAD, vector=VersionVector(), extent=None), "written at all"),
-        (replace(HEAD, extent=Extent(1, 0, 9)), "cannot be the newest"),
-        (replace(HEAD, extent=Extent(1, 8, 7)), "cannot be the newest"),
-        (replace(HEAD, extent=Extent(1, 8, 10)), "cannot be the newest"),
+        (replace(HEAD, own=()), "cannot be the newest"),
+        (replace(HEAD, vector=VersionVector()), "does not cover"),
+        (replace(HEAD, own=(OwnTip(10, b"h" * 32),)), "does not cover"),
+        (replace(HEAD, own=(HEAD.own[0], OwnTip(0, b"h" * 32))), "does not cover"),
+        (replace(HEAD, own=HEAD.own * 2), "named twice"),
+        (replace(HEAD, extent=Extent(1, SegmentStart(0, bytes(8)), 9)), "cannot be the newest"),
+        (replace(HEAD, extent=Extent(1, SegmentStart(8, bytes(8)), 7)), "cannot be the newest"),
+        (replace(HEAD, extent=Extent(1, SegmentStart(8, bytes(8)), 10)), "cannot be the newest"),
     ],
 )
 def test_contradictions_are_refused(head: Head, reason: str) -> None:
     with pytest.raises(DecodeError, match=reason):
         opened(encode_head(head, KEY, BOX_KEY, NONCE))
+
+
+def test_the_largest_head_can_be_read() -> None:
+    clocks = {n.to_bytes(16, "big"): MAX_CLOCK - n for n in range(MAX_WRITERS)}
+    tips = tuple(OwnTip(MAX_CLOCK - 2000 - n, n.to_bytes(32, "big")) for n in range(MAX_OWN_TIPS))
+    extent = Extent(MAX_CLOCK, SegmentStart(1, bytes(8)), tips[0].clock)
+    head = replace(HEAD, vector=VersionVector(clocks), own=tips, extent=extent, offline=True)
+    assert opened(encode_head(head, KEY, BOX_KEY, NONCE)) == head
+    with pytest.raises(LimitError):
+        encode_head(replace(head, own=(*tips, OwnTip(1, bytes(32)))), KEY, BOX_KEY, NONCE)
+
+
+def test_offline_is_yes_or_no() -> None:
+    payload = open_sealed(Reader(SEALED[22:]), SEALED[:22], VOLUME, BOX_KEY)
+    record = payload[:46] + b"\2" + payload[47:-64]
+    with pytest.raises(DecodeError, match="offline"):
+        opened(seal(SEALED[:22], VOLUME, record + KEY.sign(record), BOX_KEY, NONCE))
 
 
 def test_nothing_may_follow_the_record() -> None:
@@ -114,6 +136,6 @@ def test_a_newer_format_says_so() -> None:
 
 def test_a_cloud_sees_the_device_only() -> None:
     assert SEALED[:22] == b"HFHD\0\1" + KEY.device_id
-    for secret in (VOLUME, KEYS[1].device_id, HEAD.newest):
+    for secret in (VOLUME, KEYS[1].device_id, HEAD.own[0].hash):
         assert secret not in SEALED
     assert head_name(KEY.device_id) == f"heads/{KEY.device_id.hex()}"

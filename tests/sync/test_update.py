@@ -15,6 +15,7 @@ from sync.identity import SIGNATURE_SIZE
 from sync.update import (
     MAX_UPDATE,
     SignedUpdate,
+    Stamp,
     Update,
     decode_signed,
     decode_signed_header,
@@ -22,7 +23,7 @@ from sync.update import (
 )
 from sync.vector import MAX_CLOCK
 from sync.writes import MAX_VALUE
-from tests.sync.support import KEYS, NOON, STRANGER, VOLUME, as_update, decodes, flip, vectors, writes
+from tests.sync.support import KEYS, NOON, STRANGER, VOLUME, as_update, decodes, flip, stamps, writes
 
 KEY = KEYS[0]
 FIRST = Update(VOLUME, KEY.device_id, 1, 0, ZERO_HASH, (), bytes(32), NOON, ((b"key", b"value"),))
@@ -34,13 +35,13 @@ updates = st.builds(
         clock,
         clock - 1,
         prev if clock > 1 else ZERO_HASH,
-        tuple(entry for entry in deps.items() if entry[0] != KEY.device_id),
+        tuple(sorted(deps)),
         history,
         time_ns,
         tuple(entries),
     ),
     st.integers(1, MAX_CLOCK),
-    vectors,
+    st.lists(stamps, max_size=6, unique=True),
     st.binary(min_size=32, max_size=32),
     st.integers(0, (1 << 63) - 1),
     writes,
@@ -90,7 +91,8 @@ def test_every_field_is_in_the_hash() -> None:
         {"clock": 2},
         {"prev": b"p" * 32, "prev_clock": 1},
         {"prev": b"p" * 32, "prev_clock": 2},
-        {"deps": ((KEYS[1].device_id, 1),)},
+        {"deps": (Stamp(KEYS[1].device_id, 1, bytes(16)),)},
+        {"deps": (Stamp(KEYS[1].device_id, 1, bytes(15) + b"x"),)},
         {"history": b"h" * 32},
         {"time_ns": NOON + 1},
         {"writes": ((b"key", b"other"),)},
@@ -114,7 +116,7 @@ def test_the_body_is_bound_to_the_header() -> None:
 
 
 def test_overhead_of_an_update_is_small() -> None:
-    deps = tuple((bytes([n]) * 16, 1 << 20) for n in range(4))
+    deps = tuple(Stamp(bytes([n]) * 16, 1 << 27, bytes(16)) for n in range(2))
     update = replace(FIRST, clock=1 << 27, prev_clock=1 << 20, prev=b"p" * 32, deps=deps)
     assert len(encode_signed(FIRST, KEY)) - len(b"keyvalue") == 215
     assert len(encode_signed(update, KEY)) - len(b"keyvalue") <= 300
@@ -144,7 +146,8 @@ def test_a_newer_format_says_so() -> None:
     [
         ({"prev_clock": 1}, "first update"),
         ({"prev": b"p" * 32}, "first update"),
-        ({"deps": ((KEY.device_id, 1),)}, "deps name the writer"),
+        ({"deps": (Stamp(KEY.device_id, 0, bytes(16)),)}, "clock 0"),
+        ({"deps": (Stamp(KEY.device_id, 1, bytes(16)),) * 2}, "ascending"),
         ({"time_ns": 1 << 63}, "63 bits"),
         ({"clock": 0}, "clock 0"),
     ],

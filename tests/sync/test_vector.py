@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sync.codec import Writer
 from sync.errors import LimitError
-from sync.vector import MAX_CLOCK, MAX_WRITERS, Order, VersionVector
+from sync.vector import MAX_CLOCK, MAX_WRITERS, Order, Rename, VersionVector
 from tests.sync.support import clocks, decodes, flip, ids, vectors
 
 A, B = b"a" * 16, b"b" * 16
@@ -93,3 +93,14 @@ def test_the_number_of_writers_is_bounded() -> None:
     assert not decodes(
         VersionVector.decode, Writer().varint(MAX_WRITERS + 1).raw(full.encode()[2:]).getvalue()
     )
+
+
+@given(vectors, ids, ids, clocks)
+def test_a_rename_moves_what_is_above(vector: VersionVector, old: bytes, new: bytes, above: int) -> None:
+    assume(old != new and not vector[new])
+    known = vector.with_entries([(old, above), (bytes(16), 5)] if old != bytes(16) else [(old, above)])
+    assert known.renamed([Rename(old, above, new)]) == known
+    assert known.with_entry(old, above)[old] == above
+    moved = known.renamed([Rename(old, above - 1, new)])
+    assert (moved[old], moved[new]) == (above - 1, above)
+    assert moved.renamed([Rename(new, 0, bytes(15) + b"x")])[new] == 0

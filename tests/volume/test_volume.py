@@ -149,7 +149,7 @@ def test_a_database_that_makes_no_sense_is_refused(device: Device) -> None:
     device.sync()
     device.close()
     with sqlite3.connect(device.state / "volume.db") as other:
-        other.execute("UPDATE meta SET value = ? WHERE key = 'log_state'", (b"nonsense",))
+        other.execute("UPDATE log SET vector = ?", (b"nonsense",))
     other.close()
     for _ in range(2):
         with pytest.raises(DamagedError, match="damaged"):

@@ -1,0 +1,44 @@
+"""HTTP sessions for the SDKs that send with `requests`: guarded answers, no retries, no redirects."""
+
+from __future__ import annotations
+
+import io
+from typing import Any, Final, cast
+
+import requests
+from requests.adapters import HTTPAdapter
+
+from backends.body import GuardedBody, Timing
+from backends.http_errors import REDIRECTS, RedirectedError
+
+__all__ = ["guard"]
+
+_CONNECTIONS: Final = 16
+_BLOCK: Final = 1 << 16  # bytes of a request that are sent at a time
+
+
+def guard(session: requests.Session, timing: Timing) -> None:
+    """Let `session` send all requests through `_GuardedAdapter`."""
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, _GuardedAdapter(timing))
+
+
+class _GuardedAdapter(HTTPAdapter):
+    def __init__(self, timing: Timing) -> None:
+        self._timing = timing
+        super().__init__(pool_connections=4, pool_maxsize=_CONNECTIONS, max_retries=0)
+
+    def init_poolmanager(self, *arguments: Any, **options: Any) -> None:
+        super().init_poolmanager(*arguments, blocksize=_BLOCK, **options)
+
+    def send(self, request: requests.PreparedRequest, *arguments: Any, **options: Any) -> requests.Response:
+        """Raises `BodyError` and `RedirectedError` besides what `requests` raises."""
+        if isinstance(request.body, bytes):
+            # Bytes would be sent in one call, for which the time to connect would have to do.
+            request.body = cast("Any", io.BytesIO(request.body))
+        response = super().send(request, *arguments, **options)
+        if response.status_code in REDIRECTS and "Location" in response.headers:
+            response.close()
+            raise RedirectedError
+        response.raw = GuardedBody(response.raw, self._timing)
+        return response

@@ -1,0 +1,140 @@
+"""Requests to a WebDAV server (RFC 4918): a connection pool, basic authentication, guarded answers."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+from urllib.parse import quote, unquote, urlsplit
+
+import urllib3
+
+from backends.address import Address
+from backends.body import BodyError, GuardedBody, Timing, receiving
+from backends.credentials import Secrets
+from backends.http_errors import REDIRECTS, HttpFailure, RedirectedError
+from backends.multistatus import REQUEST, Resource, parse_multistatus
+
+__all__ = ["RefusedError", "WebDavClient"]
+
+_CONNECTIONS: Final = 16
+_BLOCK: Final = 1 << 16  # bytes of a request that are sent at a time
+_MAX_MESSAGE: Final = 200  # characters of a refusal that are kept
+
+
+class RefusedError(Exception):
+    """The server answered with a status that says that it did not do it."""
+
+    def __init__(self, failure: HttpFailure) -> None:
+        super().__init__(failure.reason)
+        self.failure = failure
+
+    @property
+    def status(self) -> int:
+        return self.failure.status
+
+
+class WebDavClient:
+    """Talks to the server of `address` about paths below its folder. Thread-safe.
+
+    Paths are decoded, without a slash in front; "" is the folder itself. All methods raise `RefusedError`,
+    `RedirectedError`, `BodyError` and urllib3's `HTTPError`.
+    """
+
+    def __init__(self, address: Address, secrets: Secrets, timing: Timing) -> None:
+        scheme = "https" if address.scheme == "webdavs" else "http"
+        self._timing = timing
+        self._origin = f"{scheme}://{address.authority}"
+        self._folder = f"/{address.quoted_path}/" if address.path else "/"
+        self._headers: dict[str, str] = {"User-Agent": "hybrisfs", "Accept-Encoding": "identity"}
+        user, password = address.user or secrets.get("user"), secrets.get("password")
+        if user or password:
+            login = f"{user or ''}:{password or ''}"
+            self._headers |= urllib3.make_headers(basic_auth=login.encode().decode("latin-1"))
+        self._pool = urllib3.PoolManager(
+            maxsize=_CONNECTIONS,
+            blocksize=_BLOCK,
+            timeout=urllib3.Timeout(connect=timing.connect, read=timing.stall),
+            retries=False,
+        )
+
+    def call(self, method: str, path: str, data: bytes | None = None, **headers: str) -> int:
+        """Send a request whose answer has no interesting body; returns its status, 2xx."""
+        with self._answer(method, path, data, headers) as answer:
+            for _ in answer.stream():
+                pass
+            return int(answer.status)
+
+    def move(self, path: str, target: str, *, overwrite: bool) -> int:
+        """Move a resource; see `call`. Whether something else was there already tells the status."""
+        where = self._origin + self._folder + quote(target)
+        return self.call("MOVE", path, Destination=where, Overwrite="T" if overwrite else "F")
+
+    def get(self, path: str, limit: int, **headers: str) -> tuple[int, bytes, Mapping[str, str]]:
+        """Return status (2xx or 304), the body of at most `limit` bytes, and the headers."""
+        with receiving(limit), self._answer("GET", path, None, headers) as answer:
+            return int(answer.status), answer.read(), answer.headers
+
+    def size(self, path: str) -> int:
+        """Return the length that the server states for a resource, in bytes."""
+        with self._answer("HEAD", path, None, {}) as answer:
+            length = str(answer.headers.get("Content-Length", ""))
+        return int(length) if length.isascii() and length.isdigit() else 0
+
+    def children(self, path: str) -> Iterator[tuple[str, Resource]]:
+        """Yield (name, resource) for what a folder holds. Raises `BodyError` for a senseless answer."""
+        folder = unquote(self._folder) + (f"{path}/" if path else "")
+        more = {"Depth": "1", "Content-Type": "application/xml"}
+        with self._answer("PROPFIND", path + "/" if path else "", REQUEST, more) as answer:
+            if answer.status != 207:
+                raise BodyError("garbled", f"HTTP {answer.status} is no answer to a listing")
+            try:
+                resources = parse_multistatus(answer.stream())
+            except ValueError as error:
+                raise BodyError("garbled", f"the listing is {error}") from error
+        for resource in resources:
+            try:
+                name = unquote(urlsplit(resource.href).path, errors="surrogateescape").rstrip("/")
+            except ValueError:
+                continue
+            parent, _, last = name.rpartition("/")
+            if parent + "/" == folder:
+                yield last, resource
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._pool.clear()
+
+    @contextmanager
+    def _answer(
+        self, method: str, path: str, data: bytes | None, headers: Mapping[str, str]
+    ) -> Iterator[GuardedBody]:
+        # As a stream: bytes would be sent in one call, for which the time to connect would have to do.
+        length = {} if data is None else {"Content-Length": str(len(data))}
+        raw = self._pool.request(
+            method,
+            self._origin + self._folder + quote(path),
+            body=None if data is None else io.BytesIO(data),
+            headers={**self._headers, **length, **headers},
+            preload_content=False,
+            redirect=False,
+        )
+        done = False
+        try:
+            if raw.status in REDIRECTS:
+                raise RedirectedError
+            answer = GuardedBody(raw, self._timing)
+            if raw.status >= 400:
+                said = b"".join(answer.stream()).decode("utf-8", "replace")
+                done = True
+                message = "" if said.lstrip().startswith("<") else said[:_MAX_MESSAGE]
+                raise RefusedError(HttpFailure(raw.status, message=message, headers=raw.headers))
+            yield answer
+            done = True
+        finally:
+            # What is left unread makes the connection useless.
+            if done:
+                raw.release_conn()
+            else:
+                raw.close()

@@ -1,0 +1,163 @@
+"""hybrisfs device invite, join, list, rename"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from cli.output import columns, json_option, print_json, shown
+from hybrisfs.client import Client, Message
+
+
+@click.group()
+def device() -> None:
+    """Let other machines into a volume, and manage them."""
+
+
+class _Talk:
+    """Shows a person where a pairing stands, and passes the answer on by a connection of its own."""
+
+    def __init__(self, *, as_json: bool, yes: bool, greet: Callable[[Message], None]) -> None:
+        self._as_json = as_json
+        self._ask = sys.stdin.isatty() and not yes
+        self._greet = greet
+        self._greeted = False
+        self._compared = False
+        self._answered = False
+
+    def __call__(self, facts: Message) -> None:
+        if not self._greeted:
+            self._greeted = True
+            self._greet(facts)
+        if facts.get("comparison") and not self._compared:
+            self._compared = True
+            if self._as_json:
+                print_json({"comparison": facts["comparison"]})
+            else:
+                click.echo(f"Comparison string: {click.style(facts['comparison'], bold=True)}")
+        if facts.get("question") and not self._answered:
+            self._answered = True
+            self._answer(facts)
+
+    def _answer(self, facts: Message) -> None:
+        accept = not self._ask or click.confirm(
+            f"Does {shown(facts['device'])} show the same string?", default=False
+        )
+        with Client.connect() as client:
+            client.call("device confirm", {"pairing": facts["pairing"], "accept": accept})
+
+
+_yes = click.option("--yes", is_flag=True, help="Do not ask whether the comparison strings are equal.")
+
+
+@device.command(
+    epilog="""\b
+Example:
+  hybrisfs device invite
+  then on the other machine: hybrisfs device join CODE"""
+)
+@click.argument("name", required=False)
+@click.option(
+    "--valid",
+    type=click.IntRange(10, 86400),
+    default=900,
+    show_default=True,
+    help="Seconds that the code is good.",
+)
+@click.option(
+    "--with-credentials",
+    is_flag=True,
+    help="Hand on the secrets of the clouds, as far as this machine has them.",
+)
+@_yes
+@json_option
+def invite(name: str | None, valid: int, with_credentials: bool, yes: bool, as_json: bool) -> None:
+    """Let another machine into the volume NAME.
+
+    Shows a one-time code, and waits for the machine that is given it. Both then show a short string; they are
+    equal unless somebody is in between.
+    """
+
+    def greet(facts: Message) -> None:
+        if as_json:
+            print_json({"code": facts["code"], "expires": facts["expires"]})
+            sys.stdout.flush()
+            return
+        if sys.stdout.isatty():
+            click.echo("\n".join(facts["qr"]))
+        until = time.strftime("%H:%M", time.localtime(facts["expires"]))
+        click.echo(f"On the other machine, before {until}:\n\n  hybrisfs device join {facts['code']}\n")
+
+    arguments = {"name": name, "valid": valid, "with_credentials": with_credentials}
+    with Client.connect() as client:
+        facts = client.call("device invite", arguments, _Talk(as_json=as_json, yes=yes, greet=greet))
+    if as_json:
+        print_json(facts)
+    else:
+        click.echo(f"{shown(facts['device'])} belongs to the volume now.")
+
+
+@device.command(epilog="\b\nExample:\n  hybrisfs device join hfs1-... --name laptop")
+@click.argument("code")
+@click.option("--name", "own_name", help="What this machine is to be called. Default: its host name.")
+@click.option("--as", "as_name", metavar="VOLUME", help="What the volume is to be called here.")
+@_yes
+@json_option
+def join(code: str, own_name: str | None, as_name: str | None, yes: bool, as_json: bool) -> None:
+    """Make this machine a device of the volume that CODE invites to.
+
+    Nothing is deleted anywhere by that, here or there.
+    """
+    arguments = {"code": code, "own_name": own_name, "as_name": as_name}
+    with Client.connect() as client:
+        facts = client.call("device join", arguments, _Talk(as_json=as_json, yes=yes, greet=lambda _: None))
+    if as_json:
+        print_json(facts)
+        return
+    name = facts["volume"]["name"]
+    click.echo(f"This machine belongs to the volume {shown(name)} now.")
+    click.echo(f"Next: hybrisfs mount {shown(name)} DIR")
+
+
+@device.command("list", epilog="\b\nExample:\n  hybrisfs device list --json")
+@click.argument("name", required=False)
+@json_option
+def list_(name: str | None, as_json: bool) -> None:
+    """List the machines of the volume NAME, and when each was last heard of."""
+    with Client.connect() as client:
+        facts = client.call("device list", {"name": name})
+    if as_json:
+        print_json(facts)
+        return
+    rows = [["NAME", "ID", "LAST SEEN", "BEHIND", ""]]
+    rows += [_row(one) for one in facts["devices"]]
+    click.echo("\n".join(columns(rows, indent="")))
+
+
+_REMARKS = {"this": "this machine", "suspect": "changes may be missing", "forked": "forked"}
+
+
+def _row(one: dict[str, Any]) -> list[str]:
+    remarks = [text for fact, text in _REMARKS.items() if one.get(fact)]
+    seen = "now" if one.get("this") or one.get("linked") else _when(one.get("last_seen"))
+    behind = "-" if one.get("lag") is None else str(one["lag"])
+    return [shown(one["name"]), one["id"][:8], seen, behind, ", ".join(remarks)]
+
+
+def _when(seconds: float | None) -> str:
+    return "never" if seconds is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+
+
+@device.command(epilog="\b\nExample:\n  hybrisfs device rename laptop old-laptop")
+@click.argument("device_name", metavar="DEVICE")
+@click.argument("new_name", metavar="NEW")
+@click.option("--volume", "name", help="Which volume, if there are several.")
+def rename(device_name: str, new_name: str, name: str | None) -> None:
+    """Call a machine otherwise, on all machines. DEVICE is its name or the beginning of its id."""
+    with Client.connect() as client:
+        client.call("device rename", {"name": name, "device": device_name, "new_name": new_name})
+    click.echo(f"{shown(device_name)} is called {shown(new_name)} now.")

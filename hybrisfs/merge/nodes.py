@@ -1,0 +1,85 @@
+"""Nodes of the view made from register values: their rows, attributes and contents."""
+
+from __future__ import annotations
+
+import os
+
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.inodes import Inode
+from hybrisfs.filesystem.registers import Attr, attr_key, place_key
+
+__all__ = ["Nodes"]
+
+
+class Nodes:
+    """Changes node rows as another device's updates want them, under the volume's lock."""
+
+    def __init__(self, fs: FileSystem) -> None:
+        self._fs = fs
+        self._db = fs.db
+
+    def find(self, node: bytes) -> Inode | None:
+        """The inode of a node that has its own."""
+        row = self._db.execute("SELECT ino FROM node WHERE id = ?", (node,)).fetchone()
+        return self._fs.inodes.get(row[0]) if row else None
+
+    def make(self, node: bytes, attr: Attr) -> Inode:
+        """A new inode, without a name."""
+        fs = self._fs
+        inode = fs.inodes.create(attr.mode, attr.uid, attr.gid, attr.rdev, attr.target or None)
+        inode.id = node
+        inode.nlink = 2 if inode.is_directory else 0
+        self.set_attr(inode, attr, 1)
+        if inode.is_file:
+            fs.total_files += 1
+        fs.inodes.flush()
+        return inode
+
+    def set_attr(self, inode: Inode, attr: Attr, stamp: int) -> bool:
+        """Show these attributes; False when the inode has them already."""
+        inode.attr_stamp = stamp
+        self._fs.inodes.touch(inode)
+        if self._fs.attributes.record(inode) == attr:
+            return False
+        inode.mode, inode.uid, inode.gid = attr.mode, attr.uid, attr.gid
+        inode.mtime, inode.target = attr.mtime, attr.target or None
+        inode.ctime = self._fs.inodes.now()
+        if inode.xattrs or attr.xattrs:
+            self._db.execute("DELETE FROM xattr WHERE ino = ?", (inode.ino,))
+            self._db.executemany(
+                "INSERT INTO xattr VALUES (?, ?, ?)",
+                [(inode.ino, name, value) for name, value in attr.xattrs],
+            )
+            inode.xattrs = len(attr.xattrs)
+        return True
+
+    def set_content(self, inode: Inode, value: bytes | None, stamp: int) -> None:
+        """Show this content instead of what is there. The inode has no open handle."""
+        inode.content_stamp = stamp
+        inode.dirty_since = 0.0
+        self._fs.received.show(inode, value)
+        self._fs.inodes.flush()
+
+    def displace(self, inode: Inode) -> Inode:
+        """Programs have the file open: they keep what they have under the old inode, without a name; the new
+        one, to which all names go, is returned."""
+        fs, changes = self._fs, self._fs.changes
+        node = inode.id
+        attr = fs.attributes.record(inode)
+        inode.id = os.urandom(16)
+        fs.inodes.touch(inode)
+        fs.inodes.flush()
+        fresh = self.make(node, attr)
+        fresh.attr_stamp, fresh.nlink = inode.attr_stamp, inode.nlink
+        slots = self._db.execute("SELECT slot FROM place WHERE ino = ?", (inode.ino,)).fetchall()
+        self._db.execute("UPDATE place SET ino = ? WHERE ino = ?", (fresh.ino, inode.ino))
+        self._db.execute("UPDATE joined SET ino = ? WHERE ino = ?", (fresh.ino, inode.ino))
+        changes.reassign([attr_key(node), *(place_key(node, slot) for (slot,) in slots)], fresh.ino)
+        self.unname(inode)
+        return fresh
+
+    def unname(self, inode: Inode) -> None:
+        """The node has no name any more: it goes, or stays for those who have it open."""
+        inode.nlink = 0
+        inode.orphan = True
+        self._fs.unnamed(inode)

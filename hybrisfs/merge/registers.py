@@ -1,0 +1,122 @@
+"""The registers of the tree: for each key the set of its logically latest values (Depot 4.1).
+
+A write supersedes the values that its update depends on; what is left stands side by side. The rules that
+make one tree of it are in `hybrisfs.merge.rules`. Registers of packs are not kept here: they become rows of
+`pack` and `chunk`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from hybrisfs.merge.rules import Stamp, Value
+from hybrisfs.store.database import Database
+from sync import VersionVector
+
+__all__ = ["PLACES", "Registers"]
+
+PLACES: Final = "key >= x'70' AND key < x'71'"  # as the index `register_place` has it
+_COLUMNS: Final = "clock, writer, value"
+
+
+class Registers:
+    """The register table of one volume, under the volume's lock."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+        rows = database.execute("SELECT number, branch FROM writer").fetchall()
+        self._branches: dict[int, bytes] = dict(rows)
+        self._numbers: dict[bytes, int] = {branch: number for number, branch in rows}
+
+    def values(self, key: bytes) -> list[Value]:
+        """The latest values of one register, in no order."""
+        rows = self._db.execute(f"SELECT {_COLUMNS} FROM register WHERE key = ?", (key,))
+        return [self._value(*row) for row in rows]
+
+    def with_prefix(self, prefix: bytes) -> dict[bytes, list[Value]]:
+        """The registers whose keys begin with *prefix*, which does not end in 0xff."""
+        return self._grouped("key >= ? AND key < ?", prefix, _after(prefix))
+
+    def places_beginning(self, value: bytes) -> dict[bytes, list[Value]]:
+        """Values of place registers that begin with *value* (of each register, only these values)."""
+        end = _after(value)
+        if end is None:
+            return self._grouped(f"{PLACES} AND value >= ?", value)
+        return self._grouped(f"{PLACES} AND value >= ? AND value < ?", value, end)
+
+    def _grouped(self, condition: str, *arguments: bytes | None) -> dict[bytes, list[Value]]:
+        found: dict[bytes, list[Value]] = {}
+        for key, *row in self._db.execute(
+            f"SELECT key, {_COLUMNS} FROM register WHERE {condition}", arguments
+        ).fetchall():
+            found.setdefault(key, []).append(self._value(*row))
+        return found
+
+    def everything(self) -> Iterator[tuple[bytes, Value]]:
+        """All values, in ascending order of keys and stamps."""
+        for key, *row in self._db.execute(f"SELECT key, {_COLUMNS} FROM register ORDER BY key, clock"):
+            yield key, self._value(*row)
+
+    def _value(self, clock: int, writer: int, value: bytes | None) -> Value:
+        return Value(Stamp(clock, self._branches[writer]), value)
+
+    def write_own(self, stamp: Stamp, writes: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """An own update depends on all that is here: each write supersedes every other value."""
+        number = self._number(stamp.writer)
+        writes = list(writes)
+        self._db.executemany("DELETE FROM register WHERE key = ?", [(key,) for key, _ in writes])
+        self._insert(number, stamp.clock, writes)
+
+    def write(
+        self, stamp: Stamp, vector: VersionVector, writes: Iterable[tuple[bytes, bytes | None]]
+    ) -> None:
+        """Take in another device's update, which depends on what *vector* covers."""
+        number = self._number(stamp.writer)
+        writes = list(writes)
+        for key, _ in writes:
+            for clock, writer in self._db.execute(
+                "SELECT clock, writer FROM register WHERE key = ?", (key,)
+            ).fetchall():
+                if vector[self._branches[writer]] >= clock:
+                    self._db.execute(
+                        "DELETE FROM register WHERE key = ? AND clock = ? AND writer = ?",
+                        (key, clock, writer),
+                    )
+        self._insert(number, stamp.clock, writes)
+
+    def _insert(self, number: int, clock: int, writes: Iterable[tuple[bytes, bytes | None]]) -> None:
+        self._db.executemany(
+            "INSERT OR REPLACE INTO register (key, clock, writer, value) VALUES (?, ?, ?, ?)",
+            [(key, clock, number, value) for key, value in writes],
+        )
+
+    def forget(self, key: bytes) -> None:
+        """Drop a register: nobody will ever write to it concurrently."""
+        self._db.execute("DELETE FROM register WHERE key = ?", (key,))
+
+    def rename_branch(self, old: bytes, above: int, new: bytes) -> None:
+        """Updates of branch *old* with a clock above *above* turned out to be those of branch *new*."""
+        if old in self._numbers:
+            self._db.execute(
+                "UPDATE register SET writer = ? WHERE writer = ? AND clock > ?",
+                (self._number(new), self._numbers[old], above),
+            )
+
+    def number_of(self, stamp: Stamp) -> int:
+        """The stamp as one number, as the view stores it: never 0."""
+        return stamp.clock << 16 | self._number(stamp.writer)
+
+    def _number(self, branch: bytes) -> int:
+        number = self._numbers.get(branch)
+        if number is None:
+            cursor = self._db.execute("INSERT INTO writer (branch) VALUES (?)", (branch,))
+            number = self._numbers[branch] = int(cursor.lastrowid or 0)
+            self._branches[number] = branch
+        return number
+
+
+def _after(prefix: bytes) -> bytes | None:
+    """The least bytes that are above all that begin with *prefix*; None when there are none."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes((stripped[-1] + 1,)) if stripped else None

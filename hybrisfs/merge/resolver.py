@@ -1,0 +1,241 @@
+"""What the registers say of single nodes, by the rules.
+
+Changes that this device has not signed yet count as if they were signed last, which they will be: they are
+taken from the view (`Unsigned`), with the stamp `UNSIGNED`.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple, Protocol
+
+from hybrisfs.filesystem.registers import Attr, Place, attr_key, content_key
+from hybrisfs.merge.registers import Registers
+from hybrisfs.merge.rules import Stamp, Value, standing_place, winner
+from hybrisfs.store.schema import ROOT_ID
+from sync.codec import DecodeError
+
+__all__ = ["UNSIGNED", "Resolver", "Standing", "Unsigned", "slot_of"]
+
+UNSIGNED: Final = Stamp(1 << 63, b"")
+
+
+class Standing(NamedTuple):
+    """A name that a node has, by its register."""
+
+    slot: int
+    stamp: Stamp
+    place: Place
+
+
+class Unsigned(Protocol):
+    """The view's own word on registers that have changed since the last signed update."""
+
+    def places(self, node: bytes, slots: Iterable[int]) -> dict[int, Place | None]:
+        """By slot, the unsigned places of a node, which has registers for *slots*; None: it was removed."""
+
+    def attr(self, node: bytes) -> Attr | None:
+        """The unsigned attributes of a node."""
+
+    def content(self, node: bytes) -> bool:
+        """Whether the node's content is unsigned."""
+
+    def children(self, directory: bytes) -> bool:
+        """Whether something stands in the directory by an unsigned place."""
+
+
+def slot_of(key: bytes) -> int:
+    """The slot in the key of a place register."""
+    slot = shift = 0
+    for byte in key[17:]:
+        slot |= (byte & 0x7F) << shift
+        shift += 7
+    return slot
+
+
+class Resolver:
+    """Answers for one moment; registers and view must not change while it is used.
+
+    *depends* tells whether the update with the first stamp depends on that with the second.
+    """
+
+    def __init__(
+        self, registers: Registers, unsigned: Unsigned, depends: Callable[[Stamp, Stamp], bool]
+    ) -> None:
+        self._registers = registers
+        self._unsigned = unsigned
+        self._depends = depends
+        self._slots: dict[bytes, list[Standing]] = {}
+        self._attrs: dict[bytes, Attr | None] = {}
+        self._names: dict[bytes, list[Standing]] = {}
+
+    # -- single registers ------------------------------------------------------------------------
+
+    def attr(self, node: bytes) -> Attr | None:
+        """The attributes that everybody sees; None when the node is unknown."""
+        if node not in self._attrs:
+            self._attrs[node] = self._unsigned.attr(node) or self._signed_attr(node)
+        return self._attrs[node]
+
+    def _signed_attr(self, node: bytes) -> Attr | None:
+        value = winner(self._registers.values(attr_key(node)))
+        if value is None or value.value is None:
+            return None
+        try:
+            return Attr.decode(value.value)
+        except DecodeError:
+            return None
+
+    def contents(self, node: bytes) -> list[Value]:
+        """The signed contents of a node, the one that everybody sees first, each value once."""
+        ranked = sorted(self._registers.values(content_key(node)), key=lambda one: one.stamp, reverse=True)
+        return list({one.value: one for one in reversed(ranked)}.values())[::-1] if ranked else []
+
+    def is_directory(self, node: bytes) -> bool:
+        if node == ROOT_ID:
+            return True
+        attr = self.attr(node)
+        return attr is not None and stat.S_ISDIR(attr.mode)
+
+    def removed(self, node: bytes) -> bool:
+        """Whether somebody removed the node, so that it lives by what is in it only, if at all."""
+        registered = self.registered(node)
+        return bool(registered) and all(one.place.removed for one in registered)
+
+    def registered(self, node: bytes) -> list[Standing]:
+        """What each place register of the node says, removals too."""
+        found = self._slots.get(node)
+        if found is None:
+            places: dict[int, Standing] = {}
+            for key, values in self._registers.with_prefix(b"p" + node).items():
+                standing = standing_place(values)
+                if standing is not None:
+                    slot = slot_of(key)
+                    places[slot] = Standing(slot, *standing)
+            for slot, place in self._unsigned.places(node, list(places)).items():
+                if place is not None:
+                    places[slot] = Standing(slot, UNSIGNED, place)
+                elif slot in places:
+                    last = places[slot].place
+                    places[slot] = Standing(slot, UNSIGNED, Place(last.parent, last.name, removed=True))
+            found = self._slots[node] = list(places.values())
+        return found
+
+    # -- names -----------------------------------------------------------------------------------
+
+    def names(self, node: bytes) -> list[Standing]:
+        """The names that a node has, those included that it has again because it must not go. A directory
+        has one at most."""
+        found = self._names.get(node)
+        if found is None:
+            found = self._names[node] = self._resolve(node)
+        return found
+
+    def _resolve(self, node: bytes) -> list[Standing]:
+        if node == ROOT_ID or self.attr(node) is None:
+            return []
+        registered = self.registered(node)
+        live = [one for one in registered if not one.place.removed]
+        if live:
+            return [max(live, key=_stamp)] if self.is_directory(node) else live
+        if self.is_directory(node):
+            back = registered if self._inhabited(node) else []
+        else:
+            back = [one for one in registered if self._edited_beyond(node, one.stamp)]
+        return [_again(max(back, key=_stamp))] if back else []
+
+    def _edited_beyond(self, node: bytes, removal: Stamp) -> bool:
+        """Whether the node has content that whoever removed it had not seen."""
+        if removal == UNSIGNED:
+            return False
+        if self._unsigned.content(node):
+            return True
+        return any(
+            one.stamp != removal and not self._depends(removal, one.stamp) for one in self.contents(node)
+        )
+
+    def _inhabited(self, directory: bytes) -> bool:
+        """Whether a removed directory has to stay because something in it lives."""
+        waiting, seen = [directory], {directory}
+        while waiting:
+            at = waiting.pop()
+            if self._unsigned.children(at):
+                return True
+            for child in {key[1:17] for key in self._registers.places_beginning(at)}:
+                standing = [one for one in self.registered(child) if one.place.parent == at]
+                if not standing or child in seen or self.attr(child) is None:
+                    continue
+                if not self.is_directory(child):
+                    if any(one.place.parent == at for one in self.names(child)):
+                        return True
+                    continue
+                last = max(self.registered(child), key=lambda one: (not one.place.removed, one.stamp))
+                if last.place.parent != at:
+                    continue
+                if not last.place.removed:
+                    return True
+                seen.add(child)
+                waiting.append(child)
+        return False
+
+    # -- where directories stand -----------------------------------------------------------------
+
+    def exists(self, directory: bytes) -> bool:
+        """Whether nodes can stand in it."""
+        return directory == ROOT_ID or (self.is_directory(directory) and bool(self.registered(directory)))
+
+    def parent(self, node: bytes, standing: Standing) -> bytes:
+        """The directory in which a node stands by that name: the one named, unless it does not exist or
+        the node would contain itself."""
+        named = self._raw_parent(standing)
+        if not self.is_directory(node):
+            return named
+        cycle = self._cycle(node)
+        if cycle and node == max(cycle, key=self._yields_by):
+            former = standing.place.former
+            return former if former and self.exists(former) and self._reaches_root(former) else ROOT_ID
+        return named
+
+    def cycle(self, directory: bytes) -> list[bytes]:
+        """The directories that contain each other and this one; usually none."""
+        return self._cycle(directory)
+
+    def _cycle(self, directory: bytes) -> list[bytes]:
+        path, at = [directory], self._above(directory)
+        seen = {directory}
+        while at != ROOT_ID:
+            if at in seen:
+                return path if at == directory else []
+            seen.add(at)
+            path.append(at)
+            at = self._above(at)
+        return []
+
+    def _reaches_root(self, directory: bytes) -> bool:
+        seen: set[bytes] = set()
+        while directory != ROOT_ID and directory not in seen:
+            seen.add(directory)
+            directory = self._above(directory)
+        return directory == ROOT_ID
+
+    def _above(self, directory: bytes) -> bytes:
+        names = self.names(directory)
+        return self._raw_parent(names[0]) if names else ROOT_ID
+
+    def _raw_parent(self, standing: Standing) -> bytes:
+        return standing.place.parent if self.exists(standing.place.parent) else ROOT_ID
+
+    def _yields_by(self, directory: bytes) -> tuple[Stamp, bytes]:
+        stamp = self.names(directory)[0].stamp
+        # What is not signed yet stays where the view has it; once signed, it is judged like the others.
+        return (Stamp(-1, b"") if stamp == UNSIGNED else stamp), directory
+
+
+def _stamp(standing: Standing) -> Stamp:
+    return standing.stamp
+
+
+def _again(standing: Standing) -> Standing:
+    place = standing.place
+    return standing._replace(place=Place(place.parent, place.name))

@@ -1,0 +1,73 @@
+"""Signing an own update and putting its writes into the registers, as one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Container, Iterable
+
+from hybrisfs.filesystem.registers import Place, attr_key, content_key
+from hybrisfs.merge.members import MemberTable
+from hybrisfs.merge.registers import Registers
+from hybrisfs.merge.rules import Stamp, standing_place
+from hybrisfs.store.updates import UpdateLog
+from sync import Write
+
+__all__ = ["Signer"]
+
+
+class Signer:
+    """Signs transactions of this device; called with the volume's lock held."""
+
+    def __init__(self, updates: UpdateLog, registers: Registers, members: MemberTable) -> None:
+        self._updates = updates
+        self._registers = registers
+        self._members = members
+
+    def sign(self, writes: Iterable[Write], chunk_high: int, directories: Container[bytes] = ()) -> Stamp:
+        """Sign *writes*, which name no chunk above *chunk_high*, as one transaction; its stamp.
+
+        A place register without a value means that its node is gone. *directories*: the keys of the places
+        of directories.
+        """
+        writes = [
+            write for key, value in writes if (write := self._completed(key, value, key in directories))
+        ]
+        update = self._updates.sign(writes, time.time_ns(), chunk_high)
+        tip = self._updates.own_tip()
+        assert tip is not None
+        stamp = Stamp(update.header.clock, tip.branch)
+        kept = [write for write in writes if write[0][:1] != b"k"]
+        self._registers.write_own(stamp, kept)
+        self._purge(kept)
+        return stamp
+
+    def number_of(self, stamp: Stamp) -> int:
+        """The stamp as the view stores it."""
+        return self._registers.number_of(stamp)
+
+    def _completed(self, key: bytes, value: bytes | None, is_directory: bool) -> Write | None:
+        """The write with all that a place must tell of the place before; None for the removal of what
+        nobody has heard of."""
+        if key[:1] != b"p" or (value is not None and not is_directory):
+            return key, value
+        before = standing_place(self._registers.values(key))
+        if value is None:
+            if before is None:
+                return None
+            return key, Place(before[1].parent, before[1].name, removed=True).encode()
+        place = Place.decode(value)
+        if before is None or before[1].parent == place.parent:
+            return key, value
+        return key, Place(place.parent, place.name, former=before[1].parent).encode()
+
+    def _purge(self, writes: Iterable[Write]) -> None:
+        """While this is the only device, nobody can edit what it has removed: forget it at once."""
+        if len(self._members.all()) > 1:
+            return
+        for key, value in writes:
+            if key[:1] == b"p" and value is not None and Place.decode(value).removed:
+                self._registers.forget(key)
+                node = key[1:17]
+                if not self._registers.with_prefix(b"p" + node):
+                    self._registers.forget(attr_key(node))
+                    self._registers.forget(content_key(node))

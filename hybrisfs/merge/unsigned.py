@@ -1,0 +1,64 @@
+"""What the view says of registers that have changed since the last signed update (`resolver.Unsigned`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.inodes import Inode
+from hybrisfs.filesystem.registers import Attr, Place, attr_key, content_key, place_key
+
+__all__ = ["UnsignedView"]
+
+
+class UnsignedView:
+    """Reads the view of one volume, which has been flushed, under the volume's lock."""
+
+    def __init__(self, fs: FileSystem) -> None:
+        self._fs = fs
+        self._pending = fs.changes.unsigned
+
+    def places(self, node: bytes, slots: Iterable[int]) -> dict[int, Place | None]:
+        known = {0, *slots}
+        inode = self._inode(node)
+        if inode is not None and inode.nlink > 1:
+            rows = self._fs.db.execute("SELECT slot FROM place WHERE ino = ?", (inode.ino,))
+            known.update(slot for (slot,) in rows)
+        return {
+            slot: self._place(inode, node, slot) for slot in known if place_key(node, slot) in self._pending
+        }
+
+    def _place(self, inode: Inode | None, node: bytes, slot: int) -> Place | None:
+        if inode is None or inode.orphan:
+            return None
+        row = self._fs.db.execute(
+            "SELECT parent, ifnull(wanted, name) FROM place WHERE ino = ? AND slot = ?", (inode.ino, slot)
+        ).fetchone()
+        if row is None or (inode.id != node and not inode.is_directory):
+            return None
+        return Place(self._fs.inodes.get(row[0]).id, row[1])
+
+    def attr(self, node: bytes) -> Attr | None:
+        if attr_key(node) not in self._pending:
+            return None
+        inode = self._inode(node)
+        return None if inode is None else self._fs.attributes.record(inode)
+
+    def content(self, node: bytes) -> bool:
+        return content_key(node) in self._pending
+
+    def children(self, directory: bytes) -> bool:
+        inode = self._inode(directory)
+        if inode is None:
+            return False
+        rows = self._fs.db.execute(
+            "SELECT p.slot, n.id FROM place p JOIN node n ON n.ino = p.ino WHERE p.parent = ?", (inode.ino,)
+        )
+        return any(place_key(node, slot) in self._pending for slot, node in rows)
+
+    def _inode(self, node: bytes) -> Inode | None:
+        """The inode that shows the node, its own or one that it is joined with."""
+        row = self._fs.db.execute(
+            "SELECT ino FROM node WHERE id = ? UNION ALL SELECT ino FROM joined WHERE id = ?", (node, node)
+        ).fetchone()
+        return self._fs.inodes.get(row[0]) if row else None

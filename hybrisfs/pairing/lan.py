@@ -1,0 +1,259 @@
+"""The messages of a pairing over TCP, for devices on one network.
+
+A message is a frame: u32 its length, and the message. Before a message of a connection has proved genuine,
+the connection costs a thread and a few KiB, and not for long: there are few of them at a time, each
+has a few seconds for its first frame and is dropped when that does not open under the code. Nothing more is
+read from it before that is known, so that strangers cannot fill the memory while a person thinks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import logging
+import socket
+import struct
+import threading
+import time
+from typing import Final
+
+from hybrisfs.pairing.code import Address
+from hybrisfs.pairing.handshake import MAX_MESSAGE
+from hybrisfs.pairing.link import Deliver
+from hybrisfs.pairing.mailbox import MAX_JOINER_MESSAGE, MAX_NUMBER
+
+__all__ = ["Connection", "Dialer", "Listener", "local_addresses"]
+
+log = logging.getLogger(__name__)
+
+_LENGTH: Final = struct.Struct(">I")
+_TIMEVAL: Final = struct.Struct("@ll")  # struct timeval
+_FIRST_FRAME: Final = 10.0  # seconds
+_SEND: Final = 10  # seconds
+_CONNECT: Final = 3.0  # seconds
+_REDIAL: Final = 2.0  # seconds
+_MAX_REDIALS: Final = 5  # connections to one address that end without a word
+_MAX_CONNECTIONS: Final = 8
+_MAX_DIALED: Final = 32  # addresses, from the code and from mDNS
+
+
+class Connection:
+    """A `Link` over one connected socket. `run` reads it until it ends."""
+
+    def __init__(self, sock: socket.socket, name: str, deliver: Deliver, limit: int) -> None:
+        self.name = name
+        self.heard = 0
+        """How many messages came."""
+        self._judged = threading.Event()
+        self._closed = False
+        self._socket = sock
+        self._deliver = deliver
+        self._limit = limit
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(_SEND, 0))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    def send(self, message: bytes) -> None:
+        try:
+            self._socket.sendall(_LENGTH.pack(len(message)) + message)
+        except OSError as error:
+            log.debug("%s: cannot send: %s", self.name, error)
+            self.close()
+
+    def accepted(self, number: int) -> None:
+        """Read on: the next frame is the next message."""
+        self._judged.set()
+
+    def refuse(self, reply: bytes | None) -> None:
+        if reply is not None:
+            self.send(reply)
+        self.close()
+
+    def close(self) -> None:
+        """End the connection, which ends `run`. From any thread, any number of times."""
+        self._closed = True
+        with contextlib.suppress(OSError):  # it has ended already
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._judged.set()
+
+    def run(self) -> None:
+        """Read frames and deliver them; returns when the connection has ended."""
+        try:
+            with self._socket:
+                deadline: float | None = time.monotonic() + _FIRST_FRAME
+                # What has arrived can still be read after a shutdown, hence the flag.
+                while self.heard < MAX_NUMBER and not self._closed:
+                    (length,) = _LENGTH.unpack(self._read(_LENGTH.size, deadline))
+                    if length > self._limit:
+                        raise OSError(f"a frame of {length} bytes")
+                    message = self._read(length, deadline)
+                    self.heard += 1
+                    self._deliver(self, self.heard, message)
+                    self._judged.wait()
+                    deadline = None
+        except OSError as error:
+            log.debug("%s: ends: %s", self.name, error)
+        self._deliver(self, self.heard + 1, None)
+
+    def _read(self, length: int, deadline: float | None) -> bytes:
+        """Exactly so many bytes, before *deadline* (of `time.monotonic`). Raises OSError."""
+        parts = bytearray()
+        while len(parts) < length:
+            left = 0.0 if deadline is None else deadline - time.monotonic()
+            if deadline is not None and left <= 0:
+                raise TimeoutError("nothing is said")
+            microseconds = 0 if deadline is None else max(1, int(left * 1e6))  # 0: for ever
+            timeout = _TIMEVAL.pack(*divmod(microseconds, 1_000_000))
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeout)
+            part = self._socket.recv(length - len(parts))
+            if not part:
+                raise ConnectionResetError("the other side has hung up")
+            parts += part
+        return bytes(parts)
+
+
+class Listener:
+    """The inviter's port, on all addresses of this machine; open from construction to `close`."""
+
+    def __init__(self) -> None:
+        """Raises OSError when no port can be opened."""
+        try:
+            self._socket = socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True)
+        except (OSError, ValueError):  # this machine has no IPv6, or not on one port with IPv4
+            self._socket = socket.create_server(("", 0))
+        self.port: int = self._socket.getsockname()[1]
+        self._lock = threading.Lock()
+        self._closing = False
+        self._connections: dict[threading.Thread, Connection] = {}
+        self._acceptor: threading.Thread | None = None
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """Where others on the network reach it, for the code."""
+        return tuple((host, self.port) for host in local_addresses())
+
+    def start(self, deliver: Deliver) -> None:
+        """Accept joiners."""
+        self._acceptor = threading.Thread(
+            target=self._accept, args=(deliver,), name="pairing listener", daemon=True
+        )
+        self._acceptor.start()
+
+    def close(self) -> None:
+        """End all connections and threads. Idempotent."""
+        with self._lock:
+            self._closing = True
+            connections = list(self._connections.items())
+        with contextlib.suppress(OSError):  # not connected, says Linux, and wakes the acceptor nevertheless
+            self._socket.shutdown(socket.SHUT_RDWR)
+        if self._acceptor is not None:
+            self._acceptor.join()
+        self._socket.close()
+        for thread, connection in connections:
+            connection.close()
+            thread.join()
+
+    def _accept(self, deliver: Deliver) -> None:
+        while True:
+            try:
+                sock, peer = self._socket.accept()
+            except OSError as error:
+                if self._closing:
+                    return
+                log.warning("cannot accept a device that wants to join: %s", error)
+                time.sleep(0.1)  # no descriptors are left, perhaps
+                continue
+            connection = Connection(sock, f"the local network ({peer[0]})", deliver, MAX_JOINER_MESSAGE)
+            thread = threading.Thread(
+                target=self._converse, args=(connection,), name="pairing joiner", daemon=True
+            )
+            with self._lock:
+                if self._closing or len(self._connections) >= _MAX_CONNECTIONS:
+                    sock.close()
+                    continue
+                self._connections[thread] = connection
+                thread.start()
+
+    def _converse(self, connection: Connection) -> None:
+        try:
+            connection.run()
+        finally:
+            with self._lock:
+                del self._connections[threading.current_thread()]
+
+
+class Dialer:
+    """The joiner's side: a thread per address tries again and again to reach the inviter and says *hello*."""
+
+    def __init__(self, hello: bytes, deliver: Deliver) -> None:
+        self._hello = hello
+        self._deliver = deliver
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._threads: dict[Address, threading.Thread] = {}
+        self._connections: set[Connection] = set()
+
+    def dial(self, address: Address) -> None:
+        """Try this address from now on. An address that is tried already is ignored, as is one too many."""
+        with self._lock:
+            if self._stop.is_set() or address in self._threads or len(self._threads) >= _MAX_DIALED:
+                return
+            thread = threading.Thread(
+                target=self._keep_dialing, args=(address,), name=f"pairing with {address[0]}", daemon=True
+            )
+            self._threads[address] = thread
+            thread.start()
+
+    def keep(self, chosen: object) -> None:
+        """Dial no more and drop all connections but *chosen*."""
+        with self._lock:
+            self._stop.set()
+            dropped = [connection for connection in self._connections if connection is not chosen]
+        for connection in dropped:
+            connection.close()
+
+    def close(self) -> None:
+        """End all connections and threads. Idempotent."""
+        self.keep(None)
+        for thread in list(self._threads.values()):
+            thread.join()
+
+    def _keep_dialing(self, address: Address) -> None:
+        redials = 0
+        while not self._stop.is_set() and redials < _MAX_REDIALS:
+            try:
+                sock = socket.create_connection(address, _CONNECT)
+            except (OSError, UnicodeError) as error:
+                log.debug("cannot reach %s: %s", address, error)
+            else:
+                sock.settimeout(None)
+                connection = Connection(sock, f"the local network ({address[0]})", self._deliver, MAX_MESSAGE)
+                if not self._converse(connection):
+                    return
+                redials += 1
+            self._stop.wait(_REDIAL)
+
+    def _converse(self, connection: Connection) -> bool:
+        """Talk until the connection ends; returns whether it is worth another try."""
+        with self._lock:
+            if self._stop.is_set():
+                connection.close()
+            self._connections.add(connection)
+        connection.send(self._hello)
+        connection.run()
+        with self._lock:
+            self._connections.discard(connection)
+        return connection.heard == 0
+
+
+def local_addresses() -> list[str]:
+    """The addresses of this machine that others may reach: no loopback, no link-local ones."""
+    import ifaddr  # only needed when a code is made
+
+    found: list[str] = []
+    for adapter in ifaddr.get_adapters():
+        for entry in adapter.ips:
+            text = entry.ip if isinstance(entry.ip, str) else entry.ip[0]
+            address = ipaddress.ip_address(text)
+            if not (address.is_loopback or address.is_link_local or address.is_unspecified):
+                found.append(str(address))
+    return found

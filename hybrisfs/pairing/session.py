@@ -1,0 +1,186 @@
+"""A pairing from beginning to end: one state machine, driven over the network and the clouds side by side.
+
+The first message and its answer may go both ways; from then on the joiner uses the way by which the answer
+came first, and the inviter the one by which the joiner came back. Both functions block; they end all
+threads they started, but for requests to a cloud that hangs, which are abandoned after some seconds.
+
+Neither function changes anything on this device: what to do with the result is up to the caller.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from backends.store import Store
+from hybrisfs.pairing.clouds import CloudsLink
+from hybrisfs.pairing.code import PairingCode, invite_id
+from hybrisfs.pairing.errors import PairingError
+from hybrisfs.pairing.exchange import Dialogue, Exchange
+from hybrisfs.pairing.lan import Dialer, Listener
+from hybrisfs.pairing.mailbox import Side
+from hybrisfs.pairing.mdns import announce, find
+from hybrisfs.pairing.messages import Grant, Peer, Reason
+from hybrisfs.pairing.protocol import Inviter, Joiner, State
+from sync.identity import DeviceKey
+
+__all__ = ["Admitted", "Joined", "run_inviter", "run_joiner"]
+
+_PAUSE: Final = 1.0  # seconds between looks at a cloud, at first
+
+
+def _nobody_came() -> PairingError:
+    return PairingError("the pairing failed", "no device completed it before the code expired")
+
+
+def _nobody_answered() -> PairingError:
+    return PairingError(
+        "the pairing failed",
+        "the other device did not answer in time",
+        "Nothing was changed. Is it the newest code, is `hybrisfs device invite` still running, and do both "
+        "devices reach the same network or the same clouds?",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The device that was let in. It has the volume's keys, whether it has acknowledged that or not."""
+
+    device: Peer
+    acknowledged: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """What a device got that joined, and from whom."""
+
+    grant: Grant
+    inviter: Peer
+
+
+def run_inviter(
+    code: PairingCode,
+    device: DeviceKey,
+    name: str,
+    grant: Grant,
+    stores: Sequence[Store],
+    listener: Listener | None,
+    dialogue: Dialogue,
+    stop: threading.Event,
+    *,
+    mdns: bool = True,
+    clock: Callable[[], float] = time.time,
+    pause: float = _PAUSE,
+) -> Admitted:
+    """Wait for a joiner until the code expires, have it confirmed, and let it in.
+
+    *device* is our own key, among the members in *grant*, and *name* what we call ourselves. *stores* are the
+    volume's clouds, *listener* the open port whose addresses are in the code, None without a network: it is
+    closed in the end, the stores are not. *mdns* tells whether to announce it. Setting *stop* from another
+    thread ends the session.
+    Raises PairingError when nobody was let in, UsageError.
+    """
+    reason = Reason.WITHDRAWN
+    with contextlib.ExitStack() as cleanup:
+        if listener is not None:
+            cleanup.callback(listener.close)
+        inviter = Inviter(code, device, name, grant.name)
+        exchange = Exchange(dialogue, stop, clock, max(0.0, code.expires - clock()), _nobody_came())
+        clouds = CloudsLink(stores, code, Side.INVITER, exchange.deliver, dialogue.progress, pause)
+        cleanup.callback(lambda: clouds.close(inviter.closed(reason)))
+        if listener is not None:
+            listener.start(exchange.deliver)
+            addresses = listener.addresses if mdns else ()
+            cleanup.enter_context(
+                _background("mdns", lambda stopped: announce(invite_id(code.secret), addresses, stopped))
+            )
+        clouds.start()
+        try:
+            link = exchange.drive(inviter, State.COMPARING)
+            assert inviter.joiner is not None
+            dialogue.show(inviter.comparison)
+            if not dialogue.confirm(inviter.joiner):
+                reason = Reason.WITHDRAWN if stop.is_set() else Reason.NOT_CONFIRMED
+                link.send(inviter.reject(reason))
+                raise PairingError("the pairing failed", "the comparison string was not confirmed")
+            exchange.take_waiting(inviter)  # the joiner may have declined meanwhile
+            link.send(inviter.grant(grant, clock()))
+            reason = Reason.USED
+        except PairingError:
+            if clock() >= code.expires - 1:
+                reason = Reason.EXPIRED
+            raise
+        return Admitted(inviter.joiner, exchange.wait_for_done(inviter))
+
+
+def run_joiner(
+    code: PairingCode,
+    device: DeviceKey,
+    name: str,
+    stores: Sequence[Store],
+    dialogue: Dialogue,
+    stop: threading.Event,
+    *,
+    timeout: float,
+    lan: bool = True,
+    mdns: bool = True,
+    clock: Callable[[], float] = time.time,
+    pause: float = _PAUSE,
+) -> Joined:
+    """Find the inviter, and take what it grants to *device*, which calls itself *name*.
+
+    *stores* are those of the code's clouds that this machine can open, none if it has no account yet. Gives
+    up after *timeout* seconds; setting *stop* from another thread ends it. Without *lan* only the clouds are
+    used, without *mdns* also the addresses in the code. Raises PairingError, UsageError.
+    """
+    joiner = Joiner(code, device, name)
+    hello = joiner.hello(clock())
+    exchange = Exchange(dialogue, stop, clock, timeout, _nobody_answered())
+    clouds = CloudsLink(stores, code, Side.JOINER, exchange.deliver, dialogue.progress, pause)
+    dialer = Dialer(hello, exchange.deliver)
+    with contextlib.ExitStack() as cleanup:
+        cleanup.callback(clouds.close)
+        cleanup.callback(dialer.close)
+        if lan:
+            for address in code.addresses:
+                dialer.dial(address)
+        if lan and mdns:
+            cleanup.enter_context(
+                _background("mdns", lambda stopped: find(invite_id(code.secret), dialer.dial, stopped))
+            )
+        clouds.send(hello)
+        clouds.start()
+        link = exchange.drive(joiner, State.ANSWERED)
+        dialer.keep(link)
+        if link is not clouds:
+            clouds.discard()
+        assert joiner.offer is not None
+        inviter = joiner.offer.peer
+        try:
+            dialogue.show(joiner.comparison)
+            if not dialogue.confirm(inviter):
+                raise PairingError("the pairing failed", "the comparison string was not confirmed")
+            exchange.drive(joiner, State.GRANTED)
+            assert joiner.granted is not None
+            link.send(joiner.done())
+        finally:
+            if joiner.state in (State.ANSWERED, State.GRANTED):
+                link.send(joiner.decline())
+        return Joined(joiner.granted, inviter)
+
+
+@contextlib.contextmanager
+def _background(name: str, work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Run *work* in a thread for as long as the block lasts; the event that it is given tells it to end."""
+    stop = threading.Event()
+    thread = threading.Thread(target=work, args=(stop,), name=f"pairing {name}", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()

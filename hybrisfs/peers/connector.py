@@ -1,0 +1,141 @@
+"""Connects to the members that have no link: one thread looks what is due, few short-lived ones dial."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable
+from typing import Final
+
+from hybrisfs.peers.errors import PeerError
+from hybrisfs.peers.handshakes import Handshakes
+from hybrisfs.peers.meeting import Meeting
+from hybrisfs.peers.settings import Address, PeerSettings, format_address
+from hybrisfs.peers.targets import Targets
+
+__all__ = ["Connector", "boot_time"]
+
+log = logging.getLogger(__name__)
+
+_MAX_DIALING: Final = 8
+_IDLE: Final = 5.0
+_SLEPT: Final = 5.0
+
+
+def boot_time() -> float:
+    """Seconds that also pass while the machine sleeps, unlike those of `time.monotonic`."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Connector:
+    """Works from `start` to `close`. Every other method returns at once and may be called by any thread."""
+
+    def __init__(
+        self,
+        handshakes: Handshakes,
+        settings: PeerSettings,
+        linked: Callable[[], Collection[bytes]],
+        met: Callable[[Meeting], None],
+        slept: Callable[[], None],
+        boot_clock: Callable[[], float] = boot_time,
+    ) -> None:
+        """*linked* tells the devices that need no connection, *met* takes each that was made, and *slept* is
+        called when the machine has been asleep: no connection of before is worth anything then."""
+        self._handshakes = handshakes
+        self._linked = linked
+        self._met = met
+        self._slept = slept
+        self._boot_clock = boot_clock
+        self._changed = threading.Condition()
+        self._targets = Targets(settings, random.Random())
+        self._targets.configure(settings.addresses, time.monotonic())
+        self._dialers: set[threading.Thread] = set()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="peers-connect", daemon=True)
+
+    def start(self) -> None:
+        """Begin to connect."""
+        self._thread.start()
+
+    def close(self, deadline: float) -> None:
+        """Stop, and wait until *deadline* (`time.monotonic`); `Handshakes.close` ends what is under way."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+            threads = [*self._dialers, self._thread]
+        for thread in threads:
+            if thread.ident is not None:
+                thread.join(max(0.0, deadline - time.monotonic()))
+
+    def configure(self, addresses: Iterable[Address]) -> None:
+        """Replace the user's addresses."""
+        self._change(lambda now: self._targets.configure(addresses, now))
+
+    def seen(self, device: bytes, addresses: Iterable[Address], delay: float = 0.0) -> None:
+        """A device is at these addresses: connect in *delay* seconds unless it comes by itself."""
+        self._change(lambda now: self._targets.seen(device, addresses, now + delay))
+
+    def lost(self, device: bytes, stable: bool) -> None:
+        """The last link with a device ended."""
+        self._change(lambda now: self._targets.lost(device, stable, now))
+
+    def keep_members(self, members: Collection[bytes]) -> None:
+        """The members have changed."""
+        self._change(lambda now: self._targets.keep_members(members))
+
+    def hurry(self) -> None:
+        """Try everything again now: the network has changed."""
+        self._change(self._targets.hurry)
+
+    def _change(self, change: Callable[[float], None]) -> None:
+        with self._changed:
+            change(time.monotonic())
+            self._changed.notify()
+
+    def _run(self) -> None:
+        asleep = self._asleep()
+        while True:
+            if self._asleep() - asleep > _SLEPT:
+                log.info("the machine slept: connecting to the other devices anew")
+                asleep = self._asleep()
+                self._slept()
+                self.hurry()
+            with self._changed:
+                if self._closing:
+                    return
+                linked = self._linked()
+                for address in self._targets.take_due(
+                    time.monotonic(), linked, _MAX_DIALING - len(self._dialers)
+                ):
+                    self._start_dialing(address)
+                due = self._targets.next_due(linked)
+                wait = _IDLE if due is None else max(0.0, due - time.monotonic())
+                full = len(self._dialers) >= _MAX_DIALING
+                self._changed.wait(_IDLE if full else min(wait or 1.0, _IDLE))
+
+    def _asleep(self) -> float:
+        return self._boot_clock() - time.monotonic()
+
+    def _start_dialing(self, address: Address) -> None:
+        thread = threading.Thread(target=self._dial, args=(address,), name="peer-dial", daemon=True)
+        self._dialers.add(thread)
+        thread.start()
+
+    def _dial(self, address: Address) -> None:
+        meeting = None
+        try:
+            meeting = self._handshakes.dial(address)
+        except PeerError as error:
+            log.debug("no device at %s: %s", format_address(address), error)
+        with self._changed:
+            if meeting is None:
+                self._targets.failed(address, time.monotonic())
+            else:
+                self._targets.met(address, meeting.device_id)
+        if meeting is not None:
+            self._met(meeting)
+        with self._changed:
+            self._dialers.discard(threading.current_thread())
+            self._changed.notify()

@@ -1,0 +1,307 @@
+"""One link: a connection to a member, with a thread that reads and a thread that writes.
+
+The reading thread owns the link: it starts the writing one, waits for it, closes the connection, and reports
+the end. Callbacks for what came run on it; chunks for the other side are read on the writing thread. A device
+that is asleep, cut off or gone is found out by its silence: each side says something every few seconds,
+however much of its own is still waiting to be sent.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from hybrisfs.peers.callbacks import Exchange, PeerCallbacks
+from hybrisfs.peers.errors import ChannelError, FrameError, PeerError
+from hybrisfs.peers.frames import (
+    MAX_BODY,
+    Beacon,
+    Bye,
+    ChunkMissing,
+    ChunkReply,
+    ChunkRequest,
+    ExchangePart,
+    Frame,
+    Hello,
+    Parting,
+    Ping,
+    Pong,
+    encode_frame,
+)
+from hybrisfs.peers.meeting import Meeting
+from hybrisfs.peers.outbox import Advanced, Last, Outbox, Serve
+from hybrisfs.peers.requests import ChunkRequests
+from hybrisfs.peers.settings import PeerSettings
+from sync import MAX_MESSAGE, Alarm, Deliver, Failed, Send
+
+__all__ = ["Link"]
+
+log = logging.getLogger(__name__)
+
+_PART: Final = 1 << 20
+_SMOOTHING: Final = 0.25
+
+_PARTINGS: Final = {
+    Parting.CLOSING: "the other device closed the volume",
+    Parting.DUPLICATE: "the other device keeps another link",
+    Parting.REMOVED: "this device is no member any more, says the other",
+    Parting.BROKEN: "the other device does not understand this one",
+    Parting.FAILED: "something failed on the other device",
+}
+
+
+class Link:
+    """Works from `start` until the connection ends or `close` is called; then calls *ended* once."""
+
+    def __init__(
+        self,
+        meeting: Meeting,
+        callbacks: PeerCallbacks,
+        settings: PeerSettings,
+        ended: Callable[[Link, str], None],
+    ) -> None:
+        self.device_id: Final = meeting.device_id
+        self.address: Final = meeting.address
+        self.outgoing: Final = meeting.outgoing
+        self.instance: Final = meeting.hello.instance
+        self.since_ns: Final = time.time_ns()
+        self.round_trip: float | None = None
+        """Smoothed, in seconds; None until the first pong."""
+        self._started = time.monotonic()
+        self._channel = meeting.channel
+        self._decoder = meeting.decoder
+        self._callbacks = callbacks
+        self._settings = settings
+        self._ended = ended
+        self._outbox = Outbox(settings.max_queued)
+        self._requests = ChunkRequests()
+        self._exchange: Exchange
+        self._exchange_lock = threading.Lock()
+        self._parts = bytearray()
+        self._ping: tuple[int, float] | None = None
+        self._reason = ""
+        self._reason_lock = threading.Lock()
+        name = self.device_id.hex()[:8]
+        self._reader = threading.Thread(target=self._read, name=f"peer-read-{name}", daemon=True)
+        self._writer = threading.Thread(target=self._write, name=f"peer-write-{name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to talk."""
+        self._reader.start()
+
+    @property
+    def age(self) -> float:
+        """Seconds since the link came about."""
+        return time.monotonic() - self._started
+
+    def advanced(self) -> None:
+        """The local log has grown: let the exchange push. Returns at once."""
+        self._outbox.advanced()
+
+    def send_beacon(self, data: bytes) -> None:
+        """Queue a sealed head."""
+        self._send(Beacon(data))
+
+    def fetch_chunk(self, chunk_id: bytes, timeout: float) -> bytes | None:
+        """What the other device gives for the chunk, unverified; None when it gave nothing in time."""
+        deadline = time.monotonic() + timeout
+        number = self._requests.begin(deadline)
+        if number is None:
+            return None
+        self._send(ChunkRequest(number, chunk_id))
+        return self._requests.wait(number, deadline)
+
+    def close(self, parting: Parting, reason: str) -> None:
+        """End the link, telling the other side. Returns at once; the first reason counts."""
+        self._note(reason)
+        self._outbox.close(encode_frame(Bye(parting)))
+
+    def abandon(self, reason: str) -> None:
+        """Break the connection off, without a word."""
+        self._note(reason)
+        self._channel.abandon()
+
+    def join(self, timeout: float) -> bool:
+        """Wait until the link has ended; False when it has not within *timeout* seconds."""
+        self._reader.join(timeout)
+        return not self._reader.is_alive()
+
+    def _note(self, reason: str) -> None:
+        with self._reason_lock:
+            self._reason = self._reason or reason
+
+    def _send(self, frame: Frame) -> None:
+        self._put(encode_frame(frame))
+
+    def _put(self, frames: bytes) -> None:
+        if not self._outbox.put(frames):
+            self.close(Parting.FAILED, "the other device reads too slowly")
+
+    # The reading thread
+
+    def _read(self) -> None:
+        try:
+            self._exchange = self._callbacks.new_exchange(self.device_id)
+            self._writer.start()
+            with self._exchange_lock:
+                messages = self._exchange.begin()
+            self._send_exchange(messages)
+            self._listen()
+        except FrameError as error:
+            self.close(Parting.BROKEN, str(error))
+            self._linger()
+        except PeerError as error:
+            self._note(str(error))
+        except Exception:
+            log.exception("the link with device %s failed unexpectedly", self.device_id.hex())
+            self.close(Parting.FAILED, "something unexpected failed; the details are in the log")
+            self._linger()
+        finally:
+            self._channel.abandon()
+            self._outbox.close(b"")
+            self._requests.close()
+            if self._writer.ident is not None:
+                self._writer.join()
+            self._channel.close()
+            self._ended(self, self._reason)
+
+    def _listen(self) -> None:
+        heard = time.monotonic()
+        data: bytes | None = b""  # what came with the hello is in the decoder
+        while True:
+            if data is not None:
+                for frame in self._decoder.feed(data):
+                    if isinstance(frame, Bye):
+                        self._note(_PARTINGS[frame.reason])
+                        return
+                    self._handle(frame)
+                heard = time.monotonic()
+            elif time.monotonic() - heard > self._settings.silence:
+                raise ChannelError(f"no sign of life for {self._settings.silence:g} s")
+            if self._outbox.closed:
+                self._linger()
+                return
+            data = self._channel.receive(self._settings.tick)
+            if data == b"":
+                raise ChannelError("the other device closed the connection")
+
+    def _linger(self) -> None:
+        """Take and drop what comes until the other side has had our bye."""
+        deadline = time.monotonic() + self._settings.grace
+        try:
+            while (left := deadline - time.monotonic()) > 0 and self._channel.receive(left):
+                pass
+        except ChannelError:
+            return
+
+    def _handle(self, frame: Frame) -> None:
+        match frame:
+            case ExchangePart(last, data):
+                self._receive_part(last, data)
+            case ChunkRequest(number, chunk_id):
+                if not self._outbox.serve(Serve(number, chunk_id)):
+                    raise FrameError("more chunk requests at once than are allowed")
+            case ChunkReply(number, data):
+                self._take_answer(number, data)
+            case ChunkMissing(number):
+                self._take_answer(number, None)
+            case Beacon(data):
+                self._callbacks.receive_beacon(self.device_id, data)
+            case Ping(token):
+                self._send(Pong(token))
+            case Pong(token):
+                self._take_pong(token)
+            case Hello() | Bye():
+                raise AssertionError("handled before")
+
+    def _receive_part(self, last: bool, data: bytes) -> None:
+        self._parts += data
+        if len(self._parts) > MAX_MESSAGE:
+            raise FrameError(f"an exchange message of more than {MAX_MESSAGE} bytes")
+        if last:
+            message = bytes(self._parts)
+            self._parts.clear()
+            self._receive_exchange(message)
+
+    def _receive_exchange(self, message: bytes) -> None:
+        with self._exchange_lock:
+            actions = self._exchange.receive(message)
+        for action in actions:
+            match action:
+                case Send(answer):
+                    self._send_exchange([answer])
+                case Deliver(updates):
+                    self._callbacks.receive_updates(self.device_id, updates)
+                case Alarm(reason):
+                    self._callbacks.raise_alarm(self.device_id, reason)
+                case Failed(reason):
+                    raise FrameError(f"the exchange of updates failed: {reason}")
+
+    def _send_exchange(self, messages: Sequence[bytes]) -> None:
+        for message in messages:
+            parts = range(0, len(message), _PART) or range(1)
+            frames = [
+                encode_frame(ExchangePart(start + _PART >= len(message), message[start : start + _PART]))
+                for start in parts
+            ]
+            self._put(b"".join(frames))
+
+    def _take_answer(self, number: int, data: bytes | None) -> None:
+        if not self._requests.answer(number, data):
+            raise FrameError("an answer to what was never asked")
+
+    def _take_pong(self, token: int) -> None:
+        if self._ping is None or token > self._ping[0]:
+            raise FrameError("a pong to no ping")
+        if token < self._ping[0]:
+            return  # so late that the next ping was already under way
+        measured = time.monotonic() - self._ping[1]
+        old = self.round_trip
+        self.round_trip = measured if old is None else old + _SMOOTHING * (measured - old)
+
+    # The writing thread
+
+    def _write(self) -> None:
+        try:
+            self._send_queued()
+        except PeerError as error:
+            self._note(str(error))
+            self._channel.abandon()
+        except Exception:
+            log.exception("the link with device %s failed unexpectedly", self.device_id.hex())
+            self.abandon("something unexpected failed; the details are in the log")
+
+    def _send_queued(self) -> None:
+        stall = self._settings.stall
+        self._send_ping()
+        while True:
+            assert self._ping is not None
+            match self._outbox.take(self._ping[1] + self._settings.keepalive):
+                case bytes(message):
+                    self._channel.send(message, stall)
+                case Serve(number, chunk_id):
+                    self._channel.send(self._answer(number, chunk_id), stall)
+                case Advanced():
+                    with self._exchange_lock:
+                        messages = self._exchange.advanced()
+                    self._send_exchange(messages)
+                case Last(data):
+                    self._channel.send(data, self._settings.grace)
+                    self._channel.finish_sending()
+                    return
+                case None:
+                    self._send_ping()
+
+    def _send_ping(self) -> None:
+        token = self._ping[0] + 1 if self._ping else 1
+        self._ping = (token, time.monotonic())
+        self._channel.send(encode_frame(Ping(token)), self._settings.stall)
+
+    def _answer(self, number: int, chunk_id: bytes) -> bytes:
+        data = self._callbacks.read_chunk(chunk_id)
+        if data is None or len(data) > MAX_BODY:
+            return encode_frame(ChunkMissing(number))
+        return encode_frame(ChunkReply(number, data))

@@ -1,0 +1,226 @@
+"""The direct channel of one volume: finds the other members, keeps a link with each, speaks to all of them.
+
+Threads: one accepts, one connects, one looks for others on the network, two for every link, and a few that
+end with a handshake. All end with `PeerService.close`.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from hybrisfs.peers.callbacks import PeerCallbacks
+from hybrisfs.peers.connector import Connector
+from hybrisfs.peers.frames import CHUNK_ID_SIZE, INSTANCE_SIZE, MAX_BEACON, Hello, Parting
+from hybrisfs.peers.handshakes import Handshakes
+from hybrisfs.peers.identity import PeerIdentity
+from hybrisfs.peers.link import Link
+from hybrisfs.peers.links import LinkTable
+from hybrisfs.peers.listener import Listener
+from hybrisfs.peers.meeting import Meeting
+from hybrisfs.peers.settings import Address, PeerSettings
+from hybrisfs.peers.tls import TlsIdentity
+from sync import Members
+
+if TYPE_CHECKING:
+    from hybrisfs.peers.discovery import Discovery
+
+__all__ = ["PeerService", "PeerStatus"]
+
+log = logging.getLogger(__name__)
+
+_CLOSE: Final = 5.0
+_COURTESY: Final = 0.3  # seconds by which the higher device id lets the lower one connect first
+_SLACK: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class PeerStatus:
+    """A link, for `status`."""
+
+    device_id: bytes
+    address: Address
+    connected_since_ns: int
+    """By this device's clock, since the epoch."""
+    round_trip: float | None
+    """In seconds; None until it was measured."""
+    outgoing: bool
+
+
+class PeerService:
+    """Works from `start` to `close`. Any thread may call any method."""
+
+    def __init__(
+        self,
+        identity: PeerIdentity,
+        members: Members,
+        callbacks: PeerCallbacks,
+        settings: PeerSettings | None = None,
+    ) -> None:
+        """No port is open and no thread runs before `start`."""
+        self._identity = identity
+        self._members = members
+        self._settings = settings = settings or PeerSettings()
+        self._reads = threading.BoundedSemaphore(settings.max_served)
+        self._callbacks = replace(callbacks, read_chunk=self._read_chunk)
+        self._read = callbacks.read_chunk
+        self._instance = os.urandom(INSTANCE_SIZE)
+        self._beacon: bytes | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+        attempt = settings.connect_timeout + settings.handshake_timeout + _SLACK
+        self._links: LinkTable[Link] = LinkTable(identity.device.device_id, self._instance, attempt)
+        self._handshakes = Handshakes(
+            TlsIdentity(identity), lambda: self._members, self._hello, settings, self._met
+        )
+        self._connector = Connector(
+            self._handshakes, settings, self._links.devices, self._met, self._drop_links
+        )
+        self._listener: Listener | None = None
+        self._discovery: Discovery | None = None
+
+    def start(self) -> None:
+        """Open the port, announce this device, connect to others. Raises `ListenError`."""
+        listener = Listener(self._settings.port, self._handshakes.accept)
+        self._listener = listener
+        listener.start()
+        self._connector.start()
+        if self._settings.discover:
+            from hybrisfs.peers.discovery import Discovery  # what it needs takes long to import
+
+            self._discovery = Discovery(
+                self._identity, listener.port, lambda: self._members, self._seen, self._settings
+            )
+            self._discovery.start()
+
+    def close(self) -> None:
+        """Tell the others, end all links and threads; returns within a few seconds. Idempotent."""
+        with self._lock:
+            self._closed = True
+        deadline = time.monotonic() + _CLOSE
+        if self._listener is not None:
+            self._listener.close()
+        self._handshakes.close(deadline)
+        self._connector.close(deadline)
+        links = self._links.all()
+        for link in links:
+            link.close(Parting.CLOSING, "the volume was closed")
+        if self._discovery is not None:
+            self._discovery.close()
+        for link in links:
+            if not link.join(max(0.0, deadline - time.monotonic())):
+                link.abandon("the volume was closed")
+                log.warning("the link with device %s is still busy", link.device_id.hex())
+
+    @property
+    def port(self) -> int:
+        """The port that is open, 0 before `start`."""
+        return self._listener.port if self._listener is not None else 0
+
+    def set_members(self, members: Members) -> None:
+        """Who may have a link from now on. Links with all others end."""
+        with self._lock:
+            self._members = members
+        for link in self._links.all():
+            if link.device_id not in members:
+                link.close(Parting.REMOVED, "the device is no member any more")
+        self._connector.keep_members(frozenset(members))
+        self._connector.hurry()
+        if self._discovery is not None:
+            self._discovery.look_again()
+
+    def set_addresses(self, addresses: Iterable[Address]) -> None:
+        """Replace the user's addresses."""
+        self._connector.configure(tuple(addresses))
+
+    def advanced(self) -> None:
+        """The local log has grown: push to every linked device. Returns at once."""
+        for link in self._links.current():
+            link.advanced()
+
+    def send_beacon(self, data: bytes) -> None:
+        """Give a sealed head to every linked device, and to each that comes later, until the next call."""
+        if len(data) > MAX_BEACON:
+            raise ValueError(f"a beacon of {len(data)} bytes, at most {MAX_BEACON} are allowed")
+        with self._lock:
+            self._beacon = data
+        for link in self._links.current():
+            link.send_beacon(data)
+
+    def fetch_chunk(self, chunk_id: bytes, timeout: float) -> bytes | None:
+        """A chunk's verified plaintext from the quickest device that has it; None after *timeout* seconds."""
+        if len(chunk_id) != CHUNK_ID_SIZE:
+            raise ValueError(f"a chunk id has {CHUNK_ID_SIZE} bytes, not {len(chunk_id)}")
+        deadline = time.monotonic() + timeout
+        links = sorted(self._links.current(), key=_latency)
+        for position, link in enumerate(links):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return None
+            data = link.fetch_chunk(chunk_id, left / (len(links) - position))
+            if data is None:
+                continue
+            if self._callbacks.verify_chunk(chunk_id, data):
+                return data
+            log.warning("device %s answered with bytes that are not the chunk", link.device_id.hex())
+        return None
+
+    def status(self) -> list[PeerStatus]:
+        """The linked devices, by device id."""
+        return [
+            PeerStatus(link.device_id, link.address, link.since_ns, link.round_trip, link.outgoing)
+            for link in sorted(self._links.current(), key=lambda link: link.device_id)
+        ]
+
+    def _hello(self) -> Hello:
+        return Hello(self._instance, self.port)
+
+    def _read_chunk(self, chunk_id: bytes) -> bytes | None:
+        with self._reads:
+            return self._read(chunk_id)
+
+    def _met(self, meeting: Meeting) -> None:
+        """A member is at the other end of a new connection. Called by the thread of the handshake."""
+        link = Link(meeting, self._callbacks, self._settings, self._ended)
+        with self._lock:
+            welcome = not self._closed and meeting.device_id in self._members
+            closing = self._links.admit(link) if welcome else [link]
+            if link not in closing:
+                if self._beacon is not None:
+                    link.send_beacon(self._beacon)
+                link.start()
+        for other in closing:
+            if other is not link:
+                other.close(Parting.DUPLICATE, "another link with this device stays")
+        if link in closing:
+            meeting.channel.close()
+            return
+        log.info("linked with device %s at %s", link.device_id.hex(), link.address[0])
+        self._callbacks.links_changed()
+        if not meeting.outgoing and meeting.hello.port:
+            self._connector.seen(link.device_id, [(meeting.address[0], meeting.hello.port)])
+
+    def _ended(self, link: Link, reason: str) -> None:
+        """Called by the link's own thread, as the last thing that it does."""
+        if self._links.remove(link):
+            log.info("the link with device %s ended: %s", link.device_id.hex(), reason)
+            self._connector.lost(link.device_id, link.age > self._settings.stable)
+        self._callbacks.links_changed()
+
+    def _seen(self, device: bytes, addresses: tuple[Address, ...]) -> None:
+        lower = self._identity.device.device_id < device
+        self._connector.seen(device, addresses, 0.0 if lower else _COURTESY)
+
+    def _drop_links(self) -> None:
+        for link in self._links.all():
+            link.abandon("this machine slept")
+
+
+def _latency(link: Link) -> float:
+    return math.inf if link.round_trip is None else link.round_trip

@@ -1,0 +1,72 @@
+"""How the direct channel is set up, and its times and limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from hybrisfs.errors import UsageError
+
+__all__ = ["Address", "PeerSettings", "format_address", "parse_address"]
+
+Address: TypeAlias = tuple[str, int]
+"""Host name or IP address (IPv6 link-local ones with their scope), and TCP port."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerSettings:
+    """The first four are the user's; times are in seconds."""
+
+    port: int = 0
+    """TCP port to listen on; 0 lets the system choose."""
+    addresses: tuple[Address, ...] = ()
+    """Where other devices may be found, besides those that announce themselves."""
+    discover: bool = True
+    """Announce this device on the local network, and look for others."""
+    interfaces: tuple[str, ...] = ()
+    """IP addresses of the interfaces on which to announce and look; none means all."""
+
+    connect_timeout: float = 5.0
+    handshake_timeout: float = 10.0
+    keepalive: float = 5.0
+    """Each side says something at least this often."""
+    silence: float = 15.0
+    """Who says nothing for so long is taken for dead."""
+    stall: float = 60.0
+    """Who takes nothing for so long is given up, though alive."""
+    first_retry: float = 1.0
+    last_retry: float = 60.0
+    stable: float = 10.0
+    """A link that ends sooner counts as a failed attempt, and is tried again later each time."""
+    tick: float = 1.0
+    """How often a thread that waits for the network looks whether it should end."""
+    look_every: float = 10.0
+    """How often the network interfaces are looked at for changes."""
+    grace: float = 1.0
+    """What the other side has to take a bye."""
+    max_queued: int = 16 << 20
+    """Bytes that may wait to be sent on one link."""
+    max_handshakes: int = 16
+    """Connections that have not proven yet who they are."""
+    max_handshakes_per_host: int = 4
+    max_served: int = 4
+    """Chunks that are read for other devices at the same time."""
+
+
+def parse_address(text: str) -> Address:
+    """`host:port`, `192.0.2.7:4711`, `[2001:db8::7]:4711`. Raises UsageError."""
+    host, colon, port = text.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if bracketed:
+        host = host[1:-1]
+    if not colon or not host or (":" in host and not bracketed) or not port.isascii() or not port.isdigit():
+        raise UsageError(f"{text!r} is no address of a device", "", "Write HOST:PORT or [IPV6]:PORT.")
+    if not 0 < int(port) < 1 << 16:
+        raise UsageError(f"{text!r} is no address of a device", "ports are 1 to 65535")
+    return host, int(port)
+
+
+def format_address(address: Address) -> str:
+    """What `parse_address` reads."""
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

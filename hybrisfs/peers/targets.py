@@ -1,0 +1,137 @@
+"""Where to connect to, and when: addresses with their backoff. Sans-IO: the time comes with every call."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from hybrisfs.peers.settings import Address, PeerSettings
+
+__all__ = ["Targets"]
+
+_MAX_PER_DEVICE: Final = 8
+_JITTER: Final = 0.3
+
+
+@dataclass(slots=True)
+class _Target:
+    device: bytes | None
+    configured: bool
+    due: float
+    failures: int = 0
+    dialing: bool = False
+
+
+class Targets:
+    """Addresses that the user gave, that devices announced, and at which they were met. Not thread-safe.
+
+    An address is tried when it is due and its device, as far as it is known, has no link. It becomes due
+    later each time it fails, by up to `last_retry` seconds and some at random, so that devices do not march
+    in step.
+    """
+
+    def __init__(self, settings: PeerSettings, chance: random.Random) -> None:
+        self._first = settings.first_retry
+        self._last = settings.last_retry
+        self._chance = chance
+        self._targets: dict[Address, _Target] = {}
+
+    def configure(self, addresses: Iterable[Address], now: float) -> None:
+        """The user's addresses, in place of the earlier ones; all are due at once."""
+        wanted = set(addresses)
+        for address, target in list(self._targets.items()):
+            if target.configured and address not in wanted:
+                if target.device is None:
+                    del self._targets[address]
+                else:
+                    target.configured = False
+        for address in wanted:
+            target = self._targets.setdefault(address, _Target(None, True, now))
+            target.configured = True
+            self._hurry(target, now)
+
+    def seen(self, device: bytes, addresses: Iterable[Address], now: float) -> None:
+        """A device announced itself, or was met, at these addresses: they are due at *now*."""
+        for address in list(addresses)[:_MAX_PER_DEVICE]:
+            target = self._targets.pop(address, None) or _Target(device, False, now)
+            target.device = device
+            self._hurry(target, now)
+            self._targets[address] = target
+        theirs = [a for a, target in self._targets.items() if target.device == device]
+        for address in theirs[: max(0, len(theirs) - _MAX_PER_DEVICE)]:
+            if not self._targets[address].configured:
+                del self._targets[address]
+
+    def keep_members(self, members: Collection[bytes]) -> None:
+        """Forget what belongs to devices that are no members, but for the user's addresses."""
+        for address, target in list(self._targets.items()):
+            if target.device is not None and target.device not in members:
+                if target.configured:
+                    target.device = None
+                else:
+                    del self._targets[address]
+
+    def hurry(self, now: float) -> None:
+        """The world has changed: everything is due."""
+        for target in self._targets.values():
+            self._hurry(target, now)
+
+    def take_due(self, now: float, linked: Collection[bytes], most: int) -> list[Address]:
+        """At most *most* addresses to connect to now, one per device; each is to be reported on later."""
+        dialing = {target.device for target in self._targets.values() if target.dialing} - {None}
+        taken: list[Address] = []
+        for address, target in self._targets.items():
+            if len(taken) >= most:
+                break
+            if target.dialing or target.due > now or target.device in dialing or target.device in linked:
+                continue
+            target.dialing = True
+            if target.device is not None:
+                dialing.add(target.device)
+            taken.append(address)
+        return taken
+
+    def next_due(self, linked: Collection[bytes]) -> float | None:
+        """When `take_due` may have more, unless something else happens before."""
+        waiting = [
+            target.due
+            for target in self._targets.values()
+            if not target.dialing and target.device not in linked
+        ]
+        return min(waiting, default=None)
+
+    def met(self, address: Address, device: bytes) -> None:
+        """Connecting to the address led to this device. Only a link that lasts makes up for failures."""
+        if target := self._targets.get(address):
+            target.dialing = False
+            target.device = device
+
+    def failed(self, address: Address, now: float) -> None:
+        """Connecting to the address did not work."""
+        if target := self._targets.get(address):
+            target.dialing = False
+            self._delay(target, now)
+
+    def lost(self, device: bytes, stable: bool, now: float) -> None:
+        """The link with a device ended; *stable* when it had lasted for long enough to trust it."""
+        for target in self._targets.values():
+            if target.device == device:
+                if stable:
+                    target.failures = 0
+                    target.due = now + self._random(self._first)
+                else:
+                    self._delay(target, now)
+
+    def _hurry(self, target: _Target, now: float) -> None:
+        target.failures = 0
+        target.due = now
+
+    def _delay(self, target: _Target, now: float) -> None:
+        wait = min(self._last, self._first * 2 ** min(target.failures, 16))
+        target.failures += 1
+        target.due = now + wait * (1 - _JITTER) + self._random(wait * _JITTER)
+
+    def _random(self, span: float) -> float:
+        return self._chance.uniform(0, span)

@@ -1,0 +1,161 @@
+"""TLS 1.3 between the members of a volume, both sides pinned to their device keys.
+
+Every device makes two certificates. The *anchor* is the same on all members: a self-signed certificate whose
+Ed25519 key is derived from the secret that they share. The *leaf* carries the device's own Ed25519 key and is
+signed by the anchor. Both sides demand a leaf that the anchor signed, so whoever does not have the secret
+fails within the handshake, in OpenSSL. TLS makes each side prove that it has the leaf's key (RFC 8446,
+4.4.3). Then, and this alone decides, the leaf's key must be that of a member (`TlsIdentity.peer`): a removed
+device may still have the secret.
+
+Before any of this, and before a certificate is shown, the client must ask for a server name that only the
+members can make (`hybrisfs.peers.identity`). Nothing in a certificate's names or dates means anything; the
+dates span all times, since clocks are set wrong. Sessions are not resumed: every connection proves itself.
+
+The device key signs TLS transcripts here and updates in `sync`. A TLS transcript is signed behind 64 spaces
+and a context string, a record of ours behind its magic bytes: neither passes for the other.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import ssl
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    PublicFormat,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from hybrisfs.peers.errors import StrangerError
+from hybrisfs.peers.identity import PeerIdentity
+from sync import Members, device_id_of
+
+__all__ = ["ALPN", "TlsIdentity"]
+
+ALPN: Final = "hybrisfs/1"
+_FROM: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_UNTIL: Final = datetime.datetime(9999, 12, 31, 23, 59, 59, tzinfo=datetime.UTC)  # "none", RFC 5280 4.1.2.5
+_LEAF_SERIAL_BYTES: Final = 16
+
+
+class TlsIdentity:
+    """The contexts with which this device listens and connects. Making one takes a few milliseconds."""
+
+    def __init__(self, identity: PeerIdentity) -> None:
+        self._identity = identity
+        anchor_key = Ed25519PrivateKey.from_private_bytes(identity.derive("anchor"))
+        device_key = Ed25519PrivateKey.from_private_bytes(identity.device.seed)
+        anchor = _anchor(anchor_key)
+        leaf = _leaf(anchor_key, device_key.public_key())
+        self.server = _context(ssl.PROTOCOL_TLS_SERVER, anchor, leaf, device_key)
+        self.server.sni_callback = self._refuse_strangers
+        self.client = _context(ssl.PROTOCOL_TLS_CLIENT, anchor, leaf, device_key)
+
+    def _refuse_strangers(self, tls: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> int | None:
+        if name is None or not self._identity.knows(name):
+            return ssl.ALERT_DESCRIPTION_UNRECOGNIZED_NAME
+        return None
+
+    def new_server_name(self) -> str:
+        """What to ask a member's server for, once."""
+        return self._identity.server_name()
+
+    def peer(self, tls: ssl.SSLObject, members: Members) -> bytes:
+        """The id of the member at the other end of a finished handshake. Raises `StrangerError`."""
+        if tls.version() != "TLSv1.3" or tls.selected_alpn_protocol() != ALPN:
+            raise StrangerError("the other side does not speak this protocol")
+        certificate = tls.getpeercert(binary_form=True)
+        if certificate is None:
+            raise StrangerError("the other side showed no certificate")
+        try:
+            public = x509.load_der_x509_certificate(certificate).public_key()
+        except (ValueError, UnsupportedAlgorithm) as error:
+            raise StrangerError("the other side's certificate cannot be read") from error
+        if not isinstance(public, Ed25519PublicKey):
+            raise StrangerError("the other side's certificate has no device key")
+        key = public.public_bytes(Encoding.Raw, PublicFormat.Raw)
+        device = device_id_of(key)
+        if members.public_key(device) != key:
+            raise StrangerError(f"device {device.hex()} is no member of this volume")
+        return device
+
+
+def _anchor(key: Ed25519PrivateKey) -> x509.Certificate:
+    public = key.public_key()
+    usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(_name("members"))
+        .issuer_name(_name("members"))
+        .public_key(public)
+        .serial_number(1)
+        .not_valid_before(_FROM)
+        .not_valid_after(_UNTIL)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+        .sign(key, None)
+    )
+
+
+def _leaf(anchor: Ed25519PrivateKey, public: Ed25519PublicKey) -> x509.Certificate:
+    usage = x509.KeyUsage(True, False, False, False, False, False, False, False, False)
+    roles = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(anchor.public_key())
+    return (
+        x509.CertificateBuilder()
+        .subject_name(_name("device"))
+        .issuer_name(_name("members"))
+        .public_key(public)
+        .serial_number(int.from_bytes(os.urandom(_LEAF_SERIAL_BYTES), "big") | 1)
+        .not_valid_before(_FROM)
+        .not_valid_after(_UNTIL)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(roles, critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+        .add_extension(issuer, critical=False)
+        .sign(anchor, None)
+    )
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _context(
+    protocol: int, anchor: x509.Certificate, leaf: x509.Certificate, key: Ed25519PrivateKey
+) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_STRICT
+    context.load_verify_locations(cadata=anchor.public_bytes(Encoding.DER))
+    context.set_alpn_protocols([ALPN])
+    if protocol == ssl.PROTOCOL_TLS_SERVER:
+        context.num_tickets = 0
+    _load_key(context, leaf, key)
+    return context
+
+
+def _load_key(context: ssl.SSLContext, leaf: x509.Certificate, key: Ed25519PrivateKey) -> None:
+    """The `ssl` module reads keys from files only: it gets one encrypted with a password nobody keeps."""
+    password = os.urandom(32).hex().encode("ascii")
+    sealed = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(password))
+    descriptor, path = tempfile.mkstemp(prefix="hybrisfs-tls-")
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(leaf.public_bytes(Encoding.PEM) + sealed)
+        context.load_cert_chain(path, password=password)
+    finally:
+        Path(path).unlink()

@@ -1,0 +1,298 @@
+"""The puller: follows the other devices through the clouds and hands on what they have written.
+
+One thread asks for heads and segments as `sync.follow` says and gives the updates in them, in order, to
+`receive`. It keeps nothing that must survive: after a restart it looks at all heads again, and fetches
+what the log does not hold. What a cloud cannot have returned in good faith it is accused of, so that
+`status` names it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Final, Protocol, TypeVar
+
+from hybrisfs.dispersal.errors import CloudsUnavailable, NewerVersionError, ObjectMissing
+from hybrisfs.dispersal.poll import Changed, Failed, Listing, Look, Missing, Polled, Unchanged
+from hybrisfs.pipeline.signals import Signals
+from sync import MAX_SEGMENT, Members, NewerFormatError, VersionVector, head_name
+from sync.beacons import Report, check_head
+from sync.chase import Deliver, FetchSegment, ListSegments
+from sync.follow import STALE_SECONDS, Action, FetchHead, Follow
+from sync.trail import Holds, Piece, open_piece
+
+__all__ = ["CloudReader", "DeviceSighting", "Puller"]
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_HEAD_BYTES: Final = 1 << 16
+_SEGMENT_BYTES: Final = MAX_SEGMENT + (2 << 20)  # sealed and, at worst, not compressible
+_HEAD_SECONDS: Final = 15.0
+_LIST_SECONDS: Final = 30.0
+_MAX_NAMES: Final = 200_000
+_LONGEST_WAIT: Final = 2.0  # so that changes made here quicken the pace
+
+
+class CloudReader(Protocol):
+    """What the puller uses of `dispersal.Engine`."""
+
+    @property
+    def numbers(self) -> tuple[int, ...]: ...
+
+    def poll_objects(self, looks: Sequence[Look], *, limit: int, timeout: float) -> dict[Look, Polled]: ...
+
+    def get_object(self, name: str, limit: int, verify: Callable[[bytes], T]) -> T: ...
+
+    def list_objects(self, prefix: str, *, most: int, timeout: float) -> Listing: ...
+
+    def accuse(
+        self, cloud: int, name: str, reason: str, limit: int, recheck: Callable[[bytes], object]
+    ) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSighting:
+    """What the clouds tell of another device.
+
+    `last_seen_ns` is when it was alive for certain, None when never. `vector` is what it had accepted then;
+    `lag` by how many steps of logical time that is behind what is known here. `suspect` says that it has
+    been silent for longer than it should be: changes of it may be missing here.
+    """
+
+    device_id: bytes
+    last_seen_ns: int | None
+    vector: VersionVector
+    lag: int
+    suspect: bool
+
+
+class Puller:
+    """One thread that follows all *members*; the other methods may be called from any thread.
+
+    *known* says whether the log holds an update, *receive* offers updates to it and returns False when the
+    causes of some are missing, *vector* is the log's own version vector. They are called by the thread.
+    """
+
+    def __init__(
+        self,
+        engine: CloudReader,
+        f: int,
+        volume: bytes,
+        segment_key: bytes,
+        own: bytes,
+        signals: Signals,
+        members: Callable[[], Members],
+        known: Holds,
+        receive: Callable[[Sequence[bytes]], bool],
+        vector: Callable[[], VersionVector],
+        *,
+        stale: float = STALE_SECONDS,
+    ) -> None:
+        self._engine = engine
+        self._f = f
+        self._volume = volume
+        self._key = segment_key
+        self._own = own
+        self._signals = signals
+        self._members = members
+        self._known = known
+        self._receive = receive
+        self._vector = vector
+        self._stale = stale
+        self._looked = threading.Event()
+        self._requests: SimpleQueue[Callable[[Follow], None]] = SimpleQueue()
+        self._sightings: tuple[DeviceSighting, ...] = ()
+        self._doubts: tuple[str, ...] = ()
+
+    # -- from any thread -------------------------------------------------------------------------
+
+    def devices(self) -> list[DeviceSighting]:
+        """What is known of the other members."""
+        return list(self._sightings)
+
+    def doubts(self) -> list[str]:
+        """What is amiss with the log on the clouds, in sentences."""
+        return list(self._doubts)
+
+    def look_now(self) -> None:
+        """Ask all clouds for all heads, something is missing."""
+        self._ask(Follow.hurry)
+
+    def heard(self, device: bytes, time_ns: int) -> None:
+        """The device said directly, at that time of day, that we have all that it wrote."""
+        self._ask(lambda follow: follow.heard(device, time_ns))
+
+    def look_for_branches(self, device: bytes) -> None:
+        """The device has forked: find what it wrote on branches that its head does not lead to."""
+        self._ask(lambda follow: follow.list_branches(device, time.monotonic()))
+
+    def wait_until_looked(self, timeout: float) -> bool:
+        """Wait until all clouds but f were looked at since the start, and what they hold was received.
+
+        Before that our own head should not be overwritten: it may name updates that this device wrote
+        before its state was restored from a backup.
+        """
+        return self._looked.wait(timeout)
+
+    def _ask(self, request: Callable[[Follow], None]) -> None:
+        self._requests.put(request)
+        self._signals.look_around()
+
+    # -- the thread ------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """The thread's body."""
+        follow = Follow(
+            self._volume,
+            self._key,
+            self._own,
+            self._engine.numbers,
+            self._f,
+            self._known,
+            time.monotonic(),
+            stale=self._stale,
+        )
+        tags: dict[tuple[bytes, int], str] = {}
+        wait = 0.0
+        while self._signals.wait_to_look(wait):
+            _Pull(self, follow, tags).run()
+            self._publish(follow)
+            if follow.own_looked_for and not self._signals.stopping:
+                self._looked.set()
+            wait = min(max(0.0, follow.next_due() - time.monotonic()), _LONGEST_WAIT)
+
+    def _publish(self, follow: Follow) -> None:
+        ours = self._vector().highest
+        sightings = []
+        for one in follow.staleness(time.monotonic(), time.time_ns()):
+            head = follow.newest(one.device)
+            vector = head.vector if head is not None else VersionVector()
+            lag = max(0, ours - vector.highest)
+            sightings.append(DeviceSighting(one.device, one.last_ns, vector, lag, one.suspect))
+        self._sightings = tuple(sightings)
+        self._doubts = tuple(_sentence(report) for report in follow.doubts())
+
+
+class _Pull:
+    """Everything that is due now, done one after the other."""
+
+    def __init__(self, puller: Puller, follow: Follow, tags: dict[tuple[bytes, int], str]) -> None:
+        self._puller = puller
+        self._engine = puller._engine
+        self._follow = follow
+        self._tags = tags
+        self._queue: deque[Action] = deque()
+
+    def run(self) -> None:
+        puller, follow = self._puller, self._follow
+        while not puller._signals.stopping:
+            follow.set_members(puller._members(), time.monotonic())
+            follow.active(puller._signals.last_change)
+            self._take_requests()
+            self._queue.extend(follow.due(time.monotonic(), time.time_ns()))
+            if not self._queue:
+                return
+            while self._queue and not puller._signals.stopping:
+                self._carry_out(self._queue.popleft())
+
+    def _take_requests(self) -> None:
+        while True:
+            try:
+                request = self._puller._requests.get_nowait()
+            except Empty:
+                return
+            request(self._follow)
+
+    def _carry_out(self, action: Action) -> None:
+        match action:
+            case FetchHead():
+                self._look(action)
+            case FetchSegment():
+                self._fetch(action)
+            case ListSegments(device):
+                prefix = f"log/{device.hex()}/"
+                listing = self._engine.list_objects(prefix, most=_MAX_NAMES, timeout=_LIST_SECONDS)
+                self._follow.names_arrived(device, listing.names)
+            case Deliver():
+                self._deliver(action)
+            case Report():
+                self._report(action)
+
+    def _look(self, first: FetchHead) -> None:
+        """Look at all heads that are asked for, at once."""
+        asked = [first, *(action for action in self._queue if isinstance(action, FetchHead))]
+        self._queue = deque(action for action in self._queue if not isinstance(action, FetchHead))
+        looks = {
+            Look(
+                head_name(one.device),
+                one.cloud,
+                self._tags.get((one.device, one.cloud)) if one.again else None,
+            ): one
+            for one in asked
+        }
+        answers = self._engine.poll_objects(list(looks), limit=_HEAD_BYTES, timeout=_HEAD_SECONDS)
+        now, time_ns = time.monotonic(), time.time_ns()
+        for look, answer in answers.items():
+            device, cloud = looks[look].device, look.cloud
+            match answer:
+                case Changed(data, tag):
+                    self._tags[device, cloud] = tag
+                    self._queue += self._follow.head_arrived(device, cloud, data, now, time_ns)
+                case Unchanged():
+                    self._queue += self._follow.head_unchanged(device, cloud, now)
+                case Missing():
+                    self._queue += self._follow.head_missing(device, cloud, now)
+                case Failed(reason, wrong):
+                    self._queue += self._follow.head_failed(device, cloud, reason, wrong=wrong)
+
+    def _fetch(self, action: FetchSegment) -> None:
+        device, name = action.device, action.wanted.name
+        try:
+            piece = self._engine.get_object(name, _SEGMENT_BYTES, lambda data: self._open(data, action))
+        except CloudsUnavailable as error:
+            gone = isinstance(error, ObjectMissing)
+            self._queue += self._follow.segment_failed(device, name, str(error), time.monotonic(), gone=gone)
+        else:
+            self._follow.segment_arrived(device, piece)
+
+    def _open(self, data: bytes, action: FetchSegment) -> Piece:
+        try:
+            return open_piece(data, action.wanted, self._puller._volume, self._puller._key)
+        except NewerFormatError as error:
+            raise NewerVersionError(str(error)) from error  # no lie, when all clouds say so
+
+    def _deliver(self, action: Deliver) -> None:
+        try:
+            complete = self._puller._receive(action.updates)
+        except OSError as error:
+            # The log lacks the updates, so that they are fetched again later.
+            log.warning("updates of device %s were not received: %s", action.device.hex(), error)
+            return
+        if not complete:
+            self._follow.hurry()
+
+    def _report(self, report: Report) -> None:
+        log.warning("%s", _sentence(report))
+        public = self._puller._members().public_key(report.device)
+        if report.cloud is None or not report.fault.lie or public is None:
+            return
+        volume, key, floor = self._puller._volume, self._puller._key, report.floor
+        self._engine.accuse(
+            report.cloud,
+            report.name,
+            report.reason,
+            _HEAD_BYTES,
+            lambda data: check_head(data, volume, public, key, floor),
+        )
+
+
+def _sentence(report: Report) -> str:
+    where = "" if report.cloud is None else f" on cloud {report.cloud}"
+    return f"{report.name}{where} {report.reason}"

@@ -1,0 +1,101 @@
+"""Receiving updates of other devices, whatever way they came: from the clouds or straight from a device."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.merge.arrivals import Arrivals
+from hybrisfs.merge.refresh import Change
+from hybrisfs.pipeline.signals import Signals
+from hybrisfs.store.updates import UpdateLog
+from sync import Accepted, Outcome, Refused
+from sync.inbox import Inbox
+
+__all__ = ["Receiver"]
+
+log = logging.getLogger(__name__)
+
+_BATCH_UPDATES: Final = 256
+_BATCH_BYTES: Final = 4 << 20
+
+
+class Receiver:
+    """Puts updates through the inbox into log and view. May be called from several threads.
+
+    *show* is told what has changed in the view and *accepted* that the log has grown: with locks held, so
+    that they only take note.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        updates: UpdateLog,
+        arrivals: Arrivals,
+        signals: Signals,
+        show: Callable[[Sequence[Change]], None],
+        accepted: Callable[[], None],
+    ) -> None:
+        self._fs = fs
+        self._updates = updates
+        self._arrivals = arrivals
+        self._signals = signals
+        self._show = show
+        self._accepted = accepted
+        self._inbox = Inbox()
+        self.refused: str | None = None
+
+    def receive(self, updates: Sequence[bytes]) -> bool:
+        """Take in signed updates; False when causes of some are missing. Those wait for them."""
+        complete = True
+        for batch in _batches(updates):
+            with self._fs.cutting:
+                with self._fs.lock:
+                    complete &= self._take(batch)
+                    changes = self._arrivals.refresh()
+                self._show(changes)
+        self._signals.progressed()
+        return complete
+
+    def signed(self, nodes: set[bytes]) -> None:
+        """An own update has written to *nodes*; called with the volume's lock held."""
+        if self._arrivals.is_odd:
+            self._show(self._arrivals.refresh(nodes))
+
+    def _take(self, batch: Sequence[bytes]) -> bool:
+        grown = False
+        complete = True
+        for data in batch:
+            for outcome in self._inbox.add(data, self._accept):
+                grown |= isinstance(outcome, Accepted)
+                if isinstance(outcome, Refused):
+                    complete &= not outcome.retryable
+                    self._note(outcome)
+        if grown:
+            self._accepted()
+        return complete
+
+    def _accept(self, data: bytes) -> Outcome:
+        outcome = self._updates.accept(data)
+        if isinstance(outcome, Accepted):
+            self._arrivals.take(outcome)
+        return outcome
+
+    def _note(self, refused: Refused) -> None:
+        if not refused.retryable:
+            self.refused = refused.message
+            log.warning("an update of another device was refused: %s", refused.message)
+
+
+def _batches(updates: Sequence[bytes]) -> list[Sequence[bytes]]:
+    batches: list[list[bytes]] = []
+    size = 0
+    for update in updates:
+        if not batches or len(batches[-1]) >= _BATCH_UPDATES or size + len(update) > _BATCH_BYTES:
+            batches.append([])
+            size = 0
+        batches[-1].append(update)
+        size += len(update)
+    return list(batches)

@@ -1,0 +1,104 @@
+"""Letting a device into a volume, and becoming one that was let in."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Final
+
+from backends.credentials import CredentialStore
+from hybrisfs.errors import HybrisError, UsageError
+from hybrisfs.home import Home
+from hybrisfs.keys import VolumeKeys
+from hybrisfs.merge.members import Member, MemberTable
+from hybrisfs.pairing import Grant, GrantedCloud, Joined
+from hybrisfs.store.database import Database
+from hybrisfs.store.files import sync_directory
+from hybrisfs.volume.config import CloudConfig, VolumeConfig, list_volumes
+from hybrisfs.volume.create import DATABASE_FILE, KEYS_FILE
+from sync import DeviceKey, Members
+
+__all__ = ["check_can_join", "join_volume", "make_grant"]
+
+_UNNAMED: Final = 8  # hexadecimal digits of its id that a device is called by until it tells its name
+
+
+def make_grant(
+    config: VolumeConfig, keys: VolumeKeys, members: Members, credentials: CredentialStore | None
+) -> Grant:
+    """What a new device is given; the secrets of the clouds only when *credentials* are passed."""
+    publics = tuple(key for device in members if (key := members.public_key(device)) is not None)
+    clouds = tuple(
+        GrantedCloud(one.number, one.name, one.url, _secrets(credentials, one.url)) for one in config.clouds
+    )
+    return Grant(config.id, config.name, keys.shared, config.f, config.k, clouds, publics)
+
+
+def _secrets(credentials: CredentialStore | None, url: str) -> bytes | None:
+    secrets = credentials.lookup(url) if credentials is not None else None
+    return json.dumps(dict(secrets.values)).encode() if secrets else None
+
+
+def join_volume(
+    home: Home, name: str | None, device: DeviceKey, own_name: str, joined: Joined
+) -> VolumeConfig:
+    """Make the volume on this device, under *name* here (by default its own). Raises HybrisError, leaving
+    nothing behind.
+
+    Nothing on the clouds is touched: what is in the volume comes with the log.
+    """
+    home.prepare()
+    grant = joined.grant
+    check_can_join(home, name or grant.name, grant.volume)
+    clouds = tuple(CloudConfig(one.number, one.name, one.url) for one in grant.clouds)
+    config = VolumeConfig(name or grant.name, grant.volume, grant.f, grant.k, clouds)
+    state = home.volume_state(config.name)
+    if state.exists():
+        raise HybrisError(
+            f"{state} is in the way", "it holds the keys or data of another volume", "Move it away."
+        )
+    try:
+        state.mkdir(mode=0o700, parents=True)
+        VolumeKeys.for_new_device(grant.keys, device).save(state / KEYS_FILE)
+        Database.create(state / DATABASE_FILE, config.id)
+        _introduce(state / DATABASE_FILE, device, own_name, joined)
+        for folder in (state, state.parent, home.state):
+            sync_directory(folder)
+        store = CredentialStore(home.credentials)
+        for cloud in grant.clouds:
+            if cloud.credentials is not None:
+                store.add(cloud.url, json.loads(cloud.credentials))
+        config.save(home)
+    except BaseException:
+        shutil.rmtree(state, ignore_errors=True)
+        raise
+    return config
+
+
+def check_can_join(home: Home, name: str, volume: bytes | None = None) -> None:
+    """Raise UsageError when a volume of this name, or this very volume, is on this device already."""
+    for other in list_volumes(home):
+        if other.id == volume:
+            raise UsageError(
+                f"this device has the volume already, as {other.name!r}", "", "Nothing was changed."
+            )
+        if other.name == name:
+            raise UsageError(
+                f"there is another volume {name!r} on this device", "", "Choose a name for it with --as NAME."
+            )
+
+
+def _introduce(path: Path, device: DeviceKey, own_name: str, joined: Joined) -> None:
+    """Record who the members are, before anything of their log is here."""
+    database = Database(path)
+    try:
+        members = [Member(public, "") for public in joined.grant.members]
+        known = {joined.inviter.public: joined.inviter.name, device.public: own_name}
+        members.append(Member(device.public, own_name))
+        table = MemberTable(database)
+        table.admit(
+            Member(one.public, known.get(one.public) or one.device.hex()[:_UNNAMED]) for one in members
+        )
+    finally:
+        database.close()

@@ -1,0 +1,147 @@
+"""Pairing as a volume and a new device see it: an invitation, and taking one up."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from backends.credentials import CredentialStore
+from backends.errors import StoreError
+from backends.registry import open_store
+from backends.store import Store
+from hybrisfs.home import Home
+from hybrisfs.keys import VolumeKeys
+from hybrisfs.merge.members import Member
+from hybrisfs.pairing import (
+    Dialogue,
+    Listener,
+    PairingCode,
+    Peer,
+    new_code,
+    qr_lines,
+    run_inviter,
+    run_joiner,
+)
+from hybrisfs.volume.config import VolumeConfig
+from hybrisfs.volume.join import check_can_join, join_volume, make_grant
+from sync import DeviceKey, Members
+
+__all__ = ["Invitation", "Joining"]
+
+log = logging.getLogger(__name__)
+
+_JOIN_SECONDS: Final = 600.0
+
+
+class Invitation:
+    """An open invitation; `run` waits for the device that takes it up. *admit* makes that a member."""
+
+    def __init__(
+        self,
+        home: Home,
+        config: VolumeConfig,
+        keys: VolumeKeys,
+        own_name: str,
+        members: Callable[[], Members],
+        admit: Callable[[Member], None],
+        *,
+        lifetime: float,
+        with_credentials: bool,
+    ) -> None:
+        self._credentials = CredentialStore(home.credentials)
+        self._config = config
+        self._keys = keys
+        self._own_name = own_name
+        self._members = members
+        self._admit = admit
+        self._with_credentials = with_credentials
+        self._listener = _open_port()
+        addresses = self._listener.addresses if self._listener is not None else ()
+        self._code = new_code([cloud.url for cloud in config.clouds], addresses, time.time(), lifetime)
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """What the person carries over."""
+        code = self._code.encode()
+        return {"code": code, "qr": qr_lines(code), "expires": self._code.expires}
+
+    def run(self, dialogue: Dialogue, stop: threading.Event) -> dict[str, object]:
+        """Wait for a device, have it confirmed and let it in. Raises HybrisError when none was let in."""
+
+        def confirm(peer: Peer) -> bool:
+            if not dialogue.confirm(peer):
+                return False
+            # Before it gets the keys: what it writes is worth nothing while nobody knows it.
+            self._admit(Member(peer.public, peer.name))
+            return True
+
+        grant = make_grant(
+            self._config, self._keys, self._members(), self._credentials if self._with_credentials else None
+        )
+        with _stores((cloud.url for cloud in self._config.clouds), self._credentials) as stores:
+            admitted = run_inviter(
+                self._code,
+                self._keys.device,
+                self._own_name,
+                grant,
+                stores,
+                self._listener,
+                Dialogue(dialogue.show, confirm, dialogue.progress),
+                stop,
+            )
+        return {
+            "device": admitted.device.name,
+            "id": Member(admitted.device.public, "").device.hex(),
+            "acknowledged": admitted.acknowledged,
+        }
+
+
+class Joining:
+    """Taking up an invitation; `run` makes the volume on this device."""
+
+    def __init__(self, home: Home, code: str, name: str | None, own_name: str) -> None:
+        """Raises PairingError for what is no code, UsageError when *name* is taken here."""
+        self._home = home
+        self._code = PairingCode.decode(code)
+        self._name = name
+        self._own_name = own_name
+        if name is not None:
+            check_can_join(home, name)
+
+    def run(self, dialogue: Dialogue, stop: threading.Event) -> VolumeConfig:
+        """Raises HybrisError, having changed nothing."""
+        device = DeviceKey.generate()
+        credentials = CredentialStore(self._home.credentials)
+        with _stores(self._code.clouds, credentials) as stores:
+            joined = run_joiner(
+                self._code, device, self._own_name, stores, dialogue, stop, timeout=_JOIN_SECONDS
+            )
+        return join_volume(self._home, self._name, device, self._own_name, joined)
+
+
+def _open_port() -> Listener | None:
+    try:
+        return Listener()
+    except OSError as error:
+        log.warning("no port can be opened, pairing goes through the clouds alone: %s", error)
+        return None
+
+
+@contextlib.contextmanager
+def _stores(urls: Iterable[str], credentials: CredentialStore) -> Iterator[list[Store]]:
+    """The clouds that can be opened here; a new device may lack the secrets of some."""
+    stores: list[Store] = []
+    try:
+        for url in urls:
+            try:
+                stores.append(open_store(url, credentials))
+            except StoreError as error:
+                log.info("the pairing does without %s: %s", error.url, error)
+        yield stores
+    finally:
+        for store in stores:
+            store.close()

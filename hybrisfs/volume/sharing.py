@@ -1,0 +1,174 @@
+"""The part of an open volume that it shares with other devices: members, registers, what comes in."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from hybrisfs.dispersal.engine import Engine
+from hybrisfs.errors import UsageError
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.keys import VolumeKeys
+from hybrisfs.merge.arrivals import Arrivals
+from hybrisfs.merge.members import MAX_DEVICE_NAME, Member, MemberTable, member_key
+from hybrisfs.merge.refresh import Change
+from hybrisfs.merge.registers import Registers
+from hybrisfs.merge.settlement import Settlement
+from hybrisfs.merge.signing import Signer
+from hybrisfs.pipeline.pull import DeviceSighting, Puller
+from hybrisfs.pipeline.receive import Receiver
+from hybrisfs.pipeline.signals import Signals
+from hybrisfs.store.updates import UpdateLog
+from sync import HASH_SIZE, Members, VersionVector
+
+__all__ = ["Sharing", "default_device_name"]
+
+_NOBODY: Final = "device"
+
+
+def default_device_name() -> str:
+    """What this machine calls itself."""
+    return platform.node().split(".")[0][:MAX_DEVICE_NAME] or _NOBODY
+
+
+class Sharing:
+    """Members, registers and the ways in. Its methods may be called from any thread."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        keys: VolumeKeys,
+        signals: Signals,
+        show: Callable[[Sequence[Change]], None],
+    ) -> None:
+        self._fs = fs
+        self._keys = keys
+        self._signals = signals
+        self.members = MemberTable(fs.db)
+        if not self.members.all():
+            self.members.admit([Member(keys.device.public, default_device_name())])
+        self.updates = UpdateLog(fs.db, self.members.keys(), keys.device)
+        self.registers = Registers(fs.db)
+        self.signer = Signer(self.updates, self.registers, self.members)
+        self.arrivals = Arrivals(fs, self.updates, self.registers, self.members)
+        self.receiver = Receiver(fs, self.updates, self.arrivals, signals, show, self._grown)
+        fs.inodes.settle = Settlement(fs)
+        self._puller: Puller | None = None
+        self._on_growth: Callable[[], None] = signals.progressed
+
+    def follow(self, engine: Engine, f: int) -> Puller:
+        """The puller that follows the other devices through these clouds."""
+        self._puller = Puller(
+            engine,
+            f,
+            self.updates.volume,
+            self._keys.segments,
+            self.updates.device,
+            self._signals,
+            self.current_members,
+            self._holds,
+            self.receiver.receive,
+            self._vector,
+        )
+        return self._puller
+
+    def current_members(self) -> Members:
+        with self._fs.lock:
+            return self.members.keys()
+
+    def _holds(self, device: bytes, clock: int, prefix: bytes) -> bool:
+        """Whether the log has the update with this stamp, whose hash begins so."""
+        rest = HASH_SIZE - len(prefix)
+        with self._fs.lock:
+            row = self._fs.db.execute(
+                "SELECT 1 FROM log WHERE hash BETWEEN ? AND ? AND device = ? AND clock = ?",
+                (prefix + bytes(rest), prefix + b"\xff" * rest, device, clock),
+            ).fetchone()
+        return row is not None
+
+    def _vector(self) -> VersionVector:
+        with self._fs.lock:
+            return self.updates.state.vector
+
+    def _grown(self) -> None:
+        self._on_growth()
+
+    # -- members ---------------------------------------------------------------------------------
+
+    def admit(self, member: Member) -> None:
+        """Let a device in, and tell the others, who hear of this one, too, if they have not yet."""
+        with self._fs.cutting, self._fs.lock:
+            self.members.admit([member])
+            self.updates.set_members(self.members.keys())
+            mine = member_key(self.updates.device)
+            entries = [(member_key(member.device), member.encode())]
+            if not self.registers.values(mine):
+                own = Member(self._keys.device.public, self.members.name_of(self.updates.device))
+                entries.append((mine, own.encode()))
+            self.signer.sign(entries, 0)
+        self._signals.chunks_made()
+
+    @property
+    def own_name(self) -> str:
+        """What this device is called."""
+        with self._fs.lock:
+            return self.members.name_of(self.updates.device)
+
+    def rename(self, which: str, name: str) -> None:
+        """Call a device otherwise, on all devices; *which* is its name or the beginning of its id.
+
+        Raises UsageError.
+        """
+        if not name or len(name.encode()) > MAX_DEVICE_NAME or not name.isprintable():
+            raise UsageError(f"{name[:80]!r} cannot name a device")
+        with self._fs.cutting, self._fs.lock:
+            member = _choose(self.members.all(), which)
+            renamed = Member(member.public, name)
+            self.members.admit([renamed])
+            self.signer.sign([(member_key(member.device), renamed.encode())], 0)
+        self._signals.chunks_made()
+
+    def devices(self) -> list[dict[str, object]]:
+        """What `status` and `device list` show of each device."""
+        sightings = {one.device_id: one for one in (self._puller.devices() if self._puller else [])}
+        with self._fs.lock:
+            members = self.members.all()
+            vector = self.updates.state.vector
+            forked = {branch.device for branch in self.updates.state.branches if branch.parent is not None}
+        this = self.updates.device
+        return [
+            _described(member, member.device == this, sightings.get(member.device), vector, forked)
+            for member in members
+        ]
+
+
+def _choose(members: Sequence[Member], which: str) -> Member:
+    """Raises UsageError unless exactly one is meant."""
+    found = [one for one in members if one.name == which] or [
+        one for one in members if one.device.hex().startswith(which.lower())
+    ]
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(f"{one.name} ({one.device.hex()[:8]})" for one in members)
+    problem = "names several devices" if found else "is no device of this volume"
+    raise UsageError(f"{which[:80]!r} {problem}", "", f"There are: {names}.")
+
+
+def _described(
+    member: Member, this: bool, sighting: DeviceSighting | None, vector: VersionVector, forked: set[bytes]
+) -> dict[str, object]:
+    facts: dict[str, object] = {
+        "id": member.device.hex(),
+        "name": member.name,
+        "this": this,
+        "forked": member.device in forked,
+    }
+    if this:
+        facts["vector"] = {branch.hex(): clock for branch, clock in vector.items()}
+    elif sighting is not None:
+        facts["vector"] = {branch.hex(): clock for branch, clock in sighting.vector.items()}
+        facts["last_seen"] = None if sighting.last_seen_ns is None else sighting.last_seen_ns / 1e9
+        facts["lag"] = sighting.lag
+        facts["suspect"] = sighting.suspect
+    return facts

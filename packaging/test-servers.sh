@@ -1,0 +1,51 @@
+#!/bin/sh
+# Install the object stores that the tests of the drivers run against, where they are missing, without root:
+# versitygw (S3) and fake-gcs-server (GCS) with Go, azurite (Azure) with npm. The WebDAV server comes with the
+# development dependencies, the SFTP server is Debian's openssh-server.
+#
+# They go to ${XDG_CACHE_HOME:-~/.cache}/hybrisfs-test-servers, or to the folder that is given as the argument.
+# Needs Go 1.24, Node 18 and npm, takes about six minutes and 550 MB, and no time when all is there already.
+
+set -eu
+
+versitygw=v1.8.0
+fake_gcs_server=v1.56.1
+azurite=3.37.0
+
+folder=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/hybrisfs-test-servers}
+mkdir -p "$folder/bin"
+folder=$(cd "$folder" && pwd)
+
+need() {
+    command -v "$1" >/dev/null || {
+        echo "test-servers: $1 is needed to install $2" >&2
+        exit 1
+    }
+}
+
+# What is installed is noted with its version, so that a change of the version above installs the new one.
+installed() {
+    [ -e "$folder/$1.version" ] && [ "$(cat "$folder/$1.version")" = "$2" ]
+}
+
+go_install() {
+    installed "$1" "$3" && return
+    need go "$1"
+    echo "Installing $1 $3"
+    # One compiler at a time: two of them need more memory than a small machine has.
+    env GOBIN="$folder/bin" GOTOOLCHAIN=local GOFLAGS="-p=1 -buildvcs=false" go install "$2@$3"
+    echo "$3" >"$folder/$1.version"
+}
+
+npm_install() {
+    installed "$1" "$2" && return
+    need node "$1"
+    need npm "$1"
+    echo "Installing $1 $2"
+    npm install --silent --no-audit --no-fund --prefix "$folder" "$1@$2"
+    echo "$2" >"$folder/$1.version"
+}
+
+go_install versitygw github.com/versity/versitygw/cmd/versitygw "$versitygw"
+go_install fake-gcs-server github.com/fsouza/fake-gcs-server "$fake_gcs_server"
+npm_install azurite "$azurite"

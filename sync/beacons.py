@@ -1,0 +1,187 @@
+"""What is known of one device from its heads, and which clouds tell less than that (Depot 5.3).
+
+Only the device can make its head, but any cloud can withhold it or return an earlier one. A cloud is
+*convicted* only by what a correct one never does: it returned something else than a head, or it
+returned a head and later an earlier one or none. A cloud that never had the newest head may just have
+been away when it was written: it is *behind*, and that is told when it stays so.
+
+One head precedes another of its device when it is not the later one by its time and either the other's
+vector covers more, or the other knows more branches: a vector gains entries only, and the renaming
+of a forked writer's entries adds some. A device restored from a backup writes heads that cover less,
+but at a later time, and one whose clock is set back earlier ones that cover as much; they convict nobody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from sync.codec import Buffer
+from sync.errors import DecodeError
+from sync.head import Head, decode_head
+
+__all__ = ["PROPAGATION_SECONDS", "Beacons", "Fault", "Report", "Staleness", "check_head", "precedes"]
+
+PROPAGATION_SECONDS: Final = 360.0
+"""How long a head that was written may take to be seen by all: the longest pause between rounds, and more."""
+
+
+class Fault(Enum):
+    """What is wrong with what a cloud, or all of them, returned."""
+
+    UNREADABLE = "unreadable"
+    ROLLED_BACK = "rolled back"
+    LOST = "lost"
+    BEHIND = "behind"
+    NEWER_FORMAT = "newer format"
+    OMITTED = "omitted"
+
+    @property
+    def lie(self) -> bool:
+        """Whether no correct cloud does that."""
+        return self in (Fault.UNREADABLE, Fault.ROLLED_BACK, Fault.LOST)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Something for the user to know: what is wrong with the object `name` of `device`."""
+
+    device: bytes
+    cloud: int | None
+    """The cloud that is at fault, None when it is all of them together."""
+    name: str
+    fault: Fault
+    reason: str
+    """A phrase that goes on after the object's name."""
+    floor: Head | None = None
+    """A head that the cloud should return, or a later one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Staleness:
+    """How old a device's last sign of life is. `suspect`: changes of it may be missing since then."""
+
+    device: bytes
+    last_ns: int | None
+    """By the device's clock, but not later than its arrival by ours; None when it was never seen."""
+    suspect: bool
+
+
+def precedes(one: Head, other: Head) -> bool:
+    """Whether `one` was written before `other` by the same device, as far as the two can prove it."""
+    if one.time_ns > other.time_ns or one.vector == other.vector:
+        return False
+    mine, theirs = (frozenset(branch for branch, _ in head.vector.items()) for head in (one, other))
+    return other.vector.covers(one.vector) or mine < theirs
+
+
+def check_head(data: Buffer, volume: bytes, public: bytes, key: bytes, floor: Head | None) -> None:
+    """Raise `DecodeError` unless `data` is a head of that device and does not precede `floor`."""
+    head = decode_head(data, volume, public, key)
+    if floor is not None and precedes(head, floor):
+        raise DecodeError("it is still an earlier head than the one known")
+
+
+class Beacons:
+    """The heads of one device. Times `now` are seconds by a clock that never goes back."""
+
+    def __init__(self, now: float) -> None:
+        self.newest: Head | None = None
+        self._last_ns: int | None = None
+        self._newest_ns = -1  # the latest time that any head states
+        self._offline = False
+        self._begun = now
+        self._best: dict[int, Head] = {}  # by cloud: the newest that it ever returned
+        self._last: dict[int, Head] = {}  # by cloud: what it returned last
+        self._behind: dict[int, float] = {}  # by cloud: since when it has told less than others
+        self._answered: set[int] = set()  # the clouds that ever said anything
+        self._told: dict[int, Fault] = {}  # by cloud: what has been reported and still holds
+
+    def arrived(self, head: Head, time_ns: int) -> bool:
+        """A cloud returned this head; True when it states new updates. `time_ns` is our time of day."""
+        if head.time_ns > self._newest_ns:
+            self._newest_ns = head.time_ns
+            self.heard(min(head.time_ns, time_ns))
+            self._offline = head.offline
+        before = self.newest
+        if before is not None and not self._succeeds(head, before):
+            return False
+        self.newest = head
+        return before is None or before.vector != head.vector
+
+    def heard(self, time_ns: int) -> None:
+        """The device was alive at that time, and nothing that it wrote before is missing here."""
+        self._offline = False
+        self._last_ns = time_ns if self._last_ns is None else max(self._last_ns, time_ns)
+
+    def judge(self, cloud: int, head: Head | None, now: float) -> Fault | None:
+        """What to report of a cloud that returned `head`, or says that it has none. Call after `arrived`."""
+        self._answered.add(cloud)
+        if head is None:
+            self._last.pop(cloud, None)
+        else:
+            self._last[cloud] = head
+        best = self._best.get(cloud)
+        if head is not None and (best is None or not precedes(head, best)):
+            self._best[cloud] = head
+        if self.newest is None or (head is not None and not precedes(head, self.newest)):
+            self._behind.pop(cloud, None)
+            self._told.pop(cloud, None)
+            return None
+        if best is not None and head is None:
+            return self._tell(cloud, Fault.LOST)
+        if best is not None and head is not None and precedes(head, best):
+            return self._tell(cloud, Fault.ROLLED_BACK)
+        since = self._behind.setdefault(cloud, now)
+        late = now - since >= PROPAGATION_SECONDS and cloud not in self._told
+        return self._tell(cloud, Fault.BEHIND) if late else None
+
+    def unreadable(self, cloud: int, fault: Fault) -> Fault | None:
+        """What to report of a cloud that returned something else than a head."""
+        self._answered.add(cloud)
+        self._last.pop(cloud, None)
+        return self._tell(cloud, fault)
+
+    def best_of(self, cloud: int) -> Head | None:
+        """The newest head that this cloud ever returned."""
+        return self._best.get(cloud)
+
+    def last_of(self, cloud: int) -> Head | None:
+        """The head that this cloud returned last, None when it was none."""
+        return self._last.get(cloud)
+
+    def told_of(self, cloud: int) -> Fault | None:
+        """What was reported of the cloud and still holds."""
+        return self._told.get(cloud)
+
+    @property
+    def answered(self) -> int:
+        """How many clouds have said anything so far, true or not."""
+        return len(self._answered)
+
+    @property
+    def disputed(self) -> bool:
+        """Whether clouds tell different things, so that all should be asked."""
+        return bool(self._behind or self._told)
+
+    def staleness(self, device: bytes, bound: float, now: float, time_ns: int) -> Staleness:
+        """Whether the last sign of life is older than `bound` seconds, and was not that of an orderly end."""
+        if self._last_ns is None:
+            return Staleness(device, None, now - self._begun > bound)
+        silent = time_ns - self._last_ns > bound * 1e9
+        return Staleness(device, self._last_ns, silent and not self._offline)
+
+    def _tell(self, cloud: int, fault: Fault) -> Fault | None:
+        if self._told.get(cloud) is fault:
+            return None
+        self._told[cloud] = fault
+        return fault
+
+    @staticmethod
+    def _succeeds(head: Head, newest: Head) -> bool:
+        if head == newest or precedes(head, newest):
+            return False
+        # Whose clock was set back writes earlier times, but covers what it wrote before.
+        covers = head.vector.covers(newest.vector)
+        return covers or (head.time_ns > newest.time_ns and not newest.vector.covers(head.vector))

@@ -1,0 +1,289 @@
+"""Getting the log segments that heads announce, on every branch of every device, causes first.
+
+Each head aims at a segment; a walk (`sync.trail`) leads from there to what is known. An update's causes
+have lower clocks. So nothing is delivered while a walk is on its way back, and then always the segment
+with the lowest clock of all walks: what waits for causes of other devices stays within a few segments.
+
+What cannot be had is tried again later, each time after twice as long, and keeps nothing else waiting:
+neither other devices nor other branches of the same one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from sync.beacons import Fault, Report
+from sync.trail import Budget, Holds, Piece, Point, Walk, Wanted, first_point, segments_of
+
+__all__ = ["Chase", "ChaseAction", "Deliver", "FetchSegment", "ListSegments"]
+
+_KEPT_BYTES: Final = 64 << 20
+_MAX_TARGETS: Final = 64
+_FIRST_RETRY: Final = 1.0
+_LAST_RETRY: Final = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSegment:
+    """Get a segment of `device` from any cloud and open it with `open_piece`; then call `segment_arrived`
+    or `segment_failed`."""
+
+    device: bytes
+    wanted: Wanted
+
+
+@dataclass(frozen=True, slots=True)
+class ListSegments:
+    """Find out which segments of `device` there are on all clouds, then call `names_arrived`."""
+
+    device: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """Offer these updates of `device` to the log, in order. Each may be there already, or come too early."""
+
+    device: bytes
+    name: str
+    updates: tuple[bytes, ...]
+
+
+ChaseAction: TypeAlias = FetchSegment | ListSegments | Deliver
+
+
+@dataclass(slots=True)
+class _Target:
+    wanted: Wanted
+    tips: tuple[Point, ...]  # what the head knows to exist; the first may not be in any segment yet
+    listed: bool = False  # from a listing, which any cloud may have made up
+    walk: Walk | None = None
+    flying: str | None = None  # the segment that is being fetched
+    end: Point | None = None  # the last update in the segment
+    failed: str | None = None  # the segment that could not be fetched
+    failures: int = 0  # how often, in a row
+    walks: int = 0  # that were finished
+    retry_at: float = 0.0
+
+
+@dataclass(slots=True)
+class _Quarry:
+    """One device."""
+
+    targets: dict[str, _Target] = field(default_factory=dict)
+    names: list[str] = field(default_factory=list)  # listed and not yet looked at, the highest clock last
+    list_at: float | None = None
+    listings: int = 0
+    listing: bool = False
+
+
+class Chase:
+    """The segments under way. Times are seconds by a clock that never goes back."""
+
+    def __init__(self, known: Holds, kept_bytes: int = _KEPT_BYTES) -> None:
+        self._known = known
+        self._budget = Budget(kept_bytes)
+        self._quarries: dict[bytes, _Quarry] = {}
+
+    def aim(self, device: bytes, wanted: Wanted, tips: tuple[Point, ...]) -> None:
+        """A head of `device` states that its log ends in `wanted` and that the updates `tips` exist."""
+        targets = self._quarries.setdefault(device, _Quarry()).targets
+        target = targets.get(wanted.name)
+        if target is None or target.wanted != wanted:
+            if target is not None:
+                _close(target)
+            elif len(targets) >= _MAX_TARGETS:
+                _close(targets.pop(min(targets, key=first_point)))
+            targets[wanted.name] = _Target(wanted, tips)
+        else:
+            target.tips = tips
+
+    def list_branches(self, device: bytes, now: float) -> None:
+        """Look for segments of `device` that no head leads to, unless that was done not long ago."""
+        quarry = self._quarries.setdefault(device, _Quarry())
+        if quarry.list_at is None:
+            quarry.list_at = now + (_pause(quarry.listings + 5) if quarry.listings else 0.0)
+
+    def forget(self, device: bytes) -> None:
+        """The device is no member any more."""
+        quarry = self._quarries.pop(device, _Quarry())
+        for target in quarry.targets.values():
+            _close(target)
+
+    def due(self, now: float) -> list[ChaseAction]:
+        """What to do now; call again after it was done, until nothing is due."""
+        actions: list[ChaseAction] = []
+        for device, quarry in self._quarries.items():
+            self._settle(device, quarry, now)
+            if not quarry.listing and quarry.list_at is not None and quarry.list_at <= now:
+                quarry.listing = True
+                actions.append(ListSegments(device))
+        active = [(device, target) for device, target in self._active(now) if target.walk is not None]
+        returning = [(device, target) for device, target in active if not _turned(target)]
+        if returning:
+            return actions + [action for one in returning for action in self._fetch(*one)]
+        if active:
+            device, target = min(active, key=lambda one: _clock(one[1]))
+            actions += self._fetch(device, target) or self._deliver(device, target, now)
+        return actions
+
+    def next_due(self) -> float | None:
+        """When to call `due` again if nothing arrives before, None when nothing is left to do."""
+        times = [
+            target.retry_at
+            for quarry in self._quarries.values()
+            for target in quarry.targets.values()
+            if target.flying is None
+        ]
+        times += [q.list_at for q in self._quarries.values() if q.list_at is not None and not q.listing]
+        return min(times, default=None)
+
+    def segment_arrived(self, device: bytes, piece: Piece) -> None:
+        """The segment was fetched."""
+        target = self._waiting(device, piece.name)
+        if target is None or target.walk is None:
+            return
+        target.flying = None
+        target.failed, target.failures = None, 0
+        # It may have reached our log on another way meanwhile.
+        if target.walk.wanted is not None and target.walk.wanted.name == piece.name:
+            target.walk.arrived(piece)
+
+    def segment_failed(
+        self, device: bytes, name: str, reason: str, now: float, *, gone: bool
+    ) -> Report | None:
+        """No cloud has the segment for us: `gone` when they say so, and not just do not answer."""
+        target = self._waiting(device, name)
+        if target is None:
+            return None
+        target.flying = None
+        target.failed, first = name, not target.failures
+        target.retry_at = now + _pause(target.failures)
+        target.failures += 1
+        if target.listed:
+            _close(target)
+            del self._quarries[device].targets[target.wanted.name]
+            return None  # whoever listed it may have made it up
+        if not (gone and first):
+            return None
+        return Report(device, None, name, Fault.OMITTED, f"is announced, but no cloud has it: {reason}")
+
+    def names_arrived(self, device: bytes, names: Iterable[str]) -> None:
+        """The segments of `device` that clouds claim to have; none when they did not answer."""
+        quarry = self._quarries.get(device)
+        if quarry is not None:
+            quarry.listing = False
+            quarry.list_at = None
+            quarry.listings = min(quarry.listings + 1, 32)
+            quarry.names = segments_of(device, names)
+
+    def failing(self, device: bytes, name: str) -> bool:
+        """Whether the segment of that name could still not be had."""
+        quarry = self._quarries.get(device)
+        targets = quarry.targets.values() if quarry is not None else ()
+        return any(target.failed == name for target in targets)
+
+    def pending(self, device: bytes) -> bool:
+        """Whether updates of `device` are announced that have not been delivered."""
+        quarry = self._quarries.get(device)
+        return quarry is not None and bool(quarry.targets)
+
+    def _settle(self, device: bytes, quarry: _Quarry, now: float) -> None:
+        """Drop the targets that have been reached, and take up a listed one when no other is due."""
+        searching = bool(quarry.names) or any(target.listed for target in quarry.targets.values())
+        for name, target in list(quarry.targets.items()):
+            if target.flying is not None:
+                continue
+            reached = self._reached(device, target)
+            # A tip beyond the newest segment may just not have been shipped; on another branch it has been.
+            lacking = not all(self._known(device, *tip) for tip in target.tips[1:])
+            if lacking and not searching and (reached or target.end is not None):
+                self.list_branches(device, now)
+            if reached:
+                _close(target)
+                del quarry.targets[name]
+        while quarry.names and all(target.retry_at > now for target in quarry.targets.values()):
+            name = quarry.names.pop()
+            if name not in quarry.targets and not self._known(device, *first_point(name)):
+                quarry.targets[name] = _Target(Wanted(name), (), listed=True)
+
+    def _reached(self, device: bytes, target: _Target) -> bool:
+        end = target.end
+        if end is None and target.listed:
+            return False
+        return (end is not None and self._known(device, *end)) or (
+            bool(target.tips) and self._known(device, *target.tips[0])
+        )
+
+    def _active(self, now: float) -> Iterator[tuple[bytes, _Target]]:
+        """The target to walk to now of each device: of those that are not postponed that with the highest
+        clock, from which the others may be passed on the way."""
+        for device, quarry in self._quarries.items():
+            ready = [t for t in quarry.targets.values() if t.flying is not None or t.retry_at <= now]
+            if not ready:
+                continue
+            target = max(ready, key=_precedence)
+            if target.walk is None:
+                target.walk = Walk(device, target.wanted, self._known, self._budget)
+            if target.walk.over:
+                self._finish(device, target, now)
+                continue
+            yield device, target
+
+    def _fetch(self, device: bytes, target: _Target) -> list[ChaseAction]:
+        assert target.walk is not None
+        wanted = target.walk.wanted
+        if target.flying is not None or wanted is None:
+            return []
+        target.flying = wanted.name
+        return [FetchSegment(device, wanted)]
+
+    def _deliver(self, device: bytes, target: _Target, now: float) -> list[ChaseAction]:
+        assert target.walk is not None
+        if target.flying is not None or target.walk.over:
+            return []
+        piece = target.walk.take()
+        if target.walk.over:
+            self._finish(device, target, now)
+        return [Deliver(device, piece.name, piece.updates)]
+
+    def _finish(self, device: bytes, target: _Target, now: float) -> None:
+        """All segments were delivered. When the log does not take them, they are brought once more later."""
+        assert target.walk is not None
+        target.end = target.walk.end
+        target.walk.close()
+        target.walk = None
+        target.retry_at = now + _pause(target.walks)
+        target.walks += 1
+        if target.listed:
+            self._quarries[device].targets.pop(target.wanted.name, None)
+
+    def _waiting(self, device: bytes, name: str) -> _Target | None:
+        """The target whose walk waits for this segment."""
+        quarry = self._quarries.get(device)
+        targets = quarry.targets.values() if quarry is not None else ()
+        return next((target for target in targets if target.flying == name), None)
+
+
+def _pause(times: int) -> float:
+    """Seconds to wait after so many failures before this one."""
+    return float(min(_FIRST_RETRY * 2.0 ** min(times, 32), _LAST_RETRY))
+
+
+def _precedence(target: _Target) -> tuple[bool, bool, Point]:
+    return target.flying is not None, target.walk is not None, first_point(target.wanted.name)
+
+
+def _close(target: _Target) -> None:
+    if target.walk is not None:
+        target.walk.close()
+        target.walk = None
+
+
+def _turned(target: _Target) -> bool:
+    return target.walk is not None and target.walk.turned
+
+
+def _clock(target: _Target) -> int:
+    return target.walk.clock if target.walk is not None and not target.walk.over else 0

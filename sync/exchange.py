@@ -1,0 +1,287 @@
+"""Log exchange between two devices over any ordered channel (Depot 4.1, 4.3). The messages: `sync.messages`.
+
+Both sides do the same. Each opens with a *frontier*: the newest updates of its branches. Who gets one knows
+what the other lacks, except on devices of which the other has an update that is not known here: it may be
+ahead there, or on another branch. There a *probe* asks which updates of our own branches the other has, first
+at the tip and in steps that double from there, then between the newest that it has and the oldest that it has
+not, until those are neighbours. Then everything that the other lacks goes out in the order in which it was
+accepted here: so the causes of each update come before it. What is accepted later is pushed at once
+(`advanced`).
+
+*Flow*: at most WINDOW bytes of updates are on the way; `Taken` gives room for more, and is sent after the
+updates were delivered. So both sides hold a bounded amount, however slow the other is.
+
+*Recovery*: with nothing more to send, a side states its frontier without asking. Who then lacks something of
+it asks once more, unless it did so before and nothing has changed since. Nothing needs to be remembered
+between connections.
+
+*Alarm*: equal histories must give equal states. Frontiers carry the hash of both, and when the histories are
+equal and the states are not, one of the two programs or disks is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from sync.accepted import Known
+from sync.errors import DecodeError
+from sync.hashing import ZERO_HASH
+from sync.messages import (
+    Answer,
+    Frontier,
+    Message,
+    Probe,
+    Taken,
+    Updates,
+    decode_message,
+    encode_message,
+)
+from sync.search import PrefixSearch
+from sync.update import Stamp
+from sync.vector import MAX_WRITERS, VersionVector
+
+__all__ = ["Action", "Alarm", "Deliver", "Exchange", "ExchangeLog", "Failed", "LogRow", "Send"]
+
+WINDOW = 8 << 20
+"""Most bytes of updates on the way to the other side; a larger update goes alone."""
+BATCH = 1 << 20
+_KEPT = 2 * MAX_WRITERS
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send this message."""
+
+    message: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """Offer these signed updates to the log, in this order, before carrying out the next action."""
+
+    updates: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The other side broke the protocol: close the channel. Nothing comes after it."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """The other side has the same log and made another state of it."""
+
+    reason: str
+
+
+Action: TypeAlias = Send | Deliver | Failed | Alarm
+
+
+@dataclass(frozen=True, slots=True)
+class LogRow:
+    """An update as the store of the log returns it; `number` ascends in the order of acceptance."""
+
+    number: int
+    stamp: Stamp
+    branch: bytes
+    data: bytes
+
+
+class ExchangeLog(Protocol):
+    """The local log as exchange reads it."""
+
+    def tips(self) -> list[Known]:
+        """The newest update of each branch that no other branch grows from."""
+
+    def history(self) -> bytes:
+        """The history hash at these tips."""
+
+    def find(self, prefix: bytes) -> Known | None:
+        """The accepted update whose hash begins so, if any."""
+
+    def path(self, known: Known) -> list[tuple[bytes, int]]:
+        """(branch, clock) of the update and of each fork point below it, newest first."""
+
+    def newest_below(self, branch: bytes, clock: int) -> Known | None:
+        """The newest update on a branch with at most this clock."""
+
+    def missing(self, known: VersionVector, after: int, size: int) -> list[LogRow]:
+        """Updates with a number above `after` that `known` does not cover, in order, about `size` bytes of
+        them, at least one if there is any."""
+
+
+class Exchange:
+    """One side of one connection. `state_hash` returns 32 bytes, or None while the state is not known."""
+
+    def __init__(self, log: ExchangeLog, state_hash: Callable[[], bytes | None]) -> None:
+        self._log = log
+        self._state_hash = state_hash
+        self._theirs: dict[bytes, Stamp] | None = None  # the newest that they have, as far as we know
+        self._search: PrefixSearch | None = None
+        self._probed: tuple[bytes, ...] = ()
+        self._sent_up_to = 0
+        self._on_the_way = 0
+        self._told = True  # whether they know that there is nothing more
+        self._stated = b""  # the history in the last frontier
+        self._asked: object = None  # our tips and theirs when we last asked because we lacked something
+        self._again: Frontier | None = None  # what they asked for while a search was under way
+        self._failed = False
+
+    def begin(self) -> list[bytes]:
+        """The first messages to send."""
+        return [self._frontier(request=True)]
+
+    def advanced(self) -> list[bytes]:
+        """Our log has grown: the messages that bring the other side what it lacks."""
+        return [] if self._failed else self._push()
+
+    def receive(self, message: bytes) -> list[Action]:
+        """What to do about a message. Never raises because of what is in it."""
+        if self._failed:
+            return []
+        try:
+            return self._handle(decode_message(message))
+        except DecodeError as error:
+            self._failed = True
+            return [Failed(str(error))]
+
+    def _handle(self, message: Message) -> list[Action]:
+        match message:
+            case Frontier():
+                return self._on_frontier(message)
+            case Updates():
+                self._learn(message.ends)
+                taken = Taken(sum(map(len, message.updates)))
+                return [Deliver(message.updates), Send(encode_message(taken))]
+            case Taken():
+                if message.size > self._on_the_way:
+                    raise DecodeError(f"{message.size} bytes taken of {self._on_the_way} on the way")
+                self._on_the_way -= message.size
+                return _sends(self._push())
+            case Probe():
+                known = [self._log.find(prefix) is not None for prefix in message.prefixes]
+                return [Send(encode_message(Answer.of(known)))]
+            case Answer():
+                return _sends(self._on_answer(message))
+
+    def _on_frontier(self, message: Frontier) -> list[Action]:
+        actions: list[Action] = []
+        if message.history == self._log.history():
+            state = self._state_hash()
+            if state is not None and message.state not in (state, ZERO_HASH):
+                actions.append(Alarm("the same log gave another state on the other device"))
+        if message.request:
+            return [*actions, *_sends(self._on_request(message))]
+        self._learn(message.tips)
+        if any(self._log.find(stamp.prefix) is None for stamp in message.tips):
+            reason = {tip.stamp for tip in self._log.tips()}, message.tips
+            if reason != self._asked:
+                self._asked = reason
+                actions.append(Send(self._frontier(request=True)))
+        elif message.history != self._log.history() != self._stated:
+            self._told = False
+        return [*actions, *_sends(self._push())]
+
+    def _on_request(self, message: Frontier) -> list[bytes]:
+        """Find out what they lack, then send it."""
+        if self._search is not None:
+            self._again = message
+            return []
+        self._theirs = {}
+        self._sent_up_to = 0
+        self._learn(message.tips)
+        unknown = {stamp.device for stamp in message.tips if self._log.find(stamp.prefix) is None}
+        self._search = PrefixSearch(self._log, unknown, self._covered())
+        return self._probe()
+
+    def _frontier(self, *, request: bool) -> bytes:
+        tips = tuple(tip.stamp for tip in self._log.tips())
+        self._stated = self._log.history()
+        return encode_message(Frontier(request, tips, self._stated, self._state_hash() or ZERO_HASH))
+
+    def _learn(self, stamps: tuple[Stamp, ...]) -> None:
+        """The other side has these, and so all their causes."""
+        if self._theirs is None:
+            return
+        self._theirs |= {stamp.prefix: stamp for stamp in stamps}
+        if len(self._theirs) > _KEPT:
+            self._prune(self._theirs)
+
+    def _prune(self, theirs: dict[bytes, Stamp]) -> None:
+        """Forget what others imply; of what is not known here, the oldest news too."""
+        causes = VersionVector()
+        for prefix in theirs:
+            found = self._log.find(prefix)
+            if found:
+                causes = causes.merge(found.dependencies)
+        for prefix in list(theirs):
+            found = self._log.find(prefix)
+            if found and found.clock <= causes[found.branch]:
+                del theirs[prefix]
+        while len(theirs) > _KEPT:
+            del theirs[next(iter(theirs))]
+
+    def _covered(self) -> VersionVector:
+        """What the other side has of our log, as far as we know."""
+        covered = VersionVector()
+        for prefix in self._theirs or ():
+            found = self._log.find(prefix)
+            if found and found.clock > covered[found.branch]:
+                covered = covered.merge(found.dependencies.with_entry(found.branch, found.clock))
+        return covered
+
+    # -- finding the common history --------------------------------------------------------------
+
+    def _probe(self) -> list[bytes]:
+        """Ask on, or begin to send when the search is over."""
+        assert self._search is not None
+        self._probed = self._search.probes()
+        if self._probed:
+            return [encode_message(Probe(self._probed))]
+        self._learn(self._search.common())
+        self._search = None
+        if self._again is not None:
+            message, self._again = self._again, None
+            return self._on_request(message)
+        return self._push()
+
+    def _on_answer(self, message: Answer) -> list[bytes]:
+        if self._search is None or not self._probed:
+            raise DecodeError("an answer without a probe")
+        flags = message.flags(len(self._probed))
+        self._probed = ()
+        self._search.answered(flags)
+        return self._probe()
+
+    # -- sending ---------------------------------------------------------------------------------
+
+    def _push(self) -> list[bytes]:
+        if self._theirs is None or self._search is not None:
+            return []
+        messages: list[bytes] = []
+        covered: VersionVector | None = None
+        while self._on_the_way < WINDOW:
+            covered = covered or self._covered()
+            rows = self._log.missing(covered, self._sent_up_to, BATCH)
+            if not rows:
+                if not self._told:
+                    messages.append(self._frontier(request=False))
+                    self._told = True
+                break
+            size = sum(len(row.data) for row in rows)
+            if self._on_the_way and self._on_the_way + size > WINDOW:
+                break
+            ends = {row.branch: row.stamp for row in rows}
+            messages.append(encode_message(Updates(tuple(ends.values()), tuple(row.data for row in rows))))
+            self._sent_up_to = rows[-1].number
+            self._on_the_way += size
+            self._told = False
+        return messages
+
+
+def _sends(messages: list[bytes]) -> list[Action]:
+    return [Send(message) for message in messages]

@@ -1,0 +1,293 @@
+"""Following the other devices of a volume through its clouds (Depot 4.1, 5.3), sans-IO.
+
+In rounds (`sync.pace`) the head of every member is asked of f+1 clouds, in turns, so that one of them is
+correct: of all clouds in the first round, when something is missing, and while clouds disagree or the
+device has been silent for too long. What heads announce is fetched by `sync.chase`, what they tell of
+devices and clouds is kept in `sync.beacons`.
+
+The head of our own device is looked at too, now and then: after our state was restored from a backup, or
+copied to a second machine, it names updates of ours that we do not have.
+
+The caller carries out the actions and reports each outcome. Times `now` are seconds by a clock that never
+goes back, `time_ns` is the time of day. Not thread-safe.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from sync.beacons import PROPAGATION_SECONDS, Beacons, Fault, Report, Staleness
+from sync.chase import Chase, Deliver, FetchSegment, ListSegments
+from sync.codec import Buffer
+from sync.errors import DecodeError, NewerFormatError
+from sync.head import Head, decode_head, head_name
+from sync.identity import Members
+from sync.pace import LONGEST_PAUSE, Pace
+from sync.trail import Holds, Piece, newest_segment, tips_of
+
+__all__ = ["ANNOUNCE_SECONDS", "STALE_SECONDS", "Action", "FetchHead", "Follow"]
+
+ANNOUNCE_SECONDS: Final = 600.0
+"""How often a device that has nothing to say overwrites its head all the same (Depot's T_announce)."""
+STALE_SECONDS: Final = 2 * ANNOUNCE_SECONDS + PROPAGATION_SECONDS
+"""A device whose last head is older than that is suspected to have written something that is withheld."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchHead:
+    """Ask this cloud for the head of `device`; then call one of the `head_` methods."""
+
+    device: bytes
+    cloud: int
+    again: bool
+    """Whether it is enough to learn that the head is still the one that this cloud returned last."""
+
+
+Action: TypeAlias = FetchHead | FetchSegment | ListSegments | Deliver | Report
+
+
+@dataclass(slots=True)
+class _Follower:
+    """What is kept of one device."""
+
+    beacons: Beacons
+    others: deque[int] = field(default_factory=deque)  # clouds to ask when one fails in this round
+    due: float = 0.0
+
+
+class Follow:
+    """The devices other than `own`, and `own` itself, as the clouds show them.
+
+    `known` tells what our log holds. `stale` is how many seconds a device may be silent.
+    """
+
+    def __init__(
+        self,
+        volume: bytes,
+        key: bytes,
+        own: bytes,
+        clouds: Sequence[int],
+        f: int,
+        known: Holds,
+        now: float,
+        *,
+        stale: float = STALE_SECONDS,
+    ) -> None:
+        self._volume = volume
+        self._key = key
+        self._own = own
+        self._clouds = tuple(clouds)
+        self._quorum = f + 1
+        self._stale = stale
+        self._members = Members(())
+        self._followers: dict[bytes, _Follower] = {}
+        self._chase = Chase(known)
+        self._pace = Pace(now)
+        self._round = 0
+        self._everybody = True
+        self._reports: dict[tuple[bytes, int | None, str], Report] = {}
+
+    # -- what the caller knows -------------------------------------------------------------------
+
+    def set_members(self, members: Members, now: float) -> None:
+        """The members of the volume have changed."""
+        self._members = members
+        for device in set(self._followers).difference(members):
+            del self._followers[device]
+            self._chase.forget(device)
+        for device in members:
+            if device not in self._followers:
+                self._followers[device] = _Follower(Beacons(now))
+                self.hurry()
+
+    def active(self, at: float) -> None:
+        """Somebody wrote something here at that time: others may answer."""
+        self._pace.active(at)
+
+    def hurry(self) -> None:
+        """Something is missing: ask all clouds for all heads now."""
+        self._everybody = True
+        self._pace.hurry()
+
+    def heard(self, device: bytes, time_ns: int) -> None:
+        """The device was alive at that time, and said by a direct way that we have all that it wrote."""
+        follower = self._followers.get(device)
+        if follower is not None:
+            follower.beacons.heard(time_ns)
+
+    def list_branches(self, device: bytes, now: float) -> None:
+        """The device is known to have forked: look for segments that no head leads to."""
+        self._chase.list_branches(device, now)
+
+    # -- what to do ------------------------------------------------------------------------------
+
+    def due(self, now: float, time_ns: int) -> list[Action]:
+        """What to do now. Do it, report how it went, and call again until there is nothing."""
+        actions: list[Action] = []
+        if now >= self._pace.due:
+            actions += self._begin_round(now, time_ns)
+        actions += self._chase.due(now)
+        return actions
+
+    def next_due(self) -> float:
+        """When to call `due` again if nothing happens before."""
+        segments = self._chase.next_due()
+        return self._pace.due if segments is None else min(self._pace.due, segments)
+
+    def _begin_round(self, now: float, time_ns: int) -> list[Action]:
+        self._pace.began(now)
+        everybody, self._everybody = self._everybody, False
+        self._round += 1
+        actions: list[Action] = []
+        for device, follower in self._followers.items():
+            if device == self._own and not everybody and now < follower.due:
+                continue
+            follower.due = now + LONGEST_PAUSE
+            turn = self._round % len(self._clouds) if self._clouds else 0
+            order = self._clouds[turn:] + self._clouds[:turn]
+            beacons = follower.beacons
+            suspect = device != self._own and beacons.staleness(device, self._stale, now, time_ns).suspect
+            count = len(order) if everybody or suspect or beacons.disputed else self._quorum
+            follower.others = deque(order[count:])
+            actions += [self._ask(device, follower, cloud) for cloud in order[:count]]
+        return actions
+
+    @staticmethod
+    def _ask(device: bytes, follower: _Follower, cloud: int) -> FetchHead:
+        return FetchHead(device, cloud, follower.beacons.last_of(cloud) is not None)
+
+    # -- heads -----------------------------------------------------------------------------------
+
+    def head_arrived(self, device: bytes, cloud: int, data: Buffer, now: float, time_ns: int) -> list[Action]:
+        """A cloud returned this as the head of `device`."""
+        follower, public = self._followers.get(device), self._members.public_key(device)
+        if follower is None or public is None:
+            return []
+        try:
+            head = decode_head(data, self._volume, public, self._key)
+        except NewerFormatError as error:
+            return self._unreadable(device, cloud, Fault.NEWER_FORMAT, f"is not readable here: {error}")
+        except DecodeError as error:
+            return self._unreadable(device, cloud, Fault.UNREADABLE, f"is wrong: {error}")
+        if follower.beacons.arrived(head, time_ns):
+            self._pace.active(now)
+        self._aim(head, now)
+        return self._judge(device, cloud, follower, head, now)
+
+    def head_unchanged(self, device: bytes, cloud: int, now: float) -> list[Action]:
+        """The cloud still has the head that it returned last."""
+        follower = self._followers.get(device)
+        if follower is None:
+            return []
+        head = follower.beacons.last_of(cloud)
+        return [] if head is None else self._judge(device, cloud, follower, head, now)
+
+    def head_missing(self, device: bytes, cloud: int, now: float) -> list[Action]:
+        """The cloud says that it has no head of `device`."""
+        follower = self._followers.get(device)
+        return [] if follower is None else self._judge(device, cloud, follower, None, now)
+
+    def head_failed(self, device: bytes, cloud: int, reason: str, *, wrong: bool = False) -> list[Action]:
+        """The cloud did not answer; or, when `wrong`, with something that cannot be the object."""
+        if wrong:
+            return self._unreadable(device, cloud, Fault.UNREADABLE, f"is wrong: {reason}")
+        return self._ask_another(device)
+
+    def _aim(self, head: Head, now: float) -> None:
+        device, tips = head.writer, tips_of(head)
+        wanted = newest_segment(head)
+        if wanted is not None:
+            self._chase.aim(device, wanted, tips)
+        elif len(tips) > 1:
+            self._chase.list_branches(device, now)
+
+    def _judge(
+        self, device: bytes, cloud: int, follower: _Follower, head: Head | None, now: float
+    ) -> list[Action]:
+        newest = follower.beacons.newest
+        fault = follower.beacons.judge(cloud, head, now)
+        if fault is None or newest is None:
+            return []
+        reason = {
+            Fault.ROLLED_BACK: "is an earlier one than this cloud returned before",
+            Fault.LOST: "is gone, although this cloud returned it before",
+        }.get(fault, "is not the newest, which other clouds have")
+        floor = follower.beacons.best_of(cloud) if fault.lie else newest
+        return [self._report(Report(device, cloud, head_name(device), fault, reason, floor))]
+
+    def _unreadable(self, device: bytes, cloud: int, fault: Fault, reason: str) -> list[Action]:
+        follower = self._followers.get(device)
+        actions = self._ask_another(device)
+        if follower is None or follower.beacons.unreadable(cloud, fault) is None:
+            return actions
+        floor = follower.beacons.best_of(cloud)
+        return [*actions, self._report(Report(device, cloud, head_name(device), fault, reason, floor))]
+
+    def _report(self, report: Report) -> Report:
+        self._reports[report.device, report.cloud, report.name] = report
+        return report
+
+    def _ask_another(self, device: bytes) -> list[Action]:
+        follower = self._followers.get(device)
+        if follower is None or not follower.others:
+            return []
+        return [self._ask(device, follower, follower.others.popleft())]
+
+    # -- segments --------------------------------------------------------------------------------
+
+    def segment_arrived(self, device: bytes, piece: Piece) -> None:
+        """The segment was fetched and opened."""
+        self._chase.segment_arrived(device, piece)
+
+    def segment_failed(
+        self, device: bytes, name: str, reason: str, now: float, *, gone: bool
+    ) -> list[Action]:
+        """No cloud returned the segment; `gone` when so many deny having it that it was withheld or lost."""
+        report = self._chase.segment_failed(device, name, reason, now, gone=gone)
+        return [] if report is None else [self._report(report)]
+
+    def names_arrived(self, device: bytes, names: Iterable[str]) -> None:
+        """These are the names of the segments of `device` that clouds list."""
+        self._chase.names_arrived(device, names)
+
+    # -- what is known ---------------------------------------------------------------------------
+
+    @property
+    def own_looked_for(self) -> bool:
+        """Whether all clouds but f have said which head of our own device they have."""
+        follower = self._followers.get(self._own)
+        missing = len(self._clouds) - (follower.beacons.answered if follower is not None else 0)
+        return missing < self._quorum or (follower is None and bool(self._followers))
+
+    def staleness(self, now: float, time_ns: int) -> list[Staleness]:
+        """The last sign of life of every other member, and whether its silence is suspect."""
+        return [
+            follower.beacons.staleness(device, self._stale, now, time_ns)
+            for device, follower in self._followers.items()
+            if device != self._own
+        ]
+
+    def doubts(self) -> list[Report]:
+        """What was reported and still holds."""
+        self._reports = {key: report for key, report in self._reports.items() if self._holds(report)}
+        return list(self._reports.values())
+
+    def _holds(self, report: Report) -> bool:
+        follower = self._followers.get(report.device)
+        if follower is None:
+            return False
+        if report.cloud is None:
+            return self._chase.failing(report.device, report.name)
+        return follower.beacons.told_of(report.cloud) is report.fault
+
+    def newest(self, device: bytes) -> Head | None:
+        """The newest head of `device` that any cloud returned."""
+        follower = self._followers.get(device)
+        return follower.beacons.newest if follower is not None else None
+
+    def pending(self, device: bytes) -> bool:
+        """Whether updates of `device` are announced that our log does not hold yet."""
+        return self._chase.pending(device)

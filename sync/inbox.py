@@ -1,0 +1,98 @@
+"""The inbox: updates that came before their causes wait here, within bounds.
+
+Updates arrive over several ways at once, so an update may come before another one that it depends on. When
+the bounds are exceeded, those farthest in the future (of the highest clock) are dropped; whoever sent them
+has them, and they are asked for again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sync.outcome import Accepted, Outcome, Refused
+from sync.update import PREFIX_SIZE, Stamp, decode_signed_header
+
+__all__ = ["Inbox"]
+
+_BYTES = 64 << 20
+_COUNT = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    data: bytes
+    clock: int
+    missing: Stamp
+
+
+class Inbox:
+    """Waiting updates, at most `most_bytes` (less than one update may be kept above it) and `most_count`."""
+
+    def __init__(self, most_bytes: int = _BYTES, most_count: int = _COUNT) -> None:
+        self._most_bytes = most_bytes
+        self._most_count = most_count
+        self._waiting: dict[bytes, _Waiting] = {}  # by update hash
+        self._by_missing: dict[bytes, list[bytes]] = {}  # hashes, by the prefix that they wait for
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def missing(self) -> set[Stamp]:
+        """What is waited for and does not wait here itself."""
+        here = {identity[:PREFIX_SIZE] for identity in self._waiting}
+        return {one.missing for one in self._waiting.values() if one.missing.prefix not in here}
+
+    def add(self, data: bytes, accept: Callable[[bytes], Outcome]) -> list[Outcome]:
+        """Offer an update to `accept`, and after it whatever waited for it: the outcomes, in order.
+
+        `accept` also stores and applies what it accepts. An update that lacks a cause is kept, and its
+        outcome is among those returned; when it comes up again, only what changed is.
+        """
+        outcomes: list[Outcome] = []
+        offered = deque([data])
+        while offered:
+            data = offered.popleft()
+            outcome = accept(data)
+            outcomes.append(outcome)
+            if isinstance(outcome, Accepted):
+                offered += self._take(outcome.update.hash[:PREFIX_SIZE])
+            elif isinstance(outcome, Refused) and outcome.missing:
+                self._keep(data, outcome.missing)
+        return outcomes
+
+    def clear(self) -> None:
+        """Forget all that waits."""
+        self._waiting.clear()
+        self._by_missing.clear()
+        self._bytes = 0
+
+    def _take(self, prefix: bytes) -> list[bytes]:
+        found = [self._waiting.pop(identity) for identity in self._by_missing.pop(prefix, ())]
+        self._bytes -= sum(len(one.data) for one in found)
+        return [one.data for one in found]
+
+    def _keep(self, data: bytes, missing: Stamp) -> None:
+        header = decode_signed_header(data)
+        if header.hash in self._waiting:
+            return
+        self._waiting[header.hash] = _Waiting(data, header.clock, missing)
+        self._by_missing.setdefault(missing.prefix, []).append(header.hash)
+        self._bytes += len(data)
+        if self._bytes > self._most_bytes or len(self._waiting) > self._most_count:
+            self._shrink()
+
+    def _shrink(self) -> None:
+        """Drop the farthest quarter or more, so that this is not done for every update."""
+        for identity in sorted(self._waiting, key=lambda one: self._waiting[one].clock, reverse=True):
+            if self._bytes <= self._most_bytes * 3 // 4 and len(self._waiting) <= self._most_count * 3 // 4:
+                return
+            one = self._waiting.pop(identity)
+            self._bytes -= len(one.data)
+            siblings = self._by_missing[one.missing.prefix]
+            siblings.remove(identity)
+            if not siblings:
+                del self._by_missing[one.missing.prefix]

@@ -1,0 +1,166 @@
+"""Secrets come from a private file or the keyring, and turn up nowhere else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import keyring
+import keyring.backend
+import keyring.errors
+import pytest
+
+from backends.credentials import NO_CREDENTIALS, CredentialStore, Secrets
+from backends.errors import AuthError
+
+URL = "s3://bucket/one?region=x"
+SECRET = "correct horse battery"
+
+
+class MemoryKeyring(keyring.backend.KeyringBackend):
+    """A keyring that remembers, or is locked."""
+
+    priority = 1
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.content: dict[tuple[str, str], str] = {}
+        self.locked = False
+
+    def get_password(self, service: str, username: str) -> str | None:
+        if self.locked:
+            raise keyring.errors.KeyringLocked("locked")
+        return self.content.get((service, username))
+
+    def set_password(self, service: str, username: str, password: str) -> None:
+        self.content[service, username] = password
+
+
+@pytest.fixture
+def ring(monkeypatch: pytest.MonkeyPatch) -> MemoryKeyring:
+    ring = MemoryKeyring()
+    monkeypatch.setattr(keyring, "get_password", ring.get_password)
+    return ring
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "credentials.json"
+
+
+def write(file: Path, clouds: object, version: object = 1) -> None:
+    file.write_text(json.dumps({"version": version, "clouds": clouds}))
+    file.chmod(0o600)
+
+
+def lookup(file: Path, url: str) -> str | None:
+    return CredentialStore(file, keyring=False).lookup(url).get("password")
+
+
+def test_nothing_is_found_where_nothing_is(file: Path) -> None:
+    assert not CredentialStore(file, keyring=False).lookup(URL)
+    assert not NO_CREDENTIALS.lookup(URL)
+
+
+def test_the_nearest_folder_above_counts(file: Path) -> None:
+    write(
+        file,
+        {
+            "s3://bucket?region=x": {"password": "bucket"},
+            "s3://bucket/one?region=x": {"password": "one"},
+            "s3://bucket/one/two/?region=x": {"password": "two"},
+        },
+    )
+    assert lookup(file, "s3://bucket?region=x") == "bucket"
+    assert lookup(file, "s3://bucket/other?region=x") == "bucket"
+    assert lookup(file, "s3://bucket/one-more?region=x") == "bucket"
+    assert lookup(file, "s3://bucket/one?region=x") == "one"
+    assert lookup(file, "s3://bucket/one/three?region=x") == "one"
+    assert lookup(file, "s3://bucket/one/two/three?region=x") == "two"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://bucket/one",
+        "s3://bucket/one?region=x&endpoint=https://evil.example",
+        "s3://other/one?region=x",
+        "gs://bucket/one?region=x",
+        "s3://me@bucket/one?region=x",
+    ],
+)
+def test_secrets_are_for_one_service_only(file: Path, url: str) -> None:
+    write(file, {"s3://bucket?region=x": {"password": SECRET}})
+    assert lookup(file, url) is None
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o777])
+def test_a_file_that_others_can_read_is_refused(file: Path, mode: int) -> None:
+    write(file, {})
+    file.chmod(mode)
+    with pytest.raises(AuthError, match="chmod 600"):
+        lookup(file, URL)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        "[" * 100_000,
+        '{"version": 2, "clouds": {}}',
+        '{"version": 1}',
+        '{"version": 1, "clouds": []}',
+        f'{{"version": 1, "clouds": {{"s3://b": "{SECRET}"}}}}',
+        f'{{"version": 1, "clouds": {{"s3://b": {{"password": ["{SECRET}"]}}}}}}',
+        f'{{"version": 1, "clouds": {{"s3://b": {{"password": "{SECRET}',
+        " " * (1 << 20) + "{}",
+    ],
+)
+def test_a_damaged_file_is_refused_without_quoting_it(file: Path, content: str) -> None:
+    file.write_text(content)
+    file.chmod(0o600)
+    with pytest.raises(AuthError, match=r"credentials\.json") as caught:
+        lookup(file, URL)
+    assert SECRET not in str(caught.value)
+
+
+def test_a_folder_in_its_place_is_refused(file: Path) -> None:
+    file.mkdir(mode=0o700)
+    with pytest.raises(AuthError):
+        lookup(file, URL)
+
+
+def test_the_keyring_is_asked_when_the_file_has_nothing(file: Path, ring: MemoryKeyring) -> None:
+    ring.set_password("hybrisfs", URL, json.dumps({"access_key_id": "a", "secret_access_key": "b"}))
+    ring.set_password("hybrisfs", "sftp://me@host/folder", SECRET)
+    store = CredentialStore(file)
+    assert store.lookup(URL).get("secret_access_key") == "b"
+    assert store.lookup("sftp://me@host/folder").get("password") == SECRET
+    assert not store.lookup("s3://unknown")
+    write(file, {URL: {"access_key_id": "from the file"}})
+    assert store.lookup(URL).get("access_key_id") == "from the file"
+    assert store.lookup(URL).get("secret_access_key") is None
+
+
+def test_a_locked_keyring_is_told(file: Path, ring: MemoryKeyring) -> None:
+    ring.locked = True
+    with pytest.raises(AuthError, match="unlock"):
+        CredentialStore(file).lookup(URL)
+
+
+def test_a_machine_without_keyring_has_no_secrets(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(service: str, name: str) -> str:
+        raise keyring.errors.NoKeyringError("none")
+
+    monkeypatch.setattr(keyring, "get_password", none)
+    assert not CredentialStore(file).lookup(URL)
+
+
+def test_secrets_do_not_show() -> None:
+    secrets = Secrets({"password": SECRET})
+    assert SECRET not in f"{secrets!r} {secrets}"
+    with pytest.raises(AuthError, match="pasword") as caught:
+        Secrets({"pasword": SECRET}).require_known("s3://b", frozenset({"password"}))
+    assert SECRET not in str(caught.value)

@@ -1,0 +1,158 @@
+"""Several devices of one volume, driven by hand: what one has signed is handed to another when a test says so."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from hybrisfs.filesystem.inodes import Inode
+from hybrisfs.merge.members import Member
+from hybrisfs.store.schema import ROOT_INO
+from sync import DeviceKey
+from tests.filesystem.rig import FakeClouds, Rig
+
+__all__ = ["NAMES", "Device", "Entry", "Fleet"]
+
+NAMES: Final = ("ada", "bob", "cyd", "dan", "eve", "fay", "gus", "hal")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a program sees under one path."""
+
+    kind: int
+    content: bytes
+    nlink: int
+
+
+class Device:
+    """One device: paths instead of inodes."""
+
+    def __init__(self, number: int, clouds: FakeClouds, plaintexts: dict[bytes, bytes]) -> None:
+        self.key = DeviceKey.from_seed(bytes([number + 1]) * 32)
+        self.name = NAMES[number]
+        self.rig = Rig(clouds=clouds, plaintexts=plaintexts, device=self.key)
+
+    @property
+    def member(self) -> Member:
+        return Member(self.key.public, self.name)
+
+    # -- programs --------------------------------------------------------------------------------
+
+    def at(self, path: str) -> Inode:
+        """The node at a path; "" is the root."""
+        inode = self.rig.fs.get(ROOT_INO)
+        for name in path.encode().split(b"/") if path else ():
+            inode = self.rig.find(name, inode.ino)
+        return inode
+
+    def _where(self, path: str) -> tuple[int, bytes]:
+        folder, _, name = path.rpartition("/")
+        return self.at(folder).ino, name.encode()
+
+    def write(self, path: str, content: bytes) -> None:
+        """Replace the content of a file, made when there is none."""
+        fs = self.rig.fs
+        parent, name = self._where(path)
+        inode = fs.lookup(parent, name)
+        if inode is None:
+            self.rig.make(name, content, parent)
+            return
+        handle = fs.open(inode.ino, os.O_WRONLY | os.O_TRUNC)
+        fs.write(inode, 0, content)
+        fs.release(handle)
+
+    def mkdir(self, path: str) -> None:
+        parent, name = self._where(path)
+        self.rig.fs.make(parent, name, stat.S_IFDIR | 0o755, 1, 1)
+
+    def move(self, path: str, to: str) -> None:
+        self.rig.fs.rename(*self._where(path), *self._where(to), 0)
+
+    def remove(self, path: str) -> None:
+        parent, name = self._where(path)
+        if self.at(path).is_directory:
+            self.rig.fs.rmdir(parent, name)
+        else:
+            self.rig.fs.unlink(parent, name)
+
+    def link(self, path: str, to: str) -> None:
+        self.rig.fs.link(self.at(path).ino, *self._where(to))
+
+    def read(self, path: str) -> bytes:
+        return self.rig.read(self.at(path))
+
+    def tree(self) -> dict[str, Entry]:
+        """Everything there is, by path."""
+        found: dict[str, Entry] = {}
+        waiting = [("", ROOT_INO)]
+        while waiting:
+            path, ino = waiting.pop()
+            for _, name, inode in self.rig.fs.names.list(ino, 0, 10_000):
+                where = f"{path}/{name.decode()}".lstrip("/")
+                assert where not in found
+                if inode.is_directory:
+                    waiting.append((where, inode.ino))
+                content = self.rig.read(inode) if inode.is_file else inode.target or b""
+                found[where] = Entry(stat.S_IFMT(inode.mode), content, inode.nlink)
+        return found
+
+    def names(self) -> list[str]:
+        return sorted(self.tree())
+
+    # -- updates ---------------------------------------------------------------------------------
+
+    def sign(self) -> None:
+        """Sign all that has changed."""
+        while self.rig.publish(everything=True):
+            pass
+
+    def log(self) -> list[bytes]:
+        """All accepted updates, causes first."""
+        return [row[0] for row in self.rig.db.execute("SELECT bytes FROM log ORDER BY number")]
+
+    def receive(self, updates: Sequence[bytes]) -> bool:
+        return self.rig.sharing.receiver.receive(updates)
+
+
+class Fleet:
+    """Devices that know each other; `clouds` holds their packs."""
+
+    def __init__(self, count: int) -> None:
+        self.clouds = FakeClouds()
+        plaintexts: dict[bytes, bytes] = {}
+        self.devices = [Device(number, self.clouds, plaintexts) for number in range(count)]
+        for device in self.devices:
+            with device.rig.fs.lock:
+                device.rig.sharing.members.admit([one.member for one in self.devices])
+                device.rig.updates.set_members(device.rig.sharing.members.keys())
+
+    def __getitem__(self, number: int) -> Device:
+        return self.devices[number]
+
+    def sign(self) -> None:
+        for device in self.devices:
+            device.sign()
+
+    def send(self, sender: int, receiver: int) -> None:
+        """Hand all that the one has signed or accepted to the other, packs first."""
+        self.devices[sender].sign()
+        self.devices[sender].rig.pack()
+        self.devices[receiver].receive(self.devices[sender].log())
+
+    def meet(self) -> None:
+        """All devices sign, and hear of all that there is."""
+        for device in self.devices:
+            device.sign()
+            device.rig.pack()
+        logs = [device.log() for device in self.devices]
+        for device in self.devices:
+            for log in logs:
+                device.receive(log)
+
+    def discard(self) -> None:
+        for device in self.devices:
+            device.rig.abandon()

@@ -1,0 +1,173 @@
+"""Every row of the table of what happens concurrently, on two or three devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.merge.fleet import Fleet
+
+
+@pytest.fixture
+def fleet() -> Iterator[Fleet]:
+    fleet = Fleet(3)
+    yield fleet
+    fleet.discard()
+
+
+def check_same(fleet: Fleet) -> dict[str, bytes]:
+    trees = [device.tree() for device in fleet.devices]
+    assert trees[0] == trees[1] == trees[2]
+    return {path: entry.content for path, entry in trees[0].items()}
+
+
+def test_what_one_writes_the_others_see(fleet: Fleet) -> None:
+    fleet[0].mkdir("folder")
+    fleet[0].write("folder/file", b"content")
+    fleet.meet()
+    assert check_same(fleet) == {"folder": b"", "folder/file": b"content"}
+    fleet[1].write("folder/file", b"changed")
+    fleet[1].move("folder", "renamed")
+    fleet.meet()
+    assert check_same(fleet) == {"renamed": b"", "renamed/file": b"changed"}
+    fleet[2].remove("renamed/file")
+    fleet[2].remove("renamed")
+    fleet.meet()
+    assert check_same(fleet) == {}
+
+
+def test_two_edits_of_one_file(fleet: Fleet) -> None:
+    fleet[0].write("file.txt", b"first")
+    fleet.meet()
+    fleet[0].write("file.txt", b"ada's")
+    fleet[1].write("file.txt", b"bob's")
+    fleet.meet()
+    tree = check_same(fleet)
+    assert len(tree) == 2
+    [copy] = tree.keys() - {"file.txt"}
+    assert copy.startswith("file (conflict, ") and copy.endswith(").txt")
+    assert {tree["file.txt"], tree[copy]} == {b"ada's", b"bob's"}
+
+
+def test_edit_and_delete(fleet: Fleet) -> None:
+    fleet[0].write("file", b"first")
+    fleet.meet()
+    fleet[0].write("file", b"edited")
+    fleet[1].remove("file")
+    fleet.meet()
+    assert check_same(fleet) == {"file": b"edited"}
+
+
+def test_two_files_created_under_one_name(fleet: Fleet) -> None:
+    fleet[0].write("file", b"ada's")
+    fleet[1].write("file", b"bob's")
+    fleet.meet()
+    tree = check_same(fleet)
+    assert len(tree) == 2 and set(tree.values()) == {b"ada's", b"bob's"}
+
+
+def test_equal_files_are_no_conflict(fleet: Fleet) -> None:
+    fleet[0].write("file", b"same")
+    fleet[1].write("file", b"same")
+    fleet.meet()
+    assert check_same(fleet) == {"file": b"same"}
+    fleet[2].write("file", b"other")
+    fleet.meet()
+    assert check_same(fleet) == {"file": b"other"}
+
+
+def test_two_folders_created_under_one_name(fleet: Fleet) -> None:
+    for number in (0, 1):
+        fleet[number].mkdir("folder")
+        fleet[number].write(f"folder/{number}", b"x")
+    fleet.meet()
+    assert set(check_same(fleet)) == {"folder", "folder/0", "folder/1"}
+    fleet[2].move("folder", "renamed")
+    fleet.meet()
+    assert set(check_same(fleet)) == {"renamed", "renamed/0", "renamed/1"}
+    for path in ("renamed/0", "renamed/1", "renamed"):
+        fleet[0].remove(path)
+    fleet.meet()
+    assert check_same(fleet) == {}
+
+
+def test_something_put_into_a_folder_that_was_deleted(fleet: Fleet) -> None:
+    fleet[0].mkdir("outer")
+    fleet[0].mkdir("outer/inner")
+    fleet.meet()
+    fleet[0].remove("outer/inner")
+    fleet[0].remove("outer")
+    fleet[1].write("outer/inner/file", b"x")
+    fleet.meet()
+    assert set(check_same(fleet)) == {"outer", "outer/inner", "outer/inner/file"}
+
+
+def test_two_moves_of_one_node(fleet: Fleet) -> None:
+    fleet[0].write("file", b"x")
+    fleet.meet()
+    fleet[0].move("file", "ada")
+    fleet[1].move("file", "bob")
+    fleet.meet()
+    assert len(check_same(fleet)) == 1
+
+
+def test_moves_that_close_a_cycle(fleet: Fleet) -> None:
+    fleet[0].mkdir("one")
+    fleet[0].mkdir("two")
+    fleet[0].write("one/file", b"1")
+    fleet[0].write("two/file", b"2")
+    fleet.meet()
+    fleet[0].move("one", "two/one")
+    fleet[1].move("two", "one/two")
+    fleet.meet()
+    tree = check_same(fleet)
+    assert sorted(content for content in tree.values() if content) == [b"1", b"2"]
+    assert set(tree) in (
+        {"one", "one/file", "one/two", "one/two/file"},
+        {"two", "two/file", "two/one", "two/one/file"},
+    )
+
+
+def test_an_unsigned_edit_meets_another(fleet: Fleet) -> None:
+    fleet[0].write("file", b"first")
+    fleet.meet()
+    fleet[0].write("file", b"ada's")
+    fleet[1].write("file", b"bob's, not signed")
+    fleet.send(0, 1)
+    assert fleet[1].read("file") == b"ada's"
+    fleet.meet()
+    tree = check_same(fleet)
+    assert set(tree.values()) == {b"ada's", b"bob's, not signed"}
+
+
+def test_saving_a_file_keeps_the_other_version(fleet: Fleet) -> None:
+    test_two_edits_of_one_file(fleet)
+    [copy] = set(fleet[2].names()) - {"file.txt"}
+    lost = fleet[2].read(copy)
+    fleet[2].write("file.txt", b"merged")
+    fleet.meet()
+    tree = check_same(fleet)
+    assert tree["file.txt"] == b"merged" and lost in tree.values()
+    for path in [path for path in tree if path != "file.txt"]:
+        fleet[0].remove(path)
+    fleet.meet()
+    assert check_same(fleet) == {"file.txt": b"merged"}
+
+
+def test_deleting_the_copy_settles_the_conflict(fleet: Fleet) -> None:
+    test_two_edits_of_one_file(fleet)
+    [copy] = set(fleet[2].names()) - {"file.txt"}
+    winner = fleet[2].read("file.txt")
+    fleet[2].remove(copy)
+    fleet.meet()
+    assert check_same(fleet) == {"file.txt": winner}
+
+
+def test_changing_the_copy_makes_a_file_of_it(fleet: Fleet) -> None:
+    test_two_edits_of_one_file(fleet)
+    [copy] = set(fleet[2].names()) - {"file.txt"}
+    winner = fleet[2].read("file.txt")
+    fleet[2].write(copy, b"on its own now")
+    fleet.meet()
+    assert check_same(fleet) == {"file.txt": winner, copy: b"on its own now"}

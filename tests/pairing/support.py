@@ -1,0 +1,64 @@
+"""What the tests of pairing share: keys, a grant, a code, and two machines that talk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from hybrisfs.keys import SharedKeys
+from hybrisfs.pairing.code import PairingCode
+from hybrisfs.pairing.messages import Grant, GrantedCloud
+from hybrisfs.pairing.protocol import Inviter, Joiner
+from sync.identity import DeviceKey
+
+NOW = 1_800_000_000.0
+INVITER = DeviceKey.from_seed(bytes([1]) * 32)
+JOINER = DeviceKey.from_seed(bytes([2]) * 32)
+OTHER = DeviceKey.from_seed(bytes([3]) * 32)
+URLS = ("file:///mnt/a", "s3://bucket/photos?endpoint=https://s3.example.org", "webdav://ann@example.net/dav")
+CODE = PairingCode(bytes(range(16)), int(NOW) + 600, URLS, (("192.0.2.7", 40001), ("2001:db8::7", 40001)))
+GRANT = Grant(
+    volume=bytes([9]) * 16,
+    name="photos",
+    keys=SharedKeys(bytes([4]) * 32, bytes([5]) * 32, bytes([6]) * 32),
+    f=1,
+    k=1,
+    clouds=tuple(
+        GrantedCloud(number, f"cloud {number}", url, b'{"key": "geheim"}' if number else None)
+        for number, url in enumerate(URLS)
+    ),
+    members=(INVITER.public, OTHER.public),
+)
+
+
+def seeded(seed: int) -> Callable[[int], bytes]:
+    """Random bytes that are the same each time."""
+    return Random(seed).randbytes
+
+
+def inviter(code: PairingCode = CODE, seed: int = 1) -> Inviter:
+    return Inviter(code, INVITER, "laptop", GRANT.name, seeded(seed))
+
+
+def joiner(code: PairingCode = CODE, seed: int = 2, key: DeviceKey = JOINER) -> Joiner:
+    return Joiner(code, key, "desktop", seeded(seed))
+
+
+def answer(machine: Inviter | Joiner, message: bytes, now: float = NOW) -> bytes:
+    """What the machine says to this; it must say something."""
+    said = machine.receive(message, now)
+    assert said is not None
+    return said
+
+
+def introduced(code: PairingCode = CODE) -> tuple[Inviter, Joiner]:
+    """Two machines that have come to the comparison string."""
+    one, two = inviter(code), joiner(code)
+    assert one.receive(answer(two, answer(one, two.hello(NOW))), NOW) is None
+    return one, two
+
+
+def flip(data: bytes, bit: int) -> bytes:
+    """`data` with one bit flipped; `bit` counts modulo the number of bits."""
+    position, shift = divmod(bit % (len(data) * 8), 8)
+    return data[:position] + bytes([data[position] ^ 1 << shift]) + data[position + 1 :]

@@ -1,0 +1,282 @@
+"""Devices that publish their log as the shipper does, clouds in memory that lie, and a follower of both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from sync.beacons import Report
+from sync.chase import Deliver, FetchSegment, ListSegments
+from sync.errors import DecodeError
+from sync.follow import Action, FetchHead, Follow
+from sync.head import Extent, Head, OwnTip, encode_head, head_name
+from sync.identity import DeviceKey
+from sync.outcome import Accepted, Duplicate
+from sync.segment import SegmentStart, encode_segment, segment_name
+from sync.trail import Wanted, open_piece
+from sync.update import SignedUpdate, decode_signed
+from tests.sync.support import BOX_KEY, MEMBERS, NONCE, NOON, VOLUME, Device
+
+SECOND = 10**9
+HOUR = 3600.0
+
+
+class Publisher(Device):
+    """A device that ships what it writes. `clone` it to get one restored from a backup."""
+
+    def __init__(self, key: DeviceKey) -> None:
+        super().__init__(key, MEMBERS)
+        self.unshipped: list[SignedUpdate] = []
+        self.previous: SignedUpdate | None = None  # the first update of the last segment
+        self.last = 0
+        self.segments = 0
+        self.salt = 0  # so that what it writes on two branches differs
+
+    @property
+    def id(self) -> bytes:
+        return self.key.device_id
+
+    def write_more(self, count: int = 1) -> None:
+        for _ in range(count):
+            value = b"%d/%d" % (self.salt, len(self.order))
+            self.unshipped.append(self.write((b"key", value)))
+
+    def ship(self, time_ns: int) -> list[tuple[str, bytes]]:
+        """The objects to put, in order: the segment with all that is unshipped, if any, and the head."""
+        objects = []
+        if self.unshipped:
+            first = self.unshipped[0]
+            name = segment_name(self.id, SegmentStart.of(first.header))
+            before = SegmentStart.of(self.previous.header) if self.previous else None
+            data = encode_segment([update.data for update in self.unshipped], before, BOX_KEY, NONCE)
+            objects.append((name, data))
+            self.previous, self.last = first, self.unshipped[-1].header.clock
+            self.segments += 1
+            self.unshipped = []
+        return [*objects, (head_name(self.id), self.head(time_ns))]
+
+    def head(self, time_ns: int, *, offline: bool = False) -> bytes:
+        extent = None
+        if self.previous is not None:
+            extent = Extent(self.segments, SegmentStart.of(self.previous.header), self.last)
+        newest = self.state.newest(self.id)
+        tips = sorted(
+            (tip for tip in self.state.tips() if tip.device == self.id), key=lambda tip: tip != newest
+        )
+        own = tuple(OwnTip(tip.clock, tip.hash) for tip in tips)
+        head = Head(VOLUME, self.id, time_ns, self.state.vector, own, extent, offline)
+        return encode_head(head, self.key, BOX_KEY, NONCE)
+
+    def holds_update(self, update: SignedUpdate) -> bool:
+        return update.hash[:16] in self.log.stamps
+
+    def restored(self, salt: int = 1) -> Publisher:
+        """The same device, gone on from a backup made now."""
+        twin = Publisher(self.key)
+        twin.receive_all(self.order)
+        twin.signed, twin.salt = self.signed, salt
+        twin.restart()
+        twin.unshipped = list(self.unshipped)
+        twin.previous, twin.last, twin.segments = self.previous, self.last, self.segments
+        return twin
+
+
+Lie = Callable[["Shelf", str], bytes | None]
+
+
+@dataclass
+class Shelf:
+    """One cloud: every version of every object that it was given, and what it tells instead."""
+
+    versions: dict[str, list[bytes]] = field(default_factory=dict)
+    lie: Lie | None = None
+    lied: set[str] = field(default_factory=set)
+
+    def put(self, name: str, data: bytes) -> None:
+        self.versions.setdefault(name, []).append(data)
+
+    def truth(self, name: str) -> bytes | None:
+        return self.versions[name][-1] if name in self.versions else None
+
+    def get(self, name: str) -> bytes | None:
+        truth = self.truth(name)
+        if self.lie is None:
+            return truth
+        told = self.lie(self, name)
+        if told != truth:
+            self.lied.add(name)
+        return told
+
+
+def hide(shelf: Shelf, name: str) -> bytes | None:
+    """Deny having anything."""
+    return None
+
+
+def roll_back(shelf: Shelf, name: str) -> bytes | None:
+    """Return the first version of everything."""
+    return shelf.versions[name][0] if name in shelf.versions else None
+
+
+def corrupt(shelf: Shelf, name: str) -> bytes | None:
+    truth = shelf.truth(name)
+    return None if truth is None else truth[:-1] + bytes([truth[-1] ^ 1])
+
+
+def corrupt_segments(shelf: Shelf, name: str) -> bytes | None:
+    return corrupt(shelf, name) if name.startswith("log/") else shelf.truth(name)
+
+
+def mix(shelf: Shelf, name: str) -> bytes | None:
+    """Return another object of the same kind."""
+    names = sorted(other for other in shelf.versions if other.split("/")[0] == name.split("/")[0])
+    return shelf.truth(names[(names.index(name) + 1) % len(names)]) if name in names else None
+
+
+def withhold(*names: str) -> Lie:
+    """Deny having just these."""
+    return lambda shelf, name: None if name in names else shelf.truth(name)
+
+
+class Watcher(Device):
+    """A device that follows others through shelves: a `Follow`, what it asks for and where it leads to."""
+
+    def __init__(
+        self, key: DeviceKey, shelves: Sequence[Shelf], f: int, order: Sequence[SignedUpdate] = ()
+    ) -> None:
+        super().__init__(key, MEMBERS)
+        self.receive_all(order)
+        self.shelves = shelves
+        self.f = f
+        self.now = 0.0
+        self.follow = Follow(VOLUME, BOX_KEY, key.device_id, range(len(shelves)), f, self.holds, self.now)
+        self.follow.set_members(MEMBERS, self.now)
+        self.last: dict[tuple[bytes, int], bytes] = {}
+        self.waiting: list[SignedUpdate] = []
+        self.done: list[Action] = []
+        self.longest_wait = 0
+        self.receiving = True
+
+    @property
+    def time_ns(self) -> int:
+        return NOON + int(self.now * SECOND)
+
+    def holds(self, device: bytes, clock: int, start: bytes) -> bool:
+        return any(
+            update.header.writer == device and update.header.clock == clock and update.hash.startswith(start)
+            for update, _ in self.log.rows.values()
+        )
+
+    def holds_update(self, update: SignedUpdate) -> bool:
+        return update.hash[:16] in self.log.stamps
+
+    def reports(self) -> list[Report]:
+        return [action for action in self.done if isinstance(action, Report)]
+
+    def fetched(self) -> list[str]:
+        return [action.wanted.name for action in self.done if isinstance(action, FetchSegment)]
+
+    def asked(self) -> list[FetchHead]:
+        return [action for action in self.done if isinstance(action, FetchHead)]
+
+    def run(self, seconds: float) -> None:
+        """Do all that is due within that time."""
+        until = self.now + seconds
+        while True:
+            steps = 0
+            while queue := self.follow.due(self.now, self.time_ns):
+                while queue:
+                    action = queue.pop(0)
+                    self.done.append(action)
+                    queue += self._carry_out(action)
+                    steps += 1
+                    assert steps < 10_000, "it never comes to rest"
+            due = self.follow.next_due()
+            assert due > self.now, "something is due that is not done"
+            if due > until:
+                break
+            self.now = due
+        self.now = until
+
+    def _carry_out(self, action: Action) -> list[Action]:
+        match action:
+            case FetchHead(device, cloud, again):
+                return self._fetch_head(device, cloud, again)
+            case FetchSegment(device, wanted):
+                return self._fetch_segment(device, wanted)
+            case ListSegments(device):
+                names = {name for shelf in self.shelves for name in shelf.versions}
+                made_up = ["log/made-up", f"log/{device.hex()}/{99:016x}-{99:016x}"]
+                self.follow.names_arrived(device, [*made_up, *sorted(names)])
+            case Deliver():
+                if not self._take_in([decode_signed(data) for data in action.updates]):
+                    self.follow.hurry()
+            case Report():
+                pass
+        return []
+
+    def _fetch_head(self, device: bytes, cloud: int, again: bool) -> list[Action]:
+        data = self.shelves[cloud].get(head_name(device))
+        if data is None:
+            return self.follow.head_missing(device, cloud, self.now)
+        if again and self.last[device, cloud] == data:
+            return self.follow.head_unchanged(device, cloud, self.now)
+        self.last[device, cloud] = data
+        return self.follow.head_arrived(device, cloud, data, self.now, self.time_ns)
+
+    def _fetch_segment(self, device: bytes, wanted: Wanted) -> list[Action]:
+        missing = 0
+        for shelf in self.shelves:
+            data = shelf.get(wanted.name)
+            if data is None:
+                missing += 1
+                continue
+            try:
+                piece = open_piece(data, wanted, VOLUME, BOX_KEY)
+            except DecodeError:
+                continue
+            self.follow.segment_arrived(device, piece)
+            return []
+        gone = missing >= len(self.shelves) - self.f
+        return self.follow.segment_failed(device, wanted.name, "not there", self.now, gone=gone)
+
+    def _take_in(self, updates: Sequence[SignedUpdate]) -> bool:
+        """Offer updates to the log, with what waited; False when something waits."""
+        if not self.receiving:
+            return False
+        self.waiting += updates
+        progress = True
+        while progress:
+            progress = False
+            for update in list(self.waiting):
+                outcome = self.receive(update)
+                if isinstance(outcome, Accepted | Duplicate):
+                    self.waiting.remove(update)
+                    progress = True
+        self.longest_wait = max(self.longest_wait, len(self.waiting))
+        return not self.waiting
+
+
+def publish(device: Publisher, shelves: Sequence[Shelf], time: float, count: int = 1) -> None:
+    """Write, and put all of it on all clouds, `time` seconds after noon."""
+    device.write_more(count)
+    for name, data in device.ship(NOON + int(time * SECOND)):
+        for shelf in shelves:
+            shelf.put(name, data)
+
+
+def announce(device: Publisher, shelves: Sequence[Shelf], time: float, *, offline: bool = False) -> None:
+    for shelf in shelves:
+        shelf.put(head_name(device.id), device.head(NOON + int(time * SECOND), offline=offline))
+
+
+def first_segment(device: Publisher) -> str:
+    return segment_name(device.id, SegmentStart.of(device.order[0].header))
+
+
+def shelves(count: int = 3) -> list[Shelf]:
+    return [Shelf() for _ in range(count)]
+
+
+def caught_up(watcher: Watcher, *devices: Publisher) -> bool:
+    return all(watcher.state.vector.covers(device.state.vector) for device in devices)
