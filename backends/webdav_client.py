@@ -127,7 +127,8 @@ class WebDavClient:
             answer = GuardedBody(raw, self._timing)
             if raw.status >= 400:
                 said = b"".join(answer.stream()).decode("utf-8", "replace")
-                done = True
+                # Some servers send a body with the refusal of a HEAD, where nobody expects one.
+                done = method != "HEAD"
                 message = "" if said.lstrip().startswith("<") else said[:_MAX_MESSAGE]
                 raise RefusedError(HttpFailure(raw.status, message=message, headers=raw.headers))
             yield answer

@@ -2,7 +2,8 @@
 # Everything that must pass: lint, format, types, tests. Arguments go to pytest.
 #
 # Makes the virtual environment .venv in the checkout when it is missing or older than pyproject.toml. Tests that
-# need a program which is not installed, root, or /dev/fuse are skipped; .ci/run installs it all.
+# need a program which is not installed, root, or /dev/fuse are skipped; .ci/run installs it all, and
+# packaging/test-servers.sh the object stores.
 
 set -eu
 

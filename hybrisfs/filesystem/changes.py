@@ -32,13 +32,17 @@ class Changes:
     def mark(self, key: bytes, ino: int) -> None:
         """The register *key* of node *ino* has a new value."""
         self.seq += 1
-        if not self._announced:
-            self._announced = True
-            self.on_change()
+        self.announce()
         before = self.unsigned.get(key)
         if before is not None:
             self._first.setdefault(key, before[1])
         self.unsigned[key] = self._unflushed[key] = (ino, self.seq)
+
+    def announce(self) -> None:
+        """There is something to be published, if that has not been said since the last cut."""
+        if not self._announced:
+            self._announced = True
+            self.on_change()
 
     def retire(self, key: bytes, ino: int, *, stamp: int) -> None:
         """The register *key* is gone; nobody need hear of it if no update has named it (stamp 0)."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable
 from typing import Final, NamedTuple
 
 from hybrisfs.filesystem.names import failure
@@ -196,12 +196,31 @@ class ChunkStore:
         for segment in segments:
             self._db.execute("UPDATE chunk SET segment = NULL, position = NULL WHERE segment = ?", (segment,))
 
-    def forget_clean(self, segment: int) -> None:
-        """Cached chunks of a segment that stays are about to go."""
-        self._db.execute(
-            "UPDATE chunk SET segment = NULL, position = NULL WHERE segment = ? AND pack IS NOT NULL",
-            (segment,),
+    def forget_clean(self, segment: int, spared: Container[int] = ()) -> None:
+        """Cached chunks of a segment that stays are about to go, but for those with the *spared* numbers."""
+        rows = self._db.execute(
+            "SELECT number FROM chunk WHERE segment = ? AND pack IS NOT NULL", (segment,)
+        ).fetchall()
+        self._db.executemany(
+            "UPDATE chunk SET segment = NULL, position = NULL WHERE number = ?",
+            [row for row in rows if row[0] not in spared],
         )
+
+    def forget(self, numbers: Iterable[int]) -> tuple[int, set[int]]:
+        """Those of the chunks that the clouds hold are about to go; their bytes, and the segments they are in."""
+        size, segments = 0, set[int]()
+        for number in numbers:
+            row = self._db.execute(
+                "SELECT length, segment FROM chunk WHERE number = ? AND segment IS NOT NULL AND pack <> ?",
+                (number, ELSEWHERE),
+            ).fetchone()
+            if row is None:
+                continue
+            self._db.execute("UPDATE chunk SET segment = NULL, position = NULL WHERE number = ?", (number,))
+            self._recent_bytes -= len(self._recent.pop(number, b""))
+            size += row[0]
+            segments.add(row[1])
+        return size, segments
 
     def drop_unwanted(self) -> None:
         """Forget chunks that no cloud has yet and no file names any more."""

@@ -21,6 +21,7 @@ from hybrisfs.filesystem.changes import Changes
 from hybrisfs.filesystem.chunks import ChunkStore
 from hybrisfs.filesystem.content import Content, Missing
 from hybrisfs.filesystem.extents import Extent
+from hybrisfs.filesystem.hoard import Hoard
 from hybrisfs.filesystem.inodes import Inode, InodeTable
 from hybrisfs.filesystem.names import Names, failure
 from hybrisfs.filesystem.received import ReceivedContent
@@ -76,6 +77,7 @@ class FileSystem:
         self.received = ReceivedContent(database, self.inodes, self.content, self.chunks)
         self.attributes = Attributes(database, self.inodes, self.changes)
         self.names = Names(database, self.inodes, self.changes, self.unnamed)
+        self.hoard = Hoard(database, self.inodes)
         self.total_files: int = database.meta("files")
         self.cache_generation = 0
         self.settling: list[Extent] = []  # staged bytes that the publisher is reading
@@ -224,6 +226,8 @@ class FileSystem:
         inode = handle.inode
         inode.handles -= 1
         inode.writers -= handle.writable
+        if handle.writable and inode.dirty_since and not inode.writers:
+            self.changes.announce()  # it was held back until now
         if inode.orphan and not inode.handles:
             self.db.execute("DELETE FROM orphan WHERE ino = ?", (inode.ino,))
             self._destroy(inode)

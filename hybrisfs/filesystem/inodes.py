@@ -184,6 +184,12 @@ class InodeTable:
             inode.extents = ExtentMap(self._journal.pins)
         return self._add(inode)
 
+    def identify(self, inode: Inode, identity: bytes) -> None:
+        """Let the node have another id."""
+        inode.id = identity
+        self._db.execute("UPDATE node SET id = ? WHERE ino = ?", (identity, inode.ino))
+        self._dirty[inode.ino] = inode
+
     def _add(self, inode: Inode) -> Inode:
         self._loaded[inode.ino] = inode
         self._dirty[inode.ino] = inode

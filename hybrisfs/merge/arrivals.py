@@ -144,7 +144,7 @@ class Arrivals:
         ).fetchall()
         for key in (attr_key(node), content_key(node), *(place_key(node, slot) for *_, slot in rows)):
             changes.drop(key)
-        inode.id = os.urandom(16)
+        self._fs.inodes.identify(inode, os.urandom(16))
         inode.attr_stamp = inode.content_stamp = 0
         self._fs.inodes.touch(inode)
         (number, parent, name, _), *others = rows

@@ -27,7 +27,7 @@ class Nodes:
         """A new inode, without a name."""
         fs = self._fs
         inode = fs.inodes.create(attr.mode, attr.uid, attr.gid, attr.rdev, attr.target or None)
-        inode.id = node
+        fs.inodes.identify(inode, node)
         inode.nlink = 2 if inode.is_directory else 0
         self.set_attr(inode, attr, 1)
         if inode.is_file:
@@ -66,7 +66,7 @@ class Nodes:
         fs, changes = self._fs, self._fs.changes
         node = inode.id
         attr = fs.attributes.record(inode)
-        inode.id = os.urandom(16)
+        fs.inodes.identify(inode, os.urandom(16))
         fs.inodes.touch(inode)
         fs.inodes.flush()
         fresh = self.make(node, attr)

@@ -295,7 +295,7 @@ class Refresh:
         if contender.is_directory:
             self._queue_children(depth, node)
             if heir is not None:
-                heir.id = node
+                self._fs.inodes.identify(heir, node)
                 self._fs.inodes.touch(heir)
                 self._fs.inodes.flush()
                 return heir

@@ -58,7 +58,7 @@ class Settlement:
         """Make the version a node of its own, under the name that it has."""
         changes = self._fs.changes
         self._forget(inode)
-        inode.id = os.urandom(16)
+        self._fs.inodes.identify(inode, os.urandom(16))
         inode.attr_stamp = inode.content_stamp = 0
         self._db.execute("UPDATE place SET wanted = NULL, stamp = 0 WHERE ino = ?", (inode.ino,))
         self._fs.inodes.touch(inode)

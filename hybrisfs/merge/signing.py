@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 
 from hybrisfs.filesystem.registers import Place, attr_key, content_key
 from hybrisfs.merge.members import MemberTable
@@ -18,7 +18,15 @@ __all__ = ["Signer"]
 class Signer:
     """Signs transactions of this device; called with the volume's lock held."""
 
-    def __init__(self, updates: UpdateLog, registers: Registers, members: MemberTable) -> None:
+    def __init__(
+        self,
+        updates: UpdateLog,
+        registers: Registers,
+        members: MemberTable,
+        signed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """*signed* is told that there is an own update more, with the lock held."""
+        self._signed = signed
         self._updates = updates
         self._registers = registers
         self._members = members
@@ -39,6 +47,7 @@ class Signer:
         kept = [write for write in writes if write[0][:1] != b"k"]
         self._registers.write_own(stamp, kept)
         self._purge(kept)
+        self._signed()
         return stamp
 
     def number_of(self, stamp: Stamp) -> int:

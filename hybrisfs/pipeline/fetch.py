@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
@@ -27,14 +28,24 @@ _NEIGHBOURS: Final = 64
 _NEAR_BYTES: Final = 256 << 10
 _AHEAD_BYTES: Final = 4 << 20
 _REMEMBERED: Final = 256
+_DEVICE_SECONDS: Final = 5.0  # that other devices have to send a chunk
+_LOCATED_WITHIN: Final = 20.0
+_LOCATED_EVERY: Final = 0.2
 
 
 class Fetcher:
     """Brings chunks. *get_chunks* reads neighbouring chunks of one pack from the clouds."""
 
-    def __init__(self, fs: FileSystem, get_chunks: Callable[[Sequence[ChunkLocation]], list[bytes]]) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        get_chunks: Callable[[Sequence[ChunkLocation]], list[bytes]],
+        ask_devices: Callable[[bytes, float], bytes | None] | None = None,
+    ) -> None:
+        """*ask_devices* brings a chunk by its id from another device, within some seconds, or None."""
         self._fs = fs
         self._get_chunks = get_chunks
+        self._ask_devices = ask_devices
         self._guard = threading.Lock()
         self._under_way: dict[int, Future[bytes]] = {}
         self._ends: OrderedDict[int, None] = OrderedDict()  # last chunk of recent fetches
@@ -104,7 +115,7 @@ class Fetcher:
 
     def _bring(self, run: list[ChunkRef], futures: dict[int, Future[bytes]]) -> None:
         try:
-            found = self._get_chunks(self._locations(run))
+            found = self._obtain(run)
             with self._fs.lock:
                 for ref, data in zip(run, found, strict=True):
                     self._fs.chunks.keep(ref.number, data)
@@ -127,6 +138,32 @@ class Fetcher:
             raise
         for ref, data in zip(run, found, strict=True):
             futures[ref.number].set_result(data)
+
+    def _obtain(self, run: list[ChunkRef]) -> list[bytes]:
+        """The chunks from other devices, where one is linked, and else from the clouds."""
+        got: dict[int, bytes] = {}
+        if self._ask_devices is not None:
+            for ref in run:
+                data = self._ask_devices(ref.id, _DEVICE_SECONDS)
+                if data is None:
+                    break
+                got[ref.number] = data
+        rest = [self._located(ref) for ref in run if ref.number not in got]
+        if rest:
+            found = self._get_chunks(self._locations(rest))
+            got.update(zip((ref.number for ref in rest), found, strict=True))
+        return [got[ref.number] for ref in run]
+
+    def _located(self, ref: ChunkRef) -> ChunkRef:
+        """The chunk once it is known where on the clouds it is: another device may have made it just now."""
+        give_up = time.monotonic() + _LOCATED_WITHIN
+        while not ref.pack:
+            if time.monotonic() > give_up:
+                raise ChunkUnavailable(f"chunk {ref.id.hex()[:16]}", {})
+            time.sleep(_LOCATED_EVERY)
+            with self._fs.lock:
+                ref = self._fs.chunks.get(ref.number)
+        return ref
 
     def _locations(self, run: list[ChunkRef]) -> list[ChunkLocation]:
         with self._fs.lock:

@@ -25,6 +25,10 @@ __all__ = ["Publisher", "record_signed"]
 log = logging.getLogger(__name__)
 
 ROUND_SECONDS: Final = 1.0
+_BRISK_SECONDS: Final = 0.02
+_BRISK_SHARE: Final = (
+    20  # of the time, at most one part in so many goes into rounds while others wait for them
+)
 _RETRY_SECONDS: Final = 10.0
 
 
@@ -49,11 +53,18 @@ class Publisher:
 
     def run(self) -> None:
         """The thread's body."""
-        last = 0.0
-        while self._signals.wait_for_changes(until=last + ROUND_SECONDS):
-            last = time.monotonic()
+        due = 0.0
+        while self._signals.wait_for_changes(until=due):
+            begun = time.monotonic()
             while self.publish_round() and self._behind() and not self._signals.stopping:
                 pass
+            due = begun + self._pause(time.monotonic() - begun)
+
+    def _pause(self, took: float) -> float:
+        """Seconds between the beginnings of two rounds, the last of which took so long."""
+        if not self._signals.brisk:
+            return ROUND_SECONDS
+        return min(ROUND_SECONDS, max(_BRISK_SECONDS, took * _BRISK_SHARE))
 
     def _behind(self) -> bool:
         return len(self._fs.changes.unsigned) >= MOST_REGISTERS

@@ -26,6 +26,7 @@ class Signals:
         self._chunks = False
         self._shippable = False
         self._look = False
+        self.brisk = False  # another device is linked: what changes is wanted at once
         self._last_change = time.monotonic()
         self._flushes = 0
         self._flush_requests = 0

@@ -183,6 +183,15 @@ CREATE TABLE moved (
     parent BLOB NOT NULL
 ) WITHOUT ROWID;
 
+-- What this device is to keep in full: nodes, with all that is below them. By their id, so that renames keep
+-- it. `parent` (a node's id) and `name` tell where the node was last seen: programs save a file by putting
+-- another in its place, which is then the one that is meant.
+CREATE TABLE hoard (
+    id     BLOB PRIMARY KEY,
+    parent BLOB NOT NULL,
+    name   BLOB NOT NULL                   -- empty for the root
+) WITHOUT ROWID;
+
 -- Files whose list of chunks has yet to be read from the chunks that hold it.
 CREATE TABLE unlisted (
     ino   INTEGER PRIMARY KEY,

@@ -45,17 +45,18 @@ class Sharing:
         self._fs = fs
         self._keys = keys
         self._signals = signals
+        self.on_growth: Callable[[], None] = signals.progressed
+        self.on_members: Callable[[], None] = signals.progressed
         self.members = MemberTable(fs.db)
         if not self.members.all():
             self.members.admit([Member(keys.device.public, default_device_name())])
         self.updates = UpdateLog(fs.db, self.members.keys(), keys.device)
         self.registers = Registers(fs.db)
-        self.signer = Signer(self.updates, self.registers, self.members)
+        self.signer = Signer(self.updates, self.registers, self.members, self._grown)
         self.arrivals = Arrivals(fs, self.updates, self.registers, self.members)
         self.receiver = Receiver(fs, self.updates, self.arrivals, signals, show, self._grown)
         fs.inodes.settle = Settlement(fs)
         self._puller: Puller | None = None
-        self._on_growth: Callable[[], None] = signals.progressed
 
     def follow(self, engine: Engine, f: int) -> Puller:
         """The puller that follows the other devices through these clouds."""
@@ -92,7 +93,7 @@ class Sharing:
             return self.updates.state.vector
 
     def _grown(self) -> None:
-        self._on_growth()
+        self.on_growth()
 
     # -- members ---------------------------------------------------------------------------------
 
@@ -108,6 +109,7 @@ class Sharing:
                 entries.append((mine, own.encode()))
             self.signer.sign(entries, 0)
         self._signals.chunks_made()
+        self.on_members()
 
     @property
     def own_name(self) -> str:

@@ -1,160 +1,350 @@
-"""Is the view what was signed? Every register that is not waiting to be signed must be in the log as it is.
+"""Is the view what the registers say? Every name, attribute and content of it, and nothing is missing.
 
-The stamps of the view tell which update wrote each value, so one pass over the log is enough, and nothing
-of it need be remembered.
+What is plain, one name by one register with one value, is compared directly. The rest is compared with what
+`hybrisfs.merge.resolver` makes of the registers; what waits to be signed is as the view has it.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+import stat
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple, cast
 
-from hybrisfs.filesystem.registers import Attr, Content, PackRecord, Place, Run, encode_runs
-from hybrisfs.pipeline.cut import slot_of
-from sync import DecodeError, Write
+from hybrisfs.filesystem.registers import Attr, Place, attr_key, content_key, place_key
+from hybrisfs.merge.refresh import copy_id
+from hybrisfs.merge.registers import PLACES, Registers
+from hybrisfs.merge.resolver import Resolver, slot_of
+from hybrisfs.merge.rules import Stamp
+from hybrisfs.store.database import Database
+from hybrisfs.volume.content_check import ContentCheck
+from hybrisfs.volume.log_check import Vectors
+from hybrisfs.volume.unsigned_snapshot import UnsignedSnapshot, attributes
+from sync import DecodeError
 from sync.codec import Buffer
 
 __all__ = ["ViewCheck"]
 
-_OWN_WRITER: Final = 0
-_NODE: Final = "ino, attr_stamp, content_stamp, size, mode, uid, gid, rdev, mtime, target"
+_PROGRESS_EVERY: Final = 256
+_RESOLVED: Final = 256  # nodes that one resolver answers for, which remembers all of them
+_FOREIGN: Final = 1  # the stamp of what another device wrote
+
+
+class _Row(NamedTuple):
+    """A name in the view: node *id* stands in *parent*, whose id is *directory*."""
+
+    parent: int
+    directory: bytes
+    name: bytes
+    wanted: bytes | None
+    ino: int
+    slot: int
+    stamp: int
+    id: bytes
+    mode: int
+
+    @property
+    def told(self) -> bytes:
+        """The name in the register."""
+        return self.name if self.wanted is None else self.wanted
+
+    def __str__(self) -> str:
+        return f"{self.name!r} in folder {self.parent} (node {self.id.hex()})"
+
+
+_ROWS: Final = (
+    "SELECT p.parent, d.id, p.name, p.wanted, p.ino, p.slot, p.stamp, n.id, n.mode "
+    "FROM place p JOIN node n ON n.ino = p.ino JOIN node d ON d.ino = p.parent"
+)
 
 
 class ViewCheck:
-    """Compares the database *db* with the updates that it is shown, in order."""
+    """Compares the view in *db*, a snapshot of a volume's database, with the registers in it."""
 
-    def __init__(self, db: sqlite3.Connection, chunk_id: Callable[[Buffer], bytes]) -> None:
+    def __init__(
+        self, db: sqlite3.Connection, chunk_id: Callable[[Buffer], bytes], vectors: Vectors
+    ) -> None:
         self._db = db
-        self._chunk_id = chunk_id
-        self._pending = {key for (key,) in db.execute("SELECT key FROM pending WHERE clock IS NULL")}
-        self._orphans = {ino for (ino,) in db.execute("SELECT ino FROM orphan")}
-        self._found = 0
+        self._contents = ContentCheck(db, chunk_id)
+        self._vectors = vectors
+        self._unsigned = UnsignedSnapshot(db)
+        self._registers = Registers(cast(Database, db))  # which is only read from
+        self._questions = 0
+        self._current = self._new_resolver()
+        db.create_function("slot_of", 1, slot_of, deterministic=True)
 
-    def compare(self, clock: int, writes: Iterable[Write]) -> Iterator[str]:
-        """What the view shows otherwise than the update at *clock* says, in words."""
-        stamp = clock << 16 | _OWN_WRITER
-        for key, value in writes:
-            wrong = None
-            if key in self._pending or value is None:
-                continue
-            try:
-                if key[:1] == b"k":
-                    wrong = self._compare_pack(key[1:], PackRecord.decode(value))
-                else:
-                    wrong = self._compare_node(stamp, key, value)
-            except DecodeError as error:
-                wrong = f"its signed value makes no sense: {error}"
-            if wrong is not None:
-                yield f"{key[:1].decode('latin-1')} {key[1:].hex()}: {wrong}"
+    def _new_resolver(self) -> Resolver:
+        return Resolver(self._registers, self._unsigned, self._depends)
 
-    def finish(self) -> Iterator[str]:
-        """What the view shows and no update has said."""
-        stamped: int = self._db.execute(
-            "SELECT (SELECT count(*) FROM place WHERE stamp > 0) "
-            "+ (SELECT total(attr_stamp > 0) + total(content_stamp > 0) FROM node "
-            "WHERE ino NOT IN (SELECT ino FROM orphan))"
-        ).fetchone()[0]
-        missing = int(stamped) - self._found - sum(map(self._is_stamped, self._pending))
-        if missing:
-            yield f"{missing} names, attributes or contents are not as any update says"
+    def _depends(self, later: Stamp, earlier: Stamp) -> bool:
+        vector = self._vectors.of(later.writer, later.clock)
+        return vector is not None and vector[earlier.writer] >= earlier.clock
 
-    def _is_stamped(self, key: bytes) -> bool:
-        node = self._node(key)
-        if node is None or key[:1] == b"k":
+    @property
+    def _resolver(self) -> Resolver:
+        self._questions += 1
+        if self._questions % _RESOLVED == 0:
+            self._current = self._new_resolver()
+        return self._current
+
+    def run(self, progress: Callable[[int, int], None]) -> Iterator[str]:
+        """What differs, in words."""
+        names, nodes = self._db.execute(
+            "SELECT (SELECT count(*) FROM place), (SELECT count(*) FROM node)"
+        ).fetchone()
+        done = 0
+        for count, columns in enumerate(self._db.execute(f"{_ROWS} ORDER BY p.number")):
+            yield from self._check_name(_Row(*columns))
+            if count % _PROGRESS_EVERY == 0:
+                progress(done + count, names + nodes)
+        done += names
+        for count, problems in enumerate(self._check_nodes()):
+            yield from problems
+            if count % _PROGRESS_EVERY == 0:
+                progress(done + count, names + nodes)
+        yield from self._missing_names()
+        yield from self._missing_versions()
+        yield from self._joined()
+        yield from self._moved()
+        progress(names + nodes, names + nodes)
+
+    # -- names that are there --------------------------------------------------------------------
+
+    def _check_name(self, row: _Row) -> Iterator[str]:
+        key = place_key(row.id, row.slot)
+        if key in self._unsigned.keys:
+            return
+        original = self._original(row.ino)
+        if original is not None:
+            yield from self._check_copy_name(row, original)
+            return
+        if row.stamp == 0:
+            yield f"{row}: it is in no signed update and does not wait for one"
+        elif row.stamp != _FOREIGN and row.stamp >> 16 > self._newest(key):
+            yield f"{row}: its stamp is not of an update that wrote it"
+        if not self._is_plain(row, key):
+            yield from self._check_odd_name(row)
+
+    def _newest(self, key: bytes) -> int:
+        newest = self._db.execute("SELECT max(clock) FROM register WHERE key = ?", (key,)).fetchone()[0]
+        return newest or 0
+
+    def _is_plain(self, row: _Row, key: bytes) -> bool:
+        values = self._db.execute("SELECT value FROM register WHERE key = ?", (key,)).fetchall()
+        if row.wanted is not None or len(values) != 1:
             return False
-        if key[:1] == b"p":
-            place = self._place(node[0], key)
-            return place is not None and place[2] > 0
-        return bool(node[1 if key[:1] == b"a" else 2])
+        place = _place(values[0][0])
+        return place is not None and (place.parent, place.name, place.removed) == (
+            row.directory,
+            row.name,
+            False,
+        )
 
-    def _node(self, key: bytes) -> tuple[int, ...] | None:
-        row: tuple[int, ...] | None = self._db.execute(
-            f"SELECT {_NODE} FROM node WHERE id = ?", (key[1:17],)
-        ).fetchone()
-        return row if row is not None and row[0] not in self._orphans else None
+    def _check_odd_name(self, row: _Row) -> Iterator[str]:
+        resolver = self._resolver
+        standing = next((one for one in resolver.names(row.id) if one.slot == row.slot), None)
+        if standing is None:
+            yield f"{row}: no update says that it has this name"
+            return
+        if standing.place.name != row.told:
+            yield f"{row}: its name is not the one signed, {standing.place.name!r}"
+        parent = resolver.parent(row.id, standing)
+        if parent not in self._folders(row.parent, row.directory):
+            yield f"{row}: it should stand in the folder with id {parent.hex()}"
+        is_moved = self._db.execute("SELECT parent FROM moved WHERE id = ?", (row.id,)).fetchone()
+        if parent != standing.place.parent and is_moved is None:
+            yield f"{row}: that it stands elsewhere than signed is not on record"
+        if row.wanted is not None:
+            yield from self._check_loser(row, (standing.stamp, row.id, row.slot))
 
-    def _place(self, ino: int, key: bytes) -> tuple[bytes, bytes, int] | None:
-        row: tuple[bytes, bytes, int] | None = self._db.execute(
-            "SELECT n.id, p.name, p.stamp FROM place p LEFT JOIN node n ON n.ino = p.parent "
-            "WHERE p.ino = ? AND p.slot = ?",
-            (ino, slot_of(key)),
-        ).fetchone()
-        return row
+    def _check_loser(self, row: _Row, rank: tuple[Stamp, bytes, int]) -> Iterator[str]:
+        """Another node must have the name that *row* wants."""
+        holder = self._at(row.parent, row.told)
+        if holder is None:
+            if not self._unsigned.has_places:
+                yield f"{row}: it stands under a conflict name, but nobody has the name {row.told!r}"
+            return
+        if self._unsigned.any_place(holder.id) or self._original(holder.ino) is not None:
+            return
+        found = next((one for one in self._resolver.names(holder.id) if one.slot == holder.slot), None)
+        if found is None:
+            return  # which is said of the holder
+        mine = (stat.S_ISDIR(row.mode), *rank)
+        if mine > (stat.S_ISDIR(holder.mode), found.stamp, holder.id, holder.slot):
+            yield f"{row}: the name {row.told!r} belongs to it, another node has it"
 
-    def _compare_node(self, stamp: int, key: bytes, value: bytes) -> str | None:
-        node = self._node(key)
-        if node is None:
-            return None
-        ino, attr_stamp, content_stamp, size = node[:4]
-        if key[:1] == b"p":
-            place = self._place(ino, key)
-            if place is None or place[2] != stamp:
-                return None
-            self._found += 1
-            return None if Place(*place[:2]).encode() == value else "its name is not the one signed"
-        if key[:1] == b"a" and attr_stamp == stamp:
-            self._found += 1
-            return None if self._attr(ino, node[4:]) == value else "its attributes are not those signed"
-        if key[:1] == b"c" and content_stamp == stamp:
-            self._found += 1
-            same = self._is_content(ino, size, Content.decode(value))
-            return None if same else "its content is not the one signed"
-        return None
+    def _check_copy_name(self, row: _Row, original: bytes) -> Iterator[str]:
+        """A concurrent version stands beside the file of which it is one."""
+        if content_key(original) in self._unsigned.keys or self._unsigned.any_place(original):
+            return
+        beside = any(
+            (one.parent, one.told) == (row.parent, row.wanted)
+            for one in map(_row, self._db.execute(f"{_ROWS} WHERE n.id = ?", (original,)))
+        )
+        if not beside:
+            yield f"{row}: it is a version of node {original.hex()}, but does not stand beside that"
 
-    def _attr(self, ino: int, facts: tuple[int, ...]) -> bytes:
-        mode, uid, gid, rdev, mtime, target = facts
-        xattrs = self._db.execute("SELECT name, value FROM xattr WHERE ino = ? ORDER BY name", (ino,))
-        return Attr(mode, uid, gid, rdev, mtime, bytes(target or b""), tuple(xattrs.fetchall())).encode()
+    def _original(self, ino: int) -> bytes | None:
+        """The node of which *ino* is a concurrent version."""
+        row = self._db.execute("SELECT id FROM copy WHERE ino = ?", (ino,)).fetchone()
+        return row[0] if row else None
 
-    def _is_content(self, ino: int, size: int, signed: Content) -> bool:
-        runs = list(self._runs(ino, size))
-        if signed.size != size or signed.depth == 0:
-            return signed.size == size and list(signed.runs) == runs
-        at = 0
-        for page in signed.runs:
-            first, left = at, page.length
-            while left > 0 and at < len(runs):
-                left -= runs[at].length
-                at += 1
-            if left != 0 or self._chunk_id(encode_runs(runs[first:at])) != page.chunk:
-                return False
-        return at == len(runs)
+    def _at(self, parent: int, name: bytes) -> _Row | None:
+        row = self._db.execute(f"{_ROWS} WHERE p.parent = ? AND p.name = ?", (parent, name)).fetchone()
+        return _Row(*row) if row else None
 
-    def _runs(self, ino: int, size: int) -> Iterator[Run]:
-        at = 0
-        for offset, length, identity in self._db.execute(
-            "SELECT f.offset, f.length, c.id FROM file_chunk f JOIN chunk c ON c.number = f.chunk "
-            "WHERE f.ino = ? ORDER BY f.offset",
-            (ino,),
+    def _folders(self, ino: int, directory: bytes) -> set[bytes]:
+        """The ids of the directories that are this one directory in the view."""
+        rows = self._db.execute("SELECT id FROM joined WHERE ino = ?", (ino,))
+        return {directory, *(identity for (identity,) in rows)}
+
+    # -- attributes and contents -----------------------------------------------------------------
+
+    def _check_nodes(self) -> Iterator[Iterator[str]]:
+        for row in self._db.execute(
+            "SELECT n.ino, n.id, n.mode, n.size, n.attr_stamp, n.content_stamp, c.id "
+            "FROM node n LEFT JOIN copy c ON c.ino = n.ino "
+            "WHERE n.ino NOT IN (SELECT ino FROM orphan) ORDER BY n.ino"
         ):
-            if offset > at:
-                yield Run(offset - at, None)
-            yield Run(length, identity)
-            at = offset + length
-        if at < size:
-            yield Run(size - at, None)
+            *facts, original = row
+            yield self._check_node(*facts) if original is None else self._check_copy(*facts[:4], original)
 
-    def _compare_pack(self, pack: bytes, signed: PackRecord) -> str | None:
-        row = self._db.execute("SELECT number, k, n, placement FROM pack WHERE id = ?", (pack,)).fetchone()
-        if row is None:
-            return "the pack is not on record"
-        number, k, n, placement = row
-        if (k, n, placement) != (signed.k, signed.n, signed.placement):
-            return "the pack's place on the clouds is not the one signed"
-        for chunk in signed.chunks:
-            found = self._db.execute(
-                "SELECT pack, offset, sealed, length FROM chunk WHERE id = ?", (chunk.id,)
-            ).fetchone()
-            if (
-                found is not None
-                and found[0] == number
-                and found[1:]
-                != (
-                    chunk.offset,
-                    chunk.sealed,
-                    chunk.length,
+    def _check_node(
+        self, ino: int, node: bytes, mode: int, size: int, attr_stamp: int, content_stamp: int
+    ) -> Iterator[str]:
+        name = f"node {node.hex()} (inode {ino})"
+        if attr_key(node) not in self._unsigned.keys:
+            signed = self._signed_attr(node)
+            if signed is None:
+                yield f"{name}: no update says what its attributes are"
+            elif signed != attributes(self._db, node):
+                yield f"{name}: its attributes are not those signed"
+            elif attr_stamp == 0 or (attr_stamp != _FOREIGN and self._is_ahead(attr_stamp, attr_key(node))):
+                yield f"{name}: the stamp of its attributes is not of an update that wrote them"
+        if stat.S_ISREG(mode) and content_key(node) not in self._unsigned.keys:
+            contents = self._current.contents(node)
+            problem = self._contents.problem(ino, size, contents[0].value if contents else None)
+            if problem is None and self._is_ahead(content_stamp, content_key(node)):
+                problem = "the stamp of its content is not of an update that wrote it"
+            if problem is not None:
+                yield f"{name}: {problem}"
+
+    def _is_ahead(self, stamp: int, key: bytes) -> bool:
+        return stamp >> 16 > self._newest(key)
+
+    def _signed_attr(self, node: bytes) -> Attr | None:
+        newest = max(self._registers.values(attr_key(node)), key=lambda one: one.stamp, default=None)
+        try:
+            return Attr.decode(newest.value) if newest is not None and newest.value is not None else None
+        except DecodeError:
+            return None
+
+    def _check_copy(self, ino: int, node: bytes, mode: int, size: int, original: bytes) -> Iterator[str]:
+        if content_key(original) in self._unsigned.keys:
+            return
+        name = f"node {node.hex()} (inode {ino}), a version of node {original.hex()}"
+        contents = self._current.contents(original)[1:]
+        value = next((one for one in contents if copy_id(original, one) == node), None)
+        if value is None or not stat.S_ISREG(mode):
+            yield f"{name}: no update has left such a version"
+            return
+        problem = self._contents.problem(ino, size, value.value)
+        if problem is not None:
+            yield f"{name}: {problem}"
+
+    # -- what is not there -----------------------------------------------------------------------
+
+    def _missing_names(self) -> Iterator[str]:
+        """Names in registers that the view does not have."""
+        for (key,) in self._db.execute(
+            "SELECT DISTINCT r.key FROM register r LEFT JOIN node n ON n.id = substr(r.key, 2, 16) "
+            f"LEFT JOIN place p ON p.ino = n.ino AND p.slot = slot_of(r.key) WHERE r.{PLACES} "
+            "AND p.number IS NULL ORDER BY r.key".replace("AND key <", "AND r.key <")
+        ):
+            node, slot = key[1:17], slot_of(key)
+            if key in self._unsigned.keys:
+                continue
+            resolver = self._resolver
+            standing = next((one for one in resolver.names(node) if one.slot == slot), None)
+            if standing is None:
+                continue
+            parent = resolver.parent(node, standing)
+            if self._is_shown(parent) and not self._is_joined_at(node, parent, standing.place.name):
+                yield (
+                    f"node {node.hex()}: its name {standing.place.name!r} in the folder with id "
+                    f"{parent.hex()} is missing"
                 )
+
+    def _is_shown(self, directory: bytes) -> bool:
+        row = self._db.execute(
+            "SELECT 1 FROM node WHERE id = ? UNION ALL SELECT 1 FROM joined WHERE id = ?",
+            (directory, directory),
+        )
+        return row.fetchone() is not None
+
+    def _is_joined_at(self, node: bytes, parent: bytes, name: bytes) -> bool:
+        """Whether the node is seen as one with another that has this name in this directory."""
+        rows = self._db.execute(f"{_ROWS} JOIN joined j ON j.ino = p.ino WHERE j.id = ?", (node,))
+        return any(
+            row.told == name and parent in self._folders(row.parent, row.directory)
+            for row in map(_row, rows.fetchall())
+        )
+
+    def _missing_versions(self) -> Iterator[str]:
+        """Concurrent contents that are shown nowhere."""
+        for (key,) in self._db.execute(
+            "SELECT key FROM register WHERE key >= x'63' AND key < x'64' GROUP BY key HAVING count(*) > 1"
+        ):
+            node = key[1:17]
+            shown = self._db.execute("SELECT mode FROM node WHERE id = ?", (node,)).fetchone()
+            if key in self._unsigned.keys or shown is None or not stat.S_ISREG(shown[0]):
+                continue
+            for value in self._current.contents(node)[1:]:
+                found = self._db.execute(
+                    "SELECT 1 FROM node n JOIN copy c ON c.ino = n.ino WHERE n.id = ? AND c.id = ?",
+                    (copy_id(node, value), node),
+                )
+                if found.fetchone() is None:
+                    yield (
+                        f"node {node.hex()}: the concurrent version that update {value.stamp.clock} "
+                        "wrote is missing"
+                    )
+
+    # -- what is shown otherwise than one node per id --------------------------------------------
+
+    def _joined(self) -> Iterator[str]:
+        for node, ino, mode in self._db.execute(
+            "SELECT j.id, j.ino, n.mode FROM joined j LEFT JOIN node n ON n.ino = j.ino"
+        ):
+            if self._unsigned.any_place(node):
+                continue
+            name = f"node {node.hex()}, seen as one with inode {ino}"
+            if mode is None:
+                yield f"{name}: there is no such inode"
+            elif self._db.execute("SELECT 1 FROM node WHERE id = ?", (node,)).fetchone():
+                yield f"{name}: it is seen by itself, too"
+            elif not self._resolver.names(node):
+                yield f"{name}: it was removed"
+            elif self._resolver.is_directory(node) != stat.S_ISDIR(mode):
+                yield f"{name}: one is a directory, the other is not"
+
+    def _moved(self) -> Iterator[str]:
+        for node, parent in self._db.execute("SELECT id, parent FROM moved"):
+            if self._unsigned.any_place(node):
+                continue
+            resolver = self._resolver
+            if not any(
+                resolver.parent(node, one) == parent != one.place.parent for one in resolver.names(node)
             ):
-                return f"chunk {chunk.id.hex()} is not where the pack says"
+                yield f"node {node.hex()}: it is on record in the folder with id {parent.hex()} by mistake"
+
+
+def _row(columns: tuple[int, bytes, bytes, bytes | None, int, int, int, bytes, int]) -> _Row:
+    return _Row(*columns)
+
+
+def _place(value: bytes | None) -> Place | None:
+    try:
+        return None if value is None else Place.decode(value)
+    except DecodeError:
         return None

@@ -25,6 +25,7 @@ from hybrisfs.home import Home
 from hybrisfs.keys import VolumeKeys
 from hybrisfs.merge.refresh import Change
 from hybrisfs.mount.mountpoint import MountPoint
+from hybrisfs.peers.settings import PeerSettings
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.fetch import Fetcher
 from hybrisfs.pipeline.pack import Packer, Redundancy
@@ -40,6 +41,7 @@ from hybrisfs.volume.config import VolumeConfig
 from hybrisfs.volume.create import DATABASE_FILE, KEYS_FILE, MARKER_NAME, create_volume, marker
 from hybrisfs.volume.fsck import FsckReport, check_volume
 from hybrisfs.volume.pairing import Invitation
+from hybrisfs.volume.peering import Peering
 from hybrisfs.volume.sharing import Sharing
 from sync import DecodeError
 
@@ -113,7 +115,9 @@ class Volume:
         fs, signals, config = self.fs, self.signals, self.config
         fs.changes.on_change = signals.changes_made
         self.committer = Committer(fs)
-        self.fetcher = Fetcher(fs, self._get_chunks)
+        self.fetcher = Fetcher(
+            fs, self._get_chunks, lambda one, seconds: self.peering.fetch_chunk(one, seconds)
+        )
         self.room = RoomMaker(fs, self.committer, signals, self._can_upload)
         settler = Settler(fs, self.sealer.chunk_id, self.fetcher.fetch_one)
         sharing = self.sharing
@@ -144,6 +148,12 @@ class Volume:
             [one.number for one in config.clouds],
             signals,
         )
+        puller = sharing.follow(self.engine, config.f)
+        self.peering = Peering(
+            fs, sharing, self.keys, self.sealer, self.committer, puller, signals, PeerSettings()
+        )
+        sharing.on_growth = self.peering.advanced
+        sharing.on_members = self.peering.members_changed
         bodies: dict[str, Callable[[], None]] = {
             "publish": publisher.run,
             "pack": packer.run,
@@ -151,7 +161,7 @@ class Volume:
             "room": self.room.run,
             "commit": self.committer.run,
             "checkup": self.checkup.run,
-            "pull": sharing.follow(self.engine, config.f).run,
+            "pull": puller.run,
         }
         self._threads = {
             name: threading.Thread(target=self._guarded, args=(name, body), name=f"{self.name}-{name}")
@@ -161,6 +171,7 @@ class Volume:
             thread.start()
         signals.changes_made()
         signals.chunks_made()
+        self.peering.members_changed()
 
     def _guarded(self, name: str, body: Callable[[], None]) -> None:
         """Run a background thread; one that fails is started again, for its work is resumable."""
@@ -338,6 +349,7 @@ class Volume:
                 self._mount.unmount(lazy=True)
                 self._mount = None
         self.signals.stop()
+        self.peering.close()
         self.checkup.stop()
         self.engine.close()
         for name, thread in self._threads.items():

@@ -19,7 +19,6 @@ class TestGcsStore(HttpConformance, Conformance):
     """The contract holds."""
 
     many_keys = 1005  # more than a page; this server is slow
-
     guards_access = False
     clock_skew = Answer(403, {"Date": "Thu, 01 Jan 2026 00:00:00 GMT"})
 

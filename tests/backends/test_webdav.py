@@ -24,7 +24,6 @@ class TestWebDavStore(HttpConformance, Conformance):
     """The contract holds."""
 
     many_keys = 1005  # more than a page; this server is slow
-
     clock_skew = Answer(401, {"Date": "Thu, 01 Jan 2026 00:00:00 GMT"})
 
     @pytest.fixture

@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from hybrisfs.filesystem.registers import place_key
+from hybrisfs.filesystem.registers import Place, place_key
 from hybrisfs.store.schema import ROOT_INO
 from tests.filesystem.replay import Reader
 from tests.filesystem.rig import Rig
@@ -96,6 +96,7 @@ def test_the_number_of_a_removed_node_is_not_used_while_its_name_is_to_be_withdr
     rig.publish()
     reader = Reader()
     reader.catch_up(rig.db)
-    assert reader.registers[place_key(doomed.id, 0)] is None
+    withdrawn = reader.registers[place_key(doomed.id, 0)]
+    assert withdrawn is not None and Place.decode(withdrawn).removed
     assert set(reader.tree()) == {(b"new",)}
     rig.discard()

@@ -139,7 +139,9 @@ class TreeMachine(RuleBasedStateMachine):
         path, entries = self.folder(pick)
         if NAMES[name] in entries or len(path) > 3:
             return
-        node = entries[NAMES[name]] = Node(mode)
+        folder = walk(self.root)[path] if path else self.root
+        inherited = folder.mode & stat.S_ISGID if stat.S_ISDIR(mode) else 0
+        node = entries[NAMES[name]] = Node(mode | inherited)
         target = b"target %d" % size if stat.S_ISLNK(mode) else None
         with self.rig.fs.lock:
             inode = self.rig.fs.make(self.ino(path), NAMES[name], mode, 1, 1, target=target)

@@ -185,6 +185,7 @@ def test_who_was_connected_to_connects_back_to_where_it_met_the_other() -> None:
     a, b = Device(1), Device(2)
     with running(a, b):
         knows(a, b)
+        a.wait_linked(b)
         b.wait_linked(a)
         a.service.set_addresses([])
         a.service._connector.keep_members(frozenset())  # a forgets where b is

@@ -14,12 +14,13 @@ from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.filesystem.chunks import ChunkRef
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.registers import attr_key, content_key, place_key
+from hybrisfs.merge.rules import Stamp
 from hybrisfs.pipeline.cut import FileSnapshot
 from hybrisfs.store.schema import ROOT_INO
 from sync import MAX_UPDATE
 from tests.filesystem.invariants import check_accounts, check_published
 from tests.filesystem.replay import Reader, read_content
-from tests.filesystem.rig import Rig, small_chunks
+from tests.filesystem.rig import DEVICE, Rig, small_chunks
 
 
 class Others:
@@ -449,10 +450,12 @@ def test_stamps_tell_which_update_wrote_a_register(rig: Rig) -> None:
     inode = rig.make(b"file", b"content")
     rig.publish()
     stamp = rig.db.execute("SELECT stamp FROM place WHERE ino = ?", (inode.ino,)).fetchone()[0]
-    assert stamp == inode.attr_stamp == inode.content_stamp == 1 << 16
+    me = Stamp(1, DEVICE.device_id)
+    assert stamp == inode.attr_stamp == inode.content_stamp == rig.sharing.signer.number_of(me)
     rig.fs.attributes.change(inode, mode=0o600)
     rig.publish()
-    assert (inode.attr_stamp, inode.content_stamp) == (2 << 16, 1 << 16)
+    changed = rig.sharing.signer.number_of(me._replace(clock=2))
+    assert (inode.attr_stamp, inode.content_stamp) == (changed, stamp)
     assert {place_key(inode.id, 0), attr_key(inode.id), content_key(inode.id)}.isdisjoint(
         rig.fs.changes.unsigned
     )

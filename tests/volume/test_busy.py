@@ -6,6 +6,7 @@ import os
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from unittest import mock
 
@@ -111,8 +112,8 @@ def test_programs_at_once(tmp_path: Path, budget: int) -> None:
         small_chunks(4096),
         mock.patch("hybrisfs.filesystem.inodes._CACHED_INODES", 8),
         ThreadPoolExecutor(5) as pool,
+        closing(Device(tmp_path)) as device,  # which ends the programs that are left when one has failed
     ):
-        device = Device(tmp_path)
         device.volume.fs.journal._segment_size = 64 << 10
         device.volume.fs.journal.budget = budget
         programs = [Program(device, number, seed) for number in range(4)]
@@ -134,4 +135,3 @@ def test_programs_at_once(tmp_path: Path, budget: int) -> None:
         with device.volume.fs.lock:
             names = {name.decode() for _, name, _ in device.volume.fs.names.list(ROOT_INO, 0, 1000)}
         assert names == {name for program in programs for name in program.files}
-        device.close()

@@ -1,0 +1,58 @@
+"""Are packs and chunks on record where the signed updates of all devices say?"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from hybrisfs.filesystem.chunks import ELSEWHERE
+from hybrisfs.filesystem.registers import PackRecord
+from hybrisfs.volume.log_check import Entry
+from sync import DecodeError
+
+__all__ = ["PackCheck"]
+
+
+class PackCheck:
+    """Compares `pack` and `chunk` in *db* with the updates that it is shown, in order."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._wrong: dict[bytes, str] = {}  # a later update may say what is on record
+
+    def compare(self, entry: Entry) -> None:
+        """Take note of what an update says of packs."""
+        for key, value in entry.update.writes:
+            if key[:1] != b"k":
+                continue
+            try:
+                record = PackRecord.decode(value or b"")
+            except DecodeError:
+                continue  # no correct device has written it, and none makes anything of it
+            wrong = self._difference(key[1:], record)
+            if wrong is None:
+                self._wrong.pop(key, None)
+            else:
+                self._wrong[key] = f"pack {key[1:].hex()}: {wrong}"
+
+    def finish(self) -> list[str]:
+        """What is on record otherwise than the last update of each pack says, in words."""
+        return list(self._wrong.values())
+
+    def _difference(self, pack: bytes, signed: PackRecord) -> str | None:
+        row = self._db.execute("SELECT number, k, n, placement FROM pack WHERE id = ?", (pack,)).fetchone()
+        if row is None:
+            return "it is not on record"
+        number, *code = row
+        if code != [signed.k, signed.n, signed.placement]:
+            return "its place on the clouds is not the one signed"
+        for chunk in signed.chunks:
+            found = self._db.execute(
+                "SELECT pack, offset, sealed, length FROM chunk WHERE id = ?", (chunk.id,)
+            ).fetchone()
+            if found is None:
+                continue  # nobody needed it any more when the pack was recorded
+            if found[0] == ELSEWHERE:
+                return f"chunk {chunk.id.hex()} is in it, but it is not known where that is"
+            if found[0] == number and found[1:] != (chunk.offset, chunk.sealed, chunk.length):
+                return f"chunk {chunk.id.hex()} is not where the pack says"
+        return None

@@ -1,0 +1,203 @@
+"""The direct way between the devices of a volume: what links ask of the volume, and when there are any."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from blake3 import blake3
+
+from hybrisfs.dispersal.seal import Sealer
+from hybrisfs.errors import HybrisError
+from hybrisfs.filesystem.chunks import CHUNK_COLUMNS, ChunkRef
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.keys import VolumeKeys
+from hybrisfs.peers.callbacks import PeerCallbacks
+from hybrisfs.peers.identity import PeerIdentity
+from hybrisfs.peers.service import PeerService, PeerStatus
+from hybrisfs.peers.settings import PeerSettings
+from hybrisfs.pipeline.commit import Committer
+from hybrisfs.pipeline.pull import Puller
+from hybrisfs.pipeline.signals import Signals
+from hybrisfs.volume.sharing import Sharing
+from sync import Action, DecodeError, Exchange, Send, decode_head
+
+__all__ = ["Peering"]
+
+log = logging.getLogger(__name__)
+
+_SECRET: Final = b"hybrisfs direct links"
+
+
+class Peering:
+    """The links of one volume. No port is open while this is the volume's only device."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        sharing: Sharing,
+        keys: VolumeKeys,
+        sealer: Sealer,
+        committer: Committer,
+        puller: Puller,
+        signals: Signals,
+        settings: PeerSettings,
+    ) -> None:
+        self._fs = fs
+        self._sharing = sharing
+        self._keys = keys
+        self._sealer = sealer
+        self._committer = committer
+        self._puller = puller
+        self._signals = signals
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._service: PeerService | None = None
+        self._closed = False
+        self.alarm: str | None = None
+
+    def members_changed(self) -> None:
+        """Open the port once there is somebody to talk to, and let links be with members only."""
+        members = self._sharing.current_members()
+        with self._lock:
+            if self._closed or len(members) < 2:
+                return
+            if self._service is None:
+                self._service = self._start()
+            else:
+                self._service.set_members(members)
+
+    def _start(self) -> PeerService | None:
+        secret = blake3(_SECRET, key=self._keys.metadata).digest()
+        identity = PeerIdentity(self._sharing.updates.volume, self._keys.device, secret)
+        callbacks = PeerCallbacks(
+            new_exchange=lambda device: _DurableExchange(self._fs, self._sharing, self._committer),
+            receive_updates=self._receive,
+            receive_beacon=self._hear,
+            raise_alarm=self._raise_alarm,
+            read_chunk=self._read_chunk,
+            verify_chunk=lambda identity, data: self._sealer.chunk_id(data) == identity,
+            links_changed=self._links_changed,
+        )
+        service = PeerService(identity, self._sharing.current_members(), callbacks, self._settings)
+        try:
+            service.start()
+        except HybrisError as error:
+            log.warning("no direct links to other devices: %s", error)
+            return None
+        return service
+
+    def close(self) -> None:
+        """End all links."""
+        with self._lock:
+            self._closed = True
+            service, self._service = self._service, None
+        if service is not None:
+            service.close()
+
+    # -- what the volume asks --------------------------------------------------------------------
+
+    def advanced(self) -> None:
+        """The log has grown: linked devices get the new updates."""
+        service = self._service
+        if service is not None:
+            service.advanced()
+
+    def announce(self, head: bytes) -> None:
+        """Give linked devices our sealed head."""
+        service = self._service
+        if service is not None:
+            service.send_beacon(head)
+
+    def fetch_chunk(self, identity: bytes, timeout: float) -> bytes | None:
+        """The bytes of a chunk from a linked device; None when none of them has it."""
+        service = self._service
+        return service.fetch_chunk(identity, timeout) if service is not None else None
+
+    def status(self) -> Sequence[PeerStatus]:
+        service = self._service
+        return service.status() if service is not None else ()
+
+    @property
+    def port(self) -> int | None:
+        """Where other devices reach this one."""
+        service = self._service
+        return service.port if service is not None else None
+
+    # -- what links ask --------------------------------------------------------------------------
+
+    def _receive(self, device: bytes, updates: tuple[bytes, ...]) -> None:
+        if not self._sharing.receiver.receive(updates):
+            self._puller.look_now()
+
+    def _hear(self, device: bytes, data: bytes) -> None:
+        """A linked device says where it stands: if that is known here, it is known to be up to date."""
+        public = self._sharing.current_members().public_key(device)
+        if public is None:
+            return
+        try:
+            head = decode_head(data, self._sharing.updates.volume, public, self._keys.segments)
+        except DecodeError as error:
+            log.warning("device %s sent a head that makes no sense: %s", device.hex(), error)
+            return
+        with self._fs.lock:
+            known = self._sharing.updates.state.vector.covers(head.vector)
+        if known:
+            self._puller.heard(device, min(head.time_ns, time.time_ns()))
+
+    def _raise_alarm(self, device: bytes, reason: str) -> None:
+        log.error("exchange with device %s: %s", device.hex(), reason)
+        self.alarm = reason
+
+    def _read_chunk(self, identity: bytes) -> bytes | None:
+        with self._fs.lock:
+            row = self._fs.db.execute(
+                f"SELECT {CHUNK_COLUMNS} FROM chunk c WHERE c.id = ?", (identity,)
+            ).fetchone()
+            if row is None:
+                return None
+            ref = ChunkRef(*row)
+            try:
+                return self._fs.chunks.read(ref, 0, ref.length)
+            except OSError:
+                return None  # damaged here; the asking device goes on elsewhere
+
+    def _links_changed(self) -> None:
+        self._signals.brisk = bool(self.status())
+
+
+class _DurableExchange:
+    """The exchange over one link. What it sends is durable here before it goes: a device that forgot an
+    update which others know would write another one in its place."""
+
+    def __init__(self, fs: FileSystem, sharing: Sharing, committer: Committer) -> None:
+        self._fs = fs
+        self._committer = committer
+        self._exchange = Exchange(sharing.updates, lambda: None)
+
+    def begin(self) -> Sequence[bytes]:
+        return self._durably(self._exchange.begin)
+
+    def advanced(self) -> Sequence[bytes]:
+        return self._durably(self._exchange.advanced)
+
+    def receive(self, message: bytes) -> Sequence[Action]:
+        with self._fs.lock:
+            actions = self._exchange.receive(message)
+        if any(isinstance(action, Send) for action in actions):
+            self._commit()
+        return actions
+
+    def _durably(self, act: Callable[[], list[bytes]]) -> list[bytes]:
+        with self._fs.lock:
+            messages = act()
+        if messages:
+            self._commit()
+        return messages
+
+    def _commit(self) -> None:
+        if self._fs.uncommitted:
+            self._committer.commit_now()

@@ -1,0 +1,147 @@
+"""Do the registers hold what the updates say? Each the latest values of all that was written to it.
+
+One pass over the log is enough, and nothing of it need be remembered: a value that an update wrote is there,
+or a value that is there depends on that update. Only registers that were forgotten with their node are noted,
+in a temporary file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from typing import Final
+
+from hybrisfs.filesystem.registers import Place
+from hybrisfs.merge.members import Member, member_key
+from hybrisfs.volume.log_check import Entry, Vectors
+from sync import DecodeError
+
+__all__ = ["RegisterCheck", "described"]
+
+_MOST_NAMED: Final = 20
+_KINDS: Final = {b"p": "place", b"a": "attributes", b"c": "content", b"m": "member", b"k": "pack"}
+
+
+def described(key: bytes) -> str:
+    """What people call the register with this key."""
+    return f"{_KINDS.get(key[:1], key[:1].hex())} {key[1:].hex()}"
+
+
+class RegisterCheck:
+    """Compares `register` in *db*, as it is on *device*, with the updates that it is shown, in order."""
+
+    def __init__(self, db: sqlite3.Connection, device: bytes, vectors: Vectors) -> None:
+        self._db = db
+        self._device = device
+        self._vectors = vectors
+        self._branches: dict[int, bytes] = dict(db.execute("SELECT number, branch FROM writer"))
+        self._numbers = {branch: number for number, branch in self._branches.items()}
+        self._found = 0
+        self._forgotten = sqlite3.connect("")
+        self._forgotten.execute(
+            "CREATE TABLE forgotten (key BLOB PRIMARY KEY, removed INTEGER NOT NULL) WITHOUT ROWID"
+        )
+
+    def compare(self, entry: Entry) -> Iterator[str]:
+        """What the registers hold otherwise than this update says, in words."""
+        number = self._numbers.get(entry.branch)
+        for key, value in entry.update.writes:
+            if key[:1] == b"k":
+                continue
+            rows = self._db.execute(
+                "SELECT clock, writer, value FROM register WHERE key = ?", (key,)
+            ).fetchall()
+            if not rows:
+                self._note_forgotten(key, value, entry.update.header.writer)
+                continue
+            mine = next((row[2:] for row in rows if row[:2] == (entry.clock, number)), None)
+            superseded = any(self._supersedes(row[0], row[1], entry) for row in rows)
+            wrong = None
+            if mine is None:
+                wrong = None if superseded else "the value that update {} of device {} wrote is missing"
+            else:
+                self._found += 1
+                if mine != (value,):
+                    wrong = "the value is not the one that update {} of device {} wrote"
+                elif superseded:
+                    wrong = "the value that update {} of device {} wrote was superseded and is still there"
+            if wrong is not None:
+                writer = entry.update.header.writer.hex()
+                yield f"{described(key)}: {wrong.format(entry.clock, writer)}"
+
+    def _supersedes(self, clock: int, writer: int, entry: Entry) -> bool:
+        """Whether a value with this stamp depends on the update."""
+        branch = self._branches.get(writer)
+        if branch is None or clock <= entry.clock:
+            return False
+        if branch == entry.branch:
+            return True
+        vector = self._vectors.of(branch, clock)
+        return vector is not None and vector[entry.branch] >= entry.clock
+
+    def _note_forgotten(self, key: bytes, value: bytes | None, writer: bytes) -> None:
+        """Registers of a node that this device has removed while it was the only one need not be there."""
+        removed = key[:1] == b"p" and writer == self._device and _is_removed(value)
+        self._forgotten.execute("INSERT OR REPLACE INTO forgotten VALUES (?, ?)", (key, removed))
+
+    def finish(self) -> Iterator[str]:
+        """What the registers lack, and what they hold though no update says so."""
+        with contextlib.closing(self._forgotten):
+            for key, removed in self._forgotten.execute("SELECT key, removed FROM forgotten"):
+                if not (removed if key[:1] == b"p" else self._went_with_node(key)):
+                    yield f"{described(key)}: there is no value, but updates wrote some"
+        extra = self._db.execute("SELECT count(*) FROM register").fetchone()[0] - self._found
+        if extra:
+            yield from self._strangers()
+            yield f"{extra} values of registers are not as any update says"
+        yield from self._members()
+
+    def _went_with_node(self, key: bytes) -> bool:
+        if key[:1] not in (b"a", b"c"):
+            return False
+        first, last = b"p" + key[1:17], b"p" + key[1:17] + b"\xff"
+        between = "WHERE key BETWEEN ? AND ?"
+        if self._db.execute(f"SELECT 1 FROM register {between}", (first, last)).fetchone():
+            return False
+        removed = self._forgotten.execute(f"SELECT min(removed) FROM forgotten {between}", (first, last))
+        return bool(removed.fetchone()[0])
+
+    def _strangers(self) -> Iterator[str]:
+        """Some values of updates that are not in the log."""
+        rows = self._db.execute(
+            "SELECT r.key, r.clock FROM register r LEFT JOIN writer w ON w.number = r.writer "
+            "WHERE NOT EXISTS (SELECT 1 FROM log l WHERE l.branch = w.branch AND l.clock = r.clock) LIMIT ?",
+            (_MOST_NAMED,),
+        )
+        for key, clock in rows:
+            yield f"{described(key)}: its value is of an update {clock} that is not in the log"
+
+    def _members(self) -> Iterator[str]:
+        """Members whose rows are not what they made of themselves, or what the registers say."""
+        for device, public, name in self._db.execute("SELECT device, public, name FROM member"):
+            if Member(public, name).device != device:
+                yield f"member {device.hex()}: the public key is not that of the device"
+                continue
+            row = self._db.execute(
+                "SELECT r.value FROM register r JOIN writer w ON w.number = r.writer WHERE r.key = ? "
+                "ORDER BY r.clock DESC, w.branch DESC LIMIT 1",
+                (member_key(device),),
+            ).fetchone()
+            signed = _member(row[0]) if row else None
+            if signed is not None and signed.device == device and signed != Member(public, name):
+                yield f"member {device.hex()}: called {name!r} here, but {signed.name!r} by its register"
+
+
+def _is_removed(value: bytes | None) -> bool:
+    try:
+        return value is not None and Place.decode(value).removed
+    except DecodeError:
+        return False
+
+
+def _member(value: bytes | None) -> Member | None:
+    try:
+        return Member.decode(value or b"")
+    except DecodeError:
+        return None
