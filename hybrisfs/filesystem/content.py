@@ -134,7 +134,7 @@ class Content:
             raise failure(errno.EFBIG)
         if not length:
             return 0
-        self._inodes.intend(inode, Intent.CHANGE)
+        self._inodes.intend(inode, Intent.WRITE)
         extents = self._inodes.extents_of(inode)
         spot = extents.in_place(offset, end)
         if spot is not None:
@@ -151,7 +151,7 @@ class Content:
     def truncate(self, inode: Inode, size: int) -> None:
         if size > MAX_FILE_SIZE:
             raise failure(errno.EFBIG)
-        self._inodes.intend(inode, Intent.CHANGE)
+        self._inodes.intend(inode, Intent.WRITE)
         if size < inode.size:
             self._cut_off(inode, size)
         self.resize(inode, size)
@@ -192,7 +192,7 @@ class Content:
             action == _FALLOC_PUNCH_HOLE and not keep
         ):
             raise failure(errno.EOPNOTSUPP)
-        self._inodes.intend(inode, Intent.CHANGE)
+        self._inodes.intend(inode, Intent.WRITE)
         if action:
             self._zero(inode, offset, min(end, inode.size))
         elif self._journal.free_bytes() < length:

@@ -111,17 +111,17 @@ class Hoard:
             return Pinned.NO
         if self._identities(inode):
             return Pinned.YES
-        return Pinned.INHERITED if self._is_kept(inode.ino, {}) else Pinned.NO
+        return Pinned.INHERITED if self._is_kept(inode.ino, self._verdicts()) else Pinned.NO
 
     def keeper(self, inode: Inode) -> Inode | None:
         """The pinned folder next above a node that is kept because of one."""
-        waiting = [inode.ino]
+        pinned = self._verdicts()
+        waiting = self._parents(inode.ino)
         while waiting:
-            for parent in self._parents(waiting.pop()):
-                directory = self._inodes.get(parent)
-                if self._identities(directory):
-                    return directory
-                waiting.append(parent)
+            at = waiting.pop()
+            if at in pinned:
+                return self._inodes.get(at)
+            waiting += self._parents(at)
         return None
 
     def kept_in(self, segment: int) -> dict[int, KeptChunk]:
@@ -133,22 +133,36 @@ class Hoard:
             "WHERE c.segment = ?",
             (segment,),
         ).fetchall()
-        known: dict[int, bool] = {}
+        known = self._verdicts()
         return {
             number: KeptChunk(position, length)
             for number, position, length, ino in rows
             if self._is_kept(ino, known)
         }
 
+    def _verdicts(self) -> dict[int, bool]:
+        """What is known of nodes to begin with: those that are pinned themselves are kept."""
+        return dict.fromkeys(self.roots(), True)
+
     def _is_kept(self, ino: int, known: dict[int, bool]) -> bool:
         """Whether the node or one above it is pinned; *known* remembers what has been found out."""
-        verdict = known.get(ino)
-        if verdict is None:
-            verdict = bool(self._identities(self._inodes.get(ino))) or any(
-                self._is_kept(parent, known) for parent in self._parents(ino)
-            )
-            known[ino] = verdict
-        return verdict
+        if ino not in known:
+            known[ino] = any(self._is_directory_kept(parent, known) for parent in self._parents(ino))
+        return known[ino]
+
+    def _is_directory_kept(self, directory: int, known: dict[int, bool]) -> bool:
+        """The same of a directory, which stands in one other at most."""
+        path: list[int] = []
+        at = directory
+        while at not in known:
+            path.append(at)
+            parents = self._parents(at)
+            if not parents:
+                known[at] = False
+                break
+            at = parents[0]
+        known.update(dict.fromkeys(path, known[at]))
+        return known[at]
 
     def _parents(self, ino: int) -> list[int]:
         if ino == ROOT_INO:

@@ -12,14 +12,14 @@ import time
 from collections.abc import Callable
 from enum import Enum
 from operator import attrgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 from hybrisfs.filesystem.extents import ExtentMap
 from hybrisfs.store.database import Database
 from hybrisfs.store.journal import Journal
 from hybrisfs.store.schema import ROOT_ID, ROOT_INO
 
-__all__ = ["NODE_COLUMNS", "Inode", "InodeTable", "Intent", "NodeRow"]
+__all__ = ["NODE_COLUMNS", "Displaced", "Inode", "InodeTable", "Intent", "NodeRow"]
 
 _CACHED_INODES: Final = 50_000
 NODE_COLUMNS: Final = (
@@ -123,9 +123,18 @@ class Inode:
         return self.handles > 0 or self.orphan or self.snapshots > 0
 
 
+class Displaced(NamedTuple):
+    """Where an open file without a name stood: node, inode of the directory, name."""
+
+    node: bytes
+    parent: int
+    name: bytes
+
+
 class Intent(Enum):
     """What is about to be done to a node that is entangled with others."""
 
+    WRITE = "write"
     CHANGE = "change"
     MOVE = "move"
     REMOVE = "remove"
@@ -155,6 +164,8 @@ class InodeTable:
             )
         }
         self.settle: Callable[[Inode, Intent], None] = _nothing_to_settle
+        # Open files that lost their names to other devices' updates; they are entangled, too.
+        self.displaced: dict[int, Displaced] = {}
         # A node that is gone may still have names to withdraw (pending): its number must not name another.
         highest = database.execute(
             "SELECT max(ifnull((SELECT max(ino) FROM node), 0), ifnull((SELECT max(ino) FROM pending), 0))"
@@ -207,6 +218,13 @@ class InodeTable:
                 raise KeyError(ino)
             inode = self.adopt(row)
         return inode
+
+    def find(self, ino: int) -> Inode | None:
+        """The node, or None when there is none."""
+        try:
+            return self.get(ino)
+        except KeyError:
+            return None
 
     def adopt(self, row: NodeRow) -> Inode:
         """The inode of a row just read from the database."""
@@ -267,6 +285,8 @@ class InodeTable:
         if inode.extents is not None:
             self._flush_extents({inode.ino: inode})
         self._extents_dirty.pop(inode.ino, None)
+        self.entangled.discard(inode.ino)
+        self.displaced.pop(inode.ino, None)
         self._db.execute("DELETE FROM node WHERE ino = ?", (inode.ino,))
 
     def forget(self, ino: int) -> None:

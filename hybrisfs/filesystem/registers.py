@@ -50,6 +50,7 @@ __all__ = [
     "encode_runs",
     "pack_key",
     "place_key",
+    "slot_of",
 ]
 
 MAX_NAME: Final = 255
@@ -65,6 +66,15 @@ def place_key(node: bytes, slot: int) -> bytes:
     if slot == 0:
         return b"p" + node + b"\0"
     return Writer().raw(b"p").raw(node).varint(slot).getvalue()
+
+
+def slot_of(key: bytes) -> int:
+    """The slot in the key of a place register."""
+    slot = shift = 0
+    for byte in key[17:]:
+        slot |= (byte & 0x7F) << shift
+        shift += 7
+    return slot
 
 
 def attr_key(node: bytes) -> bytes:

@@ -49,7 +49,9 @@ class Subtree:
 
     def measure(self) -> Measure:
         """How much there is. Files whose list of chunks is elsewhere count as missing, as do their lists."""
-        (files,) = self._one(f"SELECT count(*) FROM {self._table} b JOIN node n ON n.ino = b.ino AND {_IS_FILE}")
+        (files,) = self._one(
+            f"SELECT count(*) FROM {self._table} b JOIN node n ON n.ino = b.ino AND {_IS_FILE}"
+        )
         size, missing = self._one(
             "SELECT total(length), total(CASE WHEN segment IS NULL THEN length ELSE 0 END) "
             f"FROM chunk WHERE number IN {self._chunks}"
@@ -61,7 +63,7 @@ class Subtree:
             f"SELECT total(n.size) FROM unlisted u JOIN {self._table} b ON b.ino = u.ino "
             "JOIN node n ON n.ino = u.ino"
         )
-        return Measure(files, int(size + staged + unlisted), int(missing + unlisted))
+        return Measure(int(files), int(size + staged + unlisted), int(missing + unlisted))
 
     def staged(self) -> int:
         """Bytes on this device that no cloud is known to have."""

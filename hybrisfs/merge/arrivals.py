@@ -13,14 +13,16 @@ from typing import Final
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.filesystem.registers import PackRecord, attr_key, content_key, place_key
+from hybrisfs.filesystem.registers import PackRecord, Place, attr_key, content_key, place_key
 from hybrisfs.merge.members import MemberTable
 from hybrisfs.merge.nodes import Nodes
-from hybrisfs.merge.refresh import Change, Refresh
+from hybrisfs.merge.refresh import Refresh
 from hybrisfs.merge.registers import Registers
+from hybrisfs.merge.rows import Change
 from hybrisfs.merge.rules import Author, Stamp, number_names, winner
+from hybrisfs.merge.unsigned import unsigned_place
 from hybrisfs.store.updates import UpdateLog
-from sync import Accepted, DecodeError, Write, decode_signed_header
+from sync import Accepted, DecodeError, Rename, Write, decode_signed_header
 
 __all__ = ["Arrivals"]
 
@@ -40,11 +42,12 @@ class Arrivals:
         self._members = members
         self._nodes = Nodes(fs)
         self._waiting: set[bytes] = set()  # nodes whose registers have changed since the last refresh
+        self._changes: list[Change] = []  # what the kernel must hear of since then
 
     def take(self, accepted: Accepted) -> None:
         """Put the writes of an update just accepted by the log into the registers; `refresh` follows."""
         for rename in accepted.renames:
-            self._registers.rename_branch(rename.old, rename.above, rename.new)
+            self._rename(rename)
         writes = accepted.update.writes
         kept = [write for write in writes if write[0][:1] != b"k"]
         self._make_way(kept)
@@ -60,13 +63,26 @@ class Arrivals:
                 if newest is not None and self._members.learn(key, newest.value):
                     self._updates.set_members(self._members.keys())
 
+    def _rename(self, rename: Rename) -> None:
+        """Values of a forked device go by other names, which may change who wins."""
+        for key, stamps in self._registers.rename_branch(rename.old, rename.above, rename.new).items():
+            if key[0] not in _NODE_KINDS:
+                continue
+            self._waiting.add(key[1:17])
+            inode = self._nodes.find(key[1:17]) if key[:1] == b"c" else None
+            for stamp in stamps:
+                if inode and inode.content_stamp == self._registers.number_of(stamp):
+                    inode.content_stamp = self._registers.number_of(Stamp(stamp.clock, rename.new))
+                    self._fs.inodes.touch(inode)
+
     def refresh(self, nodes: Iterable[bytes] = ()) -> list[Change]:
         """Let the view show what has been taken, and *nodes*; what the kernel must hear of."""
         waiting, self._waiting = self._waiting | set(nodes), set()
         if not waiting:
             return []
         self._fs.flush()
-        return Refresh(self._fs, self._registers, self._depends, self._author).run(waiting)
+        changes, self._changes = self._changes, []
+        return changes + Refresh(self._fs, self._registers, self._depends, self._author).run(waiting)
 
     @property
     def is_odd(self) -> bool:
@@ -84,11 +100,12 @@ class Arrivals:
     def _author(self, stamp: Stamp) -> Author:
         data = self._updates.update_at(stamp.writer, stamp.clock)
         if data is None:
-            return self._myself()
+            return self.myself()
         header = decode_signed_header(data)
         return Author(self._members.name_of(header.writer), header.time_ns)
 
-    def _myself(self) -> Author:
+    def myself(self) -> Author:
+        """For the conflict name of what a program here has just written."""
         return Author(self._members.name_of(self._updates.device), time.time_ns())
 
     # -- packs -----------------------------------------------------------------------------------
@@ -112,26 +129,26 @@ class Arrivals:
     def _make_way(self, writes: Iterable[Write]) -> None:
         """Edits here that are not signed yet were made without knowing of these: keep both."""
         unsigned = self._fs.changes.unsigned
-        for key, _ in writes:
-            if key[:1] != b"c":
-                continue
-            node = key[1:17]
-            self._take_back_removal(node)
-            if key in unsigned:
-                inode = self._fs.inodes.get(unsigned[key][0])
-                if not inode.orphan and inode.id == node:
-                    self._split(inode)
+        for key, value in writes:
+            if key[:1] == b"p" and value is not None and key in unsigned and not _is_removal(value):
+                self._take_back_removal(key)
+            elif key[:1] == b"c":
+                node = key[1:17]
+                for place in self._registers.with_prefix(b"p" + node):
+                    self._take_back_removal(place)
+                if key in unsigned:
+                    inode = self._fs.inodes.get(unsigned[key][0])
+                    if not inode.orphan and inode.id == node:
+                        self._split(inode)
 
-    def _take_back_removal(self, node: bytes) -> None:
-        """Whoever removed the node here had not seen this edit: the edit survives."""
-        for key in self._registers.with_prefix(b"p" + node):
-            entry = self._fs.changes.unsigned.get(key)
-            if entry is not None and self._is_removed(entry[0], key):
-                self._fs.changes.drop(key)
-
-    def _is_removed(self, ino: int, key: bytes) -> bool:
-        inode = self._fs.inodes.cached(ino)
-        return inode is None or inode.orphan or inode.id != key[1:17]
+    def _take_back_removal(self, key: bytes) -> None:
+        """Whoever removed the node here had not seen what others did to it: it survives."""
+        entry = self._fs.changes.unsigned.get(key)
+        if entry is None:
+            return
+        self._fs.flush()
+        if self._nodes.find(key[1:17]) is None and unsigned_place(self._fs, key, entry[0]) is None:
+            self._fs.changes.drop(key)
 
     def _split(self, inode: Inode) -> None:
         """The unsigned version goes on as a file of its own, under a conflict name; whoever has it open keeps
@@ -139,17 +156,16 @@ class Arrivals:
         changes, node = self._fs.changes, inode.id
         self._fs.flush()
         rows = self._db.execute(
-            "SELECT number, parent, ifnull(wanted, name), slot FROM place WHERE ino = ? ORDER BY slot",
-            (inode.ino,),
+            "SELECT number, parent, name, slot, wanted FROM place WHERE ino = ? ORDER BY slot", (inode.ino,)
         ).fetchall()
-        for key in (attr_key(node), content_key(node), *(place_key(node, slot) for *_, slot in rows)):
+        for key in (attr_key(node), content_key(node), *(place_key(node, row[3]) for row in rows)):
             changes.drop(key)
+        self._changes += [Change(row[1], row[2]) for row in rows]
         self._fs.inodes.identify(inode, os.urandom(16))
         inode.attr_stamp = inode.content_stamp = 0
         self._fs.inodes.touch(inode)
-        (number, parent, name, _), *others = rows
-        taken = {one for (one,) in self._db.execute("SELECT name FROM place WHERE parent = ?", (parent,))}
-        [copy] = number_names(name, [self._myself()], taken)
+        (number, parent, name, _, wanted), *others = rows
+        [copy] = number_names(wanted or name, [self.myself()], lambda one: self._is_taken(parent, one))
         self._db.execute(
             "UPDATE place SET name = ?, wanted = NULL, slot = 0, stamp = 0 WHERE number = ?", (copy, number)
         )
@@ -158,4 +174,16 @@ class Arrivals:
         for key in (place_key(inode.id, 0), attr_key(inode.id), content_key(inode.id)):
             changes.mark(key, inode.ino)
         self._fs.flush()
+        self._changes += [Change(parent, copy), Change(inode.ino)]
         self._waiting.add(node)
+
+    def _is_taken(self, parent: int, name: bytes) -> bool:
+        row = self._db.execute("SELECT 1 FROM place WHERE parent = ? AND name = ?", (parent, name))
+        return row.fetchone() is not None
+
+
+def _is_removal(value: bytes) -> bool:
+    try:
+        return Place.decode(value).removed
+    except DecodeError:
+        return True

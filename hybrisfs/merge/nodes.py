@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.inodes import Inode
+from hybrisfs.filesystem.inodes import Displaced, Inode
 from hybrisfs.filesystem.registers import Attr, attr_key, place_key
 
 __all__ = ["Nodes"]
@@ -21,7 +21,15 @@ class Nodes:
     def find(self, node: bytes) -> Inode | None:
         """The inode of a node that has its own."""
         row = self._db.execute("SELECT ino FROM node WHERE id = ?", (node,)).fetchone()
-        return self._fs.inodes.get(row[0]) if row else None
+        if row is None:
+            return None
+        inode = self._fs.inodes.get(row[0])
+        if not inode.orphan:
+            return inode
+        # A program still has the node open, which has no name here any more: should it get one again,
+        # that program keeps what it has.
+        self._fs.inodes.identify(inode, os.urandom(16))
+        return None
 
     def make(self, node: bytes, attr: Attr) -> Inode:
         """A new inode, without a name."""
@@ -60,26 +68,46 @@ class Nodes:
         self._fs.received.show(inode, value)
         self._fs.inodes.flush()
 
+    def entangle(self, inode: Inode) -> None:
+        """Note whether others hang on the node: `Settlement` is told before this device changes it."""
+        (entangled,) = self._db.execute(
+            "SELECT EXISTS (SELECT 1 FROM joined WHERE ino = ?) OR EXISTS (SELECT 1 FROM copy WHERE id = ?)",
+            (inode.ino, inode.id),
+        ).fetchone()
+        self._fs.inodes.entangle(inode.ino, bool(entangled) or inode.derived)
+
     def displace(self, inode: Inode) -> Inode:
         """Programs have the file open: they keep what they have under the old inode, without a name; the new
         one, to which all names go, is returned."""
         fs, changes = self._fs, self._fs.changes
         node = inode.id
         attr = fs.attributes.record(inode)
-        fs.inodes.identify(inode, os.urandom(16))
-        fs.inodes.touch(inode)
-        fs.inodes.flush()
+        (parent, name) = self._db.execute(
+            "SELECT parent, ifnull(wanted, name) FROM place WHERE ino = ? ORDER BY slot", (inode.ino,)
+        ).fetchone()
+        nlink, stamp = inode.nlink, inode.attr_stamp
+        self._fs.inodes.identify(inode, os.urandom(16))
         fresh = self.make(node, attr)
-        fresh.attr_stamp, fresh.nlink = inode.attr_stamp, inode.nlink
+        fresh.attr_stamp, fresh.nlink = stamp, nlink
         slots = self._db.execute("SELECT slot FROM place WHERE ino = ?", (inode.ino,)).fetchall()
         self._db.execute("UPDATE place SET ino = ? WHERE ino = ?", (fresh.ino, inode.ino))
         self._db.execute("UPDATE joined SET ino = ? WHERE ino = ?", (fresh.ino, inode.ino))
         changes.reassign([attr_key(node), *(place_key(node, slot) for (slot,) in slots)], fresh.ino)
-        self.unname(inode)
+        self.entangle(fresh)
+        self.unname(inode, Displaced(node, parent, name))
         return fresh
 
-    def unname(self, inode: Inode) -> None:
-        """The node has no name any more: it goes, or stays for those who have it open."""
+    def unname(self, inode: Inode, last: Displaced) -> None:
+        """The node has no name any more. It goes, or stays for those who have it open: what they write goes
+        to a file that is called like the last one (`Settlement`)."""
+        self._db.execute("DELETE FROM copy WHERE ino = ?", (inode.ino,))
+        self._db.execute("DELETE FROM joined WHERE ino = ?", (inode.ino,))
         inode.nlink = 0
         inode.orphan = True
+        inode.derived = False
+        self._fs.inodes.entangle(inode.ino, False)
+        if inode.handles:
+            self._fs.inodes.identify(inode, os.urandom(16))
+            self._fs.inodes.entangle(inode.ino, True)
+            self._fs.inodes.displaced[inode.ino] = last
         self._fs.unnamed(inode)

@@ -95,13 +95,22 @@ class Registers:
         """Drop a register: nobody will ever write to it concurrently."""
         self._db.execute("DELETE FROM register WHERE key = ?", (key,))
 
-    def rename_branch(self, old: bytes, above: int, new: bytes) -> None:
-        """Updates of branch *old* with a clock above *above* turned out to be those of branch *new*."""
-        if old in self._numbers:
-            self._db.execute(
-                "UPDATE register SET writer = ? WHERE writer = ? AND clock > ?",
-                (self._number(new), self._numbers[old], above),
-            )
+    def rename_branch(self, old: bytes, above: int, new: bytes) -> dict[bytes, list[Stamp]]:
+        """Updates of branch *old* with a clock above *above* turned out to be those of branch *new*: the
+        stamps that values have no more, by their keys."""
+        if old not in self._numbers:
+            return {}
+        number = self._numbers[old]
+        found: dict[bytes, list[Stamp]] = {}
+        for key, clock in self._db.execute(
+            "SELECT key, clock FROM register WHERE writer = ? AND clock > ?", (number, above)
+        ):
+            found.setdefault(key, []).append(Stamp(clock, old))
+        self._db.execute(
+            "UPDATE register SET writer = ? WHERE writer = ? AND clock > ?",
+            (self._number(new), number, above),
+        )
+        return found
 
     def number_of(self, stamp: Stamp) -> int:
         """The stamp as one number, as the view stores it: never 0."""

@@ -10,13 +10,13 @@ import stat
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, Protocol
 
-from hybrisfs.filesystem.registers import Attr, Place, attr_key, content_key
+from hybrisfs.filesystem.registers import Attr, Place, attr_key, content_key, slot_of
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rules import Stamp, Value, standing_place, winner
 from hybrisfs.store.schema import ROOT_ID
 from sync.codec import DecodeError
 
-__all__ = ["UNSIGNED", "Resolver", "Standing", "Unsigned", "slot_of"]
+__all__ = ["UNSIGNED", "Resolver", "Standing", "Unsigned"]
 
 UNSIGNED: Final = Stamp(1 << 63, b"")
 
@@ -45,15 +45,6 @@ class Unsigned(Protocol):
         """Whether something stands in the directory by an unsigned place."""
 
 
-def slot_of(key: bytes) -> int:
-    """The slot in the key of a place register."""
-    slot = shift = 0
-    for byte in key[17:]:
-        slot |= (byte & 0x7F) << shift
-        shift += 7
-    return slot
-
-
 class Resolver:
     """Answers for one moment; registers and view must not change while it is used.
 
@@ -78,6 +69,11 @@ class Resolver:
             self._attrs[node] = self._unsigned.attr(node) or self._signed_attr(node)
         return self._attrs[node]
 
+    def copies(self, node: bytes) -> list[Value]:
+        """The contents that are shown beside the one that everybody sees. When that is not signed yet, it
+        will supersede them all, and they have become files of their own already."""
+        return [] if self._unsigned.content(node) else self.contents(node)[1:]
+
     def _signed_attr(self, node: bytes) -> Attr | None:
         value = winner(self._registers.values(attr_key(node)))
         if value is None or value.value is None:
@@ -90,7 +86,10 @@ class Resolver:
     def contents(self, node: bytes) -> list[Value]:
         """The signed contents of a node, the one that everybody sees first, each value once."""
         ranked = sorted(self._registers.values(content_key(node)), key=lambda one: one.stamp, reverse=True)
-        return list({one.value: one for one in reversed(ranked)}.values())[::-1] if ranked else []
+        first: dict[bytes | None, Value] = {}
+        for one in ranked:
+            first.setdefault(one.value, one)
+        return list(first.values())
 
     def is_directory(self, node: bytes) -> bool:
         if node == ROOT_ID:
@@ -185,6 +184,9 @@ class Resolver:
         """Whether nodes can stand in it."""
         return directory == ROOT_ID or (self.is_directory(directory) and bool(self.registered(directory)))
 
+    def _is_seen(self, directory: bytes) -> bool:
+        return directory == ROOT_ID or (self.is_directory(directory) and bool(self.names(directory)))
+
     def parent(self, node: bytes, standing: Standing) -> bytes:
         """The directory in which a node stands by that name: the one named, unless it does not exist or
         the node would contain itself."""
@@ -194,7 +196,7 @@ class Resolver:
         cycle = self._cycle(node)
         if cycle and node == max(cycle, key=self._yields_by):
             former = standing.place.former
-            return former if former and self.exists(former) and self._reaches_root(former) else ROOT_ID
+            return former if former and self._is_seen(former) and self._reaches_root(former) else ROOT_ID
         return named
 
     def cycle(self, directory: bytes) -> list[bytes]:

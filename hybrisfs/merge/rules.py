@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from hybrisfs.filesystem.registers import MAX_NAME, Place
 from sync.codec import DecodeError
+from sync.hashing import digest
 
 __all__ = [
     "Author",
@@ -31,6 +32,7 @@ __all__ = [
     "Value",
     "conflict_name",
     "decode_place",
+    "is_conflict_name",
     "judge",
     "number_names",
     "standing_place",
@@ -39,6 +41,8 @@ __all__ = [
 
 _COPY: Final = re.compile(rb" \(conflict, [^()]*\)$")
 _LONGEST_EXTENSION: Final = 16
+_LONGEST_DEVICE: Final = 64
+_STEM_CONTEXT: Final = "hybrisfs.merge 2026-11 long stem"
 
 
 class Stamp(NamedTuple):
@@ -125,25 +129,34 @@ def judge(contenders: Iterable[Contender]) -> list[Shown]:
 
 
 def conflict_name(name: bytes, author: Author, number: int = 1) -> bytes:
-    """`name (conflict, DEVICE, DATE).ext`, at most 255 bytes; the *number*-th of its kind says so."""
+    """`name (conflict, DEVICE, DATE).ext`, at most 255 bytes; the *number*-th of its kind says so.
+
+    Different names never get one conflict name: what a name has been given depends on no other name. So a
+    conflict about a conflict copy is marked twice, and the stem of a long name ends in a digest of it.
+    """
     stem, extension = _split(name)
-    stem = _COPY.sub(b"", stem)
     date = datetime.datetime.fromtimestamp(author.time_ns / 1e9, datetime.UTC).strftime("%Y-%m-%d")
-    device = re.sub(r"[/\0()\n]", "-", author.device)[:64]
-    mark = f" (conflict, {device}, {date}{f' {number}' if number > 1 else ''})".encode()
+    device = _cut(re.sub(r"[/\0().\n]", "-", author.device).encode(), _LONGEST_DEVICE)
+    mark = b" (conflict, %b, %b%b)" % (device, date.encode(), b" %d" % number if number > 1 else b"")
     room = MAX_NAME - len(mark) - len(extension)
-    return _cut(stem, room) + mark + extension
+    if len(stem) > room:
+        end = b"~" + digest(_STEM_CONTEXT, stem, 8).hex().encode()
+        stem = _cut(stem, room - len(end)) + end
+    return stem + mark + extension
 
 
-def number_names(name: bytes, authors: Sequence[Author], taken: Iterable[bytes]) -> list[bytes]:
-    """Conflict names for losers in their order, none of them *taken* or given twice."""
-    used = set(taken)
+def is_conflict_name(name: bytes) -> bool:
+    """Whether the name is one that a conflict may ask for."""
+    return _COPY.search(_split(name)[0]) is not None
+
+
+def number_names(name: bytes, authors: Sequence[Author], is_taken: Callable[[bytes], bool]) -> list[bytes]:
+    """Conflict names for losers in their order, none of them taken or given twice."""
     names: list[bytes] = []
     for author in authors:
         number = 1
-        while (candidate := conflict_name(name, author, number)) in used:
+        while (candidate := conflict_name(name, author, number)) in names or is_taken(candidate):
             number += 1
-        used.add(candidate)
         names.append(candidate)
     return names
 
@@ -155,10 +168,10 @@ def _split(name: bytes) -> tuple[bytes, bytes]:
     return name[:at], name[at:]
 
 
-def _cut(stem: bytes, room: int) -> bytes:
+def _cut(text: bytes, room: int) -> bytes:
     """At most *room* bytes, without half a character of UTF-8."""
-    if len(stem) <= room:
-        return stem
-    while room and stem[room] & 0xC0 == 0x80:
+    if len(text) <= room:
+        return text
+    while room and text[room] & 0xC0 == 0x80:
         room -= 1
-    return stem[:room]
+    return text[:room]

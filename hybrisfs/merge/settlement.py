@@ -3,64 +3,95 @@
 Saving a file that has concurrent versions beside it makes files of their own of these: what is signed then
 supersedes them, and nobody is to lose work by it. Changing such a version makes a file of its own of it, too;
 deleting it settles the conflict. Equal files of one name become one for good, folders of one name move and go
-together.
+together. What a program writes to an open file that has lost its name to another device's update becomes a
+file beside the one that has the name now.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode, Intent
 from hybrisfs.filesystem.registers import attr_key, content_key, place_key
 from hybrisfs.merge.nodes import Nodes
+from hybrisfs.merge.rows import Change
+from hybrisfs.merge.rules import Author, number_names
+from hybrisfs.store.schema import ROOT_INO
 
 __all__ = ["Settlement"]
 
 
 class Settlement:
-    """`InodeTable.settle` of a volume with several devices; called with the volume's lock held."""
+    """`InodeTable.settle` of a volume with several devices; called with the volume's lock held.
 
-    def __init__(self, fs: FileSystem) -> None:
+    *myself* tells for whom a conflict name is; *show* takes note of what the kernel must hear of.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        myself: Callable[[], Author],
+        show: Callable[[Sequence[Change]], None],
+    ) -> None:
         self._fs = fs
         self._db = fs.db
         self._nodes = Nodes(fs)
+        self._myself = myself
+        self._show = show
 
     def __call__(self, inode: Inode, intent: Intent) -> None:
+        if inode.orphan:
+            if intent is Intent.WRITE and inode.ino in self._fs.inodes.displaced:
+                self._name_again(inode)
+            return
         if inode.derived:
             self._settle_copy(inode, intent)
             return
-        if intent is not Intent.MOVE:
-            self._release_copies(inode)
+        if intent in (Intent.WRITE, Intent.REMOVE):
+            self._release_copies(inode.id)
         for (node,) in self._db.execute("SELECT id FROM joined WHERE ino = ?", (inode.ino,)).fetchall():
-            if not inode.is_directory:
-                self._db.execute("DELETE FROM joined WHERE id = ?", (node,))
-            elif intent is Intent.CHANGE:
+            if inode.is_directory and intent not in (Intent.MOVE, Intent.REMOVE):
                 continue
-            self._fs.changes.mark(place_key(node, 0), inode.ino)
+            if not inode.is_directory or intent is Intent.REMOVE:
+                self._db.execute("DELETE FROM joined WHERE id = ?", (node,))
+            prefix = place_key(node, 0)[:17]
+            for (key,) in self._db.execute(
+                "SELECT DISTINCT key FROM register WHERE key >= ? AND key < ?", (prefix, prefix + b"\xff")
+            ).fetchall():
+                self._fs.changes.mark(key, inode.ino)
+
+    # -- concurrent versions ---------------------------------------------------------------------
 
     def _settle_copy(self, inode: Inode, intent: Intent) -> None:
         (original,) = self._db.execute("SELECT id FROM copy WHERE ino = ?", (inode.ino,)).fetchone()
-        if intent is not Intent.REMOVE:
-            self._release(inode)
-        else:
+        if intent is Intent.REMOVE:
             self._forget(inode)
-        self._write_again(original)
+        else:
+            self._release(inode)
+        if not self._release_copies(original):
+            self._write_again(original)
 
-    def _release_copies(self, inode: Inode) -> None:
-        copies = self._db.execute("SELECT ino FROM copy WHERE id = ?", (inode.id,)).fetchall()
+    def _release_copies(self, node: bytes) -> bool:
+        """Make files of their own of the versions of a node; whether there were any."""
+        copies = self._db.execute("SELECT ino FROM copy WHERE id = ?", (node,)).fetchall()
         for (ino,) in copies:
             self._release(self._fs.inodes.get(ino))
         if copies:
-            self._write_again(inode.id)
+            self._write_again(node)
+        return bool(copies)
 
     def _release(self, inode: Inode) -> None:
         """Make the version a node of its own, under the name that it has."""
-        changes = self._fs.changes
         self._forget(inode)
+        self._db.execute("UPDATE place SET wanted = NULL, stamp = 0 WHERE ino = ?", (inode.ino,))
+        self._begin_anew(inode)
+
+    def _begin_anew(self, inode: Inode) -> None:
+        changes = self._fs.changes
         self._fs.inodes.identify(inode, os.urandom(16))
         inode.attr_stamp = inode.content_stamp = 0
-        self._db.execute("UPDATE place SET wanted = NULL, stamp = 0 WHERE ino = ?", (inode.ino,))
         self._fs.inodes.touch(inode)
         for key in (place_key(inode.id, 0), attr_key(inode.id), content_key(inode.id)):
             changes.mark(key, inode.ino)
@@ -76,3 +107,41 @@ class Settlement:
         original = self._nodes.find(node)
         if original is not None:
             self._fs.changes.mark(content_key(node), original.ino)
+
+    # -- open files without a name ---------------------------------------------------------------
+
+    def _name_again(self, inode: Inode) -> None:
+        fs = self._fs
+        fs.inodes.flush()
+        place = fs.inodes.displaced.pop(inode.ino)
+        fs.inodes.entangle(inode.ino, False)
+        holder = self._nodes.find(place.node)
+        row = None
+        if holder is not None:
+            row = self._db.execute(
+                "SELECT parent, ifnull(wanted, name) FROM place WHERE ino = ? ORDER BY slot", (holder.ino,)
+            ).fetchone()
+        parent, name = row or (place.parent, place.name)
+        if self._db.execute("SELECT 1 FROM node WHERE ino = ?", (parent,)).fetchone() is None:
+            parent = ROOT_INO
+        directory = fs.inodes.get(parent)
+        if directory.orphan:
+            directory = fs.inodes.get(ROOT_INO)
+        if self._is_taken(directory.ino, name):
+            [name] = number_names(
+                name, [self._myself()], lambda candidate: self._is_taken(directory.ino, candidate)
+            )
+        self._db.execute("DELETE FROM orphan WHERE ino = ?", (inode.ino,))
+        inode.orphan = False
+        inode.nlink = 1
+        fs.total_files += 1
+        self._db.execute(
+            "INSERT INTO place (parent, name, ino, slot, stamp) VALUES (?, ?, ?, 0, 0)",
+            (directory.ino, name, inode.ino),
+        )
+        self._begin_anew(inode)
+        self._show([Change(directory.ino, name), Change(directory.ino), Change(inode.ino)])
+
+    def _is_taken(self, parent: int, name: bytes) -> bool:
+        row = self._db.execute("SELECT 1 FROM place WHERE parent = ? AND name = ?", (parent, name))
+        return row.fetchone() is not None

@@ -6,9 +6,22 @@ from collections.abc import Iterable
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.filesystem.registers import Attr, Place, attr_key, content_key, place_key
+from hybrisfs.filesystem.registers import Attr, Place, attr_key, content_key, place_key, slot_of
 
-__all__ = ["UnsignedView"]
+__all__ = ["UnsignedView", "unsigned_place"]
+
+
+def unsigned_place(fs: FileSystem, key: bytes, ino: int) -> tuple[int, bytes] | None:
+    """The inode of the directory and the name that the next update says of a place register, which inode
+    *ino* has changed; None: that it is gone."""
+    row: tuple[int, bytes] | None = fs.db.execute(
+        "SELECT parent, ifnull(wanted, name) FROM place WHERE ino = ? AND slot = ?", (ino, slot_of(key))
+    ).fetchone()
+    if row is not None:
+        inode = fs.inodes.get(ino)
+        if inode.id != key[1:17] and not inode.is_directory:
+            return None  # an equal file that this one has replaced
+    return row
 
 
 class UnsignedView:
@@ -21,22 +34,17 @@ class UnsignedView:
     def places(self, node: bytes, slots: Iterable[int]) -> dict[int, Place | None]:
         known = {0, *slots}
         inode = self._inode(node)
-        if inode is not None and inode.nlink > 1:
+        if inode is not None and not inode.is_directory:
             rows = self._fs.db.execute("SELECT slot FROM place WHERE ino = ?", (inode.ino,))
             known.update(slot for (slot,) in rows)
-        return {
-            slot: self._place(inode, node, slot) for slot in known if place_key(node, slot) in self._pending
-        }
-
-    def _place(self, inode: Inode | None, node: bytes, slot: int) -> Place | None:
-        if inode is None or inode.orphan:
-            return None
-        row = self._fs.db.execute(
-            "SELECT parent, ifnull(wanted, name) FROM place WHERE ino = ? AND slot = ?", (inode.ino, slot)
-        ).fetchone()
-        if row is None or (inode.id != node and not inode.is_directory):
-            return None
-        return Place(self._fs.inodes.get(row[0]).id, row[1])
+        found: dict[int, Place | None] = {}
+        for slot in known:
+            key = place_key(node, slot)
+            entry = self._pending.get(key)
+            if entry is not None:
+                row = unsigned_place(self._fs, key, entry[0])
+                found[slot] = None if row is None else Place(self._fs.inodes.get(row[0]).id, row[1])
+        return found
 
     def attr(self, node: bytes) -> Attr | None:
         if attr_key(node) not in self._pending:
@@ -49,7 +57,7 @@ class UnsignedView:
 
     def children(self, directory: bytes) -> bool:
         inode = self._inode(directory)
-        if inode is None:
+        if inode is None or inode.id != directory:
             return False
         rows = self._fs.db.execute(
             "SELECT p.slot, n.id FROM place p JOIN node n ON n.ino = p.ino WHERE p.parent = ?", (inode.ino,)
@@ -61,4 +69,5 @@ class UnsignedView:
         row = self._fs.db.execute(
             "SELECT ino FROM node WHERE id = ? UNION ALL SELECT ino FROM joined WHERE id = ?", (node, node)
         ).fetchone()
-        return self._fs.inodes.get(row[0]) if row else None
+        inode = self._fs.inodes.get(row[0]) if row else None
+        return None if inode is None or inode.orphan else inode

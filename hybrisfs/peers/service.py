@@ -54,7 +54,10 @@ class PeerStatus:
 
 
 class PeerService:
-    """Works from `start` to `close`. Any thread may call any method."""
+    """Works from `start` to `close`. Any thread may call any method.
+
+    `fetch_chunk` and `close` wait for links, and so must not be called from within a callback.
+    """
 
     def __init__(
         self,

@@ -28,6 +28,7 @@ from hybrisfs.filesystem.extents import ZEROS, Extent
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.registers import Place
+from hybrisfs.merge.unsigned import unsigned_place
 
 __all__ = [
     "HOLD_SECONDS",
@@ -36,7 +37,6 @@ __all__ = [
     "Cut",
     "FileSnapshot",
     "release",
-    "slot_of",
     "take_cut",
 ]
 
@@ -171,33 +171,14 @@ def _held(inode: Inode, now: float) -> bool:
 
 
 def _is_tombstone(fs: FileSystem, key: bytes, ino: int) -> bool:
-    return key[0] == _PLACE and _place_of(fs, key, ino) is None
-
-
-def slot_of(key: bytes) -> int:
-    slot = shift = 0
-    for byte in key[17:]:
-        slot |= (byte & 0x7F) << shift
-        shift += 7
-    return slot
-
-
-def _place_of(fs: FileSystem, key: bytes, ino: int) -> tuple[int, bytes] | None:
-    row: tuple[int, bytes] | None = fs.db.execute(
-        "SELECT parent, ifnull(wanted, name) FROM place WHERE ino = ? AND slot = ?", (ino, slot_of(key))
-    ).fetchone()
-    if row is not None:
-        inode = fs.inodes.get(ino)
-        if inode.id != key[1:17] and not inode.is_directory:
-            return None  # an equal file that this one has replaced
-    return row
+    return key[0] == _PLACE and unsigned_place(fs, key, ino) is None
 
 
 def _capture(fs: FileSystem, cut: Cut, key: bytes, ino: int) -> bool:
     """Take the value of one register; False when its node is gone and nobody need hear of it."""
     kind = key[0]
     if kind == _PLACE:
-        row = _place_of(fs, key, ino)
+        row = unsigned_place(fs, key, ino)
         _write(cut, key, None if row is None else Place(fs.inodes.get(row[0]).id, row[1]).encode())
         return True
     try:

@@ -14,9 +14,9 @@ from typing import Final
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.registers import attr_key
+from hybrisfs.filesystem.registers import attr_key, content_key, slot_of
 from hybrisfs.merge.signing import Signer
-from hybrisfs.pipeline.cut import MOST_REGISTERS, Cut, FileSnapshot, release, slot_of, take_cut
+from hybrisfs.pipeline.cut import MOST_REGISTERS, Cut, FileSnapshot, release, take_cut
 from hybrisfs.pipeline.settle import Settler
 from hybrisfs.pipeline.signals import Signals
 
@@ -140,7 +140,7 @@ def record_signed(fs: FileSystem, inos: dict[bytes, int], stamp: int) -> None:
             continue  # removed since the cut; its tombstone follows
         if key == attr_key(inode.id):
             inode.attr_stamp = stamp
-        else:
+        elif key == content_key(inode.id):
             inode.content_stamp = stamp
         fs.inodes.touch(inode)
     fs.db.executemany("UPDATE place SET stamp = ? WHERE ino = ? AND slot = ?", places)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.hoard import KeptChunk
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.signals import Signals
 from hybrisfs.store.journal import JournalFullError
@@ -24,6 +25,10 @@ log = logging.getLogger(__name__)
 
 _LOW_WATER: Final = 0.9
 _PATIENCE_SECONDS: Final = 30.0
+_THINNED_SECONDS: Final = 10.0  # for which a segment is believed to hold nothing but what is to be kept
+_FORGET_BATCH: Final = 2000
+
+_Ranges = list[tuple[int, int]]
 
 
 @dataclass(slots=True)
@@ -31,13 +36,13 @@ class _Plan:
     """Segments to be removed, and ranges of others to be given back."""
 
     removed: list[int] = field(default_factory=list)
-    holes: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    holes: dict[int, _Ranges] = field(default_factory=dict)
 
 
 class RoomMaker:
     """Evicts least recently used segments when the cache is over its budget or the disk is short.
 
-    *can_upload* tells whether enough clouds are well for pending chunks to leave.
+    What the hoard keeps stays: the rest of its segments goes as holes when their turn comes. *can_upload* tells whether enough clouds are well for pending chunks to leave.
     """
 
     def __init__(
@@ -47,7 +52,10 @@ class RoomMaker:
         self._committer = committer
         self._signals = signals
         self._can_upload = can_upload
-        self._punched: dict[int, list[tuple[int, int]]] = {}
+        self._punched: dict[int, _Ranges] = {}
+        self._thinned: dict[
+            int, tuple[int, float]
+        ] = {}  # hoard's generation, and until when that is believed
 
     def run(self) -> None:
         """The thread's body: keep some room ahead of those who write."""
@@ -98,6 +106,10 @@ class RoomMaker:
         """
         with self._fs.lock:
             plan = self._plan(wanted, shortage)
+        return self._carry_out(plan)
+
+    def _carry_out(self, plan: _Plan) -> int:
+        """Remove what the database has been told to forget; the bytes freed. Raises OSError."""
         if not plan.removed and not plan.holes:
             return 0
         try:
@@ -129,8 +141,14 @@ class RoomMaker:
         for number in journal.evictable():
             if size >= wanted:
                 break
-            plan.removed.append(number)
-            size += journal.size_of(number)
+            if self._is_thin(number):
+                continue
+            kept = fs.hoard.kept_in(number)
+            if kept:
+                size += self._plan_thinning(plan, number, kept)
+            else:
+                plan.removed.append(number)
+                size += journal.size_of(number)
         fs.chunks.forget_local(plan.removed)
         if size < wanted:
             if shortage:
@@ -139,26 +157,49 @@ class RoomMaker:
             self._plan_holes(plan)
         return plan
 
+    def _is_thin(self, number: int) -> bool:
+        generation, until = self._thinned.get(number, (-1, 0.0))
+        return generation == self._fs.hoard.generation and time.monotonic() < until
+
+    def _plan_thinning(self, plan: _Plan, number: int, kept: Mapping[int, KeptChunk]) -> int:
+        """Find what a segment holds besides what the hoard keeps; about how many bytes that frees."""
+        dead = self._fs.journal.dead_ranges(number, _ranges(kept.values()))
+        punched = self._punched.get(number, [])
+        if dead == punched:
+            self._thinned[number] = (self._fs.hoard.generation, time.monotonic() + _THINNED_SECONDS)
+            return 0
+        self._fs.chunks.forget_clean(number, kept)
+        plan.holes[number] = dead
+        return max(0, _length(dead) - _length(punched))
+
     def _plan_holes(self, plan: _Plan) -> None:
         """Find what pinned segments hold besides what pins them.
 
         The journal only grows at its end, so what is dead now and durably forgotten stays dead.
         """
         fs = self._fs
-        live: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        for extent in fs.settling:
-            live[extent.segment].append((extent.position, extent.position + extent.end - extent.start))
-        for query in (
-            "SELECT segment, position, length FROM extent WHERE segment > 0",
-            "SELECT segment, position, length FROM chunk WHERE pack IS NULL",
+        live = self._staged()
+        for segment, position, length in fs.db.execute(
+            "SELECT segment, position, length FROM chunk WHERE pack IS NULL"
         ):
-            for segment, position, length in fs.db.execute(query):
-                live[segment].append((position, position + length))
+            live[segment].append((position, position + length))
         for number in fs.journal.pinned():
-            dead = fs.journal.dead_ranges(number, live[number])
+            kept = fs.hoard.kept_in(number)
+            dead = fs.journal.dead_ranges(number, live[number] + _ranges(kept.values()))
             if dead and dead != self._punched.get(number):
-                fs.chunks.forget_clean(number)
+                fs.chunks.forget_clean(number, kept)
                 plan.holes[number] = dead
+
+    def _staged(self) -> defaultdict[int, _Ranges]:
+        """Where bytes lie that have not been cut into chunks yet, by segment."""
+        live: defaultdict[int, _Ranges] = defaultdict(list)
+        for extent in self._fs.settling:
+            live[extent.segment].append((extent.position, extent.position + extent.end - extent.start))
+        for segment, position, length in self._fs.db.execute(
+            "SELECT segment, position, length FROM extent WHERE segment > 0"
+        ):
+            live[segment].append((position, position + length))
+        return live
 
     def _without_commit(self, plan: _Plan) -> _Plan:
         """What may go although the disk has no room left to forget it: the last commit says that the clouds
@@ -182,5 +223,51 @@ class RoomMaker:
         with self._fs.lock:
             self._fs.journal.seal_active()
             self._fs.cache_generation += 1
+            self._thinned.clear()
         freed = self.evict(1 << 62, shortage=False)
         return freed, self._fs.journal.bytes
+
+    def evict_chunks(self, numbers: Sequence[int]) -> int:
+        """Forget these chunks as far as the clouds hold them; how many bytes of content they were.
+
+        Raises OSError when that cannot be committed.
+        """
+        forgotten, segments = 0, set[int]()
+        for start in range(0, len(numbers), _FORGET_BATCH):
+            with self._fs.lock:
+                size, where = self._fs.chunks.forget(numbers[start : start + _FORGET_BATCH])
+            forgotten += size
+            segments |= where
+        with self._fs.lock:
+            self._fs.cache_generation += 1
+            self._fs.flush()
+            self._fs.journal.seal_active()
+            plan = self._plan_rest(segments)
+        self._carry_out(plan)
+        return forgotten
+
+    def _plan_rest(self, segments: Iterable[int]) -> _Plan:
+        """Find what nobody needs of segments in which chunks have been forgotten."""
+        plan, live = _Plan(), self._staged()
+        for number in segments:
+            if number not in self._fs.journal:
+                continue
+            live[number] += [
+                (position, position + length)
+                for position, length in self._fs.db.execute(
+                    "SELECT position, length FROM chunk WHERE segment = ?", (number,)
+                )
+            ]
+            if live[number] or self._fs.journal.pins[number]:
+                plan.holes[number] = self._fs.journal.dead_ranges(number, live[number])
+            else:
+                plan.removed.append(number)
+        return plan
+
+
+def _ranges(chunks: Iterable[KeptChunk]) -> _Ranges:
+    return [(one.position, one.position + one.length) for one in chunks]
+
+
+def _length(ranges: _Ranges) -> int:
+    return sum(end - start for start, end in ranges)

@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from hybrisfs.dispersal.errors import CloudsUnavailable
@@ -34,12 +34,14 @@ from sync import (
     parse_segment_name,
     segment_name,
 )
+from sync.follow import ANNOUNCE_SECONDS
 
 __all__ = ["LINGER_SECONDS", "Shipper"]
 
 log = logging.getLogger(__name__)
 
 LINGER_SECONDS: Final = 5.0
+_TELL_SECONDS: Final = 20.0
 _SEGMENT_BYTES: Final = 4 << 20
 _SEGMENT_UPDATES: Final = 4096
 _FIRST_RETRY: Final = 1.0
@@ -79,7 +81,16 @@ class Shipper:
         segment_key: bytes,
         put_object: Callable[[str, bytes], tuple[int, ...]],
         put_everywhere: Callable[[str, bytes], tuple[int, ...]],
+        may_begin: Callable[[], bool] = lambda: True,
+        tell: Callable[[bytes], None] = lambda _: None,
     ) -> None:
+        """*may_begin* tells whether the clouds have been looked at since the start: before that the head
+        there must not be overwritten, for it may lead to updates that this device wrote before it was
+        restored from a backup. *tell* hands the head to those who are linked directly."""
+        self._may_begin = may_begin
+        self._tell = tell
+        self._head_at = 0.0
+        self._told_at = 0.0
         self._fs = fs
         self._updates = updates
         self._signals = signals
@@ -95,8 +106,59 @@ class Shipper:
     def run(self) -> None:
         """The thread's body."""
         while self._signals.wait_for_updates():
-            while not self._signals.stopping and self._ship_one():
-                pass
+            if self._may_begin():
+                while not self._signals.stopping and self._ship_one():
+                    pass
+                self._announce()
+            self._tell_devices()
+
+    def _announce(self) -> None:
+        """Say now and then that this device is alive, though it has nothing to say (Depot 5.3)."""
+        if time.monotonic() - self._head_at < ANNOUNCE_SECONDS or self._shipment is not None:
+            return
+        self._head_at = time.monotonic()  # also when it fails: the next change, or the next time, will do
+        try:
+            self._put_head(offline=False)
+        except (CloudsUnavailable, OSError) as error:
+            log.info("no cloud takes the head: %s", error)
+
+    def say_goodbye(self) -> None:
+        """Say that this device goes offline, so that nobody suspects that its changes are withheld.
+
+        Called when the thread has ended. Raises CloudsUnavailable.
+        """
+        if self._shipment is None and self._head_at:
+            self._put_head(offline=True)
+
+    def _put_head(self, *, offline: bool) -> None:
+        with self._fs.lock:
+            extent = self._extent()
+            head = replace(self._head(extent), offline=offline) if extent is not None else None
+        if head is not None:  # before the first segment there is nothing to be found
+            self._committer.commit_now()
+            self._put_everywhere(head_name(self._device.device_id), self._sealed(head))
+
+    def _tell_devices(self) -> None:
+        """Let devices that are linked directly know where this one stands."""
+        if time.monotonic() - self._told_at < _TELL_SECONDS:
+            return
+        self._told_at = time.monotonic()
+        with self._fs.lock:
+            head = self._head(self._extent())
+        if head.own:
+            self._committer.commit_now()
+            self._tell(self._sealed(head))
+
+    def _sealed(self, head: Head) -> bytes:
+        return encode_head(head, self._device, self._key, os.urandom(NONCE_SIZE))
+
+    def _extent(self) -> Extent | None:
+        """The own log on the clouds, as far as it is known here."""
+        row = self._fs.db.execute(
+            "SELECT name, last, (SELECT count(*) FROM log_segment) FROM log_segment "
+            "ORDER BY first DESC LIMIT 1"
+        ).fetchone()
+        return Extent(row[2], parse_segment_name(row[0])[1], row[1]) if row else None
 
     def _ship_one(self) -> bool:
         """Ship a batch if one is due; False when there is nothing more to do now."""
@@ -162,7 +224,7 @@ class Shipper:
             batch,
             segment_name(device, start),
             encode_segment(updates, previous, self._key, os.urandom(NONCE_SIZE)),
-            encode_head(head, self._device, self._key, os.urandom(NONCE_SIZE)),
+            self._sealed(head),
         )
 
     def _newest_segment(self) -> SegmentStart | None:
@@ -177,6 +239,7 @@ class Shipper:
     def _send(self, shipment: _Shipment) -> None:
         placement = bytes(self._put_object(shipment.name, shipment.segment))
         self._put_everywhere(head_name(self._device.device_id), shipment.head)
+        self._head_at = time.monotonic()
         batch = shipment.batch
         with self._fs.lock:
             self._fs.db.execute(

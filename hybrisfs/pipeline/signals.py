@@ -26,6 +26,7 @@ class Signals:
         self._chunks = False
         self._shippable = False
         self._look = False
+        self._wanted = False
         self.brisk = False  # another device is linked: what changes is wanted at once
         self._last_change = time.monotonic()
         self._flushes = 0
@@ -50,6 +51,10 @@ class Signals:
     def look_around(self) -> None:
         """What the other devices have put on the clouds should be looked at now."""
         self._set("_look")
+
+    def content_wanted(self) -> None:
+        """There may be content that is to be kept here and is not here yet."""
+        self._set("_wanted")
 
     @property
     def last_change(self) -> float:
@@ -120,6 +125,13 @@ class Signals:
         with self._condition:
             self._condition.wait_for(lambda: self._stopping or self._look, seconds)
             self._look = False
+            return not self._stopping
+
+    def wait_for_wanted(self, seconds: float) -> bool:
+        """Wait that long, or until content may be wanted; False when the threads are to stop."""
+        with self._condition:
+            self._condition.wait_for(lambda: self._stopping or self._wanted, seconds)
+            self._wanted = False
             return not self._stopping
 
     def _wait(self, flag: str, *, clear: bool = False) -> bool:

@@ -29,8 +29,10 @@ class ContentCheck:
             if unlisted != (value,) or signed.depth == 0:
                 return "its list of chunks, which has yet to be read, is not the one signed"
             return None if self._has_pages(ino, signed) else "a chunk of its list of chunks is not on record"
-        same = self._is_listed(ino, size, signed) if signed.depth else list(signed.runs) == list(
-            self._runs(ino, size)
+        same = (
+            self._is_listed(ino, size, signed)
+            if signed.depth
+            else list(signed.runs) == list(self._runs(ino, size))
         )
         return None if same else "its content is not the one signed"
 

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import sqlite3
 import stat
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
-from hybrisfs.dispersal.engine import Marker
+from hybrisfs.filesystem.chunks import ELSEWHERE
 from hybrisfs.store.journal import Journal
 from hybrisfs.store.schema import ROOT_INO
-from hybrisfs.volume.create import MARKER_NAME, marker
+from hybrisfs.volume.cloud_check import ObjectCheck, object_checks, run_checks
+from hybrisfs.volume.log_check import LogCheck, Vectors
+from hybrisfs.volume.pack_check import PackCheck
+from hybrisfs.volume.register_check import RegisterCheck
 from hybrisfs.volume.view_check import ViewCheck
-from sync import DecodeError, decode_head, decode_segment, decode_signed, head_name
 
 if TYPE_CHECKING:
     from hybrisfs.volume.volume import Volume
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["FsckReport", "Problem", "check_volume"]
 
 Progress = Callable[[str, int, int], None]
-_PER_CLOUD: Final = 4
-_SMALL_OBJECT: Final = 64 << 20
 _MOST_PROBLEMS: Final = 1000
 # What becomes of rows whose bytes were altered.
 _NONSENSE: Final = (sqlite3.DatabaseError, ArithmeticError, LookupError, TypeError, ValueError)
@@ -60,14 +59,15 @@ class FsckReport:
 def check_volume(volume: Volume, *, clouds: bool, progress: Progress) -> FsckReport:
     """Check everything; problems are in the report, never raised."""
     report = FsckReport()
-    checks: list[_Check] = []
+    checks: list[ObjectCheck] = []
     with volume.fs.db.snapshot() as db:
         steps: tuple[Callable[[], None], ...] = (
             partial(_check_database, db, report, progress),
             partial(_check_tree, db, report, progress),
             partial(_check_log, volume, db, report, progress),
+            partial(_check_view, volume, db, report, progress),
             partial(_check_cache, volume, db, report, progress),
-            lambda: checks.extend(_cloud_checks(volume, db)),
+            lambda: checks.extend(object_checks(volume, db)),
         )
         for step in steps:
             try:
@@ -108,9 +108,29 @@ _TREE_CHECKS: Final = (
         "a wrong link count",
     ),
     (
+        "SELECT n.ino, n.id FROM node n WHERE (n.mode & 61440) = 16384 AND n.nlink > 0 AND n.nlink <> 2 + "
+        "(SELECT count(*) FROM place p JOIN node c ON c.ino = p.ino "
+        "WHERE p.parent = n.ino AND (c.mode & 61440) = 16384)",
+        "a wrong link count of a folder",
+    ),
+    (
+        # How long a chunk is that another device has made is not known before that tells where it is.
         "SELECT f.ino, f.offset FROM file_chunk f LEFT JOIN chunk c ON c.number = f.chunk "
-        "WHERE c.number IS NULL OR f.length > c.length OR f.length < 1",
+        f"WHERE c.number IS NULL OR f.length < 1 OR (f.length > c.length AND c.pack IS NOT {ELSEWHERE})",
         "a part of a file without its chunk",
+    ),
+    (
+        "SELECT p.ino, p.chunk FROM content_page p LEFT JOIN chunk c ON c.number = p.chunk "
+        "LEFT JOIN node n ON n.ino = p.ino WHERE c.number IS NULL OR n.ino IS NULL",
+        "a list of chunks without its file or its chunk",
+    ),
+    (
+        "SELECT u.ino FROM unlisted u LEFT JOIN node n ON n.ino = u.ino WHERE n.ino IS NULL",
+        "a list of chunks that is to be read for a file that does not exist",
+    ),
+    (
+        "SELECT c.ino, c.id FROM copy c LEFT JOIN node n ON n.ino = c.ino WHERE n.ino IS NULL",
+        "a version of a file that does not exist",
     ),
     (
         "SELECT ino, offset FROM (SELECT ino, offset, offset + length > "
@@ -130,7 +150,7 @@ _TREE_CHECKS: Final = (
     ),
     (
         "SELECT c.number, c.id FROM chunk c LEFT JOIN pack p ON p.number = c.pack "
-        "WHERE c.segment IS NULL AND p.number IS NULL",
+        f"WHERE p.number IS NULL AND (c.pack <> {ELSEWHERE} OR c.pack IS NULL AND c.segment IS NULL)",
         "a chunk that is nowhere",
     ),
 )
@@ -159,44 +179,35 @@ def _check_tree(db: sqlite3.Connection, report: FsckReport, progress: Progress) 
 
 
 def _check_log(volume: Volume, db: sqlite3.Connection, report: FsckReport, progress: Progress) -> None:
+    """The log, and what follows from it: registers, packs."""
     device = volume.keys.device.device_id
-    view = ViewCheck(db, volume.sealer.chunk_id)
+    members: dict[bytes, bytes] = dict(db.execute("SELECT device, public FROM member"))
+    check = LogCheck(db, volume.updates.volume, device, members.get)
+    registers, packs = RegisterCheck(db, device, Vectors(db)), PackCheck(db)
     total = db.execute("SELECT count(*) FROM log").fetchone()[0]
     done = 0
-    for clock, writer, recorded, data in db.execute(
-        "SELECT clock, device, hash, bytes FROM log ORDER BY number"
-    ):
-        wrong = None
-        try:
-            update = decode_signed(data)
-        except DecodeError as error:
-            wrong = str(error)
-        else:
-            header = update.header
-            public = volume.updates.members.public_key(writer)
-            if public is not None and not header.verify(public):
-                wrong = "its signature is wrong"
-            elif (header.writer, header.clock, update.hash) != (writer, clock, recorded):
-                wrong = "it is not the one on record"
-            elif header.prev_clock and not _is_accepted(db, writer, header.prev_clock, header.prev):
-                wrong = "it does not follow the one before"
-            if writer == device:
-                for difference in view.compare(clock, update.writes):
-                    report.add("tree", difference)
-        if wrong:
-            report.add("log", f"update {clock} of device {writer.hex()}: {wrong}")
+    for problem in check.branches():
+        report.add("log", problem)
+    for entry in check.updates(partial(report.add, "log")):
+        if entry is not None:
+            for problem in registers.compare(entry):
+                report.add("registers", problem)
+            packs.compare(entry)
         done += 1
         if done % 256 == 0:
             progress("log", done, total)
-    for difference in view.finish():
-        report.add("tree", difference)
+    for problem in registers.finish():
+        report.add("registers", problem)
+    for problem in packs.finish():
+        report.add("packs", problem)
     report.checked["updates"] = done
     progress("log", total, total)
 
 
-def _is_accepted(db: sqlite3.Connection, device: bytes, clock: int, identity: bytes) -> bool:
-    row = db.execute("SELECT device, clock FROM log WHERE hash = ?", (identity,)).fetchone()
-    return bool(row == (device, clock))
+def _check_view(volume: Volume, db: sqlite3.Connection, report: FsckReport, progress: Progress) -> None:
+    check = ViewCheck(db, volume.sealer.chunk_id, Vectors(db))
+    for problem in check.run(partial(progress, "names")):
+        report.add("tree", problem)
 
 
 def _check_cache(volume: Volume, db: sqlite3.Connection, report: FsckReport, progress: Progress) -> None:
@@ -214,6 +225,9 @@ def _check_cache(volume: Volume, db: sqlite3.Connection, report: FsckReport, pro
         ):
             if pack is None:
                 report.add("cache", f"chunk {identity.hex()} is damaged and on no cloud yet: data is lost")
+            elif pack == ELSEWHERE:
+                what = f"chunk {identity.hex()} is damaged here; the device that made it has yet to share it"
+                report.add("cache", what, "warning")
             else:
                 report.add("cache", f"chunk {identity.hex()} is damaged here; the clouds have it", "warning")
         done += 1
@@ -242,56 +256,18 @@ def _still_there(volume: Volume, query: str, *facts: int) -> bool:
         return volume.fs.db.execute(query, facts).fetchone() is not None
 
 
-# -- clouds ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Check:
-    """One object on one cloud; *run* says what is wrong with it."""
-
-    cloud: int
-    run: Callable[[], str | None]
-
-
-def _check_clouds(volume: Volume, checks: Sequence[_Check], report: FsckReport, progress: Progress) -> None:
+def _check_clouds(
+    volume: Volume, checks: Sequence[ObjectCheck], report: FsckReport, progress: Progress
+) -> None:
     names = {one.number: one.name for one in volume.config.clouds}
-    with ThreadPoolExecutor(_PER_CLOUD * len(names), thread_name_prefix="fsck") as pool:
-        for done, (check, wrong) in enumerate(
-            zip(checks, pool.map(lambda check: check.run(), checks), strict=True)
-        ):
-            if wrong is not None:
-                report.add(f"cloud {names.get(check.cloud, check.cloud)}", wrong)
-            progress("clouds", done + 1, len(checks))
+    finished = 0
+
+    def done(check: ObjectCheck, wrong: str | None) -> None:
+        nonlocal finished
+        finished += 1
+        if wrong is not None:
+            report.add(f"cloud {names.get(check.cloud, check.cloud)}", wrong)
+        progress("clouds", finished, len(checks))
+
+    run_checks(len(names), checks, done)
     report.checked["objects on clouds"] = len(checks)
-
-
-def _cloud_checks(volume: Volume, db: sqlite3.Connection) -> Iterator[_Check]:
-    config = volume.config
-    head = head_name(volume.keys.device.device_id)
-    for one in config.clouds:
-        yield _object_check(volume, one.number, MARKER_NAME, _marker_check(volume))
-    for name, placement in db.execute("SELECT name, placement FROM log_segment ORDER BY first"):
-        for cloud in placement:
-            yield _object_check(volume, cloud, name, _segment_check(volume, name))
-    if db.execute("SELECT 1 FROM log_segment LIMIT 1").fetchone():
-        for one in config.clouds:
-            yield _object_check(volume, one.number, head, _head_check(volume))
-    for pack, placement in db.execute("SELECT id, placement FROM pack ORDER BY number"):
-        for index, cloud in enumerate(placement):
-            yield _Check(cloud, partial(volume.engine.check_share, cloud, pack, index))
-
-
-def _object_check(volume: Volume, cloud: int, name: str, verify: Callable[[bytes], object]) -> _Check:
-    return _Check(cloud, partial(volume.engine.check_object, cloud, name, _SMALL_OBJECT, verify))
-
-
-def _marker_check(volume: Volume) -> Callable[[bytes], object]:
-    return Marker(MARKER_NAME, marker(volume.config.id)).verify
-
-
-def _segment_check(volume: Volume, name: str) -> Callable[[bytes], object]:
-    return lambda data: decode_segment(data, name, volume.config.id, volume.keys.segments)
-
-
-def _head_check(volume: Volume) -> Callable[[bytes], object]:
-    return lambda data: decode_head(data, volume.config.id, volume.keys.device.public, volume.keys.segments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -25,6 +26,7 @@ from sync import HASH_SIZE, Members, VersionVector
 __all__ = ["Sharing", "default_device_name"]
 
 _NOBODY: Final = "device"
+_LOOK_AGAIN: Final = 1.0  # seconds
 
 
 def default_device_name() -> str:
@@ -55,8 +57,9 @@ class Sharing:
         self.signer = Signer(self.updates, self.registers, self.members, self._grown)
         self.arrivals = Arrivals(fs, self.updates, self.registers, self.members)
         self.receiver = Receiver(fs, self.updates, self.arrivals, signals, show, self._grown)
-        fs.inodes.settle = Settlement(fs)
+        fs.inodes.settle = Settlement(fs, self.arrivals.myself, show)
         self._puller: Puller | None = None
+        self._looked_at = time.monotonic()
 
     def follow(self, engine: Engine, f: int) -> Puller:
         """The puller that follows the other devices through these clouds."""
@@ -73,6 +76,15 @@ class Sharing:
             self._vector,
         )
         return self._puller
+
+    def has_looked(self) -> bool:
+        """Whether the clouds were looked at since the start; if not, they are looked at again."""
+        if self._puller is None or self._puller.wait_until_looked(0.0):
+            return self._puller is not None
+        if time.monotonic() - self._looked_at >= _LOOK_AGAIN:
+            self._looked_at = time.monotonic()
+            self._puller.look_now()
+        return False
 
     def current_members(self) -> Members:
         with self._fs.lock:

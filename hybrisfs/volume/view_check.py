@@ -11,10 +11,10 @@ import stat
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, cast
 
-from hybrisfs.filesystem.registers import Attr, Place, attr_key, content_key, place_key
-from hybrisfs.merge.refresh import copy_id
-from hybrisfs.merge.registers import PLACES, Registers
-from hybrisfs.merge.resolver import Resolver, slot_of
+from hybrisfs.filesystem.registers import Attr, Place, attr_key, content_key, place_key, slot_of
+from hybrisfs.merge.arrange import copy_id
+from hybrisfs.merge.registers import Registers
+from hybrisfs.merge.resolver import Resolver
 from hybrisfs.merge.rules import Stamp
 from hybrisfs.store.database import Database
 from hybrisfs.volume.content_check import ContentCheck
@@ -61,14 +61,12 @@ _ROWS: Final = (
 class ViewCheck:
     """Compares the view in *db*, a snapshot of a volume's database, with the registers in it."""
 
-    def __init__(
-        self, db: sqlite3.Connection, chunk_id: Callable[[Buffer], bytes], vectors: Vectors
-    ) -> None:
+    def __init__(self, db: sqlite3.Connection, chunk_id: Callable[[Buffer], bytes], vectors: Vectors) -> None:
         self._db = db
         self._contents = ContentCheck(db, chunk_id)
         self._vectors = vectors
         self._unsigned = UnsignedSnapshot(db)
-        self._registers = Registers(cast(Database, db))  # which is only read from
+        self._registers = Registers(cast("Database", db))  # which is only read from
         self._questions = 0
         self._current = self._new_resolver()
         db.create_function("slot_of", 1, slot_of, deterministic=True)
@@ -201,13 +199,15 @@ class ViewCheck:
     # -- attributes and contents -----------------------------------------------------------------
 
     def _check_nodes(self) -> Iterator[Iterator[str]]:
-        for row in self._db.execute(
+        for ino, node, mode, size, attr_stamp, content_stamp, original in self._db.execute(
             "SELECT n.ino, n.id, n.mode, n.size, n.attr_stamp, n.content_stamp, c.id "
             "FROM node n LEFT JOIN copy c ON c.ino = n.ino "
             "WHERE n.ino NOT IN (SELECT ino FROM orphan) ORDER BY n.ino"
         ):
-            *facts, original = row
-            yield self._check_node(*facts) if original is None else self._check_copy(*facts[:4], original)
+            if original is None:
+                yield self._check_node(ino, node, mode, size, attr_stamp, content_stamp)
+            else:
+                yield self._check_copy(ino, node, mode, size, original)
 
     def _check_node(
         self, ino: int, node: bytes, mode: int, size: int, attr_stamp: int, content_stamp: int
@@ -258,8 +258,8 @@ class ViewCheck:
         """Names in registers that the view does not have."""
         for (key,) in self._db.execute(
             "SELECT DISTINCT r.key FROM register r LEFT JOIN node n ON n.id = substr(r.key, 2, 16) "
-            f"LEFT JOIN place p ON p.ino = n.ino AND p.slot = slot_of(r.key) WHERE r.{PLACES} "
-            "AND p.number IS NULL ORDER BY r.key".replace("AND key <", "AND r.key <")
+            "LEFT JOIN place p ON p.ino = n.ino AND p.slot = slot_of(r.key) "
+            "WHERE r.key >= x'70' AND r.key < x'71' AND p.number IS NULL"
         ):
             node, slot = key[1:17], slot_of(key)
             if key in self._unsigned.keys:

@@ -16,6 +16,7 @@ from typing import Final
 from backends.credentials import CredentialStore
 from backends.registry import open_store
 from hybrisfs.dispersal.engine import Cloud, Engine, Marker
+from hybrisfs.dispersal.errors import DispersalError
 from hybrisfs.dispersal.runs import ChunkLocation
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
@@ -52,6 +53,7 @@ log = logging.getLogger(__name__)
 _CHUNK_TIMEOUT: Final = 30.0
 _STATUS_PATIENCE: Final = 1.5
 _JOIN_SECONDS: Final = 20.0
+_GOODBYE_SECONDS: Final = 2.0
 
 
 class Volume:
@@ -131,6 +133,7 @@ class Volume:
             Redundancy(config.f, config.k),
             self.engine.put_pack,
         )
+        puller = sharing.follow(self.engine, config.f)
         shipper = Shipper(
             fs,
             self.updates,
@@ -140,7 +143,10 @@ class Volume:
             self.keys.segments,
             lambda name, data: self.engine.put_object(name, data, config.f + config.k),
             self.engine.put_everywhere,
+            sharing.has_looked,
+            lambda head: self.peering.announce(head),
         )
+        self._shipper = shipper
         self.checkup = Checkup(
             fs,
             self.engine,
@@ -148,7 +154,6 @@ class Volume:
             [one.number for one in config.clouds],
             signals,
         )
-        puller = sharing.follow(self.engine, config.f)
         self.peering = Peering(
             fs, sharing, self.keys, self.sealer, self.committer, puller, signals, PeerSettings()
         )
@@ -342,6 +347,20 @@ class Volume:
 
     # -- the end ---------------------------------------------------------------------------------
 
+    def _say_goodbye(self) -> None:
+        """Tell the clouds that this device goes offline, if they listen; closing waits for nobody."""
+        if len(self.sharing.current_members()) < 2:
+            return
+
+        def say() -> None:
+            self._threads["ship"].join(_GOODBYE_SECONDS)
+            with contextlib.suppress(DispersalError, OSError):
+                self._shipper.say_goodbye()
+
+        speaker = threading.Thread(target=say, name=f"{self.name}-goodbye", daemon=True)
+        speaker.start()
+        speaker.join(_GOODBYE_SECONDS)
+
     def close(self) -> None:
         """Unmount, stop all threads, commit. What is pending is resumed at the next start."""
         with self._mount_lock:
@@ -351,6 +370,7 @@ class Volume:
         self.signals.stop()
         self.peering.close()
         self.checkup.stop()
+        self._say_goodbye()
         self.engine.close()
         for name, thread in self._threads.items():
             if name != "commit":

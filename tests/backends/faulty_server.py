@@ -186,14 +186,16 @@ class AnsweringServer(_Listener):
         connection.sendall(self.greeting)
         with connection.makefile("rb") as stream:
             while (first := stream.readline(_BLOCK)).strip():
-                method, target, _ = first.decode("latin-1").split(" ", 2)
+                method, _, rest = first.decode("latin-1").partition(" ")
+                target = rest.partition(" ")[0]
                 headers = {}
                 while (line := stream.readline(_BLOCK)).strip():
                     key, _, value = line.decode("latin-1").partition(":")
                     headers[key.strip().lower()] = value.strip()
                 if headers.get("expect", "").lower() == "100-continue":
                     connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
-                body = self._take(stream, min(int(headers.get("content-length", 0)), _MAX_REQUEST))
+                length = headers.get("content-length", "0")
+                body = self._take(stream, min(int(length) if length.isdigit() else 0, _MAX_REQUEST))
                 request = Request(method, target, headers, body)
                 with self._lock:
                     self.requests.append(request)

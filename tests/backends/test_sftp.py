@@ -10,7 +10,7 @@ import paramiko
 import pytest
 
 from backends.body import Timing
-from backends.errors import AuthError, CorruptError, StoreError
+from backends.errors import AuthError, CorruptError, FullError, StoreError, TransientError
 from backends.sftp import SftpStore
 from backends.sftp_session import Files
 from backends.store import Store
@@ -109,3 +109,27 @@ def test_no_packet_beyond_any_measure_is_taken() -> None:
     with pytest.raises(paramiko.SFTPError, match="packet"):
         files._read_all(1 << 31)
     assert files._read_all(4) == b"\xff" * 4
+
+
+def test_a_full_disk_is_told(sftp_server: Server, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The protocol has no code for it: OpenSSH says "Failure"."""
+    store = SftpStore(url, FixedCredentials(sftp_server.secrets))
+
+    def fail(*_: object) -> None:
+        raise OSError("Failure")
+
+    monkeypatch.setattr(Files, "posix_rename", fail)
+    with pytest.raises(TransientError):  # this disk has room
+        store.put("object", b"data")
+    monkeypatch.setattr(Files, "free_bytes", lambda *_: 0)
+    with pytest.raises(FullError, match="Failure"):
+        store.put("object", b"data")
+    assert store.list("").names == ()
+
+
+def test_the_room_that_is_left_is_understood(sftp_server: Server, url: str) -> None:
+    store = SftpStore(url, FixedCredentials(sftp_server.secrets))
+    with store._files("test", "") as files:
+        told = files.free_bytes("/")
+    status = os.statvfs("/")
+    assert told == pytest.approx(status.f_frsize * status.f_bavail, rel=0.2)

@@ -17,8 +17,8 @@ from hybrisfs.filesystem.registers import (
     decode_runs,
     encode_runs,
     place_key,
+    slot_of,
 )
-from hybrisfs.pipeline.cut import slot_of
 from sync.codec import DecodeError, Writer
 
 ids = st.binary(min_size=32, max_size=32)

@@ -1,4 +1,4 @@
-"""Several devices of one volume, driven by hand: what one has signed is handed to another when a test says so."""
+"""Several devices of one volume, driven by hand: tests say what is signed, and handed to whom."""
 
 from __future__ import annotations
 

@@ -261,6 +261,22 @@ def test_garbage_is_refused(garbage: bytes) -> None:
     assert isinstance(served(talk), ChannelError)
 
 
+def test_a_handshake_without_end_is_refused() -> None:
+    """A hello that announces 90,000 bytes, which OpenSSL would wait for, comes record by record."""
+
+    def talk(connection: socket.socket) -> None:
+        hello = b"\x01" + (90_000).to_bytes(3, "big") + bytes(79_996)
+        with contextlib.suppress(OSError):
+            for start in range(0, len(hello), 16_000):
+                connection.sendall(b"\x16\x03\x01" + (16_000).to_bytes(2, "big") + hello[start:][:16_000])
+            while connection.recv(65536):
+                pass
+
+    view = served(talk)
+    assert isinstance(view, ChannelError)
+    assert "no handshake" in str(view)
+
+
 def test_silence_ends_with_the_deadline() -> None:
     with tcp_pair() as (near, _):
         channel = SecureChannel(near, TlsIdentity(identity(1)).server)

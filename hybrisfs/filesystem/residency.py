@@ -1,0 +1,125 @@
+"""Where the content of a file is: the extended attributes that programs read it from.
+
+`user.hybrisfs.state`, of regular files:
+
+conflict    it is shown under a conflict name, or concurrent versions of it are shown beside it;
+local       something of it (bytes, attributes or a name) is not on the clouds, and nothing brings it there
+            now: a program has it open for writing, or too few clouds can be reached;
+uploading   something of it is not on the clouds, but waits for its turn or is on its way; also while another
+            device has yet to tell that what it made has arrived there;
+cloud-only  all of it is on the clouds, and some of its bytes are not on this device: reading them fetches them;
+durable     all of it is on f+k clouds and on this device.
+
+The first that holds is the one shown. `user.hybrisfs.pinned`, of files and folders: `yes`, `inherited` (a folder
+above it is pinned) or `no`.
+
+Both are computed when asked for. They are not listed, so that no copying program carries them along, and
+cannot be set or removed.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from enum import Enum
+from typing import Final
+
+from hybrisfs.filesystem.chunks import ELSEWHERE
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.inodes import Inode
+from hybrisfs.filesystem.names import failure
+from hybrisfs.filesystem.registers import attr_key, content_key, pack_key
+
+__all__ = ["PINNED_XATTR", "STATE_XATTR", "Residency", "State"]
+
+STATE_XATTR: Final = b"user.hybrisfs.state"
+PINNED_XATTR: Final = b"user.hybrisfs.pinned"
+_CHUNKS: Final = (
+    "chunk c WHERE c.number IN (SELECT chunk FROM file_chunk WHERE ino = :ino "
+    "UNION SELECT chunk FROM content_page WHERE ino = :ino)"
+)
+
+
+class State(Enum):
+    """Where the content of a file is, see above."""
+
+    CONFLICT = "conflict"
+    LOCAL = "local"
+    UPLOADING = "uploading"
+    CLOUD_ONLY = "cloud-only"
+    DURABLE = "durable"
+
+
+class Residency:
+    """Tells where content is, under the volume's lock. *can_upload*: whether enough clouds are well."""
+
+    def __init__(self, fs: FileSystem, can_upload: Callable[[], bool]) -> None:
+        self._fs = fs
+        self._db = fs.db
+        self._can_upload = can_upload
+
+    def attribute(self, inode: Inode, name: bytes) -> bytes | None:
+        """The value of an extended attribute of ours; None when *name* is none of them.
+
+        Raises OSError (ENODATA) when the node has none of that name.
+        """
+        if name == STATE_XATTR and inode.is_file:
+            return self.state(inode).value.encode()
+        if name == PINNED_XATTR and (inode.is_file or inode.is_directory):
+            return self._fs.hoard.standing(inode).value.encode()
+        if name in (STATE_XATTR, PINNED_XATTR):
+            raise failure(errno.ENODATA)
+        return None
+
+    def refuse_change(self, name: bytes) -> None:
+        """Raises OSError (EPERM) when *name* is one of ours."""
+        if name in (STATE_XATTR, PINNED_XATTR):
+            raise failure(errno.EPERM)
+
+    def state(self, inode: Inode) -> State:
+        """The state of a regular file."""
+        self._fs.flush()
+        if self._is_in_conflict(inode):
+            return State.CONFLICT
+        absent, elsewhere, waiting = self._db.execute(
+            f"SELECT total(c.segment IS NULL), total(c.pack = {ELSEWHERE}), total(c.pack IS NULL) FROM {_CHUNKS}",
+            {"ino": inode.ino},
+        ).fetchone()
+        if waiting or self._is_staged(inode) or self._is_untold(inode):
+            held_back = inode.writers > 0 and inode.dirty_since > 0
+            return State.LOCAL if held_back or not self._can_upload() else State.UPLOADING
+        if absent or self._fs.received.unlisted(inode) is not None:
+            return State.CLOUD_ONLY
+        return State.UPLOADING if elsewhere else State.DURABLE
+
+    def _is_in_conflict(self, inode: Inode) -> bool:
+        row = self._db.execute(
+            "SELECT 1 FROM place WHERE ino = ? AND wanted IS NOT NULL UNION ALL SELECT 1 FROM copy WHERE id = ?",
+            (inode.ino, inode.id),
+        ).fetchone()
+        return inode.derived or row is not None
+
+    def _is_staged(self, inode: Inode) -> bool:
+        row = self._db.execute("SELECT 1 FROM extent WHERE ino = ? LIMIT 1", (inode.ino,)).fetchone()
+        return row is not None
+
+    def _is_untold(self, inode: Inode) -> bool:
+        """Whether the clouds lack a register of the file, or the record of a pack that holds some of it."""
+        keys = (attr_key(inode.id), content_key(inode.id))
+        places = b"p" + inode.id
+        row = self._db.execute(
+            "SELECT 1 FROM pending WHERE key IN (?, ?) OR key BETWEEN ? AND ? LIMIT 1",
+            (*keys, places, places + b"\xff" * 16),
+        ).fetchone()
+        return row is not None or self._is_placed_unheard(inode)
+
+    def _is_placed_unheard(self, inode: Inode) -> bool:
+        untold = {
+            key for (key,) in self._db.execute("SELECT key FROM pending WHERE key BETWEEN x'6b' AND x'6c'")
+        }
+        if not untold:
+            return False
+        packs = self._db.execute(
+            f"SELECT id FROM pack WHERE number IN (SELECT c.pack FROM {_CHUNKS})", {"ino": inode.ino}
+        )
+        return any(pack_key(identity) in untold for (identity,) in packs)

@@ -1,0 +1,224 @@
+"""Who has which name in a folder: settles one name as a whole.
+
+All nodes that want the name are weighed (`rules.judge`), and each gets it, is joined with who has it, or
+stands beside it under a conflict name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.inodes import Inode
+from hybrisfs.filesystem.registers import Attr, content_key, place_key
+from hybrisfs.merge.agenda import Agenda
+from hybrisfs.merge.nodes import Nodes
+from hybrisfs.merge.registers import Registers
+from hybrisfs.merge.resolver import Resolver, Standing
+from hybrisfs.merge.rows import Row, Rows
+from hybrisfs.merge.rules import Author, Contender, Stamp, Value, is_conflict_name, judge, number_names
+from hybrisfs.store.schema import ROOT_ID, ROOT_INO
+from sync.codec import Writer
+from sync.hashing import digest
+
+__all__ = ["Arranger", "copy_id"]
+
+_COPY_CONTEXT = "hybrisfs.merge 2026-11 concurrent version"
+
+
+@dataclass(frozen=True, slots=True)
+class _Loser:
+    """What needs a conflict name; *copy*: a concurrent content of the node, None: the node itself."""
+
+    contender: Contender
+    stamp: Stamp
+    copy: Value | None
+
+
+class Arranger:
+    """Settles names in one run of `Refresh`, and puts on its agenda what is to be settled for their sake."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        registers: Registers,
+        resolver: Resolver,
+        rows: Rows,
+        agenda: Agenda,
+        author: Callable[[Stamp], Author],
+    ) -> None:
+        self._fs = fs
+        self._db = fs.db
+        self._registers = registers
+        self._resolver = resolver
+        self._rows = rows
+        self._agenda = agenda
+        self._author = author
+        self._nodes = Nodes(fs)
+        self.made: set[bytes] = set()  # nodes that have got an inode: attributes and content are to follow
+
+    def settle(self, directory: bytes, name: bytes) -> None:
+        """Show under the name, and beside it, what the registers say."""
+        at = self._directory(directory)
+        if at is None:
+            return  # it is not seen any more, nor is anything in it
+        taken = self._rows.is_wanted(at, name)
+        shown = judge(self._contenders(at, name).values())
+        wanted: dict[tuple[int, int], Row] = {}
+        for rank, one in enumerate(shown):
+            inode = self._own(one.node, one.joined)
+            self._join(inode, one.joined)
+            if rank == 0:
+                wanted[inode.ino, one.node.slot] = Row(at, name, None)
+        losers = self._losers([one.node for one in shown])
+        authors = [self._author(loser.stamp) for loser in losers]
+        names = number_names(name, authors, lambda candidate: self._rows.is_wanted(at, candidate))
+        for loser, free in zip(losers, names, strict=True):
+            wanted[self._inode_of(loser)] = Row(at, free, name)
+        self._place(at, name, wanted)
+        if self._rows.is_wanted(at, name) != taken and is_conflict_name(name):
+            for other in self._rows.in_conflict(at):
+                if other != name:
+                    self._agenda.add(directory, other)
+
+    def _place(self, at: int, name: bytes, wanted: dict[tuple[int, int], Row]) -> None:
+        """Make the rows so; names are given up before others take them."""
+        for (ino, slot), row in self._rows.beside(at, name).items():
+            if wanted.get((ino, slot)) != row:
+                self._rows.remove(self._fs.inodes.get(ino), slot)
+        for (ino, slot), row in wanted.items():
+            evicted = self._rows.put(self._fs.inodes.get(ino), slot, row)
+            if evicted is not None:
+                self._agenda.add(self._fs.inodes.get(evicted.parent).id, evicted.plain)
+
+    # -- who wants the name ----------------------------------------------------------------------
+
+    def _contenders(self, at: int, name: bytes) -> dict[tuple[bytes, int], Contender]:
+        folders = self._folders(at)
+        candidates: set[bytes] = set()
+        for folder in folders:
+            prefix = Writer().raw(folder).blob(name).getvalue()
+            candidates.update(key[1:17] for key in self._registers.places_beginning(prefix))
+            candidates.update(
+                node for (node,) in self._db.execute("SELECT id FROM moved WHERE parent = ?", (folder,))
+            )
+        for ino, slot in self._rows.beside(at, name):
+            node = self._fs.inodes.get(ino).id
+            if place_key(node, slot) in self._fs.changes.unsigned:
+                candidates.add(node)
+        found: dict[tuple[bytes, int], Contender] = {}
+        for node in candidates:
+            for standing in self._resolver.names(node):
+                if standing.place.name == name and self._resolver.parent(node, standing) in folders:
+                    found[node, standing.slot] = self._contender(node, standing)
+        return found
+
+    def _contender(self, node: bytes, standing: Standing) -> Contender:
+        attr = self._resolver.attr(node)
+        assert attr is not None
+        is_directory = self._resolver.is_directory(node)
+        same = None if is_directory else self._sameness(node, attr)
+        return Contender(node, standing.slot, standing.stamp, is_directory, same)
+
+    def _sameness(self, node: bytes, attr: Attr) -> bytes | None:
+        """Equal for files that are the same to everybody who looks at them; None: like no other."""
+        if content_key(node) in self._fs.changes.unsigned or len(self._resolver.names(node)) > 1:
+            return None
+        contents = self._resolver.contents(node)
+        if len(contents) > 1:
+            return None
+        value = contents[0].value if contents else None
+        return Writer().varint(attr.mode).varint(attr.rdev).blob(attr.target).raw(value or b"").getvalue()
+
+    def _folders(self, at: int) -> list[bytes]:
+        """The ids of the directories that are one directory in the view."""
+        rows = self._db.execute("SELECT id FROM joined WHERE ino = ?", (at,))
+        return [self._fs.inodes.get(at).id, *(node for (node,) in rows)]
+
+    def _losers(self, contenders: list[Contender]) -> list[_Loser]:
+        losers = [_Loser(one, one.stamp, None) for one in contenders[1:]]
+        for one in contenders:
+            if not one.is_directory and one.slot == self._first_slot(one.id):
+                losers += [_Loser(one, copy.stamp, copy) for copy in self._resolver.copies(one.id)]
+        return sorted(losers, key=lambda one: (one.stamp, one.contender.id, one.contender.slot))
+
+    def _first_slot(self, node: bytes) -> int:
+        return min(one.slot for one in self._resolver.names(node))
+
+    # -- inodes ----------------------------------------------------------------------------------
+
+    def _directory(self, directory: bytes) -> int | None:
+        if directory == ROOT_ID:
+            return ROOT_INO
+        inode = self._nodes.find(directory)
+        if inode is not None:
+            return inode.ino
+        row = self._db.execute("SELECT ino FROM joined WHERE id = ?", (directory,)).fetchone()
+        return row[0] if row else None
+
+    def _own(self, contender: Contender, joined: Iterable[Contender]) -> Inode:
+        """The inode of a node, made when there is none. A folder takes over the inode of one joined with it,
+        so that programs that are in it stay in it."""
+        node = contender.id
+        if self._db.execute("DELETE FROM joined WHERE id = ? RETURNING ino", (node,)).fetchone():
+            self._queue_children(node)
+        inode = self._nodes.find(node)
+        if inode is not None:
+            return inode
+        self.made.add(node)
+        if contender.is_directory:
+            self._queue_children(node)
+            heir = next((found for one in joined if (found := self._nodes.find(one.id))), None)
+            if heir is not None:
+                self._fs.inodes.identify(heir, node)
+                return heir
+        attr = self._resolver.attr(node)
+        assert attr is not None
+        return self._nodes.make(node, attr)
+
+    def _join(self, inode: Inode, joined: Iterable[Contender]) -> None:
+        """Let these nodes, and no others, be seen as one with *inode*."""
+        before = {node for (node,) in self._db.execute("SELECT id FROM joined WHERE ino = ?", (inode.ino,))}
+        after = {one.id for one in joined}
+        self._db.executemany("DELETE FROM joined WHERE id = ?", [(node,) for node in before - after])
+        for node in after - before:
+            own = self._nodes.find(node)
+            if own is not None:
+                for slot in self._rows.of(own.ino):
+                    self._rows.remove(own, slot)
+            self._db.execute("INSERT OR REPLACE INTO joined VALUES (?, ?)", (node, inode.ino))
+            self._queue_children(node)
+        self._nodes.entangle(inode)
+
+    def _queue_children(self, directory: bytes) -> None:
+        for key in self._registers.places_beginning(directory):
+            child = key[1:17]
+            for standing in self._resolver.names(child):
+                if standing.place.parent == directory:
+                    self._agenda.add(self._resolver.parent(child, standing), standing.place.name)
+
+    def _inode_of(self, loser: _Loser) -> tuple[int, int]:
+        """The inode and slot of a loser; that of a copy is made when there is none."""
+        node = loser.contender.id
+        original = self._nodes.find(node)
+        assert original is not None
+        if loser.copy is None:
+            return original.ino, loser.contender.slot
+        identity = copy_id(node, loser.copy)
+        inode = self._nodes.find(identity)
+        if inode is None:
+            attr = self._resolver.attr(node)
+            assert attr is not None
+            inode = self._nodes.make(identity, attr)
+            inode.derived = True
+            self._nodes.set_content(inode, loser.copy.value, 1)
+            self._db.execute("INSERT INTO copy VALUES (?, ?)", (inode.ino, node))
+            self._nodes.entangle(inode)
+            self._nodes.entangle(original)
+        return inode.ino, 0
+
+
+def copy_id(node: bytes, copy: Value) -> bytes:
+    """The id in the view of a concurrent version of a node's content, the same on all devices."""
+    return digest(_COPY_CONTEXT, node + (copy.value or b""), 16)

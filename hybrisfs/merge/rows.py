@@ -1,0 +1,112 @@
+"""The rows of `place` as updates of other devices change them, with the counters that follow from them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.inodes import Displaced, Inode
+from hybrisfs.filesystem.registers import place_key
+from hybrisfs.merge.registers import Registers
+
+__all__ = ["Change", "Row", "Rows"]
+
+
+class Change(NamedTuple):
+    """What the kernel has to hear: a name in a directory is another node's or nobody's (`name` given), or
+    an inode has other attributes or content."""
+
+    ino: int
+    name: bytes | None = None
+
+
+class Row(NamedTuple):
+    """Where an inode is shown, and under which name its register wants it when another has that name."""
+
+    parent: int
+    name: bytes
+    wanted: bytes | None
+
+    @property
+    def plain(self) -> bytes:
+        """The name for whose sake it is shown."""
+        return self.name if self.wanted is None else self.wanted
+
+
+class Rows:
+    """Reads and changes names; notes what the kernel must hear (`changes`)."""
+
+    def __init__(self, fs: FileSystem, registers: Registers) -> None:
+        self._fs = fs
+        self._db = fs.db
+        self._registers = registers
+        self.changes: list[Change] = []
+        self.last: dict[int, Displaced] = {}  # by inode that lost a name: that name
+
+    def of(self, ino: int) -> dict[int, Row]:
+        """The rows of an inode by slot."""
+        rows = self._db.execute("SELECT slot, parent, name, wanted FROM place WHERE ino = ?", (ino,))
+        return {slot: Row(parent, name, wanted) for slot, parent, name, wanted in rows}
+
+    def beside(self, parent: int, name: bytes) -> dict[tuple[int, int], Row]:
+        """What is shown under a name, or beside it for its sake, by inode and slot."""
+        rows = self._db.execute(
+            "SELECT ino, slot, name, wanted FROM place WHERE parent = ? AND name = ? AND wanted IS NULL "
+            "UNION ALL SELECT ino, slot, name, wanted FROM place WHERE parent = ? AND wanted = ?",
+            (parent, name, parent, name),
+        )
+        return {(ino, slot): Row(parent, shown, wanted) for ino, slot, shown, wanted in rows}
+
+    def is_wanted(self, parent: int, name: bytes) -> bool:
+        """Whether some node has this very name there."""
+        row = self._db.execute("SELECT wanted FROM place WHERE parent = ? AND name = ?", (parent, name))
+        found = row.fetchone()
+        return found is not None and found[0] is None
+
+    def in_conflict(self, parent: int) -> list[bytes]:
+        """The names in a directory for whose sake something is shown beside them."""
+        rows = self._db.execute(
+            "SELECT DISTINCT wanted FROM place WHERE parent = ? AND wanted IS NOT NULL", (parent,)
+        )
+        return [name for (name,) in rows]
+
+    def remove(self, inode: Inode, slot: int) -> None:
+        row = self._db.execute(
+            "DELETE FROM place WHERE ino = ? AND slot = ? RETURNING parent, name", (inode.ino, slot)
+        ).fetchone()
+        if row is None:
+            return
+        self.last[inode.ino] = Displaced(inode.id, *row)
+        self._counted(row[0], inode, -1)
+        self.changes.append(Change(*row))
+
+    def put(self, inode: Inode, slot: int, row: Row) -> Row | None:
+        """Show the inode there, and nowhere else by this slot; the row that had to give way, if any."""
+        if self.of(inode.ino).get(slot) == row:
+            return None
+        self.remove(inode, slot)
+        holder = self._db.execute(
+            "SELECT ino, slot, wanted FROM place WHERE parent = ? AND name = ?", row[:2]
+        ).fetchone()
+        if holder is not None:
+            self.remove(self._fs.inodes.get(holder[0]), holder[1])
+        # A name that no update has told of can be taken back without a word.
+        stamp = 1 if self._registers.values(place_key(inode.id, slot)) else 0
+        self._db.execute(
+            "INSERT INTO place (parent, name, ino, slot, stamp, wanted) VALUES (?, ?, ?, ?, ?, ?)",
+            (row.parent, row.name, inode.ino, slot, stamp, row.wanted),
+        )
+        self._counted(row.parent, inode, 1)
+        self.changes.append(Change(row.parent, row.name))
+        return None if holder is None else Row(row.parent, row.name, holder[2])
+
+    def _counted(self, parent: int, inode: Inode, by: int) -> None:
+        directory = self._fs.inodes.get(parent)
+        if inode.is_directory:
+            directory.nlink += by
+        else:
+            inode.nlink += by
+            self.changes.append(Change(inode.ino))
+        self._fs.inodes.touch(inode)
+        self._fs.inodes.touch(directory)
+        self.changes.append(Change(parent))

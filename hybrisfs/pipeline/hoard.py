@@ -1,0 +1,169 @@
+"""The hoarder: brings what is to be kept here and is not here yet.
+
+It looks when something was pinned, when updates of other devices came in, and now and then. What is missing
+is found in a snapshot of the database, so that nobody waits for a look through a large folder.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+import time
+from array import array
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Final
+
+from hybrisfs.dispersal.errors import ChunkUnavailable
+from hybrisfs.filesystem.chunks import ChunkRef
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.subtree import Measure, Subtree
+from hybrisfs.pipeline.fetch import Fetcher
+from hybrisfs.pipeline.room import RoomMaker
+from hybrisfs.pipeline.signals import Signals
+
+__all__ = ["SHARE_OF_BUDGET", "Hoarder"]
+
+log = logging.getLogger(__name__)
+
+SHARE_OF_BUDGET: Final = 0.8
+"""Of the cache's budget, what may be pinned: the rest is for what is written, and read now and then."""
+
+_FETCHERS: Final = 4
+_SLICE: Final = 64  # chunks that one fetcher brings in a row, so that reading ahead pays
+_ROOM: Final = 8 << 20  # bytes that a fetch may bring
+_LOOK_EVERY: Final = 30.0
+_RETRY_SECONDS: Final = 5.0
+_MOST_FAILURES: Final = 8  # then the round ends: the clouds are probably out of reach
+_LOOKING_SHARE: Final = 10  # of the time, at most one part in so many goes into looking
+
+
+class Hoarder:
+    """One thread that finds what is missing, and a few that fetch it."""
+
+    def __init__(self, fs: FileSystem, fetcher: Fetcher, room: RoomMaker, signals: Signals) -> None:
+        self._fs = fs
+        self._fetcher = fetcher
+        self._room = room
+        self._signals = signals
+        self._trouble: str | None = None
+        self._guard = threading.Lock()
+        self._failures = 0  # in this round
+        self.kept = Measure(0, 0, 0)
+        """What was pinned, and how much of it was missing, at the last look."""
+
+    @property
+    def trouble(self) -> str | None:
+        """Why not everything comes that is missing, for people; None when all is well."""
+        return self._trouble
+
+    def run(self) -> None:
+        """The thread's body."""
+        wait = 0.0
+        while self._signals.wait_for_wanted(wait):
+            begun = time.monotonic()
+            complete = self.hoard_round()
+            looked = (time.monotonic() - begun) * _LOOKING_SHARE if complete else 0.0
+            if looked and not self._signals.pause(min(looked, _LOOK_EVERY)):
+                return
+            wait = _LOOK_EVERY if complete else _RETRY_SECONDS
+
+    def hoard_round(self) -> bool:
+        """Bring all that is missing now; False when something could not be had."""
+        self._failures = 0
+        with self._fs.lock:
+            if not self._fs.hoard:
+                self.kept, self._trouble = Measure(0, 0, 0), None
+                return True
+            self._fs.hoard.follow()
+            roots = self._fs.hoard.roots()
+        with self._fs.db.snapshot() as snapshot:
+            tree = Subtree(snapshot, roots)
+            self.kept = tree.measure()
+            missing, unlisted = tree.missing(), tree.unlisted()
+        self._bring(missing, unlisted)
+        if unlisted and not self._failures:
+            self._signals.content_wanted()  # now it is known what is in these files
+        if not self._failures:
+            self._trouble = None
+        return not self._failures
+
+    def measure(self, roots: Sequence[int]) -> Measure:
+        """What is at and below these inodes, as committed last."""
+        with self._fs.db.snapshot() as snapshot:
+            return Subtree(snapshot, roots).measure()
+
+    # -- fetching --------------------------------------------------------------------------------
+
+    def _bring(self, missing: array[int], unlisted: Sequence[int]) -> None:
+        work = [partial(self._list, ino) for ino in unlisted]
+        slices = [missing[start : start + _SLICE] for start in range(0, len(missing), _SLICE)]
+        work += [partial(self._keep_all, one) for one in slices]
+        with ThreadPoolExecutor(_FETCHERS, thread_name_prefix="hoard") as pool:
+            for done in [pool.submit(self._guarded, piece) for piece in work]:
+                done.result()
+
+    def _guarded(self, piece: Callable[[], None]) -> None:
+        if not self._is_hopeless():
+            try:
+                piece()
+            except OSError as error:
+                self._fail(error.strerror or str(error))
+
+    def _list(self, ino: int) -> None:
+        """Find out which chunks a file is made of."""
+        while not self._is_hopeless():
+            with self._fs.lock:
+                inode = self._fs.inodes.find(ino)
+                lacking = self._fs.received.lacking(inode) if inode else None
+            if lacking is None:
+                return
+            for ref in lacking.chunks:
+                if not self._fetch(ref):
+                    return
+
+    def _keep_all(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            if self._is_hopeless():
+                return
+            ref = self._find(number)
+            if ref is not None and ref.segment is None and self._fetch(ref):
+                ref = self._find(number)
+                if ref is not None and ref.segment is None:
+                    self._fail("what came could not be kept", hopeless=True)
+
+    def _find(self, number: int) -> ChunkRef | None:
+        """The chunk, unless no file shows it any more and it has been dropped."""
+        with self._fs.lock:
+            try:
+                return self._fs.chunks.get(number)
+            except OSError as error:
+                if error.errno != errno.ESTALE:
+                    raise
+                return None
+
+    def _fetch(self, ref: ChunkRef) -> bool:
+        room = min(_ROOM, self._fs.journal.budget // 8)
+        if not self._room.wait_for_room(room):
+            self._fail("the cache and the disk have no room for it", hopeless=True)
+            return False
+        try:
+            self._fetcher.fetch_one(ref)
+        except ChunkUnavailable as error:
+            self._fail(str(error))
+            return False
+        return True
+
+    # -- failures --------------------------------------------------------------------------------
+
+    def _is_hopeless(self) -> bool:
+        return self._signals.stopping or self._failures >= _MOST_FAILURES
+
+    def _fail(self, why: str, *, hopeless: bool = False) -> None:
+        with self._guard:
+            self._failures += _MOST_FAILURES if hopeless else 1
+            if self._trouble != why:
+                log.warning("not all that is pinned is here yet: %s", why)
+            self._trouble = why

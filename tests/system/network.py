@@ -1,0 +1,101 @@
+"""A local network of network namespaces: each machine has one cable to a switch, and cables can be pulled."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+
+import pytest
+
+__all__ = ["Network"]
+
+_numbers = itertools.count(1)
+
+
+class Network:
+    """A switch and the machines at it. As a context manager it leaves no namespace behind.
+
+    Everything is in namespaces of its own, the switch too: the network of this machine is left alone. Needs
+    root and iproute2; skips the test where they are missing.
+    """
+
+    def __init__(self) -> None:
+        if os.geteuid() != 0:
+            pytest.skip("only root can make network namespaces")
+        for program in ("ip", "nsenter"):
+            if shutil.which(program) is None:
+                pytest.skip(f"{program} is not installed")
+        self._prefix = f"hfs{os.getpid()}n{next(_numbers)}"
+        self._machines: list[str] = []
+
+    def __enter__(self) -> Network:
+        switch = self._add(self._switch)
+        if switch.returncode != 0:
+            pytest.skip(f"no network namespaces here: {switch.stderr.strip()}")
+        self._in(self._switch, "link", "add", "switch", "type", "bridge")
+        self._in(self._switch, "link", "set", "switch", "up")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for namespace in (*map(self._namespace, self._machines), self._switch):
+            subprocess.run(["ip", "netns", "delete", namespace], check=False, capture_output=True)
+
+    def add(self, machine: str) -> list[str]:
+        """A machine at the switch; returns the command prefix that runs a program on it.
+
+        Only its network is its own: what it mounts, everybody sees.
+        """
+        self._machines.append(machine)
+        namespace, port = self._namespace(machine), f"port{len(self._machines)}"
+        assert self._add(namespace).returncode == 0
+        self._in(namespace, "link", "set", "lo", "up")
+        self._in(self._switch, "link", "add", port, "type", "veth", "peer", "eth0", "netns", namespace)
+        self._in(self._switch, "link", "set", port, "master", "switch", "up")
+        self._in(namespace, "address", "add", f"10.77.0.{len(self._machines)}/24", "dev", "eth0")
+        self._in(namespace, "link", "set", "eth0", "up")
+        return ["nsenter", f"--net=/run/netns/{namespace}", "--"]
+
+    def cut(self, *machines: str) -> None:
+        """Pull the cables of these machines, of all by default."""
+        self._set(machines, "down")
+
+    def heal(self, *machines: str) -> None:
+        """Plug the cables in again."""
+        self._set(machines, "up")
+
+    @contextmanager
+    def without(self, *machines: str) -> Iterator[None]:
+        """The cables of these machines, of all by default, are out within the block."""
+        self.cut(*machines)
+        try:
+            yield
+        finally:
+            self.heal(*machines)
+
+    @property
+    def _switch(self) -> str:
+        return f"{self._prefix}-switch"
+
+    def _namespace(self, machine: str) -> str:
+        return f"{self._prefix}-{machine}"
+
+    def _set(self, machines: tuple[str, ...], state: str) -> None:
+        for machine in machines or self._machines:
+            self._in(self._switch, "link", "set", f"port{self._machines.index(machine) + 1}", state)
+
+    @staticmethod
+    def _add(namespace: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["ip", "netns", "add", namespace], check=False, capture_output=True, text=True
+        )
+
+    @staticmethod
+    def _in(namespace: str, *words: str) -> None:
+        subprocess.run(["ip", "-n", namespace, *words], check=True, capture_output=True)
