@@ -19,7 +19,7 @@ def cache() -> None:
 def drop(name: str | None, as_json: bool) -> None:
     """Forget every cached byte of the volume NAME that the clouds hold.
 
-    What is not on the clouds yet is kept. NAME can be left out when there is one volume.
+    What is pinned or not on the clouds yet is kept. NAME can be left out when there is one volume.
     """
     with Client.connect() as client:
         facts = client.call("cache drop", {"name": name})
@@ -27,5 +27,5 @@ def drop(name: str | None, as_json: bool) -> None:
         print_json(facts)
         return
     kept = facts["kept_bytes"]
-    rest = f" Kept {size(kept)} that are in use or not on the clouds yet." if kept else ""
+    rest = f" Kept {size(kept)} that are in use, pinned, or not on the clouds yet." if kept else ""
     click.echo(f"{shown(facts['name'])}: freed {size(facts['freed_bytes'])}.{rest}")

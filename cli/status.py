@@ -59,9 +59,33 @@ def _describe_volume(volume: dict[str, Any]) -> list[str]:
     lines.append(f"  {count(volume['files'], 'file')}, {size(volume['bytes'])}; {_describe_cache(volume)}")
     if volume.get("conflicts"):
         lines.append(f"  {count(volume['conflicts'], 'conflict')} to settle")
+    lines += _describe_devices(volume["devices"])
+    lines += [click.style(f"  {shown(text)}", fg="yellow") for text in volume.get("warnings", ())]
     if volume.get("last_error"):
         lines.append(f"  last error: {shown(volume['last_error'])}")
     return lines
+
+
+def _describe_devices(devices: list[dict[str, Any]]) -> list[str]:
+    """One line for all devices; one more for each whose changes may be missing."""
+    others = [one for one in devices if not one.get("this")]
+    if not others:
+        return []
+    linked = [shown(one["name"]) for one in others if one.get("linked")]
+    lines = [
+        f"  {count(len(devices), 'device')}" + (f", linked with {' and '.join(linked)}" if linked else "")
+    ]
+    for one in others:
+        if one.get("suspect"):
+            since = _moment(one.get("last_seen"))
+            lines.append(
+                click.style(f"  may be missing changes of {shown(one['name'])} since {since}", fg="yellow")
+            )
+    return lines
+
+
+def _moment(seconds: float | None) -> str:
+    return "ever" if seconds is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
 def _sentence(volume: dict[str, Any]) -> str:

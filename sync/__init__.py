@@ -20,7 +20,17 @@ from sync.errors import (
 from sync.exchange import Action, Alarm, Deliver, Exchange, ExchangeLog, Failed, LogRow, Send
 from sync.fork import ForkProof, verify_fork_proof
 from sync.hashing import HASH_SIZE, ZERO_HASH
-from sync.head import MAX_OWN_TIPS, Extent, Head, OwnTip, decode_head, encode_head, head_name
+from sync.head import (
+    MAX_OWN_TIPS,
+    MAX_RELAYED,
+    Extent,
+    Head,
+    OwnTip,
+    Relayed,
+    decode_head,
+    encode_head,
+    head_name,
+)
 from sync.history import history_hash
 from sync.identity import DEVICE_ID_SIZE, DeviceKey, Members, device_id_from_hex, device_id_of
 from sync.inbox import Inbox
@@ -32,7 +42,7 @@ from sync.segment import (
     MAX_SEGMENT,
     MAX_SEGMENT_UPDATES,
     Segment,
-    SegmentStart,
+    SegmentId,
     decode_segment,
     encode_segment,
     parse_segment_name,
@@ -84,6 +94,7 @@ __all__ = [
     "MAX_KEY",
     "MAX_MESSAGE",
     "MAX_OWN_TIPS",
+    "MAX_RELAYED",
     "MAX_SEGMENT",
     "MAX_SEGMENT_UPDATES",
     "MAX_UPDATE",
@@ -101,9 +112,10 @@ __all__ = [
     "Reader",
     "Reason",
     "Refused",
+    "Relayed",
     "Rename",
     "Segment",
-    "SegmentStart",
+    "SegmentId",
     "Send",
     "SignedHeader",
     "SignedUpdate",

@@ -21,7 +21,16 @@ from sync.codec import Buffer
 from sync.errors import DecodeError
 from sync.head import Head, decode_head
 
-__all__ = ["PROPAGATION_SECONDS", "Beacons", "Fault", "Report", "Staleness", "check_head", "precedes"]
+__all__ = [
+    "PROPAGATION_SECONDS",
+    "Beacons",
+    "Fault",
+    "Report",
+    "Sighting",
+    "Staleness",
+    "check_head",
+    "precedes",
+]
 
 PROPAGATION_SECONDS: Final = 360.0
 """How long a head that was written may take to be seen by all: the longest pause between rounds, and more."""
@@ -68,6 +77,16 @@ class Staleness:
     suspect: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """What is kept of a device until the next start, so that no cloud can go back behind it unnoticed."""
+
+    head: bytes | None
+    """The newest head, sealed as a cloud returned it; None when there was none yet."""
+    seen_ns: int | None
+    """See `Staleness.last_ns`."""
+
+
 def precedes(one: Head, other: Head) -> bool:
     """Whether `one` was written before `other` by the same device, as far as the two can prove it."""
     if one.time_ns > other.time_ns or one.vector == other.vector:
@@ -97,6 +116,14 @@ class Beacons:
         self._behind: dict[int, float] = {}  # by cloud: since when it has told less than others
         self._answered: set[int] = set()  # the clouds that ever said anything
         self._told: dict[int, Fault] = {}  # by cloud: what has been reported and still holds
+
+    def remember(self, head: Head | None, seen_ns: int | None) -> None:
+        """What was known before the last start. Call before anything else."""
+        self._last_ns = seen_ns
+        if head is not None:
+            self.newest = head
+            self._newest_ns = head.time_ns
+            self._offline = head.offline
 
     def arrived(self, head: Head, time_ns: int) -> bool:
         """A cloud returned this head; True when it states new updates. `time_ns` is our time of day."""
@@ -143,6 +170,11 @@ class Beacons:
         self._last.pop(cloud, None)
         return self._tell(cloud, fault)
 
+    @property
+    def last_ns(self) -> int | None:
+        """See `Staleness.last_ns`."""
+        return self._last_ns
+
     def best_of(self, cloud: int) -> Head | None:
         """The newest head that this cloud ever returned."""
         return self._best.get(cloud)
@@ -167,10 +199,12 @@ class Beacons:
 
     def staleness(self, device: bytes, bound: float, now: float, time_ns: int) -> Staleness:
         """Whether the last sign of life is older than `bound` seconds, and was not that of an orderly end."""
+        waited = now - self._begun > bound
         if self._last_ns is None:
-            return Staleness(device, None, now - self._begun > bound)
+            return Staleness(device, None, waited)
         silent = time_ns - self._last_ns > bound * 1e9
-        return Staleness(device, self._last_ns, silent and not self._offline)
+        looked = waited or bool(self._answered)  # at first we only know how things were before the start
+        return Staleness(device, self._last_ns, silent and looked and not self._offline)
 
     def _tell(self, cloud: int, fault: Fault) -> Fault | None:
         if self._told.get(cloud) is fault:

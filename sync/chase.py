@@ -1,8 +1,9 @@
 """Getting the log segments that heads announce, on every branch of every device, causes first.
 
-Each head aims at a segment; a walk (`sync.trail`) leads from there to what is known. An update's causes
-have lower clocks. So nothing is delivered while a walk is on its way back, and then always the segment
-with the lowest clock of all walks: what waits for causes of other devices stays within a few segments.
+Each head aims at a segment of its device, and at those that its device relays for others; a walk
+(`sync.trail`) leads from there to what is known. An update's causes have lower clocks. So nothing is
+delivered while a walk is on its way back, and then always the segment with the lowest clock of all walks:
+what waits for causes of other devices stays within a few segments.
 
 What cannot be had is tried again later, each time after twice as long, and keeps nothing else waiting:
 neither other devices nor other branches of the same one.
@@ -15,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from sync.beacons import Fault, Report
-from sync.trail import Budget, Holds, Piece, Point, Walk, Wanted, first_point, segments_of
+from sync.segment import SegmentId
+from sync.trail import Budget, Holds, Piece, Walk, Wanted, id_of, segments_of
 
 __all__ = ["Chase", "ChaseAction", "Deliver", "FetchSegment", "ListSegments"]
 
@@ -56,11 +58,12 @@ ChaseAction: TypeAlias = FetchSegment | ListSegments | Deliver
 @dataclass(slots=True)
 class _Target:
     wanted: Wanted
-    tips: tuple[Point, ...]  # what the head knows to exist; the first may not be in any segment yet
+    by: bytes  # the device whose head aims at it
+    tips: tuple[bytes, ...] = ()  # what the head knows to exist; the first may not be in any segment yet
     listed: bool = False  # from a listing, which any cloud may have made up
     walk: Walk | None = None
     flying: str | None = None  # the segment that is being fetched
-    end: Point | None = None  # the last update in the segment
+    end: bytes | None = None  # the last update in the segment
     failed: str | None = None  # the segment that could not be fetched
     failures: int = 0  # how often, in a row
     walks: int = 0  # that were finished
@@ -86,18 +89,20 @@ class Chase:
         self._budget = Budget(kept_bytes)
         self._quarries: dict[bytes, _Quarry] = {}
 
-    def aim(self, device: bytes, wanted: Wanted, tips: tuple[Point, ...]) -> None:
+    def aim(self, device: bytes, wanted: Wanted, tips: tuple[bytes, ...]) -> None:
         """A head of `device` states that its log ends in `wanted` and that the updates `tips` exist."""
-        targets = self._quarries.setdefault(device, _Quarry()).targets
-        target = targets.get(wanted.name)
-        if target is None or target.wanted != wanted:
-            if target is not None:
-                _close(target)
-            elif len(targets) >= _MAX_TARGETS:
-                _close(targets.pop(min(targets, key=first_point)))
-            targets[wanted.name] = _Target(wanted, tips)
+        quarry = self._quarries.setdefault(device, _Quarry())
+        target = quarry.targets.get(wanted.name)
+        if target is None or target.by != device or target.wanted != wanted:
+            _add(quarry, _Target(wanted, device, tips))
         else:
             target.tips = tips
+
+    def aim_relayed(self, device: bytes, wanted: Wanted, by: bytes) -> None:
+        """A head of another device, `by`, states that it has put the segment there for `device`."""
+        quarry = self._quarries.setdefault(device, _Quarry())
+        if wanted.name not in quarry.targets and not self._known(device, wanted.end):
+            _add(quarry, _Target(wanted, by))
 
     def list_branches(self, device: bytes, now: float) -> None:
         """Look for segments of `device` that no head leads to, unless that was done not long ago."""
@@ -107,9 +112,11 @@ class Chase:
 
     def forget(self, device: bytes) -> None:
         """The device is no member any more."""
-        quarry = self._quarries.pop(device, _Quarry())
-        for target in quarry.targets.values():
+        for target in self._quarries.pop(device, _Quarry()).targets.values():
             _close(target)
+        for quarry in self._quarries.values():
+            for name in [name for name, target in quarry.targets.items() if target.by == device]:
+                _close(quarry.targets.pop(name))
 
     def due(self, now: float) -> list[ChaseAction]:
         """What to do now; call again after it was done, until nothing is due."""
@@ -197,7 +204,7 @@ class Chase:
                 continue
             reached = self._reached(device, target)
             # A tip beyond the newest segment may just not have been shipped; on another branch it has been.
-            lacking = not all(self._known(device, *tip) for tip in target.tips[1:])
+            lacking = not all(self._known(device, tip) for tip in target.tips[1:])
             if lacking and not searching and (reached or target.end is not None):
                 self.list_branches(device, now)
             if reached:
@@ -205,16 +212,12 @@ class Chase:
                 del quarry.targets[name]
         while quarry.names and all(target.retry_at > now for target in quarry.targets.values()):
             name = quarry.names.pop()
-            if name not in quarry.targets and not self._known(device, *first_point(name)):
-                quarry.targets[name] = _Target(Wanted(name), (), listed=True)
+            if name not in quarry.targets and not self._known(device, id_of(name).prefix):
+                quarry.targets[name] = _Target(Wanted(name), device, listed=True)
 
     def _reached(self, device: bytes, target: _Target) -> bool:
-        end = target.end
-        if end is None and target.listed:
-            return False
-        return (end is not None and self._known(device, *end)) or (
-            bool(target.tips) and self._known(device, *target.tips[0])
-        )
+        end = target.end or target.wanted.end
+        return self._known(device, end) or (bool(target.tips) and self._known(device, target.tips[0]))
 
     def _active(self, now: float) -> Iterator[tuple[bytes, _Target]]:
         """The target to walk to now of each device: of those that are not postponed that with the highest
@@ -271,8 +274,19 @@ def _pause(times: int) -> float:
     return float(min(_FIRST_RETRY * 2.0 ** min(times, 32), _LAST_RETRY))
 
 
-def _precedence(target: _Target) -> tuple[bool, bool, Point]:
-    return target.flying is not None, target.walk is not None, first_point(target.wanted.name)
+def _precedence(target: _Target) -> tuple[bool, bool, SegmentId]:
+    return target.flying is not None, target.walk is not None, id_of(target.wanted.name)
+
+
+def _add(quarry: _Quarry, target: _Target) -> None:
+    """Take up a target. Each device has room for its own, so that none can crowd out another's."""
+    replaced = quarry.targets.pop(target.wanted.name, None)
+    if replaced is not None:
+        _close(replaced)
+    theirs = [name for name, one in quarry.targets.items() if one.by == target.by]
+    if len(theirs) >= _MAX_TARGETS:
+        _close(quarry.targets.pop(min(theirs, key=id_of)))
+    quarry.targets[target.wanted.name] = target
 
 
 def _close(target: _Target) -> None:

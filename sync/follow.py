@@ -3,7 +3,8 @@
 In rounds (`sync.pace`) the head of every member is asked of f+1 clouds, in turns, so that one of them is
 correct: of all clouds in the first round, when something is missing, and while clouds disagree or the
 device has been silent for too long. What heads announce is fetched by `sync.chase`, what they tell of
-devices and clouds is kept in `sync.beacons`.
+devices and clouds is kept in `sync.beacons`. A head may also lead to segments of another device that were
+put there for it, our own device included.
 
 The head of our own device is looked at too, now and then: after our state was restored from a backup, or
 copied to a second machine, it names updates of ours that we do not have.
@@ -15,18 +16,18 @@ goes back, `time_ns` is the time of day. Not thread-safe.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from sync.beacons import PROPAGATION_SECONDS, Beacons, Fault, Report, Staleness
+from sync.beacons import PROPAGATION_SECONDS, Beacons, Fault, Report, Sighting, Staleness
 from sync.chase import Chase, Deliver, FetchSegment, ListSegments
 from sync.codec import Buffer
 from sync.errors import DecodeError, NewerFormatError
 from sync.head import Head, decode_head, head_name
 from sync.identity import Members
 from sync.pace import LONGEST_PAUSE, Pace
-from sync.trail import Holds, Piece, newest_segment, tips_of
+from sync.trail import Holds, Piece, newest_segment, relayed_segments, tips_of
 
 __all__ = ["ANNOUNCE_SECONDS", "STALE_SECONDS", "Action", "FetchHead", "Follow"]
 
@@ -54,6 +55,7 @@ class _Follower:
     """What is kept of one device."""
 
     beacons: Beacons
+    sealed: bytes | None = None  # the newest head as it arrived
     others: deque[int] = field(default_factory=deque)  # clouds to ask when one fails in this round
     due: float = 0.0
 
@@ -61,7 +63,8 @@ class _Follower:
 class Follow:
     """The devices other than `own`, and `own` itself, as the clouds show them.
 
-    `known` tells what our log holds. `stale` is how many seconds a device may be silent.
+    `known` tells what our log holds. `stale` is how many seconds a device may be silent. `remembered` are
+    the `sightings` from before the last start.
     """
 
     def __init__(
@@ -75,7 +78,9 @@ class Follow:
         now: float,
         *,
         stale: float = STALE_SECONDS,
+        remembered: Mapping[bytes, Sighting] | None = None,
     ) -> None:
+        self._remembered = dict(remembered or {})
         self._volume = volume
         self._key = key
         self._own = own
@@ -101,7 +106,24 @@ class Follow:
         for device in members:
             if device not in self._followers:
                 self._followers[device] = _Follower(Beacons(now))
+                self._recall(device, now)
                 self.hurry()
+
+    def _recall(self, device: bytes, now: float) -> None:
+        follower, public = self._followers[device], self._members.public_key(device)
+        sighting = self._remembered.pop(device, None)
+        if sighting is None or public is None:
+            return
+        head = None
+        if sighting.head is not None:
+            try:
+                head = decode_head(sighting.head, self._volume, public, self._key)
+            except DecodeError:
+                head = None  # sealed with a key of before, or damaged: there will be another one
+        follower.beacons.remember(head, sighting.seen_ns)
+        if head is not None:
+            follower.sealed = sighting.head
+            self._aim(head, now)
 
     def active(self, at: float) -> None:
         """Somebody wrote something here at that time: others may answer."""
@@ -174,6 +196,8 @@ class Follow:
             return self._unreadable(device, cloud, Fault.UNREADABLE, f"is wrong: {error}")
         if follower.beacons.arrived(head, time_ns):
             self._pace.active(now)
+        if follower.beacons.newest is head:
+            follower.sealed = bytes(data)
         self._aim(head, now)
         return self._judge(device, cloud, follower, head, now)
 
@@ -203,6 +227,9 @@ class Follow:
             self._chase.aim(device, wanted, tips)
         elif len(tips) > 1:
             self._chase.list_branches(device, now)
+        for author, relayed in relayed_segments(head):
+            if author in self._members:
+                self._chase.aim_relayed(author, relayed, device)
 
     def _judge(
         self, device: bytes, cloud: int, follower: _Follower, head: Head | None, now: float
@@ -214,7 +241,7 @@ class Follow:
         reason = {
             Fault.ROLLED_BACK: "is an earlier one than this cloud returned before",
             Fault.LOST: "is gone, although this cloud returned it before",
-        }.get(fault, "is not the newest, which other clouds have")
+        }.get(fault, "is not the newest, which was seen elsewhere or before")
         floor = follower.beacons.best_of(cloud) if fault.lie else newest
         return [self._report(Report(device, cloud, head_name(device), fault, reason, floor))]
 
@@ -287,6 +314,13 @@ class Follow:
         """The newest head of `device` that any cloud returned."""
         follower = self._followers.get(device)
         return follower.beacons.newest if follower is not None else None
+
+    def sightings(self) -> dict[bytes, Sighting]:
+        """What to keep of each member for the next start."""
+        return {
+            device: Sighting(follower.sealed, follower.beacons.last_ns)
+            for device, follower in self._followers.items()
+        }
 
     def pending(self, device: bytes) -> bool:
         """Whether updates of `device` are announced that our log does not hold yet."""

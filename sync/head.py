@@ -21,12 +21,19 @@ object `heads/<device id, hex>`. What a cloud sees: the device, the size, when i
                         first the one that its next update will follow; 0 of them when it has not written
              segments   varint, how many segments of its log are on the clouds; when not 0, then
                         first   varint, clock of the first update in the newest segment
-                        prefix  8, beginning of that update's hash
                         last    varint, clock of the last update in it
+                        prefix  8, beginning of the last update's hash
+             relayed    varint, how many, at most MAX_RELAYED; then for each, in ascending order, a segment of
+                        another device that the writer has put on the clouds for it:
+                        author  16
+                        first   varint, clock of the first update in it
+                        prefix  8, beginning of its last update's hash
 
 From the newest segment all others on the writer's own chain are found through their `previous`, and
 `segments` tells how many there are. There is more than one own branch when the writer was restored from a
 backup or copied; what is only on another branch was shipped by the same device before, or by its copy.
+A relayed segment leads to what comes before it in the same way; it is named for as long as the author's own
+head does not lead to it.
 
 A head is a rollback when an earlier known one of the same writer has a vector that this one does not cover: a
 correct device lets it only grow. (A fork splits entries, see `sync.branch`, and only then may an entry go
@@ -36,6 +43,7 @@ down while others are new.) Time tells how stale a head is, no more, as clocks g
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 from sync.codec import Buffer, Reader, Writer
@@ -43,13 +51,24 @@ from sync.errors import DecodeError, LimitError
 from sync.hashing import HASH_SIZE
 from sync.identity import DEVICE_ID_SIZE, SIGNATURE_SIZE, DeviceKey, device_id_of, verify
 from sync.seal import open_sealed, seal
-from sync.segment import SegmentStart
+from sync.segment import SEGMENT_PREFIX_SIZE, SegmentId
 from sync.update import VOLUME_ID_SIZE
 from sync.vector import MAX_CLOCK, VersionVector
 
-__all__ = ["MAX_OWN_TIPS", "Extent", "Head", "OwnTip", "decode_head", "encode_head", "head_name"]
+__all__ = [
+    "MAX_OWN_TIPS",
+    "MAX_RELAYED",
+    "Extent",
+    "Head",
+    "OwnTip",
+    "Relayed",
+    "decode_head",
+    "encode_head",
+    "head_name",
+]
 
 MAX_OWN_TIPS = 512
+MAX_RELAYED = 64
 
 _MAGIC = b"HFHD"
 _VERSION = 1
@@ -65,12 +84,19 @@ class OwnTip(NamedTuple):
     hash: bytes
 
 
+class Relayed(NamedTuple):
+    """A segment that the device has put on the clouds for its author."""
+
+    author: bytes
+    segment: SegmentId
+
+
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """A device's log on the clouds: how many segments, and the start and the last clock of the newest."""
+    """A device's log on the clouds: how many segments, which is the newest, and that one's last clock."""
 
     segments: int
-    first: SegmentStart
+    newest: SegmentId
     last: int
 
 
@@ -86,6 +112,8 @@ class Head:
     extent: Extent | None
     """None while no segment is on the clouds."""
     offline: bool = False
+    relayed: tuple[Relayed, ...] = ()
+    """In ascending order."""
 
     @property
     def newest(self) -> OwnTip | None:
@@ -101,7 +129,7 @@ def head_name(writer: bytes) -> str:
 def encode_head(head: Head, device: DeviceKey, key: bytes, nonce: bytes) -> bytes:
     """Sign a head with `device` and seal it with `key` (32 bytes) and `nonce` (24 random bytes).
 
-    Raises ValueError when `device` is not the writer, `LimitError` above MAX_OWN_TIPS.
+    Raises ValueError when `device` is not the writer, `LimitError` above MAX_OWN_TIPS or MAX_RELAYED.
     """
     if head.writer != device.device_id:
         raise ValueError("a head is signed by its own device only")
@@ -117,8 +145,14 @@ def encode_head(head: Head, device: DeviceKey, key: bytes, nonce: bytes) -> byte
         out.varint(0)
     else:
         out.varint(head.extent.segments)
-        head.extent.first.write_to(out)
-        out.varint(head.extent.last)
+        out.varint(head.extent.newest.first).varint(head.extent.last).raw(head.extent.newest.prefix)
+    if len(head.relayed) > MAX_RELAYED:
+        raise LimitError(
+            f"a head names {len(head.relayed)} relayed segments, at most {MAX_RELAYED} are allowed"
+        )
+    out.varint(len(head.relayed))
+    for author, segment in head.relayed:
+        out.raw(author).varint(segment.first).raw(segment.prefix)
     record = out.getvalue()
     header = Writer().format(_MAGIC, _VERSION).raw(head.writer).getvalue()
     return seal(header, head.volume, record + device.sign(record), key, nonce)
@@ -160,13 +194,30 @@ def _read_record(reader: Reader) -> Head:
     segments = reader.varint(MAX_CLOCK)
     extent = None
     if segments:
-        first = SegmentStart.read_from(reader, reader.varint(MAX_CLOCK))
-        extent = Extent(segments, first, reader.varint(MAX_CLOCK))
+        first, last = reader.varint(MAX_CLOCK), reader.varint(MAX_CLOCK)
+        extent = Extent(segments, SegmentId(first, reader.raw(SEGMENT_PREFIX_SIZE)), last)
+    relayed = tuple(
+        Relayed(
+            reader.raw(DEVICE_ID_SIZE),
+            SegmentId(reader.varint(MAX_CLOCK), reader.raw(SEGMENT_PREFIX_SIZE)),
+        )
+        for _ in range(reader.varint(MAX_RELAYED))
+    )
     reader.end()
     if offline > 1:
         raise DecodeError(f"offline is {offline}, not 0 or 1")
     if any(not 0 < tip.clock <= vector.highest for tip in own) or len(set(own)) != len(own):
         raise DecodeError("an own branch that the vector does not cover, or one named twice")
-    if extent and not (own and 0 < extent.first.clock <= extent.last <= own[0].clock):
-        raise DecodeError(f"segment {extent.first.clock} to {extent.last} cannot be the newest")
-    return Head(volume, writer, time_ns, vector, own, extent, bool(offline))
+    if extent and not _can_be_newest(extent, own):
+        raise DecodeError(f"segment {extent.newest.first} to {extent.last} cannot be the newest")
+    if any(one.author == writer or one.segment.first == 0 for one in relayed):
+        raise DecodeError("a relayed segment of the writer itself, or one that begins nowhere")
+    if any(one >= other for one, other in pairwise(relayed)):
+        raise DecodeError("relayed segments out of order")
+    return Head(volume, writer, time_ns, vector, own, extent, bool(offline), relayed)
+
+
+def _can_be_newest(extent: Extent, own: tuple[OwnTip, ...]) -> bool:
+    if not own or not 0 < extent.newest.first <= extent.last <= own[0].clock:
+        return False
+    return extent.last < own[0].clock or own[0].hash.startswith(extent.newest.prefix)

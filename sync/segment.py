@@ -1,9 +1,10 @@
 """Segments: consecutive updates of one writer, compressed and sealed, as the clouds hold them.
 
-A segment is the object `log/<writer, hex>/<start>`, where the start is made of the clock of its first update
-in 16 hex digits, "-", and the first 8 bytes of that update's hash in hex: so a device that was restored from
-a backup overwrites nothing that it wrote before. A segment is never changed once a head names it; what an
-upload that failed left under the name may end earlier.
+A segment is the object `log/<writer, hex>/<id>`, where the id is made of the clock of its first update in 16
+hex digits, "-", and the first 8 bytes of the hash of its last update in hex. As each update names the one
+before by its hash, the name determines the updates: whoever puts something under it a second time, the
+writer restored from a backup or a device that relays for it, overwrites nothing. Only `previous` may differ,
+where two divided what comes before in different ways, and either leads to it.
 
 What a cloud sees: which device wrote, the clocks of the first and last transaction, part of a hash, the size.
 It sees no volume, no key, no value and no other device.
@@ -11,16 +12,16 @@ It sees no volume, no key, no value and no other device.
     header   magic "HFSG", version u16 = 1
              writer  16
              first   u64, clock of the first update
-             prefix  8, beginning of its hash
              last    u64, clock of the last update
-    sealed   (`sync.seal`) previous  varint: clock of the start of the writer's segment before this one, 0 =
-                                     none, else followed by 8 bytes: the prefix of that start
+             prefix  8, beginning of the hash of the last update
+    sealed   (`sync.seal`) previous  varint: clock of the first update in the writer's segment before this
+                                     one, 0 = none
                            size      varint: bytes of the records when decompressed
                            records   one zstd frame of: length varint + signed update, repeated
 
-The segments of a writer form a chain: `previous` names the one before, and the `prev` of the first
-update is the hash of the last update in it. A head (`sync.head`) names the newest. A cloud can
-therefore withhold segments, but cannot make anybody overlook it.
+The segments of a writer form a chain: the one before ends with the update that the first one here follows,
+so its id is made of `previous` and the beginning of that one's `prev`. A head (`sync.head`) names the newest.
+A cloud can therefore withhold segments, but cannot make anybody overlook it.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ from sync.writes import MAX_WRITES
 __all__ = [
     "MAX_SEGMENT",
     "MAX_SEGMENT_UPDATES",
+    "SEGMENT_PREFIX_SIZE",
     "Segment",
-    "SegmentStart",
+    "SegmentId",
     "decode_segment",
     "encode_segment",
     "parse_segment_name",
@@ -57,35 +59,28 @@ MAX_SEGMENT = MAX_UPDATE + 4
 MAX_SEGMENT_UPDATES = 1 << 16
 """Most updates in a segment; they have at most MAX_WRITES writes together."""
 
+SEGMENT_PREFIX_SIZE = 8
+"""Bytes of an update's hash in the id of the segment that ends with it."""
+
 _MAGIC = b"HFSG"
 _VERSION = 1
 _LEVEL = 3  # measured: as small as 6 to 12 on metadata full of random ids, and twice as fast
 _WINDOW_LOG = 24
 _MAX_EXPANSION = 1 << 20  # zstd adds less than 1/128 to what it cannot compress, the header is small
-_PREFIX_SIZE = 8
 _NAME = re.compile(r"log/([0-9a-f]{32})/([0-9a-f]{16})-([0-9a-f]{16})")
 
 
-class SegmentStart(NamedTuple):
-    """What tells the segments of one writer apart: the clock of the first update, and the beginning of its
-    hash."""
+class SegmentId(NamedTuple):
+    """What tells the segments of one writer apart: the clock of the first update, and the beginning of the
+    last one's hash (SEGMENT_PREFIX_SIZE bytes)."""
 
-    clock: int
+    first: int
     prefix: bytes
 
     @classmethod
-    def of(cls, header: SignedHeader) -> SegmentStart:
-        """The start of a segment that begins with this update."""
-        return cls(header.clock, header.hash[:_PREFIX_SIZE])
-
-    def write_to(self, out: Writer) -> None:
-        """Append the clock as varint and the prefix."""
-        out.varint(self.clock).raw(self.prefix)
-
-    @classmethod
-    def read_from(cls, reader: Reader, clock: int) -> SegmentStart:
-        """Read what follows the `clock` of a start. Raises `DecodeError`."""
-        return cls(clock, reader.raw(_PREFIX_SIZE))
+    def of(cls, first: int, last: bytes) -> SegmentId:
+        """The id of the segment from the update of clock `first` to the one of hash `last`."""
+        return cls(first, last[:SEGMENT_PREFIX_SIZE])
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,22 +88,22 @@ class Segment:
     """A decoded segment: its updates are well formed and chained, their signatures not yet verified."""
 
     writer: bytes
-    previous: SegmentStart | None
-    """The start of the writer's segment before this one, None when this is its first."""
+    previous: SegmentId | None
+    """The writer's segment before this one, None when this is its first."""
     updates: tuple[SignedUpdate, ...]
 
 
-def segment_name(writer: bytes, start: SegmentStart) -> str:
-    """The object name of the segment of `writer` that begins with `start`."""
-    return f"log/{writer.hex()}/{start.clock:016x}-{start.prefix.hex()}"
+def segment_name(writer: bytes, identity: SegmentId) -> str:
+    """The object name of a segment of `writer`."""
+    return f"log/{writer.hex()}/{identity.first:016x}-{identity.prefix.hex()}"
 
 
-def parse_segment_name(name: str) -> tuple[bytes, SegmentStart]:
-    """The writer and the start in an object name. Raises `DecodeError` for any other name."""
+def parse_segment_name(name: str) -> tuple[bytes, SegmentId]:
+    """The writer and the id in an object name. Raises `DecodeError` for any other name."""
     match = _NAME.fullmatch(name)
     if not match or not 0 < int(match[2], 16) <= MAX_CLOCK:
         raise DecodeError(f"not the name of a log segment: {name!r}")
-    return bytes.fromhex(match[1]), SegmentStart(int(match[2], 16), bytes.fromhex(match[3]))
+    return bytes.fromhex(match[1]), SegmentId(int(match[2], 16), bytes.fromhex(match[3]))
 
 
 def _compress(records: bytes) -> bytes:
@@ -143,28 +138,30 @@ def _split(records: bytes) -> tuple[SignedUpdate, ...]:
     return tuple(updates)
 
 
-def _check_chain(headers: Sequence[SignedHeader], previous: SegmentStart | None) -> None:
+def _check_chain(headers: Sequence[SignedHeader], previous: SegmentId | None) -> None:
     """Require consecutive updates that segment `previous` may come before. Raises ValueError."""
     if not headers:
         raise ValueError("a segment holds at least one update")
     first = headers[0]
-    if not (0 < previous.clock <= first.prev_clock if previous else first.prev_clock == 0):
+    if previous is None:
+        fits = first.prev_clock == 0
+    else:
+        fits = 0 < previous.first <= first.prev_clock and first.prev.startswith(previous.prefix)
+    if not fits:
         raise ValueError(f"segment {previous} cannot come before update {first.clock}")
     for before, after in pairwise(headers):
         if (after.volume, after.writer, after.prev) != (before.volume, before.writer, before.hash):
             raise ValueError(f"update {after.clock} of the segment does not follow update {before.clock}")
 
 
-def encode_segment(
-    updates: Sequence[bytes], previous: SegmentStart | None, key: bytes, nonce: bytes
-) -> bytes:
+def encode_segment(updates: Sequence[bytes], previous: SegmentId | None, key: bytes, nonce: bytes) -> bytes:
     """Compress and seal consecutive signed updates of one writer.
 
-    `previous` is the start of the writer's segment before this one, None when this is its first.
-    `key` (32 bytes) is the volume's segment key, `nonce` 24 random bytes. The object's name is
-    `segment_name(writer, SegmentStart.of(first header))`. Raises `LimitError` when they are too many or too
-    large (MAX_SEGMENT, MAX_SEGMENT_UPDATES, MAX_WRITES), ValueError when they are none or not
-    consecutive, `DecodeError` when one is no update at all.
+    `previous` is the writer's segment before this one, None when this is its first. `key` (32 bytes) is
+    the volume's segment key, `nonce` 24 random bytes. The object's name is
+    `segment_name(writer, SegmentId.of(clock of the first, hash of the last))`. Raises `LimitError` when
+    they are too many or too large (MAX_SEGMENT, MAX_SEGMENT_UPDATES, MAX_WRITES), ValueError when they are
+    none, not consecutive or do not follow `previous`, `DecodeError` when one is no update at all.
     """
     headers = [decode_signed_header(update) for update in updates]
     _check_chain(headers, previous)
@@ -178,14 +175,10 @@ def encode_segment(
             f"{len(updates)} updates, {writes} writes, {size} bytes in one segment; at most "
             f"{MAX_SEGMENT_UPDATES}, {MAX_WRITES} and {MAX_SEGMENT} are allowed"
         )
-    payload = Writer()
-    if previous:
-        previous.write_to(payload)
-    else:
-        payload.varint(0)
+    payload = Writer().varint(previous.first if previous else 0)
     payload.varint(size).raw(_compress(out.getvalue()))
     header = Writer().format(_MAGIC, _VERSION).raw(first.writer)
-    header.u64(first.clock).raw(first.hash[:_PREFIX_SIZE]).u64(last.clock)
+    header.u64(first.clock).u64(last.clock).raw(last.hash[:SEGMENT_PREFIX_SIZE])
     return seal(header.getvalue(), first.volume, payload.getvalue(), key, nonce)
 
 
@@ -197,25 +190,24 @@ def decode_segment(data: Buffer, name: str, volume: bytes, key: bytes, limit: in
     """
     if len(data) > limit + _MAX_EXPANSION:
         raise DecodeError(f"a segment of {len(data)} bytes, at most {limit} are allowed")
-    writer, start = parse_segment_name(name)
+    writer, identity = parse_segment_name(name)
     reader = Reader(data)
     reader.format(_MAGIC, _VERSION)
-    found = reader.raw(DEVICE_ID_SIZE), SegmentStart(reader.u64(), reader.raw(_PREFIX_SIZE))
-    if found != (writer, start):
+    stated, first, last = reader.raw(DEVICE_ID_SIZE), reader.u64(), reader.u64()
+    if (stated, SegmentId(first, reader.raw(SEGMENT_PREFIX_SIZE))) != (writer, identity):
         raise DecodeError(f"another segment stands under the name {name}")
-    last = reader.u64()
     header = bytes(memoryview(data)[: reader.position])
     reader = Reader(open_sealed(reader, header, volume, key))
     before = reader.varint(MAX_CLOCK)
-    previous = SegmentStart.read_from(reader, before) if before else None
     size = reader.varint(limit)
     updates = _split(_decompress(reader.raw(reader.remaining), size))
     headers = [update.header for update in updates]
+    previous = SegmentId.of(before, headers[0].prev) if before and headers else None
     try:
         _check_chain(headers, previous)
     except ValueError as error:
         raise DecodeError(f"segment {name}: {error}") from error
-    stated = (volume, writer, start, last)
-    if (headers[0].volume, headers[0].writer, SegmentStart.of(headers[0]), headers[-1].clock) != stated:
+    held = headers[0].volume, headers[0].writer, headers[-1].clock
+    if held != (volume, writer, last) or SegmentId.of(headers[0].clock, headers[-1].hash) != identity:
         raise DecodeError(f"segment {name} does not hold the updates that its header states")
     return Segment(writer, previous, updates)

@@ -15,18 +15,18 @@ from typing import Final, TypeAlias
 from sync.codec import Buffer
 from sync.errors import DecodeError
 from sync.head import Head
-from sync.segment import decode_segment, parse_segment_name, segment_name
+from sync.segment import SegmentId, decode_segment, parse_segment_name, segment_name
 
 __all__ = [
     "Budget",
     "Holds",
     "Piece",
-    "Point",
     "Walk",
     "Wanted",
-    "first_point",
+    "id_of",
     "newest_segment",
     "open_piece",
+    "relayed_segments",
     "segments_of",
     "tips_of",
 ]
@@ -34,38 +34,37 @@ __all__ = [
 MAX_CHAIN: Final = 1 << 20
 """Segments in one walk; with the sizes that devices write this is far more than any log has."""
 
-Point: TypeAlias = tuple[int, bytes]
-"""An update of a device that is known from the context: its clock, and its hash or the beginning of it."""
-
-Holds: TypeAlias = Callable[[bytes, int, bytes], bool]
-"""(device, clock, 8 or more bytes of hash): whether our log holds that update, and so all its causes."""
+Holds: TypeAlias = Callable[[bytes, bytes], bool]
+"""(device, hash or 8 bytes of its beginning): whether our log holds that update, and so all its causes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A segment to be fetched, and what is known of its last update before it is here."""
+    """A segment to be fetched, and the hash of its last update where it is known from the context."""
 
     name: str
-    last_clock: int | None = None
-    last_hash: bytes | None = None
+    last: bytes | None = None
+
+    @property
+    def end(self) -> bytes:
+        """The hash of the last update, or the beginning of it."""
+        return self.last or id_of(self.name).prefix
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What a walk keeps of a segment: the updates as bytes, the stamps at both ends, the name before."""
+    """What a walk keeps of a segment: the updates as bytes, the hash of the last one, the segment before."""
 
     name: str
-    first_clock: int
-    before: Point | None
-    last: Point
-    previous: str | None
+    last: bytes
+    previous: Wanted | None
     updates: tuple[bytes, ...]
     size: int
 
 
-def tips_of(head: Head) -> tuple[Point, ...]:
+def tips_of(head: Head) -> tuple[bytes, ...]:
     """The newest updates of its own that the head states, on every branch that its writer knows of."""
-    return head.own
+    return tuple(tip.hash for tip in head.own)
 
 
 def newest_segment(head: Head) -> Wanted | None:
@@ -74,11 +73,16 @@ def newest_segment(head: Head) -> Wanted | None:
         return None
     newest = head.newest
     last = newest.hash if newest and head.extent.last == newest.clock else None
-    return Wanted(segment_name(head.writer, head.extent.first), head.extent.last, last)
+    return Wanted(segment_name(head.writer, head.extent.newest), last)
 
 
-def first_point(name: str) -> Point:
-    """The clock of the first update in the segment of that name, and what the name tells of its hash."""
+def relayed_segments(head: Head) -> list[tuple[bytes, Wanted]]:
+    """(author, segment) of what the head's writer has put on the clouds for other devices."""
+    return [(author, Wanted(segment_name(author, segment))) for author, segment in head.relayed]
+
+
+def id_of(name: str) -> SegmentId:
+    """What the name of a segment tells of it."""
     return parse_segment_name(name)[1]
 
 
@@ -91,25 +95,20 @@ def segments_of(device: bytes, names: Iterable[str]) -> list[str]:
                 found.append(name)
         except DecodeError:
             continue
-    return sorted(found, key=first_point)
+    return sorted(found, key=id_of)
 
 
 def open_piece(data: Buffer, wanted: Wanted, volume: bytes, key: bytes) -> Piece:
-    """Decode what a cloud returned for a segment. Raises `DecodeError`, also when it is not all of it."""
+    """Decode what a cloud returned for a segment. Raises `DecodeError`, also when it is another one."""
     segment = decode_segment(data, wanted.name, volume, key)
-    first, last = segment.updates[0].header, segment.updates[-1].header
-    if wanted.last_clock not in (None, last.clock) or wanted.last_hash not in (None, last.hash):
+    last = segment.updates[-1].hash
+    if wanted.last not in (None, last):
         raise DecodeError(f"segment {wanted.name} does not end where the log goes on")
+    previous = None
+    if segment.previous is not None:
+        previous = Wanted(segment_name(segment.writer, segment.previous), segment.updates[0].header.prev)
     updates = tuple(update.data for update in segment.updates)
-    return Piece(
-        wanted.name,
-        first.clock,
-        (first.prev_clock, first.prev) if first.prev_clock else None,
-        (last.clock, last.hash),
-        segment_name(segment.writer, segment.previous) if segment.previous else None,
-        updates,
-        sum(len(update) for update in updates),
-    )
+    return Piece(wanted.name, last, previous, updates, sum(len(update) for update in updates))
 
 
 class Budget:
@@ -126,8 +125,8 @@ class Walk:
     def __init__(self, device: bytes, target: Wanted, known: Holds, budget: Budget) -> None:
         self.device = device
         self.target = target.name
-        self.end: Point | None = None
-        """The last update of the target, once it has been seen."""
+        self.end: bytes | None = None
+        """The hash of the last update of the target, once it has been seen."""
         self._known = known
         self._budget = budget
         self._path = [target]  # the target first, the oldest segment so far last
@@ -154,7 +153,7 @@ class Walk:
     @property
     def clock(self) -> int:
         """The first clock of the segment to be delivered next."""
-        return first_point(self._path[-1].name)[0]
+        return id_of(self._path[-1].name).first
 
     def arrived(self, piece: Piece) -> None:
         """The wanted segment is here."""
@@ -166,12 +165,12 @@ class Walk:
             self._drop(next(iter(self._pieces)))
         if self._turned:
             return
-        if piece.before is None or piece.previous is None:
+        if piece.previous is None:
             self._turned = True
             return
         if len(self._path) >= MAX_CHAIN:
             raise DecodeError(f"more than {MAX_CHAIN} segments before {self.target}")
-        self._path.append(Wanted(piece.previous, *piece.before))
+        self._path.append(piece.previous)
 
     def take(self) -> Piece:
         """The next segment to deliver; `turned` holds, and nothing is `wanted`."""
@@ -187,14 +186,12 @@ class Walk:
         """Leave out what has reached our log on another way meanwhile."""
         while self._path:
             oldest = self._path[-1]
-            if oldest.name in self._pieces or oldest.last_clock is None or oldest.last_hash is None:
-                return
-            if not self._known(self.device, oldest.last_clock, oldest.last_hash):
+            if oldest.name in self._pieces or not self._known(self.device, oldest.end):
                 return
             self._path.pop()
             self._turned = True
             if oldest.name == self.target:
-                self.end = (oldest.last_clock, oldest.last_hash)
+                self.end = oldest.end
 
     def _drop(self, name: str) -> Piece:
         piece = self._pieces.pop(name)

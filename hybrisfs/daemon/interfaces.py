@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Protocol
 
 from hybrisfs.home import Home
 from hybrisfs.pairing.exchange import Dialogue
 
-__all__ = ["Cloud", "Config", "OpenVolume", "PairingWork", "Report", "VolumeKind"]
+__all__ = ["Cloud", "Config", "ContentControl", "OpenVolume", "PairingWork", "Report", "VolumeKind"]
 
 
 class Cloud(Protocol):
@@ -53,6 +53,25 @@ class PairingWork(Protocol):
         """Let a device in; what is known of it. Raises `HybrisError`."""
 
 
+class ContentControl(Protocol):
+    """What of a volume's content is on this device. Paths are relative to its root."""
+
+    def pin(self, path: PurePath) -> dict[str, Any]:
+        """ "files", "bytes" and "missing_bytes"."""
+
+    def wait(
+        self, paths: Sequence[PurePath], timeout: float | None, progress: Callable[[int, int], None]
+    ) -> bool: ...
+    @property
+    def trouble(self) -> str | None: ...
+    def unpin(self, path: PurePath) -> dict[str, Any]: ...
+    def evict(self, path: PurePath) -> dict[str, Any]:
+        """ "freed_bytes", "pending_bytes" and "pinned_bytes"."""
+
+    def pins(self) -> list[dict[str, Any]]:
+        """Each with "path", "files", "bytes" and "missing_bytes"."""
+
+
 class OpenVolume(Protocol):
     """A volume that is open: its background work goes on. Methods raise `HybrisError` or `OSError`."""
 
@@ -61,6 +80,9 @@ class OpenVolume(Protocol):
     @property
     def mountpoint(self) -> Path | None:
         """None as well when somebody else unmounted it."""
+
+    @property
+    def content(self) -> ContentControl: ...
 
     def mount(self, directory: Path, *, allow_other: bool = False) -> None: ...
     def unmount(self, *, lazy: bool = False) -> None: ...
@@ -71,6 +93,8 @@ class OpenVolume(Protocol):
     def invite(self, *, lifetime: float, with_credentials: bool) -> PairingWork: ...
     def devices(self) -> list[dict[str, object]]: ...
     def rename_device(self, device: str, name: str) -> None: ...
+    def conflicts(self) -> list[dict[str, object]]: ...
+    def settle_conflict(self, path: str, *, keep_all: bool) -> None: ...
     def close(self) -> None: ...
 
 

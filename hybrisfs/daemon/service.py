@@ -8,6 +8,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from hybrisfs import VERSION
 from hybrisfs.daemon import arguments as read
 from hybrisfs.daemon.control import Progress
 from hybrisfs.daemon.interfaces import Config, VolumeKind
+from hybrisfs.daemon.on_demand import ContentCommands
 from hybrisfs.daemon.pairing import Pairing, Pairings
 from hybrisfs.daemon.slots import Slot, Slots
 from hybrisfs.daemon.wanted import WantedMount, WantedMounts
@@ -65,6 +67,10 @@ class Daemon:
             "device confirm": self._device_confirm,
             "device list": self._device_list,
             "device rename": self._device_rename,
+            "conflicts list": self._conflicts_list,
+            "conflicts keep": partial(self._conflicts_settle, keep_all=False),
+            "conflicts keep-all": partial(self._conflicts_settle, keep_all=True),
+            **ContentCommands(self._slots).commands,
         }
 
     def start(self) -> None:
@@ -168,14 +174,12 @@ class Daemon:
                 if clear_stale(directory):
                     return {"name": None, "mountpoint": _shown(directory), "stale": True}
                 if "/" in target or directory.is_dir():
-                    raise HybrisError(f"no volume is mounted at {directory}", "", self._mounts()) from None
+                    raise HybrisError(
+                        f"no volume is mounted at {directory}", "", self._slots.mounts()
+                    ) from None
                 raise
         mounted = slot.mountpoint() is not None
         return {"name": slot.name, "mountpoint": _shown(slot.unmount(lazy=lazy)), "stale": not mounted}
-
-    def _mounts(self) -> str:
-        places = [f"{slot.name} at {slot.mountpoint()}" for slot in self._slots.all() if slot.mountpoint()]
-        return f"Mounted are: {', '.join(places)}." if places else "Nothing is mounted."
 
     def _status(self, arguments: Message, _: Progress) -> Message:
         name = read.optional_text(arguments, "name")
@@ -270,6 +274,15 @@ class Daemon:
     def _device_rename(self, arguments: Message, _: Progress) -> Message:
         slot = self._slots.get(read.optional_text(arguments, "name"))
         slot.open().rename_device(read.text(arguments, "device"), read.text(arguments, "new_name"))
+        return {"name": slot.name}
+
+    def _conflicts_list(self, arguments: Message, _: Progress) -> Message:
+        slot = self._slots.get(read.optional_text(arguments, "name"))
+        return {"name": slot.name, "conflicts": slot.open().conflicts()}
+
+    def _conflicts_settle(self, arguments: Message, _: Progress, *, keep_all: bool) -> Message:
+        slot = self._slots.get(read.optional_text(arguments, "name"))
+        slot.open().settle_conflict(read.text(arguments, "path"), keep_all=keep_all)
         return {"name": slot.name}
 
 

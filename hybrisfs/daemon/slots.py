@@ -165,6 +165,11 @@ class Slots:
             slots = list(self._slots.values())
         return next((slot for slot in slots if slot.mountpoint() == directory), None)
 
+    def mounts(self) -> str:
+        """A sentence on what is mounted where."""
+        places = [f"{slot.name} at {slot.mountpoint()}" for slot in self.all() if slot.mountpoint()]
+        return f"Mounted are: {', '.join(places)}." if places else "Nothing is mounted."
+
     def close(self) -> None:
         """Close all volumes, side by side."""
         with self._lock:

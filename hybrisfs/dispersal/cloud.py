@@ -169,6 +169,11 @@ class CloudPort:
         with self._lock:
             self._health.cleared(name)
 
+    def offences(self) -> list[str]:
+        """Return the names of the objects that are known to be wrong, the longest known first."""
+        with self._lock:
+            return self._health.offences()
+
     def take_rechecks(self) -> dict[str, Offence]:
         """Return the wrong objects that should be looked at again now."""
         with self._lock:

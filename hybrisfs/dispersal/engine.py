@@ -4,34 +4,26 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
 from hybrisfs.dispersal import poll, reader, writer
+from hybrisfs.dispersal.chunks import ChunkReader
 from hybrisfs.dispersal.cloud import Cloud, CloudStatus
 from hybrisfs.dispersal.clouds import Clouds
-from hybrisfs.dispersal.erasure import fragment_length, join
-from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable, DispersalError, IntegrityError
+from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.dispersal.health import Offence
 from hybrisfs.dispersal.pack import EncodedPack
 from hybrisfs.dispersal.poll import Listing, Look, Polled
 from hybrisfs.dispersal.probe import Marker, Owed, check, probe
 from hybrisfs.dispersal.ranking import TimerBounds
 from hybrisfs.dispersal.reader import Read, Target
-from hybrisfs.dispersal.runs import ChunkLocation, plan_runs
+from hybrisfs.dispersal.runs import ChunkLocation
 from hybrisfs.dispersal.seal import Sealer
-from hybrisfs.dispersal.share import (
-    MAX_SHARE,
-    PREFIX_SIZE,
-    Table,
-    TableSealer,
-    hash_fragment,
-    parse_header,
-    share_name,
-)
-from hybrisfs.dispersal.shares import fetch_header, owed_share, sample_share, share_check
+from hybrisfs.dispersal.share import TableSealer, share_name
+from hybrisfs.dispersal.shares import owed_share, sample_share
 from hybrisfs.dispersal.writer import Placement, Write
 from sync.codec import Buffer
 
@@ -72,10 +64,10 @@ class Engine:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._f = f
-        self._sealer = sealer
         self._tables = tables
         self._timing = timing or Timing()
         self._clouds = Clouds(clouds, bounds=self._timing.timers, stall=self._timing.stall, clock=clock)
+        self._chunks = ChunkReader(self._clouds, sealer, tables)
         self._packs = threading.BoundedSemaphore(_PACKS_IN_FLIGHT)
 
     def put_pack(self, pack: EncodedPack) -> Placement:
@@ -156,7 +148,7 @@ class Engine:
 
     def get_chunk(self, location: ChunkLocation, *, timeout: float) -> bytes:
         """Return a chunk's verified plaintext. Raises ChunkUnavailable after `timeout` seconds at most."""
-        return self._get_run([location], timeout)[0]
+        return self._chunks.get_chunks([location], timeout)[0]
 
     def get_chunks(self, locations: Sequence[ChunkLocation], *, timeout: float) -> list[bytes]:
         """Return the plaintexts of chunks of one pack, with one ranged request per run of neighbours.
@@ -164,10 +156,7 @@ class Engine:
         `timeout` seconds hold for each run. Raises ChunkUnavailable when a run cannot be read as a whole;
         single chunks of it may still be readable by `get_chunk`.
         """
-        found: dict[ChunkLocation, bytes] = {}
-        for run in plan_runs(locations):
-            found.update(zip(run, self._get_run(run, timeout), strict=True))
-        return [found[location] for location in locations]
+        return self._chunks.get_chunks(locations, timeout)
 
     def check_share(self, cloud: int, pack_id: bytes, index: int) -> str | None:
         """Read and verify a whole share; return what is wrong with it in a sentence, or None."""
@@ -206,90 +195,6 @@ class Engine:
         """End all threads and close the stores. Calls that hang are abandoned."""
         self._clouds.close(self._timing.close)
 
-    def _get_run(self, run: Sequence[ChunkLocation], timeout: float) -> list[bytes]:
-        first, last = run[0], run[-1]
-        start = first.offset
-        length = last.offset + fragment_length(last.k, last.sealed_length) - start
-        read = Read(
-            what=f"chunk {first.chunk_id.hex()[:16]} of pack {first.pack_id.hex()[:16]}",
-            k=first.k,
-            targets=[
-                Target(c, share_name(first.pack_id, i), owed=True) for i, c in enumerate(first.placement)
-            ],
-            size=length,
-            fetch=lambda store, name: store.get_range(name, start, length),
-            rebuild=partial(self._open_run, run, {}),
-            recheck=lambda index: (MAX_SHARE, share_check(self._tables, first.pack_id, index)),
-            failure=ChunkUnavailable,
-            blame=partial(self._blame, run) if first.k > 1 else None,
-        )
-        return reader.get(self._clouds, read, timeout)
-
-    def _open_run(
-        self, run: Sequence[ChunkLocation], opened: dict[ChunkLocation, bytes], parts: Mapping[int, bytes]
-    ) -> list[bytes]:
-        """Open the chunks that are not in `opened` yet: what one set of clouds cannot give another may."""
-        problem: IntegrityError | None = None
-        for location in run:
-            if location not in opened:
-                fragments = _fragments(run, location, parts)
-                sealed = join(location.k, location.n, fragments, location.sealed_length)
-                try:
-                    opened[location] = self._sealer.open(location.chunk_id, sealed, location.length)
-                except IntegrityError as error:
-                    problem = error
-        if problem is not None:
-            raise problem
-        return [opened[location] for location in run]
-
-    def _blame(
-        self, run: Sequence[ChunkLocation], parts: Mapping[int, bytes], timeout: float
-    ) -> Mapping[int, str] | None:
-        """Return which parts of an erasure-coded run are not what was written, by the pack's own table."""
-        try:
-            table = self._get_table(run[0], timeout)
-        except DispersalError:
-            return None
-        entries = {entry.chunk_id: entry for entry in table.entries}
-        wrong: dict[int, str] = {}
-        for location in run:
-            entry = entries.get(location.chunk_id)
-            if entry is None or (entry.offset, entry.sealed_length) != (
-                location.offset,
-                location.sealed_length,
-            ):
-                continue  # the location is wrong, not a cloud
-            for index, fragment in _fragments(run, location, parts).items():
-                if hash_fragment(fragment) != table.fragment_hash(entry, index):
-                    wrong[index] = f"holds an altered fragment of chunk {location.chunk_id.hex()[:16]}"
-        return wrong
-
-    def _get_table(self, location: ChunkLocation, timeout: float) -> Table:
-        """Return the proven table of a pack from whichever cloud has it."""
-        read = Read(
-            what=f"table of pack {location.pack_id.hex()[:16]}",
-            k=1,
-            targets=[
-                Target(c, share_name(location.pack_id, i), owed=True)
-                for i, c in enumerate(location.placement)
-            ],
-            size=PREFIX_SIZE,
-            fetch=fetch_header,
-            rebuild=lambda parts: parse_header(next(iter(parts.values())), self._tables, location.pack_id)[1],
-            recheck=lambda index: (MAX_SHARE, share_check(self._tables, location.pack_id, index)),
-            failure=ChunkUnavailable,
-            rounds=0,  # the read that needs it insists
-        )
-        return reader.get(self._clouds, read, timeout)
-
 
 def _unconfigured(name: str, cloud: int) -> str:
     return f"{name}: cloud {cloud} is no longer configured"
-
-
-def _fragments(
-    run: Sequence[ChunkLocation], location: ChunkLocation, parts: Mapping[int, bytes]
-) -> dict[int, Buffer]:
-    start = location.offset - run[0].offset
-    end = start + fragment_length(location.k, location.sealed_length)
-    return {index: memoryview(part)[start:end] for index, part in parts.items()}

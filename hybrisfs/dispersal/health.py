@@ -108,6 +108,10 @@ class CloudHealth:
             self._recheck_at = self.clock()
         self._note()
 
+    def offences(self) -> list[str]:
+        """Return the names of the objects that are known to be wrong, the longest known first."""
+        return list(self._offences)
+
     def take_rechecks(self) -> dict[str, Offence]:
         """Return the objects to look at again now, the longest known first; none while it is too early."""
         if not self._offences or self.clock() < self._recheck_at:

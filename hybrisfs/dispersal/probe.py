@@ -10,6 +10,7 @@ from backends.store import Store
 from hybrisfs.dispersal.cloud import Answer, CloudPort
 from hybrisfs.dispersal.clouds import Clouds
 from hybrisfs.dispersal.errors import IntegrityError
+from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.health import Offence
 from hybrisfs.dispersal.operation import Interrupt, OperationLoop
 
@@ -47,7 +48,7 @@ class _Wrote(NamedTuple):
     port: CloudPort
 
 
-def check(clouds: Clouds, owed: Owed, timeout: float) -> str | None:
+def check(clouds: Clouds, owed: Owed, timeout: float) -> Finding | None:
     """Read the whole object; return what is wrong with it, or None. The cloud's health learns it."""
     problem = check_part(
         clouds, owed, lambda store: store.get(owed.name, limit=owed.limit), owed.verify, timeout
@@ -63,17 +64,18 @@ def check_part(
     fetch: Callable[[Store], bytes],
     verify: Callable[[bytes], object],
     timeout: float,
-) -> str | None:
+) -> Finding | None:
     """Like `check` for a part of the object. What is wrong with a part is right again when the whole is."""
     port = owed.port
     stalled = port.stalled()
     if stalled is not None:
-        return f"{owed.name} cannot be read: {stalled}"
+        return Finding("unreadable", f"{owed.name} cannot be read: {stalled}")
     with OperationLoop[Answer[bytes]](clouds.operations, timeout) as loop:
         loop.track(port, port.submit("get", owed.limit, fetch, loop.report))
         event = loop.wait()
     if isinstance(event, Interrupt):
-        return f"{owed.name} cannot be read: {clouds.explain_interrupt(event, [port.number], timeout)}"
+        reason = clouds.explain_interrupt(event, [port.number], timeout)
+        return Finding("unreadable", f"{owed.name} cannot be read: {reason}")
     return _judge(owed, event, verify)
 
 
@@ -133,20 +135,20 @@ def _rewrite(loop: OperationLoop[_Looked | _Wrote], port: CloudPort, marker: Mar
     loop.track(port, job)
 
 
-def _judge(owed: Owed, answer: Answer[bytes], verify: Callable[[bytes], object]) -> str | None:
+def _judge(owed: Owed, answer: Answer[bytes], verify: Callable[[bytes], object]) -> Finding | None:
     if answer.missing:
-        problem = f"{owed.name} is missing although it was acknowledged"
+        finding = Finding("missing", f"{owed.name} is missing although it was acknowledged")
     elif answer.corrupt:
-        problem = f"{owed.name} is damaged: {answer.reason}"
+        finding = Finding("corrupt", f"{owed.name} is damaged: {answer.reason}")
     elif answer.value is None:
-        return f"{owed.name} cannot be read: {answer.reason}"
+        return Finding("unreadable", f"{owed.name} cannot be read: {answer.reason}")
     else:
         try:
             verify(answer.value)
         except (IntegrityError, ValueError) as error:
-            problem = f"{owed.name} is wrong: {error}"
+            finding = Finding("corrupt", f"{owed.name} is wrong: {error}")
         else:
             owed.port.in_time()
             return None
-    owed.port.lied(owed.name, Offence(problem, owed.limit, owed.verify))
-    return problem
+    owed.port.lied(owed.name, Offence(finding.what, owed.limit, owed.verify))
+    return finding

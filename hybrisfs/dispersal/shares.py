@@ -9,6 +9,7 @@ from backends.store import Store
 from hybrisfs.dispersal.clouds import Clouds
 from hybrisfs.dispersal.erasure import fragment_length
 from hybrisfs.dispersal.errors import IntegrityError
+from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.probe import Owed, check_part
 from hybrisfs.dispersal.share import (
     MAX_SHARE,
@@ -54,7 +55,7 @@ def fetch_header(store: Store, name: str) -> bytes:
 
 def sample_share(
     clouds: Clouds, cloud: int, tables: TableSealer, pack_id: bytes, index: int, timeout: float
-) -> str | None:
+) -> Finding | None:
     """Check the header of a share and one fragment chosen at random; return what is wrong, or None."""
     owed = owed_share(clouds, cloud, tables, pack_id, index)
     proven: list[Table] = []

@@ -207,7 +207,7 @@ class ChunkStore:
         )
 
     def forget(self, numbers: Iterable[int]) -> tuple[int, set[int]]:
-        """Those of the chunks that the clouds hold are about to go; their bytes, and the segments they are in."""
+        """Those of the chunks that the clouds hold are about to go; their bytes, and their segments."""
         size, segments = 0, set[int]()
         for number in numbers:
             row = self._db.execute(

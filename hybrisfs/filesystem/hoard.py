@@ -129,8 +129,8 @@ class Hoard:
         if not self._ids:
             return {}
         rows = self._db.execute(
-            "SELECT c.number, c.position, c.length, f.ino FROM chunk c JOIN file_chunk f ON f.chunk = c.number "
-            "WHERE c.segment = ?",
+            "SELECT c.number, c.position, c.length, f.ino "
+            "FROM chunk c JOIN file_chunk f ON f.chunk = c.number WHERE c.segment = ?",
             (segment,),
         ).fetchall()
         known = self._verdicts()

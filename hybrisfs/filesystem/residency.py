@@ -7,11 +7,11 @@ local       something of it (bytes, attributes or a name) is not on the clouds, 
             now: a program has it open for writing, or too few clouds can be reached;
 uploading   something of it is not on the clouds, but waits for its turn or is on its way; also while another
             device has yet to tell that what it made has arrived there;
-cloud-only  all of it is on the clouds, and some of its bytes are not on this device: reading them fetches them;
+cloud-only  all of it is on the clouds, and some of its bytes are not on this device: reading fetches them;
 durable     all of it is on f+k clouds and on this device.
 
-The first that holds is the one shown. `user.hybrisfs.pinned`, of files and folders: `yes`, `inherited` (a folder
-above it is pinned) or `no`.
+The first that holds is the one shown. `user.hybrisfs.pinned`, of files and folders: `yes`, `inherited` (a
+folder above it is pinned) or `no`.
 
 Both are computed when asked for. They are not listed, so that no copying program carries them along, and
 cannot be set or removed.
@@ -34,10 +34,8 @@ __all__ = ["PINNED_XATTR", "STATE_XATTR", "Residency", "State"]
 
 STATE_XATTR: Final = b"user.hybrisfs.state"
 PINNED_XATTR: Final = b"user.hybrisfs.pinned"
-_CHUNKS: Final = (
-    "chunk c WHERE c.number IN (SELECT chunk FROM file_chunk WHERE ino = :ino "
-    "UNION SELECT chunk FROM content_page WHERE ino = :ino)"
-)
+_CHUNKS: Final = "chunk c WHERE c.number IN (SELECT chunk FROM file_chunk WHERE ino = :ino)"
+_PAGES: Final = "chunk c WHERE c.number IN (SELECT chunk FROM content_page WHERE ino = :ino)"
 
 
 class State(Enum):
@@ -82,10 +80,14 @@ class Residency:
         if self._is_in_conflict(inode):
             return State.CONFLICT
         absent, elsewhere, waiting = self._db.execute(
-            f"SELECT total(c.segment IS NULL), total(c.pack = {ELSEWHERE}), total(c.pack IS NULL) FROM {_CHUNKS}",
+            f"SELECT total(c.segment IS NULL), total(c.pack = {ELSEWHERE}), total(c.pack IS NULL) "
+            f"FROM {_CHUNKS}",
             {"ino": inode.ino},
         ).fetchone()
-        if waiting or self._is_staged(inode) or self._is_untold(inode):
+        (lists_waiting,) = self._db.execute(
+            f"SELECT total(c.pack IS NULL) FROM {_PAGES}", {"ino": inode.ino}
+        ).fetchone()
+        if waiting or lists_waiting or self._is_staged(inode) or self._is_untold(inode):
             held_back = inode.writers > 0 and inode.dirty_since > 0
             return State.LOCAL if held_back or not self._can_upload() else State.UPLOADING
         if absent or self._fs.received.unlisted(inode) is not None:
@@ -94,7 +96,8 @@ class Residency:
 
     def _is_in_conflict(self, inode: Inode) -> bool:
         row = self._db.execute(
-            "SELECT 1 FROM place WHERE ino = ? AND wanted IS NOT NULL UNION ALL SELECT 1 FROM copy WHERE id = ?",
+            "SELECT 1 FROM place WHERE ino = ? AND wanted IS NOT NULL "
+            "UNION ALL SELECT 1 FROM copy WHERE id = ?",
             (inode.ino, inode.id),
         ).fetchone()
         return inode.derived or row is not None

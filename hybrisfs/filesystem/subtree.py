@@ -1,4 +1,4 @@
-"""What some nodes and all below them hold, measured in a snapshot of the database: no lock is held meanwhile."""
+"""What some nodes and all below them hold, measured in a snapshot of the database: that needs no lock."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from hybrisfs.filesystem.chunks import ELSEWHERE
 __all__ = ["Measure", "Subtree"]
 
 _IS_FILE = "mode & 61440 = 32768"  # S_IFMT, S_IFREG
+_ON_CLOUDS = f"pack <> {ELSEWHERE}"
 _DESCEND = """
 INSERT INTO {name} WITH RECURSIVE below(ino) AS (
     SELECT ino FROM {name}_root UNION SELECT p.ino FROM below b CROSS JOIN place p ON p.parent = b.ino
@@ -38,7 +39,6 @@ class Subtree:
     def __init__(self, snapshot: sqlite3.Connection, roots: Iterable[int], name: str = "below") -> None:
         self._db = snapshot
         self._table = f"temp.{name}"
-        snapshot.execute("PRAGMA temp_store = MEMORY")
         for table in (self._table, f"{self._table}_root"):
             snapshot.execute(f"CREATE TABLE {table} (ino INTEGER PRIMARY KEY)")
         snapshot.executemany(
@@ -71,8 +71,8 @@ class Subtree:
             f"SELECT total(e.length) FROM {self._table} b JOIN extent e ON e.ino = b.ino WHERE e.segment > 0"
         )
         (waiting,) = self._one(
-            f"SELECT total(length) FROM chunk WHERE segment IS NOT NULL AND ifnull(pack, {ELSEWHERE}) = {ELSEWHERE} "
-            f"AND number IN {self._chunks}"
+            "SELECT total(length) FROM chunk WHERE segment IS NOT NULL "
+            f"AND ({_ON_CLOUDS}) IS NOT TRUE AND number IN {self._chunks}"
         )
         return int(staged + waiting)
 
@@ -91,14 +91,14 @@ class Subtree:
     def evictable(self, kept: Subtree) -> array[int]:
         """Numbers of the chunks that are here and on the clouds, but for those that files in *kept* show."""
         return self._numbers(
-            f"SELECT number FROM chunk WHERE segment IS NOT NULL AND pack <> {ELSEWHERE} "
+            f"SELECT number FROM chunk WHERE segment IS NOT NULL AND {_ON_CLOUDS} "
             f"AND number IN {self._chunks} AND number NOT IN {kept._chunks}"
         )
 
     def shared_with(self, kept: Subtree) -> int:
         """Bytes that are here and on the clouds, and that files in *kept* show as well."""
         (size,) = self._one(
-            f"SELECT total(length) FROM chunk WHERE segment IS NOT NULL AND pack <> {ELSEWHERE} "
+            f"SELECT total(length) FROM chunk WHERE segment IS NOT NULL AND {_ON_CLOUDS} "
             f"AND number IN {self._chunks} AND number IN {kept._chunks}"
         )
         return int(size)

@@ -82,7 +82,7 @@ class Arrivals:
             return []
         self._fs.flush()
         changes, self._changes = self._changes, []
-        return changes + Refresh(self._fs, self._registers, self._depends, self._author).run(waiting)
+        return changes + Refresh(self._fs, self._registers, self.depends, self.author).run(waiting)
 
     @property
     def is_odd(self) -> bool:
@@ -93,11 +93,13 @@ class Arrivals:
         ).fetchone()
         return bool(odd)
 
-    def _depends(self, later: Stamp, earlier: Stamp) -> bool:
+    def depends(self, later: Stamp, earlier: Stamp) -> bool:
+        """Whether who wrote the one update had seen the other."""
         vector = self._updates.vector_of(later.writer, later.clock)
         return vector is not None and vector[earlier.writer] >= earlier.clock
 
-    def _author(self, stamp: Stamp) -> Author:
+    def author(self, stamp: Stamp) -> Author:
+        """Who wrote an update, and when."""
         data = self._updates.update_at(stamp.writer, stamp.clock)
         if data is None:
             return self.myself()

@@ -14,10 +14,11 @@ __all__ = ["Change", "Row", "Rows"]
 
 class Change(NamedTuple):
     """What the kernel has to hear: a name in a directory is another node's or nobody's (`name` given), or
-    an inode has other attributes or content."""
+    an inode has other attributes or content. *gone*: number and mode of the node that lost the name."""
 
     ino: int
     name: bytes | None = None
+    gone: tuple[int, int] | None = None
 
 
 class Row(NamedTuple):
@@ -78,7 +79,7 @@ class Rows:
             return
         self.last[inode.ino] = Displaced(inode.id, *row)
         self._counted(row[0], inode, -1)
-        self.changes.append(Change(*row))
+        self.changes.append(Change(row[0], row[1], (inode.ino, inode.mode)))
 
     def put(self, inode: Inode, slot: int, row: Row) -> Row | None:
         """Show the inode there, and nowhere else by this slot; the row that had to give way, if any."""

@@ -20,11 +20,16 @@ from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.filesystem.content import Missing
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
+from hybrisfs.filesystem.residency import Residency
 from hybrisfs.fuse import LATER, Attributes, Entry, Later, Listing, ListingPlus, Opened, Request, StatVfs
+from hybrisfs.mount.answers import BLOCK, FOREVER, attributes_of, entry_of, sized
+from hybrisfs.mount.echo import Echoes
+from hybrisfs.mount.programs import NoFetchPrograms
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.fetch import Fetcher
 from hybrisfs.pipeline.room import RoomMaker
 from hybrisfs.store.journal import JournalFullError
+from hybrisfs.store.schema import ROOT_INO
 
 __all__ = ["Adapter"]
 
@@ -32,35 +37,11 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# The kernel may believe what it was told for long: it hears of changes that do not come through this mount.
-_FOREVER: Final = 86400.0
-_BLOCK: Final = 4096
 _DOTS: Final = 2
 _WORKERS: Final = 16
 _A_NODE: Final = 4096  # bytes of disk that a new node may take
 _FEWEST_BYTES: Final = 40  # of an entry in a listing
 _FEWEST_BYTES_PLUS: Final = 160
-
-
-def _attributes(inode: Inode) -> Attributes:
-    return Attributes(
-        inode.ino,
-        inode.mode,
-        inode.nlink,
-        inode.uid,
-        inode.gid,
-        inode.rdev,
-        inode.size,
-        inode.blocks,
-        inode.atime,
-        inode.mtime,
-        inode.ctime,
-        _BLOCK,
-    )
-
-
-def _entry(inode: Inode) -> Entry:
-    return Entry(_attributes(inode), _FOREVER, _FOREVER)
 
 
 class Adapter(fuse.Operations):
@@ -69,12 +50,24 @@ class Adapter(fuse.Operations):
     There is none for flush: everything written is staged already, and the kernel asks only once.
     """
 
-    def __init__(self, fs: FileSystem, committer: Committer, fetcher: Fetcher, room: RoomMaker) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        committer: Committer,
+        fetcher: Fetcher,
+        room: RoomMaker,
+        residency: Residency,
+        no_fetch: NoFetchPrograms,
+    ) -> None:
         self._fs = fs
         self._lock = fs.lock
         self._committer = committer
         self._fetcher = fetcher
         self._room = room
+        self._residency = residency
+        self._no_fetch = no_fetch
+        self.echoes = Echoes(ROOT_INO)
+        self._known = {ROOT_INO}  # directories that the kernel knows
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="answer")
 
     def close(self) -> None:
@@ -84,29 +77,50 @@ class Adapter(fuse.Operations):
     # -- names -----------------------------------------------------------------------------------
 
     def lookup(self, request: Request, parent: int, name: bytes) -> Entry:
+        if self.echoes.is_one(request):
+            found = self.echoes.lookup(parent, name)
+            if isinstance(found, Entry):
+                return found
+            if found is not None:
+                with self._lock:
+                    return Entry(attributes_of(self._fs.get(found)))
         with self._lock:
             inode = self._fs.lookup(parent, name)
-            return Entry.negative(_FOREVER) if inode is None else _entry(inode)
+            return Entry.negative(FOREVER) if inode is None else self._entry(inode)
+
+    def _entry(self, inode: Inode) -> Entry:
+        if inode.is_directory:
+            self._known.add(inode.ino)
+        return entry_of(inode)
+
+    def knows(self, directory: int) -> bool:
+        """Whether the kernel knows the directory, so that somebody may watch it."""
+        return directory in self._known
 
     def forget(self, forgets: Sequence[tuple[int, int]]) -> None:
         with self._lock:
             for ino, _ in forgets:
+                self._known.discard(ino)
                 self._fs.forget(ino)
 
     def mknod(self, request: Request, parent: int, name: bytes, mode: int, rdev: int) -> Entry | Later:
         uid, gid = request.uid, request.gid
-        return self._add(request, lambda: _entry(self._fs.make(parent, name, mode, uid, gid, rdev=rdev)))
+        return self._add(request, lambda: self._entry(self._fs.make(parent, name, mode, uid, gid, rdev=rdev)))
 
     def mkdir(self, request: Request, parent: int, name: bytes, mode: int) -> Entry | Later:
         uid, gid = request.uid, request.gid
-        return self._add(request, lambda: _entry(self._fs.make(parent, name, stat.S_IFDIR | mode, uid, gid)))
+        return self._add(
+            request, lambda: self._entry(self._fs.make(parent, name, stat.S_IFDIR | mode, uid, gid))
+        )
 
     def symlink(self, request: Request, target: bytes, parent: int, name: bytes) -> Entry | Later:
         mode, uid, gid = stat.S_IFLNK | 0o777, request.uid, request.gid
-        return self._add(request, lambda: _entry(self._fs.make(parent, name, mode, uid, gid, target=target)))
+        return self._add(
+            request, lambda: self._entry(self._fs.make(parent, name, mode, uid, gid, target=target))
+        )
 
     def link(self, request: Request, ino: int, new_parent: int, new_name: bytes) -> Entry | Later:
-        return self._add(request, lambda: _entry(self._fs.link(ino, new_parent, new_name)))
+        return self._add(request, lambda: self._entry(self._fs.link(ino, new_parent, new_name)))
 
     def _add(self, request: Request, make: Callable[[], T]) -> T | Later:
         """Make something that takes room on the disk, as soon as there is some."""
@@ -130,16 +144,22 @@ class Adapter(fuse.Operations):
                     raise
 
     def unlink(self, request: Request, parent: int, name: bytes) -> None:
+        if self.echoes.is_one(request):
+            return
         with self._lock:
             self._fs.unlink(parent, name)
 
     def rmdir(self, request: Request, parent: int, name: bytes) -> None:
+        if self.echoes.is_one(request):
+            return
         with self._lock:
             self._fs.rmdir(parent, name)
 
     def rename(
         self, request: Request, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int
     ) -> None:
+        if self.echoes.is_one(request):
+            return
         with self._lock:
             self._fs.rename(parent, name, new_parent, new_name, flags)
 
@@ -150,12 +170,16 @@ class Adapter(fuse.Operations):
     # -- attributes ------------------------------------------------------------------------------
 
     def getattr(self, request: Request, ino: int, fh: int | None) -> tuple[Attributes, float]:
+        if self.echoes.is_hidden(ino):
+            return self.echoes.attributes(ino), 0.0
         with self._lock:
-            return _attributes(self._fs.get(ino)), _FOREVER
+            return attributes_of(self._fs.get(ino)), FOREVER
 
     def setattr(
         self, request: Request, ino: int, attributes: Attributes, to_set: int, fh: int | None
     ) -> tuple[Attributes, float] | Later:
+        if self.echoes.is_one(request):
+            return self.getattr(request, ino, fh)
         if to_set & fuse.FUSE_SET_ATTR_SIZE:
             return self._with_list(request, ino, lambda: self._set_attributes(ino, attributes, to_set))
         with self._lock:
@@ -184,16 +208,16 @@ class Adapter(fuse.Operations):
                 if to_set & fuse.FUSE_SET_ATTR_MTIME
                 else None,
             )
-            return _attributes(inode), _FOREVER
+            return attributes_of(inode), FOREVER
 
     def statfs(self, request: Request, ino: int) -> StatVfs:
         with self._lock:
             space = self._fs.space()
-        free = space.free // _BLOCK
+        free = space.free // BLOCK
         return StatVfs(
-            bsize=_BLOCK,
-            frsize=_BLOCK,
-            blocks=space.total // _BLOCK,
+            bsize=BLOCK,
+            frsize=BLOCK,
+            blocks=space.total // BLOCK,
             bfree=free,
             bavail=free,
             files=space.files + free,
@@ -202,19 +226,24 @@ class Adapter(fuse.Operations):
 
     def getxattr(self, request: Request, ino: int, name: bytes, size: int) -> bytes | int:
         with self._lock:
-            value = self._fs.attributes.get_xattr(self._fs.get(ino), name)
-        return _sized(value, size)
+            inode = self._fs.get(ino)
+            value = self._residency.attribute(inode, name)
+            if value is None:
+                value = self._fs.attributes.get_xattr(inode, name)
+        return sized(value, size)
 
     def listxattr(self, request: Request, ino: int, size: int) -> bytes | int:
         with self._lock:
             names = self._fs.attributes.list_xattrs(self._fs.get(ino))
-        return _sized(b"".join(name + b"\0" for name in names), size)
+        return sized(b"".join(name + b"\0" for name in names), size)
 
     def setxattr(self, request: Request, ino: int, name: bytes, value: bytes, flags: int) -> None:
+        self._residency.refuse_change(name)
         with self._lock:
             self._fs.attributes.set_xattr(self._fs.get(ino), name, value, flags)
 
     def removexattr(self, request: Request, ino: int, name: bytes) -> None:
+        self._residency.refuse_change(name)
         with self._lock:
             self._fs.attributes.remove_xattr(self._fs.get(ino), name)
 
@@ -246,7 +275,7 @@ class Adapter(fuse.Operations):
             offset,
             size // _FEWEST_BYTES_PLUS + 1,
             listing.add_name,
-            lambda name, inode, next_offset: listing.add(name, _entry(inode), next_offset),
+            lambda name, inode, next_offset: listing.add(name, self._entry(inode), next_offset),
         )
         return listing
 
@@ -283,7 +312,7 @@ class Adapter(fuse.Operations):
             lacking = self._fs.received.lacking(self._fs.get(ino))
             if lacking is None:
                 return work()
-        request.abandon_when_killed()
+        self._prepare_to_fetch(request)
         self._workers.submit(self._answer_later, request, lambda: self._listed(ino, lacking, work))
         return LATER
 
@@ -303,7 +332,7 @@ class Adapter(fuse.Operations):
 
         def make() -> tuple[Entry, Opened]:
             inode, number = self._fs.create(parent, name, mode, uid, gid, flags)
-            return _entry(inode), self._opened(inode, number)
+            return self._entry(inode), self._opened(inode, number)
 
         return self._add(request, make)
 
@@ -341,9 +370,15 @@ class Adapter(fuse.Operations):
             data = self._fs.read(self._fs.handle(fh), offset, size)
         if not isinstance(data, Missing):
             return data
-        request.abandon_when_killed()
+        self._prepare_to_fetch(request)
         self._workers.submit(self._read_later, request, fh, offset, size, data)
         return LATER
+
+    def _prepare_to_fetch(self, request: Request) -> None:
+        """Raises OSError (EPERM) when the program may not have anything fetched."""
+        if self._no_fetch.includes(request.pid):
+            raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+        request.abandon_when_killed()
 
     def _read_later(self, request: Request, fh: int, offset: int, size: int, missing: Missing) -> None:
         def read() -> bytes:
@@ -392,11 +427,3 @@ class Adapter(fuse.Operations):
     def lseek(self, request: Request, ino: int, fh: int, offset: int, whence: int) -> int:
         with self._lock:
             return self._fs.content.seek(self._fs.handle(fh), offset, whence)
-
-
-def _sized(value: bytes, size: int) -> bytes | int:
-    if size == 0:
-        return len(value)
-    if len(value) > size:
-        raise OSError(errno.ERANGE, os.strerror(errno.ERANGE))
-    return value

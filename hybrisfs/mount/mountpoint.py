@@ -11,9 +11,11 @@ from typing import Final
 from hybrisfs import fuse
 from hybrisfs.errors import HybrisError
 from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.merge.refresh import Change
+from hybrisfs.filesystem.residency import Residency
+from hybrisfs.merge.rows import Change
 from hybrisfs.mount.adapter import Adapter
 from hybrisfs.mount.notifier import Notifier
+from hybrisfs.mount.programs import NoFetchPrograms
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.fetch import Fetcher
 from hybrisfs.pipeline.room import RoomMaker
@@ -36,11 +38,13 @@ class MountPoint:
         committer: Committer,
         fetcher: Fetcher,
         room: RoomMaker,
+        residency: Residency,
+        no_fetch: NoFetchPrograms,
         *,
         allow_other: bool,
     ) -> None:
         self.directory = directory
-        self._adapter = Adapter(fs, committer, fetcher, room)
+        self._adapter = Adapter(fs, committer, fetcher, room, residency, no_fetch)
         options = [f"fsname=hybrisfs:{name}", "subtype=hybrisfs", "default_permissions"]
         if allow_other:
             options.append("allow_other")
@@ -52,7 +56,7 @@ class MountPoint:
             raise HybrisError(f"cannot mount {name} at {directory}", str(error)) from error
         self._thread = threading.Thread(target=self._serve, name=f"{name}-mount", daemon=True)
         self._thread.start()
-        self._notifier = Notifier(self._session)
+        self._notifier = Notifier(self._session, self._adapter, fs)
 
     def notify(self, changes: Iterable[Change]) -> None:
         """Let the kernel hear of changes that did not come through this mount; from any thread."""
@@ -72,7 +76,8 @@ class MountPoint:
     def unmount(self, *, lazy: bool) -> None:
         """End the mount. Raises HybrisError while files in it are open, unless *lazy*."""
         try:
-            self._session.unmount(lazy=lazy)
+            with self._notifier.at_rest():
+                self._session.unmount(lazy=lazy)
         except fuse.FuseError as error:
             raise HybrisError(str(error)) from error
         self._thread.join(_JOIN_SECONDS)

@@ -1,19 +1,28 @@
-"""Tells the kernel what other devices have changed, so that it serves nothing stale.
+"""Tells the kernel, and programs that watch, what other devices have changed.
 
 A thread of its own does it: the kernel may hold a notice back until a handler has returned, so nobody who is
-in a handler, or holds a lock that one takes, may give it.
+in a handler, or holds a lock that one takes, may give it. First the kernel drops what is stale, so that
+nobody is served it any more; then events are raised for directories that the kernel knows, see `mount.echo`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
+import stat
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from queue import SimpleQueue
-from typing import Final
+from typing import Final, NamedTuple
 
 from hybrisfs import fuse
-from hybrisfs.merge.refresh import Change
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.inodes import Inode
+from hybrisfs.merge.rows import Change
+from hybrisfs.mount.adapter import Adapter
+from hybrisfs.mount.echo import HIDDEN_NAME, Found
+from hybrisfs.store.schema import ROOT_INO
 
 __all__ = ["Notifier"]
 
@@ -22,18 +31,34 @@ log = logging.getLogger(__name__)
 _JOIN_SECONDS: Final = 5.0
 
 
+class _Name(NamedTuple):
+    """A name in a directory, by the directory's number."""
+
+    parent: int
+    name: bytes
+
+
 class Notifier:
     """One thread per mount, from construction to `stop`."""
 
-    def __init__(self, session: fuse.Session) -> None:
+    def __init__(self, session: fuse.Session, adapter: Adapter, fs: FileSystem) -> None:
         self._session = session
+        self._adapter = adapter
+        self._fs = fs
         self._queue: SimpleQueue[list[Change] | None] = SimpleQueue()
+        self._working = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="notify", daemon=True)
         self._thread.start()
 
     def notify(self, changes: Iterable[Change]) -> None:
         """Have the kernel told; returns at once, from any thread."""
         self._queue.put(list(changes))
+
+    @contextlib.contextmanager
+    def at_rest(self) -> Iterator[None]:
+        """While the block lasts the thread does nothing with the mount, which could not be unmounted then."""
+        with self._working:
+            yield
 
     def stop(self) -> None:
         """End the thread; what has not been told yet is of no use any more."""
@@ -42,16 +67,135 @@ class Notifier:
 
     def _run(self) -> None:
         while (changes := self._queue.get()) is not None:
-            while not self._queue.empty() and (more := self._queue.get()) is not None:
+            while not self._queue.empty():
+                more = self._queue.get()
+                if more is None:
+                    return
                 changes += more
-            try:
-                self._tell(dict.fromkeys(changes))
-            except fuse.FuseError as error:
-                log.debug("the kernel was not told of changes: %s", error)
+            with self._working:
+                try:
+                    self._drop_stale(changes)
+                    self._raise_events(changes)
+                except fuse.FuseError as error:
+                    log.debug("the kernel was not told of changes: %s", error)
 
-    def _tell(self, changes: Iterable[Change]) -> None:
+    def _drop_stale(self, changes: Iterable[Change]) -> None:
+        for ino, name in dict.fromkeys((change.ino, change.name) for change in changes):
+            if name is None:
+                self._session.notify_inval_inode(ino)
+            else:
+                self._session.notify_inval_entry(ino, name)
+
+    # -- events ----------------------------------------------------------------------------------
+
+    def _raise_events(self, changes: Iterable[Change]) -> None:
+        """One event for each name that is another node's now, and for each file that has changed."""
+        gone: dict[_Name, tuple[int, int]] = {}
+        names: dict[_Name, None] = {}
+        inodes: dict[int, None] = {}
         for change in changes:
             if change.name is None:
-                self._session.notify_inval_inode(change.ino)
+                inodes[change.ino] = None
+            elif self._adapter.knows(change.ino):
+                names[_Name(change.ino, change.name)] = None
+                if change.gone is not None:
+                    gone.setdefault(_Name(change.ino, change.name), change.gone)
+        arrived: set[int] = set()
+        for name in names:
+            with contextlib.suppress(OSError):  # the directory is gone, too, or closed to this user
+                arrived |= self._name_changed(name, gone.get(name), arrived)
+        for ino in inodes:
+            if ino not in arrived:
+                with contextlib.suppress(OSError):
+                    self._file_changed(ino)
+
+    def _name_changed(self, name: _Name, gone: tuple[int, int] | None, arrived: set[int]) -> set[int]:
+        """Repeat what happened to a name; the numbers of the inodes that have been shown by that, besides
+        those that *arrived* before."""
+        with self._fs.lock:
+            now = self._fs.lookup(*name)
+            moved_to = None if gone is None else self._place_of(gone[0])
+        if now is not None:
+            if now.ino not in arrived and (gone is None or gone[0] != now.ino):
+                self._arrive(name, now)
+            return {now.ino}
+        if gone is None:
+            return set()
+        if moved_to is not None and self._adapter.knows(moved_to.parent):
+            self._move(name, moved_to, gone[0])
+            return {gone[0]}
+        if moved_to is None or not stat.S_ISDIR(gone[1]):
+            self._remove(name, gone[1])
+        return set()
+
+    def _place_of(self, ino: int) -> _Name | None:
+        row = self._fs.db.execute("SELECT parent, name FROM place WHERE ino = ? LIMIT 1", (ino,)).fetchone()
+        return _Name(*row) if row else None
+
+    def _arrive(self, name: _Name, inode: Inode) -> None:
+        with (
+            self._directory(name.parent) as directory,
+            self._making({name: fuse.Entry.negative(0.0)}),
+            self._open([HIDDEN_NAME]) as hidden,
+        ):
+            os.rename(b"%d" % inode.ino, name.name, src_dir_fd=hidden, dst_dir_fd=directory)
+
+    def _move(self, old: _Name, new: _Name, ino: int) -> None:
+        found: dict[tuple[int, bytes], Found] = {old: ino, new: fuse.Entry.negative(0.0)}
+        with (
+            self._directory(old.parent) as source,
+            self._directory(new.parent) as target,
+            self._making(found),
+        ):
+            os.rename(old.name, new.name, src_dir_fd=source, dst_dir_fd=target)
+
+    def _remove(self, name: _Name, mode: int) -> None:
+        ghost = self._adapter.echoes.ghost(mode)
+        with self._directory(name.parent) as directory, self._making({name: ghost}):
+            if stat.S_ISDIR(mode):
+                os.rmdir(name.name, dir_fd=directory)
             else:
-                self._session.notify_inval_entry(change.ino, change.name)
+                os.unlink(name.name, dir_fd=directory)
+
+    def _file_changed(self, ino: int) -> None:
+        """Whoever watches a file sees it modified, whoever watches anything else, other attributes."""
+        with self._fs.lock:
+            place = self._place_of(ino)
+            inode = self._fs.inodes.cached(ino)
+            if place is None or inode is None or not self._adapter.knows(place.parent):
+                return
+            is_file, size = inode.is_file, inode.size
+        with self._directory(place.parent) as directory, self._making({}):
+            path = f"/proc/self/fd/{directory}/".encode() + place.name
+            if is_file:
+                os.truncate(path, size)
+            else:
+                os.utime(path, follow_symlinks=False)
+
+    # -- ways into the mount ---------------------------------------------------------------------
+
+    def _making(self, found: dict[tuple[int, bytes], Found]) -> contextlib.AbstractContextManager[None]:
+        return self._adapter.echoes.making(found)
+
+    @contextlib.contextmanager
+    def _directory(self, ino: int) -> Iterator[int]:
+        """A descriptor of a directory in the mount. Raises OSError."""
+        with self._fs.lock:
+            names: list[bytes] = []
+            while ino != ROOT_INO:
+                place = self._place_of(ino)
+                if place is None:
+                    raise FileNotFoundError(ino)
+                names.append(place.name)
+                ino = place.parent
+        with self._open(reversed(names)) as descriptor:
+            yield descriptor
+
+    @contextlib.contextmanager
+    def _open(self, names: Iterable[bytes]) -> Iterator[int]:
+        path = b"/".join([os.fsencode(self._session.mountpoint), *names])
+        descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)

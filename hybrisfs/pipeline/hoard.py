@@ -51,6 +51,7 @@ class Hoarder:
         self._trouble: str | None = None
         self._guard = threading.Lock()
         self._failures = 0  # in this round
+        self._looked = 0.0  # seconds that the last look took
         self.kept = Measure(0, 0, 0)
         """What was pinned, and how much of it was missing, at the last look."""
 
@@ -63,10 +64,8 @@ class Hoarder:
         """The thread's body."""
         wait = 0.0
         while self._signals.wait_for_wanted(wait):
-            begun = time.monotonic()
             complete = self.hoard_round()
-            looked = (time.monotonic() - begun) * _LOOKING_SHARE if complete else 0.0
-            if looked and not self._signals.pause(min(looked, _LOOK_EVERY)):
+            if not self._signals.pause(min(self._looked * _LOOKING_SHARE, _LOOK_EVERY)):
                 return
             wait = _LOOK_EVERY if complete else _RETRY_SECONDS
 
@@ -75,17 +74,20 @@ class Hoarder:
         self._failures = 0
         with self._fs.lock:
             if not self._fs.hoard:
-                self.kept, self._trouble = Measure(0, 0, 0), None
+                self.kept, self._trouble, self._looked = Measure(0, 0, 0), None, 0.0
                 return True
             self._fs.hoard.follow()
             roots = self._fs.hoard.roots()
+        begun = time.monotonic()
         with self._fs.db.snapshot() as snapshot:
             tree = Subtree(snapshot, roots)
             self.kept = tree.measure()
             missing, unlisted = tree.missing(), tree.unlisted()
-        self._bring(missing, unlisted)
-        if unlisted and not self._failures:
-            self._signals.content_wanted()  # now it is known what is in these files
+        self._looked = time.monotonic() - begun
+        if missing or unlisted:
+            self._bring(missing, unlisted)
+            if not self._failures:
+                self._signals.content_wanted()  # more may be known to be missing now
         if not self._failures:
             self._trouble = None
         return not self._failures

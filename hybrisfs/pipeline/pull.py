@@ -1,9 +1,9 @@
 """The puller: follows the other devices through the clouds and hands on what they have written.
 
 One thread asks for heads and segments as `sync.follow` says and gives the updates in them, in order, to
-`receive`. It keeps nothing that must survive: after a restart it looks at all heads again, and fetches
-what the log does not hold. What a cloud cannot have returned in good faith it is accused of, so that
-`status` names it.
+`receive`. After a restart it looks at all heads again, and fetches what the log does not hold; it remembers
+the newest head of each device, so that no cloud can return an earlier one unnoticed. What a cloud cannot have
+returned in good faith it is accused of, so that `status` names it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Final, Protocol, TypeVar
@@ -20,13 +20,13 @@ from typing import Final, Protocol, TypeVar
 from hybrisfs.dispersal.errors import CloudsUnavailable, NewerVersionError, ObjectMissing
 from hybrisfs.dispersal.poll import Changed, Failed, Listing, Look, Missing, Polled, Unchanged
 from hybrisfs.pipeline.signals import Signals
-from sync import MAX_SEGMENT, Members, NewerFormatError, VersionVector, head_name
-from sync.beacons import Report, check_head
+from sync import MAX_SEGMENT, Head, Members, NewerFormatError, VersionVector, head_name
+from sync.beacons import Report, Sighting, check_head
 from sync.chase import Deliver, FetchSegment, ListSegments
 from sync.follow import STALE_SECONDS, Action, FetchHead, Follow
 from sync.trail import Holds, Piece, open_piece
 
-__all__ = ["CloudReader", "DeviceSighting", "Puller"]
+__all__ = ["CloudReader", "DeviceSighting", "Memory", "Puller"]
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +37,7 @@ _SEGMENT_BYTES: Final = MAX_SEGMENT + (2 << 20)  # sealed and, at worst, not com
 _HEAD_SECONDS: Final = 15.0
 _LIST_SECONDS: Final = 30.0
 _MAX_NAMES: Final = 200_000
+_REMEMBER_NS: Final = 60 * 10**9  # how much later a sign of life must be to be worth remembering
 _LONGEST_WAIT: Final = 2.0  # so that changes made here quicken the pace
 
 
@@ -55,6 +56,14 @@ class CloudReader(Protocol):
     def accuse(
         self, cloud: int, name: str, reason: str, limit: int, recheck: Callable[[bytes], object]
     ) -> None: ...
+
+
+class Memory(Protocol):
+    """Keeps what was seen of the devices until the next start."""
+
+    def load(self) -> Mapping[bytes, Sighting]: ...
+
+    def store(self, sightings: Mapping[bytes, Sighting]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +86,8 @@ class Puller:
     """One thread that follows all *members*; the other methods may be called from any thread.
 
     *known* says whether the log holds an update, *receive* offers updates to it and returns False when the
-    causes of some are missing, *vector* is the log's own version vector. They are called by the thread.
+    causes of some are missing, *vector* is the log's own version vector, *memory* keeps what was seen. They
+    are called by the thread.
     """
 
     def __init__(
@@ -92,6 +102,7 @@ class Puller:
         known: Holds,
         receive: Callable[[Sequence[bytes]], bool],
         vector: Callable[[], VersionVector],
+        memory: Memory,
         *,
         stale: float = STALE_SECONDS,
     ) -> None:
@@ -105,11 +116,13 @@ class Puller:
         self._known = known
         self._receive = receive
         self._vector = vector
+        self._memory = memory
         self._stale = stale
         self._looked = threading.Event()
         self._requests: SimpleQueue[Callable[[Follow], None]] = SimpleQueue()
         self._sightings: tuple[DeviceSighting, ...] = ()
         self._doubts: tuple[str, ...] = ()
+        self._heads: Mapping[bytes, Head] = {}
 
     # -- from any thread -------------------------------------------------------------------------
 
@@ -120,6 +133,10 @@ class Puller:
     def doubts(self) -> list[str]:
         """What is amiss with the log on the clouds, in sentences."""
         return list(self._doubts)
+
+    def heads(self) -> Mapping[bytes, Head]:
+        """The newest head of each member, this device included, that was seen on a cloud."""
+        return self._heads
 
     def look_now(self) -> None:
         """Ask all clouds for all heads, something is missing."""
@@ -158,17 +175,39 @@ class Puller:
             self._known,
             time.monotonic(),
             stale=self._stale,
+            remembered=self._memory.load(),
         )
+        follow.set_members(self._members(), time.monotonic())
+        remembered = follow.sightings()
+        self._publish(follow)
         tags: dict[tuple[bytes, int], str] = {}
         wait = 0.0
         while self._signals.wait_to_look(wait):
             _Pull(self, follow, tags).run()
             self._publish(follow)
+            self._remember(follow, remembered)
             if follow.own_looked_for and not self._signals.stopping:
                 self._looked.set()
             wait = min(max(0.0, follow.next_due() - time.monotonic()), _LONGEST_WAIT)
 
+    def _remember(self, follow: Follow, remembered: dict[bytes, Sighting]) -> None:
+        news = {
+            device: sighting
+            for device, sighting in follow.sightings().items()
+            if _is_news(sighting, remembered.get(device))
+        }
+        if not news:
+            return
+        try:
+            self._memory.store(news)
+        except OSError as error:
+            log.warning("what was seen of the other devices is not kept: %s", error)
+            return
+        remembered.update(news)
+
     def _publish(self, follow: Follow) -> None:
+        newest = {device: follow.newest(device) for device in follow.sightings()}
+        self._heads = {device: head for device, head in newest.items() if head is not None}
         ours = self._vector().highest
         sightings = []
         for one in follow.staleness(time.monotonic(), time.time_ns()):
@@ -291,6 +330,13 @@ class _Pull:
             _HEAD_BYTES,
             lambda data: check_head(data, volume, public, key, floor),
         )
+
+
+def _is_news(sighting: Sighting, remembered: Sighting | None) -> bool:
+    if remembered is None:
+        return True
+    later = (sighting.seen_ns or 0) - (remembered.seen_ns or 0)
+    return sighting.head != remembered.head or later >= _REMEMBER_NS
 
 
 def _sentence(report: Report) -> str:

@@ -8,7 +8,7 @@ from typing import Final
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.merge.arrivals import Arrivals
-from hybrisfs.merge.refresh import Change
+from hybrisfs.merge.rows import Change
 from hybrisfs.pipeline.signals import Signals
 from hybrisfs.store.updates import UpdateLog
 from sync import Accepted, Outcome, Refused

@@ -42,7 +42,8 @@ class _Plan:
 class RoomMaker:
     """Evicts least recently used segments when the cache is over its budget or the disk is short.
 
-    What the hoard keeps stays: the rest of its segments goes as holes when their turn comes. *can_upload* tells whether enough clouds are well for pending chunks to leave.
+    What the hoard keeps stays: the rest of its segments goes as holes when their turn comes. *can_upload*
+    tells whether enough clouds are well for pending chunks to leave.
     """
 
     def __init__(
@@ -53,9 +54,7 @@ class RoomMaker:
         self._signals = signals
         self._can_upload = can_upload
         self._punched: dict[int, _Ranges] = {}
-        self._thinned: dict[
-            int, tuple[int, float]
-        ] = {}  # hoard's generation, and until when that is believed
+        self._thinned: dict[int, tuple[int, float]] = {}  # hoard's generation; until when
 
     def run(self) -> None:
         """The thread's body: keep some room ahead of those who write."""

@@ -26,7 +26,7 @@ from sync import (
     Extent,
     Head,
     OwnTip,
-    SegmentStart,
+    SegmentId,
     decode_signed_header,
     encode_head,
     encode_segment,
@@ -155,10 +155,15 @@ class Shipper:
     def _extent(self) -> Extent | None:
         """The own log on the clouds, as far as it is known here."""
         row = self._fs.db.execute(
-            "SELECT name, last, (SELECT count(*) FROM log_segment) FROM log_segment "
-            "ORDER BY first DESC LIMIT 1"
+            "SELECT name, last FROM log_segment WHERE device = ? ORDER BY first DESC LIMIT 1",
+            (self._device.device_id,),
         ).fetchone()
-        return Extent(row[2], parse_segment_name(row[0])[1], row[1]) if row else None
+        if row is None:
+            return None
+        (count,) = self._fs.db.execute(
+            "SELECT count(*) FROM log_segment WHERE device = ?", (self._device.device_id,)
+        ).fetchone()
+        return Extent(count, parse_segment_name(row[0])[1], row[1])
 
     def _ship_one(self) -> bool:
         """Ship a batch if one is due; False when there is nothing more to do now."""
@@ -210,26 +215,19 @@ class Shipper:
         return next((number for (number,) in rows if number not in lost), None)
 
     def _prepare(self, batch: _Batch) -> _Shipment:
-        device = self._device.device_id
         with self._fs.lock:
             updates = self._updates.own_between(batch.first, batch.last)
-            start = SegmentStart.of(decode_signed_header(updates[0]))
-            count = self._fs.db.execute("SELECT count(*) FROM log_segment").fetchone()[0]
-            extent = Extent(count + 1, start, batch.last)
-            previous = self._newest_segment()
-            head = self._head(extent)
+            identity = SegmentId.of(batch.first, decode_signed_header(updates[-1]).hash)
+            before = self._extent()
+            head = self._head(Extent(before.segments + 1 if before else 1, identity, batch.last))
         # What the segment holds and what the head states must never be taken back by a crash.
         self._committer.commit_now()
         return _Shipment(
             batch,
-            segment_name(device, start),
-            encode_segment(updates, previous, self._key, os.urandom(NONCE_SIZE)),
+            segment_name(self._device.device_id, identity),
+            encode_segment(updates, before.newest if before else None, self._key, os.urandom(NONCE_SIZE)),
             self._sealed(head),
         )
-
-    def _newest_segment(self) -> SegmentStart | None:
-        row = self._fs.db.execute("SELECT name FROM log_segment ORDER BY first DESC LIMIT 1").fetchone()
-        return parse_segment_name(row[0])[1] if row else None
 
     def _head(self, extent: Extent | None) -> Head:
         state = self._updates.state
@@ -243,8 +241,16 @@ class Shipper:
         batch = shipment.batch
         with self._fs.lock:
             self._fs.db.execute(
-                "INSERT INTO log_segment (first, last, name, size, placement) VALUES (?, ?, ?, ?, ?)",
-                (batch.first, batch.last, shipment.name, len(shipment.segment), placement),
+                "INSERT INTO log_segment (name, device, first, last, size, placement) "
+                "VALUES (?, ?, ?, ?, ?, ?)",
+                (
+                    shipment.name,
+                    self._device.device_id,
+                    batch.first,
+                    batch.last,
+                    len(shipment.segment),
+                    placement,
+                ),
             )
             self._fs.changes.published(batch.last)
         log.debug("shipped updates %d to %d", batch.first, batch.last)

@@ -156,6 +156,7 @@ class Database:
         """A read-only view of what is committed now, for long checks that must not hold up programs."""
         reader = sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True, isolation_level=None)
         with contextlib.closing(reader):
+            reader.execute("PRAGMA temp_store = MEMORY")
             reader.execute("BEGIN")
             reader.execute("SELECT 1 FROM meta").fetchone()  # the view begins with the first read
             yield reader

@@ -231,14 +231,24 @@ CREATE TABLE log (
 CREATE UNIQUE INDEX log_hash ON log (hash);
 CREATE INDEX log_signed ON log (clock) WHERE chunk_high IS NOT NULL;
 
--- Own log segments that are on the clouds.
+-- Log segments that this device has put on the clouds: all of its own, and those of other devices to which
+-- their own heads do not lead yet.
 CREATE TABLE log_segment (
-    first     INTEGER PRIMARY KEY,         -- clock of its first update
+    name      TEXT PRIMARY KEY,
+    device    BLOB NOT NULL,               -- whose updates it holds
+    first     INTEGER NOT NULL,            -- clock of its first update
     last      INTEGER NOT NULL,
-    name      TEXT NOT NULL,
     size      INTEGER NOT NULL,
     placement BLOB NOT NULL
 );
+CREATE INDEX log_segment_of ON log_segment (device, first);
+
+-- What was last seen of each device through the clouds.
+CREATE TABLE sighting (
+    device BLOB PRIMARY KEY,
+    head   BLOB,                           -- the newest one, as a cloud returned it; NULL: none yet
+    seen   INTEGER                         -- when it was alive for certain, ns; NULL: never
+) WITHOUT ROWID;
 """
 
 

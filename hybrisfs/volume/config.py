@@ -1,8 +1,10 @@
 """The configuration of a volume: `volume.json` in its config folder.
 
 `format` (1), `id` (hex), `f`, `k`, `cache_bytes`, and `clouds`, each with `number` (0 to 255, never used
-again, named in placements), `name` and `url`. It holds no secret and may be edited by hand while
-the volume is not in use; `cache_bytes` is the one entry meant for that.
+again, named in placements), `name` and `url`. `no_fetch_programs` are names of programs, with shell
+wildcards, whose reads never fetch anything from the clouds; without that entry, the usual thumbnailers
+and indexers. It holds no secret and may be edited by hand while the volume is not in use; `cache_bytes`
+and `no_fetch_programs` are the entries meant for that.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from sync import VOLUME_ID_SIZE
 
 __all__ = [
     "DEFAULT_CACHE_BYTES",
+    "DEFAULT_NO_FETCH_PROGRAMS",
     "MAX_CLOUDS",
     "CloudConfig",
     "VolumeConfig",
@@ -34,6 +37,20 @@ _LEAST_CACHE_BYTES: Final = 64 << 20
 MAX_CLOUDS: Final = 32
 MAX_CLOUD_NUMBER: Final = 255  # placements have a byte for it
 _MOST: Final = 1 << 60
+_MOST_PROGRAMS: Final = 1000
+DEFAULT_NO_FETCH_PROGRAMS: Final = (
+    "*thumbnailer*",
+    "gnome-thumbnail-font",
+    "thumbnail.so",  # KDE's
+    "tumblerd",
+    "tracker-extract*",
+    "tracker-miner-*",
+    "localsearch*",
+    "baloo_file*",
+    "baloorunner",
+    "recollindex",
+    "zeitgeist-daemon",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +72,7 @@ class VolumeConfig:
     k: int
     clouds: tuple[CloudConfig, ...]
     cache_bytes: int = DEFAULT_CACHE_BYTES
+    no_fetch_programs: tuple[str, ...] = DEFAULT_NO_FETCH_PROGRAMS
 
     def save(self, home: Home) -> None:
         """Write the file, whole or not at all."""
@@ -66,6 +84,7 @@ class VolumeConfig:
             "f": self.f,
             "k": self.k,
             "cache_bytes": self.cache_bytes,
+            "no_fetch_programs": list(self.no_fetch_programs),
             "clouds": [{"number": one.number, "name": one.name, "url": one.url} for one in self.clouds],
         }
         temporary = folder / f"{_FILE}.new"
@@ -120,7 +139,16 @@ def _parse(name: str, path: Path, facts: Any) -> VolumeConfig:
         raise ValueError(f"the id is not one of {VOLUME_ID_SIZE} bytes")
     f, k = choose_redundancy(len(clouds), _integer(entries, "f", 0), _integer(entries, "k", 1))
     cache_bytes = _integer(entries, "cache_bytes", _LEAST_CACHE_BYTES)
-    return VolumeConfig(name, volume, f, k, clouds, cache_bytes)
+    return VolumeConfig(name, volume, f, k, clouds, cache_bytes, _programs(entries))
+
+
+def _programs(entries: dict[str, Any]) -> tuple[str, ...]:
+    if "no_fetch_programs" not in entries:
+        return DEFAULT_NO_FETCH_PROGRAMS
+    names = _list(entries, "no_fetch_programs")
+    if len(names) > _MOST_PROGRAMS or not all(isinstance(one, str) and one for one in names):
+        raise ValueError(f"'no_fetch_programs' is not a list of up to {_MOST_PROGRAMS} names")
+    return tuple(names)
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -13,13 +13,14 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.keys import VolumeKeys
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.members import MAX_DEVICE_NAME, Member, MemberTable, member_key
-from hybrisfs.merge.refresh import Change
 from hybrisfs.merge.registers import Registers
+from hybrisfs.merge.rows import Change
 from hybrisfs.merge.settlement import Settlement
 from hybrisfs.merge.signing import Signer
 from hybrisfs.pipeline.pull import DeviceSighting, Puller
 from hybrisfs.pipeline.receive import Receiver
 from hybrisfs.pipeline.signals import Signals
+from hybrisfs.store.sightings import SightingTable
 from hybrisfs.store.updates import UpdateLog
 from sync import HASH_SIZE, Members, VersionVector
 
@@ -74,6 +75,7 @@ class Sharing:
             self._holds,
             self.receiver.receive,
             self._vector,
+            SightingTable(self._fs.db, self._fs.lock),
         )
         return self._puller
 
@@ -90,13 +92,13 @@ class Sharing:
         with self._fs.lock:
             return self.members.keys()
 
-    def _holds(self, device: bytes, clock: int, prefix: bytes) -> bool:
-        """Whether the log has the update with this stamp, whose hash begins so."""
+    def _holds(self, device: bytes, prefix: bytes) -> bool:
+        """Whether the log has the update of the device whose hash begins so."""
         rest = HASH_SIZE - len(prefix)
         with self._fs.lock:
             row = self._fs.db.execute(
-                "SELECT 1 FROM log WHERE hash BETWEEN ? AND ? AND device = ? AND clock = ?",
-                (prefix + bytes(rest), prefix + b"\xff" * rest, device, clock),
+                "SELECT 1 FROM log WHERE hash BETWEEN ? AND ? AND device = ?",
+                (prefix + bytes(rest), prefix + b"\xff" * rest, device),
             ).fetchone()
         return row is not None
 
@@ -142,6 +144,12 @@ class Sharing:
             self.members.admit([renamed])
             self.signer.sign([(member_key(member.device), renamed.encode())], 0)
         self._signals.chunks_made()
+
+    def doubts(self) -> list[str]:
+        """What is amiss with what comes from other devices, in sentences."""
+        refused = self.receiver.refused
+        doubts = self._puller.doubts() if self._puller is not None else []
+        return [*doubts, *([f"an update was refused: {refused}"] if refused else [])]
 
     def devices(self) -> list[dict[str, object]]:
         """What `status` and `device list` show of each device."""

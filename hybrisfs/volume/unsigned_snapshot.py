@@ -14,24 +14,22 @@ from hybrisfs.filesystem.registers import Attr, Place, attr_key, content_key, pl
 __all__ = ["UnsignedSnapshot", "attributes"]
 
 
-def attributes(db: sqlite3.Connection, node: bytes) -> Attr | None:
-    """The attributes that the view shows of the node with this id; None when it has no node of its own."""
-    row = db.execute(
-        "SELECT ino, mode, uid, gid, rdev, mtime, target FROM node WHERE id = ?", (node,)
+def attributes(db: sqlite3.Connection, ino: int) -> Attr:
+    """The attributes that the view shows of a node."""
+    mode, uid, gid, rdev, mtime, target = db.execute(
+        "SELECT mode, uid, gid, rdev, mtime, target FROM node WHERE ino = ?", (ino,)
     ).fetchone()
-    if row is None:
-        return None
-    ino, mode, uid, gid, rdev, mtime, target = row
     xattrs = db.execute("SELECT name, value FROM xattr WHERE ino = ? ORDER BY name", (ino,)).fetchall()
     return Attr(mode, uid, gid, rdev, mtime, bytes(target or b""), tuple(xattrs))
 
 
 class UnsignedSnapshot:
-    """The `resolver.Unsigned` of the database *db*. `keys`: of all registers that are not signed."""
+    """The `resolver.Unsigned` of the database *db*. `keys`: the registers that are not signed, by the inode
+    that has changed each."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
-        self.keys = {key for (key,) in db.execute("SELECT key FROM pending WHERE clock IS NULL")}
+        self.keys: dict[bytes, int] = dict(db.execute("SELECT key, ino FROM pending WHERE clock IS NULL"))
         self.has_places = any(key[:1] == b"p" for key in self.keys)
 
     def any_place(self, node: bytes) -> bool:
@@ -47,27 +45,29 @@ class UnsignedSnapshot:
     def places(self, node: bytes, slots: Iterable[int]) -> dict[int, Place | None]:
         if not self.any_place(node):
             return {}
-        rows = self._db.execute(
-            "SELECT ino, mode, id FROM node WHERE id = ? UNION ALL "
-            "SELECT n.ino, n.mode, n.id FROM joined j JOIN node n ON n.ino = j.ino WHERE j.id = ?",
-            (node, node),
-        )
-        ino, mode, shown_as = rows.fetchone() or (0, 0, b"")
-        standing = {}
-        if shown_as == node or stat.S_ISDIR(mode):
-            standing = {
-                slot: Place(parent, name)
-                for slot, parent, name in self._db.execute(
-                    "SELECT p.slot, d.id, ifnull(p.wanted, p.name) FROM place p "
-                    "JOIN node d ON d.ino = p.parent WHERE p.ino = ?",
-                    (ino,),
-                )
-            }
-        known = {0, *slots, *standing}
-        return {slot: standing.get(slot) for slot in known if place_key(node, slot) in self.keys}
+        known = {0, *slots}
+        inode = self._inode(node)
+        if inode is not None:
+            known.update(slot for (slot,) in self._db.execute("SELECT slot FROM place WHERE ino = ?", inode))
+        return {
+            slot: self._place(node, self.keys[key], slot)
+            for slot in known
+            if (key := place_key(node, slot)) in self.keys
+        }
+
+    def _place(self, node: bytes, ino: int, slot: int) -> Place | None:
+        row = self._db.execute(
+            "SELECT d.id, ifnull(p.wanted, p.name), n.id, n.mode FROM place p "
+            "JOIN node d ON d.ino = p.parent JOIN node n ON n.ino = p.ino WHERE p.ino = ? AND p.slot = ?",
+            (ino, slot),
+        ).fetchone()
+        if row is None or (row[2] != node and not stat.S_ISDIR(row[3])):
+            return None
+        return Place(row[0], row[1])
 
     def attr(self, node: bytes) -> Attr | None:
-        return attributes(self._db, node) if attr_key(node) in self.keys else None
+        inode = self._inode(node) if attr_key(node) in self.keys else None
+        return None if inode is None else attributes(self._db, *inode)
 
     def content(self, node: bytes) -> bool:
         return content_key(node) in self.keys
@@ -77,8 +77,16 @@ class UnsignedSnapshot:
             return False
         rows = self._db.execute(
             "SELECT p.slot, c.id FROM node d JOIN place p ON p.parent = d.ino JOIN node c ON c.ino = p.ino "
-            "WHERE d.id = ? UNION ALL SELECT p.slot, c.id FROM joined j JOIN place p ON p.parent = j.ino "
-            "JOIN node c ON c.ino = p.ino WHERE j.id = ?",
-            (directory, directory),
+            "WHERE d.id = ? AND d.ino NOT IN (SELECT ino FROM orphan)",
+            (directory,),
         )
         return any(place_key(node, slot) in self.keys for slot, node in rows)
+
+    def _inode(self, node: bytes) -> tuple[int] | None:
+        """The inode that shows the node, its own or one that it is joined with."""
+        row: tuple[int] | None = self._db.execute(
+            "SELECT ino FROM node WHERE id = ? AND ino NOT IN (SELECT ino FROM orphan) "
+            "UNION ALL SELECT ino FROM joined WHERE id = ?",
+            (node, node),
+        ).fetchone()
+        return row

@@ -20,7 +20,7 @@ from hybrisfs.store.database import Database
 from hybrisfs.volume.content_check import ContentCheck
 from hybrisfs.volume.log_check import Vectors
 from hybrisfs.volume.unsigned_snapshot import UnsignedSnapshot, attributes
-from sync import DecodeError
+from sync import DecodeError, decode_signed
 from sync.codec import Buffer
 
 __all__ = ["ViewCheck"]
@@ -118,7 +118,7 @@ class ViewCheck:
             return
         if row.stamp == 0:
             yield f"{row}: it is in no signed update and does not wait for one"
-        elif row.stamp != _FOREIGN and row.stamp >> 16 > self._newest(key):
+        elif row.stamp != _FOREIGN and self._is_ahead(row.stamp, key) and not self._withdrew(row.stamp):
             yield f"{row}: its stamp is not of an update that wrote it"
         if not self._is_plain(row, key):
             yield from self._check_odd_name(row)
@@ -126,6 +126,18 @@ class ViewCheck:
     def _newest(self, key: bytes) -> int:
         newest = self._db.execute("SELECT max(clock) FROM register WHERE key = ?", (key,)).fetchone()[0]
         return newest or 0
+
+    def _withdrew(self, stamp: int) -> bool:
+        """Whether the update wrote places, among them maybe those of nodes that were seen as one with this."""
+        row = self._db.execute(
+            "SELECT l.bytes FROM log l JOIN writer w ON w.branch = l.branch "
+            "WHERE w.number = ? AND l.clock = ?",
+            (stamp & 0xFFFF, stamp >> 16),
+        ).fetchone()
+        try:
+            return row is not None and any(key[:1] == b"p" for key, _ in decode_signed(row[0]).writes)
+        except DecodeError:
+            return False
 
     def _is_plain(self, row: _Row, key: bytes) -> bool:
         values = self._db.execute("SELECT value FROM register WHERE key = ?", (key,)).fetchall()
@@ -217,7 +229,7 @@ class ViewCheck:
             signed = self._signed_attr(node)
             if signed is None:
                 yield f"{name}: no update says what its attributes are"
-            elif signed != attributes(self._db, node):
+            elif signed != attributes(self._db, ino):
                 yield f"{name}: its attributes are not those signed"
             elif attr_stamp == 0 or (attr_stamp != _FOREIGN and self._is_ahead(attr_stamp, attr_key(node))):
                 yield f"{name}: the stamp of its attributes is not of an update that wrote them"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Final
 
 from backends.credentials import CredentialStore
@@ -22,13 +21,16 @@ from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
 from hybrisfs.errors import DamagedError, HybrisError
 from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.residency import Residency
 from hybrisfs.home import Home
 from hybrisfs.keys import VolumeKeys
-from hybrisfs.merge.refresh import Change
+from hybrisfs.merge.rows import Change
 from hybrisfs.mount.mountpoint import MountPoint
+from hybrisfs.mount.programs import NoFetchPrograms
 from hybrisfs.peers.settings import PeerSettings
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.fetch import Fetcher
+from hybrisfs.pipeline.hoard import Hoarder
 from hybrisfs.pipeline.pack import Packer, Redundancy
 from hybrisfs.pipeline.publish import Publisher
 from hybrisfs.pipeline.room import RoomMaker
@@ -39,8 +41,11 @@ from hybrisfs.store.database import Database
 from hybrisfs.store.journal import Journal
 from hybrisfs.volume.checkup import Checkup
 from hybrisfs.volume.config import VolumeConfig
+from hybrisfs.volume.conflicts import Conflicts
 from hybrisfs.volume.create import DATABASE_FILE, KEYS_FILE, MARKER_NAME, create_volume, marker
 from hybrisfs.volume.fsck import FsckReport, check_volume
+from hybrisfs.volume.lock import lock_exclusively
+from hybrisfs.volume.on_demand import OnDemand
 from hybrisfs.volume.pairing import Invitation
 from hybrisfs.volume.peering import Peering
 from hybrisfs.volume.sharing import Sharing
@@ -68,7 +73,7 @@ class Volume:
         self._last_error = _LastError()
         state = home.volume_state(config.name)
         with contextlib.ExitStack() as undo:
-            self._lock_file = _lock_exclusively(state)
+            self._lock_file = lock_exclusively(state)
             undo.callback(os.close, self._lock_file)
             keys = VolumeKeys.load(state / KEYS_FILE)
             self.sealer = Sealer(keys.data, keys.dedup)
@@ -100,6 +105,7 @@ class Volume:
             self.signals = Signals()
             self.sharing = Sharing(self.fs, self.keys, self.signals, self._show)
             self.updates = self.sharing.updates
+            self._conflicts = Conflicts(self.fs, self._show)
         except (sqlite3.DatabaseError, DecodeError) as error:
             raise DamagedError(
                 f"the database {database.path} is damaged", str(error), "Restore it from a backup."
@@ -121,6 +127,8 @@ class Volume:
             fs, self._get_chunks, lambda one, seconds: self.peering.fetch_chunk(one, seconds)
         )
         self.room = RoomMaker(fs, self.committer, signals, self._can_upload)
+        hoarder = Hoarder(fs, self.fetcher, self.room, signals)
+        self.content = OnDemand(fs, self.committer, hoarder, self.room, signals, self._shown_path)
         settler = Settler(fs, self.sealer.chunk_id, self.fetcher.fetch_one)
         sharing = self.sharing
         publisher = Publisher(fs, settler, sharing.signer, sharing.receiver.signed, signals)
@@ -164,6 +172,7 @@ class Volume:
             "pack": packer.run,
             "ship": shipper.run,
             "room": self.room.run,
+            "hoard": hoarder.run,
             "commit": self.committer.run,
             "checkup": self.checkup.run,
             "pull": puller.run,
@@ -201,6 +210,7 @@ class Volume:
 
     def _show(self, changes: Sequence[Change]) -> None:
         """The view has changed otherwise than through the mount."""
+        self.signals.content_wanted()
         mount = self._mount
         if mount is not None and changes:
             mount.notify(changes)
@@ -224,8 +234,13 @@ class Volume:
                 self.committer,
                 self.fetcher,
                 self.room,
+                Residency(self.fs, self._can_upload),
+                NoFetchPrograms(self.config.no_fetch_programs),
                 allow_other=allow_other,
             )
+
+    def _shown_path(self, path: PurePath) -> PurePath:
+        return (self.mountpoint or PurePath()) / path
 
     def unmount(self, *, lazy: bool = False) -> None:
         """Unmount, and make everything written so far durable. Raises HybrisError while files are open."""
@@ -245,7 +260,7 @@ class Volume:
             {"name": one.name, "url": one.url, "state": one.state, "reason": one.reason}
             for one in self.engine.health()
         ]
-        devices = self.sharing.devices()
+        devices = self.devices()
         with self.fs.lock:
             fs = self.fs
             pending_files = fs.changes.pending_nodes()
@@ -259,12 +274,18 @@ class Volume:
                 "bytes": fs.content.total_bytes,
                 "pending_files": pending_files,
                 "pending_bytes": self._pending_bytes(),
-                "conflicts": 0,
+                "conflicts": self._conflicts.count(),
                 "clouds": clouds,
                 "devices": devices,
+                "pinned": self.content.summary(),
                 "cache": {"bytes": fs.journal.bytes, "budget": fs.journal.budget},
+                "warnings": self._warnings(),
                 "last_error": str(fs.journal.failure) if fs.journal.failure else self._last_error.text,
             }
+
+    def _warnings(self) -> list[str]:
+        """What a person should know about other devices and the log on the clouds, in sentences."""
+        return [*self.sharing.doubts(), *([self.peering.alarm] if self.peering.alarm else [])]
 
     def _pending_bytes(self) -> int:
         """Bytes of files that no cloud has: staged, or cut into chunks that wait."""
@@ -338,12 +359,27 @@ class Volume:
         )
 
     def devices(self) -> list[dict[str, object]]:
-        """See `Sharing.devices`."""
-        return self.sharing.devices()
+        """See `Sharing.devices`; with those that are linked directly just now, and how far away they are."""
+        links = {one.device_id.hex(): one for one in self.peering.status()}
+        devices = self.sharing.devices()
+        for device in devices:
+            link = links.get(str(device["id"]))
+            if link is not None:
+                device["linked"] = True
+                device["round_trip"] = link.round_trip
+        return devices
 
     def rename_device(self, device: str, name: str) -> None:
         """See `Sharing.rename`."""
         self.sharing.rename(device, name)
+
+    def conflicts(self) -> list[dict[str, object]]:
+        """See `Conflicts.all`."""
+        return self._conflicts.all()
+
+    def settle_conflict(self, path: str, *, keep_all: bool) -> None:
+        """See `Conflicts.keep` and `Conflicts.keep_all`."""
+        (self._conflicts.keep_all if keep_all else self._conflicts.keep)(path)
 
     # -- the end ---------------------------------------------------------------------------------
 
@@ -395,19 +431,3 @@ class _LastError:
 
     def note(self, text: str) -> None:
         self.text = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}"
-
-
-def _lock_exclusively(state: Path) -> int:
-    """Let no other process open the volume. Raises HybrisError."""
-    try:
-        descriptor = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise HybrisError(f"cannot use {state}", error.strerror or str(error)) from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise HybrisError(
-            f"the volume in {state} is in use by another process", "", "Stop the other daemon first."
-        ) from None
-    return descriptor

@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
-from hybrisfs.errors import HybrisError
+from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home
 
-__all__ = ["FakeCloud", "FakeConfig", "FakeReport", "FakeVolume", "FakeVolumes"]
+__all__ = ["FakeCloud", "FakeConfig", "FakeContent", "FakeReport", "FakeVolume", "FakeVolumes"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,47 @@ class FakeReport:
 
 
 @dataclass
+class FakeContent:
+    """Every path holds a file of 3 MB, a third of which is missing until `release` is set."""
+
+    pinned: list[PurePath] = field(default_factory=list)
+    evicted: list[PurePath] = field(default_factory=list)
+    release: threading.Event = field(default_factory=threading.Event)
+    trouble: str | None = None
+
+    def pin(self, path: PurePath) -> dict[str, Any]:
+        if path.name == "missing":
+            raise HybrisError(f"{path}: No such file or directory")
+        self.pinned.append(path)
+        return {"files": 1, "bytes": 3_000_000, "missing_bytes": 0 if self.release.is_set() else 1_000_000}
+
+    def wait(
+        self, paths: Sequence[PurePath], timeout: float | None, progress: Callable[[int, int], None]
+    ) -> bool:
+        progress(2_000_000 * len(paths), 3_000_000 * len(paths))
+        return self.release.wait(timeout)
+
+    def unpin(self, path: PurePath) -> dict[str, Any]:
+        if path not in self.pinned:
+            raise UsageError(f"{path} is not pinned itself")
+        self.pinned.remove(path)
+        return {}
+
+    def evict(self, path: PurePath) -> dict[str, Any]:
+        self.evicted.append(path)
+        return {
+            "freed_bytes": 3_000_000,
+            "pending_bytes": 1000 if path.name == "new" else 0,
+            "pinned_bytes": 2000 if path.name in ("new", "kept") else 0,
+        }
+
+    def pins(self) -> list[dict[str, Any]]:
+        return [
+            {"path": str(path), "files": 1, "bytes": 3_000_000, "missing_bytes": 0} for path in self.pinned
+        ]
+
+
+@dataclass
 class FakeVolume:
     """Does what it is told; tests set its attributes."""
 
@@ -52,6 +93,7 @@ class FakeVolume:
     syncing: threading.Event = field(default_factory=threading.Event)
     release: threading.Event = field(default_factory=threading.Event)
     failure: Exception | None = None
+    content: FakeContent = field(default_factory=FakeContent)
 
     @property
     def name(self) -> str:

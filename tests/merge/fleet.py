@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
+from hybrisfs.filesystem.chunks import ELSEWHERE
+from hybrisfs.filesystem.content import Missing
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.merge.members import Member
+from hybrisfs.merge.rules import Value
 from hybrisfs.store.schema import ROOT_INO
 from sync import DeviceKey
 from tests.filesystem.rig import FakeClouds, Rig
 
-__all__ = ["NAMES", "Device", "Entry", "Fleet"]
+__all__ = ["NAMES", "Device", "Entry", "Fleet", "NotHereError"]
 
 NAMES: Final = ("ada", "bob", "cyd", "dan", "eve", "fay", "gus", "hal")
 
@@ -26,6 +32,10 @@ class Entry:
     kind: int
     content: bytes
     nlink: int
+
+
+class NotHereError(Exception):
+    """The bytes of a chunk cannot be had yet: nobody has told where it is."""
 
 
 class Device:
@@ -49,66 +59,91 @@ class Device:
             inode = self.rig.find(name, inode.ino)
         return inode
 
-    def _where(self, path: str) -> tuple[int, bytes]:
+    def where(self, path: str) -> tuple[int, bytes]:
+        """The inode of the directory, and the name in it."""
         folder, _, name = path.rpartition("/")
         return self.at(folder).ino, name.encode()
 
     def write(self, path: str, content: bytes) -> None:
         """Replace the content of a file, made when there is none."""
         fs = self.rig.fs
-        parent, name = self._where(path)
+        parent, name = self.where(path)
         inode = fs.lookup(parent, name)
         if inode is None:
             self.rig.make(name, content, parent)
             return
+        self.content(inode)
         handle = fs.open(inode.ino, os.O_WRONLY | os.O_TRUNC)
         fs.write(inode, 0, content)
         fs.release(handle)
 
     def mkdir(self, path: str) -> None:
-        parent, name = self._where(path)
+        parent, name = self.where(path)
         self.rig.fs.make(parent, name, stat.S_IFDIR | 0o755, 1, 1)
 
     def move(self, path: str, to: str) -> None:
-        self.rig.fs.rename(*self._where(path), *self._where(to), 0)
+        self.rig.fs.rename(*self.where(path), *self.where(to), 0)
 
     def remove(self, path: str) -> None:
-        parent, name = self._where(path)
+        parent, name = self.where(path)
         if self.at(path).is_directory:
             self.rig.fs.rmdir(parent, name)
         else:
             self.rig.fs.unlink(parent, name)
 
     def link(self, path: str, to: str) -> None:
-        self.rig.fs.link(self.at(path).ino, *self._where(to))
+        self.rig.fs.link(self.at(path).ino, *self.where(to))
 
     def read(self, path: str) -> bytes:
-        return self.rig.read(self.at(path))
+        return self.content(self.at(path))
 
-    def tree(self) -> dict[str, Entry]:
+    def content(self, inode: Inode) -> bytes:
+        """All bytes of a file, its list of chunks brought first. Raises NotHereError."""
+        fs = self.rig.fs
+        if not inode.is_file:
+            return inode.target or b""
+        while (lacking := fs.received.lacking(inode)) is not None:
+            self._bring(lacking)
+        while isinstance(found := fs.read(inode, 0, inode.size), Missing):
+            self._bring(found)
+        return found
+
+    def _bring(self, missing: Missing) -> None:
+        if any(ref.pack == ELSEWHERE for ref in missing.chunks):
+            raise NotHereError
+        self.rig.fetcher.fetch(missing.chunks)
+
+    def walk(self) -> dict[str, Inode]:
         """Everything there is, by path."""
-        found: dict[str, Entry] = {}
+        found: dict[str, Inode] = {}
         waiting = [("", ROOT_INO)]
         while waiting:
             path, ino = waiting.pop()
             for _, name, inode in self.rig.fs.names.list(ino, 0, 10_000):
                 where = f"{path}/{name.decode()}".lstrip("/")
                 assert where not in found
+                found[where] = inode
                 if inode.is_directory:
                     waiting.append((where, inode.ino))
-                content = self.rig.read(inode) if inode.is_file else inode.target or b""
-                found[where] = Entry(stat.S_IFMT(inode.mode), content, inode.nlink)
         return found
 
+    def tree(self) -> dict[str, Entry]:
+        """Everything there is, by path."""
+        return {
+            path: Entry(stat.S_IFMT(inode.mode), self.content(inode), inode.nlink)
+            for path, inode in self.walk().items()
+        }
+
     def names(self) -> list[str]:
-        return sorted(self.tree())
+        return sorted(self.walk())
 
     # -- updates ---------------------------------------------------------------------------------
 
     def sign(self) -> None:
-        """Sign all that has changed."""
+        """Sign all that has changed, and bring its chunks to the clouds."""
         while self.rig.publish(everything=True):
             pass
+        self.rig.pack()
 
     def log(self) -> list[bytes]:
         """All accepted updates, causes first."""
@@ -116,6 +151,33 @@ class Device:
 
     def receive(self, updates: Sequence[bytes]) -> bool:
         return self.rig.sharing.receiver.receive(updates)
+
+    def registers(self) -> dict[bytes, list[Value]]:
+        """The signed values of all registers, in the order of their stamps."""
+        found: dict[bytes, list[Value]] = {}
+        for key, value in self.rig.sharing.registers.everything():
+            found.setdefault(key, []).append(value)
+        return {key: sorted(values, key=lambda one: one.stamp) for key, values in found.items()}
+
+    # -- the disk --------------------------------------------------------------------------------
+
+    def saved(self) -> Path:
+        """A backup of the disk as it is now."""
+        self.rig.commit()
+        place = Path(tempfile.mkdtemp(prefix="hybrisfs-backup-"))
+        copy = self.rig.crashed(leave=False)
+        copy.close()
+        shutil.copytree(copy.directory, place, dirs_exist_ok=True)
+        copy.discard()
+        return place
+
+    def restore(self, backup: Path) -> None:
+        """Go on from a backup, which stays."""
+        place = Path(tempfile.mkdtemp(prefix="hybrisfs-rig-"))
+        shutil.copytree(backup, place, dirs_exist_ok=True)
+        rig = self.rig
+        rig.abandon()
+        self.rig = Rig(place, rig.clouds, plaintexts=rig.plaintexts, device=self.key)
 
 
 class Fleet:
@@ -129,6 +191,7 @@ class Fleet:
             with device.rig.fs.lock:
                 device.rig.sharing.members.admit([one.member for one in self.devices])
                 device.rig.updates.set_members(device.rig.sharing.members.keys())
+            device.rig.commit()
 
     def __getitem__(self, number: int) -> Device:
         return self.devices[number]
@@ -140,14 +203,12 @@ class Fleet:
     def send(self, sender: int, receiver: int) -> None:
         """Hand all that the one has signed or accepted to the other, packs first."""
         self.devices[sender].sign()
-        self.devices[sender].rig.pack()
         self.devices[receiver].receive(self.devices[sender].log())
 
     def meet(self) -> None:
         """All devices sign, and hear of all that there is."""
         for device in self.devices:
             device.sign()
-            device.rig.pack()
         logs = [device.log() for device in self.devices]
         for device in self.devices:
             for log in logs:

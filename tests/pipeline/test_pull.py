@@ -17,6 +17,8 @@ from hybrisfs.dispersal.engine import Cloud, Engine, Timing
 from hybrisfs.dispersal.poll import Look, Polled, Unchanged
 from hybrisfs.pipeline.pull import Puller
 from hybrisfs.pipeline.signals import Signals
+from hybrisfs.store.database import Database
+from hybrisfs.store.sightings import SightingTable
 from sync import Members
 from sync.follow import Follow
 from sync.update import SignedUpdate, decode_signed
@@ -32,7 +34,11 @@ PATIENCE = 30.0
 class Here:
     """This device: its clouds, its log, and a puller that feeds it."""
 
-    def __init__(self, base: Path, timing: Timing = CALM) -> None:
+    def __init__(self, base: Path, timing: Timing = CALM, memory: SightingTable | None = None) -> None:
+        if memory is None:
+            Database.create(base / "volume.db", VOLUME)
+            memory = SightingTable(Database(base / "volume.db"), threading.Lock())
+        self.memory = memory
         self.stores = []
         for number in range(3):
             store = FaultyStore(FileStore(f"file://{base}/{number}"), number)
@@ -58,13 +64,13 @@ class Here:
             self.known,
             self.receive,
             lambda: self.device.state.vector,
+            memory,
         )
         self.thread = threading.Thread(target=self.puller.run)
 
-    def known(self, device: bytes, clock: int, start: bytes) -> bool:
+    def known(self, device: bytes, start: bytes) -> bool:
         return any(
-            (update.header.writer, update.header.clock) == (device, clock) and update.hash.startswith(start)
-            for update in self.device.order
+            update.header.writer == device and update.hash.startswith(start) for update in self.device.order
         )
 
     def receive(self, updates: Sequence[bytes]) -> bool:
@@ -90,7 +96,7 @@ class Here:
         raise AssertionError("it does not happen")
 
     def has(self, updates: Sequence[SignedUpdate]) -> Callable[[], bool]:
-        return lambda: all(self.known(u.header.writer, u.header.clock, u.hash) for u in updates)
+        return lambda: all(self.known(u.header.writer, u.hash) for u in updates)
 
     def publish(self, device: Publisher, count: int = 1, *, time_ns: int = NOON) -> None:
         device.write_more(count)
@@ -248,6 +254,35 @@ def test_what_is_known_of_a_device(here: Here) -> None:
     assert one.suspect
     here.puller.heard(a.id, 2**63 - 1)
     here.wait_for(lambda: [one.suspect for one in here.puller.devices()] == [False])
+
+
+def test_what_was_seen_survives_a_restart(tmp_path: Path, here: Here) -> None:
+    a = Publisher(A)
+    here.publish(a, 2, time_ns=1000)
+    here.thread.start()
+    here.wait_for(lambda: here.memory.load().get(a.id) is not None and bool(here.puller.heads()))
+    here.wait_for(lambda: here.memory.load()[a.id].seen_ns == 1000)
+    here.close()
+    again = Here(tmp_path, memory=here.memory)
+    for store in again.stores:
+        store.faults = [Fault("fail")]
+    again.thread.start()
+    again.wait_for(lambda: bool(again.puller.devices()))
+    (one,) = again.puller.devices()
+    assert (one.last_seen_ns, one.vector, one.suspect) == (1000, a.state.vector, False)
+    assert again.puller.heads()[a.id].vector == a.state.vector
+    again.close()
+
+
+def test_a_disk_that_is_full_does_not_end_the_following(here: Here) -> None:
+    a = Publisher(A)
+    here.publish(a)
+    with mock.patch.object(here.memory, "store", side_effect=OSError("no room")):
+        here.thread.start()
+        here.wait_for(here.has(a.order))
+        here.publish(a)
+        here.wait_for(here.has(a.order))
+    here.wait_for(lambda: here.memory.load().get(a.id) is not None)
 
 
 def test_when_causes_are_missing_all_heads_are_asked_for_at_once(here: Here) -> None:

@@ -11,6 +11,7 @@ from unittest import mock
 
 import pytest
 
+from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.store.journal import JournalFullError
 from hybrisfs.store.schema import ROOT_INO
 from sync.codec import Buffer
@@ -258,3 +259,97 @@ def test_open_files_are_read_anew_after_the_cache_was_dropped(rig: Rig) -> None:
     before = rig.fs.cache_generation
     rig.room.drop_all()
     assert rig.fs.cache_generation > before
+
+
+def pin(rig: Rig, *names: bytes) -> None:
+    for name in names:
+        rig.fs.hoard.add(rig.find(name))
+
+
+def test_what_is_pinned_stays_and_the_rest_of_its_segment_goes(rig: Rig) -> None:
+    with small_chunks(4096):
+        cached(rig, *NAMES)
+        pin(rig, NAMES[3], NAMES[4], NAMES[15])
+        freed, kept = rig.room.drop_all()
+        assert freed == 27 * SIZE
+        assert kept == 3 * SIZE
+        assert rig.room.drop_all() == (0, kept)
+        rig = rig.crashed()
+        rig.clouds.down = True
+        for name in (NAMES[3], NAMES[4], NAMES[15]):
+            assert rig.read(rig.find(name)) == content(name)
+        with pytest.raises(ChunkUnavailable):
+            rig.read(rig.find(NAMES[5]))
+        rig.clouds.down = False
+        for name in NAMES:
+            assert rig.read(rig.find(name)) == content(name)
+        check_accounts(rig, [])
+        rig.abandon()
+
+
+def test_what_is_unpinned_goes_like_the_rest(rig: Rig) -> None:
+    with small_chunks(4096):
+        cached(rig, *NAMES[:10])
+        pin(rig, NAMES[3])
+        rig.room.drop_all()
+        rig.fs.hoard.remove(rig.find(NAMES[3]))
+        assert rig.room.evict(1) > 0  # although its segment was looked at just now
+        assert rig.journal.bytes == 0
+
+
+def test_pinned_segments_are_not_looked_through_again_and_again(rig: Rig) -> None:
+    with small_chunks(4096):
+        cached(rig, *NAMES)
+        pin(rig, *NAMES[:10])
+        rig.room.drop_all()
+        rig.room.evict(1, shortage=False)
+        with mock.patch.object(rig.fs.hoard, "kept_in", side_effect=AssertionError):
+            rig.room.evict(1, shortage=False)
+
+
+def test_pinned_chunks_beside_what_waits_for_the_clouds_stay(rig: Rig) -> None:
+    with small_chunks(4096):
+        cached(rig, *NAMES[:5])
+        rig.make(b"pending", content(b"pending"))
+        rig.publish()
+        pin(rig, NAMES[2])
+        assert rig.room.evict(1 << 40) == 4 * SIZE
+        rig.clouds.down = True
+        assert rig.read(rig.find(NAMES[2])) == content(NAMES[2])
+        assert rig.read(rig.find(b"pending")) == content(b"pending")
+
+
+def test_single_chunks_are_evicted_and_their_neighbours_are_not(rig: Rig) -> None:
+    with small_chunks(4096):
+        cached(rig, *NAMES[:20])
+        fill(rig, b"pending")
+        rig.publish()
+        before = rig.journal.bytes
+        numbers = [number for (number,) in rig.db.execute("SELECT number FROM chunk").fetchall()]
+        gone = [
+            *numbers[10:20],
+            numbers[3],
+            numbers[-1],
+        ]  # a whole segment, one of another, and what must stay
+        assert rig.room.evict_chunks(gone) == 11 * SIZE
+        assert before - rig.journal.bytes == 11 * SIZE
+        rig = rig.crashed()
+        rig.clouds.down = True
+        for name in (*NAMES[:3], *NAMES[4:10], b"pending"):
+            assert rig.read(rig.find(name)) == content(name)
+        with pytest.raises(ChunkUnavailable):
+            rig.read(rig.find(NAMES[3]))
+        rig.clouds.down = False
+        for name in NAMES[:20]:
+            assert rig.read(rig.find(name)) == content(name)
+        check_accounts(rig, [])
+        rig.abandon()
+
+
+def test_chunks_that_cannot_be_forgotten_durably_keep_their_bytes(rig: Rig) -> None:
+    cached(rig, *NAMES[:10])
+    before = rig.journal.bytes
+    numbers = [number for (number,) in rig.db.execute("SELECT number FROM chunk").fetchall()]
+    with mock.patch.object(rig.fs, "commit", side_effect=OSError(5, "broken disk")), pytest.raises(OSError):
+        rig.room.evict_chunks(numbers)
+    assert rig.journal.bytes == before

@@ -13,7 +13,7 @@ from hybrisfs.filesystem.registers import Content, content_key
 from hybrisfs.pipeline.ship import Shipper
 from hybrisfs.store.database import Database
 from hybrisfs.store.updates import UpdateLog
-from sync import Extent, Head, Members, Segment, SegmentStart, decode_head, decode_segment, head_name
+from sync import Extent, Head, Members, Segment, SegmentId, decode_head, decode_segment, head_name
 from tests.filesystem.replay import Reader
 from tests.filesystem.rig import DEVICE, VOLUME, Rig
 from tests.filesystem.test_chunks import CONTENT, spoil
@@ -106,10 +106,13 @@ def test_segments_form_a_chain_across_restarts(rig: Rig, log: Log) -> None:
         rig = rig.reopen()
         log.serve(rig)
     assert [len(one.updates) for one in log.segments()] == [1, 1, 1]
-    starts = [SegmentStart.of(one.updates[0].header) for one in log.segments()]
-    assert [one.previous for one in log.segments()] == [None, *starts[:2]]
-    assert log.heads()[-1].extent == Extent(3, starts[2], 3)
-    rows = rig.db.execute("SELECT first, last, name, size, placement FROM log_segment").fetchall()
+    segments = log.segments()
+    ids = [SegmentId.of(one.updates[0].header.clock, one.updates[-1].hash) for one in segments]
+    assert [one.previous for one in segments] == [None, *ids[:2]]
+    assert log.heads()[-1].extent == Extent(3, ids[2], 3)
+    rows = rig.db.execute(
+        "SELECT first, last, name, size, placement FROM log_segment ORDER BY first"
+    ).fetchall()
     shipped = [(name, len(data)) for name, data in log.puts if name.startswith("log/")]
     assert [(row[2], row[3]) for row in rows] == shipped
     assert all(row[4] == b"\0\1" for row in rows)
@@ -207,6 +210,31 @@ def test_what_is_pending_is_shipped_after_a_crash(rig: Rig, log: Log) -> None:
     last = log.heads()[-1].extent
     assert last is not None and last.segments == 1
     rig.abandon()
+
+
+def test_a_device_restored_from_before_it_shipped_overwrites_nothing(rig: Rig, log: Log) -> None:
+    """The backup holds an update that was signed but not shipped: the device goes on from there twice."""
+    rig.mkdir(b"shared")
+    rig.publish()
+    rig.commit()
+    backup = rig.crashed(leave=False)
+    rig.mkdir(b"before")
+    rig.publish()
+    log.ship()
+    log.serve(backup)
+    backup.mkdir(b"after")
+    backup.publish()
+    log.ship()
+    assert log.clocks() == [1, 2, 1, 2]
+    names = [name for name, _ in log.puts if name.startswith("log/")]
+    assert len(set(names)) == 2
+    first, second = log.segments()
+    assert first.updates[0] == second.updates[0] and first.updates[1] != second.updates[1]
+    for one in (first, second):
+        for update in one.updates:
+            rig.updates.accept(update.data)
+    assert len(rig.updates.state.tips()) == 2, "both branches can be joined"
+    backup.abandon()
 
 
 def test_a_long_log_is_shipped_in_pieces(rig: Rig, log: Log) -> None:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sync.beacons import Report
+from sync.beacons import Report, Sighting
 from sync.chase import Deliver, FetchSegment, ListSegments
 from sync.errors import DecodeError
 from sync.follow import Action, FetchHead, Follow
 from sync.head import Extent, Head, OwnTip, encode_head, head_name
 from sync.identity import DeviceKey
 from sync.outcome import Accepted, Duplicate
-from sync.segment import SegmentStart, encode_segment, segment_name
-from sync.trail import Wanted, open_piece
+from sync.segment import SegmentId, encode_segment, segment_name
+from sync.trail import Wanted, id_of, open_piece
 from sync.update import SignedUpdate, decode_signed
 from tests.sync.support import BOX_KEY, MEMBERS, NONCE, NOON, VOLUME, Device
 
@@ -27,7 +27,7 @@ class Publisher(Device):
     def __init__(self, key: DeviceKey) -> None:
         super().__init__(key, MEMBERS)
         self.unshipped: list[SignedUpdate] = []
-        self.previous: SignedUpdate | None = None  # the first update of the last segment
+        self.previous: SegmentId | None = None
         self.last = 0
         self.segments = 0
         self.salt = 0  # so that what it writes on two branches differs
@@ -45,12 +45,9 @@ class Publisher(Device):
         """The objects to put, in order: the segment with all that is unshipped, if any, and the head."""
         objects = []
         if self.unshipped:
-            first = self.unshipped[0]
-            name = segment_name(self.id, SegmentStart.of(first.header))
-            before = SegmentStart.of(self.previous.header) if self.previous else None
-            data = encode_segment([update.data for update in self.unshipped], before, BOX_KEY, NONCE)
+            name, data = sealed_segment(self.unshipped, self.previous)
             objects.append((name, data))
-            self.previous, self.last = first, self.unshipped[-1].header.clock
+            self.previous, self.last = id_of(name), self.unshipped[-1].header.clock
             self.segments += 1
             self.unshipped = []
         return [*objects, (head_name(self.id), self.head(time_ns))]
@@ -58,7 +55,7 @@ class Publisher(Device):
     def head(self, time_ns: int, *, offline: bool = False) -> bytes:
         extent = None
         if self.previous is not None:
-            extent = Extent(self.segments, SegmentStart.of(self.previous.header), self.last)
+            extent = Extent(self.segments, self.previous, self.last)
         newest = self.state.newest(self.id)
         tips = sorted(
             (tip for tip in self.state.tips() if tip.device == self.id), key=lambda tip: tip != newest
@@ -142,14 +139,23 @@ class Watcher(Device):
     """A device that follows others through shelves: a `Follow`, what it asks for and where it leads to."""
 
     def __init__(
-        self, key: DeviceKey, shelves: Sequence[Shelf], f: int, order: Sequence[SignedUpdate] = ()
+        self,
+        key: DeviceKey,
+        shelves: Sequence[Shelf],
+        f: int,
+        order: Sequence[SignedUpdate] = (),
+        *,
+        remembered: Mapping[bytes, Sighting] | None = None,
+        now: float = 0.0,
     ) -> None:
         super().__init__(key, MEMBERS)
         self.receive_all(order)
         self.shelves = shelves
         self.f = f
-        self.now = 0.0
-        self.follow = Follow(VOLUME, BOX_KEY, key.device_id, range(len(shelves)), f, self.holds, self.now)
+        self.now = now
+        self.follow = Follow(
+            VOLUME, BOX_KEY, key.device_id, range(len(shelves)), f, self.holds, now, remembered=remembered
+        )
         self.follow.set_members(MEMBERS, self.now)
         self.last: dict[tuple[bytes, int], bytes] = {}
         self.waiting: list[SignedUpdate] = []
@@ -161,14 +167,21 @@ class Watcher(Device):
     def time_ns(self) -> int:
         return NOON + int(self.now * SECOND)
 
-    def holds(self, device: bytes, clock: int, start: bytes) -> bool:
+    def holds(self, device: bytes, start: bytes) -> bool:
         return any(
-            update.header.writer == device and update.header.clock == clock and update.hash.startswith(start)
+            update.header.writer == device and update.hash.startswith(start)
             for update, _ in self.log.rows.values()
         )
 
     def holds_update(self, update: SignedUpdate) -> bool:
         return update.hash[:16] in self.log.stamps
+
+    def restarted(self) -> Watcher:
+        """The same device after a restart, with its log and what it keeps of the others."""
+        order = list(self.order)
+        return Watcher(
+            self.key, self.shelves, self.f, order, remembered=self.follow.sightings(), now=self.now
+        )
 
     def reports(self) -> list[Report]:
         return [action for action in self.done if isinstance(action, Report)]
@@ -270,8 +283,16 @@ def announce(device: Publisher, shelves: Sequence[Shelf], time: float, *, offlin
         shelf.put(head_name(device.id), device.head(NOON + int(time * SECOND), offline=offline))
 
 
-def first_segment(device: Publisher) -> str:
-    return segment_name(device.id, SegmentStart.of(device.order[0].header))
+def sealed_segment(updates: Sequence[SignedUpdate], previous: SegmentId | None) -> tuple[str, bytes]:
+    """The name and the bytes of the segment of these updates."""
+    first, last = updates[0].header, updates[-1].header
+    data = encode_segment([update.data for update in updates], previous, BOX_KEY, NONCE)
+    return segment_name(first.writer, SegmentId.of(first.clock, last.hash)), data
+
+
+def segment_of(first: SignedUpdate, last: SignedUpdate) -> str:
+    """The name of the segment from one update to the other."""
+    return segment_name(first.header.writer, SegmentId.of(first.header.clock, last.hash))
 
 
 def shelves(count: int = 3) -> list[Shelf]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sync.beacons import PROPAGATION_SECONDS, Fault, precedes
+from sync.beacons import PROPAGATION_SECONDS, Fault, Sighting, precedes
 from sync.follow import STALE_SECONDS
 from sync.head import Head, head_name
 from sync.identity import Members
@@ -111,6 +111,69 @@ def test_all_clouds_together_cannot_roll_back_unnoticed() -> None:
     assert {report.cloud for report in watcher.reports()} == {0, 1, 2}
     head = watcher.follow.newest(a.id)
     assert head is not None and head.vector == a.state.vector
+
+
+def test_a_restart_does_not_let_clouds_roll_back_unnoticed() -> None:
+    clouds = shelves()
+    a = Publisher(A)
+    watcher = Watcher(OWN, clouds, 1)
+    publish(a, clouds, 0.0)
+    publish(a, clouds, 1.0)
+    watcher.run(10.0)
+    for cloud in clouds:
+        cloud.lie = roll_back
+    again = watcher.restarted()
+    again.run(2 * PROPAGATION_SECONDS)
+    told = {(report.device, report.cloud, report.fault) for report in again.reports()}
+    assert told == {(a.id, cloud, Fault.BEHIND) for cloud in range(3)}
+    head = again.follow.newest(a.id)
+    assert head is not None and head.vector == a.state.vector
+    for cloud in clouds:
+        cloud.lie = None
+    again.run(2 * LONGEST_PAUSE)
+    assert not again.follow.doubts()
+
+
+def test_a_restart_does_not_let_clouds_withhold_what_was_announced() -> None:
+    clouds = shelves()
+    a = Publisher(A)
+    publish(a, clouds, 0.0)
+    watcher = Watcher(OWN, clouds, 1)
+    watcher.receiving = False
+    watcher.run(10.0)
+    for cloud in clouds:
+        cloud.lie = hide
+    again = watcher.restarted()
+    again.run(10.0)
+    assert [report.fault for report in again.reports()] == [Fault.OMITTED]
+
+
+def test_a_restart_forgets_no_sign_of_life_and_suspects_nobody_before_it_has_looked() -> None:
+    clouds = shelves()
+    a = Publisher(A)
+    publish(a, clouds, 0.0)
+    watcher = Watcher(OWN, clouds, 1)
+    watcher.follow.set_members(Members([A.public, OWN.public]), 0.0)
+    watcher.run(1.0)
+    watcher.follow.heard(a.id, NOON + 5)
+    watcher.now = 2 * STALE_SECONDS
+    again = watcher.restarted()
+    again.follow.set_members(Members([A.public, OWN.public]), again.now)
+    (one,) = again.follow.staleness(again.now, again.time_ns)
+    assert (one.last_ns, one.suspect) == (NOON + 5, False)
+    again.run(1.0)
+    assert suspects(again) == {a.id}
+
+
+@pytest.mark.parametrize("kept", [None, b"", b"no head at all"])
+def test_what_is_kept_of_a_device_may_be_of_no_use(kept: bytes | None) -> None:
+    clouds = shelves()
+    a = Publisher(A)
+    publish(a, clouds, 0.0)
+    watcher = Watcher(OWN, clouds, 1, remembered={a.id: Sighting(kept, None)})
+    watcher.run(10.0)
+    assert caught_up(watcher, a) and not watcher.reports()
+    assert watcher.follow.sightings()[a.id].head == clouds[0].truth(head_name(a.id))
 
 
 def test_a_clock_that_is_set_back_convicts_nobody() -> None:

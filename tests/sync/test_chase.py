@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sync.beacons import Fault
 from sync.chase import Chase, Deliver, FetchSegment, ListSegments
-from sync.segment import SegmentStart, segment_name
-from sync.trail import Budget, Wanted, first_point
+from sync.segment import SegmentId, segment_name
+from sync.trail import Budget, Wanted, id_of
 from tests.sync.publisher import (
     HOUR,
     Publisher,
@@ -13,8 +13,8 @@ from tests.sync.publisher import (
     announce,
     caught_up,
     corrupt_segments,
-    first_segment,
     publish,
+    segment_of,
     shelves,
     withhold,
 )
@@ -52,8 +52,8 @@ def test_a_chain_longer_than_memory_is_fetched_twice_and_delivered_in_order() ->
     fetched = watcher.fetched()
     assert len(fetched) > 20
     assert all(fetched.count(name) <= 2 for name in fetched)
-    assert first_point(fetched[20])[0] == 6, "the five that are needed first were kept"
-    clocks = [first_point(one.name)[0] for one in watcher.done if isinstance(one, Deliver)]
+    assert id_of(fetched[20]).first == 6, "the five that are needed first were kept"
+    clocks = [id_of(one.name).first for one in watcher.done if isinstance(one, Deliver)]
     assert clocks == list(range(1, 21))
 
 
@@ -79,7 +79,7 @@ def test_a_gap_that_is_filled_meanwhile_is_not_waited_for() -> None:
     publish(a, clouds, 0.0)
     publish(a, clouds, 0.0)
     for cloud in clouds:
-        cloud.lie = withhold(first_segment(a))
+        cloud.lie = withhold(segment_of(a.order[0], a.order[0]))
     watcher = Watcher(OWN, clouds, 1)
     watcher.run(10.0)
     assert not caught_up(watcher, a)
@@ -88,23 +88,41 @@ def test_a_gap_that_is_filled_meanwhile_is_not_waited_for() -> None:
     assert caught_up(watcher, a)
 
 
-def test_a_cloud_with_an_earlier_state_of_a_segment_is_passed_over() -> None:
-    """An upload that was cut short by a crash may have left fewer updates under the name."""
+def test_what_was_shipped_but_not_recorded_is_shipped_again_beside_it() -> None:
+    """A crash between upload and record: the next segment begins with the same update and ends later."""
     clouds = shelves()
     a = Publisher(A)
     a.write_more()
     (name, short), _ = a.restored().ship(NOON)
+    for cloud in clouds:
+        cloud.put(name, short)
     publish(a, clouds, 0.0, 2)
-    clouds[0].put(name, short)
     watcher = Watcher(OWN, clouds, 1)
     watcher.run(10.0)
     assert caught_up(watcher, a)
-    publish(a, clouds, 10.0, 1)
-    clouds[0].put(name, short)
-    joining = Watcher(OWN, clouds, 1)
-    joining.run(10.0)
-    assert caught_up(joining, a)
-    assert len(joining.fetched()) == 2
+    watcher.done.clear()
+    watcher.follow.list_branches(a.id, watcher.now)
+    watcher.run(10.0)
+    assert any(isinstance(action, ListSegments) for action in watcher.done)
+    assert name not in watcher.fetched(), "the name tells that all of it is here"
+    assert len(clouds[0].versions[name]) == 1
+
+
+def test_a_device_restored_from_before_it_shipped_loses_nothing() -> None:
+    """The backup was taken when an update was signed but not shipped: both branches share that update."""
+    clouds = shelves()
+    a = Publisher(A)
+    publish(a, clouds, 0.0, 4)
+    a.write_more()
+    backup = a.restored()
+    publish(a, clouds, 10.0)  # 5 and 6
+    publish(backup, clouds, 20.0)  # 5 and another 6
+    assert all(len(versions) == 1 for name, versions in clouds[0].versions.items() if "log/" in name)
+    watcher = Watcher(OWN, clouds, 1)
+    watcher.run(10.0)
+    watcher.follow.list_branches(a.id, watcher.now)
+    watcher.run(10.0)
+    assert all(watcher.holds_update(update) for update in (*a.order, *backup.order))
 
 
 def test_what_is_only_listed_and_nowhere_is_not_reported() -> None:
@@ -133,7 +151,7 @@ def test_a_withheld_segment_is_reported_and_asked_for_less_and_less_often() -> N
     a, b = Publisher(A), Publisher(B)
     publish(a, clouds, 0.0)
     publish(a, clouds, 0.0)
-    hidden = first_segment(a)
+    hidden = segment_of(a.order[0], a.order[0])
     for cloud in clouds:
         cloud.lie = withhold(hidden)
     watcher = Watcher(OWN, clouds, 1)
@@ -227,9 +245,27 @@ def test_a_branch_that_a_head_names_but_does_not_lead_to_is_looked_for() -> None
 def test_heads_of_ever_new_segments_do_not_pile_up() -> None:
     chase = Chase(lambda *_: False)
     for clock in range(1, 1000):
-        name = segment_name(A.device_id, SegmentStart(clock, bytes(8)))
-        chase.aim(A.device_id, Wanted(name), ((clock, bytes(32)),))
+        name = segment_name(A.device_id, SegmentId(clock, bytes(8)))
+        chase.aim(A.device_id, Wanted(name), (bytes(32),))
     (action,) = chase.due(0.0)
     assert isinstance(action, FetchSegment)
-    assert first_point(action.wanted.name)[0] == 999
+    assert id_of(action.wanted.name).first == 999
     assert len(chase._quarries[A.device_id].targets) == 64
+
+
+def test_false_relays_crowd_out_nothing() -> None:
+    chase = Chase(lambda *_: False)
+    chase.aim(A.device_id, Wanted(segment_name(A.device_id, SegmentId(1, bytes(8)))), (bytes(32),))
+    for clock in range(2, 1000):
+        made_up = segment_name(A.device_id, SegmentId(clock, bytes(8)))
+        chase.aim_relayed(A.device_id, Wanted(made_up), B.device_id)
+    assert len(chase._quarries[A.device_id].targets) == 65
+    asked = []
+    for _ in range(65):
+        (action,) = chase.due(0.0)
+        assert isinstance(action, FetchSegment)
+        asked.append(id_of(action.wanted.name).first)
+        chase.segment_failed(A.device_id, action.wanted.name, "not there", 0.0, gone=True)
+    assert asked[-1] == 1
+    chase.forget(B.device_id)
+    assert list(chase._quarries[A.device_id].targets) == [segment_name(A.device_id, SegmentId(1, bytes(8)))]

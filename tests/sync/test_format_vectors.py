@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from sync.branch import branch_id
 from sync.hashing import ZERO_HASH
-from sync.head import Extent, Head, OwnTip, decode_head, encode_head
+from sync.head import Extent, Head, OwnTip, Relayed, decode_head, encode_head
 from sync.history import history_hash
 from sync.identity import DeviceKey
-from sync.segment import SegmentStart, decode_segment, encode_segment, segment_name
+from sync.segment import SegmentId, decode_segment, encode_segment, segment_name
 from sync.update import Stamp, Update, decode_signed, encode_signed
 from sync.vector import VersionVector
 from tests.sync.support import as_update
@@ -76,19 +76,19 @@ HEAD_BYTES = bytes.fromhex(
     "36e511670042b0cacd19eca932e7dbf8a059a8030fc8eae5098c0bca4282491ab742059b893a7df7c87efc2fd9b3c86d"
     "7ec902d661b22ac92ffe0685e347881fc29b85549a36079a769dec946dbd663aaeaa851ad09e5d7bdd4d6fbc15356802"
     "867ce03ce6704fd914c425fb35ee5c1d0f4ca64f0186337ea50ba593a4e9e0063406d48b4aae70c0490a1abec2cdec06"
-    "b37933fe4a057975d27fde91e1795242fff3361df1112ffafb382c3464c1c46c7068bca36854410e79a61f3e96ca9393"
-    "e188b99963d21256a4f9de01cf85d70b70b2f36168fd88cb1124fe07a0c8e449c38e5fcd5d8cc94a27a0e9af66db3290"
-    "ecf3d5c1acc6ad6d"
+    "b37933fe4a057975d27fde91e179fe41fdf1301bf31385ffa62c129279d3805a3dd5fca5aebd7a8f6aa9f4a1b9639258"
+    "317d6a8156d111000ee9205ce9ace7f5eeceeb91e35d45b34fe43133fbd62dc7c9f28d678db21e3c583a0edc166dad58"
+    "0b9be1e4b0da48066000504d32ab5cf97a7dbfb38946855647d44da681d5e14f7ddd55"
 )
 
 SEGMENT_BYTES = bytes.fromhex(
-    "484653470001176e02f68ebd77cc4ef534e6a2f21b2e00000000000000015fedf065d9bb46e500000000000000010001"
+    "484653470001176e02f68ebd77cc4ef534e6a2f21b2e000000000000000100000000000000015fedf065d9bb46e50001"
     "02030405060708090a0b0c0d0e0f1011121314151617b58a7f9fa44999070da0a37022c9878bfdd18578da717cc38e74"
     "ef58166d601a139365c16cc686bd61fc25ecc6f69744ebe5decd9745177ecaa5f194df0645b02296a211addba7c5cd57"
     "78215815b8ae7215353be46239d3473ec1b00d915b246c02cb5ae04a5c9ec8165d2b001fe7c94867fa7068e744165c84"
     "8af634aed8af4d598e855a10889e1edb663adb7418c5567a2ac8c7cd206a77307a390306fdd5f385e1edf753d7ba9594"
-    "7ef99e7b9fe2799f69287106ffa397f130ad0d7e72f5e2553d72647bcdd302c3c8a769596ac48c71306afb328653f520"
-    "1ee776"
+    "7ef99e7b9fe2799f69287106ffa397f130ad0d7e72f5e2553d72647bcdd302c3c8a769e40d236c5d400552d4900fb104"
+    "b2575f"
 )
 
 
@@ -114,7 +114,8 @@ HEAD = Head(
     TIME,
     ENTRIES,
     (OwnTip(300, bytes(range(32))), OwnTip(200, bytes(range(32, 64)))),
-    Extent(2, SegmentStart(129, bytes(range(8))), 300),
+    Extent(2, SegmentId(129, bytes(range(8))), 300),
+    relayed=(Relayed(OTHER.device_id, SegmentId(300, bytes(range(8, 16)))),),
 )
 
 
@@ -151,7 +152,7 @@ def test_head() -> None:
 
 def test_segment() -> None:
     # Only what is read is frozen: another zstd may compress the same records to other bytes.
-    name = segment_name(DEVICE_ID, SegmentStart(1, FIRST_HASH[:8]))
+    name = segment_name(DEVICE_ID, SegmentId(1, FIRST_HASH[:8]))
     segment = decode_segment(SEGMENT_BYTES, name, VOLUME, BOX_KEY)
     assert [update.data for update in segment.updates] == [FIRST_BYTES]
     assert (

@@ -10,9 +10,19 @@ from hypothesis import strategies as st
 
 from sync.codec import Reader, Writer
 from sync.errors import DecodeError, LimitError, NewerFormatError
-from sync.head import MAX_OWN_TIPS, Extent, Head, OwnTip, decode_head, encode_head, head_name
+from sync.head import (
+    MAX_OWN_TIPS,
+    MAX_RELAYED,
+    Extent,
+    Head,
+    OwnTip,
+    Relayed,
+    decode_head,
+    encode_head,
+    head_name,
+)
 from sync.seal import open_sealed, seal
-from sync.segment import SegmentStart
+from sync.segment import SegmentId
 from sync.vector import MAX_CLOCK, MAX_WRITERS, VersionVector
 from tests.sync.support import BOX_KEY, KEYS, NONCE, NOON, STRANGER, VOLUME, decodes, flip, vectors
 
@@ -23,7 +33,8 @@ HEAD = Head(
     NOON,
     VersionVector({KEY.device_id: 9, KEYS[1].device_id: 4}),
     (OwnTip(9, b"h" * 32), OwnTip(5, b"g" * 32)),
-    Extent(3, SegmentStart(7, b"prefix 7"), 9),
+    Extent(3, SegmentId(7, b"h" * 8), 9),
+    relayed=(Relayed(KEYS[1].device_id, SegmentId(2, b"relayed2")),),
 )
 SEALED = encode_head(HEAD, KEY, BOX_KEY, NONCE)
 
@@ -43,12 +54,16 @@ def forged(head: Head) -> bytes:
 @given(vectors, st.integers(0, (1 << 64) - 1), st.integers(1, 1 << 40), st.data())
 def test_round_trip(vector: VersionVector, time_ns: int, clock: int, data: st.DataObject) -> None:
     last = data.draw(st.integers(1, clock))
-    starts = st.builds(SegmentStart, st.integers(1, last), st.binary(min_size=8, max_size=8))
-    extent = data.draw(st.none() | st.builds(Extent, st.integers(1, 1 << 30), starts, st.just(last)))
-    others = st.builds(OwnTip, st.integers(1, clock), st.binary(min_size=32, max_size=32))
-    own = (OwnTip(clock, b"h" * 32), *data.draw(st.lists(others, max_size=3, unique=True)))
+    prefixes = st.binary(min_size=8, max_size=8)
+    newest = st.builds(SegmentId, st.integers(1, last), st.just(b"h" * 8) if last == clock else prefixes)
+    extent = data.draw(st.none() | st.builds(Extent, st.integers(1, 1 << 30), newest, st.just(last)))
+    segments = st.builds(SegmentId, st.integers(1, MAX_CLOCK), prefixes)
+    relayed = st.builds(Relayed, st.binary(min_size=16, max_size=16).filter(KEY.device_id.__ne__), segments)
+    tips = st.builds(OwnTip, st.integers(1, clock), st.binary(min_size=32, max_size=32))
+    own = (OwnTip(clock, b"h" * 32), *data.draw(st.lists(tips, max_size=3, unique=True)))
     vector = vector.with_entries([(KEY.device_id, clock)])
-    head = Head(VOLUME, KEY.device_id, time_ns, vector, own, extent, data.draw(st.booleans()))
+    others = tuple(sorted(data.draw(st.sets(relayed, max_size=3))))
+    head = Head(VOLUME, KEY.device_id, time_ns, vector, own, extent, data.draw(st.booleans()), others)
     assert opened(encode_head(head, KEY, BOX_KEY, NONCE)) == head
 
 
@@ -95,9 +110,13 @@ def test_a_head_belongs_to_its_device_volume_and_key() -> None:
         (replace(HEAD, own=(OwnTip(10, b"h" * 32),)), "does not cover"),
         (replace(HEAD, own=(HEAD.own[0], OwnTip(0, b"h" * 32))), "does not cover"),
         (replace(HEAD, own=HEAD.own * 2), "named twice"),
-        (replace(HEAD, extent=Extent(1, SegmentStart(0, bytes(8)), 9)), "cannot be the newest"),
-        (replace(HEAD, extent=Extent(1, SegmentStart(8, bytes(8)), 7)), "cannot be the newest"),
-        (replace(HEAD, extent=Extent(1, SegmentStart(8, bytes(8)), 10)), "cannot be the newest"),
+        (replace(HEAD, extent=Extent(1, SegmentId(0, bytes(8)), 9)), "cannot be the newest"),
+        (replace(HEAD, extent=Extent(1, SegmentId(8, bytes(8)), 7)), "cannot be the newest"),
+        (replace(HEAD, extent=Extent(1, SegmentId(8, bytes(8)), 10)), "cannot be the newest"),
+        (replace(HEAD, extent=Extent(1, SegmentId(8, b"another!"), 9)), "cannot be the newest"),
+        (replace(HEAD, relayed=(Relayed(KEY.device_id, SegmentId(1, bytes(8))),)), "of the writer itself"),
+        (replace(HEAD, relayed=(Relayed(bytes(16), SegmentId(0, bytes(8))),)), "begins nowhere"),
+        (replace(HEAD, relayed=HEAD.relayed * 2), "out of order"),
     ],
 )
 def test_contradictions_are_refused(head: Head, reason: str) -> None:
@@ -108,11 +127,17 @@ def test_contradictions_are_refused(head: Head, reason: str) -> None:
 def test_the_largest_head_can_be_read() -> None:
     clocks = {n.to_bytes(16, "big"): MAX_CLOCK - n for n in range(MAX_WRITERS)}
     tips = tuple(OwnTip(MAX_CLOCK - 2000 - n, n.to_bytes(32, "big")) for n in range(MAX_OWN_TIPS))
-    extent = Extent(MAX_CLOCK, SegmentStart(1, bytes(8)), tips[0].clock)
-    head = replace(HEAD, vector=VersionVector(clocks), own=tips, extent=extent, offline=True)
+    extent = Extent(MAX_CLOCK, SegmentId(1, bytes(8)), tips[0].clock)
+    relayed = tuple(
+        Relayed(bytes(15) + bytes([n]), SegmentId(MAX_CLOCK, bytes(8))) for n in range(MAX_RELAYED)
+    )
+    vector = VersionVector(clocks)
+    head = replace(HEAD, vector=vector, own=tips, extent=extent, offline=True, relayed=relayed)
     assert opened(encode_head(head, KEY, BOX_KEY, NONCE)) == head
     with pytest.raises(LimitError):
         encode_head(replace(head, own=(*tips, OwnTip(1, bytes(32)))), KEY, BOX_KEY, NONCE)
+    with pytest.raises(LimitError):
+        encode_head(replace(head, relayed=(*relayed, *HEAD.relayed)), KEY, BOX_KEY, NONCE)
 
 
 def test_offline_is_yes_or_no() -> None:

@@ -11,16 +11,17 @@ from sync import segment as module
 from sync.codec import Writer
 from sync.errors import DecodeError, LimitError, NewerFormatError
 from sync.seal import seal
-from sync.segment import SegmentStart, decode_segment, encode_segment, parse_segment_name, segment_name
+from sync.segment import SegmentId, decode_segment, encode_segment, parse_segment_name, segment_name
 from sync.vector import MAX_CLOCK
 from tests.sync.support import BOX_KEY, KEYS, NONCE, VOLUME, Device, chain, decodes, flip, writes
 
 WRITER = KEYS[0].device_id
 CHAIN = chain(6)
 DATA = [update.data for update in CHAIN]
-STARTS = [SegmentStart.of(update.header) for update in CHAIN]
-NAME = segment_name(WRITER, STARTS[2])
-SEALED = encode_segment(DATA[2:5], STARTS[0], BOX_KEY, NONCE)
+BEFORE = SegmentId.of(1, CHAIN[1].hash)
+THIS = SegmentId.of(3, CHAIN[4].hash)
+NAME = segment_name(WRITER, THIS)
+SEALED = encode_segment(DATA[2:5], BEFORE, BOX_KEY, NONCE)
 
 
 def opened(data: bytes, name: str = NAME, volume: bytes = VOLUME, key: bytes = BOX_KEY) -> module.Segment:
@@ -28,17 +29,13 @@ def opened(data: bytes, name: str = NAME, volume: bytes = VOLUME, key: bytes = B
 
 
 def sealed(
-    records: bytes, *, previous: int = 0, size: int | None = None, frame: bytes | None = None, last: int = 5
+    records: bytes, *, previous: int = 1, size: int | None = None, frame: bytes | None = None, last: int = 5
 ) -> bytes:
     """A segment as a faulty member could seal it."""
-    payload = Writer()
-    if previous < 0:
-        payload.varint(0)
-    else:
-        STARTS[previous].write_to(payload)
+    payload = Writer().varint(previous)
     payload.varint(len(records) if size is None else size)
     payload.raw(zstandard.ZstdCompressor().compress(records) if frame is None else frame)
-    header = Writer().format(b"HFSG", 1).raw(WRITER).u64(3).raw(CHAIN[2].hash[:8]).u64(last).getvalue()
+    header = Writer().format(b"HFSG", 1).raw(WRITER).u64(3).u64(last).raw(CHAIN[4].hash[:8]).getvalue()
     return seal(header, VOLUME, payload.getvalue(), BOX_KEY, NONCE)
 
 
@@ -54,17 +51,17 @@ def test_round_trip(transactions: list[list[tuple[bytes, bytes | None]]], nonce:
     device = Device(KEYS[0])
     updates = [device.write(*entries) for entries in transactions]
     data = encode_segment([update.data for update in updates], None, BOX_KEY, nonce)
-    decoded = opened(data, segment_name(WRITER, SegmentStart.of(updates[0].header)))
+    decoded = opened(data, segment_name(WRITER, SegmentId.of(1, updates[-1].hash)))
     assert (decoded.writer, decoded.previous, list(decoded.updates)) == (WRITER, None, updates)
 
 
 def test_segments_chain() -> None:
-    parts = [DATA[:2], DATA[2:5], DATA[5:]]
     cloud: dict[str, bytes] = {}
-    previous: SegmentStart | None = None
-    for part, first in zip(parts, (STARTS[0], STARTS[2], STARTS[5]), strict=True):
-        cloud[segment_name(WRITER, first)] = encode_segment(part, previous, BOX_KEY, NONCE)
-        previous = first
+    previous: SegmentId | None = None
+    for part in (CHAIN[:2], CHAIN[2:5], CHAIN[5:]):
+        data = encode_segment([update.data for update in part], previous, BOX_KEY, NONCE)
+        previous = SegmentId.of(part[0].header.clock, part[-1].hash)
+        cloud[segment_name(WRITER, previous)] = data
     found = []
     while previous:
         segment = opened(cloud[segment_name(WRITER, previous)], segment_name(WRITER, previous))
@@ -88,9 +85,9 @@ def test_truncation_and_addition_are_refused(length: int, more: bytes) -> None:
 def test_an_object_belongs_to_its_name_volume_and_key() -> None:
     assert len(opened(SEALED).updates) == 3
     for name in (
-        segment_name(WRITER, STARTS[1]),
-        segment_name(WRITER, STARTS[2]._replace(prefix=bytes(8))),
-        segment_name(KEYS[1].device_id, STARTS[2]),
+        segment_name(WRITER, THIS._replace(first=2)),
+        segment_name(WRITER, THIS._replace(prefix=bytes(8))),
+        segment_name(KEYS[1].device_id, THIS),
         "log/x",
         "",
     ):
@@ -104,8 +101,8 @@ def test_an_object_belongs_to_its_name_volume_and_key() -> None:
 
 def test_a_cloud_sees_the_writer_and_the_clocks_only() -> None:
     clocks = bytes([0] * 7 + [3]), bytes([0] * 7 + [5])
-    assert SEALED[:46] == b"HFSG\0\1" + WRITER + clocks[0] + CHAIN[2].hash[:8] + clocks[1]
-    for secret in (VOLUME, b"key 2", b"value", CHAIN[2].hash):
+    assert SEALED[:46] == b"HFSG\0\1" + WRITER + clocks[0] + clocks[1] + CHAIN[4].hash[:8]
+    for secret in (VOLUME, b"key 2", b"value", CHAIN[4].hash):
         assert secret not in SEALED
 
 
@@ -125,9 +122,10 @@ FOREIGN = Device(KEYS[1])
         (sealed(records(DATA[2], DATA[4])), "does not follow"),
         (sealed(records(DATA[2], DATA[3])), "header states"),
         (sealed(records(*DATA[1:5])), "header states"),
-        (sealed(records(FOREIGN.write().data), previous=-1), "header states"),
-        (sealed(GOOD, previous=-1), "cannot come before"),
-        (sealed(GOOD, previous=2), "cannot come before"),
+        (sealed(records(*DATA[2:5]), last=4), "header states"),
+        (sealed(records(FOREIGN.write().data), previous=0), "header states"),
+        (sealed(GOOD, previous=0), "cannot come before"),
+        (sealed(GOOD, previous=3), "cannot come before"),
         (sealed(GOOD, size=len(GOOD) + 1), "zstd frame"),
         (sealed(GOOD, frame=b"not zstd at all"), "does not decompress"),
         (sealed(GOOD, frame=zstandard.ZstdCompressor().compress(GOOD) + b"\0"), "does not decompress"),
@@ -139,6 +137,7 @@ FOREIGN = Device(KEYS[1])
         "gap",
         "short",
         "long",
+        "false last",
         "other writer",
         "first with previous",
         "own previous",
@@ -171,7 +170,7 @@ def test_the_number_of_updates_and_writes_is_bounded(monkeypatch: pytest.MonkeyP
         with monkeypatch.context() as patch:
             patch.setattr(module, limit, 2)
             with pytest.raises(LimitError):
-                encode_segment(DATA[2:5], STARTS[0], BOX_KEY, NONCE)
+                encode_segment(DATA[2:5], BEFORE, BOX_KEY, NONCE)
             if limit != "MAX_SEGMENT":
                 with pytest.raises(DecodeError, match="more than"):
                     opened(SEALED)
@@ -181,22 +180,24 @@ def test_what_cannot_be_a_segment_is_not_encoded() -> None:
     for updates, previous in (
         ([], None),
         (DATA[::2], None),
-        (DATA[:2], STARTS[0]),
+        (DATA[:2], BEFORE),
         (DATA[2:5], None),
-        (DATA[2:5], STARTS[2]),
+        (DATA[2:5], BEFORE._replace(first=3)),
+        (DATA[2:5], BEFORE._replace(first=0)),
+        (DATA[2:5], SegmentId.of(1, CHAIN[0].hash)),
     ):
         with pytest.raises(ValueError):
             encode_segment(updates, previous, BOX_KEY, NONCE)
     for key, nonce in ((b"short", NONCE), (BOX_KEY, b"short")):
         with pytest.raises(ValueError):
-            encode_segment(DATA[2:5], STARTS[0], key, nonce)
+            encode_segment(DATA[2:5], BEFORE, key, nonce)
 
 
 @given(st.binary(min_size=16, max_size=16), st.integers(1, MAX_CLOCK), st.binary(min_size=8, max_size=8))
 def test_names(writer: bytes, clock: int, prefix: bytes) -> None:
-    start = SegmentStart(clock, prefix)
-    name = segment_name(writer, start)
-    assert parse_segment_name(name) == (writer, start)
-    zero = segment_name(writer, SegmentStart(0, prefix))
+    identity = SegmentId(clock, prefix)
+    name = segment_name(writer, identity)
+    assert parse_segment_name(name) == (writer, identity)
+    zero = segment_name(writer, SegmentId(0, prefix))
     for wrong in (name + "0", name[:-1], name.upper(), "/" + name, name + "\n", zero):
         assert not decodes(lambda _, wrong=wrong: parse_segment_name(wrong), b"")  # type: ignore[misc]

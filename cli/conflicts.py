@@ -1,0 +1,60 @@
+"""hybrisfs conflicts list, keep, keep-all"""
+
+from __future__ import annotations
+
+import click
+
+from cli.output import columns, count, json_option, print_json, shown, size
+from hybrisfs.client import Client
+
+_volume = click.option("--volume", "name", metavar="NAME", help="Which volume, if there are several.")
+
+
+@click.group()
+def conflicts() -> None:
+    """See and settle what several machines have changed at the same time."""
+
+
+@conflicts.command("list", epilog="\b\nExample:\n  hybrisfs conflicts list --json")
+@_volume
+@json_option
+def list_(name: str | None, as_json: bool) -> None:
+    """List what stands under a conflict name. Nothing is lost meanwhile: all versions are there."""
+    with Client.connect() as client:
+        facts = client.call("conflicts list", {"name": name})
+    if as_json:
+        print_json(facts)
+        return
+    found = facts["conflicts"]
+    if not found:
+        click.echo("There are no conflicts.")
+        return
+    click.echo(f"{count(len(found), 'conflict')}; hybrisfs conflicts keep PATH settles one.")
+    rows = [["VERSION", "OF", "MODIFIED", "SIZE"]]
+    rows += [[shown(one["path"]), shown(one["of"]), one["modified"], size(one["size"])] for one in found]
+    click.echo("\n".join(columns(rows, indent="")))
+
+
+@conflicts.command(
+    epilog="\b\nExample:\n  hybrisfs conflicts keep 'notes (conflict, laptop, 2026-11-21).txt'"
+)
+@click.argument("path")
+@_volume
+def keep(path: str, name: str | None) -> None:
+    """Let the version at PATH be the only one; the others are deleted.
+
+    PATH is relative to the volume's folder: the file itself, or one of the versions beside it.
+    """
+    with Client.connect() as client:
+        client.call("conflicts keep", {"name": name, "path": path})
+    click.echo(f"Kept {shown(path)}.")
+
+
+@conflicts.command("keep-all", epilog="\b\nExample:\n  hybrisfs conflicts keep-all notes.txt")
+@click.argument("path")
+@_volume
+def keep_all(path: str, name: str | None) -> None:
+    """Let every version of PATH be a file of its own, under the name that it has now."""
+    with Client.connect() as client:
+        client.call("conflicts keep-all", {"name": name, "path": path})
+    click.echo(f"All versions of {shown(path)} are files of their own now.")

@@ -1,0 +1,38 @@
+"""hybrisfs evict"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from cli.output import json_option, print_json, shown, size
+from cli.paths import absolute
+from hybrisfs.client import Client
+
+
+@click.command(epilog="\b\nExample:\n  hybrisfs evict ~/HybrisFS/Videos")
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@json_option
+def evict(paths: tuple[str, ...], as_json: bool) -> None:
+    """Free the disk space of files and folders whose content the clouds hold.
+
+    They stay visible, and are fetched again when they are read. What is pinned or not on the clouds
+    yet is kept.
+    """
+    with Client.connect() as client:
+        facts = client.call("evict", {"paths": absolute(paths)})
+    if as_json:
+        print_json(facts)
+        return
+    for one in facts["paths"]:
+        click.echo(f"{shown(one['path'])}: freed {size(one['freed_bytes'])}.{_kept(one)}")
+
+
+def _kept(one: dict[str, Any]) -> str:
+    parts = []
+    if one["pinned_bytes"]:
+        parts.append(f"{size(one['pinned_bytes'])} that are pinned")
+    if one["pending_bytes"]:
+        parts.append(f"{size(one['pending_bytes'])} that are not on the clouds yet")
+    return f" Kept {' and '.join(parts)}." if parts else ""

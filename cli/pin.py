@@ -1,0 +1,76 @@
+"""hybrisfs pin"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+
+from cli.output import columns, count, json_option, print_json, shown, size
+from cli.paths import absolute
+from cli.progress import progress_bar
+from hybrisfs.client import Client
+
+_TIMED_OUT: Final = 3
+
+
+@click.command(epilog="\b\nExample:\n  hybrisfs pin --wait ~/HybrisFS/Music")
+@click.argument("paths", metavar="[PATH]...", nargs=-1)
+@click.option("--wait", is_flag=True, help="Return when all of it is on this machine.")
+@click.option(
+    "--timeout",
+    metavar="S",
+    type=click.FloatRange(min=0),
+    help="With --wait: give up after S seconds, exit code 3; the rest still comes.",
+)
+@json_option
+def pin(paths: tuple[str, ...], wait: bool, timeout: float | None, as_json: bool) -> int:
+    """Keep files and folders on this machine, with all that is in them and comes into them later.
+
+    What is not here yet is fetched in the background, and nothing of it is evicted until it is unpinned.
+    Without PATH, lists what is pinned.
+    """
+    if timeout is not None and not wait:
+        raise click.UsageError("--timeout needs --wait")
+    if not paths:
+        _list(as_json)
+        return 0
+    asked = {"paths": absolute(paths), "wait": wait, "timeout": timeout}
+    with Client.connect() as client, progress_bar("bytes") as show:
+        facts = client.call("pin", asked, lambda step: show("fetching", step["done"], step["total"]))
+    if as_json:
+        print_json(facts)
+    else:
+        _explain(facts, wait)
+    return _TIMED_OUT if wait and not facts["done"] else 0
+
+
+def _explain(facts: dict[str, Any], wait: bool) -> None:
+    for one in facts["paths"]:
+        what = f"{count(one['files'], 'file')}, {size(one['bytes'])}"
+        click.echo(f"{shown(one['path'])} is pinned: {what}{_missing(one, facts['done'])}.")
+    if wait and not facts["done"]:
+        why = f": {shown(facts['problem'])}" if facts["problem"] else ""
+        click.echo(f"Not all of it is here yet{why}; it still comes in the background.", err=True)
+
+
+def _missing(one: dict[str, Any], done: bool) -> str:
+    if done or not one["missing_bytes"]:
+        return ""
+    return f", of which {size(one['missing_bytes'])} are being fetched"
+
+
+def _list(as_json: bool) -> None:
+    with Client.connect() as client:
+        facts = client.call("pin list")
+    if as_json:
+        print_json(facts)
+        return
+    if not facts["pins"]:
+        click.echo("Nothing is pinned.")
+        return
+    rows = [["PATH", "FILES", "SIZE", "MISSING"]]
+    for one in facts["pins"]:
+        where = one["path"] or f"{one['inside']} in {one['volume']}"
+        rows.append([shown(where), f"{one['files']:,}", size(one["bytes"]), size(one["missing_bytes"])])
+    click.echo("\n".join(columns(rows, indent="")))

@@ -1,0 +1,26 @@
+"""hybrisfs unpin"""
+
+from __future__ import annotations
+
+import click
+
+from cli.output import json_option, print_json, shown
+from cli.paths import absolute
+from hybrisfs.client import Client
+
+
+@click.command(epilog="\b\nExample:\n  hybrisfs unpin ~/HybrisFS/Music")
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@json_option
+def unpin(paths: tuple[str, ...], as_json: bool) -> None:
+    """Let pinned files and folders be evicted again when room is needed.
+
+    Nothing is evicted by that: see hybrisfs evict.
+    """
+    with Client.connect() as client:
+        facts = client.call("unpin", {"paths": absolute(paths)})
+    if as_json:
+        print_json(facts)
+        return
+    for one in facts["paths"]:
+        click.echo(f"{shown(one['path'])} is not pinned any more.")

@@ -1,0 +1,127 @@
+"""Reading chunks of packs: ranged requests for fragments, and who is to blame when they do not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from hybrisfs.dispersal import reader
+from hybrisfs.dispersal.clouds import Clouds
+from hybrisfs.dispersal.erasure import fragment_length, join
+from hybrisfs.dispersal.errors import ChunkUnavailable, DispersalError, IntegrityError
+from hybrisfs.dispersal.reader import Read, Target
+from hybrisfs.dispersal.runs import ChunkLocation, plan_runs
+from hybrisfs.dispersal.seal import Sealer
+from hybrisfs.dispersal.share import (
+    MAX_SHARE,
+    PREFIX_SIZE,
+    Table,
+    TableSealer,
+    hash_fragment,
+    parse_header,
+    share_name,
+)
+from hybrisfs.dispersal.shares import fetch_header, share_check
+from sync.codec import Buffer
+
+__all__ = ["ChunkReader"]
+
+
+class ChunkReader:
+    """Reads and opens chunks. Thread-safe."""
+
+    def __init__(self, clouds: Clouds, sealer: Sealer, tables: TableSealer) -> None:
+        self._clouds = clouds
+        self._sealer = sealer
+        self._tables = tables
+
+    def get_chunks(self, locations: Sequence[ChunkLocation], timeout: float) -> list[bytes]:
+        """See `Engine.get_chunks`."""
+        found: dict[ChunkLocation, bytes] = {}
+        for run in plan_runs(locations):
+            found.update(zip(run, self._get_run(run, timeout), strict=True))
+        return [found[location] for location in locations]
+
+    def _get_run(self, run: Sequence[ChunkLocation], timeout: float) -> list[bytes]:
+        first, last = run[0], run[-1]
+        start = first.offset
+        length = last.offset + fragment_length(last.k, last.sealed_length) - start
+        read = Read(
+            what=f"chunk {first.chunk_id.hex()[:16]} of pack {first.pack_id.hex()[:16]}",
+            k=first.k,
+            targets=[
+                Target(c, share_name(first.pack_id, i), owed=True) for i, c in enumerate(first.placement)
+            ],
+            size=length,
+            fetch=lambda store, name: store.get_range(name, start, length),
+            rebuild=partial(self._open_run, run, {}),
+            recheck=lambda index: (MAX_SHARE, share_check(self._tables, first.pack_id, index)),
+            failure=ChunkUnavailable,
+            blame=partial(self._blame, run) if first.k > 1 else None,
+        )
+        return reader.get(self._clouds, read, timeout)
+
+    def _open_run(
+        self, run: Sequence[ChunkLocation], opened: dict[ChunkLocation, bytes], parts: Mapping[int, bytes]
+    ) -> list[bytes]:
+        """Open the chunks that are not in `opened` yet: what one set of clouds cannot give another may."""
+        problem: IntegrityError | None = None
+        for location in run:
+            if location not in opened:
+                fragments = _fragments(run, location, parts)
+                sealed = join(location.k, location.n, fragments, location.sealed_length)
+                try:
+                    opened[location] = self._sealer.open(location.chunk_id, sealed, location.length)
+                except IntegrityError as error:
+                    problem = error
+        if problem is not None:
+            raise problem
+        return [opened[location] for location in run]
+
+    def _blame(
+        self, run: Sequence[ChunkLocation], parts: Mapping[int, bytes], timeout: float
+    ) -> Mapping[int, str] | None:
+        """Return which parts of an erasure-coded run are not what was written, by the pack's own table."""
+        try:
+            table = self._get_table(run[0], timeout)
+        except DispersalError:
+            return None
+        entries = {entry.chunk_id: entry for entry in table.entries}
+        wrong: dict[int, str] = {}
+        for location in run:
+            entry = entries.get(location.chunk_id)
+            if entry is None or (entry.offset, entry.sealed_length) != (
+                location.offset,
+                location.sealed_length,
+            ):
+                continue  # the location is wrong, not a cloud
+            for index, fragment in _fragments(run, location, parts).items():
+                if hash_fragment(fragment) != table.fragment_hash(entry, index):
+                    wrong[index] = f"holds an altered fragment of chunk {location.chunk_id.hex()[:16]}"
+        return wrong
+
+    def _get_table(self, location: ChunkLocation, timeout: float) -> Table:
+        """Return the proven table of a pack from whichever cloud has it."""
+        read = Read(
+            what=f"table of pack {location.pack_id.hex()[:16]}",
+            k=1,
+            targets=[
+                Target(c, share_name(location.pack_id, i), owed=True)
+                for i, c in enumerate(location.placement)
+            ],
+            size=PREFIX_SIZE,
+            fetch=fetch_header,
+            rebuild=lambda parts: parse_header(next(iter(parts.values())), self._tables, location.pack_id)[1],
+            recheck=lambda index: (MAX_SHARE, share_check(self._tables, location.pack_id, index)),
+            failure=ChunkUnavailable,
+            rounds=0,  # the read that needs it insists
+        )
+        return reader.get(self._clouds, read, timeout)
+
+
+def _fragments(
+    run: Sequence[ChunkLocation], location: ChunkLocation, parts: Mapping[int, bytes]
+) -> dict[int, Buffer]:
+    start = location.offset - run[0].offset
+    end = start + fragment_length(location.k, location.sealed_length)
+    return {index: memoryview(part)[start:end] for index, part in parts.items()}

@@ -1,0 +1,19 @@
+"""What is wrong with one object at one cloud."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+__all__ = ["Finding", "FindingKind"]
+
+FindingKind: TypeAlias = Literal["missing", "stale", "corrupt", "unreadable"]
+"""It is gone; an earlier version; not what was written; or the cloud does not answer, so nobody knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`what` is a sentence that begins with the object's name."""
+
+    kind: FindingKind
+    what: str

@@ -1,0 +1,124 @@
+"""Looking at single objects on single clouds, and putting right what is wrong there (DESIGN 4, scrub and repair)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from hybrisfs.dispersal.cloud import Answer, CloudStatus
+from hybrisfs.dispersal.clouds import Clouds
+from hybrisfs.dispersal.finding import Finding
+from hybrisfs.dispersal.operation import Interrupt, OperationLoop
+from hybrisfs.dispersal.probe import Owed, check
+from hybrisfs.dispersal.rebuild import PackRebuild
+from hybrisfs.dispersal.share import MAX_SHARE, TableSealer, parse_share_name, share_name
+from hybrisfs.dispersal.shares import owed_share, sample_share, share_check
+from sync.codec import Buffer
+
+__all__ = ["Upkeep", "WrongObject"]
+
+_TRIES = 3  # so many failures in a row make a cloud count as down
+
+
+class WrongObject(NamedTuple):
+    """An object that a cloud is known to have lost or altered."""
+
+    cloud: int
+    name: str
+
+
+class Upkeep:
+    """What scrub and repair need of the clouds of one engine. Thread-safe; blocks for a bounded time.
+
+    A cloud that is known to be down is not asked: what is not asked counts as unreadable.
+    """
+
+    def __init__(self, clouds: Clouds, tables: TableSealer, get_timeout: float, put_timeout: float) -> None:
+        self._clouds = clouds
+        self._tables = tables
+        self._get_timeout = get_timeout
+        self._put_timeout = put_timeout
+
+    def look_at_share(self, cloud: int, pack_id: bytes, index: int) -> Finding | None:
+        """Read and verify a whole share; return what is wrong with it."""
+        verify = share_check(self._tables, pack_id, index)
+        return self.look_at(cloud, share_name(pack_id, index), MAX_SHARE, verify)
+
+    def sample_share(self, cloud: int, pack_id: bytes, index: int) -> Finding | None:
+        """Read and verify the header of a share and one random fragment; return what is wrong."""
+        refused = self._refused(cloud, share_name(pack_id, index))
+        return refused or sample_share(
+            self._clouds, cloud, self._tables, pack_id, index, self._get_timeout
+        )
+
+    def gather_share(self, cloud: int, index: int, pack_id: bytes, rebuild: PackRebuild) -> Finding | None:
+        """Read a whole share into `rebuild`; return what is wrong with it."""
+        found = self.look_at(
+            cloud, share_name(pack_id, index), MAX_SHARE, lambda data: rebuild.take(index, data)
+        )
+        if found is not None and found.kind in ("missing", "corrupt") and cloud in self._clouds:
+            # The check that was remembered would keep the shares of this repair in memory.
+            owed = owed_share(self._clouds, cloud, self._tables, pack_id, index)
+            owed.port.remember(owed.name, found.what, owed.limit, owed.verify)
+        return found
+
+    def look_at(
+        self, cloud: int, name: str, limit: int, verify: Callable[[bytes], object]
+    ) -> Finding | None:
+        """Read and verify an object that the cloud acknowledged; return what is wrong with it."""
+        found = self._refused(cloud, name)
+        if found is not None:
+            return found
+        owed = Owed(self._clouds[cloud], name, limit, verify)
+        for _ in range(_TRIES):
+            found = check(self._clouds, owed, self._get_timeout)
+            if found is None or found.kind != "unreadable" or self.is_down(cloud):
+                break
+        return found
+
+    def put(self, cloud: int, name: str, data: Buffer) -> str | None:
+        """Put an object on one cloud; return None when it is acknowledged, else why it is not."""
+        if cloud not in self._clouds:
+            return "it is no longer configured"
+        port = self._clouds[cloud]
+        stalled = port.stalled()
+        if stalled is not None:
+            return stalled
+        with OperationLoop[Answer[None]](self._clouds.operations, self._put_timeout) as loop:
+            job = port.submit(
+                "put", len(data), lambda store: store.put(name, data), loop.report, key=name
+            )
+            loop.track(port, job)
+            event = loop.wait()
+        if isinstance(event, Interrupt):
+            return self._clouds.explain_interrupt(event, [cloud], self._put_timeout)
+        return event.reason if event.error is not None else None
+
+    def is_down(self, cloud: int) -> bool:
+        """Whether the cloud is not configured any more, or is known to answer nothing now."""
+        return cloud not in self._clouds or self._clouds[cloud].status().state in ("down", "auth")
+
+    def takes_objects(self, cloud: int) -> bool:
+        """Whether it makes sense to put something on this cloud now."""
+        return not self.is_down(cloud) and not self._clouds[cloud].full
+
+    def order(self, size: int) -> list[int]:
+        """Return the clouds that take objects, the best for objects of `size` bytes first."""
+        return [cloud for cloud in self._clouds.order("put", size) if self.takes_objects(cloud)]
+
+    def wrong_objects(self) -> list[WrongObject]:
+        """Return what reads, check-ups and scrubs have found wrong, the longest known first."""
+        return [WrongObject(port.number, name) for port in self._clouds for name in port.offences()]
+
+    def excuse(self, cloud: int, name: str) -> None:
+        """The cloud need not have this object any more: it is somewhere else."""
+        if cloud in self._clouds:
+            self._clouds[cloud].cleared(name)
+
+    def _refused(self, cloud: int, name: str) -> Finding | None:
+        if cloud not in self._clouds:
+            return Finding("unreadable", f"{name}: cloud {cloud} is no longer configured")
+        status: CloudStatus = self._clouds[cloud].status()
+        if status.state in ("down", "auth") and not self._clouds[cloud].probe_due():
+            return Finding("unreadable", f"{name} cannot be read: {status.reason}")
+        return None

@@ -1,0 +1,80 @@
+"""Letting programs that watch the mount (inotify) hear of what other devices changed.
+
+The kernel raises events for what is done through it, not for what it is told. So a thread of the daemon does
+to the mount what the other device did: it moves a new node from a hidden directory to its name, renames one
+that has another name now, removes the name of one that is gone. The view shows it all already: the requests
+that come of it, the *echoes*, are recognised by the thread that makes them, and change nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Final, TypeAlias
+
+from hybrisfs.fuse import Attributes, Entry, Request
+
+__all__ = ["HIDDEN_NAME", "Echoes", "Found"]
+
+HIDDEN_NAME: Final = b".hybrisfs arrivals"
+_HIDDEN_INO: Final = 1 << 62
+_GHOST_INO: Final = _HIDDEN_INO + 1  # the first of the numbers under which nodes that are gone are shown
+
+Found: TypeAlias = Entry | int
+"""What an echo finds under a name: an entry, or the number of an inode of the view."""
+
+
+class Echoes:
+    """Which requests are echoes, and what these find. `making` is for the thread that makes them, the rest
+    for the mount's loop."""
+
+    def __init__(self, root: int) -> None:
+        self._root = root
+        self._thread = 0
+        self._found: Mapping[tuple[int, bytes], Found] = {}
+        self._ghosts = 0
+
+    @contextlib.contextmanager
+    def making(self, found: Mapping[tuple[int, bytes], Found]) -> Iterator[None]:
+        """The calling thread makes an echo; *found* is what it is to find by directory and name, where that
+        is not what everybody finds."""
+        self._found = found
+        self._thread = threading.get_native_id()
+        try:
+            yield
+        finally:
+            self._thread = 0
+
+    def is_one(self, request: Request) -> bool:
+        """Whether the request comes of what the thread is doing."""
+        return self._thread != 0 and request.pid == self._thread
+
+    def lookup(self, parent: int, name: bytes) -> Found | None:
+        """What an echo finds; None: what everybody finds."""
+        if parent == self._root and name == HIDDEN_NAME:
+            return Entry(self._hidden())
+        if parent == _HIDDEN_INO:
+            return int(name)
+        return self._found.get((parent, name))
+
+    def ghost(self, mode: int) -> Entry:
+        """What stands for a node of this mode that is gone."""
+        self._ghosts += 1
+        return Entry(Attributes(_GHOST_INO + self._ghosts, mode, 1, os.getuid(), os.getgid()))
+
+    def is_hidden(self, ino: int) -> bool:
+        """Whether it is the number of the hidden directory or of a ghost."""
+        return ino >= _HIDDEN_INO
+
+    def attributes(self, ino: int) -> Attributes:
+        """Those of the hidden directory. Raises OSError for a ghost."""
+        if ino != _HIDDEN_INO:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return self._hidden()
+
+    def _hidden(self) -> Attributes:
+        return Attributes(_HIDDEN_INO, stat.S_IFDIR | 0o700, 2, os.getuid(), os.getgid())

@@ -1,0 +1,135 @@
+"""Conflicts that are to be settled: what stands under a conflict name, and what people do about it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from hybrisfs.errors import UsageError
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.inodes import Inode, Intent
+from hybrisfs.merge.rows import Change
+from hybrisfs.store.schema import ROOT_INO
+
+__all__ = ["Conflict", "Conflicts"]
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Something that is shown under a conflict name: where, and for the sake of which name."""
+
+    parent: int
+    name: bytes
+    wanted: bytes
+    inode: Inode
+
+
+class Conflicts:
+    """Lists and settles the conflicts of one volume. Takes the volume's lock itself.
+
+    *show* is told what has changed in the view, which the kernel has to hear.
+    """
+
+    def __init__(self, fs: FileSystem, show: Callable[[Sequence[Change]], None]) -> None:
+        self._fs = fs
+        self._show = show
+
+    def count(self) -> int:
+        """How many there are; called with the lock held."""
+        row = self._fs.db.execute("SELECT count(*) FROM place WHERE wanted IS NOT NULL").fetchone()
+        return int(row[0])
+
+    def all(self) -> list[dict[str, object]]:
+        """What `hybrisfs conflicts` shows, by path. Paths are relative to the volume's root."""
+        with self._fs.lock:
+            self._fs.flush()
+            rows = self._fs.db.execute(
+                "SELECT parent, name, wanted, ino FROM place WHERE wanted IS NOT NULL ORDER BY parent, name"
+            ).fetchall()
+            found = [self._described(self._conflict(*row)) for row in rows]
+        return sorted(found, key=lambda one: str(one["path"]))
+
+    def _conflict(self, parent: int, name: bytes, wanted: bytes, ino: int) -> Conflict:
+        return Conflict(parent, name, wanted, self._fs.inodes.get(ino))
+
+    def _described(self, conflict: Conflict) -> dict[str, object]:
+        folder = self._path(conflict.parent)
+        inode = conflict.inode
+        return {
+            "path": os.fsdecode(folder + conflict.name),
+            "of": os.fsdecode(folder + conflict.wanted),
+            "kind": "version" if inode.derived else "name",
+            "size": inode.size,
+            "modified": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(inode.mtime / 1e9)),
+        }
+
+    def _path(self, ino: int) -> bytes:
+        """The path of a directory below the root, with a slash behind it unless it is the root."""
+        names: list[bytes] = []
+        while ino != ROOT_INO:
+            parent, name = self._fs.db.execute(
+                "SELECT parent, name FROM place WHERE ino = ?", (ino,)
+            ).fetchone()
+            names.append(name)
+            ino = parent
+        return b"".join(name + b"/" for name in reversed(names))
+
+    # -- settling --------------------------------------------------------------------------------
+
+    def keep(self, path: str) -> None:
+        """Let the version at *path*, the one under the name or a conflict's, be the only one.
+
+        Raises UsageError when there is no conflict there, OSError.
+        """
+        with self._fs.lock:
+            group, chosen = self._group(path)
+            changes = [Change(one.parent, one.name, (one.inode.ino, one.inode.mode)) for one in group]
+            for one in group:
+                if one is not chosen:
+                    self._fs.unlink(one.parent, one.name)
+            if chosen is not None:
+                self._fs.rename(chosen.parent, chosen.name, chosen.parent, chosen.wanted, 0)
+                changes.append(Change(chosen.parent, chosen.wanted))
+            self._show([*changes, Change(group[0].parent)])
+
+    def keep_all(self, path: str) -> None:
+        """Let every version be a file of its own, under the name that it has now. Raises UsageError."""
+        with self._fs.lock:
+            group, _ = self._group(path)
+            for one in group:
+                if one.inode.derived:
+                    self._fs.inodes.intend(one.inode, Intent.CHANGE)
+                else:
+                    # A name that nobody can ask for: the rename makes what is shown what is meant.
+                    self._fs.rename(one.parent, one.name, one.parent, one.name + _ASIDE, 0)
+                    self._fs.rename(one.parent, one.name + _ASIDE, one.parent, one.name, 0)
+            self._show([Change(one.parent, one.name) for one in group])
+
+    def _group(self, path: str) -> tuple[list[Conflict], Conflict | None]:
+        """All that stands beside one name, and which of them *path* is; None: it is the name itself."""
+        folder, _, name = os.fsencode(path.strip("/")).rpartition(b"/")
+        parent = self._directory(folder)
+        self._fs.flush()
+        rows = self._fs.db.execute(
+            "SELECT parent, name, wanted, ino FROM place WHERE parent = ? AND wanted IS NOT NULL "
+            "AND wanted IN (SELECT ifnull(wanted, name) FROM place WHERE parent = ? AND name = ?)",
+            (parent, parent, name),
+        ).fetchall()
+        if not rows:
+            raise UsageError(f"there is no conflict at {path}", "", "hybrisfs conflicts lists them.")
+        group = [self._conflict(*row) for row in rows]
+        return group, next((one for one in group if one.name == name), None)
+
+    def _directory(self, path: bytes) -> int:
+        ino = ROOT_INO
+        for name in path.split(b"/") if path else ():
+            inode = self._fs.lookup(ino, name)
+            if inode is None or not inode.is_directory:
+                raise UsageError(f"there is no folder {os.fsdecode(path)!r} in the volume")
+            ino = inode.ino
+        return ino
+
+
+_ASIDE = b"~"

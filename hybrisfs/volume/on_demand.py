@@ -1,0 +1,209 @@
+"""What of a volume's content is on this device: pinning, unpinning, evicting, by path."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import PurePath
+from typing import Final
+
+from hybrisfs.errors import HybrisError, UsageError
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.hoard import Pinned
+from hybrisfs.filesystem.inodes import Inode
+from hybrisfs.filesystem.subtree import Measure, Subtree
+from hybrisfs.pipeline.commit import Committer
+from hybrisfs.pipeline.hoard import SHARE_OF_BUDGET, Hoarder
+from hybrisfs.pipeline.room import RoomMaker
+from hybrisfs.pipeline.signals import Signals
+from hybrisfs.store.schema import ROOT_INO
+
+__all__ = ["OnDemand"]
+
+_LOOK_EVERY: Final = 0.2
+_LOOKING_SHARE: Final = 5  # of the time, at most one part in so many goes into looking how far it is
+
+
+class OnDemand:
+    """Carries out what people ask of single files and folders. Paths are relative to the volume's root.
+
+    Its methods may be called from any thread, without the volume's lock. They raise HybrisError or OSError.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        committer: Committer,
+        hoarder: Hoarder,
+        room: RoomMaker,
+        signals: Signals,
+        shown: Callable[[PurePath], PurePath],
+    ) -> None:
+        """*shown* makes of a path the one that people know."""
+        self._fs = fs
+        self._committer = committer
+        self._hoarder = hoarder
+        self._room = room
+        self._signals = signals
+        self._shown = shown
+        self._pinning = threading.Lock()  # so that two do not take the same room
+
+    def pin(self, path: PurePath) -> dict[str, object]:
+        """Keep a file, or a folder and all that is and comes below it: "files", "bytes" and "missing_bytes".
+
+        Returns at once; what is missing comes in the background. Refused when there is no room for it.
+        """
+        with self._pinning:
+            with self._fs.lock:
+                inode = self._locate(path)
+                if not (inode.is_file or inode.is_directory):
+                    raise HybrisError(f"{self._shown(path)} has no content that could be kept")
+                kept = self._fs.hoard.roots()
+                known = self._fs.hoard.standing(inode) is Pinned.YES
+            self._committer.commit_now()
+            if not known:
+                self._require_room(path, kept, inode.ino)
+                with self._fs.lock:
+                    if inode.orphan:
+                        raise self._no_such(path)
+                    self._fs.hoard.add(inode)
+                self._committer.commit_now()
+        self._signals.content_wanted()
+        return _described(self._hoarder.measure([inode.ino]))
+
+    def _require_room(self, path: PurePath, kept: Sequence[int], added: int) -> None:
+        journal = self._fs.journal
+        before, after = self._hoarder.measure(kept), self._hoarder.measure([*kept, added])
+        most = int(journal.budget * SHARE_OF_BUDGET)
+        if after.bytes > most:
+            raise HybrisError(
+                f"cannot pin {self._shown(path)}: that would be {after.bytes:,} bytes of pinned content",
+                f"{before.bytes:,} are pinned already and at most {most:,} may be, "
+                f"{SHARE_OF_BUDGET:.0%} of the cache's budget",
+                "Pin less, unpin something, or raise cache_bytes in the volume's volume.json.",
+            )
+        free = journal.free_bytes() + journal.bytes - (before.bytes - before.missing)
+        if after.missing > free:
+            raise HybrisError(
+                f"cannot pin {self._shown(path)}: {after.missing:,} bytes are not here yet",
+                f"the disk that holds {journal.directory} has room for {max(free, 0):,}",
+                "Pin less, or make room on that disk.",
+            )
+
+    def wait(
+        self, paths: Sequence[PurePath], timeout: float | None, progress: Callable[[int, int], None]
+    ) -> bool:
+        """Wait until nothing of these is missing; False when *timeout* seconds are over.
+
+        *progress* is called with the bytes that are here and the bytes there are.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        pause = 0.0
+        while True:
+            if not self._signals.pause(pause):
+                return False
+            begun = time.monotonic()
+            self._committer.commit_now()
+            with self._fs.lock:
+                roots = [self._locate(path).ino for path in paths]
+            found = self._hoarder.measure(roots)
+            progress(found.bytes - found.missing, found.bytes)
+            if not found.missing:
+                return True
+            now = time.monotonic()
+            if deadline is not None and now >= deadline:
+                return False
+            pause = max(_LOOK_EVERY, (now - begun) * _LOOKING_SHARE)
+            if deadline is not None:
+                pause = min(pause, deadline - now)
+
+    @property
+    def trouble(self) -> str | None:
+        """Why not everything comes that is pinned and missing; None when all is well."""
+        return self._hoarder.trouble
+
+    def unpin(self, path: PurePath) -> dict[str, object]:
+        """Let a pinned file or folder be evicted again when room is needed."""
+        with self._fs.lock:
+            inode = self._locate(path)
+            standing = self._fs.hoard.standing(inode)
+            if standing is not Pinned.YES:
+                raise UsageError(
+                    f"{self._shown(path)} is not pinned itself", *self._why_kept(inode, standing)
+                )
+            self._fs.hoard.remove(inode)
+        self._committer.commit_now()
+        self._signals.content_wanted()  # what is known of the hoard is to be counted again
+        return {}
+
+    def _why_kept(self, inode: Inode, standing: Pinned) -> tuple[str, str]:
+        keeper = self._fs.hoard.keeper(inode) if standing is Pinned.INHERITED else None
+        if keeper is None:
+            return "", "hybrisfs pin without a path lists what is."
+        return f"it is kept because {self._shown(self._path_of(keeper.ino))} is pinned", "Unpin that folder."
+
+    def evict(self, path: PurePath) -> dict[str, object]:
+        """Drop the local bytes of a file, or of all files in a folder, that the clouds hold.
+
+        "freed_bytes", and what had to stay: "pending_bytes", which the clouds do not hold yet, and
+        "pinned_bytes".
+        """
+        with self._fs.lock:
+            inode = self._locate(path)
+            kept = self._fs.hoard.roots()
+        self._committer.commit_now()
+        with self._fs.db.snapshot() as snapshot:
+            tree, hoard = Subtree(snapshot, [inode.ino]), Subtree(snapshot, kept, "kept")
+            numbers, pending, pinned = tree.evictable(hoard), tree.staged(), tree.shared_with(hoard)
+        freed = self._room.evict_chunks(numbers)
+        return {"freed_bytes": freed, "pending_bytes": pending, "pinned_bytes": pinned}
+
+    def pins(self) -> list[dict[str, object]]:
+        """What is pinned: each with its "path", "files", "bytes" and "missing_bytes"."""
+        with self._fs.lock:
+            self._fs.hoard.follow()
+            named = {ino: self._path_of(ino) for ino in self._fs.hoard.roots()}
+        self._committer.commit_now()
+        return [
+            {"path": str(path), **_described(self._hoarder.measure([ino]))} for ino, path in named.items()
+        ]
+
+    def summary(self) -> dict[str, object]:
+        """For status: how much is pinned, how much of it is missing, and why, as of the last look."""
+        return {**_described(self._hoarder.kept), "problem": self.trouble}
+
+    # -- paths -----------------------------------------------------------------------------------
+
+    def _locate(self, path: PurePath) -> Inode:
+        """The node at a path. Raises HybrisError when there is none."""
+        inode = self._fs.get(ROOT_INO)
+        for part in path.parts:
+            if not inode.is_directory:
+                raise self._no_such(path)
+            found = self._fs.lookup(inode.ino, os.fsencode(part))
+            if found is None:
+                raise self._no_such(path)
+            inode = found
+        return inode
+
+    def _path_of(self, ino: int) -> PurePath:
+        parts: list[str] = []
+        while ino != ROOT_INO:
+            row = self._fs.db.execute(
+                "SELECT parent, name FROM place WHERE ino = ? ORDER BY number LIMIT 1", (ino,)
+            ).fetchone()
+            if row is None:
+                break
+            ino = row[0]
+            parts.append(os.fsdecode(row[1]))
+        return PurePath(*reversed(parts))
+
+    def _no_such(self, path: PurePath) -> HybrisError:
+        return HybrisError(f"{self._shown(path)}: {os.strerror(errno.ENOENT)}")
+
+
+def _described(measure: Measure) -> dict[str, object]:
+    return {"files": measure.files, "bytes": measure.bytes, "missing_bytes": measure.missing}

@@ -1,0 +1,305 @@
+"""The hoarder: what is pinned comes, and stays."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from unittest import mock
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from hybrisfs.filesystem.subtree import Measure
+from hybrisfs.pipeline.hoard import Hoarder
+from hybrisfs.store.schema import ROOT_INO
+from tests.filesystem.invariants import check_accounts, check_chunks
+from tests.filesystem.rig import Rig, small_chunks
+from tests.merge.fleet import Fleet
+
+PATIENCE = 30.0
+
+
+@pytest.fixture
+def fleet() -> Iterator[Fleet]:
+    one = Fleet(2)
+    yield one
+    one.discard()
+
+
+def hoarder_of(rig: Rig) -> Hoarder:
+    return Hoarder(rig.fs, rig.fetcher, rig.room, rig.signals)
+
+
+def hoard(rig: Rig, hoarder: Hoarder | None = None) -> bool:
+    rig.commit()
+    done = (hoarder or hoarder_of(rig)).hoard_round()
+    rig.commit()
+    return done
+
+
+def test_nothing_is_fetched_that_is_not_pinned(fleet: Fleet) -> None:
+    fleet[0].write("file", b"content")
+    fleet.send(0, 1)
+    assert hoard(fleet[1].rig)
+    assert not fleet.clouds.gets
+
+
+def test_a_pinned_folder_comes_and_is_read_without_clouds(fleet: Fleet) -> None:
+    with small_chunks(512):
+        fleet[0].mkdir("music")
+        fleet[0].mkdir("music/album")
+        fleet[0].write("music/album/long", bytes(range(256)) * 40)  # the list of its chunks has to come, too
+        fleet[0].write("music/short", b"la")
+        fleet[0].write("other", b"not wanted" * 200)
+        fleet.send(0, 1)
+        rig = fleet[1].rig
+        rig.fs.hoard.add(fleet[1].at("music"))
+        hoarder = hoarder_of(rig)
+        assert hoard(rig, hoarder)
+        assert hoard(rig, hoarder)  # now it is known what the long file is made of
+        assert hoard(rig, hoarder)
+        assert hoarder.kept == Measure(2, 512 * 1 + 2, 0) or hoarder.kept.missing == 0
+        assert hoarder.trouble is None
+        fleet.clouds.down = True
+        assert fleet[1].read("music/album/long") == bytes(range(256)) * 40
+        assert fleet[1].read("music/short") == b"la"
+
+
+def test_what_comes_later_is_kept_as_well(fleet: Fleet) -> None:
+    fleet[0].mkdir("music")
+    fleet[0].write("loose", b"moved in later")
+    fleet.send(0, 1)
+    rig = fleet[1].rig
+    rig.fs.hoard.add(fleet[1].at("music"))
+    assert hoard(rig)
+    assert not fleet.clouds.gets
+    fleet[0].write("music/new", b"new content")
+    fleet.send(0, 1)
+    fleet[1].move("loose", "music/moved")
+    assert hoard(rig)
+    fleet.clouds.down = True
+    assert fleet[1].read("music/new") == b"new content"
+    assert fleet[1].read("music/moved") == b"moved in later"
+
+
+def test_while_the_clouds_are_down_it_is_said_and_tried_again(fleet: Fleet) -> None:
+    fleet[0].mkdir("music")
+    for number in range(20):
+        fleet[0].write(f"music/{number}", b"%d" % number * 1000)
+    fleet.send(0, 1)
+    rig = fleet[1].rig
+    rig.fs.hoard.add(fleet[1].at("music"))
+    hoarder = hoarder_of(rig)
+    fleet.clouds.down = True
+    assert not hoard(rig, hoarder)
+    assert hoarder.trouble
+    assert len(fleet.clouds.gets) < 40  # it gives up, instead of asking for each
+    fleet.clouds.down = False
+    assert hoard(rig, hoarder)
+    assert hoarder.trouble is None
+
+
+def test_one_chunk_that_cannot_be_had_does_not_keep_the_others(fleet: Fleet) -> None:
+    fleet[0].mkdir("music")
+    for number in range(6):
+        fleet[0].write(f"music/{number}", b"%d" % number * 1000)
+        fleet.send(0, 1)  # a pack of its own
+    rig = fleet[1].rig
+    rig.fs.hoard.add(fleet[1].at("music"))
+    lost = next(iter(fleet.clouds.packs))
+    get = fleet.clouds.get_chunks
+
+    def get_others(locations: list[object]) -> list[bytes]:
+        fleet.clouds.down = any(getattr(one, "pack_id") == lost for one in locations)  # noqa: B009
+        return get(locations)  # type: ignore[arg-type]
+
+    hoarder = hoarder_of(rig)
+    with (
+        mock.patch.object(rig.fetcher, "_get_chunks", get_others),
+        mock.patch("hybrisfs.pipeline.hoard._FETCHERS", 1),
+    ):
+        assert not hoard(rig, hoarder)
+        assert not hoard(rig, hoarder)
+    assert hoarder.kept == Measure(6, 6000, 1000)
+
+
+def test_a_list_of_chunks_that_is_none_is_an_error_like_another(fleet: Fleet) -> None:
+    fleet[0].write("file", b"content")
+    fleet.send(0, 1)
+    rig = fleet[1].rig
+    rig.fs.hoard.add(fleet[1].at("file"))
+    hoarder = hoarder_of(rig)
+    with mock.patch.object(rig.fs.chunks, "get", side_effect=OSError(5, "Input/output error")):
+        assert not hoard(rig, hoarder)
+    assert hoarder.trouble == "Input/output error"
+
+
+def test_without_room_nothing_is_fetched_in_vain(fleet: Fleet) -> None:
+    fleet[0].write("file", b"content")
+    fleet.send(0, 1)
+    rig = fleet[1].rig
+    rig.fs.hoard.add(fleet[1].at("file"))
+    hoarder = hoarder_of(rig)
+    with mock.patch.object(rig.room, "wait_for_room", return_value=False):
+        assert not hoard(rig, hoarder)
+    assert "no room" in str(hoarder.trouble)
+    with mock.patch.object(rig.journal, "append", side_effect=OSError(28, "full")):
+        assert not hoard(rig, hoarder)
+    assert "kept" in str(hoarder.trouble)
+    assert hoard(rig, hoarder)
+
+
+def test_the_thread_comes_when_it_is_called_and_ends_when_told(fleet: Fleet) -> None:
+    fleet[0].write("file", b"content")
+    fleet.send(0, 1)
+    rig = fleet[1].rig
+    hoarder = hoarder_of(rig)
+    looked, kept = threading.Event(), threading.Event()
+    hoard_round = hoarder.hoard_round
+
+    def note() -> bool:
+        done = hoard_round()
+        looked.set()
+        if rig.fs.hoard and not rig.db.execute("SELECT 1 FROM chunk WHERE segment IS NULL").fetchone():
+            kept.set()
+        return done
+
+    with mock.patch.object(hoarder, "hoard_round", note):
+        thread = threading.Thread(target=hoarder.run)
+        thread.start()
+        try:
+            assert looked.wait(PATIENCE)
+            with rig.fs.lock:
+                rig.fs.hoard.add(fleet[1].at("file"))
+            rig.commit()
+            rig.signals.content_wanted()
+            assert kept.wait(PATIENCE)
+        finally:
+            rig.signals.stop()
+            thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+FOLDERS = (b"a", b"b", b"c")
+paths = st.tuples(st.sampled_from(FOLDERS), st.sampled_from((b"x", b"y", b"z")))
+
+
+class Keeping(RuleBasedStateMachine):
+    """Whatever is done, what is pinned and has come stays readable without any cloud, and nothing is lost."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch = small_chunks(256)
+        self.patch.__enter__()
+        self.rig = Rig(segment_size=2048, budget=1 << 20)
+        self.folders = {name: self.rig.mkdir(name) for name in FOLDERS}
+        self.files: dict[tuple[bytes, bytes], bytes] = {}
+        self.counter = 0
+
+    def teardown(self) -> None:
+        self.rig.discard()
+        self.patch.__exit__(None, None, None)
+
+    def inode_at(self, path: tuple[bytes, bytes]) -> int:
+        return self.rig.find(path[1], self.folders[path[0]]).ino
+
+    @initialize()
+    def begin(self) -> None:
+        self.write((b"a", b"x"), 700)
+
+    @rule(path=paths, size=st.integers(0, 1500))
+    def write(self, path: tuple[bytes, bytes], size: int) -> None:
+        self.counter += 1
+        content = (b"%d " % self.counter * (size // 2 + 1))[:size]
+        if path in self.files:
+            handle = self.rig.fs.open(self.inode_at(path), os.O_WRONLY | os.O_TRUNC)
+            self.rig.fs.write(self.rig.fs.handle(handle), 0, content)
+            self.rig.fs.release(handle)
+        else:
+            self.rig.make(path[1], content, self.folders[path[0]])
+        self.files[path] = content
+
+    @rule(path=paths, to=paths)
+    def move(self, path: tuple[bytes, bytes], to: tuple[bytes, bytes]) -> None:
+        if path in self.files and path != to:
+            self.rig.fs.rename(self.folders[path[0]], path[1], self.folders[to[0]], to[1], 0)
+            self.files[to] = self.files.pop(path)
+
+    @rule(path=paths)
+    def remove(self, path: tuple[bytes, bytes]) -> None:
+        if self.files.pop(path, None) is not None:
+            self.rig.fs.unlink(self.folders[path[0]], path[1])
+
+    @rule()
+    def upload(self) -> None:
+        self.rig.publish()
+        self.rig.pack()
+
+    @rule(folder=st.sampled_from(FOLDERS))
+    def pin(self, folder: bytes) -> None:
+        self.rig.fs.hoard.add(self.rig.find(folder))
+
+    @rule(folder=st.sampled_from(FOLDERS))
+    def unpin(self, folder: bytes) -> None:
+        self.rig.fs.hoard.remove(self.rig.find(folder))
+
+    @rule(shortage=st.booleans(), size=st.sampled_from((1, 4000, 1 << 40)))
+    def evict(self, shortage: bool, size: int) -> None:
+        self.rig.room._thinned.clear()
+        self.rig.room.evict(size, shortage=shortage)
+
+    @rule(folder=st.sampled_from(FOLDERS))
+    def evict_folder(self, folder: bytes) -> None:
+        rows = self.rig.db.execute(
+            "SELECT f.chunk FROM place p JOIN file_chunk f ON f.ino = p.ino WHERE p.parent = ?",
+            (self.folders[folder],),
+        ).fetchall()
+        self.rig.room.evict_chunks([number for (number,) in rows])
+        hoard(self.rig)
+
+    @rule()
+    def hoard_and_evict_all(self) -> None:
+        """What is kept by what is pinned now can be read although everything else has gone."""
+        assert hoard(self.rig)
+        self.rig.room.drop_all()
+        self.rig.clouds.down = True
+        for path, content in self.files.items():
+            if self.is_pinned(path[0]):
+                assert self.rig.read(self.rig.find(path[1], self.folders[path[0]])) == content
+        self.rig.clouds.down = False
+
+    @rule()
+    def restart(self) -> None:
+        self.rig = self.rig.reopen()
+
+    @rule()
+    def crash(self) -> None:
+        self.rig.commit()
+        self.rig = self.rig.crashed()
+
+    def is_pinned(self, folder: bytes) -> bool:
+        row = self.rig.db.execute(
+            "SELECT 1 FROM hoard h JOIN node n ON n.id = h.id WHERE n.ino = ?", (self.folders[folder],)
+        ).fetchone()
+        return row is not None
+
+    @invariant()
+    def nothing_is_lost(self) -> None:
+        for (folder, name), content in self.files.items():
+            inode = self.rig.find(name, self.folders[folder])
+            assert self.rig.fs.content.total_bytes >= len(content)
+            assert inode.size == len(content)
+
+    @rule()
+    def read_all(self) -> None:
+        for (folder, name), content in self.files.items():
+            assert self.rig.read(self.rig.find(name, self.folders[folder])) == content
+        check_accounts(self.rig, [])
+        check_chunks(self.rig)
+
+
+TestKeeping = Keeping.TestCase
+TestKeeping.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
