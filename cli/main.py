@@ -32,6 +32,8 @@ _COMMANDS: Final = {
     "conflicts": "See and settle what several machines have changed at the same time.",
     "device": "Let other machines into a volume, and list them.",
     "fsck": "Verify that nothing is damaged or missing.",
+    "scrub": "Verify what the clouds hold.",
+    "repair": "Rebuild what a cloud has lost or damaged.",
     "daemon": "Run the daemon in the foreground, as a service manager does.",
 }
 

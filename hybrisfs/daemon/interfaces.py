@@ -10,7 +10,16 @@ from typing import Any, Protocol
 from hybrisfs.home import Home
 from hybrisfs.pairing.exchange import Dialogue
 
-__all__ = ["Cloud", "Config", "ContentControl", "OpenVolume", "PairingWork", "Report", "VolumeKind"]
+__all__ = [
+    "Cloud",
+    "Config",
+    "ContentControl",
+    "MaintenanceControl",
+    "OpenVolume",
+    "PairingWork",
+    "Report",
+    "VolumeKind",
+]
 
 
 class Cloud(Protocol):
@@ -72,6 +81,16 @@ class ContentControl(Protocol):
         """Each with "path", "files", "bytes" and "missing_bytes"."""
 
 
+class MaintenanceControl(Protocol):
+    """Looking after the clouds of a volume. *step* is told stage, done and total; it may raise to stop."""
+
+    def scrub(self, percent: float, step: Callable[[str, int, int], None]) -> Report:
+        """Verify the given share of what the clouds hold: "clouds", "problems" and "wrong"."""
+
+    def repair(self, step: Callable[[str, int, int], None]) -> Report:
+        """Put right what is wrong: "clouds", "problems", "repaired" and "failed"."""
+
+
 class OpenVolume(Protocol):
     """A volume that is open: its background work goes on. Methods raise `HybrisError` or `OSError`."""
 
@@ -83,6 +102,8 @@ class OpenVolume(Protocol):
 
     @property
     def content(self) -> ContentControl: ...
+    @property
+    def maintenance(self) -> MaintenanceControl: ...
 
     def mount(self, directory: Path, *, allow_other: bool = False) -> None: ...
     def unmount(self, *, lazy: bool = False) -> None: ...

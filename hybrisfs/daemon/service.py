@@ -17,6 +17,7 @@ from hybrisfs import VERSION
 from hybrisfs.daemon import arguments as read
 from hybrisfs.daemon.control import Progress
 from hybrisfs.daemon.interfaces import Config, VolumeKind
+from hybrisfs.daemon.maintenance import MaintenanceCommands
 from hybrisfs.daemon.on_demand import ContentCommands
 from hybrisfs.daemon.pairing import Pairing, Pairings
 from hybrisfs.daemon.slots import Slot, Slots
@@ -71,6 +72,7 @@ class Daemon:
             "conflicts keep": partial(self._conflicts_settle, keep_all=False),
             "conflicts keep-all": partial(self._conflicts_settle, keep_all=True),
             **ContentCommands(self._slots).commands,
+            **MaintenanceCommands(self._slots).commands,
         }
 
     def start(self) -> None:

@@ -14,6 +14,7 @@ from hybrisfs.dispersal.chunks import ChunkReader
 from hybrisfs.dispersal.cloud import Cloud, CloudStatus
 from hybrisfs.dispersal.clouds import Clouds
 from hybrisfs.dispersal.errors import CloudsUnavailable
+from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.health import Offence
 from hybrisfs.dispersal.pack import EncodedPack
 from hybrisfs.dispersal.poll import Listing, Look, Polled
@@ -24,6 +25,7 @@ from hybrisfs.dispersal.runs import ChunkLocation
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer, share_name
 from hybrisfs.dispersal.shares import owed_share, sample_share
+from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.dispersal.writer import Placement, Write
 from sync.codec import Buffer
 
@@ -50,7 +52,7 @@ class Engine:
     """Writes to the best clouds and reads from the best that have it; keeps track of who is well.
 
     Owns the stores of `clouds` and a few daemon threads per cloud; `close` ends both. All methods may be
-    called from any thread and block the caller for a bounded time only.
+    called from any thread and block the caller for a bounded time only. `upkeep` is for scrub and repair.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Engine:
         self._timing = timing or Timing()
         self._clouds = Clouds(clouds, bounds=self._timing.timers, stall=self._timing.stall, clock=clock)
         self._chunks = ChunkReader(self._clouds, sealer, tables)
+        self.upkeep = Upkeep(self._clouds, tables, self._timing.get, self._timing.put)
         self._packs = threading.BoundedSemaphore(_PACKS_IN_FLIGHT)
 
     def put_pack(self, pack: EncodedPack) -> Placement:
@@ -163,13 +166,13 @@ class Engine:
         if cloud not in self._clouds:
             return _unconfigured(share_name(pack_id, index), cloud)
         owed = owed_share(self._clouds, cloud, self._tables, pack_id, index)
-        return check(self._clouds, owed, self._timing.get)
+        return _what(check(self._clouds, owed, self._timing.get))
 
     def sample_share(self, cloud: int, pack_id: bytes, index: int) -> str | None:
         """Like `check_share`, but read only the header, which proves the table, and one random fragment."""
         if cloud not in self._clouds:
             return _unconfigured(share_name(pack_id, index), cloud)
-        return sample_share(self._clouds, cloud, self._tables, pack_id, index, self._timing.get)
+        return _what(sample_share(self._clouds, cloud, self._tables, pack_id, index, self._timing.get))
 
     def check_object(
         self, cloud: int, name: str, limit: int, verify: Callable[[bytes], object]
@@ -177,7 +180,8 @@ class Engine:
         """Like `get_object` for one cloud that acknowledged the object; return what is wrong, or None."""
         if cloud not in self._clouds:
             return _unconfigured(name, cloud)
-        return check(self._clouds, Owed(self._clouds[cloud], name, limit, verify), self._timing.get)
+        owed = Owed(self._clouds[cloud], name, limit, verify)
+        return _what(check(self._clouds, owed, self._timing.get))
 
     def probe(self, marker: Marker, *, everyone: bool = False) -> None:
         """Look again at the clouds that are not well, as far as they are due: call it every few seconds.
@@ -194,6 +198,10 @@ class Engine:
     def close(self) -> None:
         """End all threads and close the stores. Calls that hang are abandoned."""
         self._clouds.close(self._timing.close)
+
+
+def _what(finding: Finding | None) -> str | None:
+    return None if finding is None else finding.what
 
 
 def _unconfigured(name: str, cloud: int) -> str:

@@ -1,4 +1,4 @@
-"""Looking at single objects on single clouds, and putting right what is wrong there (DESIGN 4, scrub and repair)."""
+"""Looking at single objects on single clouds, and putting them right (DESIGN 4, scrub and repair)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.operation import Interrupt, OperationLoop
 from hybrisfs.dispersal.probe import Owed, check
 from hybrisfs.dispersal.rebuild import PackRebuild
-from hybrisfs.dispersal.share import MAX_SHARE, TableSealer, parse_share_name, share_name
-from hybrisfs.dispersal.shares import owed_share, sample_share, share_check
+from hybrisfs.dispersal.share import MAX_SHARE, TableSealer, share_name
+from hybrisfs.dispersal.shares import sample_share, share_check
 from sync.codec import Buffer
 
 __all__ = ["Upkeep", "WrongObject"]
@@ -41,37 +41,40 @@ class Upkeep:
 
     def look_at_share(self, cloud: int, pack_id: bytes, index: int) -> Finding | None:
         """Read and verify a whole share; return what is wrong with it."""
-        verify = share_check(self._tables, pack_id, index)
-        return self.look_at(cloud, share_name(pack_id, index), MAX_SHARE, verify)
+        return self.look_at(
+            cloud, share_name(pack_id, index), MAX_SHARE, share_check(self._tables, pack_id, index)
+        )
 
     def sample_share(self, cloud: int, pack_id: bytes, index: int) -> Finding | None:
         """Read and verify the header of a share and one random fragment; return what is wrong."""
         refused = self._refused(cloud, share_name(pack_id, index))
-        return refused or sample_share(
-            self._clouds, cloud, self._tables, pack_id, index, self._get_timeout
-        )
+        return refused or sample_share(self._clouds, cloud, self._tables, pack_id, index, self._get_timeout)
 
-    def gather_share(self, cloud: int, index: int, pack_id: bytes, rebuild: PackRebuild) -> Finding | None:
+    def gather_share(self, cloud: int, pack_id: bytes, index: int, rebuild: PackRebuild) -> Finding | None:
         """Read a whole share into `rebuild`; return what is wrong with it."""
-        found = self.look_at(
-            cloud, share_name(pack_id, index), MAX_SHARE, lambda data: rebuild.take(index, data)
+        check = share_check(self._tables, pack_id, index)
+        return self.look_at(
+            cloud, share_name(pack_id, index), MAX_SHARE, check, lambda data: rebuild.take(index, data)
         )
-        if found is not None and found.kind in ("missing", "corrupt") and cloud in self._clouds:
-            # The check that was remembered would keep the shares of this repair in memory.
-            owed = owed_share(self._clouds, cloud, self._tables, pack_id, index)
-            owed.port.remember(owed.name, found.what, owed.limit, owed.verify)
-        return found
 
     def look_at(
-        self, cloud: int, name: str, limit: int, verify: Callable[[bytes], object]
+        self,
+        cloud: int,
+        name: str,
+        limit: int,
+        verify: Callable[[bytes], object],
+        take: Callable[[bytes], object] | None = None,
     ) -> Finding | None:
-        """Read and verify an object that the cloud acknowledged; return what is wrong with it."""
+        """Read and verify an object that the cloud acknowledged; return what is wrong with it.
+
+        `verify` is kept for later looks at a wrong object. `take` verifies in its place now, and is not kept.
+        """
         found = self._refused(cloud, name)
         if found is not None:
             return found
         owed = Owed(self._clouds[cloud], name, limit, verify)
         for _ in range(_TRIES):
-            found = check(self._clouds, owed, self._get_timeout)
+            found = check(self._clouds, owed, self._get_timeout, take)
             if found is None or found.kind != "unreadable" or self.is_down(cloud):
                 break
         return found
@@ -85,9 +88,7 @@ class Upkeep:
         if stalled is not None:
             return stalled
         with OperationLoop[Answer[None]](self._clouds.operations, self._put_timeout) as loop:
-            job = port.submit(
-                "put", len(data), lambda store: store.put(name, data), loop.report, key=name
-            )
+            job = port.submit("put", len(data), lambda store: store.put(name, data), loop.report, key=name)
             loop.track(port, job)
             event = loop.wait()
         if isinstance(event, Interrupt):

@@ -152,6 +152,7 @@ class Names:
 
     def _changed_entries(self, directory: Inode, subdirectories: int) -> None:
         directory.nlink += subdirectories
+        self._inodes.disturbed.add(directory.ino)
         directory.mtime = directory.ctime = self._inodes.now()
         self._inodes.touch(directory)
         self._changes.mark(attr_key(directory.id), directory.ino)

@@ -13,13 +13,14 @@ from typing import Final
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.filesystem.registers import PackRecord, Place, attr_key, content_key, place_key
+from hybrisfs.filesystem.registers import PackRecord, Place, attr_key, content_key, place_key, slot_of
 from hybrisfs.merge.members import MemberTable
+from hybrisfs.merge.newcomers import Newcomers
 from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.refresh import Refresh
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rows import Change
-from hybrisfs.merge.rules import Author, Stamp, number_names, winner
+from hybrisfs.merge.rules import Author, Stamp, number_names, standing_place, winner
 from hybrisfs.merge.unsigned import unsigned_place
 from hybrisfs.store.updates import UpdateLog
 from sync import Accepted, DecodeError, Rename, Write, decode_signed_header
@@ -41,8 +42,21 @@ class Arrivals:
         self._registers = registers
         self._members = members
         self._nodes = Nodes(fs)
+        self._disturb_again()
         self._waiting: set[bytes] = set()  # nodes whose registers have changed since the last refresh
         self._changes: list[Change] = []  # what the kernel must hear of since then
+
+    def _disturb_again(self) -> None:
+        """Find the directories in which names had come or gone without a signed update when we stopped."""
+        disturbed = self._fs.inodes.disturbed
+        disturbed.update(
+            ino for (ino,) in self._db.execute("SELECT parent FROM place WHERE wanted IS NOT NULL")
+        )
+        for key in self._fs.changes.unsigned:
+            standing = standing_place(self._registers.values(key)) if key[:1] == b"p" else None
+            inode = self._nodes.find(standing[1].parent) if standing else None
+            if inode is not None:
+                disturbed.add(inode.ino)
 
     def take(self, accepted: Accepted) -> None:
         """Put the writes of an update just accepted by the log into the registers; `refresh` follows."""
@@ -75,17 +89,47 @@ class Arrivals:
                     inode.content_stamp = self._registers.number_of(Stamp(stamp.clock, rename.new))
                     self._fs.inodes.touch(inode)
 
-    def refresh(self, nodes: Iterable[bytes] = ()) -> list[Change]:
-        """Let the view show what has been taken, and *nodes*; what the kernel must hear of."""
-        waiting, self._waiting = self._waiting | set(nodes), set()
-        if not waiting:
-            return []
-        self._fs.flush()
-        changes, self._changes = self._changes, []
-        return changes + Refresh(self._fs, self._registers, self.depends, self.author).run(waiting)
+    def refresh(self) -> list[Change]:
+        """Let the view show what has been taken; what the kernel must hear of."""
+        waiting, self._waiting = self._waiting, set()
+        return self._refresh(waiting, ())
 
-    @property
-    def is_odd(self) -> bool:
+    def signed(self, nodes: Iterable[bytes]) -> list[Change]:
+        """An own update has written to *nodes*: let the view show what follows for other nodes; what the
+        kernel must hear of."""
+        self._fs.flush()
+        disturbed, self._fs.inodes.disturbed = self._fs.inodes.disturbed, set()
+        folders = [one for ino in disturbed for one in self._folders(ino)]
+        if self._is_odd():
+            return self._refresh({*nodes, *folders}, disturbed)
+        return self._refresh({one for one in folders if self._is_removed(one)}, ())
+
+    def _refresh(self, nodes: set[bytes], disturbed: Iterable[int]) -> list[Change]:
+        changes, self._changes = self._changes, []
+        if not nodes and not disturbed:
+            return changes
+        self._fs.flush()
+        newcomers = Newcomers(self._fs, self._registers)
+        rest = newcomers.settle(nodes)
+        changes += newcomers.changes
+        if not rest and not disturbed:
+            return changes
+        return changes + Refresh(self._fs, self._registers, self.depends, self.author).run(rest, disturbed)
+
+    def _folders(self, ino: int) -> list[bytes]:
+        """The ids of the directories that are seen as this one; none when it is gone."""
+        return [
+            node
+            for (node,) in self._db.execute(
+                "SELECT id FROM node WHERE ino = ?1 UNION ALL SELECT id FROM joined WHERE ino = ?1", (ino,)
+            )
+        ]
+
+    def _is_removed(self, directory: bytes) -> bool:
+        standing = standing_place(self._registers.values(place_key(directory, 0)))
+        return standing is not None and standing[1].removed
+
+    def _is_odd(self) -> bool:
         """Whether the view shows anything but one node per name, so that own changes may change others."""
         (odd,) = self._db.execute(
             "SELECT EXISTS (SELECT 1 FROM joined) OR EXISTS (SELECT 1 FROM copy) "
@@ -131,8 +175,11 @@ class Arrivals:
     def _make_way(self, writes: Iterable[Write]) -> None:
         """Edits here that are not signed yet were made without knowing of these: keep both."""
         unsigned = self._fs.changes.unsigned
+        removed: dict[bytes, set[int]] = {}
         for key, value in writes:
-            if key[:1] == b"p" and value is not None and key in unsigned and not _is_removal(value):
+            if key[:1] == b"p" and _is_removal(value):
+                removed.setdefault(key[1:17], set()).add(slot_of(key))
+            elif key[:1] == b"p" and key in unsigned:
                 self._take_back_removal(key)
             elif key[:1] == b"c":
                 node = key[1:17]
@@ -142,6 +189,8 @@ class Arrivals:
                     inode = self._fs.inodes.get(unsigned[key][0])
                     if not inode.orphan and inode.id == node:
                         self._split(inode)
+        for node, slots in removed.items():
+            self._leave_a_name(node, slots)
 
     def _take_back_removal(self, key: bytes) -> None:
         """Whoever removed the node here had not seen what others did to it: it survives."""
@@ -151,6 +200,23 @@ class Arrivals:
         self._fs.flush()
         if self._nodes.find(key[1:17]) is None and unsigned_place(self._fs, key, entry[0]) is None:
             self._fs.changes.drop(key)
+
+    def _leave_a_name(self, node: bytes, slots: set[int]) -> None:
+        """These names of a node were removed by somebody who left it those that have been removed here."""
+        inode = self._nodes.find(node)
+        if inode is None or inode.is_directory:
+            return
+        self._fs.flush()
+        rows = self._db.execute("SELECT slot FROM place WHERE ino = ?", (inode.ino,)).fetchall()
+        if {slot for (slot,) in rows} <= slots:
+            for key in self._registers.with_prefix(b"p" + node):
+                entry = self._fs.changes.unsigned.get(key)
+                if (
+                    entry is not None
+                    and slot_of(key) not in slots
+                    and unsigned_place(self._fs, key, entry[0]) is None
+                ):
+                    self._fs.changes.drop(key)
 
     def _split(self, inode: Inode) -> None:
         """The unsigned version goes on as a file of its own, under a conflict name; whoever has it open keeps
@@ -184,8 +250,8 @@ class Arrivals:
         return row.fetchone() is not None
 
 
-def _is_removal(value: bytes) -> bool:
+def _is_removal(value: bytes | None) -> bool:
     try:
-        return Place.decode(value).removed
+        return value is None or Place.decode(value).removed
     except DecodeError:
         return True

@@ -19,8 +19,10 @@ class Nodes:
         self._db = fs.db
 
     def find(self, node: bytes) -> Inode | None:
-        """The inode of a node that has its own."""
-        row = self._db.execute("SELECT ino FROM node WHERE id = ?", (node,)).fetchone()
+        """The inode of a node that has its own, and is not joined with another."""
+        row = self._db.execute(
+            "SELECT ino FROM node WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM joined WHERE id = ?1)", (node,)
+        ).fetchone()
         if row is None:
             return None
         inode = self._fs.inodes.get(row[0])

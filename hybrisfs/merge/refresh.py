@@ -43,12 +43,18 @@ class Refresh:
         self._agenda = Agenda(self._resolver)
         self._arranger = Arranger(fs, registers, self._resolver, self._rows, self._agenda, author)
 
-    def run(self, nodes: Iterable[bytes]) -> list[Change]:
-        """Show *nodes*, and what depends on them, as the registers say; what the kernel must hear of."""
+    def run(self, nodes: Iterable[bytes], disturbed: Iterable[int] = ()) -> list[Change]:
+        """Show *nodes*, and what depends on them, as the registers say; what the kernel must hear of.
+
+        *disturbed*: directories in which names have come and gone otherwise.
+        """
         nodes = set(nodes)
         affected = self._closure(nodes)
         for node in affected:
             self._queue(node)
+        for ino in disturbed:
+            for name in self._rows.in_conflict(ino):
+                self._agenda.add(self._fs.inodes.get(ino).id, name)
         while self._agenda:
             self._arranger.settle(*self._agenda.take())
         for node in affected | self._arranger.made | (nodes & {ROOT_ID}):

@@ -18,7 +18,7 @@ from sync.codec import DecodeError
 
 __all__ = ["UNSIGNED", "Resolver", "Standing", "Unsigned"]
 
-UNSIGNED: Final = Stamp(1 << 63, b"")
+UNSIGNED: Final = Stamp((1 << 63) - 1, b"")
 
 
 class Standing(NamedTuple):
@@ -142,6 +142,8 @@ class Resolver:
             back = registered if self._inhabited(node) else []
         else:
             back = [one for one in registered if self._edited_beyond(node, one.stamp)]
+            if not back and not any(self._is_last(one.stamp, registered) for one in registered):
+                back = registered
         return [_again(max(back, key=_stamp))] if back else []
 
     def _edited_beyond(self, node: bytes, removal: Stamp) -> bool:
@@ -152,6 +154,12 @@ class Resolver:
             return True
         return any(
             one.stamp != removal and not self._depends(removal, one.stamp) for one in self.contents(node)
+        )
+
+    def _is_last(self, removal: Stamp, all_of_them: Iterable[Standing]) -> bool:
+        """Whether who removed a name knew that all the others were gone."""
+        return all(
+            removal in (other.stamp, UNSIGNED) or self._depends(removal, other.stamp) for other in all_of_them
         )
 
     def _inhabited(self, directory: bytes) -> bool:

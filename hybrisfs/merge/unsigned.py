@@ -67,7 +67,7 @@ class UnsignedView:
     def _inode(self, node: bytes) -> Inode | None:
         """The inode that shows the node, its own or one that it is joined with."""
         row = self._fs.db.execute(
-            "SELECT ino FROM node WHERE id = ? UNION ALL SELECT ino FROM joined WHERE id = ?", (node, node)
+            "SELECT ino FROM joined WHERE id = ?1 UNION ALL SELECT ino FROM node WHERE id = ?1", (node,)
         ).fetchone()
         inode = self._fs.inodes.get(row[0]) if row else None
         return None if inode is None or inode.orphan else inode

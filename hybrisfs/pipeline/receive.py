@@ -61,8 +61,7 @@ class Receiver:
 
     def signed(self, nodes: set[bytes]) -> None:
         """An own update has written to *nodes*; called with the volume's lock held."""
-        if self._arrivals.is_odd:
-            self._show(self._arrivals.refresh(nodes))
+        self._show(self._arrivals.signed(nodes))
 
     def _take(self, batch: Sequence[bytes]) -> bool:
         grown = False

@@ -91,6 +91,7 @@ class Shipper:
         self._tell = tell
         self._head_at = 0.0
         self._told_at = 0.0
+        self._again = False
         self._fs = fs
         self._updates = updates
         self._signals = signals
@@ -114,13 +115,25 @@ class Shipper:
 
     def _announce(self) -> None:
         """Say now and then that this device is alive, though it has nothing to say (Depot 5.3)."""
-        if time.monotonic() - self._head_at < ANNOUNCE_SECONDS or self._shipment is not None:
+        due = self._again or time.monotonic() - self._head_at >= ANNOUNCE_SECONDS
+        if not due or self._shipment is not None:
             return
         self._head_at = time.monotonic()  # also when it fails: the next change, or the next time, will do
         try:
             self._put_head(offline=False)
         except (CloudsUnavailable, OSError) as error:
             log.info("no cloud takes the head: %s", error)
+        self._again = False
+        self._signals.progressed()
+
+    def announce_again(self, timeout: float) -> bool:
+        """Have the head put on all clouds anew, as one may have lost it; from any thread.
+
+        False when that is not done after *timeout* seconds.
+        """
+        self._again = True
+        self._signals.packed()
+        return self._signals.wait_until(lambda: not self._again, time.monotonic() + timeout)
 
     def say_goodbye(self) -> None:
         """Say that this device goes offline, so that nobody suspects that its changes are withheld.

@@ -92,6 +92,10 @@ _TREE_CHECKS: Final = (
         "a wrong link count of a folder",
     ),
     (
+        "SELECT n.ino, n.id FROM node n WHERE n.xattrs <> (SELECT count(*) FROM xattr x WHERE x.ino = n.ino)",
+        "a wrong count of extended attributes",
+    ),
+    (
         # How long a chunk is that another device has made is not known before that tells where it is.
         "SELECT f.ino, f.offset FROM file_chunk f LEFT JOIN chunk c ON c.number = f.chunk "
         f"WHERE c.number IS NULL OR f.length < 1 OR (f.length > c.length AND c.pack IS NOT {ELSEWHERE})",

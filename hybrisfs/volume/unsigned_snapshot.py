@@ -16,10 +16,12 @@ __all__ = ["UnsignedSnapshot", "attributes"]
 
 def attributes(db: sqlite3.Connection, ino: int) -> Attr:
     """The attributes that the view shows of a node."""
-    mode, uid, gid, rdev, mtime, target = db.execute(
-        "SELECT mode, uid, gid, rdev, mtime, target FROM node WHERE ino = ?", (ino,)
+    mode, uid, gid, rdev, mtime, target, count = db.execute(
+        "SELECT mode, uid, gid, rdev, mtime, target, xattrs FROM node WHERE ino = ?", (ino,)
     ).fetchone()
-    xattrs = db.execute("SELECT name, value FROM xattr WHERE ino = ? ORDER BY name", (ino,)).fetchall()
+    xattrs: list[tuple[bytes, bytes]] = []
+    if count:
+        xattrs = db.execute("SELECT name, value FROM xattr WHERE ino = ? ORDER BY name", (ino,)).fetchall()
     return Attr(mode, uid, gid, rdev, mtime, bytes(target or b""), tuple(xattrs))
 
 

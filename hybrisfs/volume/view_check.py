@@ -15,7 +15,7 @@ from hybrisfs.filesystem.registers import Attr, Place, attr_key, content_key, pl
 from hybrisfs.merge.arrange import copy_id
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.resolver import Resolver
-from hybrisfs.merge.rules import Stamp
+from hybrisfs.merge.rules import Stamp, Value, winner
 from hybrisfs.store.database import Database
 from hybrisfs.volume.content_check import ContentCheck
 from hybrisfs.volume.log_check import Vectors
@@ -42,6 +42,7 @@ class _Row(NamedTuple):
     stamp: int
     id: bytes
     mode: int
+    original: bytes | None  # the node of which it is a concurrent version
 
     @property
     def told(self) -> bytes:
@@ -53,8 +54,9 @@ class _Row(NamedTuple):
 
 
 _ROWS: Final = (
-    "SELECT p.parent, d.id, p.name, p.wanted, p.ino, p.slot, p.stamp, n.id, n.mode "
-    "FROM place p JOIN node n ON n.ino = p.ino JOIN node d ON d.ino = p.parent"
+    "SELECT p.parent, d.id, p.name, p.wanted, p.ino, p.slot, p.stamp, n.id, n.mode, c.id "
+    "FROM place p JOIN node n ON n.ino = p.ino JOIN node d ON d.ino = p.parent "
+    "LEFT JOIN copy c ON c.ino = p.ino"
 )
 
 
@@ -112,23 +114,20 @@ class ViewCheck:
         key = place_key(row.id, row.slot)
         if key in self._unsigned.keys:
             return
-        original = self._original(row.ino)
-        if original is not None:
-            yield from self._check_copy_name(row, original)
+        if row.original is not None:
+            yield from self._check_copy_name(row, row.original)
             return
+        values = self._db.execute("SELECT clock, value FROM register WHERE key = ?", (key,)).fetchall()
+        newest = max((clock for clock, _ in values), default=0)
         if row.stamp == 0:
             yield f"{row}: it is in no signed update and does not wait for one"
-        elif row.stamp != _FOREIGN and self._is_ahead(row.stamp, key) and not self._withdrew(row.stamp):
+        elif row.stamp != _FOREIGN and row.stamp >> 16 > newest and not self._withdrew(row.stamp):
             yield f"{row}: its stamp is not of an update that wrote it"
-        if not self._is_plain(row, key):
+        if len(values) != 1 or not _is_plain(row, values[0][1]):
             yield from self._check_odd_name(row)
 
-    def _newest(self, key: bytes) -> int:
-        newest = self._db.execute("SELECT max(clock) FROM register WHERE key = ?", (key,)).fetchone()[0]
-        return newest or 0
-
     def _withdrew(self, stamp: int) -> bool:
-        """Whether the update wrote places, among them maybe those of nodes that were seen as one with this."""
+        """Whether the update wrote places, maybe of nodes that were seen as one with this."""
         row = self._db.execute(
             "SELECT l.bytes FROM log l JOIN writer w ON w.branch = l.branch "
             "WHERE w.number = ? AND l.clock = ?",
@@ -139,22 +138,12 @@ class ViewCheck:
         except DecodeError:
             return False
 
-    def _is_plain(self, row: _Row, key: bytes) -> bool:
-        values = self._db.execute("SELECT value FROM register WHERE key = ?", (key,)).fetchall()
-        if row.wanted is not None or len(values) != 1:
-            return False
-        place = _place(values[0][0])
-        return place is not None and (place.parent, place.name, place.removed) == (
-            row.directory,
-            row.name,
-            False,
-        )
-
     def _check_odd_name(self, row: _Row) -> Iterator[str]:
         resolver = self._resolver
         standing = next((one for one in resolver.names(row.id) if one.slot == row.slot), None)
         if standing is None:
-            yield f"{row}: no update says that it has this name"
+            if not self._may_change(row.id, row.slot):
+                yield f"{row}: no update says that it has this name"
             return
         if standing.place.name != row.told:
             yield f"{row}: its name is not the one signed, {standing.place.name!r}"
@@ -167,14 +156,20 @@ class ViewCheck:
         if row.wanted is not None:
             yield from self._check_loser(row, (standing.stamp, row.id, row.slot))
 
+    def _may_change(self, node: bytes, slot: int) -> bool:
+        """Whether a removed node may come or go when what is unsigned is signed: the view waits for that."""
+        return self._unsigned.has_places and any(
+            one.place.removed for one in self._resolver.registered(node) if one.slot == slot
+        )
+
     def _check_loser(self, row: _Row, rank: tuple[Stamp, bytes, int]) -> Iterator[str]:
         """Another node must have the name that *row* wants."""
         holder = self._at(row.parent, row.told)
-        if holder is None:
+        if holder is None or holder.wanted is not None:
             if not self._unsigned.has_places:
                 yield f"{row}: it stands under a conflict name, but nobody has the name {row.told!r}"
             return
-        if self._unsigned.any_place(holder.id) or self._original(holder.ino) is not None:
+        if self._unsigned.any_place(holder.id) or holder.original is not None:
             return
         found = next((one for one in self._resolver.names(holder.id) if one.slot == holder.slot), None)
         if found is None:
@@ -193,11 +188,6 @@ class ViewCheck:
         )
         if not beside:
             yield f"{row}: it is a version of node {original.hex()}, but does not stand beside that"
-
-    def _original(self, ino: int) -> bytes | None:
-        """The node of which *ino* is a concurrent version."""
-        row = self._db.execute("SELECT id FROM copy WHERE ino = ?", (ino,)).fetchone()
-        return row[0] if row else None
 
     def _at(self, parent: int, name: bytes) -> _Row | None:
         row = self._db.execute(f"{_ROWS} WHERE p.parent = ? AND p.name = ?", (parent, name)).fetchone()
@@ -226,30 +216,21 @@ class ViewCheck:
     ) -> Iterator[str]:
         name = f"node {node.hex()} (inode {ino})"
         if attr_key(node) not in self._unsigned.keys:
-            signed = self._signed_attr(node)
-            if signed is None:
+            newest = winner(self._registers.values(attr_key(node)))
+            signed = _attributes(newest)
+            if newest is None or signed is None:
                 yield f"{name}: no update says what its attributes are"
             elif signed != attributes(self._db, ino):
                 yield f"{name}: its attributes are not those signed"
-            elif attr_stamp == 0 or (attr_stamp != _FOREIGN and self._is_ahead(attr_stamp, attr_key(node))):
+            elif attr_stamp == 0 or (attr_stamp != _FOREIGN and attr_stamp >> 16 > newest.stamp.clock):
                 yield f"{name}: the stamp of its attributes is not of an update that wrote them"
         if stat.S_ISREG(mode) and content_key(node) not in self._unsigned.keys:
             contents = self._current.contents(node)
             problem = self._contents.problem(ino, size, contents[0].value if contents else None)
-            if problem is None and self._is_ahead(content_stamp, content_key(node)):
+            if problem is None and content_stamp >> 16 > (contents[0].stamp.clock if contents else 0):
                 problem = "the stamp of its content is not of an update that wrote it"
             if problem is not None:
                 yield f"{name}: {problem}"
-
-    def _is_ahead(self, stamp: int, key: bytes) -> bool:
-        return stamp >> 16 > self._newest(key)
-
-    def _signed_attr(self, node: bytes) -> Attr | None:
-        newest = max(self._registers.values(attr_key(node)), key=lambda one: one.stamp, default=None)
-        try:
-            return Attr.decode(newest.value) if newest is not None and newest.value is not None else None
-        except DecodeError:
-            return None
 
     def _check_copy(self, ino: int, node: bytes, mode: int, size: int, original: bytes) -> Iterator[str]:
         if content_key(original) in self._unsigned.keys:
@@ -278,7 +259,7 @@ class ViewCheck:
                 continue
             resolver = self._resolver
             standing = next((one for one in resolver.names(node) if one.slot == slot), None)
-            if standing is None:
+            if standing is None or self._may_change(node, slot):
                 continue
             parent = resolver.parent(node, standing)
             if self._is_shown(parent) and not self._is_joined_at(node, parent, standing.place.name):
@@ -351,12 +332,22 @@ class ViewCheck:
                 yield f"node {node.hex()}: it is on record in the folder with id {parent.hex()} by mistake"
 
 
-def _row(columns: tuple[int, bytes, bytes, bytes | None, int, int, int, bytes, int]) -> _Row:
+def _row(columns: tuple[int, bytes, bytes, bytes | None, int, int, int, bytes, int, bytes | None]) -> _Row:
     return _Row(*columns)
 
 
-def _place(value: bytes | None) -> Place | None:
+def _is_plain(row: _Row, value: bytes | None) -> bool:
+    """Whether the only value of the register says just what the row shows."""
     try:
-        return None if value is None else Place.decode(value)
+        place = Place.decode(value or b"")
+    except DecodeError:
+        return False
+    told = place.parent, place.name, place.removed
+    return row.wanted is None and told == (row.directory, row.name, False)
+
+
+def _attributes(value: Value | None) -> Attr | None:
+    try:
+        return Attr.decode(value.value) if value is not None and value.value is not None else None
     except DecodeError:
         return None

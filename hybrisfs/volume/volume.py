@@ -31,8 +31,10 @@ from hybrisfs.peers.settings import PeerSettings
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.fetch import Fetcher
 from hybrisfs.pipeline.hoard import Hoarder
+from hybrisfs.pipeline.log_repair import SegmentMender
 from hybrisfs.pipeline.pack import Packer, Redundancy
 from hybrisfs.pipeline.publish import Publisher
+from hybrisfs.pipeline.repair import PackMender
 from hybrisfs.pipeline.room import RoomMaker
 from hybrisfs.pipeline.settle import Settler
 from hybrisfs.pipeline.ship import Shipper
@@ -45,6 +47,8 @@ from hybrisfs.volume.conflicts import Conflicts
 from hybrisfs.volume.create import DATABASE_FILE, KEYS_FILE, MARKER_NAME, create_volume, marker
 from hybrisfs.volume.fsck import FsckReport, check_volume
 from hybrisfs.volume.lock import lock_exclusively
+from hybrisfs.volume.holdings import Holdings
+from hybrisfs.volume.maintenance import Maintenance
 from hybrisfs.volume.on_demand import OnDemand
 from hybrisfs.volume.pairing import Invitation
 from hybrisfs.volume.peering import Peering
@@ -58,6 +62,7 @@ log = logging.getLogger(__name__)
 _CHUNK_TIMEOUT: Final = 30.0
 _STATUS_PATIENCE: Final = 1.5
 _JOIN_SECONDS: Final = 20.0
+_HEAD_SECONDS: Final = 30.0
 _GOODBYE_SECONDS: Final = 2.0
 
 
@@ -162,6 +167,17 @@ class Volume:
             [one.number for one in config.clouds],
             signals,
         )
+        upkeep = self.engine.upkeep
+        self.maintenance = Maintenance(
+            Holdings(fs, upkeep, self.keys, config.id),
+            upkeep,
+            PackMender(fs, sharing.signer, signals, upkeep, self.tables),
+            SegmentMender(fs, self.updates, config.id, self.keys.segments, upkeep),
+            signals,
+            {one.number: one.name for one in config.clouds},
+            marker(config.id),
+            lambda: shipper.announce_again(_HEAD_SECONDS),
+        )
         self.peering = Peering(
             fs, sharing, self.keys, self.sealer, self.committer, puller, signals, PeerSettings()
         )
@@ -175,6 +191,7 @@ class Volume:
             "hoard": hoarder.run,
             "commit": self.committer.run,
             "checkup": self.checkup.run,
+            "heal": self.maintenance.run,
             "pull": puller.run,
         }
         self._threads = {

@@ -78,6 +78,33 @@ class FakeContent:
 
 
 @dataclass
+class FakeMaintenance:
+    """Reports what it is told to; `percent` is what was last asked for."""
+
+    facts: dict[str, Any] = field(default_factory=dict)
+    percent: float | None = None
+
+    def scrub(self, percent: float, step: Callable[[str, int, int], None]) -> FakeFacts:
+        self.percent = percent
+        step("packs", 1, 2)
+        return FakeFacts(self.facts)
+
+    def repair(self, step: Callable[[str, int, int], None]) -> FakeFacts:
+        step("packs", 2, 2)
+        return FakeFacts(self.facts)
+
+
+@dataclass
+class FakeFacts:
+    """A report that says what it was made with."""
+
+    facts: dict[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        return self.facts
+
+
+@dataclass
 class FakeVolume:
     """Does what it is told; tests set its attributes."""
 
@@ -94,6 +121,7 @@ class FakeVolume:
     release: threading.Event = field(default_factory=threading.Event)
     failure: Exception | None = None
     content: FakeContent = field(default_factory=FakeContent)
+    maintenance: FakeMaintenance = field(default_factory=FakeMaintenance)
 
     @property
     def name(self) -> str:

@@ -122,6 +122,11 @@ class _Model:
                 if one.stamp != place.stamp
             )
         ]
+        if not unseen and not any(
+            all(one.stamp == other.stamp or self._depends(one.stamp, other.stamp) for other in places)
+            for one in places
+        ):
+            unseen = places  # nobody knew that the last name was going
         return [max(unseen, key=lambda one: one.stamp)] if unseen else []
 
     # -- where they stand ------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from tests.filesystem.replay import Reader, read_content
 from tests.filesystem.rig import Rig, small_chunks
 
 PATIENCE = 30.0
+DISK_BLOCK = 4096
 SIZE = 4000  # of each file: 10 to a segment of 40,000 bytes
 
 
@@ -271,8 +272,8 @@ def test_what_is_pinned_stays_and_the_rest_of_its_segment_goes(rig: Rig) -> None
         cached(rig, *NAMES)
         pin(rig, NAMES[3], NAMES[4], NAMES[15])
         freed, kept = rig.room.drop_all()
-        assert freed == 27 * SIZE
-        assert kept == 3 * SIZE
+        assert freed + kept == 30 * SIZE
+        assert kept <= 7 * DISK_BLOCK  # with the blocks at the edges, and at the ends of two segments
         assert rig.room.drop_all() == (0, kept)
         rig = rig.crashed()
         rig.clouds.down = True
@@ -313,7 +314,7 @@ def test_pinned_chunks_beside_what_waits_for_the_clouds_stay(rig: Rig) -> None:
         rig.make(b"pending", content(b"pending"))
         rig.publish()
         pin(rig, NAMES[2])
-        assert rig.room.evict(1 << 40) == 4 * SIZE
+        assert rig.room.evict(1 << 40) >= 4 * SIZE - 3 * DISK_BLOCK
         rig.clouds.down = True
         assert rig.read(rig.find(NAMES[2])) == content(NAMES[2])
         assert rig.read(rig.find(b"pending")) == content(b"pending")
@@ -325,14 +326,13 @@ def test_single_chunks_are_evicted_and_their_neighbours_are_not(rig: Rig) -> Non
         fill(rig, b"pending")
         rig.publish()
         before = rig.journal.bytes
-        numbers = [number for (number,) in rig.db.execute("SELECT number FROM chunk").fetchall()]
-        gone = [
-            *numbers[10:20],
-            numbers[3],
-            numbers[-1],
-        ]  # a whole segment, one of another, and what must stay
+        numbers = [
+            number for (number,) in rig.db.execute("SELECT number FROM chunk ORDER BY number").fetchall()
+        ]
+        # A whole segment, one chunk of another, and one that must stay.
+        gone = [*numbers[10:20], numbers[3], numbers[-1]]
         assert rig.room.evict_chunks(gone) == 11 * SIZE
-        assert before - rig.journal.bytes == 11 * SIZE
+        assert before - rig.journal.bytes >= 10 * SIZE
         rig = rig.crashed()
         rig.clouds.down = True
         for name in (*NAMES[:3], *NAMES[4:10], b"pending"):
@@ -349,7 +349,7 @@ def test_single_chunks_are_evicted_and_their_neighbours_are_not(rig: Rig) -> Non
 def test_chunks_that_cannot_be_forgotten_durably_keep_their_bytes(rig: Rig) -> None:
     cached(rig, *NAMES[:10])
     before = rig.journal.bytes
-    numbers = [number for (number,) in rig.db.execute("SELECT number FROM chunk").fetchall()]
+    numbers = [number for (number,) in rig.db.execute("SELECT number FROM chunk ORDER BY number").fetchall()]
     with mock.patch.object(rig.fs, "commit", side_effect=OSError(5, "broken disk")), pytest.raises(OSError):
         rig.room.evict_chunks(numbers)
     assert rig.journal.bytes == before

@@ -1,0 +1,48 @@
+"""The daemon's commands that look after the clouds of a volume."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from hybrisfs.daemon import arguments as read
+from hybrisfs.daemon.control import Progress
+from hybrisfs.daemon.slots import Slots
+from hybrisfs.errors import UsageError
+from hybrisfs.wire import Message
+
+__all__ = ["MaintenanceCommands"]
+
+_ALL: Final = 100.0
+
+
+class MaintenanceCommands:
+    """Passes on what is asked of a volume's clouds. A client that hangs up stops the work."""
+
+    def __init__(self, slots: Slots) -> None:
+        self._slots = slots
+        self.commands: dict[str, Callable[[Message, Progress], Message]] = {
+            "scrub": self._scrub,
+            "repair": self._repair,
+        }
+
+    def _scrub(self, arguments: Message, progress: Progress) -> Message:
+        percent = _percent(arguments)
+        slot = self._slots.get(read.optional_text(arguments, "name"))
+        report = slot.open().maintenance.scrub(percent, _steps(progress))
+        return {"name": slot.name, "sample": percent, **report.as_dict()}
+
+    def _repair(self, arguments: Message, progress: Progress) -> Message:
+        slot = self._slots.get(read.optional_text(arguments, "name"))
+        return {"name": slot.name, **slot.open().maintenance.repair(_steps(progress)).as_dict()}
+
+
+def _percent(arguments: Message) -> float:
+    percent = arguments.get("sample", _ALL)
+    if not isinstance(percent, (int, float)) or isinstance(percent, bool) or not 0 < percent <= _ALL:
+        raise UsageError("sample must be a number of per cent above 0, at most 100")
+    return float(percent)
+
+
+def _steps(progress: Progress) -> Callable[[str, int, int], None]:
+    return lambda stage, done, total: progress({"stage": stage, "done": done, "total": total})

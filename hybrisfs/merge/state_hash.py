@@ -1,0 +1,100 @@
+"""The state hash: what a device's registers say, as 32 bytes, equal on all devices with equal vectors.
+
+It is the BLAKE3 hash, derived with the context below, of these records, nodes in ascending order of their
+ids, members after them:
+
+=========  ===========================================================================================
+field      meaning
+=========  ===========================================================================================
+key        blob: the register's key
+values     varint: how many values follow, in ascending order of their stamps
+clock      varint } of each
+branch     16 B   }
+value      blob   }
+=========  ===========================================================================================
+
+Of each node that has a place which is no removal: these places, by their keys, then attributes and content;
+of the root its attributes. What has been removed does not count: a device that is alone forgets it at once.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import Any, Final, Protocol
+
+from blake3 import blake3
+
+from hybrisfs.merge.rules import Stamp, Value, decode_place
+from hybrisfs.store.schema import ROOT_ID
+from sync.codec import Writer
+
+__all__ = ["Queryable", "state_hash"]
+
+_CONTEXT: Final = "hybrisfs.merge 2026-11 state hash"
+_Register = tuple[bytes, list[Value]]
+
+
+class Queryable(Protocol):
+    """A volume's database, or a snapshot of it."""
+
+    def execute(self, sql: str, parameters: Any = ..., /) -> sqlite3.Cursor:
+        """Run one statement."""
+
+
+def state_hash(database: Queryable) -> bytes:
+    """The hash of all that counts, read in one pass and little memory; the registers must not change
+    meanwhile."""
+    branches: dict[int, bytes] = dict(database.execute("SELECT number, branch FROM writer").fetchall())
+    hasher = blake3(derive_key_context=_CONTEXT)
+    attrs, contents = (_Follower(_registers(database, branches, kind)) for kind in (b"a", b"c"))
+    root = attrs.of(ROOT_ID)
+    if root is not None:
+        hasher.update(_record(root))
+    for node, places in groupby(_registers(database, branches, b"p"), key=lambda one: one[0][1:17]):
+        standing = [one for one in places if any(_stands(value) for value in one[1])]
+        if not standing:
+            continue
+        for register in (*standing, attrs.of(node), contents.of(node)):
+            if register is not None:
+                hasher.update(_record(register))
+    for register in _registers(database, branches, b"m"):
+        hasher.update(_record(register))
+    return hasher.digest()
+
+
+class _Follower:
+    """Finds registers by nodes that are asked for in ascending order."""
+
+    def __init__(self, registers: Iterator[_Register]) -> None:
+        self._registers = registers
+        self._next = next(registers, None)
+
+    def of(self, node: bytes) -> _Register | None:
+        while self._next is not None and self._next[0][1:17] < node:
+            self._next = next(self._registers, None)
+        return self._next if self._next is not None and self._next[0][1:17] == node else None
+
+
+def _stands(value: Value) -> bool:
+    place = decode_place(value)
+    return place is not None and not place.removed
+
+
+def _registers(database: Queryable, branches: dict[int, bytes], kind: bytes) -> Iterator[_Register]:
+    rows: Iterable[tuple[bytes, int, int, bytes | None]] = database.execute(
+        "SELECT key, clock, writer, value FROM register WHERE key >= ? AND key < ? ORDER BY key",
+        (kind, bytes((kind[0] + 1,))),
+    )
+    for key, group in groupby(rows, key=lambda row: row[0]):
+        values = [Value(Stamp(clock, branches[writer]), value) for _, clock, writer, value in group]
+        yield key, sorted(values, key=lambda one: one.stamp)
+
+
+def _record(register: _Register) -> bytes:
+    key, values = register
+    out = Writer().blob(key).varint(len(values))
+    for stamp, value in ((one.stamp, one.value) for one in values):
+        out.varint(stamp.clock).raw(stamp.writer).blob(value or b"")
+    return out.getvalue()

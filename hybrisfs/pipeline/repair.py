@@ -1,0 +1,169 @@
+"""Repair of packs: what a cloud has lost or altered of them is rebuilt from the other shares (DESIGN 4).
+
+A rebuilt share is put back where it was, or on a cloud that has none of the pack when that one cannot take
+it. It is read back before it counts: a cloud that has lost it once is not believed. Only then is the new
+place recorded, in the view and as a signed update of the pack's register, so that a crash at any point costs
+a repair that is done again, and the other devices look for the share where it is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
+
+from hybrisfs.dispersal.errors import IntegrityError
+from hybrisfs.dispersal.finding import Finding
+from hybrisfs.dispersal.rebuild import PackRebuild
+from hybrisfs.dispersal.share import Table, TableSealer, share_name
+from hybrisfs.dispersal.upkeep import Upkeep
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.registers import PackedChunk, PackRecord, pack_key
+from hybrisfs.merge.signing import Signer
+from hybrisfs.pipeline.signals import Signals
+
+__all__ = ["PackMender", "Repair", "candidates", "restore"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """An object that was wrong on a cloud: where it is now, or why it could not be repaired."""
+
+    cloud: int
+    finding: Finding
+    now_at: int | None
+    failure: str = ""
+
+
+def candidates(
+    upkeep: Upkeep, cloud: int, holders: Container[int], size: int, *, writable: Container[int], move: bool
+) -> list[int]:
+    """The clouds that may take an object of *cloud*: itself first, others only with *move*.
+
+    *holders* have a part of the same thing already; only *writable* clouds are known to be ours.
+    """
+    found = [cloud] if upkeep.takes_objects(cloud) and cloud in writable else []
+    if move:
+        found += [one for one in upkeep.order(size) if one not in holders and one in writable]
+    return found
+
+
+def restore(
+    upkeep: Upkeep,
+    name: str,
+    data: bytes,
+    targets: Sequence[int],
+    check: Callable[[int], Finding | None],
+) -> int | str:
+    """Put an object on the first of *targets* that takes it and then gives it back; which, or why none."""
+    reason = "no cloud can take it now"
+    for target in targets:
+        refusal = upkeep.put(target, name, data)
+        if refusal is None:
+            found = check(target)
+            if found is None:
+                return target
+            refusal = found.what
+        reason = refusal
+    return reason
+
+
+class PackMender:
+    """Repairs one pack at a time per caller. Thread-safe."""
+
+    def __init__(
+        self, fs: FileSystem, signer: Signer, signals: Signals, upkeep: Upkeep, tables: TableSealer
+    ) -> None:
+        self._fs = fs
+        self._signer = signer
+        self._signals = signals
+        self._upkeep = upkeep
+        self._tables = tables
+
+    def mend(self, pack: bytes, *, writable: Container[int], move: bool) -> list[Repair]:
+        """Verify every share of a pack and rebuild what is wrong; what was wrong.
+
+        Nothing is written to clouds but *writable* ones. With *move* a share goes to another cloud when its
+        own cannot take it.
+        """
+        placement = self._placement(pack)
+        if placement is None:
+            return []
+        rebuild = PackRebuild(pack, self._tables)
+        wrong: dict[int, Finding] = {}
+        for index, cloud in enumerate(placement):
+            found = self._upkeep.gather_share(cloud, pack, index, rebuild)
+            if found is not None:
+                wrong[index] = found
+        repairs = []
+        for index, finding in wrong.items():
+            cloud = placement[index]
+            outcome = self._restore(pack, index, rebuild, writable, move)
+            if isinstance(outcome, str):
+                repairs.append(Repair(cloud, finding, None, outcome))
+            else:
+                repairs.append(Repair(cloud, finding, outcome))
+        return repairs
+
+    def holder(self, pack: bytes, index: int) -> int | None:
+        """The cloud that is to have a share, None when no such share is known."""
+        placement = self._placement(pack)
+        return placement[index] if placement is not None and index < len(placement) else None
+
+    def _placement(self, pack: bytes) -> bytes | None:
+        with self._fs.lock:
+            row = self._fs.db.execute("SELECT placement FROM pack WHERE id = ?", (pack,)).fetchone()
+        return row[0] if row else None
+
+    def _restore(
+        self, pack: bytes, index: int, rebuild: PackRebuild, writable: Container[int], move: bool
+    ) -> int | str:
+        """Where the share is now, or why it could not be restored."""
+        try:
+            data = rebuild.share(index)
+        except IntegrityError as error:
+            return str(error)
+        placement = self._placement(pack)  # it may have changed: by the last share, or by another device
+        if placement is None or index >= len(placement):
+            return "the pack is not on record any more"
+        cloud = placement[index]
+        name = share_name(pack, index)
+        targets = candidates(self._upkeep, cloud, placement, len(data), writable=writable, move=move)
+        outcome = restore(
+            self._upkeep,
+            name,
+            data,
+            targets,
+            lambda target: self._upkeep.look_at_share(target, pack, index),
+        )
+        if isinstance(outcome, int) and outcome != cloud:
+            table = rebuild.table
+            assert table is not None
+            if not self._record(table, index, cloud, outcome):
+                return "its place has changed meanwhile; repair again"
+            self._upkeep.excuse(cloud, name)
+        return outcome
+
+    def _record(self, table: Table, index: int, before: int, now: int) -> bool:
+        """Note that a share has moved; False when its place is not what it was."""
+        chunks = [
+            PackedChunk(entry.chunk_id, entry.offset, entry.sealed_length, entry.length)
+            for entry in table.entries
+        ]
+        key = pack_key(table.pack_id)
+        fs = self._fs
+        with fs.lock:
+            placement = bytearray(self._placement(table.pack_id) or b"")
+            if index >= len(placement) or placement[index] != before or now in placement:
+                return False
+            placement[index] = now
+            value = PackRecord(table.k, table.n, bytes(placement), chunks).encode()
+            fs.db.execute("UPDATE pack SET placement = ? WHERE id = ?", (bytes(placement), table.pack_id))
+            fs.changes.mark(key, 0)
+            stamp = self._signer.sign([(key, value)], 0)
+            fs.changes.signed({key: fs.changes.seq}, stamp.clock)
+        log.info("share %d of pack %s is on cloud %d now", index, table.pack_id.hex()[:16], now)
+        self._signals.packed()
+        return True

@@ -1,0 +1,124 @@
+"""What the clouds of a volume are known to hold besides packs, and how each such object is verified."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from hybrisfs.dispersal.finding import Finding
+from hybrisfs.dispersal.upkeep import Upkeep
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.keys import VolumeKeys
+from hybrisfs.pipeline.log_repair import SEGMENT_LIMIT
+from hybrisfs.volume.create import MARKER_NAME, belongs_to_another, marker
+from sync import Head, decode_head, decode_segment, head_name
+
+__all__ = ["Holdings", "PackPlace", "SegmentPlace"]
+
+_HEAD_LIMIT: Final = 1 << 20
+_MARKER_LIMIT: Final = 4096
+_ROWS: Final = 256
+
+
+class PackPlace(NamedTuple):
+    """A pack, and the cloud of each of its shares."""
+
+    number: int
+    id: bytes
+    placement: bytes
+
+
+class SegmentPlace(NamedTuple):
+    """An own log segment, and the clouds that have a copy."""
+
+    first: int
+    name: str
+    placement: bytes
+
+
+class Holdings:
+    """Tells what should be where, and looks whether it is. Thread-safe."""
+
+    def __init__(self, fs: FileSystem, upkeep: Upkeep, keys: VolumeKeys, volume: bytes) -> None:
+        self._fs = fs
+        self._upkeep = upkeep
+        self._keys = keys
+        self._volume = volume
+        self.head = head_name(keys.device.device_id)
+
+    def packs(self) -> Iterator[PackPlace]:
+        """All packs on record, those that come meanwhile included."""
+        last = 0
+        while rows := self._rows("SELECT number, id, placement FROM pack WHERE number > ?", "number", last):
+            yield from (PackPlace(*row) for row in rows)
+            last = rows[-1][0]
+
+    def segments(self) -> Iterator[SegmentPlace]:
+        """All own log segments on the clouds."""
+        last = 0
+        query = "SELECT first, name, placement FROM log_segment WHERE first > ?"
+        while rows := self._rows(query, "first", last):
+            yield from (SegmentPlace(*row) for row in rows)
+            last = rows[-1][0]
+
+    def counts(self) -> tuple[int, int]:
+        """How many packs and segments there are."""
+        with self._fs.lock:
+            (packs,) = self._fs.db.execute("SELECT count(*) FROM pack").fetchone()
+            (segments,) = self._fs.db.execute("SELECT count(*) FROM log_segment").fetchone()
+        return int(packs), int(segments)
+
+    def look_at_marker(self, cloud: int) -> tuple[Finding | None, bool]:
+        """What is wrong with the marker, and whether the place belongs to another volume by its marker."""
+        expected = marker(self._volume)
+        foreign: list[bool] = []
+
+        def verify(data: bytes) -> None:
+            if data != expected:
+                raise ValueError("it is not this volume's marker (another folder or account?)")
+
+        def take(data: bytes) -> None:
+            foreign[:] = [belongs_to_another(data, self._volume)]
+            verify(data)
+
+        found = self._upkeep.look_at(cloud, MARKER_NAME, _MARKER_LIMIT, verify, take)
+        return found, any(foreign)
+
+    def look_at_segment(self, cloud: int, name: str) -> Finding | None:
+        """What is wrong with the copy of a segment on a cloud."""
+        return self._upkeep.look_at(
+            cloud,
+            name,
+            SEGMENT_LIMIT,
+            lambda data: decode_segment(data, name, self._volume, self._keys.segments),
+        )
+
+    def look_at_head(self, cloud: int, shipped: int) -> Finding | None:
+        """What is wrong with the own head on a cloud; it is stale when it does not lead to clock *shipped*.
+
+        A slow cloud may have an old head for a while, so that this is no lie.
+        """
+        heads: list[Head] = []
+
+        def verify(data: bytes) -> Head:
+            return decode_head(data, self._volume, self._keys.device.public, self._keys.segments)
+
+        found = self._upkeep.look_at(
+            cloud, self.head, _HEAD_LIMIT, verify, lambda data: heads.append(verify(data))
+        )
+        if found is not None:
+            return found
+        extent = heads[-1].extent
+        if extent is None or extent.last < shipped:
+            return Finding("stale", f"{self.head} is an earlier one than the clouds have acknowledged")
+        return None
+
+    def shipped(self) -> int | None:
+        """The clock up to which the own head must lead, None before there is one."""
+        with self._fs.lock:
+            (last,) = self._fs.db.execute("SELECT max(last) FROM log_segment").fetchone()
+        return None if last is None else int(last)
+
+    def _rows(self, query: str, order: str, after: int) -> list[tuple[Any, ...]]:
+        with self._fs.lock:
+            return self._fs.db.execute(f"{query} ORDER BY {order} LIMIT {_ROWS}", (after,)).fetchall()

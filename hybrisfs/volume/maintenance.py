@@ -1,0 +1,127 @@
+"""Scrub and repair of one volume: when somebody asks, and in the background what reads have found wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from hybrisfs.dispersal.share import parse_share_name
+from hybrisfs.dispersal.upkeep import Upkeep, WrongObject
+from hybrisfs.errors import HybrisError
+from hybrisfs.pipeline.log_repair import SegmentMender
+from hybrisfs.pipeline.repair import PackMender, Repair
+from hybrisfs.pipeline.signals import Signals
+from hybrisfs.volume.holdings import Holdings
+from hybrisfs.volume.repair import Repairer, RepairReport
+from hybrisfs.volume.scrub import ScrubReport, Step, scrub
+
+__all__ = ["Maintenance"]
+
+log = logging.getLogger(__name__)
+
+_FIRST_PAUSE: Final = 60.0  # seconds; a cloud that has just lost something may be in trouble still
+_LAST_PAUSE: Final = 3600.0
+
+
+class Maintenance:
+    """One scrub or repair at a time. *announce* has the own head put on all clouds again."""
+
+    def __init__(
+        self,
+        holdings: Holdings,
+        upkeep: Upkeep,
+        packs: PackMender,
+        segments: SegmentMender,
+        signals: Signals,
+        clouds: Mapping[int, str],
+        marker: bytes,
+        announce: Callable[[], bool],
+    ) -> None:
+        self._holdings = holdings
+        self._upkeep = upkeep
+        self._packs = packs
+        self._segments = segments
+        self._signals = signals
+        self._clouds = clouds
+        self._announce = announce
+        self._repairer = Repairer(holdings, upkeep, packs, segments, clouds, marker, announce)
+        self._busy = threading.Lock()
+
+    def scrub(self, percent: float, step: Step) -> ScrubReport:
+        """Look at the shares of so many per cent of the packs, and at all else; changes nothing.
+
+        Raises HybrisError while another scrub or repair is under way, and when the volume is closed.
+        """
+        with self._exclusively():
+            return scrub(self._holdings, self._upkeep, self._clouds, percent, self._stoppable(step))
+
+    def repair(self, step: Step) -> RepairReport:
+        """Verify everything on the clouds and put right what is wrong. Raises like `scrub`."""
+        with self._exclusively():
+            return self._repairer.repair(self._stoppable(step))
+
+    def run(self) -> None:
+        """The body of the thread that heals what ordinary reads and check-ups have found wrong."""
+        pause = _FIRST_PAUSE
+        while self._signals.pause(pause):
+            left = self.heal()
+            pause = min(pause * 2, _LAST_PAUSE) if left else _FIRST_PAUSE
+
+    def heal(self) -> int:
+        """Put right, where it was, what is known to be wrong; how many objects still are.
+
+        Only on clouds that still have this volume's marker: a disk that is not mounted is not written to.
+        """
+        wrong = self._upkeep.wrong_objects()
+        if not wrong or not self._busy.acquire(blocking=False):
+            return len(wrong)
+        try:
+            trusted = self._repairer.trusted()
+            for one in wrong:
+                if self._signals.stopping:
+                    break
+                for repair in self._heal(one, trusted):
+                    log.info("%s: %s", repair.finding.what, repair.failure or "repaired")
+        finally:
+            self._busy.release()
+        return len(self._upkeep.wrong_objects())
+
+    def _heal(self, one: WrongObject, trusted: set[int]) -> list[Repair]:
+        share = parse_share_name(one.name)
+        if share is not None:
+            pack, index = share
+            if self._packs.holder(pack, index) != one.cloud:
+                self._upkeep.excuse(one.cloud, one.name)  # it has been moved, maybe by another device
+                return []
+            return self._packs.mend(pack, writable=trusted, move=False) if one.cloud in trusted else []
+        if one.name == self._holdings.head and one.cloud in trusted:
+            self._announce()
+            shipped = self._holdings.shipped()
+            if shipped is not None:
+                self._holdings.look_at_head(one.cloud, shipped)
+            return []
+        if one.cloud in self._segments.holders(one.name) and one.cloud in trusted:
+            return self._segments.mend(one.name, writable=trusted, move=False)
+        return []
+
+    @contextlib.contextmanager
+    def _exclusively(self) -> Iterator[None]:
+        if not self._busy.acquire(blocking=False):
+            raise HybrisError(
+                "a scrub or repair of this volume is under way already", "", "Try again when it has ended."
+            )
+        try:
+            yield
+        finally:
+            self._busy.release()
+
+    def _stoppable(self, step: Step) -> Step:
+        def checked(stage: str, done: int, total: int) -> None:
+            if self._signals.stopping:
+                raise HybrisError("the volume is being closed", "", "Run the command again afterwards.")
+            step(stage, done, total)
+
+        return checked

@@ -1,0 +1,31 @@
+"""Running many jobs, a bounded number at a time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+__all__ = ["in_parallel"]
+
+T = TypeVar("T")
+
+
+def in_parallel(jobs: Iterable[Callable[[], T]], workers: int, name: str) -> Iterator[T]:
+    """Yield what *jobs* return, in their order, running so many at a time; jobs are taken as they are needed.
+
+    When the caller stops early, jobs that have not begun are dropped and those that run are waited for.
+    """
+    waiting: deque[Future[T]] = deque()
+    with ThreadPoolExecutor(workers, thread_name_prefix=name) as pool:
+        try:
+            for job in jobs:
+                waiting.append(pool.submit(job))
+                if len(waiting) >= 2 * workers:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()

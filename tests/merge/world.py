@@ -1,0 +1,365 @@
+"""Programs on several devices, and what has to hold whatever they do.
+
+Every content written is one *token* that nobody wrote before. A token may vanish only when somebody overwrote
+or deleted a file that showed it to him; everything else must be found in the tree in the end.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hybrisfs.filesystem.inodes import Inode
+from hybrisfs.filesystem.registers import Content
+from hybrisfs.merge.state_hash import state_hash
+from hybrisfs.store.schema import ROOT_INO
+from tests.filesystem.invariants import check_accounts
+from tests.filesystem.replay import read_content
+from tests.merge.fleet import Device, Fleet, NotHereError
+from tests.merge.kernel import Kernel
+from tests.merge.model import visible_tree
+
+__all__ = ["NAMES", "World"]
+
+NAMES: Final = ("a", "b.txt", "c")
+_MOST_ROUNDS: Final = 4
+_CHUNK: Final = 256
+
+
+@dataclass(slots=True)
+class _Open:
+    """A handle of a program, and what it must read through it."""
+
+    device: int
+    number: int
+    content: bytes | None  # None: not known here, for its bytes are elsewhere
+
+
+class World:
+    """Operations take any number where they choose among what there is; what cannot be done is left."""
+
+    def __init__(self, devices: int) -> None:
+        self.fleet = Fleet(devices)
+        self.open: list[_Open] = []
+        self._written: set[bytes] = set()
+        self._gone: set[bytes] = set()  # tokens that somebody who saw them has overwritten or deleted
+        self._unsaved: list[set[bytes]] = [set() for _ in range(devices)]
+        self._backups: dict[int, Path] = {}
+        self._since: list[set[bytes]] = [set() for _ in range(devices)]  # tokens written since the backup
+        self._kernels = [Kernel(device) for device in self.fleet.devices]
+        self._names = {name.encode() for name in NAMES}
+        self._count = 0
+
+    # -- choosing --------------------------------------------------------------------------------
+
+    def _path(self, device: Device, pick: int) -> str | None:
+        names = device.names()
+        return names[pick % len(names)] if names else None
+
+    def _place(self, device: Device, pick: int, name: int) -> str:
+        folders = ["", *(path for path, inode in sorted(device.walk().items()) if inode.is_directory)]
+        folder = folders[pick % len(folders)]
+        return f"{folder}/{NAMES[name % len(NAMES)]}".lstrip("/")
+
+    def _token(self, device: int, size: int) -> bytes:
+        self._count += 1
+        token = b"<%d>" % self._count
+        self._written.add(token)
+        self._unsaved[device].add(token)
+        self._since[device].add(token)
+        return token + bytes(range(1, 60)) * (size * _CHUNK // 59)
+
+    @contextmanager
+    def _program(self, number: int) -> Iterator[Device]:
+        """A program does something on a device: it may fail as programs do."""
+        device = self.fleet[number]
+        with suppress(NotHereError, OSError):
+            yield device
+        self._hear(number, told=False)
+        self._kernels[number].forget()
+        check_accounts(device.rig, [])
+
+    def _discard(self, device: Device, inode: Inode) -> None:
+        """What the program is about to do ends the content that it sees."""
+        if inode.is_file and inode.nlink < 2:
+            self._gone |= self._tokens(device.content(inode))
+
+    def _tokens(self, content: bytes) -> set[bytes]:
+        return {token for token in self._written if token in content}
+
+    # -- programs --------------------------------------------------------------------------------
+
+    def write(self, number: int, pick: int, name: int, size: int) -> None:
+        """Replace a file's content, or make the file."""
+        with self._program(number) as device:
+            path = self._place(device, pick, name)
+            inode = device.walk().get(path)
+            if inode is not None:
+                if not inode.is_file:
+                    return
+                content = device.content(inode)
+                self._gone |= self._tokens(content)
+            token = self._token(number, size)
+            device.write(path, token)
+            self._expect(number, device.at(path), token)
+
+    def write_same(self, number: int, pick: int, name: int, same: int) -> None:
+        """Make a file as others may make it, too."""
+        with self._program(number) as device:
+            path = self._place(device, pick, name)
+            if path not in device.walk():
+                device.write(path, b"same %d" % same)
+
+    def append(self, number: int, pick: int) -> None:
+        with self._program(number) as device:
+            path = self._path(device, pick)
+            if path is None or not device.at(path).is_file:
+                return
+            inode = device.at(path)
+            content = device.content(inode)
+            token = self._token(number, 0)
+            device.rig.fs.write(inode, inode.size, token)
+            self._expect(number, inode, content + token)
+
+    def _expect(self, number: int, inode: Inode, content: bytes) -> None:
+        for one in self.open:
+            if one.device == number and self.fleet[number].rig.fs.handle(one.number) is inode:
+                one.content = content
+
+    def mkdir(self, number: int, pick: int, name: int) -> None:
+        with self._program(number) as device:
+            device.mkdir(self._place(device, pick, name))
+
+    def symlink(self, number: int, pick: int, name: int, target: int) -> None:
+        with self._program(number) as device:
+            parent, at = device.where(self._place(device, pick, name))
+            device.rig.fs.make(parent, at, stat.S_IFLNK | 0o777, 1, 1, target=b"%d" % (target % 2))
+
+    def remove(self, number: int, pick: int) -> None:
+        with self._program(number) as device:
+            path = self._path(device, pick)
+            if path is not None:
+                self._discard(device, device.at(path))
+                device.remove(path)
+
+    def rename(self, number: int, pick: int, folder: int, name: int) -> None:
+        with self._program(number) as device:
+            path = self._path(device, pick)
+            if path is None:
+                return
+            to = self._place(device, folder, name)
+            target = device.walk().get(to)
+            if target is not None and target is not device.at(path):
+                self._discard(device, target)
+            device.move(path, to)
+
+    def link(self, number: int, pick: int, folder: int, name: int) -> None:
+        with self._program(number) as device:
+            path = self._path(device, pick)
+            if path is not None:
+                device.link(path, self._place(device, folder, name))
+
+    def chmod(self, number: int, pick: int, mode: int) -> None:
+        with self._program(number) as device:
+            path = self._path(device, pick)
+            if path is not None:
+                device.rig.fs.attributes.change(device.at(path), mode=0o600 | mode % 8)
+
+    def xattr(self, number: int, pick: int, value: int) -> None:
+        with self._program(number) as device:
+            path = self._path(device, pick)
+            if path is not None:
+                inode = device.at(path)
+                device.rig.fs.attributes.set_xattr(inode, b"user.x", b"%d" % (value % 3), 0)
+
+    # -- open files ------------------------------------------------------------------------------
+
+    def open_file(self, number: int, pick: int) -> None:
+        with self._program(number) as device:
+            path = self._path(device, pick)
+            if path is None or not device.at(path).is_file:
+                return
+            content = device.content(device.at(path))
+            handle = device.rig.fs.open(device.at(path).ino, os.O_RDWR)
+            self.open.append(_Open(number, handle, content))
+
+    def read_open(self, pick: int) -> None:
+        """An open file keeps the version it opened."""
+        if self.open:
+            one = self.open[pick % len(self.open)]
+            device = self.fleet[one.device]
+            assert device.content(device.rig.fs.handle(one.number)) == one.content
+
+    def write_open(self, pick: int) -> None:
+        if not self.open:
+            return
+        one = self.open[pick % len(self.open)]
+        device = self.fleet[one.device]
+        inode = device.rig.fs.handle(one.number)
+        displaced = inode.orphan and inode.ino in device.rig.fs.inodes.displaced
+        token = self._token(one.device, 0)
+        if inode.orphan and not displaced:
+            self._gone.add(token)  # deleted by a program here: what is written is nobody's
+        content = (one.content or b"") + token
+        device.rig.fs.write(inode, inode.size, token)
+        self._expect(one.device, inode, content)
+        self._kernels[one.device].forget_attr(inode.ino)
+        self._hear(one.device)
+        check_accounts(device.rig, [])
+
+    def close_file(self, pick: int) -> None:
+        if self.open:
+            one = self.open.pop(pick % len(self.open))
+            self.fleet[one.device].rig.fs.release(one.number)
+            check_accounts(self.fleet[one.device].rig, [])
+
+    # -- the daemon ------------------------------------------------------------------------------
+
+    def look(self, number: int) -> None:
+        """The kernel asks about everything."""
+        self._names |= {Path(path).name.encode() for path in self.fleet[number].names()}
+        self._kernels[number].look(self._names)
+
+    def sign(self, number: int) -> None:
+        self.fleet[number].sign()
+        self._hear(number)
+        check_accounts(self.fleet[number].rig, [])
+
+    def send(self, sender: int, receiver: int, count: int, seed: int) -> None:
+        """Hand over some of what the receiver lacks: from the front, or, with a seed, in any order."""
+        device = self.fleet[receiver]
+        known = set(device.log())
+        updates = [update for update in self.fleet[sender].log() if update not in known]
+        updates = updates[: 1 + count % 20] if count else updates
+        if seed:
+            random.Random(seed).shuffle(updates)
+        device.receive(updates)
+        self._hear(receiver)
+        check_accounts(device.rig, [])
+
+    def _hear(self, number: int, *, told: bool = True) -> None:
+        shown = self.fleet[number].rig.shown
+        self._kernels[number].hear(shown)
+        shown.clear()
+        if told:
+            self._kernels[number].check()
+
+    def commit(self, number: int) -> None:
+        self.fleet[number].rig.commit()
+        self._unsaved[number].clear()
+
+    def _ended(self, number: int) -> None:
+        """All programs of a device are gone, and what its kernel remembered."""
+        self.open = [one for one in self.open if one.device != number]
+        self._kernels[number] = Kernel(self.fleet[number])
+        check_accounts(self.fleet[number].rig, [])
+
+    def _close_all(self, number: int) -> None:
+        for one in self.open:
+            if one.device == number:
+                self.fleet[number].rig.fs.release(one.number)
+
+    def reopen(self, number: int) -> None:
+        self._close_all(number)
+        device = self.fleet[number]
+        device.rig = device.rig.reopen()
+        self._unsaved[number].clear()
+        self._ended(number)
+
+    def crash(self, number: int) -> None:
+        """SIGKILL: what was not committed may be gone, or not, if others have it."""
+        device = self.fleet[number]
+        device.rig = device.rig.crashed()
+        self._gone |= self._unsaved[number]
+        self._unsaved[number].clear()
+        self._ended(number)
+
+    def back_up(self, number: int) -> None:
+        if number not in self._backups:
+            self._backups[number] = self.fleet[number].saved()
+            self._unsaved[number].clear()
+            self._since[number].clear()
+
+    def restore(self, number: int) -> None:
+        """A device goes on from its backup: it forks if anybody heard of what it did since."""
+        if number in self._backups:
+            self._gone |= self._since[number]
+            self.fleet[number].restore(self._backups[number])
+            self._unsaved[number].clear()
+            self._ended(number)
+
+    # -- in the end ------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """All hear of all: they must agree, soon and for good, and nothing be lost."""
+        rounds = 0
+        while self._exchange():
+            rounds += 1
+            assert rounds <= _MOST_ROUNDS, "devices go on answering each other's updates"
+        self._check_agreement()
+        for number in range(len(self.fleet.devices)):
+            self._check_device(number)
+        self._check_tokens()
+
+    def _exchange(self) -> bool:
+        """Whether anybody signed anything."""
+        devices = self.fleet.devices
+        before = [len(device.log()) for device in devices]
+        for number, device in enumerate(devices):
+            device.sign()
+            self._hear(number)
+        signed = [len(device.log()) for device in devices] != before
+        logs = [device.log() for device in devices]
+        for number, device in enumerate(devices):
+            known = set(device.log())
+            for log in logs:
+                assert device.receive([update for update in log if update not in known])
+            self._hear(number)
+        return signed
+
+    def _check_agreement(self) -> None:
+        first, *others = self.fleet.devices
+        for other in others:
+            assert other.rig.updates.state.vector == first.rig.updates.state.vector
+            assert other.registers() == first.registers()
+            assert state_hash(other.rig.db) == state_hash(first.rig.db)
+            assert other.tree() == first.tree()
+
+    def _check_device(self, number: int) -> None:
+        device = self.fleet[number]
+        check_accounts(device.rig, [])
+        assert not device.rig.fs.changes.unsigned
+        arrivals = device.rig.sharing.arrivals
+        seen = visible_tree(device.registers(), arrivals.depends, arrivals.author)
+        walk = {path.encode(): inode for path, inode in device.walk().items()}
+        assert walk.keys() == seen.keys()
+        for path, inode in walk.items():
+            expected = seen[path]
+            assert device.rig.fs.attributes.record(inode) == expected.attr, path
+            assert inode.nlink == expected.nlink, path
+            if inode.is_file:
+                content = b"" if expected.content is None else self._bytes(device, expected.content)
+                assert device.content(inode) == content, path
+        root = device.rig.fs.get(ROOT_INO)
+        assert root.nlink == 2 + sum(inode.is_directory for path, inode in walk.items() if b"/" not in path)
+
+    def _bytes(self, device: Device, value: bytes) -> bytes:
+        return read_content(Content.decode(value), device.rig.plaintexts.__getitem__)
+
+    def _check_tokens(self) -> None:
+        tree = self.fleet[0].tree()
+        everything = b"".join(entry.content for entry in tree.values() if stat.S_ISREG(entry.kind))
+        lost = {token for token in self._written - self._gone if token not in everything}
+        assert not lost, f"nobody deleted or overwrote {sorted(lost)}"
+
+    def end(self) -> None:
+        self.fleet.discard()
+        for place in self._backups.values():
+            shutil.rmtree(place, ignore_errors=True)
