@@ -30,6 +30,7 @@ _COMMANDS: Final = {
     "evict": "Free the disk space of files and folders that the clouds hold.",
     "cache": "Manage the local copies of what the clouds hold.",
     "conflicts": "See and settle what several machines have changed at the same time.",
+    "deletions": "Decide on mass deletions by other machines, which wait for you.",
     "device": "Let other machines into a volume, and list them.",
     "fsck": "Verify that nothing is damaged or missing.",
     "scrub": "Verify what the clouds hold.",

@@ -51,7 +51,7 @@ class VolumeKeys:
 
     @staticmethod
     def for_new_device(shared: SharedKeys, device: DeviceKey) -> VolumeKeys:
-        """The keys of a device that was let into the volume, with the key of its own that it was let in by."""
+        """The keys of a device that was let into the volume, with its own key that it was let in by."""
         return VolumeKeys(shared.data, shared.dedup, shared.metadata, device)
 
     @property

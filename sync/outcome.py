@@ -28,6 +28,7 @@ class Reason(Enum):
     WRONG_CLOCK = "wrong clock"
     WRONG_HISTORY = "wrong history"
     TOO_MANY_BRANCHES = "too many branches"
+    HELD_UP = "held up by the caller"
 
 
 @dataclass(frozen=True, slots=True)

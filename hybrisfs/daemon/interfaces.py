@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from hybrisfs.home import Home
 from hybrisfs.pairing.exchange import Dialogue
+from hybrisfs.wire import Message
 
 __all__ = [
     "Cloud",
@@ -19,6 +20,7 @@ __all__ = [
     "PairingWork",
     "Report",
     "VolumeKind",
+    "describe",
 ]
 
 
@@ -116,6 +118,8 @@ class OpenVolume(Protocol):
     def rename_device(self, device: str, name: str) -> None: ...
     def conflicts(self) -> list[dict[str, object]]: ...
     def settle_conflict(self, path: str, *, keep_all: bool) -> None: ...
+    def deletions(self) -> list[dict[str, object]]: ...
+    def decide_deletion(self, which: str, *, undo: bool) -> None: ...
     def close(self) -> None: ...
 
 
@@ -132,3 +136,9 @@ class VolumeKind(Protocol):
 
     def open(self, home: Home, name: str) -> OpenVolume: ...
     def list(self, home: Home) -> Sequence[Config]: ...
+
+
+def describe(config: Config) -> Message:
+    """A volume as answers show it."""
+    clouds = [{"name": cloud.name, "url": cloud.url} for cloud in config.clouds]
+    return {"name": config.name, "clouds": clouds, "f": config.f, "k": config.k}

@@ -8,7 +8,6 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,17 +15,16 @@ from backends.errors import StoreError
 from hybrisfs import VERSION
 from hybrisfs.daemon import arguments as read
 from hybrisfs.daemon.control import Progress
-from hybrisfs.daemon.interfaces import Config, VolumeKind
+from hybrisfs.daemon.interfaces import VolumeKind
 from hybrisfs.daemon.maintenance import MaintenanceCommands
 from hybrisfs.daemon.on_demand import ContentCommands
-from hybrisfs.daemon.pairing import Pairing, Pairings
+from hybrisfs.daemon.sharing import SharingCommands
 from hybrisfs.daemon.slots import Slot, Slots
 from hybrisfs.daemon.wanted import WantedMount, WantedMounts
 from hybrisfs.dispersal.errors import DispersalError
 from hybrisfs.errors import HybrisError, UnknownVolumeError, UsageError
 from hybrisfs.fuse import clear_stale
 from hybrisfs.home import Home
-from hybrisfs.pairing import Dialogue
 from hybrisfs.wire import Message
 
 __all__ = ["Daemon"]
@@ -35,7 +33,6 @@ log = logging.getLogger(__name__)
 
 _LOOK_EVERY: Final = 0.5  # seconds between two looks whether a volume is still mounted
 _REMOUNTED_WITHIN: Final = 20.0  # seconds that clients wait at the start for the volumes to be back
-_CODE_SECONDS: Final = 900
 _QUICKSTART_VOLUME: Final = "home"
 _QUICKSTART_CLOUDS: Final = ("cloud-1", "cloud-2", "cloud-3")
 
@@ -48,7 +45,6 @@ class Daemon:
         self._kind = kind
         self._wanted = WantedMounts(home.state)
         self._slots = Slots(home, kind, self._wanted)
-        self._pairings = Pairings()
         self._creating = threading.Lock()
         self._stopping = threading.Event()
         self._started = time.monotonic()
@@ -63,16 +59,9 @@ class Daemon:
             "sync": self._sync,
             "cache drop": self._cache_drop,
             "fsck": self._fsck,
-            "device invite": self._device_invite,
-            "device join": self._device_join,
-            "device confirm": self._device_confirm,
-            "device list": self._device_list,
-            "device rename": self._device_rename,
-            "conflicts list": self._conflicts_list,
-            "conflicts keep": partial(self._conflicts_settle, keep_all=False),
-            "conflicts keep-all": partial(self._conflicts_settle, keep_all=True),
             **ContentCommands(self._slots).commands,
             **MaintenanceCommands(self._slots).commands,
+            **SharingCommands(home, kind, self._slots, self._creating).commands,
         }
 
     def start(self) -> None:
@@ -132,7 +121,7 @@ class Daemon:
         mounted = slot.mount(WantedMount(directory.resolve()), make=True)
         config = next(config for config in self._slots.configs() if config.name == _QUICKSTART_VOLUME)
         return {
-            "volume": _describe(config),
+            "volume": describe(config),
             "created": created,
             "mounted": mounted,
             "mountpoint": _shown(slot.mountpoint()),
@@ -145,12 +134,12 @@ class Daemon:
             config = self._kind.create(self._home, name, clouds, f, k)
         self._slots.get(config.name).open()
         log.info("created the volume %s over %d clouds", config.name, len(config.clouds))
-        return {"volume": _describe(config)}
+        return {"volume": describe(config)}
 
     def _volume_list(self, _: Message, __: Progress) -> Message:
         configs = sorted(self._slots.configs(), key=lambda config: config.name)
         mounts = {slot.name: _shown(slot.mountpoint()) for slot in self._slots.all()}
-        return {"volumes": [{**_describe(config), "mountpoint": mounts[config.name]} for config in configs]}
+        return {"volumes": [{**describe(config), "mountpoint": mounts[config.name]} for config in configs]}
 
     def _mount(self, arguments: Message, _: Progress) -> Message:
         slot = self._slots.get(read.text(arguments, "name"))
@@ -239,58 +228,6 @@ class Daemon:
             progress=lambda stage, done, total: progress({"stage": stage, "done": done, "total": total}),
         )
         return {"name": slot.name, **report.as_dict()}
-
-    def _device_invite(self, arguments: Message, progress: Progress) -> Message:
-        slot = self._slots.get(read.optional_text(arguments, "name"))
-        invitation = slot.open().invite(
-            lifetime=read.number(arguments, "valid") or _CODE_SECONDS,
-            with_credentials=read.flag(arguments, "with_credentials"),
-        )
-        result = self._pairings.carry_through(Pairing(invitation.facts, invitation.run), progress)
-        return {"name": slot.name, **result}
-
-    def _device_join(self, arguments: Message, progress: Progress) -> Message:
-        join = self._kind.join(
-            self._home,
-            read.text(arguments, "code"),
-            read.optional_text(arguments, "as_name"),
-            read.optional_text(arguments, "own_name"),
-        )
-
-        def work(dialogue: Dialogue, stop: threading.Event) -> Message:
-            with self._creating:
-                return {"volume": _describe(join(dialogue, stop))}
-
-        result = self._pairings.carry_through(Pairing({}, work), progress)
-        self._slots.get(result["volume"]["name"]).open()
-        return result
-
-    def _device_confirm(self, arguments: Message, _: Progress) -> Message:
-        self._pairings.answer(read.text(arguments, "pairing"), read.flag(arguments, "accept"))
-        return {}
-
-    def _device_list(self, arguments: Message, _: Progress) -> Message:
-        slot = self._slots.get(read.optional_text(arguments, "name"))
-        return {"name": slot.name, "devices": slot.open().devices()}
-
-    def _device_rename(self, arguments: Message, _: Progress) -> Message:
-        slot = self._slots.get(read.optional_text(arguments, "name"))
-        slot.open().rename_device(read.text(arguments, "device"), read.text(arguments, "new_name"))
-        return {"name": slot.name}
-
-    def _conflicts_list(self, arguments: Message, _: Progress) -> Message:
-        slot = self._slots.get(read.optional_text(arguments, "name"))
-        return {"name": slot.name, "conflicts": slot.open().conflicts()}
-
-    def _conflicts_settle(self, arguments: Message, _: Progress, *, keep_all: bool) -> Message:
-        slot = self._slots.get(read.optional_text(arguments, "name"))
-        slot.open().settle_conflict(read.text(arguments, "path"), keep_all=keep_all)
-        return {"name": slot.name}
-
-
-def _describe(config: Config) -> Message:
-    clouds = [{"name": cloud.name, "url": cloud.url} for cloud in config.clouds]
-    return {"name": config.name, "clouds": clouds, "f": config.f, "k": config.k}
 
 
 def _shown(path: Path | None) -> str | None:

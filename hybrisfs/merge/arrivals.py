@@ -94,6 +94,10 @@ class Arrivals:
         waiting, self._waiting = self._waiting, set()
         return self._refresh(waiting, ())
 
+    def reveal(self, nodes: Iterable[bytes]) -> list[Change]:
+        """Show *nodes* as registers say that an own update has written; what the kernel must hear of."""
+        return self._refresh(set(nodes), ())
+
     def signed(self, nodes: Iterable[bytes]) -> list[Change]:
         """An own update has written to *nodes*: let the view show what follows for other nodes; what the
         kernel must hear of."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.merge.arrivals import Arrivals
+from hybrisfs.merge.brake import Brake, Deletion, removals
 from hybrisfs.merge.rows import Change
 from hybrisfs.pipeline.signals import Signals
 from hybrisfs.store.updates import UpdateLog
-from sync import Accepted, Outcome, Refused
+from sync import PREFIX_SIZE, Accepted, DecodeError, Outcome, Reason, Refused, SignedUpdate, decode_signed
 from sync.inbox import Inbox
 
 __all__ = ["Receiver"]
@@ -37,7 +39,9 @@ class Receiver:
         signals: Signals,
         show: Callable[[Sequence[Change]], None],
         accepted: Callable[[], None],
+        brake: Brake,
     ) -> None:
+        self._brake = brake
         self._fs = fs
         self._updates = updates
         self._arrivals = arrivals
@@ -76,14 +80,35 @@ class Receiver:
             self._accepted()
         return complete
 
+    def confirm(self, update: bytes) -> Deletion:
+        """Let an update that was held up pass, and what waits for it. Raises KeyError."""
+        with self._fs.lock:
+            deletion = self._brake.confirm(update)
+        self.receive([deletion.data])
+        return deletion
+
     def _accept(self, data: bytes) -> Outcome:
-        outcome = self._updates.accept(data)
+        try:
+            signed = decode_signed(data)
+        except DecodeError as error:
+            return Refused(Reason.MALFORMED, str(error))
+        if self._updates.find(signed.hash[:PREFIX_SIZE]) is None and self._goes_too_far(signed):
+            return Refused(Reason.HELD_UP, "it removes much of the volume")
+        outcome = self._updates.accept_signed(signed)
         if isinstance(outcome, Accepted):
             self._arrivals.take(outcome)
         return outcome
 
+    def _goes_too_far(self, signed: SignedUpdate) -> bool:
+        if signed.header.writer == self._updates.device:
+            return False
+        names = (
+            self._fs.db.execute("SELECT count(*) FROM place").fetchone()[0] if removals(signed.writes) else 0
+        )
+        return bool(names) and self._brake.holds(signed, names, time.monotonic())
+
     def _note(self, refused: Refused) -> None:
-        if not refused.retryable:
+        if not refused.retryable and refused.reason is not Reason.HELD_UP:
             self.refused = refused.message
             log.warning("an update of another device was refused: %s", refused.message)
 

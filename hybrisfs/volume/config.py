@@ -3,8 +3,9 @@
 `format` (1), `id` (hex), `f`, `k`, `cache_bytes`, and `clouds`, each with `number` (0 to 255, never used
 again, named in placements), `name` and `url`. `no_fetch_programs` are names of programs, with shell
 wildcards, whose reads never fetch anything from the clouds; without that entry, the usual thumbnailers
-and indexers. It holds no secret and may be edited by hand while the volume is not in use; `cache_bytes`
-and `no_fetch_programs` are the entries meant for that.
+and indexers. When another device removes more than `deletion_percent` of all names, that waits for a
+person (100: never). The file holds no secret and may be edited by hand while the volume is not in use;
+`cache_bytes`, `no_fetch_programs` and `deletion_percent` are the entries meant for that.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from sync import VOLUME_ID_SIZE
 
 __all__ = [
     "DEFAULT_CACHE_BYTES",
+    "DEFAULT_DELETION_SHARE",
     "DEFAULT_NO_FETCH_PROGRAMS",
     "MAX_CLOUDS",
     "CloudConfig",
@@ -32,6 +34,7 @@ __all__ = [
 
 _FORMAT: Final = 1
 _FILE: Final = "volume.json"
+DEFAULT_DELETION_SHARE: Final = 0.3
 DEFAULT_CACHE_BYTES: Final = 20 << 30
 _LEAST_CACHE_BYTES: Final = 64 << 20
 MAX_CLOUDS: Final = 32
@@ -73,6 +76,7 @@ class VolumeConfig:
     clouds: tuple[CloudConfig, ...]
     cache_bytes: int = DEFAULT_CACHE_BYTES
     no_fetch_programs: tuple[str, ...] = DEFAULT_NO_FETCH_PROGRAMS
+    deletion_share: float = DEFAULT_DELETION_SHARE
 
     def save(self, home: Home) -> None:
         """Write the file, whole or not at all."""
@@ -85,6 +89,7 @@ class VolumeConfig:
             "k": self.k,
             "cache_bytes": self.cache_bytes,
             "no_fetch_programs": list(self.no_fetch_programs),
+            "deletion_percent": round(self.deletion_share * 100),
             "clouds": [{"number": one.number, "name": one.name, "url": one.url} for one in self.clouds],
         }
         temporary = folder / f"{_FILE}.new"
@@ -139,7 +144,13 @@ def _parse(name: str, path: Path, facts: Any) -> VolumeConfig:
         raise ValueError(f"the id is not one of {VOLUME_ID_SIZE} bytes")
     f, k = choose_redundancy(len(clouds), _integer(entries, "f", 0), _integer(entries, "k", 1))
     cache_bytes = _integer(entries, "cache_bytes", _LEAST_CACHE_BYTES)
-    return VolumeConfig(name, volume, f, k, clouds, cache_bytes, _programs(entries))
+    return VolumeConfig(name, volume, f, k, clouds, cache_bytes, _programs(entries), _deletion_share(entries))
+
+
+def _deletion_share(entries: dict[str, Any]) -> float:
+    if "deletion_percent" not in entries:
+        return DEFAULT_DELETION_SHARE
+    return _integer(entries, "deletion_percent", 0, 100) / 100
 
 
 def _programs(entries: dict[str, Any]) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ class Maintenance:
         marker: bytes,
         announce: Callable[[], bool],
     ) -> None:
-        self._holdings = holdings
+        self.holdings = holdings
         self._upkeep = upkeep
         self._packs = packs
         self._segments = segments
@@ -56,7 +56,7 @@ class Maintenance:
         Raises HybrisError while another scrub or repair is under way, and when the volume is closed.
         """
         with self._exclusively():
-            return scrub(self._holdings, self._upkeep, self._clouds, percent, self._stoppable(step))
+            return scrub(self.holdings, self._upkeep, self._clouds, percent, self._stoppable(step))
 
     def repair(self, step: Step) -> RepairReport:
         """Verify everything on the clouds and put right what is wrong. Raises like `scrub`."""
@@ -97,11 +97,11 @@ class Maintenance:
                 self._upkeep.excuse(one.cloud, one.name)  # it has been moved, maybe by another device
                 return []
             return self._packs.mend(pack, writable=trusted, move=False) if one.cloud in trusted else []
-        if one.name == self._holdings.head and one.cloud in trusted:
+        if one.name == self.holdings.head and one.cloud in trusted:
             self._announce()
-            shipped = self._holdings.shipped()
+            shipped = self.holdings.shipped()
             if shipped is not None:
-                self._holdings.look_at_head(one.cloud, shipped)
+                self.holdings.look_at_head(one.cloud, shipped)
             return []
         if one.cloud in self._segments.holders(one.name) and one.cloud in trusted:
             return self._segments.mend(one.name, writable=trusted, move=False)

@@ -10,11 +10,14 @@ from typing import Final
 from hybrisfs.dispersal.engine import Engine
 from hybrisfs.errors import UsageError
 from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.registers import Place
 from hybrisfs.keys import VolumeKeys
 from hybrisfs.merge.arrivals import Arrivals
+from hybrisfs.merge.brake import Brake
 from hybrisfs.merge.members import MAX_DEVICE_NAME, Member, MemberTable, member_key
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rows import Change
+from hybrisfs.merge.rules import standing_place
 from hybrisfs.merge.settlement import Settlement
 from hybrisfs.merge.signing import Signer
 from hybrisfs.pipeline.pull import DeviceSighting, Puller
@@ -22,11 +25,13 @@ from hybrisfs.pipeline.receive import Receiver
 from hybrisfs.pipeline.signals import Signals
 from hybrisfs.store.sightings import SightingTable
 from hybrisfs.store.updates import UpdateLog
+from hybrisfs.volume.config import DEFAULT_DELETION_SHARE
 from sync import HASH_SIZE, Members, VersionVector
 
 __all__ = ["Sharing", "default_device_name"]
 
 _NOBODY: Final = "device"
+_SHORT: Final = 12  # hexadecimal digits of an update's hash that people see
 _LOOK_AGAIN: Final = 1.0  # seconds
 
 
@@ -44,8 +49,11 @@ class Sharing:
         keys: VolumeKeys,
         signals: Signals,
         show: Callable[[Sequence[Change]], None],
+        deletion_share: float = DEFAULT_DELETION_SHARE,
     ) -> None:
+        """*deletion_share*: see `Brake`."""
         self._fs = fs
+        self._show = show
         self._keys = keys
         self._signals = signals
         self.on_growth: Callable[[], None] = signals.progressed
@@ -57,7 +65,8 @@ class Sharing:
         self.registers = Registers(fs.db)
         self.signer = Signer(self.updates, self.registers, self.members, self._grown)
         self.arrivals = Arrivals(fs, self.updates, self.registers, self.members)
-        self.receiver = Receiver(fs, self.updates, self.arrivals, signals, show, self._grown)
+        self.brake = Brake(deletion_share)
+        self.receiver = Receiver(fs, self.updates, self.arrivals, signals, show, self._grown, self.brake)
         fs.inodes.settle = Settlement(fs, self.arrivals.myself, show)
         self._puller: Puller | None = None
         self._looked_at = time.monotonic()
@@ -144,6 +153,51 @@ class Sharing:
             self.members.admit([renamed])
             self.signer.sign([(member_key(member.device), renamed.encode())], 0)
         self._signals.chunks_made()
+
+    # -- mass deletion ---------------------------------------------------------------------------
+
+    def deletions(self) -> list[dict[str, object]]:
+        """The deletions by other devices that wait for a person, oldest first."""
+        with self._fs.lock:
+            held = sorted(self.brake.held().items(), key=lambda one: one[1].time_ns)
+            return [
+                {
+                    "id": update.hex()[:_SHORT],
+                    "device": self.members.name_of(deletion.device),
+                    "time": deletion.time_ns / 1e9,
+                    "names": len(deletion.removals),
+                    "of": deletion.of,
+                }
+                for update, deletion in held
+            ]
+
+    def accept_deletion(self, which: str) -> None:
+        """Delete here, too. *which* is the beginning of an id. Raises UsageError."""
+        self.receiver.confirm(self._held(which))
+
+    def undo_deletion(self, which: str) -> None:
+        """Bring back on all devices what was deleted. Raises UsageError."""
+        deletion = self.receiver.confirm(self._held(which))
+        with self._fs.cutting, self._fs.lock:
+            back = [
+                (key, Place(place.parent, place.name).encode())
+                for key, place in dict(deletion.removals).items()
+                if self._is_removed(key)
+            ]
+            self.signer.sign(back, 0)
+            self._show(self.arrivals.reveal({key[1:17] for key, _ in back}))
+        self._signals.chunks_made()
+
+    def _is_removed(self, key: bytes) -> bool:
+        standing = standing_place(self.registers.values(key))
+        return standing is not None and standing[1].removed
+
+    def _held(self, which: str) -> bytes:
+        with self._fs.lock:
+            found = [update for update in self.brake.held() if update.hex().startswith(which.lower())]
+        if len(found) != 1 or not which:
+            raise UsageError(f"no deletion {which[:80]!r} waits", "", "hybrisfs deletions list shows them.")
+        return found[0]
 
     def doubts(self) -> list[str]:
         """What is amiss with what comes from other devices, in sentences."""

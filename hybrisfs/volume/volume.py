@@ -46,8 +46,8 @@ from hybrisfs.volume.config import VolumeConfig
 from hybrisfs.volume.conflicts import Conflicts
 from hybrisfs.volume.create import DATABASE_FILE, KEYS_FILE, MARKER_NAME, create_volume, marker
 from hybrisfs.volume.fsck import FsckReport, check_volume
-from hybrisfs.volume.lock import lock_exclusively
 from hybrisfs.volume.holdings import Holdings
+from hybrisfs.volume.lock import lock_exclusively
 from hybrisfs.volume.maintenance import Maintenance
 from hybrisfs.volume.on_demand import OnDemand
 from hybrisfs.volume.pairing import Invitation
@@ -108,7 +108,7 @@ class Volume:
             self.fs = FileSystem(database, journal, self.sealer.chunk_id, owner=(os.getuid(), os.getgid()))
             self._remove_unknown_segments()
             self.signals = Signals()
-            self.sharing = Sharing(self.fs, self.keys, self.signals, self._show)
+            self.sharing = Sharing(self.fs, self.keys, self.signals, self._show, self.config.deletion_share)
             self.updates = self.sharing.updates
             self._conflicts = Conflicts(self.fs, self._show)
         except (sqlite3.DatabaseError, DecodeError) as error:
@@ -302,7 +302,12 @@ class Volume:
 
     def _warnings(self) -> list[str]:
         """What a person should know about other devices and the log on the clouds, in sentences."""
-        return [*self.sharing.doubts(), *([self.peering.alarm] if self.peering.alarm else [])]
+        waiting = [
+            f"{one['device']} deletes {one['names']} of {one['of']} files and folders: that waits for you, "
+            "see hybrisfs deletions list"
+            for one in self.sharing.deletions()
+        ]
+        return [*waiting, *self.sharing.doubts(), *([self.peering.alarm] if self.peering.alarm else [])]
 
     def _pending_bytes(self) -> int:
         """Bytes of files that no cloud has: staged, or cut into chunks that wait."""
@@ -397,6 +402,14 @@ class Volume:
     def settle_conflict(self, path: str, *, keep_all: bool) -> None:
         """See `Conflicts.keep` and `Conflicts.keep_all`."""
         (self._conflicts.keep_all if keep_all else self._conflicts.keep)(path)
+
+    def deletions(self) -> list[dict[str, object]]:
+        """See `Sharing.deletions`."""
+        return self.sharing.deletions()
+
+    def decide_deletion(self, which: str, *, undo: bool) -> None:
+        """See `Sharing.accept_deletion` and `Sharing.undo_deletion`."""
+        (self.sharing.undo_deletion if undo else self.sharing.accept_deletion)(which)
 
     # -- the end ---------------------------------------------------------------------------------
 

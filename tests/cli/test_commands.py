@@ -274,7 +274,7 @@ def test_a_timeout_without_wait_makes_no_sense(served: Daemon, run: Run) -> None
 
 def test_cache_drop(photos: FakeVolume, run: Run) -> None:
     assert run("cache", "drop").stdout == (
-        "photos: freed 900 kB. Kept 100 kB that are in use or not on the clouds yet.\n"
+        "photos: freed 900 kB. Kept 100 kB that are in use, pinned, or not on the clouds yet.\n"
     )
     assert json.loads(run("cache", "drop", "--json").stdout) == {
         "name": "photos",

@@ -49,6 +49,9 @@ def test_all_commands_are_there() -> None:
         "daemon",
         "status",
         "sync",
+        "pin",
+        "unpin",
+        "evict",
         "cache drop",
         "fsck",
     }

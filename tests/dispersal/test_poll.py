@@ -12,8 +12,8 @@ from backends.store import Page
 from hybrisfs.dispersal.engine import Cloud, Engine
 from hybrisfs.dispersal.poll import Changed, Failed, Look, Missing, Unchanged
 from hybrisfs.dispersal.probe import Marker
+from tests.adversary import Fault, FaultyStore
 from tests.dispersal.fakes import CALM, HASTY, SEALER, TABLES, Behaviour, Cluster, FakeStore
-from tests.faults import Fault, FaultyStore
 
 NAME = "heads/one"
 

@@ -13,7 +13,7 @@ from backends.names import is_name
 from hybrisfs.pairing.code import invite_id
 from hybrisfs.pairing.handshake import MAX_MESSAGE
 from hybrisfs.pairing.mailbox import MAX_JOINER_MESSAGE, Mailbox, Side
-from tests.faults import Fault, FaultyStore
+from tests.adversary import Fault, FaultyStore
 from tests.pairing.support import CODE
 
 DAY = 24 * 3600

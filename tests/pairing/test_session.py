@@ -23,7 +23,7 @@ from hybrisfs.pairing.messages import Peer
 from hybrisfs.pairing.protocol import Inviter, Joiner
 from hybrisfs.pairing.session import Admitted, Joined, run_inviter, run_joiner
 from sync.identity import DeviceKey
-from tests.faults import Fault, FaultyStore
+from tests.adversary import Fault, FaultyStore
 from tests.pairing.support import GRANT, INVITER, JOINER, OTHER
 
 PAUSE = 0.01  # seconds between looks at a folder

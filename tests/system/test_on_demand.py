@@ -7,39 +7,43 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.system.clouds import away
-from tests.system.conftest import MakeDevice
 from tests.system.deadline import until
-from tests.system.device import Device
+from tests.system.device import Device, is_mounted
 from tests.system.pairing import pair
 from tests.system.trees import make_tree, snapshot
 
-MIB = 1 << 20
+FILMS = ("first film", "second film", "third film", "last film")
+SIZE = 8 << 20
 
 
-@pytest.fixture
-def maker(make_device: MakeDevice) -> Device:
-    """The device that makes everything; the clouds hold it, and the device is off the network then."""
-    device = make_device("maker").create(3).mount()
-    make_tree(device.mountpoint / "tree", seed=8, files=60)
-    (device.mountpoint / "film").write_bytes(os.urandom(8 * MIB))
-    return device
+@pytest.fixture(scope="module")
+def maker(shared_device: Device) -> Device:
+    """The device that makes everything. It is off while the other is tried: only clouds give that content."""
+    make_tree(shared_device.mountpoint / "tree", seed=8, files=60)
+    for name in FILMS:
+        (shared_device.mountpoint / name).write_bytes(os.urandom(SIZE))
+    return shared_device
 
 
-@pytest.fixture
-def reader(maker: Device, make_device: MakeDevice) -> Device:
-    """A device that knows all names and holds no content; nobody but the clouds can give it any."""
-    device = make_device("reader")
-    pair(maker, device, "reader")
-    maker.sync()
-    device.mount()
-    until(lambda: (device.mountpoint / "film").exists(), "the names to arrive")
-    maker.stop()
-    return device
+@pytest.fixture(scope="module")
+def reader(maker: Device, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Device]:
+    """A device that knows all names and holds no content."""
+    root = tmp_path_factory.mktemp("reader")
+    with Device(root) as device:
+        pair(maker, device, "reader")
+        maker.sync()
+        device.mount()
+        until(lambda: (device.mountpoint / FILMS[-1]).exists(), "the names to arrive")
+        maker.stop()
+        yield device
+    if not is_mounted(device.mountpoint):
+        shutil.rmtree(root, ignore_errors=True)
 
 
 def state(path: Path) -> str:
@@ -51,7 +55,7 @@ def pinned(path: Path) -> str:
 
 
 def test_what_is_pinned_is_here_without_any_cloud(maker: Device, reader: Device) -> None:
-    tree, film = reader.mountpoint / "tree", reader.mountpoint / "film"
+    tree, film = reader.mountpoint / "tree", reader.mountpoint / FILMS[0]
     assert state(film) == "cloud-only"
     assert pinned(tree) == "no"
     facts = json.loads(reader.run("pin", "--wait", "--timeout", "60", "--json", str(tree)))
@@ -89,8 +93,8 @@ def test_what_is_pinned_is_here_without_any_cloud(maker: Device, reader: Device)
 
 
 def test_the_state_of_a_file_and_who_may_change_it(reader: Device) -> None:
-    film = reader.mountpoint / "film"
-    assert len(film.read_bytes()) == 8 * MIB
+    film = reader.mountpoint / FILMS[1]
+    assert len(film.read_bytes()) == SIZE
     assert state(film) == "durable"
     assert os.listxattr(film) == []
     with pytest.raises(PermissionError):
@@ -116,7 +120,7 @@ def test_the_state_of_a_file_and_who_may_change_it(reader: Device) -> None:
 
 
 def test_indexers_read_what_is_here_and_pull_nothing(reader: Device) -> None:
-    film = reader.mountpoint / "film"
+    film = reader.mountpoint / FILMS[2]
     indexer = reader.root / "tumblerd"
     shutil.copy(shutil.which("cat") or "", indexer)
     refused = subprocess.run([indexer, film], capture_output=True, check=False)
@@ -124,20 +128,20 @@ def test_indexers_read_what_is_here_and_pull_nothing(reader: Device) -> None:
     assert os.strerror(errno.EPERM).encode() in refused.stderr
     assert refused.stdout == b""
     assert state(film) == "cloud-only"
-    assert len(film.read_bytes()) == 8 * MIB
-    assert len(subprocess.run([indexer, film], capture_output=True, check=True).stdout) == 8 * MIB
+    assert len(film.read_bytes()) == SIZE
+    assert len(subprocess.run([indexer, film], capture_output=True, check=True).stdout) == SIZE
     indexed = reader.mountpoint / "indexed"
     subprocess.run([indexer, film], stdout=indexed.open("wb"), check=True)
-    assert indexed.stat().st_size == 8 * MIB
+    assert indexed.stat().st_size == SIZE
 
 
 def test_a_path_through_a_symbolic_link_and_one_elsewhere(reader: Device) -> None:
     link = reader.root / "link"
     link.symlink_to(reader.mountpoint)
-    reader.run("pin", "--wait", str(link / "film"))
-    assert pinned(reader.mountpoint / "film") == "yes"
+    reader.run("pin", "--wait", str(link / FILMS[3]))
+    assert pinned(reader.mountpoint / FILMS[3]) == "yes"
     done = reader.attempt("pin", str(reader.root))
     assert done.returncode == 1
     assert "is in no mounted volume" in done.stderr
     listed = json.loads(reader.run("pin", "--json"))["pins"]
-    assert [one["path"] for one in listed] == [str(reader.mountpoint / "film")]
+    assert [one["path"] for one in listed] == [str(reader.mountpoint / FILMS[3])]

@@ -11,8 +11,8 @@ import pytest
 from backends.errors import CorruptError, MissingError, OversizeError, TransientError
 from backends.file import FileStore
 from backends.store import Store
+from tests.adversary import READS, WRITES, Fault, FaultyStore
 from tests.backends.conformance import Conformance
-from tests.faults import READS, WRITES, Fault, FaultyStore
 
 DATA = bytes(range(100))
 
@@ -132,3 +132,57 @@ def test_the_rate_is_kept(inner: Store) -> None:
 def test_unknown_faults_are_refused() -> None:
     with pytest.raises(ValueError, match="no such fault"):
         Fault("explode")  # type: ignore[arg-type]
+
+
+def test_inflated_objects_meet_the_size_guard_whatever_it_is(inner: Store) -> None:
+    inner.put("a", DATA)
+    store = FaultyStore(inner, 1, [Fault("inflate")])
+    with pytest.raises(OversizeError):
+        store.get("a", limit=1 << 30)
+    assert store.get_range("a", 10, 20) == DATA[10:30]
+
+
+def test_earlier_versions(inner: Store) -> None:
+    store = FaultyStore(inner, 1, [Fault("old", operations=READS)])
+    store.put("a", b"first")
+    with pytest.raises(MissingError):
+        store.get("a", limit=100)
+    store.put("a", b"second")
+    seen = set()
+    for _ in range(20):
+        try:
+            seen.add(store.get("a", limit=100))
+        except MissingError:
+            seen.add(b"")
+    assert seen == {b"", b"first"}
+
+
+def test_eventual_consistency(inner: Store) -> None:
+    store = FaultyStore(inner, 1)
+    store.put("a", b"first")
+    store.faults = [Fault("late", operations=WRITES)]
+    store.put("a", b"second")
+    seen = [store.get("a", limit=100) for _ in range(10)]
+    assert seen[0] == b"first"
+    assert seen[-1] == b"second"
+    assert seen == sorted(seen)
+
+
+def test_vanishing_is_for_good(inner: Store) -> None:
+    store = FaultyStore(inner, 1, [Fault("vanish")])
+    store.put("a", DATA)
+    inner.put("b", DATA)
+    store.faults = [Fault("vanish", prefix="b")]
+    for name in "ab":
+        with pytest.raises(MissingError):
+            store.get(name, limit=100)
+    assert inner.list("").names == ()
+
+
+def test_wrong_lists(inner: Store) -> None:
+    for number in range(20):
+        inner.put(f"p/{number:02}", DATA)
+    names = FaultyStore(inner, 1, [Fault("mislist")]).list("p/").names
+    assert set(inner.list("").names) - set(names)
+    assert set(names) - set(inner.list("").names)
+    assert list(names) != sorted(names)

@@ -1,4 +1,4 @@
-"""A cloud that misbehaves on purpose, in ways that a seed repeats exactly.
+"""The adversary: a cloud that misbehaves on purpose, in ways that a seed repeats exactly.
 
 Wrap any store in `FaultyStore` with a list of `Fault`s. Whether a fault strikes is a function of the
 seed, the fault's place in the list, the operation, the object name and how many times that operation
@@ -11,6 +11,11 @@ corrupt     returns the object with one bit flipped
 truncate    returns less than the object
 pad         returns the object with more bytes behind it
 swap        returns another object of this cloud
+inflate     claims that the object has gigabytes; nothing of that size is ever in memory
+old         returns an earlier version of the object, or denies that there is one when there was none
+late        is eventually consistent: the next few reads of a name do not see what was just put
+vanish      deletes the object behind our back, for good, before a read or after a write
+mislist     leaves objects out of lists, repeats some, and makes others up
 stall       does nothing until the fault's event is set, then answers truly
 fail        raises the error made by the fault's `error`
 
@@ -21,24 +26,39 @@ Faults see only what a driver could see: the contract of `Store` holds (a trunca
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final, Literal, TypeAlias, get_args
 
 from backends.errors import CorruptError, MissingError, OversizeError, StoreError, TransientError
-from backends.store import MAX_PAGE, Buffer, Page, Store
+from backends.store import MAX_PAGE, Buffer, Entry, Page, Store
 
 __all__ = ["ALL", "READS", "WRITES", "Call", "Fault", "FaultyStore", "Kind"]
 
-Kind: TypeAlias = Literal["lose", "corrupt", "truncate", "pad", "swap", "stall", "fail"]
+Kind: TypeAlias = Literal[
+    "lose",
+    "corrupt",
+    "truncate",
+    "pad",
+    "swap",
+    "inflate",
+    "old",
+    "late",
+    "vanish",
+    "mislist",
+    "stall",
+    "fail",
+]
 
 READS: Final = frozenset({"get", "get_range", "get_if_changed"})
 WRITES: Final = frozenset({"put", "put_if_absent"})
 ALL: Final = READS | WRITES | {"delete", "list"}
 
-_LIES: Final = frozenset({"corrupt", "truncate", "pad", "swap"})
+_ANY: Final = 1 << 40  # bytes; a limit that no object of a test meets
+_VERSIONS: Final = 4  # earlier ones kept per name
+_LATE_READS: Final = 3
 
 
 def _unreachable(url: str, operation: str, name: str) -> StoreError:
@@ -68,6 +88,7 @@ class Call:
     operation: str
     name: str
     fault: Kind | None
+    size: int = 0  # the most bytes that the caller asked for, or put
 
 
 class FaultyStore:
@@ -84,43 +105,54 @@ class FaultyStore:
         self._store = store
         self._seed = seed
         self._count: Counter[tuple[str, str]] = Counter()
+        self._former: dict[str, deque[bytes | None]] = {}  # None: there was no object
+        self._late: Counter[str] = Counter()  # reads by name that still see the version before
         self._lock = threading.Lock()
 
     def initialise(self) -> None:
         self._store.initialise()
 
     def put(self, name: str, data: Buffer) -> None:
-        if self._meet("put", name)[0] != "lose":
+        kind, random = self._meet("put", name, len(data))
+        if kind != "lose":
+            self._remember(name, kind, random)
             self._store.put(name, data)
+            self._vanish(name, kind)
 
     def put_if_absent(self, name: str, data: Buffer) -> bool:
-        return self._meet("put_if_absent", name)[0] == "lose" or self._store.put_if_absent(name, data)
+        kind, random = self._meet("put_if_absent", name, len(data))
+        if kind == "lose":
+            return True
+        self._remember(name, kind, random)
+        stored = self._store.put_if_absent(name, data)
+        self._vanish(name, kind)
+        return stored
 
     def get(self, name: str, *, limit: int) -> bytes:
-        kind, random = self._meet("get", name)
-        self._deny("get", name, kind)
-        return self._lie("get", name, kind, random, self._store.get(name, limit=limit), limit)
+        kind, random = self._meet("get", name, limit)
+        if self._is_honest(name, kind):
+            return self._store.get(name, limit=limit)
+        return self._pretend("get", name, kind, random, limit)
 
     def get_range(self, name: str, offset: int, length: int) -> bytes:
-        kind, random = self._meet("get_range", name)
-        self._deny("get_range", name, kind)
-        if kind not in _LIES:
+        kind, random = self._meet("get_range", name, length)
+        if kind == "corrupt":
+            return _flip_bit(self._store.get_range(name, offset, length), random)
+        if kind == "inflate" or self._is_honest(name, kind):  # what follows the range makes no difference
             return self._store.get_range(name, offset, length)
-        whole = self._store.get(name, limit=1 << 40)
-        data = self._lie("get_range", name, kind, random, whole, 1 << 40)[offset : offset + length]
+        data = self._pretend("get_range", name, kind, random, _ANY)[offset : offset + length]
         if len(data) < length:
             raise CorruptError(self.url, "get_range", name, "ends too early")
-        if kind == "corrupt" and length:
-            return _flip_bit(self._store.get_range(name, offset, length), random)
         return data
 
     def get_if_changed(self, name: str, tag: str | None, *, limit: int) -> tuple[bytes, str] | None:
-        kind, random = self._meet("get_if_changed", name)
-        self._deny("get_if_changed", name, kind)
-        answer = self._store.get_if_changed(name, tag, limit=limit)
-        if answer is None:
+        kind, random = self._meet("get_if_changed", name, limit)
+        if self._is_honest(name, kind):
+            return self._store.get_if_changed(name, tag, limit=limit)
+        true = self._store.get_if_changed(name, tag, limit=_ANY)
+        if true is None:
             return None
-        return self._lie("get_if_changed", name, kind, random, answer[0], limit), answer[1]
+        return self._pretend("get_if_changed", name, kind, random, limit), true[1]
 
     def delete(self, name: str) -> None:
         if self._meet("delete", name)[0] != "lose":
@@ -133,20 +165,25 @@ class FaultyStore:
     def list(self, prefix: str, *, after: str = "", limit: int = MAX_PAGE) -> Page:
         kind, random = self._meet("list", prefix)
         page = self._store.list(prefix, after=after, limit=limit)
-        if kind == "lose":
-            return Page(tuple(entry for entry in page.entries if random.random() < 0.5), page.more)
-        return page
+        if kind not in ("lose", "mislist"):
+            return page
+        entries = [entry for entry in page.entries if random.random() < 0.5]
+        if kind == "mislist":
+            entries += random.sample(page.entries, len(page.entries) // 2)
+            entries += [Entry(f"{prefix}{random.randrange(10**6)}", random.randrange(_ANY)) for _ in range(2)]
+            random.shuffle(entries)
+        return Page(tuple(entries[:limit]), page.more)
 
     def close(self) -> None:
         self._store.close()
 
-    def _meet(self, operation: str, name: str) -> tuple[Kind | None, Random]:
+    def _meet(self, operation: str, name: str, size: int = 0) -> tuple[Kind | None, Random]:
         """Record the call; stall or fail when it is time to; return the fault left for the caller."""
         with self._lock:
             self._count[operation, name] += 1
             key = f"{self._seed}/{operation}/{name}/{self._count[operation, name]}"
             struck, random = self._choose(key, operation, name)
-            self.calls.append(Call(operation, name, struck.kind if struck else None))
+            self.calls.append(Call(operation, name, struck.kind if struck else None, size))
         if struck is None:
             return None, random
         if struck.kind == "stall":
@@ -163,13 +200,34 @@ class FaultyStore:
                 return fault, random
         return None, Random(key)
 
-    def _deny(self, operation: str, name: str, kind: Kind | None) -> None:
-        if kind == "lose":
-            raise MissingError(self.url, operation, name, "no such object")
+    def _remember(self, name: str, kind: Kind | None, random: Random) -> None:
+        """Keep what a write replaces, when some fault may want it."""
+        if not any(fault.kind in ("old", "late") for fault in self.faults):
+            return
+        try:
+            former = self._store.get(name, limit=_ANY)
+        except MissingError:
+            former = None
+        with self._lock:
+            self._former.setdefault(name, deque(maxlen=_VERSIONS)).append(former)
+            if kind == "late":
+                self._late[name] = random.randint(1, _LATE_READS)
 
-    def _lie(
-        self, operation: str, name: str, kind: Kind | None, random: Random, data: bytes, limit: int
-    ) -> bytes:
+    def _vanish(self, name: str, kind: Kind | None) -> None:
+        if kind == "vanish":
+            self._store.delete(name)
+
+    def _is_honest(self, name: str, kind: Kind | None) -> bool:
+        return kind in (None, "stall", "late", "mislist") and not self._late[name]
+
+    def _pretend(self, operation: str, name: str, kind: Kind | None, random: Random, limit: int) -> bytes:
+        """The object as this cloud makes it out to be."""
+        self._vanish(name, kind)
+        if kind == "inflate":
+            raise OversizeError(self.url, operation, name, f"larger than the {limit} bytes expected")
+        data = None if kind == "lose" else self._version(name, kind, random)
+        if data is None:
+            raise MissingError(self.url, operation, name, "no such object")
         if kind == "corrupt":
             data = _flip_bit(data, random)
         elif kind == "truncate":
@@ -182,13 +240,24 @@ class FaultyStore:
             raise OversizeError(self.url, operation, name, f"larger than the {limit} bytes expected")
         return data
 
+    def _version(self, name: str, kind: Kind | None, random: Random) -> bytes | None:
+        """The object, or an earlier version of it when the fault is about that. Raises MissingError."""
+        with self._lock:
+            former = self._former.get(name)
+            if former and self._late[name]:
+                self._late[name] -= 1
+                return former[-1]
+            if former and kind == "old":
+                return random.choice(former)
+        return self._store.get(name, limit=_ANY)
+
     def _another(self, name: str, random: Random, data: bytes) -> bytes:
         """The content of another object, by preference one of the same folder."""
         folder = name[: name.rfind("/") + 1]
         for prefix in (folder, ""):
             others = [entry.name for entry in self._store.list(prefix).entries if entry.name != name]
             if others:
-                return self._store.get(random.choice(others), limit=1 << 40)
+                return self._store.get(random.choice(others), limit=_ANY)
         return data
 
 

@@ -1,0 +1,108 @@
+"""The daemon's commands about the other devices of a volume."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from hybrisfs.daemon import arguments as read
+from hybrisfs.daemon.control import Progress
+from hybrisfs.daemon.interfaces import OpenVolume, VolumeKind, describe
+from hybrisfs.daemon.pairing import Pairing, Pairings
+from hybrisfs.daemon.slots import Slots
+from hybrisfs.home import Home
+from hybrisfs.pairing import Dialogue
+from hybrisfs.wire import Message
+
+__all__ = ["SharingCommands"]
+
+_CODE_SECONDS: Final = 900
+
+
+class SharingCommands:
+    """Pairing, devices, conflicts, and deletions that wait. *creating* is held while volumes are made."""
+
+    def __init__(self, home: Home, kind: VolumeKind, slots: Slots, creating: threading.Lock) -> None:
+        self._home = home
+        self._kind = kind
+        self._slots = slots
+        self._creating = creating
+        self._pairings = Pairings()
+        self.commands: dict[str, Callable[[Message, Progress], Message]] = {
+            "device invite": self._invite,
+            "device join": self._join,
+            "device confirm": self._confirm,
+            "device list": self._list_devices,
+            "device rename": self._rename,
+            "conflicts list": self._list_conflicts,
+            "conflicts keep": partial(self._settle_conflict, keep_all=False),
+            "conflicts keep-all": partial(self._settle_conflict, keep_all=True),
+            "deletions list": self._list_deletions,
+            "deletions accept": partial(self._decide_deletion, undo=False),
+            "deletions undo": partial(self._decide_deletion, undo=True),
+        }
+
+    def _volume(self, arguments: Message) -> OpenVolume:
+        return self._slots.get(read.optional_text(arguments, "name")).open()
+
+    # -- devices ---------------------------------------------------------------------------------
+
+    def _invite(self, arguments: Message, progress: Progress) -> Message:
+        volume = self._volume(arguments)
+        invitation = volume.invite(
+            lifetime=read.number(arguments, "valid") or _CODE_SECONDS,
+            with_credentials=read.flag(arguments, "with_credentials"),
+        )
+        result = self._pairings.carry_through(Pairing(invitation.facts, invitation.run), progress)
+        return {"name": volume.name, **result}
+
+    def _join(self, arguments: Message, progress: Progress) -> Message:
+        join = self._kind.join(
+            self._home,
+            read.text(arguments, "code"),
+            read.optional_text(arguments, "as_name"),
+            read.optional_text(arguments, "own_name"),
+        )
+
+        def work(dialogue: Dialogue, stop: threading.Event) -> Message:
+            with self._creating:
+                return {"volume": describe(join(dialogue, stop))}
+
+        result = self._pairings.carry_through(Pairing({}, work), progress)
+        self._slots.get(result["volume"]["name"]).open()
+        return result
+
+    def _confirm(self, arguments: Message, _: Progress) -> Message:
+        self._pairings.answer(read.text(arguments, "pairing"), read.flag(arguments, "accept"))
+        return {}
+
+    def _list_devices(self, arguments: Message, _: Progress) -> Message:
+        volume = self._volume(arguments)
+        return {"name": volume.name, "devices": volume.devices()}
+
+    def _rename(self, arguments: Message, _: Progress) -> Message:
+        volume = self._volume(arguments)
+        volume.rename_device(read.text(arguments, "device"), read.text(arguments, "new_name"))
+        return {"name": volume.name}
+
+    # -- what waits for a person -----------------------------------------------------------------
+
+    def _list_conflicts(self, arguments: Message, _: Progress) -> Message:
+        volume = self._volume(arguments)
+        return {"name": volume.name, "conflicts": volume.conflicts()}
+
+    def _settle_conflict(self, arguments: Message, _: Progress, *, keep_all: bool) -> Message:
+        volume = self._volume(arguments)
+        volume.settle_conflict(read.text(arguments, "path"), keep_all=keep_all)
+        return {"name": volume.name}
+
+    def _list_deletions(self, arguments: Message, _: Progress) -> Message:
+        volume = self._volume(arguments)
+        return {"name": volume.name, "deletions": volume.deletions()}
+
+    def _decide_deletion(self, arguments: Message, _: Progress, *, undo: bool) -> Message:
+        volume = self._volume(arguments)
+        volume.decide_deletion(read.text(arguments, "id"), undo=undo)
+        return {"name": volume.name}

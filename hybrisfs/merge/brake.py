@@ -1,0 +1,104 @@
+"""The brake on mass deletion: when another device removes much of the volume, that waits for a person.
+
+What it comes of may be a slip, a sick program or a thief. Until somebody here says yes, the update that goes
+too far is not part of the log here, nor is anything that depends on it; this device shows what it showed, and
+goes on working. A device that deletes a large tree signs many updates meanwhile, so what counts is all that it
+has removed within `WINDOW` seconds.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from hybrisfs.filesystem.registers import Place
+from sync import DecodeError, SignedUpdate, Write
+
+__all__ = ["WINDOW", "Brake", "Deletion", "removals"]
+
+WINDOW: Final = 600.0
+_FEW: Final = 50  # names; who removes no more than that is never held up
+_ONE_BYTE: Final = 0x80  # a varint below that is one byte
+
+Removal = tuple[bytes, Place]
+"""The key of a place register, and where the node was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """An update that is held up, with all that its device has removed lately."""
+
+    device: bytes
+    time_ns: int
+    of: int
+    """How many names there were."""
+    removals: list[Removal] = field(repr=False)
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Recent:
+    at: float
+    device: bytes
+    removals: list[Removal]
+
+
+class Brake:
+    """The updates that wait. *share*: from which part of all names on; 1 and more: nothing ever waits."""
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._held: dict[bytes, Deletion] = {}
+        self._confirmed: set[bytes] = set()
+        self._recent: deque[_Recent] = deque()
+
+    def holds(self, update: SignedUpdate, names: int, now: float) -> bool:
+        """Whether the update, new here, has to wait; it is kept then. *names*: how many there are; *now*:
+        seconds by a clock that never goes back."""
+        found = removals(update.writes)
+        if not found or update.hash in self._confirmed:
+            return False
+        while self._recent and self._recent[0].at < now - WINDOW:
+            self._recent.popleft()
+        device = update.header.writer
+        before = [one for recent in self._recent if recent.device == device for one in recent.removals]
+        removed, total = len(before) + len(found), names + len(before)
+        if removed <= _FEW or removed <= self._share * total:
+            self._recent.append(_Recent(now, device, found))
+            return False
+        self._held[update.hash] = Deletion(
+            device, update.header.time_ns, total, [*before, *found], update.data
+        )
+        return True
+
+    def held(self) -> dict[bytes, Deletion]:
+        """What waits, by the hashes of the updates."""
+        return dict(self._held)
+
+    def confirm(self, update: bytes) -> Deletion:
+        """Let the update with this hash pass, and begin to count anew. Raises KeyError."""
+        deletion = self._held.pop(update)
+        self._confirmed.add(update)
+        self._recent = deque(one for one in self._recent if one.device != deletion.device)
+        return deletion
+
+
+def removals(writes: Iterable[Write]) -> list[Removal]:
+    """The names that an update removes."""
+    found: list[Removal] = []
+    for key, value in writes:
+        if key[:1] == b"p" and value is not None and _says_more(value):
+            try:
+                place = Place.decode(value)
+            except DecodeError:
+                continue
+            if place.removed:
+                found.append((key, place))
+    return found
+
+
+def _says_more(value: bytes) -> bool:
+    """Whether a place may hold more than directory and name; quicker than decoding it."""
+    return len(value) > 16 and (value[16] >= _ONE_BYTE or len(value) > 17 + value[16])
