@@ -15,7 +15,7 @@ from backends.errors import StoreError
 from hybrisfs import VERSION
 from hybrisfs.daemon import arguments as read
 from hybrisfs.daemon.control import Progress
-from hybrisfs.daemon.interfaces import VolumeKind
+from hybrisfs.daemon.interfaces import VolumeKind, describe
 from hybrisfs.daemon.maintenance import MaintenanceCommands
 from hybrisfs.daemon.on_demand import ContentCommands
 from hybrisfs.daemon.sharing import SharingCommands

@@ -115,6 +115,10 @@ class ChunkStore:
             return int(cursor.lastrowid or 0)
         return int(row[0])
 
+    def claim(self, number: int) -> None:
+        """See to it that the clouds get a chunk that is here and that another device made."""
+        self._claim(number, self.get(number).length)
+
     def _claim(self, number: int, length: int) -> None:
         """A file of ours names the chunk now: do not rely on the other device to bring it to the clouds."""
         self._db.execute("UPDATE chunk SET pack = NULL, length = ? WHERE number = ?", (length, number))
@@ -246,14 +250,15 @@ class ChunkStore:
             self.packed(row[0], pack, offset, sealed)
             self._db.execute("UPDATE chunk SET length = ? WHERE number = ?", (length, row[0]))
 
-    def packed(self, number: int, pack: int, offset: int, sealed: int) -> None:
-        """The chunk is on the clouds, in the given pack."""
+    def packed(self, number: int, pack: int, offset: int, sealed: int) -> bool:
+        """The chunk is on the clouds, in the given pack; False when it was dropped while it was under way."""
         row = self._db.execute("SELECT segment, pack FROM chunk WHERE number = ?", (number,)).fetchone()
         if row is None:
-            return  # dropped while it was under way
+            return False
         if row[1] is None:
             self._journal.pins[row[0]] -= 1
         self._db.execute(
             "UPDATE chunk SET pack = ?, offset = ?, sealed = ? WHERE number = ?",
             (pack, offset, sealed, number),
         )
+        return True

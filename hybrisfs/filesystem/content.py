@@ -215,7 +215,7 @@ class Content:
         if len(extents):
             extents.clear()
             self._inodes.touch_extents(inode)
-        if inode.stored:
+        if inode.stored or inode.content_stamp:  # cut to nothing, it still has the pages of its old list
             self._db.execute("DELETE FROM file_chunk WHERE ino = ?", (inode.ino,))
             self._db.execute("DELETE FROM content_page WHERE ino = ?", (inode.ino,))
             inode.stored = 0

@@ -190,8 +190,13 @@ class FileSystem:
     # -- open files ------------------------------------------------------------------------------
 
     def open(self, ino: int, flags: int) -> int:
-        """A new handle on a regular file; O_TRUNC is obeyed."""
+        """A new handle on a regular file; O_TRUNC is obeyed.
+
+        Raises OSError, ESTALE for a file that went while it was being looked up: the kernel looks again.
+        """
         inode = self.get(ino)
+        if inode.orphan and not inode.handles:
+            raise failure(errno.ESTALE)
         if inode.is_directory:
             raise failure(errno.EISDIR)
         writable = flags & os.O_ACCMODE != os.O_RDONLY

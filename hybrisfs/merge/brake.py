@@ -2,8 +2,8 @@
 
 What it comes of may be a slip, a sick program or a thief. Until somebody here says yes, the update that goes
 too far is not part of the log here, nor is anything that depends on it; this device shows what it showed, and
-goes on working. A device that deletes a large tree signs many updates meanwhile, so what counts is all that it
-has removed within `WINDOW` seconds.
+goes on working. A device that deletes a large tree signs many updates meanwhile, so what counts is all that
+it has removed within `WINDOW` seconds.
 """
 
 from __future__ import annotations

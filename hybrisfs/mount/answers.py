@@ -40,7 +40,7 @@ def entry_of(inode: Inode) -> Entry:
 
 
 def sized(value: bytes, size: int) -> bytes | int:
-    """The answer to somebody who has room for *size* bytes; 0 asks how many there are. Raises OSError (ERANGE)."""
+    """The answer to who has room for *size* bytes; 0 asks how many there are. Raises OSError (ERANGE)."""
     if size == 0:
         return len(value)
     if len(value) > size:

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Final
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
-from hybrisfs.filesystem.chunks import ChunkRef
+from hybrisfs.filesystem.chunks import ELSEWHERE, ChunkRef
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.subtree import Measure, Subtree
 from hybrisfs.pipeline.fetch import Fetcher
@@ -37,6 +37,7 @@ _ROOM: Final = 8 << 20  # bytes that a fetch may bring
 _LOOK_EVERY: Final = 30.0
 _RETRY_SECONDS: Final = 5.0
 _MOST_FAILURES: Final = 8  # then the round ends: the clouds are probably out of reach
+_COMMITTED_SECONDS: Final = 2.0  # within which what is done now is committed
 _LOOKING_SHARE: Final = 10  # of the time, at most one part in so many goes into looking
 
 
@@ -50,7 +51,9 @@ class Hoarder:
         self._signals = signals
         self._trouble: str | None = None
         self._guard = threading.Lock()
-        self._failures = 0  # in this round
+        self._failures = self._fetched = 0  # in this round
+        self._room_left = 0  # bytes that this round may bring
+        self._stale = False  # the last look saw only what had been committed
         self._looked = 0.0  # seconds that the last look took
         self.kept = Measure(0, 0, 0)
         """What was pinned, and how much of it was missing, at the last look."""
@@ -67,12 +70,13 @@ class Hoarder:
             complete = self.hoard_round()
             if not self._signals.pause(min(self._looked * _LOOKING_SHARE, _LOOK_EVERY)):
                 return
-            wait = _LOOK_EVERY if complete else _RETRY_SECONDS
+            wait = _RETRY_SECONDS if not complete else _COMMITTED_SECONDS if self._stale else _LOOK_EVERY
 
     def hoard_round(self) -> bool:
         """Bring all that is missing now; False when something could not be had."""
-        self._failures = 0
+        self._failures = self._fetched = 0
         with self._fs.lock:
+            self._stale = self._fs.uncommitted
             if not self._fs.hoard:
                 self.kept, self._trouble, self._looked = Measure(0, 0, 0), None, 0.0
                 return True
@@ -84,13 +88,20 @@ class Hoarder:
             self.kept = tree.measure()
             missing, unlisted = tree.missing(), tree.unlisted()
         self._looked = time.monotonic() - begun
-        if missing or unlisted:
-            self._bring(missing, unlisted)
-            if not self._failures:
-                self._signals.content_wanted()  # more may be known to be missing now
+        self._room_left = self.most - (self.kept.bytes - self.kept.missing)
+        if self._room_left < 0:
+            self._fail(f"more is pinned than {SHARE_OF_BUDGET:.0%} of the cache's budget", hopeless=True)
+        self._bring(missing, unlisted)
+        if self._fetched and not self._failures:
+            self._signals.content_wanted()  # more may be known to be missing now
         if not self._failures:
             self._trouble = None
         return not self._failures
+
+    @property
+    def most(self) -> int:
+        """Bytes that may be pinned."""
+        return int(self._fs.journal.budget * SHARE_OF_BUDGET)
 
     def measure(self, roots: Sequence[int]) -> Measure:
         """What is at and below these inodes, as committed last."""
@@ -147,6 +158,13 @@ class Hoarder:
                 return None
 
     def _fetch(self, ref: ChunkRef) -> bool:
+        if ref.pack == ELSEWHERE and not self._signals.brisk:
+            return False  # it can be had when its maker has told where it is, which is a reason to look again
+        with self._guard:
+            self._room_left -= ref.length
+        if self._room_left < 0:
+            self._fail(f"more is pinned than {SHARE_OF_BUDGET:.0%} of the cache's budget", hopeless=True)
+            return False
         room = min(_ROOM, self._fs.journal.budget // 8)
         if not self._room.wait_for_room(room):
             self._fail("the cache and the disk have no room for it", hopeless=True)
@@ -156,6 +174,8 @@ class Hoarder:
         except ChunkUnavailable as error:
             self._fail(str(error))
             return False
+        with self._guard:
+            self._fetched += 1
         return True
 
     # -- failures --------------------------------------------------------------------------------

@@ -209,13 +209,16 @@ class Packer:
         value = PackRecord(pack.k, pack.n, placement, chunks).encode()
         fs = self._fs
         with fs.lock:
-            cursor = fs.db.execute(
-                "INSERT INTO pack (id, k, n, placement) VALUES (?, ?, ?, ?)",
+            # Another device may have packed the same chunks in the same order: that makes the same pack.
+            (number,) = fs.db.execute(
+                "INSERT INTO pack (id, k, n, placement) VALUES (?, ?, ?, ?) "
+                "ON CONFLICT (id) DO UPDATE SET placement = excluded.placement RETURNING number",
                 (pack.pack_id, pack.k, pack.n, placement),
-            )
-            number = int(cursor.lastrowid or 0)
+            ).fetchone()
             for chunk in chunks:
-                fs.chunks.packed(numbers[chunk.id], number, chunk.offset, chunk.sealed)
+                if not fs.chunks.packed(numbers[chunk.id], number, chunk.offset, chunk.sealed):
+                    # Dropped here meanwhile, but another device may come to name it.
+                    fs.chunks.packed_elsewhere(chunk.id, chunk.length, number, chunk.offset, chunk.sealed)
             fs.changes.mark(key, 0)
             stamp = self._signer.sign([(key, value)], 0)
             fs.changes.signed({key: fs.changes.seq}, stamp.clock)

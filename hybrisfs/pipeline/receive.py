@@ -100,12 +100,10 @@ class Receiver:
         return outcome
 
     def _goes_too_far(self, signed: SignedUpdate) -> bool:
-        if signed.header.writer == self._updates.device:
+        if signed.header.writer == self._updates.device or not removals(signed.writes):
             return False
-        names = (
-            self._fs.db.execute("SELECT count(*) FROM place").fetchone()[0] if removals(signed.writes) else 0
-        )
-        return bool(names) and self._brake.holds(signed, names, time.monotonic())
+        (names,) = self._fs.db.execute("SELECT count(*) FROM place").fetchone()
+        return self._brake.holds(signed, names, time.monotonic())
 
     def _note(self, refused: Refused) -> None:
         if not refused.retryable and refused.reason is not Reason.HELD_UP:

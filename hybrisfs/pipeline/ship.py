@@ -17,6 +17,7 @@ from typing import Final
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.pipeline.commit import Committer
+from hybrisfs.pipeline.relay import Relayer
 from hybrisfs.pipeline.signals import Signals
 from hybrisfs.store.updates import UpdateLog
 from sync import (
@@ -46,6 +47,7 @@ _SEGMENT_BYTES: Final = 4 << 20
 _SEGMENT_UPDATES: Final = 4096
 _FIRST_RETRY: Final = 1.0
 _LAST_RETRY: Final = 30.0
+_RELAY_PAUSE: Final = 5.0  # between two looks for what others have not shipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +85,19 @@ class Shipper:
         put_everywhere: Callable[[str, bytes], tuple[int, ...]],
         may_begin: Callable[[], bool] = lambda: True,
         tell: Callable[[bytes], None] = lambda _: None,
+        relayer: Relayer | None = None,
     ) -> None:
         """*may_begin* tells whether the clouds have been looked at since the start: before that the head
         there must not be overwritten, for it may lead to updates that this device wrote before it was
-        restored from a backup. *tell* hands the head to those who are linked directly."""
+        restored from a backup. *tell* hands the head to those who are linked directly. *relayer* finds what
+        is to be shipped for other devices."""
         self._may_begin = may_begin
         self._tell = tell
+        self._relayer = relayer
         self._head_at = 0.0
         self._told_at = 0.0
+        self._relay_at = 0.0
+        self._unannounced = False  # something was relayed that no head on the clouds names
         self._again = False
         self._fs = fs
         self._updates = updates
@@ -110,8 +117,34 @@ class Shipper:
             if self._may_begin():
                 while not self._signals.stopping and self._ship_one():
                     pass
+                if self._shipment is None:
+                    self._relay()
                 self._announce()
             self._tell_devices()
+
+    def _relay(self) -> None:
+        """Ship what other devices wrote and have not brought to the clouds, and say so in our head."""
+        if self._relayer is None or time.monotonic() < self._relay_at:
+            return
+        self._relay_at = time.monotonic() + _LAST_RETRY  # if it fails
+        try:
+            while not self._signals.stopping:
+                segment = self._relayer.due(time.monotonic(), time.time_ns())
+                if segment is None:
+                    break
+                # What the head will state must never be taken back by a crash.
+                self._committer.commit_now()
+                placement = bytes(self._put_object(segment.name, segment.data))
+                self._relayer.done(segment, placement)
+                self._unannounced = True
+                log.info("shipped updates %d to %d of %s", segment.first, segment.last, segment.author.hex())
+            if self._unannounced:
+                self._put_head(offline=False)
+                self._unannounced = False
+        except (CloudsUnavailable, OSError) as error:
+            log.warning("what other devices wrote waits for the clouds: %s", error)
+            return
+        self._relay_at = time.monotonic() + _RELAY_PAUSE
 
     def _announce(self) -> None:
         """Say now and then that this device is alive, though it has nothing to say (Depot 5.3)."""
@@ -145,11 +178,11 @@ class Shipper:
 
     def _put_head(self, *, offline: bool) -> None:
         with self._fs.lock:
-            extent = self._extent()
-            head = replace(self._head(extent), offline=offline) if extent is not None else None
-        if head is not None:  # before the first segment there is nothing to be found
+            head = replace(self._head(self._extent()), offline=offline)
+        if head.extent is not None or head.relayed:  # otherwise there is nothing to be found
             self._committer.commit_now()
             self._put_everywhere(head_name(self._device.device_id), self._sealed(head))
+            self._head_at = time.monotonic()
 
     def _tell_devices(self) -> None:
         """Let devices that are linked directly know where this one stands."""
@@ -168,15 +201,10 @@ class Shipper:
     def _extent(self) -> Extent | None:
         """The own log on the clouds, as far as it is known here."""
         row = self._fs.db.execute(
-            "SELECT name, last FROM log_segment WHERE device = ? ORDER BY first DESC LIMIT 1",
-            (self._device.device_id,),
+            "SELECT name, last, (SELECT count(*) FROM log_segment) FROM log_segment "
+            "ORDER BY first DESC LIMIT 1"
         ).fetchone()
-        if row is None:
-            return None
-        (count,) = self._fs.db.execute(
-            "SELECT count(*) FROM log_segment WHERE device = ?", (self._device.device_id,)
-        ).fetchone()
-        return Extent(count, parse_segment_name(row[0])[1], row[1])
+        return Extent(row[2], parse_segment_name(row[0])[1], row[1]) if row else None
 
     def _ship_one(self) -> bool:
         """Ship a batch if one is due; False when there is nothing more to do now."""
@@ -245,7 +273,15 @@ class Shipper:
     def _head(self, extent: Extent | None) -> Head:
         state = self._updates.state
         tips = [OwnTip(tip.clock, tip.hash) for tip in self._updates.own_tips()[:MAX_OWN_TIPS]]
-        return Head(state.volume, self._device.device_id, time.time_ns(), state.vector, tuple(tips), extent)
+        return Head(
+            state.volume,
+            self._device.device_id,
+            time.time_ns(),
+            state.vector,
+            tuple(tips),
+            extent,
+            relayed=self._relayer.listed() if self._relayer is not None else (),
+        )
 
     def _send(self, shipment: _Shipment) -> None:
         placement = bytes(self._put_object(shipment.name, shipment.segment))
@@ -254,16 +290,8 @@ class Shipper:
         batch = shipment.batch
         with self._fs.lock:
             self._fs.db.execute(
-                "INSERT INTO log_segment (name, device, first, last, size, placement) "
-                "VALUES (?, ?, ?, ?, ?, ?)",
-                (
-                    shipment.name,
-                    self._device.device_id,
-                    batch.first,
-                    batch.last,
-                    len(shipment.segment),
-                    placement,
-                ),
+                "INSERT INTO log_segment (first, last, name, size, placement) VALUES (?, ?, ?, ?, ?)",
+                (batch.first, batch.last, shipment.name, len(shipment.segment), placement),
             )
             self._fs.changes.published(batch.last)
         log.debug("shipped updates %d to %d", batch.first, batch.last)

@@ -231,17 +231,23 @@ CREATE TABLE log (
 CREATE UNIQUE INDEX log_hash ON log (hash);
 CREATE INDEX log_signed ON log (clock) WHERE chunk_high IS NOT NULL;
 
--- Log segments that this device has put on the clouds: all of its own, and those of other devices to which
--- their own heads do not lead yet.
+-- Own log segments that are on the clouds.
 CREATE TABLE log_segment (
-    name      TEXT PRIMARY KEY,
-    device    BLOB NOT NULL,               -- whose updates it holds
-    first     INTEGER NOT NULL,            -- clock of its first update
+    first     INTEGER PRIMARY KEY,         -- clock of its first update
     last      INTEGER NOT NULL,
+    name      TEXT NOT NULL,
     size      INTEGER NOT NULL,
     placement BLOB NOT NULL
 );
-CREATE INDEX log_segment_of ON log_segment (device, first);
+
+-- Log segments of other devices that this one has put on the clouds: those to which their own heads do not
+-- lead yet.
+CREATE TABLE relayed_segment (
+    name      TEXT PRIMARY KEY,
+    device    BLOB NOT NULL,               -- whose updates it holds
+    size      INTEGER NOT NULL,
+    placement BLOB NOT NULL
+);
 
 -- What was last seen of each device through the clouds.
 CREATE TABLE sighting (

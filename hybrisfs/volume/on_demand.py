@@ -77,7 +77,7 @@ class OnDemand:
     def _require_room(self, path: PurePath, kept: Sequence[int], added: int) -> None:
         journal = self._fs.journal
         before, after = self._hoarder.measure(kept), self._hoarder.measure([*kept, added])
-        most = int(journal.budget * SHARE_OF_BUDGET)
+        most = self._hoarder.most
         if after.bytes > most:
             raise HybrisError(
                 f"cannot pin {self._shown(path)}: that would be {after.bytes:,} bytes of pinned content",

@@ -105,7 +105,7 @@ class Repairer:
             report,
             step,
         )
-        self._mend_heads(report)
+        self._mend_heads(report, writable)
         _run("packs", (partial(mend_pack, one.id) for one in self._holdings.packs()), packs, report, step)
         return report
 
@@ -142,7 +142,7 @@ class Repairer:
         after, _ = self._holdings.look_at_marker(cloud)
         return "" if after is None else after.what
 
-    def _mend_heads(self, report: RepairReport) -> None:
+    def _mend_heads(self, report: RepairReport, writable: set[int]) -> None:
         """Have the head announced again where it is wrong."""
         shipped = self._holdings.shipped()
         if shipped is None:
@@ -154,7 +154,8 @@ class Repairer:
                 wrong[cloud] = found
         if not wrong:
             return
-        self._announce()
+        if writable.intersection(wrong):
+            self._announce()
         for cloud, finding in wrong.items():
             after = self._holdings.look_at_head(cloud, shipped)
             report.add(Repair(cloud, finding, cloud if after is None else None, after.what if after else ""))

@@ -34,6 +34,7 @@ from hybrisfs.pipeline.hoard import Hoarder
 from hybrisfs.pipeline.log_repair import SegmentMender
 from hybrisfs.pipeline.pack import Packer, Redundancy
 from hybrisfs.pipeline.publish import Publisher
+from hybrisfs.pipeline.relay import Relayer
 from hybrisfs.pipeline.repair import PackMender
 from hybrisfs.pipeline.room import RoomMaker
 from hybrisfs.pipeline.settle import Settler
@@ -158,6 +159,7 @@ class Volume:
             self.engine.put_everywhere,
             sharing.has_looked,
             lambda head: self.peering.announce(head),
+            Relayer(fs, self.updates, signals, self.keys.segments, puller.heads),
         )
         self._shipper = shipper
         self.checkup = Checkup(

@@ -88,6 +88,15 @@ def test_a_write_that_does_not_fit_changes_nothing(rig: Rig) -> None:
     check_accounts(rig, [])
 
 
+def test_a_file_that_is_gone_cannot_be_opened_and_taken_for_an_empty_one(rig: Rig) -> None:
+    """The kernel may have found it just before; told so, it looks its name up again."""
+    inode = rig.make(b"file", b"content")
+    rig.fs.unlink(ROOT_INO, b"file")
+    with fails_with(errno.ESTALE):
+        rig.fs.open(inode.ino, os.O_RDONLY)
+    check_accounts(rig, [])
+
+
 def test_an_unlinked_file_lives_until_it_is_closed(rig: Rig) -> None:
     inode, handle = opened(rig, b"file", b"content")
     rig.fs.unlink(ROOT_INO, b"file")

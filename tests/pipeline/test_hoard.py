@@ -126,6 +126,42 @@ def test_one_chunk_that_cannot_be_had_does_not_keep_the_others(fleet: Fleet) -> 
     assert hoarder.kept == Measure(6, 6000, 1000)
 
 
+def test_what_nobody_has_told_the_place_of_is_waited_for(fleet: Fleet) -> None:
+    fleet[0].write("file", b"content")
+    fleet[0].rig.publish(everything=True)
+    fleet[1].receive(fleet[0].log())
+    rig = fleet[1].rig
+    rig.fs.hoard.add(fleet[1].at("file"))
+    hoarder = hoarder_of(rig)
+    assert hoard(rig, hoarder)
+    assert hoarder.kept == Measure(1, 7, 7)
+    assert not fleet.clouds.gets
+    fleet.send(0, 1)
+    assert hoard(rig, hoarder)
+    fleet.clouds.down = True
+    assert fleet[1].read("file") == b"content"
+
+
+def test_a_pinned_folder_that_grows_beyond_the_budget_leaves_room_for_the_rest(fleet: Fleet) -> None:
+    fleet[0].mkdir("music")
+    fleet.send(0, 1)
+    rig = fleet[1].rig
+    rig.journal.budget = 100_000
+    rig.fs.hoard.add(fleet[1].at("music"))
+    for number in range(10):
+        fleet[0].write(f"music/{number}", os.urandom(15_000))
+        fleet.send(0, 1)  # a pack of its own
+    hoarder = hoarder_of(rig)
+    for _ in range(2):
+        assert not hoard(rig, hoarder)
+        assert "more is pinned than 80% of the cache's budget" in str(hoarder.trouble)
+        assert 0 < rig.journal.bytes <= 80_000
+    rig.journal.budget = 1_000_000
+    assert hoard(rig, hoarder)
+    rig.journal.budget = 100_000
+    assert not hoard(rig, hoarder)
+
+
 def test_a_list_of_chunks_that_is_none_is_an_error_like_another(fleet: Fleet) -> None:
     fleet[0].write("file", b"content")
     fleet.send(0, 1)

@@ -94,6 +94,26 @@ def test_nothing_is_fetched_of_what_is_here() -> None:
     assert not watcher.fetched()
 
 
+def test_what_the_author_announces_too_is_its_own_again() -> None:
+    """Its head tells more than a relay of the same segment: which updates exist, and their whole hashes."""
+    clouds = shelves()
+    a, b = Publisher(A), Publisher(B)
+    a.write_more(2)
+    b.receive_all(a.order)
+    name = relay(b, clouds, 1.0, a.order, None)
+    for cloud in clouds:
+        cloud.lie = withhold(name)
+    watcher = Watcher(OWN, clouds, 1)
+    watcher.run(10.0)
+    publish(a, clouds, 10.0, 0)
+    watcher.run(10.0)
+    watcher.follow.set_members(Members(key.public for key in (A, C, OWN)), watcher.now)
+    for cloud in clouds:
+        cloud.lie = None
+    watcher.run(HOUR)
+    assert caught_up(watcher, a), "the author's word stays when the relay is no member any more"
+
+
 def test_the_author_that_ships_it_too_confuses_nobody() -> None:
     """It divides its log in other ways; one segment has the same name, and stands for the same updates."""
     clouds = shelves()

@@ -3,9 +3,9 @@
 The device's disk is an XFS filesystem that is shut down without writing anything back, which is what a power
 cut does to a disk; the clouds are elsewhere and keep what they have.
 
-The daemon is frozen a moment before. XFS calls an fsync that is under way during the shutdown a success and loses
-its data (measured with a bare writer: 1 answer in 30 cuts), which a real power cut cannot do: nobody would hear
-of that success.
+The daemon is frozen a moment before. XFS calls an fsync that is under way during the shutdown a success and
+loses its data (measured with a bare writer: 1 answer in 30), which a real power cut cannot do: nobody would
+hear of that success.
 """
 
 from __future__ import annotations

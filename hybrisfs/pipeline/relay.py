@@ -1,0 +1,266 @@
+"""The relayer: brings to the clouds what other devices wrote and the clouds lack (DESIGN 5).
+
+An update of another device came directly, and its author has not brought it to the clouds for a while: it may
+be asleep, or reach no cloud. Updates are signed by their author and any member can seal segments, so this
+device puts them there under the author's name; only the author's head is not this device's to write. Its own
+head names them instead (`sync.head`), for as long as the author's does not lead there.
+
+The devices wait for different times, so that usually one of them relays and the others see that it has.
+What another head names is taken to be there: a member that names what is not only keeps this device from
+relaying, and the author brings it all the same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.pipeline.relayable import RelayGate
+from hybrisfs.pipeline.signals import Signals
+from hybrisfs.store.updates import UpdateLog
+from sync import (
+    HASH_SIZE,
+    MAX_RELAYED,
+    NONCE_SIZE,
+    Head,
+    Relayed,
+    SegmentId,
+    encode_segment,
+    parse_segment_name,
+    segment_name,
+)
+from sync.follow import ANNOUNCE_SECONDS
+
+__all__ = ["RELAY_SECONDS", "RelaySegment", "Relayer"]
+
+RELAY_SECONDS: Final = 60.0
+"""How long an author has to bring an update to the clouds itself."""
+PRESENT_SECONDS: Final = ANNOUNCE_SECONDS + 60.0
+"""Whose head on the clouds is not older is there and brings its chunks itself, however long it takes."""
+_RANK_SECONDS: Final = 20.0  # that each device waits longer than the one before it
+_WAIT_SECONDS: Final = 30.0  # for chunks to come to the clouds
+_SEGMENT_BYTES: Final = 1 << 20
+_SEGMENT_UPDATES: Final = 1024
+
+
+_Row: TypeAlias = tuple[int, bytes, bytes]  # clock, hash and bytes of an update
+
+
+@dataclass(frozen=True, slots=True)
+class RelaySegment:
+    """A sealed segment of another device's updates, to be put on the clouds."""
+
+    author: bytes
+    first: int
+    last: int
+    name: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """An update that a segment on the clouds ends with."""
+
+    branch: bytes
+    clock: int
+    segment: SegmentId
+
+
+@dataclass(frozen=True, slots=True)
+class _Path:
+    """The updates of a device up to one of its newest."""
+
+    author: bytes
+    steps: list[tuple[bytes, int]]  # (branch, last clock on it), newest first
+
+    def leads_to(self, point: _Point) -> bool:
+        return any(branch == point.branch and point.clock <= clock for branch, clock in self.steps)
+
+    def newest_of(self, points: list[_Point]) -> _Point | None:
+        return max((one for one in points if self.leads_to(one)), key=lambda one: one.clock, default=None)
+
+
+class _Ages:
+    """How long the updates of a branch have been here, as far as it matters."""
+
+    def __init__(self) -> None:
+        self.wait_until = 0.0  # for chunks to come to the clouds
+        self._seen: deque[tuple[int, float]] = deque()  # (newest clock, when it was seen), ascending
+
+    def note(self, newest: int, now: float, longest: float) -> None:
+        """The newest update has that clock. Ages above *longest* need not be told apart."""
+        if not self._seen or self._seen[-1][0] < newest:
+            self._seen.append((newest, now))
+        while len(self._seen) > 1 and now - self._seen[1][1] >= longest:
+            self._seen.popleft()
+
+    def of(self, clock: int, now: float) -> float:
+        """The age of the first update with that clock or a higher one."""
+        return next((now - at for newest, at in self._seen if newest >= clock), 0.0)
+
+
+class Relayer:
+    """What is relayed, decided under the volume's lock, which its methods take. Used by one thread."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        updates: UpdateLog,
+        signals: Signals,
+        segment_key: bytes,
+        heads: Callable[[], Mapping[bytes, Head]],
+    ) -> None:
+        """*heads* are the newest heads that clouds returned, by device."""
+        self._fs = fs
+        self._updates = updates
+        self._key = segment_key
+        self._heads = heads
+        self._gate = RelayGate(fs, signals)
+        self._ages: dict[bytes, _Ages] = {}  # by the branch of a newest update
+
+    def due(self, now: float, time_ns: int) -> RelaySegment | None:
+        """A segment that should go to the clouds now. *now* is a clock that never goes back, *time_ns* the
+        time of day."""
+        with self._fs.lock:
+            batch = self._next(now, time_ns)
+        return self._sealed(*batch) if batch is not None else None
+
+    def _next(self, now: float, time_ns: int) -> tuple[_Path, _Point | None, list[_Row]] | None:
+        heads = self._heads()
+        ages, self._ages = self._ages, {}
+        chosen = None
+        for path in self._paths():
+            self._hand_over(path.author, heads)
+            before = path.newest_of(self._points(path.author, heads))
+            above = before.clock if before else 0
+            branch, newest = path.steps[0]
+            if newest == above or self._is_ahead(path, heads):
+                continue
+            patience = self._patience(path.author)
+            age = self._ages[branch] = ages.get(branch) or _Ages()
+            age.note(newest, now, patience)
+            if chosen is not None or now < age.wait_until or age.of(above + 1, now) < patience:
+                continue
+            rows = self._after(path, above)
+            claim = not _is_present(heads.get(path.author), time_ns)
+            rows = rows[: self._gate.count([data for _, _, data in rows], claim=claim)]
+            if rows:
+                chosen = path, before, rows
+            else:
+                age.wait_until = now + _WAIT_SECONDS
+        return chosen
+
+    def done(self, segment: RelaySegment, placement: bytes) -> None:
+        """The clouds of *placement* hold the segment."""
+        with self._fs.lock:
+            self._fs.db.execute(
+                "INSERT OR REPLACE INTO relayed_segment (name, device, size, placement) VALUES (?, ?, ?, ?)",
+                (segment.name, segment.author, len(segment.data), placement),
+            )
+
+    def listed(self) -> tuple[Relayed, ...]:
+        """What this device's head should name; called with the volume's lock held."""
+        found: dict[Relayed, int] = {}
+        for path in self._paths():
+            newest = path.newest_of(self._relayed(path.author))
+            if newest is not None:
+                found[Relayed(path.author, newest.segment)] = newest.clock
+        return tuple(sorted(sorted(found, key=lambda one: -found[one])[:MAX_RELAYED]))
+
+    # -- what the clouds hold --------------------------------------------------------------------
+
+    def _paths(self) -> Iterator[_Path]:
+        """The ways to the newest updates of all other members; none when this device is no member."""
+        members = self._updates.members
+        if self._updates.device not in members:
+            return
+        for tip in self._updates.tips():
+            if tip.device != self._updates.device and tip.device in members:
+                yield _Path(tip.device, self._updates.path(tip))
+
+    def _points(self, author: bytes, heads: Mapping[bytes, Head]) -> list[_Point]:
+        """Where segments of *author* on the clouds end, of those that a head leads to."""
+        segments = [
+            one.segment
+            for device, head in heads.items()
+            if device != self._updates.device
+            for one in head.relayed
+            if one.author == author
+        ]
+        own = heads.get(author)
+        if own is not None and own.extent is not None:
+            segments.append(own.extent.newest)
+        found = (self._find(author, segment) for segment in segments)
+        return [point for point in found if point is not None] + self._relayed(author)
+
+    def _relayed(self, author: bytes) -> list[_Point]:
+        """The segments of *author* that this device put there."""
+        rows = self._fs.db.execute("SELECT name FROM relayed_segment WHERE device = ?", (author,)).fetchall()
+        found = (self._find(author, parse_segment_name(name)[1]) for (name,) in rows)
+        return [point for point in found if point is not None]
+
+    def _find(self, author: bytes, segment: SegmentId) -> _Point | None:
+        """Where in our log the segment ends, None when that update is not here."""
+        rest = HASH_SIZE - len(segment.prefix)
+        row = self._fs.db.execute(
+            "SELECT branch, clock FROM log WHERE hash BETWEEN ? AND ? AND device = ?",
+            (segment.prefix + bytes(rest), segment.prefix + b"\xff" * rest, author),
+        ).fetchone()
+        return _Point(row[0], row[1], segment) if row else None
+
+    def _is_ahead(self, path: _Path, heads: Mapping[bytes, Head]) -> bool:
+        """Whether the author's head leads to what is not here yet: it is being fetched, and tells more."""
+        head = heads.get(path.author)
+        if head is None or head.extent is None or head.extent.last < path.steps[0][1]:
+            return False
+        return self._find(path.author, head.extent.newest) is None
+
+    def _hand_over(self, author: bytes, heads: Mapping[bytes, Head]) -> None:
+        """Forget what the author's own head leads to by now."""
+        head = heads.get(author)
+        end = self._find(author, head.extent.newest) if head is not None and head.extent else None
+        if end is None:
+            return
+        path = _Path(author, self._updates.state.branches.path(end.branch, end.clock))
+        for point in self._relayed(author):
+            if path.leads_to(point):
+                name = segment_name(author, point.segment)
+                self._fs.db.execute("DELETE FROM relayed_segment WHERE name = ?", (name,))
+
+    def _patience(self, author: bytes) -> float:
+        others = [device for device in sorted(self._updates.members) if device != author]
+        return RELAY_SECONDS + _RANK_SECONDS * others.index(self._updates.device)
+
+    # -- what they lack --------------------------------------------------------------------------
+
+    def _sealed(self, path: _Path, before: _Point | None, rows: list[_Row]) -> RelaySegment:
+        (first, _, _), (last, identity, _) = rows[0], rows[-1]
+        name = segment_name(path.author, SegmentId.of(first, identity))
+        previous = before.segment if before else None
+        sealed = encode_segment([data for _, _, data in rows], previous, self._key, os.urandom(NONCE_SIZE))
+        return RelaySegment(path.author, first, last, name, sealed)
+
+    def _after(self, path: _Path, above: int) -> list[_Row]:
+        """The next updates of *path*, as many as a segment takes."""
+        found: list[_Row] = []
+        size = 0
+        for branch, end in reversed(path.steps):
+            for row in self._fs.db.execute(
+                "SELECT clock, hash, bytes FROM log WHERE branch = ? AND clock > ? AND clock <= ? "
+                "ORDER BY clock LIMIT ?",
+                (branch, above, end, _SEGMENT_UPDATES - len(found)),
+            ):
+                size += len(row[2])
+                if found and size > _SEGMENT_BYTES:
+                    return found
+                found.append(row)
+        return found
+
+
+def _is_present(head: Head | None, time_ns: int) -> bool:
+    """Whether the writer of its newest head on the clouds still reaches them, as far as that can be known."""
+    return head is not None and not head.offline and time_ns - head.time_ns <= PRESENT_SECONDS * 1e9

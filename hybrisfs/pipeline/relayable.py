@@ -1,0 +1,109 @@
+"""Which updates of other devices may go to the clouds: data before the metadata that names it.
+
+A file's content may go when all its chunks are on the clouds. Those that their maker has not brought there
+can be *claimed* where they are on this device: then the packer brings them. A content that a later update of
+the same batch replaces, or whose file is gone by then, is not waited for: it is nobody's to see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from hybrisfs.filesystem.chunks import CHUNK_COLUMNS, ELSEWHERE, ChunkRef
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.registers import Content, Place, Run, content_key, decode_runs
+from hybrisfs.pipeline.signals import Signals
+from sync import DecodeError, Write, decode_signed
+
+__all__ = ["RelayGate"]
+
+_CONTENT: Final = b"c"
+_PLACE: Final = b"p"
+
+
+class RelayGate:
+    """Looks at the chunks of one volume; called with the volume's lock held."""
+
+    def __init__(self, fs: FileSystem, signals: Signals) -> None:
+        self._fs = fs
+        self._signals = signals
+        self._claim = self._claimed = False
+
+    def count(self, updates: Sequence[bytes], *, claim: bool) -> int:
+        """How many of these consecutive updates, from the first one on, may go to the clouds together.
+
+        With *claim*, chunks that keep some of them back are claimed.
+        """
+        self._fs.flush()
+        waiting: set[bytes] = set()  # content registers whose chunks are not there
+        found = 0
+        self._claim, self._claimed = claim, False
+        for number, data in enumerate(updates, 1):
+            for write in decode_signed(data).writes:
+                self._follow(write, waiting)
+            if not waiting:
+                found = number
+        if self._claimed:
+            self._signals.chunks_made()
+        return found
+
+    def _follow(self, write: Write, waiting: set[bytes]) -> None:
+        key, value = write
+        if key[:1] == _CONTENT:
+            if self._is_there(value):
+                waiting.discard(key)
+            else:
+                waiting.add(key)
+        elif key[:1] == _PLACE and waiting and self._is_removed(key[1:17], value):
+            waiting.discard(content_key(key[1:17]))
+
+    def _is_removed(self, node: bytes, value: bytes | None) -> bool:
+        """Whether the place was given up and nothing of the node is seen any more."""
+        try:
+            if value is not None and not Place.decode(value).removed:
+                return False
+        except DecodeError:
+            return False
+        row = self._fs.db.execute("SELECT 1 FROM node WHERE id = ? AND nlink > 0", (node,)).fetchone()
+        return row is None
+
+    def _is_there(self, value: bytes | None) -> bool:
+        try:
+            content = Content.decode(value) if value is not None else Content(0, 0, ())
+        except DecodeError:
+            return True  # counts as an empty file everywhere
+        return self._are_all_there(content.runs, content.depth)
+
+    def _are_all_there(self, runs: Iterable[Run], depth: int) -> bool:
+        """Looks at each of them, so that all that can be claimed are."""
+        return not [run for run in runs if not self._are_there(run, depth)]
+
+    def _are_there(self, run: Run, depth: int) -> bool:
+        """Whether a chunk is on the clouds, and with depth 1 also those that it lists."""
+        if run.chunk is None:
+            return True
+        row = self._fs.db.execute(
+            f"SELECT {CHUNK_COLUMNS} FROM chunk c WHERE c.id = ?", (run.chunk,)
+        ).fetchone()
+        if row is None:
+            return False
+        ref = ChunkRef(*row)
+        listed = self._list(ref) if depth else ()
+        if listed is None:
+            return False
+        if self._claim and ref.pack == ELSEWHERE and ref.segment is not None:
+            self._fs.chunks.claim(ref.number)
+            self._claimed = True
+        return self._are_all_there(listed, 0) and bool(ref.pack)
+
+    def _list(self, ref: ChunkRef) -> Iterable[Run] | None:
+        """The runs that the chunk lists, None when they cannot be read here."""
+        try:
+            data = self._fs.chunks.read(ref, 0, ref.length)
+        except OSError:
+            return None  # damaged here, and nowhere else yet
+        try:
+            return None if data is None else decode_runs(data)
+        except DecodeError:
+            return ()
