@@ -56,6 +56,8 @@ class Arranger:
         self._agenda = agenda
         self._author = author
         self._nodes = Nodes(fs)
+        # What is unsigned in directories that have been joined with others: nodes by directory and name.
+        self._unsigned: dict[tuple[bytes, bytes], set[bytes]] = {}
         self.made: set[bytes] = set()  # nodes that have got an inode: attributes and content are to follow
 
     def settle(self, directory: bytes, name: bytes) -> None:
@@ -100,6 +102,7 @@ class Arranger:
         for folder in folders:
             prefix = Writer().raw(folder).blob(name).getvalue()
             candidates.update(key[1:17] for key in self._registers.places_beginning(prefix))
+            candidates |= self._unsigned.get((folder, name), set())
             candidates.update(
                 node for (node,) in self._db.execute("SELECT id FROM moved WHERE parent = ?", (folder,))
             )
@@ -161,8 +164,7 @@ class Arranger:
         """The inode of a node, made when there is none. A folder takes over the inode of one joined with it,
         so that programs that are in it stay in it."""
         node = contender.id
-        if self._db.execute("DELETE FROM joined WHERE id = ? RETURNING ino", (node,)).fetchone():
-            self._queue_children(node)
+        self._part(node)
         inode = self._nodes.find(node)
         if inode is not None:
             return inode
@@ -181,22 +183,44 @@ class Arranger:
         """Let these nodes, and no others, be seen as one with *inode*."""
         before = {node for (node,) in self._db.execute("SELECT id FROM joined WHERE ino = ?", (inode.ino,))}
         after = {one.id for one in joined}
-        self._db.executemany("DELETE FROM joined WHERE id = ?", [(node,) for node in before - after])
+        for node in before - after:
+            self._part(node)
         for node in after - before:
+            self._part(node)
             own = self._nodes.find(node)
             if own is not None:
+                self._queue_unsigned_children(own)
                 for slot in self._rows.of(own.ino):
                     self._rows.remove(own, slot)
-            self._db.execute("INSERT OR REPLACE INTO joined VALUES (?, ?)", (node, inode.ino))
+            self._db.execute("INSERT INTO joined VALUES (?, ?)", (node, inode.ino))
             self._queue_children(node)
         self._nodes.entangle(inode)
 
-    def _queue_children(self, directory: bytes) -> None:
+    def _part(self, node: bytes) -> None:
+        """The node is not seen as one with another any more: neither is what is in it."""
+        row = self._db.execute("DELETE FROM joined WHERE id = ? RETURNING ino", (node,)).fetchone()
+        if row is not None:
+            self._queue_children(node, self._fs.inodes.get(row[0]).id)
+
+    def _queue_children(self, directory: bytes, *others: bytes) -> None:
+        """Settle the names of what is in the directory anew, and these names in *others*."""
         for key in self._registers.places_beginning(directory):
             child = key[1:17]
             for standing in self._resolver.names(child):
                 if standing.place.parent == directory:
-                    self._agenda.add(self._resolver.parent(child, standing), standing.place.name)
+                    for where in (self._resolver.parent(child, standing), *others):
+                        self._agenda.add(where, standing.place.name)
+
+    def _queue_unsigned_children(self, directory: Inode) -> None:
+        """What no register tells of yet moves along when the directory is joined with another."""
+        for name, slot, child in self._db.execute(
+            "SELECT ifnull(p.wanted, p.name), p.slot, n.id FROM place p JOIN node n ON n.ino = p.ino "
+            "WHERE p.parent = ?",
+            (directory.ino,),
+        ).fetchall():
+            if place_key(child, slot) in self._fs.changes.unsigned:
+                self._unsigned.setdefault((directory.id, name), set()).add(child)
+                self._agenda.add(directory.id, name)
 
     def _inode_of(self, loser: _Loser) -> tuple[int, int]:
         """The inode and slot of a loser; that of a copy is made when there is none."""

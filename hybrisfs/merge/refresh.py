@@ -84,14 +84,12 @@ class Refresh:
 
     def _removed_parents(self, node: bytes) -> list[bytes]:
         parents = {one.place.parent for one in self._resolver.registered(node)}
-        inode = self._nodes.find(node)
-        if inode is not None:
-            parents.update(
-                identity
-                for (identity,) in self._db.execute(
-                    "SELECT n.id FROM place p JOIN node n ON n.ino = p.parent WHERE p.ino = ?", (inode.ino,)
-                )
-            )
+        seen_in = self._db.execute(
+            "SELECT above.id FROM node n JOIN place p ON p.ino = n.ino "
+            "JOIN node above ON above.ino = p.parent WHERE n.id = ?",
+            (node,),
+        )
+        parents.update(identity for (identity,) in seen_in)
         return [parent for parent in parents if self._resolver.removed(parent)]
 
     def _queue(self, node: bytes) -> None:

@@ -60,6 +60,7 @@ class Resolver:
         self._slots: dict[bytes, list[Standing]] = {}
         self._attrs: dict[bytes, Attr | None] = {}
         self._names: dict[bytes, list[Standing]] = {}
+        self._contents: dict[bytes, list[Value]] = {}
 
     # -- single registers ------------------------------------------------------------------------
 
@@ -85,11 +86,17 @@ class Resolver:
 
     def contents(self, node: bytes) -> list[Value]:
         """The signed contents of a node, the one that everybody sees first, each value once."""
-        ranked = sorted(self._registers.values(content_key(node)), key=lambda one: one.stamp, reverse=True)
         first: dict[bytes | None, Value] = {}
-        for one in ranked:
+        for one in self._all_contents(node):
             first.setdefault(one.value, one)
         return list(first.values())
+
+    def _all_contents(self, node: bytes) -> list[Value]:
+        found = self._contents.get(node)
+        if found is None:
+            values = self._registers.values(content_key(node))
+            found = self._contents[node] = sorted(values, key=lambda one: one.stamp, reverse=True)
+        return found
 
     def is_directory(self, node: bytes) -> bool:
         if node == ROOT_ID:
@@ -141,26 +148,16 @@ class Resolver:
         if self.is_directory(node):
             back = registered if self._inhabited(node) else []
         else:
-            back = [one for one in registered if self._edited_beyond(node, one.stamp)]
-            if not back and not any(self._is_last(one.stamp, registered) for one in registered):
-                back = registered
+            gone = any(self._ends(node, one.stamp, registered) for one in registered)
+            back = [] if gone else registered
         return [_again(max(back, key=_stamp))] if back else []
 
-    def _edited_beyond(self, node: bytes, removal: Stamp) -> bool:
-        """Whether the node has content that whoever removed it had not seen."""
-        if removal == UNSIGNED:
-            return False
+    def _ends(self, node: bytes, removal: Stamp, removals: Iterable[Standing]) -> bool:
+        """Whether who removed a name knew all of the file's contents, and that its other names were gone."""
         if self._unsigned.content(node):
-            return True
-        return any(
-            one.stamp != removal and not self._depends(removal, one.stamp) for one in self.contents(node)
-        )
-
-    def _is_last(self, removal: Stamp, all_of_them: Iterable[Standing]) -> bool:
-        """Whether who removed a name knew that all the others were gone."""
-        return all(
-            removal in (other.stamp, UNSIGNED) or self._depends(removal, other.stamp) for other in all_of_them
-        )
+            return False
+        stamps = [*(one.stamp for one in removals), *(one.stamp for one in self._all_contents(node))]
+        return removal == UNSIGNED or all(one == removal or self._depends(removal, one) for one in stamps)
 
     def _inhabited(self, directory: bytes) -> bool:
         """Whether a removed directory has to stay because something in it lives."""

@@ -5,8 +5,8 @@ of its update. The rules depend on these alone, so that devices that hold the sa
 
 * of concurrent values the *winner* is that with the highest stamp;
 * a place that somebody removed while somebody else named it anew stands;
-* a file that was removed by somebody who had not seen all edits of it lives;
-* a file whose names were removed one here, one there, by people who each left it another, lives;
+* a file that has lost all its names lives, unless somebody took one away who had seen all edits of it, and
+  that the other names were gone;
 * a folder that was removed lives while something in it lives;
 * of folders moved into each other, the one moved last goes back to where it was, else to the root;
 * of nodes with one name in one folder, folders become one folder; otherwise a folder, else the highest stamp,

@@ -64,12 +64,14 @@ class _Model:
         self._attrs: dict[bytes, Attr] = {}
         self._places: dict[bytes, list[_Name]] = {}
         self._contents: dict[bytes, list[Value]] = {}
+        self._values: dict[bytes, list[Value]] = {}  # contents, equal ones too
         for key, values in registers.items():
             node = key[1:17]
             top = winner(values)
             if key[:1] == b"a" and top is not None and top.value is not None:
                 self._attrs[node] = Attr.decode(top.value)
             elif key[:1] == b"c":
+                self._values[node] = values
                 ranked = sorted(values, key=lambda one: one.stamp, reverse=True)
                 distinct = [
                     one for at, one in enumerate(ranked) if all(one.value != o.value for o in ranked[:at])
@@ -112,22 +114,12 @@ class _Model:
         return names
 
     def _edited_since(self, node: bytes, places: list[_Name]) -> list[_Name]:
-        """Where a removed file stands again because its remover had not seen all of its contents."""
-        unseen = [
-            place
-            for place in places
-            if any(
-                not self._depends(place.stamp, one.stamp)
-                for one in self._contents.get(node, [])
-                if one.stamp != place.stamp
-            )
-        ]
-        if not unseen and not any(
-            all(one.stamp == other.stamp or self._depends(one.stamp, other.stamp) for other in places)
-            for one in places
-        ):
-            unseen = places  # nobody knew that the last name was going
-        return [max(unseen, key=lambda one: one.stamp)] if unseen else []
+        """Where a file without a name stands again, unless somebody took the last knowing all there was."""
+        known = [*(one.stamp for one in places), *(one.stamp for one in self._values.get(node, []))]
+        for place in places:
+            if all(one == place.stamp or self._depends(place.stamp, one) for one in known):
+                return []
+        return [max(places, key=lambda one: one.stamp)]
 
     # -- where they stand ------------------------------------------------------------------------
 

@@ -55,6 +55,7 @@ class World:
         self._since: list[set[bytes]] = [set() for _ in range(devices)]  # tokens written since the backup
         self._kernels = [Kernel(device) for device in self.fleet.devices]
         self._names = {name.encode() for name in NAMES}
+        self._on_clouds: list[list[bytes]] = []
         self._count = 0
 
     # -- choosing --------------------------------------------------------------------------------
@@ -234,6 +235,7 @@ class World:
 
     def send(self, sender: int, receiver: int, count: int, seed: int) -> None:
         """Hand over some of what the receiver lacks: from the front, or, with a seed, in any order."""
+        self.commit(sender)
         device = self.fleet[receiver]
         known = set(device.log())
         updates = [update for update in self.fleet[sender].log() if update not in known]
@@ -288,9 +290,10 @@ class World:
             self._since[number].clear()
 
     def restore(self, number: int) -> None:
-        """A device goes on from its backup: it forks if anybody heard of what it did since."""
+        """A device goes on from its backup, and forks; what it had signed since is on the clouds."""
         if number in self._backups:
             self._gone |= self._since[number]
+            self._on_clouds.append(self.fleet[number].log())
             self.fleet[number].restore(self._backups[number])
             self._unsaved[number].clear()
             self._ended(number)
@@ -316,7 +319,7 @@ class World:
             device.sign()
             self._hear(number)
         signed = [len(device.log()) for device in devices] != before
-        logs = [device.log() for device in devices]
+        logs = [*self._on_clouds, *(device.log() for device in devices)]
         for number, device in enumerate(devices):
             known = set(device.log())
             for log in logs:

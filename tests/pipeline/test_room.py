@@ -323,28 +323,40 @@ def test_pinned_chunks_beside_what_waits_for_the_clouds_stay(rig: Rig) -> None:
 
 def test_single_chunks_are_evicted_and_their_neighbours_are_not(rig: Rig) -> None:
     with small_chunks(4096):
-        cached(rig, *NAMES[:20])
+        cached(rig, *NAMES[:22])
         fill(rig, b"pending")
         rig.publish()
         before = rig.journal.bytes
-        numbers = [
-            number for (number,) in rig.db.execute("SELECT number FROM chunk ORDER BY number").fetchall()
-        ]
-        # A whole segment, one chunk of another, and one that must stay.
-        gone = [*numbers[10:20], numbers[3], numbers[-1]]
-        assert rig.room.evict_chunks(gone) == 11 * SIZE
+        rows = rig.db.execute("SELECT number, segment FROM chunk ORDER BY number").fetchall()
+        numbers = [number for number, _ in rows]
+        assert rows[20][1] == rows[21][1] == rows[22][1]  # beside what must stay
+        # A whole segment, one chunk each of two others, and one that must stay.
+        gone = [*numbers[10:20], numbers[3], numbers[20], numbers[22]]
+        assert rig.room.evict_chunks(gone) == 12 * SIZE
         assert before - rig.journal.bytes >= 10 * SIZE
         rig = rig.crashed()
         rig.clouds.down = True
-        for name in (*NAMES[:3], *NAMES[4:10], b"pending"):
+        for name in (*NAMES[:3], *NAMES[4:10], NAMES[21], b"pending"):
             assert rig.read(rig.find(name)) == content(name)
-        with pytest.raises(ChunkUnavailable):
-            rig.read(rig.find(NAMES[3]))
+        for name in (NAMES[3], NAMES[20]):
+            with pytest.raises(ChunkUnavailable):
+                rig.read(rig.find(name))
         rig.clouds.down = False
-        for name in NAMES[:20]:
+        for name in NAMES[:22]:
             assert rig.read(rig.find(name)) == content(name)
         check_accounts(rig, [])
         rig.abandon()
+
+
+def test_what_has_just_been_fetched_is_evicted_from_memory_too(rig: Rig) -> None:
+    cached(rig, NAMES[0])
+    rig.room.drop_all()
+    rig.read(rig.find(NAMES[0]))
+    [number] = rig.db.execute("SELECT number FROM chunk").fetchone()
+    assert rig.room.evict_chunks([number]) == SIZE
+    rig.clouds.down = True
+    with pytest.raises(ChunkUnavailable):
+        rig.read(rig.find(NAMES[0]))
 
 
 def test_chunks_that_cannot_be_forgotten_durably_keep_their_bytes(rig: Rig) -> None:

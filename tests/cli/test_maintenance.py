@@ -1,0 +1,90 @@
+"""`hybrisfs scrub` and `hybrisfs repair`: what they print, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hybrisfs.daemon.service import Daemon
+from hybrisfs.errors import UsageError
+from tests.cli.conftest import Run
+from tests.daemon.fake import FakeVolume, FakeVolumes
+
+CLEAN = {"name": "amber", "checked": 12, "missing": 0, "stale": 0, "corrupt": 0, "unreadable": 0}
+
+
+@pytest.fixture
+def photos(served: Daemon, volumes: FakeVolumes) -> FakeVolume:
+    served.start()
+    return volumes.opened["photos"]
+
+
+def test_scrub_of_healthy_clouds(photos: FakeVolume, run: Run) -> None:
+    photos.maintenance.facts = {"clouds": [CLEAN], "problems": [], "wrong": 0}
+    done = run("scrub", "photos")
+    assert done.exit_code == 0
+    assert done.stdout == "photos: no problem found.\n  amber  12 objects read  all right\n"
+    assert photos.maintenance.percent == 100
+    assert run("scrub", "--sample", "2.5").stdout.startswith("photos: no problem found in a sample of 2.5 %.")
+    assert photos.maintenance.percent == 2.5
+
+
+def test_scrub_names_what_is_wrong(photos: FakeVolume, run: Run) -> None:
+    problem = {"cloud": "birch", "kind": "corrupt", "what": "packs/ab/abcd.0 is wrong\nhaha"}
+    photos.maintenance.facts = {
+        "clouds": [CLEAN, {**CLEAN, "name": "birch", "corrupt": 2, "missing": 1}],
+        "problems": [problem],
+        "wrong": 3,
+    }
+    done = run("scrub")
+    assert done.exit_code == 1
+    assert done.stdout == (
+        "photos: 3 problems found:\n"
+        "  amber  12 objects read  all right\n"
+        "  birch  12 objects read  1 missing, 2 corrupt\n"
+        "  corrupt  birch  $'packs/ab/abcd.0 is wrong\\nhaha'\n"
+        "  and 2 more\n"
+        "hybrisfs repair puts them right from what the other clouds hold.\n"
+    )
+    as_json = run("scrub", "--json")
+    assert as_json.exit_code == 1
+    assert json.loads(as_json.stdout)["problems"] == [problem]
+
+
+@pytest.mark.parametrize("sample", ["0", "-1", "101", "many"])
+def test_impossible_samples_are_refused(photos: FakeVolume, run: Run, sample: str) -> None:
+    assert run("scrub", "--sample", sample).exit_code == 2
+    assert photos.maintenance.percent is None
+
+
+@pytest.mark.parametrize("sample", [0, 100.5, "5", True, None, float("nan")])
+def test_the_daemon_refuses_impossible_samples_too(
+    served: Daemon, photos: FakeVolume, sample: object
+) -> None:
+    with pytest.raises(UsageError, match="per cent"):
+        served.handle("scrub", {"sample": sample}, lambda _: None)
+    assert photos.maintenance.percent is None
+
+
+def test_repair(photos: FakeVolume, run: Run) -> None:
+    amber = {"name": "amber", "repaired": 0, "moved": 0, "failed": 0}
+    photos.maintenance.facts = {"clouds": [amber], "problems": [], "repaired": 0, "failed": 0}
+    assert run("repair").stdout == "photos: nothing was wrong.\n"
+    birch = {"name": "birch", "repaired": 4, "moved": 2, "failed": 0}
+    photos.maintenance.facts = {"clouds": [amber, birch], "problems": [], "repaired": 6, "failed": 0}
+    done = run("repair", "photos")
+    assert done.exit_code == 0
+    assert done.stdout == (
+        "photos: 6 objects repaired, 0 not:\n"
+        "  amber  nothing was wrong\n"
+        "  birch  4 repaired, 2 moved to other clouds\n"
+    )
+    problem = {"cloud": "birch", "what": "packs/ab/abcd.0 is missing", "why": "no cloud can take it now"}
+    photos.maintenance.facts = {"clouds": [amber], "problems": [problem], "repaired": 0, "failed": 1}
+    failed = run("repair")
+    assert failed.exit_code == 1
+    assert "  birch  packs/ab/abcd.0 is missing  no cloud can take it now\n" in failed.stdout
+    as_json = run("repair", "--json")
+    assert as_json.exit_code == 1
+    assert json.loads(as_json.stdout)["name"] == "photos"
