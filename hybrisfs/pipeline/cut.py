@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 HOLD_SECONDS: Final = 15.0
-MOST_REGISTERS: Final = 30_000
+MOST_REGISTERS: Final = 10_000  # so many another device takes in at once, while its programs wait
 MOST_BYTES: Final = 16 << 20
 _PLACE, _ATTR, _CONTENT = b"pac"
 _LARGEST_LIST: Final = 4096  # bytes, more than a content register that names its chunks itself
