@@ -69,7 +69,7 @@ class Arrivals:
         self._registers.write(stamp, accepted.dependencies, kept)
         for key, value in writes:
             if key[:1] == b"k":
-                self._take_pack(key[1:], value)
+                self._take_pack(key[1:], value, stamp)
             elif key[0] in _NODE_KINDS and len(key) >= 17:
                 self._waiting.add(key[1:17])
             elif key[:1] == b"m":
@@ -79,6 +79,10 @@ class Arrivals:
 
     def _rename(self, rename: Rename) -> None:
         """Values of a forked device go by other names, which may change who wins."""
+        self._db.execute(
+            "UPDATE pack SET branch = ? WHERE branch = ? AND clock > ?",
+            (rename.new, rename.old, rename.above),
+        )
         for key, stamps in self._registers.rename_branch(rename.old, rename.above, rename.new).items():
             if key[0] not in _NODE_KINDS:
                 continue
@@ -160,17 +164,19 @@ class Arrivals:
 
     # -- packs -----------------------------------------------------------------------------------
 
-    def _take_pack(self, pack: bytes, value: bytes | None) -> None:
-        """Note where another device has put chunks."""
+    def _take_pack(self, pack: bytes, value: bytes | None, stamp: Stamp) -> None:
+        """Note where another device has put chunks, or moved them, unless something later is known."""
         try:
             record = PackRecord.decode(value or b"")
         except DecodeError:
             return
-        (number,) = self._db.execute(
-            "INSERT INTO pack (id, k, n, placement) VALUES (?, ?, ?, ?) "
-            "ON CONFLICT (id) DO UPDATE SET placement = excluded.placement RETURNING number",
-            (pack, record.k, record.n, record.placement),
-        ).fetchone()
+        self._db.execute(
+            "INSERT INTO pack (id, k, n, placement, clock, branch) VALUES (?, ?, ?, ?, ?, ?) "
+            "ON CONFLICT (id) DO UPDATE SET placement = excluded.placement, clock = excluded.clock, "
+            "branch = excluded.branch WHERE (excluded.clock, excluded.branch) > (pack.clock, pack.branch)",
+            (pack, record.k, record.n, record.placement, stamp.clock, stamp.writer),
+        )
+        (number,) = self._db.execute("SELECT number FROM pack WHERE id = ?", (pack,)).fetchone()
         for chunk in record.chunks:
             self._fs.chunks.packed_elsewhere(chunk.id, chunk.length, number, chunk.offset, chunk.sealed)
 

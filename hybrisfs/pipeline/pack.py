@@ -221,5 +221,8 @@ class Packer:
                     fs.chunks.packed_elsewhere(chunk.id, chunk.length, number, chunk.offset, chunk.sealed)
             fs.changes.mark(key, 0)
             stamp = self._signer.sign([(key, value)], 0)
+            fs.db.execute(
+                "UPDATE pack SET clock = ?, branch = ? WHERE number = ?", (stamp.clock, stamp.writer, number)
+            )
             fs.changes.signed({key: fs.changes.seq}, stamp.clock)
         self._signals.packed()

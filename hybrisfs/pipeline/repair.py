@@ -160,9 +160,12 @@ class PackMender:
                 return False
             placement[index] = now
             value = PackRecord(table.k, table.n, bytes(placement), chunks).encode()
-            fs.db.execute("UPDATE pack SET placement = ? WHERE id = ?", (bytes(placement), table.pack_id))
             fs.changes.mark(key, 0)
             stamp = self._signer.sign([(key, value)], 0)
+            fs.db.execute(
+                "UPDATE pack SET placement = ?, clock = ?, branch = ? WHERE id = ?",
+                (bytes(placement), stamp.clock, stamp.writer, table.pack_id),
+            )
             fs.changes.signed({key: fs.changes.seq}, stamp.clock)
         log.info("share %d of pack %s is on cloud %d now", index, table.pack_id.hex()[:16], now)
         self._signals.packed()

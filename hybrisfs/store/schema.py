@@ -129,13 +129,16 @@ CREATE TABLE chunk (
 CREATE INDEX chunk_pending ON chunk (number) WHERE pack IS NULL;
 CREATE INDEX chunk_cached ON chunk (segment) WHERE segment IS NOT NULL;
 
--- `placement`: one byte per share, the number of the cloud that acknowledged it.
+-- `placement`: one byte per share, the number of the cloud that acknowledged it. `clock` and `branch` are those
+-- of the update that says so: of several the one with the highest clock counts, then the highest branch.
 CREATE TABLE pack (
     number    INTEGER PRIMARY KEY,
     id        BLOB NOT NULL UNIQUE,
     k         INTEGER NOT NULL,
     n         INTEGER NOT NULL,
-    placement BLOB NOT NULL
+    placement BLOB NOT NULL,
+    clock     INTEGER NOT NULL DEFAULT 0,
+    branch    BLOB NOT NULL DEFAULT x''
 );
 
 -- The branches of devices' logs (sync.log) by the number that register values name them with.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from hybrisfs.errors import UsageError
 from hybrisfs.filesystem.filesystem import FileSystem
@@ -14,6 +15,8 @@ from hybrisfs.merge.rows import Change
 from hybrisfs.store.schema import ROOT_INO
 
 __all__ = ["Conflict", "Conflicts"]
+
+_ASIDE: Final = b".hybrisfs-aside-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +84,24 @@ class Conflicts:
     def keep(self, path: str) -> None:
         """Let the version at *path*, the one under the name or a conflict's, be the only one.
 
-        Raises UsageError when there is no conflict there, OSError.
+        Raises UsageError when there is no conflict there or a folder would have to be deleted, OSError.
         """
         with self._fs.lock:
             group, chosen = self._group(path)
+            parent, wanted = group[0].parent, group[0].wanted
+            holder = self._fs.lookup(parent, wanted) if chosen is not None else None
+            self._require_files(
+                [*(one.inode for one in group if one is not chosen), *([holder] if holder else [])], path
+            )
             changes = [Change(one.parent, one.name, (one.inode.ino, one.inode.mode)) for one in group]
             for one in group:
                 if one is not chosen:
                     self._fs.unlink(one.parent, one.name)
             if chosen is not None:
-                self._fs.rename(chosen.parent, chosen.name, chosen.parent, chosen.wanted, 0)
-                changes.append(Change(chosen.parent, chosen.wanted))
+                if holder is not None and chosen.inode.is_directory:
+                    self._fs.unlink(parent, wanted)  # a rename puts no folder in the place of a file
+                self._fs.rename(parent, chosen.name, parent, wanted, 0)
+                changes.append(Change(parent, wanted))
             self._show([*changes, Change(group[0].parent)])
 
     def keep_all(self, path: str) -> None:
@@ -102,9 +112,10 @@ class Conflicts:
                 if one.inode.derived:
                     self._fs.inodes.intend(one.inode, Intent.CHANGE)
                 else:
-                    # A name that nobody can ask for: the rename makes what is shown what is meant.
-                    self._fs.rename(one.parent, one.name, one.parent, one.name + _ASIDE, 0)
-                    self._fs.rename(one.parent, one.name + _ASIDE, one.parent, one.name, 0)
+                    # There and back: the renames make what is shown what is meant.
+                    aside = _ASIDE + os.urandom(16).hex().encode()
+                    self._fs.rename(one.parent, one.name, one.parent, aside, 0)
+                    self._fs.rename(one.parent, aside, one.parent, one.name, 0)
             self._show([Change(one.parent, one.name) for one in group])
 
     def _group(self, path: str) -> tuple[list[Conflict], Conflict | None]:
@@ -118,9 +129,19 @@ class Conflicts:
             (parent, parent, name),
         ).fetchall()
         if not rows:
-            raise UsageError(f"there is no conflict at {path}", "", "hybrisfs conflicts lists them.")
+            raise UsageError(f"there is no conflict at {path}", "", "hybrisfs conflicts list shows them.")
         group = [self._conflict(*row) for row in rows]
         return group, next((one for one in group if one.name == name), None)
+
+    @staticmethod
+    def _require_files(inodes: Iterable[Inode], path: str) -> None:
+        """Raise UsageError when there is a folder among what is to be deleted."""
+        if any(inode.is_directory for inode in inodes):
+            raise UsageError(
+                f"{path} cannot be the only one kept",
+                "the other one is a folder, which is not deleted unasked",
+                "Delete or rename the folder yourself, or keep both with hybrisfs conflicts keep-all.",
+            )
 
     def _directory(self, path: bytes) -> int:
         ino = ROOT_INO
@@ -130,6 +151,3 @@ class Conflicts:
                 raise UsageError(f"there is no folder {os.fsdecode(path)!r} in the volume")
             ino = inode.ino
         return ino
-
-
-_ASIDE = b"~"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from hybrisfs.dispersal.share import parse_share_name
@@ -66,28 +66,33 @@ class Maintenance:
     def run(self) -> None:
         """The body of the thread that heals what ordinary reads and check-ups have found wrong."""
         pause = _FIRST_PAUSE
+        known: set[WrongObject] = set()
         while self._signals.pause(pause):
-            left = self.heal()
+            # What has just been found is left for the next time: the cloud may be in the middle of trouble.
+            tried = known.intersection(self._upkeep.wrong_objects())
+            left = tried and self.heal(tried)
             pause = min(pause * 2, _LAST_PAUSE) if left else _FIRST_PAUSE
+            known = set(self._upkeep.wrong_objects())
 
-    def heal(self) -> int:
-        """Put right, where it was, what is known to be wrong; how many objects still are.
+    def heal(self, wrong: Iterable[WrongObject]) -> set[WrongObject]:
+        """Put right, where they were, objects that are known to be wrong; those of them that still are.
 
         Only on clouds that still have this volume's marker: a disk that is not mounted is not written to.
+        Does nothing while a scrub or repair is under way.
         """
-        wrong = self._upkeep.wrong_objects()
-        if not wrong or not self._busy.acquire(blocking=False):
-            return len(wrong)
+        wrong = set(wrong)
+        if not self._busy.acquire(blocking=False):
+            return wrong
         try:
             trusted = self._repairer.trusted()
-            for one in wrong:
+            for one in sorted(wrong):
                 if self._signals.stopping:
                     break
                 for repair in self._heal(one, trusted):
                     log.info("%s: %s", repair.finding.what, repair.failure or "repaired")
         finally:
             self._busy.release()
-        return len(self._upkeep.wrong_objects())
+        return wrong.intersection(self._upkeep.wrong_objects())
 
     def _heal(self, one: WrongObject, trusted: set[int]) -> list[Repair]:
         share = parse_share_name(one.name)

@@ -28,6 +28,8 @@ class PackCheck:
                 record = PackRecord.decode(value or b"")
             except DecodeError:
                 continue  # no correct device has written it, and none makes anything of it
+            if self._is_outdated(key[1:], entry):
+                continue
             wrong = self._difference(key[1:], record)
             if wrong is None:
                 self._wrong.pop(key, None)
@@ -37,6 +39,11 @@ class PackCheck:
     def finish(self) -> list[str]:
         """What is on record otherwise than the last update of each pack says, in words."""
         return list(self._wrong.values())
+
+    def _is_outdated(self, pack: bytes, entry: Entry) -> bool:
+        """Whether what is on record is what a later update says."""
+        row = self._db.execute("SELECT clock, branch FROM pack WHERE id = ?", (pack,)).fetchone()
+        return row is not None and (entry.clock, entry.branch) < tuple(row)
 
     def _difference(self, pack: bytes, signed: PackRecord) -> str | None:
         row = self._db.execute("SELECT number, k, n, placement FROM pack WHERE id = ?", (pack,)).fetchone()

@@ -53,7 +53,19 @@ def test_all_commands_are_there() -> None:
         "unpin",
         "evict",
         "cache drop",
+        "conflicts list",
+        "conflicts keep",
+        "conflicts keep-all",
+        "deletions list",
+        "deletions accept",
+        "deletions undo",
+        "device invite",
+        "device join",
+        "device list",
+        "device rename",
         "fsck",
+        "scrub",
+        "repair",
     }
 
 

@@ -6,12 +6,28 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, Final
 
+from hybrisfs.daemon.interfaces import OpenVolume
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home
+from hybrisfs.pairing import Dialogue, PairingError, Peer
 
-__all__ = ["FakeCloud", "FakeConfig", "FakeContent", "FakeReport", "FakeVolume", "FakeVolumes"]
+__all__ = [
+    "CODE",
+    "COMPARISON",
+    "FakeCloud",
+    "FakeConfig",
+    "FakeContent",
+    "FakePairing",
+    "FakeReport",
+    "FakeVolume",
+    "FakeVolumes",
+]
+
+CODE: Final = "hfs1-code"
+COMPARISON: Final = "1234 5678"
+EXPIRES: Final = 1_800_000_000
 
 
 @dataclass(frozen=True)
@@ -105,6 +121,36 @@ class FakeFacts:
 
 
 @dataclass
+class FakePairing:
+    """Meets a device called *peer*; without one it waits until it is stopped, and notes that it was."""
+
+    peer: str | None = "laptop"
+    comparison: str = COMPARISON
+    confirmed: list[bool] = field(default_factory=list)
+    waiting: threading.Event = field(default_factory=threading.Event)
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def facts(self) -> dict[str, object]:
+        return {"code": CODE, "qr": ["##"], "expires": EXPIRES}
+
+    def run(self, dialogue: Dialogue, stop: threading.Event) -> dict[str, object]:
+        dialogue.progress("waiting")
+        self.waiting.set()
+        try:
+            if self.peer is None:
+                stop.wait()
+                raise PairingError("the pairing failed", "it was ended")
+            dialogue.show(self.comparison)
+            self.confirmed.append(dialogue.confirm(Peer(bytes(32), self.peer)))
+            if not self.confirmed[-1]:
+                raise PairingError("the pairing failed", "the comparison string was not confirmed")
+            return {"device": self.peer, "id": "00", "acknowledged": True}
+        finally:
+            self.ended.set()
+
+
+@dataclass
 class FakeVolume:
     """Does what it is told; tests set its attributes."""
 
@@ -122,6 +168,13 @@ class FakeVolume:
     failure: Exception | None = None
     content: FakeContent = field(default_factory=FakeContent)
     maintenance: FakeMaintenance = field(default_factory=FakeMaintenance)
+    pairing: FakePairing = field(default_factory=FakePairing)
+    invited: list[tuple[float, bool]] = field(default_factory=list)
+    others: list[dict[str, object]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    conflicting: list[dict[str, object]] = field(default_factory=list)
+    waiting_deletions: list[dict[str, object]] = field(default_factory=list)
+    decisions: list[tuple[object, ...]] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -153,9 +206,10 @@ class FakeVolume:
             "bytes": 3_000_000,
             "pending_files": self.pending_files,
             "pending_bytes": self.pending_bytes,
-            "conflicts": 0,
+            "conflicts": len(self.conflicting),
             "clouds": clouds,
-            "devices": [{"id": "00", "this": True}],
+            "devices": self.devices(),
+            "warnings": self.warnings,
             "cache": {"bytes": 1_000_000, "budget": 20_000_000_000},
             "last_error": None,
         }
@@ -179,6 +233,34 @@ class FakeVolume:
         progress("clouds" if clouds else "database", 1, 1)
         return self.report
 
+    def invite(self, *, lifetime: float, with_credentials: bool) -> FakePairing:
+        self.invited.append((lifetime, with_credentials))
+        return self.pairing
+
+    def devices(self) -> list[dict[str, object]]:
+        return [{"id": "00" * 16, "name": "desk", "this": True, "forked": False}, *self.others]
+
+    def rename_device(self, device: str, name: str) -> None:
+        if device not in [one["name"] for one in self.devices()]:
+            raise UsageError(f"{device!r} is no device of this volume", "", "There are: desk.")
+        self.decisions.append((device, name))
+
+    def conflicts(self) -> list[dict[str, object]]:
+        return self.conflicting
+
+    def settle_conflict(self, path: str, *, keep_all: bool) -> None:
+        if path not in [one[name] for one in self.conflicting for name in ("path", "of")]:
+            raise UsageError(f"there is no conflict at {path}", "", "hybrisfs conflicts list shows them.")
+        self.decisions.append((path, keep_all))
+
+    def deletions(self) -> list[dict[str, object]]:
+        return self.waiting_deletions
+
+    def decide_deletion(self, which: str, *, undo: bool) -> None:
+        if which not in [one["id"] for one in self.waiting_deletions]:
+            raise UsageError(f"no deletion {which!r} waits", "", "hybrisfs deletions list shows them.")
+        self.decisions.append((which, undo))
+
     def close(self) -> None:
         self.closed = True
 
@@ -190,6 +272,8 @@ class FakeVolumes:
         self.configs: dict[str, FakeConfig] = {}
         self.opened: dict[str, FakeVolume] = {}
         self.broken: dict[str, Exception] = {}
+        self.joining = FakePairing()
+        self.own_names: list[str | None] = []
         for name in names:
             self._add(name, [f"file:///clouds/{name}-{number}" for number in range(3)], 1, 1)
 
@@ -200,7 +284,20 @@ class FakeVolumes:
             raise HybrisError(f"there is a volume {name!r} already")
         return self._add(name, clouds, 1 if f is None else f, 1 if k is None else k)
 
-    def open(self, home: Home, name: str) -> FakeVolume:
+    def join(
+        self, home: Home, code: str, name: str | None, own_name: str | None
+    ) -> Callable[[Dialogue, threading.Event], FakeConfig]:
+        if code != CODE:
+            raise UsageError(f"{code!r} is no code")
+        self.own_names.append(own_name)
+
+        def work(dialogue: Dialogue, stop: threading.Event) -> FakeConfig:
+            self.joining.run(dialogue, stop)
+            return self._add(name or "shared", ["file:///clouds/shared"], 0, 1)
+
+        return work
+
+    def open(self, home: Home, name: str) -> OpenVolume:
         if name in self.broken:
             raise self.broken[name]
         self.opened[name] = FakeVolume(self.configs[name])

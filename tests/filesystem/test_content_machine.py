@@ -83,27 +83,27 @@ class PausingPublisher(Publisher):
         self._reached = threading.Semaphore(0)
         self._killed = False
         pool = ThreadPoolExecutor(1)
-        self._round = pool.submit(self.publish_round)
-        self._round.add_done_callback(lambda _: self._reached.release())
+        self._running = pool.submit(self.publish_round)
+        self._running.add_done_callback(lambda _: self._reached.release())
         pool.shutdown(wait=False)
         self._reached.acquire()
 
     @property
     def done(self) -> bool:
-        return self._round.done()
+        return self._running.done()
 
     def result(self) -> None:
         """Raises what the round has raised."""
         self.cut = None
-        self._round.result()
+        self._running.result()
 
     def _settle(self, cut: Cut, snapshot: FileSnapshot) -> None:
         self.cut = cut
-        self._pause()
+        self._hold()
         super()._settle(cut, snapshot)
-        self._pause()
+        self._hold()
 
-    def _pause(self) -> None:
+    def _hold(self) -> None:
         self._reached.release()
         self._turn.acquire()
         if self._killed:

@@ -264,13 +264,15 @@ def test_what_was_seen_survives_a_restart(tmp_path: Path, here: Here) -> None:
     here.wait_for(lambda: here.memory.load()[a.id].seen_ns == 1000)
     here.close()
     again = Here(tmp_path, memory=here.memory)
+    until = threading.Event()
     for store in again.stores:
-        store.faults = [Fault("fail")]
+        store.faults = [Fault("stall", until=until)]
     again.thread.start()
     again.wait_for(lambda: bool(again.puller.devices()))
     (one,) = again.puller.devices()
     assert (one.last_seen_ns, one.vector, one.suspect) == (1000, a.state.vector, False)
     assert again.puller.heads()[a.id].vector == a.state.vector
+    until.set()
     again.close()
 
 

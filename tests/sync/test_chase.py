@@ -269,3 +269,22 @@ def test_false_relays_crowd_out_nothing() -> None:
     assert asked[-1] == 1
     chase.forget(B.device_id)
     assert list(chase._quarries[A.device_id].targets) == [segment_name(A.device_id, SegmentId(1, bytes(8)))]
+
+
+def test_a_relay_takes_over_nothing_that_the_author_announced() -> None:
+    chase = Chase(lambda *_: False)
+    name = segment_name(A.device_id, SegmentId(1, bytes(8)))
+    chase.aim(A.device_id, Wanted(name, bytes(32)), (bytes(32),))
+    chase.aim_relayed(A.device_id, Wanted(name), B.device_id)
+    chase.forget(B.device_id)
+    (action,) = chase.due(0.0)
+    assert isinstance(action, FetchSegment) and action.wanted == Wanted(name, bytes(32))
+
+
+def test_an_author_takes_over_what_was_relayed() -> None:
+    chase = Chase(lambda *_: False)
+    name = segment_name(A.device_id, SegmentId(1, bytes(8)))
+    chase.aim_relayed(A.device_id, Wanted(name), B.device_id)
+    chase.aim(A.device_id, Wanted(name), (bytes(32),))
+    chase.forget(B.device_id)
+    assert chase.pending(A.device_id)

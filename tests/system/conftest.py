@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.system.device import Device, is_mounted
+from tests.system.group import Group, make_group
 
 MakeDevice = Callable[..., Device]
 
@@ -73,3 +74,10 @@ def folder(shared_device: Device, request: pytest.FixtureRequest) -> Path:
     own = shared_device.mountpoint / str(request.node.name)
     own.mkdir()
     return own
+
+
+@pytest.fixture(scope="module")
+def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
+    """Three devices of one volume for all tests of a module, each with a network of its own."""
+    with ExitStack() as stack:
+        yield make_group(tmp_path_factory, stack)

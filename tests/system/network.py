@@ -92,9 +92,7 @@ class Network:
 
     @staticmethod
     def _add(namespace: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            ["ip", "netns", "add", namespace], check=False, capture_output=True, text=True
-        )
+        return subprocess.run(["ip", "netns", "add", namespace], check=False, capture_output=True, text=True)
 
     @staticmethod
     def _in(namespace: str, *words: str) -> None:

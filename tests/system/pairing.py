@@ -12,7 +12,7 @@ from tests.system.deadline import until
 from tests.system.device import CommandFailedError, Device
 from tests.system.trees import Entry, snapshot
 
-__all__ = ["Inviting", "device_list", "forked", "names", "pair", "same_trees"]
+__all__ = ["Inviting", "device_list", "forked", "names", "pair", "same_trees", "this_device"]
 
 
 class Inviting:
@@ -91,6 +91,12 @@ def device_list(device: Device) -> list[dict[str, Any]]:
     return devices
 
 
+def this_device(device: Device) -> dict[str, Any]:
+    """What it says there about itself."""
+    [found] = [one for one in device_list(device) if one["this"]]
+    return found
+
+
 def names(device: Device) -> set[str]:
     """What this device calls the devices of the volume."""
     return {one["name"] for one in device_list(device)}
@@ -112,9 +118,12 @@ def same_trees(devices: Sequence[Device], seconds: float = 60.0) -> dict[bytes, 
         return (trees[0],) if all(tree == trees[0] for tree in trees) else None
 
     try:
-        return until(look, "all devices to show the same tree", seconds)[0]
+        found = until(look, "all devices to show the same tree", seconds)
     except AssertionError as error:
         raise AssertionError(f"{error}\n{_differences(devices)}") from None
+
+    assert found is not None
+    return found[0]
 
 
 def _differences(devices: Sequence[Device]) -> str:

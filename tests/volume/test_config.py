@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 
 from hybrisfs.errors import DamagedError, HybrisError, NewerFormatError, UnknownVolumeError, UsageError
 from hybrisfs.home import Home
-from hybrisfs.volume.config import CloudConfig, VolumeConfig, choose_redundancy, list_volumes
+from hybrisfs.volume.config import (
+    DEFAULT_NO_FETCH_PROGRAMS,
+    CloudConfig,
+    VolumeConfig,
+    choose_redundancy,
+    list_volumes,
+)
 
 CONFIG = VolumeConfig(
     "vol",
@@ -163,3 +169,19 @@ def test_whatever_is_chosen_fits_the_clouds(clouds: int, f: int | None, k: int |
         return
     assert chosen[0] >= 0 and chosen[1] >= 1 and 2 * chosen[0] + chosen[1] <= clouds
     assert f in (None, chosen[0]) and k in (None, chosen[1])
+
+
+def test_programs_that_fetch_nothing(home: Home) -> None:
+    entries = facts(home)
+    assert entries["no_fetch_programs"] == list(DEFAULT_NO_FETCH_PROGRAMS)
+    entries["no_fetch_programs"] = ["my-indexer*"]
+    path_of(home).write_text(json.dumps(entries))
+    assert VolumeConfig.load(home, "vol").no_fetch_programs == ("my-indexer*",)
+    del entries["no_fetch_programs"]  # as written before there was such an entry
+    path_of(home).write_text(json.dumps(entries))
+    assert VolumeConfig.load(home, "vol") == CONFIG
+    for wrong in ("tumblerd", [""], [7], None, ["x"] * 1001):
+        entries["no_fetch_programs"] = wrong
+        path_of(home).write_text(json.dumps(entries))
+        with pytest.raises(DamagedError, match="no_fetch_programs"):
+            VolumeConfig.load(home, "vol")
