@@ -66,8 +66,8 @@ class Hoard:
         """The inodes of the nodes that are pinned themselves and are seen here."""
         self._inodes.flush()
         rows = self._db.execute(
-            "SELECT n.ino FROM hoard h JOIN node n ON n.id = h.id "
-            "UNION SELECT j.ino FROM hoard h JOIN joined j ON j.id = h.id ORDER BY 1"
+            "SELECT n.ino FROM hoard h CROSS JOIN node n ON n.id = h.id "
+            "UNION SELECT j.ino FROM hoard h CROSS JOIN joined j ON j.id = h.id ORDER BY 1"
         ).fetchall()
         return [ino for (ino,) in rows]
 
@@ -111,7 +111,9 @@ class Hoard:
             return Pinned.NO
         if self._identities(inode):
             return Pinned.YES
-        return Pinned.INHERITED if self._is_kept(inode.ino, self._verdicts()) else Pinned.NO
+        known = self._verdicts()
+        inherited = any(self._is_directory_kept(parent, known) for parent in self._parents(inode.ino))
+        return Pinned.INHERITED if inherited else Pinned.NO
 
     def keeper(self, inode: Inode) -> Inode | None:
         """The pinned folder next above a node that is kept because of one."""
@@ -129,29 +131,24 @@ class Hoard:
         if not self._ids:
             return {}
         rows = self._db.execute(
-            "SELECT c.number, c.position, c.length, f.ino "
-            "FROM chunk c JOIN file_chunk f ON f.chunk = c.number WHERE c.segment = ?",
+            "SELECT c.number, c.position, c.length, f.ino, p.parent FROM chunk c "
+            "CROSS JOIN file_chunk f ON f.chunk = c.number CROSS JOIN place p ON p.ino = f.ino "
+            "WHERE c.segment = ?",
             (segment,),
         ).fetchall()
         known = self._verdicts()
         return {
             number: KeptChunk(position, length)
-            for number, position, length, ino in rows
-            if self._is_kept(ino, known)
+            for number, position, length, ino, parent in rows
+            if ino in known or self._is_directory_kept(parent, known)
         }
 
     def _verdicts(self) -> dict[int, bool]:
-        """What is known of nodes to begin with: those that are pinned themselves are kept."""
+        """Which nodes are kept, as far as is known to begin with: those that are pinned themselves."""
         return dict.fromkeys(self.roots(), True)
 
-    def _is_kept(self, ino: int, known: dict[int, bool]) -> bool:
-        """Whether the node or one above it is pinned; *known* remembers what has been found out."""
-        if ino not in known:
-            known[ino] = any(self._is_directory_kept(parent, known) for parent in self._parents(ino))
-        return known[ino]
-
     def _is_directory_kept(self, directory: int, known: dict[int, bool]) -> bool:
-        """The same of a directory, which stands in one other at most."""
+        """Whether a directory or one above it is pinned; *known* remembers what has been found out."""
         path: list[int] = []
         at = directory
         while at not in known:

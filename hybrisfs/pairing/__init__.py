@@ -10,7 +10,7 @@ from hybrisfs.pairing.code import PairingCode, new_code, qr_lines
 from hybrisfs.pairing.errors import CodeError, PairingError
 from hybrisfs.pairing.exchange import Dialogue
 from hybrisfs.pairing.lan import Listener
-from hybrisfs.pairing.messages import Grant, GrantedCloud, Peer
+from hybrisfs.pairing.messages import Grant, GrantedCloud, Offer, Peer
 from hybrisfs.pairing.session import Admitted, Joined, run_inviter, run_joiner
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "GrantedCloud",
     "Joined",
     "Listener",
+    "Offer",
     "PairingCode",
     "PairingError",
     "Peer",

@@ -1,7 +1,7 @@
 """What the messages of a pairing say, once opened. `handshake` seals them, `protocol` orders them.
 
     hello      commitment 32
-    offer      ephemeral 32 (X25519), device 32 (Ed25519), its name, volume's name
+    offer      ephemeral 32 (X25519), device 32 (Ed25519), its name, volume 16, volume's name
     reveal     ephemeral 32 (X25519), and sealed once more (see `protocol`):
                    opening 32 (random), device 32 (Ed25519), its name,
                    signature 64 by that device
@@ -143,12 +143,13 @@ class Offer:
 
     ephemeral: bytes
     peer: Peer
+    volume: bytes
     volume_name: str
 
     def encode(self) -> bytes:
         """The record."""
         out = Writer().raw(self.ephemeral).raw(self.peer.public).blob(self.peer.name.encode())
-        return out.blob(self.volume_name.encode()).getvalue()
+        return out.raw(self.volume).blob(self.volume_name.encode()).getvalue()
 
     @staticmethod
     def decode(data: bytes) -> Offer:
@@ -156,9 +157,9 @@ class Offer:
         reader = Reader(data)
         ephemeral = reader.raw(EPHEMERAL_SIZE)
         peer = Peer(reader.raw(PUBLIC_KEY_SIZE), read_text(reader))
-        volume_name = read_text(reader)
+        volume, volume_name = reader.raw(VOLUME_ID_SIZE), read_text(reader)
         reader.end()
-        return Offer(ephemeral, peer, volume_name)
+        return Offer(ephemeral, peer, volume, volume_name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@
                                     <------   grant: the volume's keys, clouds, members
       done                          ------>
 
-In the place of an offer or grant the inviter may send reject; after its reveal the joiner may send decline.
+In the place of an offer or grant the inviter may send reject; in the place of its reveal, or after it, the
+joiner may send decline.
 Closed tells whoever comes later that the code is good for nothing any more.
 
 The joiner's ephemeral key travels under the code's secret, the rest of the reveal also under the shared
@@ -23,9 +24,11 @@ run out, ends the machine with a PairingError.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from enum import Enum, auto
 from typing import Final
 
+from hybrisfs.errors import UsageError
 from hybrisfs.pairing.code import PairingCode
 from hybrisfs.pairing.errors import PairingError, StrangeMessageError
 from hybrisfs.pairing.handshake import Handshake, Kind, Random, commit, kind_of
@@ -43,7 +46,7 @@ from sync.codec import DecodeError, Writer
 from sync.hashing import HASH_SIZE
 from sync.identity import SIGNATURE_SIZE, DeviceKey, verify
 
-__all__ = ["Inviter", "Joiner", "State", "UsedCodeError"]
+__all__ = ["Inviter", "Joiner", "State", "UsedCodeError", "accept_any"]
 
 _MAX_STRANGE: Final = 1000  # messages refused before the machine gives up
 _INVITER_MAGIC: Final = b"HFPI"
@@ -121,10 +124,17 @@ class Inviter(_Machine):
     """The device that lets another one in."""
 
     def __init__(
-        self, code: PairingCode, device: DeviceKey, name: str, volume_name: str, random: Random = os.urandom
+        self,
+        code: PairingCode,
+        device: DeviceKey,
+        name: str,
+        volume: bytes,
+        volume_name: str,
+        random: Random = os.urandom,
     ) -> None:
         """*name* is this device's. Raises UsageError when it cannot be shown."""
         super().__init__(code, device, name, State.WAITING, random)
+        self._volume = volume
         self._volume_name = volume_name
         self._commitment = b""
         self.joiner: Peer | None = None
@@ -161,9 +171,9 @@ class Inviter(_Machine):
     def _take(self, message: bytes, now: float) -> bytes | None:
         if kind_of(message) is Kind.HELLO:
             return self._answer_hello(message, now)
-        if self.state is State.ANSWERED:
+        if self.state is State.ANSWERED and kind_of(message) is not Kind.DECLINE:
             self._check_reveal(message, now)
-        elif self.state in (State.COMPARING, State.GRANTED):
+        elif self.state in (State.ANSWERED, State.COMPARING, State.GRANTED):
             self._check_end(message)
         else:
             raise StrangeMessageError("a message came out of order")
@@ -180,7 +190,7 @@ class Inviter(_Machine):
             raise DecodeError(f"a commitment of {len(commitment)} bytes")
         self._handshake = hello
         self._check_time(now)
-        offer = Offer(hello.ephemeral, self._self, self._volume_name).encode()
+        offer = Offer(hello.ephemeral, self._self, self._volume, self._volume_name).encode()
         answer = hello.seal(Kind.OFFER, offer)
         hello.absorb(offer)
         self._commitment = commitment
@@ -224,12 +234,26 @@ class Inviter(_Machine):
             raise self._failure(_REASONS[Reason.EXPIRED], reply)
 
 
+def accept_any(offer: Offer) -> None:
+    """Nothing is there that an offer could get in the way of."""
+
+
 class Joiner(_Machine):
     """The device that was given a code. *device* is the key that it will have in the volume."""
 
-    def __init__(self, code: PairingCode, device: DeviceKey, name: str, random: Random = os.urandom) -> None:
-        """Raises UsageError when *name* cannot be shown."""
+    def __init__(
+        self,
+        code: PairingCode,
+        device: DeviceKey,
+        name: str,
+        random: Random = os.urandom,
+        *,
+        check: Callable[[Offer], None] = accept_any,
+    ) -> None:
+        """*check* raises UsageError when this device cannot take an offer; it is then declined, before the
+        other device knows who this one is. Raises UsageError when *name* cannot be shown."""
         super().__init__(code, device, name, State.NEW, random)
+        self._check = check
         self._reveal = Reveal(random(OPENING_SIZE), self._self).encode()
         self.offer: Offer | None = None
         """Who invites to which volume, once known."""
@@ -294,6 +318,12 @@ class Joiner(_Machine):
         offer = Offer.decode(record)
         agreed = self._handshake.agreed(offer.ephemeral)
         self._handshake.absorb(record)
+        try:
+            self._check(offer)
+        except UsageError as error:
+            self.state = State.FAILED
+            reply = self._handshake.seal(Kind.DECLINE, b"")
+            raise PairingError(error.what, error.why, error.advice, reply) from error
         after = self._handshake.after(self._handshake.ephemeral, self._reveal)
         signed = self._reveal + self._sign(_JOINER_MAGIC, after)
         sealed = self._handshake.seal(Kind.REVEAL, signed, agreed)
@@ -312,7 +342,8 @@ class Joiner(_Machine):
         assert self.offer is not None
         if not _signed(self.offer.peer, _INVITER_MAGIC, self._handshake.after(record), signature):
             raise self._failure("the inviting device could not prove that it has its key")
-        if self.offer.peer.public not in grant.members or grant.name != self.offer.volume_name:
+        offered = self.offer.volume, self.offer.volume_name
+        if self.offer.peer.public not in grant.members or (grant.volume, grant.name) != offered:
             raise self._failure("the inviting device grants something else than it had offered")
         self.granted = grant
         self.state = State.GRANTED

@@ -24,8 +24,8 @@ from hybrisfs.pairing.exchange import Dialogue, Exchange
 from hybrisfs.pairing.lan import Dialer, Listener
 from hybrisfs.pairing.mailbox import Side
 from hybrisfs.pairing.mdns import announce, find
-from hybrisfs.pairing.messages import Grant, Peer, Reason
-from hybrisfs.pairing.protocol import Inviter, Joiner, State
+from hybrisfs.pairing.messages import Grant, Offer, Peer, Reason
+from hybrisfs.pairing.protocol import Inviter, Joiner, State, accept_any
 from sync.identity import DeviceKey
 
 __all__ = ["Admitted", "Joined", "run_inviter", "run_joiner"]
@@ -88,7 +88,7 @@ def run_inviter(
     with contextlib.ExitStack() as cleanup:
         if listener is not None:
             cleanup.callback(listener.close)
-        inviter = Inviter(code, device, name, grant.name)
+        inviter = Inviter(code, device, name, grant.volume, grant.name)
         exchange = Exchange(dialogue, stop, clock, max(0.0, code.expires - clock()), _nobody_came())
         clouds = CloudsLink(stores, code, Side.INVITER, exchange.deliver, dialogue.progress, pause)
         cleanup.callback(lambda: clouds.close(inviter.closed(reason)))
@@ -126,6 +126,7 @@ def run_joiner(
     stop: threading.Event,
     *,
     timeout: float,
+    check: Callable[[Offer], None] = accept_any,
     lan: bool = True,
     mdns: bool = True,
     clock: Callable[[], float] = time.time,
@@ -133,11 +134,12 @@ def run_joiner(
 ) -> Joined:
     """Find the inviter, and take what it grants to *device*, which calls itself *name*.
 
-    *stores* are those of the code's clouds that this machine can open, none if it has no account yet. Gives
-    up after *timeout* seconds; setting *stop* from another thread ends it. Without *lan* only the clouds are
-    used, without *mdns* also the addresses in the code. Raises PairingError, UsageError.
+    *stores* are those of the code's clouds that this machine can open, none if it has no account yet. *check*
+    raises UsageError for an offer that this device cannot take: it is declined. Gives up after *timeout*
+    seconds; setting *stop* from another thread ends it. Without *lan* only the clouds are used, without
+    *mdns* also the addresses in the code. Raises PairingError, UsageError.
     """
-    joiner = Joiner(code, device, name)
+    joiner = Joiner(code, device, name, check=check)
     hello = joiner.hello(clock())
     exchange = Exchange(dialogue, stop, clock, timeout, _nobody_answered())
     clouds = CloudsLink(stores, code, Side.JOINER, exchange.deliver, dialogue.progress, pause)

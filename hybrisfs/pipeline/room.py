@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 _LOW_WATER: Final = 0.9
 _PATIENCE_SECONDS: Final = 30.0
-_THINNED_SECONDS: Final = 10.0  # for which a segment is believed to hold nothing but what is to be kept
+_THINNED_SECONDS: Final = 60.0  # for which a segment is believed to hold nothing but what is to be kept
 _FORGET_BATCH: Final = 2000
 
 _Ranges = list[tuple[int, int]]

@@ -129,8 +129,8 @@ CREATE TABLE chunk (
 CREATE INDEX chunk_pending ON chunk (number) WHERE pack IS NULL;
 CREATE INDEX chunk_cached ON chunk (segment) WHERE segment IS NOT NULL;
 
--- `placement`: one byte per share, the number of the cloud that acknowledged it. `clock` and `branch` are those
--- of the update that says so: of several the one with the highest clock counts, then the highest branch.
+-- `placement`: one byte per share, the number of the cloud that acknowledged it. `clock` and `branch` are
+-- those of the update that says so: of several, the one with the highest clock counts, then highest branch.
 CREATE TABLE pack (
     number    INTEGER PRIMARY KEY,
     id        BLOB NOT NULL UNIQUE,

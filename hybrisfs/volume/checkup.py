@@ -10,6 +10,7 @@ import logging
 import random
 import threading
 import time
+from collections.abc import Callable
 from typing import Final
 
 from hybrisfs.dispersal.engine import Engine, Marker
@@ -29,8 +30,16 @@ class Checkup:
     """One thread that looks now and then, and at once when asked."""
 
     def __init__(
-        self, fs: FileSystem, engine: Engine, marker: Marker, clouds: list[int], signals: Signals
+        self,
+        fs: FileSystem,
+        engine: Engine,
+        marker: Marker,
+        clouds: list[int],
+        signals: Signals,
+        besides: Callable[[], None] = lambda: None,
     ) -> None:
+        """*besides*: what else is to be done now and then."""
+        self._besides = besides
         self._fs = fs
         self._engine = engine
         self._marker = marker
@@ -48,11 +57,13 @@ class Checkup:
                 self._condition.wait_for(lambda: self._wanted or self._stopping, _INTERVAL)
                 if self._stopping:
                     return
-                self._wanted = False
+                asked, self._wanted = self._wanted, False
             self._look()
             with self._condition:
                 self._finished = time.monotonic()
                 self._condition.notify_all()
+            if not asked:
+                self._besides()
 
     def stop(self) -> None:
         with self._condition:

@@ -19,6 +19,7 @@ from hybrisfs.merge.members import Member
 from hybrisfs.pairing import (
     Dialogue,
     Listener,
+    Offer,
     PairingCode,
     Peer,
     new_code,
@@ -118,9 +119,20 @@ class Joining:
         credentials = CredentialStore(self._home.credentials)
         with _stores(self._code.clouds, credentials) as stores:
             joined = run_joiner(
-                self._code, device, self._own_name, stores, dialogue, stop, timeout=_JOIN_SECONDS
+                self._code,
+                device,
+                self._own_name,
+                stores,
+                dialogue,
+                stop,
+                timeout=_JOIN_SECONDS,
+                check=self._check,
             )
         return join_volume(self._home, self._name, device, self._own_name, joined)
+
+    def _check(self, offer: Offer) -> None:
+        """Before this device is let in: once the others have it for a member, it is one."""
+        check_can_join(self._home, self._name or offer.volume_name, offer.volume)
 
 
 def _open_port() -> Listener | None:

@@ -176,7 +176,7 @@ class _DurableExchange:
     def __init__(self, fs: FileSystem, sharing: Sharing, committer: Committer) -> None:
         self._fs = fs
         self._committer = committer
-        self._exchange = Exchange(sharing.updates, lambda: None)
+        self._exchange = Exchange(sharing.updates, sharing.agreement.current)
 
     def begin(self) -> Sequence[bytes]:
         return self._durably(self._exchange.begin)

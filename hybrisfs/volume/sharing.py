@@ -25,6 +25,7 @@ from hybrisfs.pipeline.receive import Receiver
 from hybrisfs.pipeline.signals import Signals
 from hybrisfs.store.sightings import SightingTable
 from hybrisfs.store.updates import UpdateLog
+from hybrisfs.volume.agreement import Agreement
 from hybrisfs.volume.config import DEFAULT_DELETION_SHARE
 from sync import HASH_SIZE, Members, VersionVector
 
@@ -68,6 +69,7 @@ class Sharing:
         self.brake = Brake(deletion_share)
         self.receiver = Receiver(fs, self.updates, self.arrivals, signals, show, self._grown, self.brake)
         fs.inodes.settle = Settlement(fs, self.arrivals.myself, show)
+        self.agreement = Agreement(fs, self.updates)
         self._puller: Puller | None = None
         self._looked_at = time.monotonic()
 
@@ -96,6 +98,11 @@ class Sharing:
             self._looked_at = time.monotonic()
             self._puller.look_now()
         return False
+
+    def look_after(self) -> None:
+        """What is to be done now and then."""
+        if len(self.current_members()) > 1:
+            self.agreement.refresh(self._signals.last_change)
 
     def current_members(self) -> Members:
         with self._fs.lock:

@@ -168,6 +168,7 @@ class Volume:
             Marker(MARKER_NAME, marker(config.id)),
             [one.number for one in config.clouds],
             signals,
+            sharing.look_after,
         )
         upkeep = self.engine.upkeep
         self.maintenance = Maintenance(

@@ -37,7 +37,7 @@ def seeded(seed: int) -> Callable[[int], bytes]:
 
 
 def inviter(code: PairingCode = CODE, seed: int = 1) -> Inviter:
-    return Inviter(code, INVITER, "laptop", GRANT.name, seeded(seed))
+    return Inviter(code, INVITER, "laptop", GRANT.volume, GRANT.name, seeded(seed))
 
 
 def joiner(code: PairingCode = CODE, seed: int = 2, key: DeviceKey = JOINER) -> Joiner:

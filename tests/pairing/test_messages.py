@@ -19,7 +19,7 @@ RECORD = GRANT.encode()
 def test_round_trips() -> None:
     assert Grant.decode(RECORD) == GRANT
     peer = Peer(INVITER.public, "Anns Läptop")
-    offer = Offer(bytes(32), peer, "photos")
+    offer = Offer(bytes(32), peer, GRANT.volume, "photos")
     assert Offer.decode(offer.encode()) == offer
     reveal = Reveal(bytes(32), peer)
     assert Reveal.decode(reveal.encode()) == reveal

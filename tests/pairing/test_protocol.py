@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hybrisfs.errors import UsageError
 from hybrisfs.pairing.errors import PairingError, StrangeMessageError
 from hybrisfs.pairing.handshake import MAX_MESSAGE, Handshake, Kind
-from hybrisfs.pairing.messages import Peer, Reason
+from hybrisfs.pairing.messages import Offer, Peer, Reason
 from hybrisfs.pairing.protocol import Inviter, Joiner, State, UsedCodeError
 from tests.pairing.support import (
     CODE,
@@ -265,6 +266,23 @@ def test_the_joiner_may_decline() -> None:
         one.receive(message, NOW)
 
 
+def test_an_offer_that_cannot_be_taken_is_declined_before_anybody_is_shown_or_let_in() -> None:
+    def check(offer: Offer) -> None:
+        assert (offer.volume, offer.volume_name) == (GRANT.volume, GRANT.name)
+        raise UsageError("there is another volume of this name", "", "Choose a name.")
+
+    one, two = inviter(), Joiner(CODE, JOINER, "desktop", seeded(2), check=check)
+    with pytest.raises(PairingError, match="another volume") as refused:
+        two.receive(answer(one, two.hello(NOW)), NOW)
+    assert two.state is State.FAILED
+    assert refused.value.reply is not None
+    with pytest.raises(StrangeMessageError):
+        one.receive(flip(refused.value.reply, 400), NOW)
+    with pytest.raises(PairingError, match="declined"):
+        one.receive(refused.value.reply, NOW)
+    assert (one.state, one.joiner) == (State.FAILED, None)
+
+
 def test_done_counts_only_after_the_grant() -> None:
     one, two = introduced()
     twin, _ = introduced()
@@ -279,7 +297,7 @@ def test_a_man_in_the_middle_who_has_the_code_gets_different_strings() -> None:
     equal = 0
     for seed in range(50):
         one, two = inviter(seed=seed), joiner(seed=1000 + seed)
-        to_joiner = Inviter(CODE, OTHER, "laptop", GRANT.name, seeded(2000 + seed))
+        to_joiner = Inviter(CODE, OTHER, "laptop", GRANT.volume, GRANT.name, seeded(2000 + seed))
         to_inviter = Joiner(CODE, OTHER, "desktop", seeded(3000 + seed))
         one.receive(answer(to_inviter, answer(one, to_inviter.hello(NOW))), NOW)
         to_joiner.receive(answer(two, answer(to_joiner, two.hello(NOW))), NOW)

@@ -22,8 +22,8 @@ from hybrisfs.store.sightings import SightingTable
 from sync import Members
 from sync.follow import Follow
 from sync.update import SignedUpdate, decode_signed
+from tests.adversary import READS, Fault, FaultyStore
 from tests.dispersal.fakes import CALM, HASTY, SEALER, TABLES
-from tests.faults import READS, Fault, FaultyStore
 from tests.sync.publisher import Publisher
 from tests.sync.support import BOX_KEY, KEYS, NOON, VOLUME, Device
 

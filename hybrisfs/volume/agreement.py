@@ -1,0 +1,58 @@
+"""Do devices that know the same make the same of it? The hash of this device's state, for others to compare.
+
+Reading all registers takes a while in a large volume, so it is done when things are quiet, and seldom.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import Final
+
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.merge.state_hash import state_hash
+from hybrisfs.store.updates import UpdateLog
+
+__all__ = ["Agreement"]
+
+_QUIET: Final = 30.0  # seconds without a change before it is worth while
+_SHARE: Final = 100  # it takes at most one part in so many of the time
+
+
+class Agreement:
+    """The state hash at the history for which it was computed last. Thread-safe."""
+
+    def __init__(self, fs: FileSystem, updates: UpdateLog) -> None:
+        self._fs = fs
+        self._updates = updates
+        self._guard = threading.Lock()
+        self._history = b""
+        self._hash: bytes | None = None
+        self._not_before = 0.0
+
+    def current(self) -> bytes | None:
+        """The hash of the state as it is, None while it is not known. Called with the volume's lock held."""
+        return self._hash if self._updates.history() == self._history else None
+
+    def refresh(self, last_change: float) -> None:
+        """Compute it if that is worth while; *last_change* is when the view changed last (monotonic)."""
+        now = time.monotonic()
+        if now < self._not_before or now - last_change < _QUIET:
+            return
+        self.compute()
+        self._not_before = now + (time.monotonic() - now) * _SHARE
+
+    def compute(self) -> None:
+        """Compute it unless it is known. Called without the volume's lock; raises OSError."""
+        with self._guard:
+            with contextlib.ExitStack() as reading:
+                with self._fs.lock:
+                    if self.current() is not None:
+                        return
+                    self._fs.commit()
+                    history = self._updates.history()
+                    database = reading.enter_context(self._fs.db.snapshot())
+                computed = state_hash(database)
+            with self._fs.lock:
+                self._history, self._hash = history, computed

@@ -1,0 +1,41 @@
+"""Devices with equal logs have equal state hashes, and know when theirs is out of date."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.merge.fleet import Fleet
+
+
+def test_equal_logs_give_equal_hashes() -> None:
+    fleet = Fleet(2)
+    fleet[0].mkdir("folder")
+    fleet[0].write("folder/file", b"content")
+    fleet[1].write("other", b"x")
+    fleet.meet()
+    agreements = [device.rig.sharing.agreement for device in fleet.devices]
+    for agreement in agreements:
+        assert agreement.current() is None
+        agreement.compute()
+    assert agreements[0].current() is not None
+    assert agreements[0].current() == agreements[1].current()
+    fleet[0].write("folder/file", b"changed")
+    fleet[0].sign()
+    assert agreements[0].current() is None
+    agreements[0].compute()
+    assert agreements[0].current() not in (None, agreements[1].current())
+    fleet.discard()
+
+
+def test_it_is_computed_when_things_are_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet(2)
+    fleet[0].write("file", b"x")
+    fleet.meet()
+    agreement = fleet[0].rig.sharing.agreement
+    now = 1000.0
+    monkeypatch.setattr("hybrisfs.volume.agreement.time.monotonic", lambda: now)
+    agreement.refresh(last_change=now - 1)
+    assert agreement.current() is None
+    agreement.refresh(last_change=now - 60)
+    assert agreement.current() is not None
+    fleet.discard()

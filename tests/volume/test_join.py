@@ -1,0 +1,227 @@
+"""What a new device is given, and becoming a device of a volume: all of it or nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+from unittest import mock
+
+import pytest
+
+from backends.credentials import CredentialStore
+from backends.errors import AuthError
+from hybrisfs.errors import HybrisError, UsageError
+from hybrisfs.home import Home
+from hybrisfs.keys import VolumeKeys
+from hybrisfs.merge.members import MemberTable
+from hybrisfs.pairing import Grant, GrantedCloud, Joined, PairingCode, Peer, new_code
+from hybrisfs.store.database import Database
+from hybrisfs.volume.config import CloudConfig, VolumeConfig, list_volumes
+from hybrisfs.volume.create import DATABASE_FILE, KEYS_FILE
+from hybrisfs.volume.join import join_volume, make_grant
+from hybrisfs.volume.pairing import Joining
+from sync import DeviceKey, Members, device_id_of
+
+INVITER: Final = DeviceKey.from_seed(b"\x01" * 32)
+THIRD: Final = DeviceKey.from_seed(b"\x02" * 32)
+DEVICE: Final = DeviceKey.from_seed(b"\x03" * 32)
+URLS: Final = ("s3://bucket-a?region=x", "s3://bucket-b?region=x", "file:///cloud")
+SECRETS: Final = {"access_key_id": "id", "secret_access_key": "secret"}
+KEYS: Final = VolumeKeys(b"d" * 32, b"i" * 32, b"m" * 32, INVITER)
+CONFIG: Final = VolumeConfig(
+    "shared",
+    bytes(range(16)),
+    1,
+    1,
+    tuple(CloudConfig(number, f"cloud-{number}", url) for number, url in enumerate(URLS)),
+)
+
+
+@pytest.fixture
+def home(home: Home) -> Home:
+    home.prepare()
+    return home
+
+
+def store_of(home: Home) -> CredentialStore:
+    return CredentialStore(home.credentials, keyring=False)
+
+
+def joined(grant: Grant) -> Joined:
+    return Joined(grant, Peer(INVITER.public, "desk"))
+
+
+def granted(secrets: bytes | None = None) -> Grant:
+    clouds = tuple(GrantedCloud(one.number, one.name, one.url, secrets) for one in CONFIG.clouds)
+    members = (INVITER.public, THIRD.public)
+    return Grant(CONFIG.id, CONFIG.name, KEYS.shared, CONFIG.f, CONFIG.k, clouds, members)
+
+
+def join(home: Home, grant: Grant, name: str | None = None) -> VolumeConfig:
+    return join_volume(home, name, DEVICE, "laptop", joined(grant))
+
+
+def contents(home: Home) -> dict[Path, bytes | None]:
+    """All files and folders of the state and configuration."""
+    return {
+        path: path.read_bytes() if path.is_file() else None
+        for top in (home.state, home.config)
+        for path in top.rglob("*")
+    }
+
+
+# -- the grant -----------------------------------------------------------------------------------
+
+
+def test_secrets_of_clouds_travel_only_when_asked(home: Home) -> None:
+    store_of(home).add(URLS[0], SECRETS)
+    members = Members([INVITER.public, THIRD.public])
+    silent = make_grant(CONFIG, KEYS, members, None)
+    assert [cloud.credentials for cloud in silent.clouds] == [None, None, None]
+    assert b"secret" not in silent.encode()
+    told = make_grant(CONFIG, KEYS, members, store_of(home))
+    assert [one and json.loads(one) for one in (cloud.credentials for cloud in told.clouds)] == [
+        SECRETS,
+        None,
+        None,
+    ]
+    assert "secret" not in repr(told).replace("secret_access_key", "")
+    assert set(silent.members) == {INVITER.public, THIRD.public}
+    assert (silent.volume, silent.name, silent.keys) == (CONFIG.id, "shared", KEYS.shared)
+
+
+# -- joining -------------------------------------------------------------------------------------
+
+
+def test_a_joined_volume_has_its_keys_clouds_and_members(home: Home) -> None:
+    config = join(home, granted())
+    assert VolumeConfig.load(home, "shared") == config == CONFIG
+    state = home.volume_state("shared")
+    assert state.stat().st_mode & 0o777 == 0o700
+    assert (state / KEYS_FILE).stat().st_mode & 0o777 == 0o600
+    keys = VolumeKeys.load(state / KEYS_FILE)
+    assert (keys.shared, keys.device.public) == (KEYS.shared, DEVICE.public)
+    database = Database(state / DATABASE_FILE)
+    try:
+        names = {one.public: one.name for one in MemberTable(database).all()}
+    finally:
+        database.close()
+    assert names == {
+        INVITER.public: "desk",
+        DEVICE.public: "laptop",
+        THIRD.public: device_id_of(THIRD.public).hex()[:8],
+    }
+    assert not home.credentials.exists()
+
+
+def test_secrets_that_came_along_are_kept_private(home: Home) -> None:
+    join(home, granted(json.dumps(SECRETS).encode()))
+    assert home.credentials.stat().st_mode & 0o777 == 0o600
+    assert dict(store_of(home).lookup(URLS[1]).values) == SECRETS
+
+
+def test_a_volume_may_be_called_otherwise_here(home: Home) -> None:
+    assert join(home, granted(), "elsewhere").name == "elsewhere"
+    assert [one.name for one in list_volumes(home)] == ["elsewhere"]
+
+
+@pytest.mark.parametrize("name", [None, "elsewhere"])
+def test_a_device_has_a_volume_once(home: Home, name: str | None) -> None:
+    join(home, granted())
+    before = contents(home)
+    with pytest.raises(UsageError, match="already"):
+        join(home, granted(), name)
+    assert contents(home) == before
+
+
+def test_a_name_that_is_taken(home: Home) -> None:
+    join(home, granted())
+    before = contents(home)
+    other = replace(granted(), volume=bytes(16))
+    with pytest.raises(UsageError, match="--as"):
+        join(home, other)
+    assert contents(home) == before
+    assert join(home, other, "other").id == bytes(16)
+
+
+def test_keys_that_are_in_the_way_are_not_touched(home: Home) -> None:
+    state = home.volume_state("shared")
+    state.mkdir(parents=True)
+    (state / KEYS_FILE).write_bytes(b"the only copy of some keys")
+    before = contents(home)
+    with pytest.raises(HybrisError, match="in the way"):
+        join(home, granted())
+    assert contents(home) == before
+
+
+@pytest.mark.parametrize("name", ["", "../evil", "a/b", ".hidden", "x" * 65])
+def test_names_that_cannot_be(home: Home, name: str) -> None:
+    before = contents(home)
+    with pytest.raises(UsageError, match="cannot name a volume"):
+        join(home, granted(), name)
+    assert contents(home) == before
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "hybrisfs.volume.join.VolumeKeys.save",
+        "hybrisfs.volume.join.Database.create",
+        "hybrisfs.volume.join.MemberTable.admit",
+        "hybrisfs.volume.join.CredentialStore.add",
+        "hybrisfs.volume.config.os.fsync",
+        "hybrisfs.volume.join.VolumeConfig.save",
+    ],
+)
+def test_a_failure_leaves_nothing_behind(home: Home, step: str) -> None:
+    (home.config / "volumes").mkdir(exist_ok=True)
+    (home.state / "volumes").mkdir(exist_ok=True)
+    before = contents(home)
+    secrets = json.dumps(SECRETS).encode()
+    with mock.patch(step, side_effect=OSError(28, "No space left")), pytest.raises(OSError, match="space"):
+        join(home, granted(secrets))
+    assert contents(home) == before
+    assert join(home, granted(secrets)) == CONFIG
+
+
+@pytest.mark.parametrize("secrets", [b"", b"{", b"[]", b'{"a": 1}', b'"text"', b"[" * 10_000, b"\xff"])
+def test_secrets_that_are_none_are_refused(home: Home, secrets: bytes) -> None:
+    before = contents(home)
+    with pytest.raises(HybrisError, match="secrets"):
+        join(home, granted(secrets))
+    assert contents(home) == before
+
+
+def test_secrets_that_others_could_read_are_not_added_to(home: Home) -> None:
+    store_of(home).add("s3://other", SECRETS)
+    home.credentials.chmod(0o644)
+    before = contents(home)
+    with pytest.raises(AuthError, match="chmod"):
+        join(home, granted(json.dumps(SECRETS).encode()))
+    assert {path.name for path in contents(home)} - {"volumes"} == {path.name for path in before} - {"volumes"}
+
+
+# -- before anything travels ---------------------------------------------------------------------
+
+
+def code() -> PairingCode:
+    return new_code(list(URLS), (), 0.0, 900)
+
+
+@pytest.mark.parametrize(
+    ("prepare", "name", "complaint"),
+    [
+        (lambda home: None, "../evil", "cannot name a volume"),
+        (lambda home: join(home, granted()), "shared", "--as"),
+        (lambda home: home.volume_state("shared").mkdir(parents=True), "shared", "in the way"),
+    ],
+)
+def test_a_name_that_will_not_do_is_told_before_the_other_device_lets_us_in(
+    home: Home, prepare: Callable[[Home], object], name: str, complaint: str
+) -> None:
+    prepare(home)
+    with pytest.raises(HybrisError, match=complaint):
+        Joining(home, code().encode(), name, "laptop")
