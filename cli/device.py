@@ -45,7 +45,9 @@ class _Talk:
 
     def _answer(self, facts: Message) -> None:
         accept = not self._ask or click.confirm(
-            f"Does {shown(facts['device'])} show the same string?", default=False
+            f"Does {shown(facts['device'])} show the same string?",
+            default=False,
+            err=True,  # the other output may go to a program
         )
         with Client.connect() as client:
             client.call("device confirm", {"pairing": facts["pairing"], "accept": accept})

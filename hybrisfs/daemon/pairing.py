@@ -30,6 +30,7 @@ class Pairing:
 
     def __init__(self, facts: Message, work: Callable[[Dialogue, threading.Event], Message]) -> None:
         self.id = secrets.token_hex(8)
+        self._lock = threading.Lock()
         self._facts: Message = {"pairing": self.id, **facts}
         self._work = work
         self._stop = threading.Event()
@@ -46,18 +47,22 @@ class Pairing:
         except Exception as error:  # noqa: BLE001 - raised again where it is waited for
             self._failure = error
 
+    def _note(self, **facts: object) -> None:
+        with self._lock:  # the clouds' threads tell of their progress meanwhile
+            self._facts = {**self._facts, **facts}
+
     def _show(self, comparison: str) -> None:
-        self._facts = {**self._facts, "comparison": comparison}
+        self._note(comparison=comparison)
 
     def _tell(self, text: str) -> None:
-        self._facts = {**self._facts, "doing": text}
+        self._note(doing=text)
 
     def _confirm(self, peer: Peer) -> bool:
-        self._facts = {**self._facts, "device": peer.name, "question": True}
+        self._note(device=peer.name, question=True)
         while not self._answered.wait(_GLANCE):
             if self._stop.is_set():
                 return False
-        self._facts = {**self._facts, "question": False}
+        self._note(question=False)
         return self._accepted
 
     def answer(self, accept: bool) -> None:

@@ -50,7 +50,7 @@ class Newcomers:
             return nodes  # something waits for a directory, perhaps for one of these
         waiting: dict[bytes, list[_Newcomer]] = {}
         rest: set[bytes] = set()
-        for node in nodes:
+        for node in sorted(nodes):
             newcomer = self._read(node)
             if newcomer is None:
                 rest.add(node)

@@ -49,15 +49,15 @@ class Refresh:
         *disturbed*: directories in which names have come and gone otherwise.
         """
         nodes = set(nodes)
-        affected = self._closure(nodes)
-        for node in affected:
+        affected = self._closure(sorted(nodes))
+        for node in sorted(affected):
             self._queue(node)
         for ino in disturbed:
             for name in self._rows.in_conflict(ino):
                 self._agenda.add(self._fs.inodes.get(ino).id, name)
         while self._agenda:
             self._arranger.settle(*self._agenda.take())
-        for node in affected | self._arranger.made | (nodes & {ROOT_ID}):
+        for node in sorted(affected | self._arranger.made | (nodes & {ROOT_ID})):
             self._show(node)
         self._drop_nameless()
         return self._rows.changes
@@ -153,11 +153,21 @@ class Refresh:
                 self._db.execute("DELETE FROM copy WHERE ino = ?", (ino,))
 
     def _drop_nameless(self) -> None:
-        for ino, last in self._rows.last.items():
-            inode = self._fs.inodes.cached(ino) or self._fs.inodes.get(ino)
-            if inode.orphan or self._rows.of(ino):
-                continue
-            self._nodes.unname(inode, last)
-            self._rows.changes.append(Change(ino))
-            if not inode.handles:
-                self._fs.inodes.forget(ino)  # the kernel may not know it, and would never forget it
+        dropped, found = set[int](), True
+        while found:
+            found = False
+            for ino in sorted(self._rows.last.keys() - dropped):
+                inode = self._fs.inodes.get(ino)
+                if not inode.orphan and not self._rows.of(ino):
+                    self._drop(inode)
+                    dropped.add(ino)
+                    found = True
+
+    def _drop(self, inode: Inode) -> None:
+        # What is still in a directory that was joined with another has been taken out of that one.
+        for ino, slot in self._rows.within(inode.ino):
+            self._rows.remove(self._fs.inodes.get(ino), slot)
+        self._nodes.unname(inode, self._rows.last[inode.ino])
+        self._rows.changes.append(Change(inode.ino))
+        if not inode.handles:
+            self._fs.inodes.forget(inode.ino)  # the kernel may not know it, and would never forget it

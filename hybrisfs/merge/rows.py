@@ -58,6 +58,13 @@ class Rows:
         )
         return {(ino, slot): Row(parent, shown, wanted) for ino, slot, shown, wanted in rows}
 
+    def within(self, parent: int) -> list[tuple[int, int]]:
+        """Inode and slot of all that is in a directory."""
+        rows: list[tuple[int, int]] = self._db.execute(
+            "SELECT ino, slot FROM place WHERE parent = ? ORDER BY number", (parent,)
+        ).fetchall()
+        return rows
+
     def is_wanted(self, parent: int, name: bytes) -> bool:
         """Whether some node has this very name there."""
         row = self._db.execute("SELECT wanted FROM place WHERE parent = ? AND name = ?", (parent, name))

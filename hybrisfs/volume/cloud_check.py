@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from hybrisfs.dispersal.engine import Marker
-from hybrisfs.volume.create import MARKER_NAME, marker
-from sync import decode_head, decode_segment, head_name
+from hybrisfs.volume.create import MARKER_NAME
 
 if TYPE_CHECKING:
     from hybrisfs.volume.volume import Volume
@@ -32,16 +30,15 @@ class ObjectCheck:
 
 def object_checks(volume: Volume, db: sqlite3.Connection) -> Iterator[ObjectCheck]:
     """What the clouds are known to hold by *db*: packs of all devices, this one's log segments and head."""
-    config = volume.config
-    head = head_name(volume.keys.device.device_id)
+    config, holdings = volume.config, volume.maintenance.holdings
     for one in config.clouds:
-        yield _object_check(volume, one.number, MARKER_NAME, _marker_check(volume))
+        yield _object_check(volume, one.number, MARKER_NAME, holdings.marker.verify)
     for name, placement in db.execute("SELECT name, placement FROM log_segment ORDER BY first"):
         for cloud in placement:
-            yield _object_check(volume, cloud, name, _segment_check(volume, name))
+            yield _object_check(volume, cloud, name, holdings.segment_check(name))
     if db.execute("SELECT 1 FROM log_segment LIMIT 1").fetchone():
         for one in config.clouds:
-            yield _object_check(volume, one.number, head, _head_check(volume))
+            yield _object_check(volume, one.number, holdings.head, holdings.head_check)
     for pack, placement in db.execute("SELECT id, placement FROM pack ORDER BY number"):
         for index, cloud in enumerate(placement):
             yield ObjectCheck(cloud, partial(volume.engine.check_share, cloud, pack, index))
@@ -59,15 +56,3 @@ def run_checks(
 
 def _object_check(volume: Volume, cloud: int, name: str, verify: Callable[[bytes], object]) -> ObjectCheck:
     return ObjectCheck(cloud, partial(volume.engine.check_object, cloud, name, _SMALL_OBJECT, verify))
-
-
-def _marker_check(volume: Volume) -> Callable[[bytes], object]:
-    return Marker(MARKER_NAME, marker(volume.config.id)).verify
-
-
-def _segment_check(volume: Volume, name: str) -> Callable[[bytes], object]:
-    return lambda data: decode_segment(data, name, volume.config.id, volume.keys.segments)
-
-
-def _head_check(volume: Volume) -> Callable[[bytes], object]:
-    return lambda data: decode_head(data, volume.config.id, volume.keys.device.public, volume.keys.segments)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from hybrisfs.dispersal.finding import Finding
+from hybrisfs.dispersal.probe import Marker
 from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.keys import VolumeKeys
@@ -44,6 +45,7 @@ class Holdings:
         self._upkeep = upkeep
         self._keys = keys
         self._volume = volume
+        self.marker = Marker(MARKER_NAME, marker(volume))
         self.head = head_name(keys.device.device_id)
 
     def packs(self) -> Iterator[PackPlace]:
@@ -70,28 +72,18 @@ class Holdings:
 
     def look_at_marker(self, cloud: int) -> tuple[Finding | None, bool]:
         """What is wrong with the marker, and whether the place belongs to another volume by its marker."""
-        expected = marker(self._volume)
         foreign: list[bool] = []
-
-        def verify(data: bytes) -> None:
-            if data != expected:
-                raise ValueError("it is not this volume's marker (another folder or account?)")
 
         def take(data: bytes) -> None:
             foreign[:] = [belongs_to_another(data, self._volume)]
-            verify(data)
+            self.marker.verify(data)
 
-        found = self._upkeep.look_at(cloud, MARKER_NAME, _MARKER_LIMIT, verify, take)
+        found = self._upkeep.look_at(cloud, MARKER_NAME, _MARKER_LIMIT, self.marker.verify, take)
         return found, any(foreign)
 
     def look_at_segment(self, cloud: int, name: str) -> Finding | None:
         """What is wrong with the copy of a segment on a cloud."""
-        return self._upkeep.look_at(
-            cloud,
-            name,
-            SEGMENT_LIMIT,
-            lambda data: decode_segment(data, name, self._volume, self._keys.segments),
-        )
+        return self._upkeep.look_at(cloud, name, SEGMENT_LIMIT, self.segment_check(name))
 
     def look_at_head(self, cloud: int, shipped: int) -> Finding | None:
         """What is wrong with the own head on a cloud; it is stale when it does not lead to clock *shipped*.
@@ -100,11 +92,8 @@ class Holdings:
         """
         heads: list[Head] = []
 
-        def verify(data: bytes) -> Head:
-            return decode_head(data, self._volume, self._keys.device.public, self._keys.segments)
-
         found = self._upkeep.look_at(
-            cloud, self.head, _HEAD_LIMIT, verify, lambda data: heads.append(verify(data))
+            cloud, self.head, _HEAD_LIMIT, self.head_check, lambda data: heads.append(self.head_check(data))
         )
         if found is not None:
             return found
@@ -112,6 +101,14 @@ class Holdings:
         if extent is None or extent.last < shipped:
             return Finding("stale", f"{self.head} is an earlier one than the clouds have acknowledged")
         return None
+
+    def segment_check(self, name: str) -> Callable[[bytes], object]:
+        """What raises DecodeError unless it gets the own segment of this name."""
+        return lambda data: decode_segment(data, name, self._volume, self._keys.segments)
+
+    def head_check(self, data: bytes) -> Head:
+        """Decode an own head, of whatever time. Raises DecodeError."""
+        return decode_head(data, self._volume, self._keys.device.public, self._keys.segments)
 
     def shipped(self) -> int | None:
         """The clock up to which the own head must lead, None before there is one."""

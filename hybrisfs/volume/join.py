@@ -50,34 +50,50 @@ def join_volume(
     """
     home.prepare()
     grant = joined.grant
-    check_can_join(home, name or grant.name, grant.volume)
+    here = grant.name if name is None else name
+    check_can_join(home, here, grant.volume)
     clouds = tuple(CloudConfig(one.number, one.name, one.url) for one in grant.clouds)
-    config = VolumeConfig(name or grant.name, grant.volume, grant.f, grant.k, clouds)
-    state = home.volume_state(config.name)
-    if state.exists():
-        raise HybrisError(
-            f"{state} is in the way", "it holds the keys or data of another volume", "Move it away."
-        )
+    config = VolumeConfig(here, grant.volume, grant.f, grant.k, clouds)
+    secrets = [(one.url, _opened(one)) for one in grant.clouds if one.credentials is not None]
+    state, configuration = home.volume_state(here), home.volume_config(here)
+    state.mkdir(mode=0o700, parents=True)
     try:
-        state.mkdir(mode=0o700, parents=True)
         VolumeKeys.for_new_device(grant.keys, device).save(state / KEYS_FILE)
         Database.create(state / DATABASE_FILE, config.id)
         _introduce(state / DATABASE_FILE, device, own_name, joined)
         for folder in (state, state.parent, home.state):
             sync_directory(folder)
-        store = CredentialStore(home.credentials)
-        for cloud in grant.clouds:
-            if cloud.credentials is not None:
-                store.add(cloud.url, json.loads(cloud.credentials))
         config.save(home)
+        # Last, since they cannot be taken back: there may have been others for the same cloud.
+        store = CredentialStore(home.credentials)
+        for url, values in secrets:
+            store.add(url, values)
     except BaseException:
+        shutil.rmtree(configuration, ignore_errors=True)
         shutil.rmtree(state, ignore_errors=True)
         raise
     return config
 
 
+def _opened(cloud: GrantedCloud) -> dict[str, str]:
+    """The secrets of a cloud that came along. Raises HybrisError."""
+    try:
+        values = json.loads(cloud.credentials or b"")
+    except (ValueError, RecursionError):
+        values = None
+    if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
+        raise HybrisError(
+            f"the secrets that came along for {cloud.name} are none",
+            "the other device may run another version of HybrisFS",
+            "Pair again without --with-credentials.",
+        )
+    return values
+
+
 def check_can_join(home: Home, name: str, volume: bytes | None = None) -> None:
-    """Raise UsageError when a volume of this name, or this very volume, is on this device already."""
+    """Raise UsageError when *name* will not do, or this very volume is on this device already; HybrisError
+    when there are keys or data that a volume of this name left behind."""
+    state, configuration = home.volume_state(name), home.volume_config(name)
     for other in list_volumes(home):
         if other.id == volume:
             raise UsageError(
@@ -87,6 +103,11 @@ def check_can_join(home: Home, name: str, volume: bytes | None = None) -> None:
             raise UsageError(
                 f"there is another volume {name!r} on this device", "", "Choose a name for it with --as NAME."
             )
+    in_the_way = [*([state] if state.exists() else []), *configuration.glob("*")]
+    if in_the_way:
+        raise HybrisError(
+            f"{in_the_way[0]} is in the way", "it may be all that is left of another volume", "Move it away."
+        )
 
 
 def _introduce(path: Path, device: DeviceKey, own_name: str, joined: Joined) -> None:

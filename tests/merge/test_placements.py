@@ -51,6 +51,7 @@ def move(device: Device, fleet: Fleet, down: Sequence[int]) -> list[Repair]:
 def test_a_move_reaches_the_other_devices(fleet: Fleet) -> None:
     ((pack, before),) = placements(fleet[0]).items()
     (repair,) = move(fleet[1], fleet, [before[0]])
+    assert repair.now_at is not None
     assert repair.now_at not in before
     fleet.meet()
     after = placements(fleet[1])[pack]

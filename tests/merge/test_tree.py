@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
+from tests.filesystem.rig import small_chunks
 from tests.merge.fleet import Fleet
 
 
@@ -171,3 +173,116 @@ def test_changing_the_copy_makes_a_file_of_it(fleet: Fleet) -> None:
     fleet[2].write(copy, b"on its own now")
     fleet.meet()
     assert check_same(fleet) == {"file.txt": winner, copy: b"on its own now"}
+
+
+def test_the_other_copies_stay_when_one_is_deleted(fleet: Fleet) -> None:
+    fleet[0].write("file", b"first")
+    fleet.meet()
+    for number in range(3):
+        fleet[number].write("file", b"version %d" % number)
+    fleet.meet()
+    doomed, kept = sorted(set(fleet[0].names()) - {"file"})
+    lasting = {fleet[0].read("file"), fleet[0].read(kept)}
+    fleet[0].remove(doomed)
+    fleet.meet()
+    assert set(check_same(fleet).values()) == lasting
+
+
+def test_what_is_written_to_an_open_file_after_another_changed_it_becomes_a_copy(fleet: Fleet) -> None:
+    fleet[0].write("file", b"first")
+    fleet.meet()
+    fs = fleet[0].rig.fs
+    handle = fs.open(fleet[0].at("file").ino, os.O_RDWR)
+    fleet[1].write("file", b"changed elsewhere")
+    fleet.meet()
+    assert fleet[0].content(fs.handle(handle)) == b"first"
+    fs.write(fs.handle(handle), 5, b" and more")
+    fs.release(handle)
+    fleet.meet()
+    assert sorted(check_same(fleet).values()) == [b"changed elsewhere", b"first and more"]
+
+
+def test_what_is_written_to_an_open_file_after_another_deleted_it_is_kept(fleet: Fleet) -> None:
+    fleet[0].mkdir("folder")
+    fleet[0].write("folder/file", b"first")
+    fleet.meet()
+    fs = fleet[0].rig.fs
+    handle = fs.open(fleet[0].at("folder/file").ino, os.O_RDWR)
+    fleet[1].remove("folder/file")
+    fleet[1].remove("folder")
+    fleet.meet()
+    assert check_same(fleet) == {}
+    fs.write(fs.handle(handle), 0, b"again")
+    fleet.meet()
+    assert check_same(fleet) == {"file": b"again"}
+    fs.release(handle)
+
+
+def test_an_open_file_that_nobody_writes_to_does_not_come_back(fleet: Fleet) -> None:
+    fleet[0].write("file", b"first")
+    fleet.meet()
+    handle = fleet[0].rig.fs.open(fleet[0].at("file").ino, os.O_RDWR)
+    fleet[1].remove("file")
+    fleet.meet()
+    fleet[0].rig.fs.release(handle)
+    fleet.meet()
+    assert check_same(fleet) == {}
+
+
+def test_two_who_each_leave_a_file_its_other_name_do_not_lose_it(fleet: Fleet) -> None:
+    fleet[0].write("one", b"x")
+    fleet[0].link("one", "two")
+    fleet.meet()
+    fleet[0].remove("one")
+    fleet[1].remove("two")
+    fleet.meet()
+    assert set(check_same(fleet).values()) == {b"x"}
+    fleet[2].remove(*fleet[2].names())
+    fleet.meet()
+    assert check_same(fleet) == {}
+
+
+def test_a_file_edited_under_its_second_name_and_then_removed_is_gone(fleet: Fleet) -> None:
+    fleet[0].write("one", b"x")
+    fleet[0].link("one", "two")
+    fleet.meet()
+    fleet[0].remove("one")
+    fleet[0].sign()
+    fleet[0].write("two", b"y")
+    fleet[0].sign()
+    fleet[0].remove("two")
+    fleet.meet()
+    assert check_same(fleet) == {}
+
+
+def test_who_had_to_give_way_gets_the_name_when_it_is_free(fleet: Fleet) -> None:
+    fleet[0].write("file", b"ada's")
+    fleet[1].mkdir("file")
+    fleet.meet()
+    fleet[2].move("file", "folder")
+    fleet.meet()
+    assert check_same(fleet) == {"file": b"ada's", "folder": b""}
+
+
+def test_joined_folders_part_again(fleet: Fleet) -> None:
+    fleet[0].mkdir("a")
+    fleet.meet()
+    fleet[0].write("a/x", b"0")
+    fleet[1].move("a", "b")
+    fleet[2].mkdir("b")
+    fleet[2].write("b/x", b"2")
+    fleet.send(2, 1)
+    fleet[0].move("a", "c")
+    fleet.meet()
+    tree = check_same(fleet)
+    assert {name for name in tree if "/" not in name} in ({"b"}, {"b", "c"})
+    assert set(tree.values()) == {b"", b"0", b"2"}
+
+
+def test_a_newly_written_list_of_a_long_file_that_was_never_read_here(fleet: Fleet) -> None:
+    with small_chunks(64):
+        fleet[0].write("long", bytes(range(200)) * 10)
+        fleet.meet()
+        fleet[1].move("long", "renamed")
+        fleet.meet()
+        assert check_same(fleet) == {"renamed": bytes(range(200)) * 10}

@@ -236,15 +236,18 @@ class World:
     def send(self, sender: int, receiver: int, count: int, seed: int) -> None:
         """Hand over some of what the receiver lacks: from the front, or, with a seed, in any order."""
         self.commit(sender)
-        device = self.fleet[receiver]
-        known = set(device.log())
+        known = set(self.fleet[receiver].log())
         updates = [update for update in self.fleet[sender].log() if update not in known]
         updates = updates[: 1 + count % 20] if count else updates
         if seed:
             random.Random(seed).shuffle(updates)
-        device.receive(updates)
-        self._hear(receiver)
-        check_accounts(device.rig, [])
+        self.hand(receiver, updates)
+
+    def hand(self, number: int, updates: list[bytes]) -> None:
+        """Give a device updates, or what somebody says are some."""
+        self.fleet[number].receive(updates)
+        self._hear(number)
+        check_accounts(self.fleet[number].rig, [])
 
     def _hear(self, number: int, *, told: bool = True) -> None:
         shown = self.fleet[number].rig.shown

@@ -172,7 +172,7 @@ def test_names_that_cannot_be(home: Home, name: str) -> None:
         "hybrisfs.volume.join.Database.create",
         "hybrisfs.volume.join.MemberTable.admit",
         "hybrisfs.volume.join.CredentialStore.add",
-        "hybrisfs.volume.config.os.fsync",
+        "hybrisfs.volume.config.sync_directory",
         "hybrisfs.volume.join.VolumeConfig.save",
     ],
 )
@@ -201,7 +201,18 @@ def test_secrets_that_others_could_read_are_not_added_to(home: Home) -> None:
     before = contents(home)
     with pytest.raises(AuthError, match="chmod"):
         join(home, granted(json.dumps(SECRETS).encode()))
-    assert {path.name for path in contents(home)} - {"volumes"} == {path.name for path in before} - {"volumes"}
+    assert home.credentials.read_bytes() == before[home.credentials]
+    assert list_volumes(home) == [] and not home.volume_state("shared").exists()
+
+
+def test_a_configuration_that_is_in_the_way_is_not_touched(home: Home) -> None:
+    left = home.volume_config("shared") / "volume.json.bak"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"somebody's notes")
+    before = contents(home)
+    with pytest.raises(HybrisError, match="in the way"):
+        join(home, granted())
+    assert contents(home) == before
 
 
 # -- before anything travels ---------------------------------------------------------------------
