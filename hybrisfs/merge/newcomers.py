@@ -79,6 +79,8 @@ class Newcomers:
     # -- who is one ------------------------------------------------------------------------------
 
     def _read(self, node: bytes) -> _Newcomer | None:
+        if place_key(node, 0) in self._fs.changes.unsigned:
+            return None  # it has been removed here
         if self._db.execute(
             "SELECT 1 FROM node WHERE id = ?1 UNION ALL SELECT 1 FROM joined WHERE id = ?1 LIMIT 1", (node,)
         ).fetchone():

@@ -23,6 +23,7 @@ from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.residency import Residency
 from hybrisfs.fuse import LATER, Attributes, Entry, Later, Listing, ListingPlus, Opened, Request, StatVfs
 from hybrisfs.mount.answers import BLOCK, FOREVER, attributes_of, entry_of, sized
+from hybrisfs.mount.directories import list_entries, list_names
 from hybrisfs.mount.echo import Echoes
 from hybrisfs.mount.programs import NoFetchPrograms
 from hybrisfs.pipeline.commit import Committer
@@ -37,11 +38,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_DOTS: Final = 2
 _WORKERS: Final = 16
 _A_NODE: Final = 4096  # bytes of disk that a new node may take
-_FEWEST_BYTES: Final = 40  # of an entry in a listing
-_FEWEST_BYTES_PLUS: Final = 160
 
 
 class Adapter(fuse.Operations):
@@ -258,44 +256,12 @@ class Adapter(fuse.Operations):
         """Open directories have no state: offsets are numbers of entries."""
 
     def readdir(self, request: Request, ino: int, fh: int, offset: int, size: int) -> Listing:
-        listing = Listing(size)
-        self._list(
-            ino,
-            offset,
-            size // _FEWEST_BYTES + 1,
-            listing.add,
-            lambda name, inode, next_offset: listing.add(name, inode.ino, inode.mode, next_offset),
-        )
-        return listing
+        with self._lock:
+            return list_names(self._fs, ino, offset, size)
 
     def readdirplus(self, request: Request, ino: int, fh: int, offset: int, size: int) -> ListingPlus:
-        listing = ListingPlus(size)
-        self._list(
-            ino,
-            offset,
-            size // _FEWEST_BYTES_PLUS + 1,
-            listing.add_name,
-            lambda name, inode, next_offset: listing.add(name, self._entry(inode), next_offset),
-        )
-        return listing
-
-    def _list(
-        self,
-        ino: int,
-        offset: int,
-        limit: int,
-        add_dot: Callable[[bytes, int, int, int], bool],
-        add: Callable[[bytes, Inode, int], bool],
-    ) -> None:
-        """The dots are at offsets 0 and 1, an entry's next offset is its number + `_DOTS`."""
         with self._lock:
-            if offset == 0 and not add_dot(b".", ino, stat.S_IFDIR, 1):
-                return
-            if offset <= 1 and not add_dot(b"..", self._fs.names.parent_of(ino), stat.S_IFDIR, _DOTS):
-                return
-            for number, name, inode in self._fs.names.list(ino, max(offset - _DOTS, 0), limit):
-                if not add(name, inode, number + _DOTS):
-                    return
+            return list_entries(self._fs, ino, offset, size, self._entry)
 
     # -- open files ------------------------------------------------------------------------------
 

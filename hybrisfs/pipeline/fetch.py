@@ -46,9 +46,14 @@ class Fetcher:
         self._fs = fs
         self._get_chunks = get_chunks
         self._ask_devices = ask_devices
+        self._closing = threading.Event()
         self._guard = threading.Lock()
         self._under_way: dict[int, Future[bytes]] = {}
         self._ends: OrderedDict[int, None] = OrderedDict()  # last chunk of recent fetches
+
+    def close(self) -> None:
+        """Let nobody wait any more for word of where a chunk is."""
+        self._closing.set()
 
     def fetch(self, chunks: Sequence[ChunkRef]) -> dict[int, bytes]:
         """The bytes of *chunks* by number; called without the volume's lock. Raises ChunkUnavailable."""
@@ -160,7 +165,8 @@ class Fetcher:
         while not ref.pack:
             if time.monotonic() > give_up:
                 raise ChunkUnavailable(f"chunk {ref.id.hex()[:16]}", {})
-            time.sleep(_LOCATED_EVERY)
+            if self._closing.wait(_LOCATED_EVERY):
+                give_up = 0.0
             with self._fs.lock:
                 ref = self._fs.chunks.get(ref.number)
         return ref

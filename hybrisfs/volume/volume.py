@@ -54,6 +54,8 @@ from hybrisfs.volume.on_demand import OnDemand
 from hybrisfs.volume.pairing import Invitation
 from hybrisfs.volume.peering import Peering
 from hybrisfs.volume.sharing import Sharing
+from hybrisfs.volume.status import devices_of, volume_status
+from hybrisfs.volume.uploads import Uploads
 from sync import DecodeError
 
 __all__ = ["Volume"]
@@ -76,7 +78,7 @@ class Volume:
         self.name = config.name
         self._mount: MountPoint | None = None
         self._mount_lock = threading.Lock()
-        self._last_error = _LastError()
+        self.last_error = _LastError()
         state = home.volume_state(config.name)
         with contextlib.ExitStack() as undo:
             self._lock_file = lock_exclusively(state)
@@ -111,7 +113,8 @@ class Volume:
             self.signals = Signals()
             self.sharing = Sharing(self.fs, self.keys, self.signals, self._show, self.config.deletion_share)
             self.updates = self.sharing.updates
-            self._conflicts = Conflicts(self.fs, self._show)
+            self.conflict_table = Conflicts(self.fs, self._show)
+            self.uploads = Uploads(self.fs, self.signals, self.updates)
         except (sqlite3.DatabaseError, DecodeError) as error:
             raise DamagedError(
                 f"the database {database.path} is damaged", str(error), "Restore it from a backup."
@@ -215,7 +218,7 @@ class Volume:
                 return
             except Exception as error:
                 log.exception("volume %s: background work %r failed; it is started again", self.name, name)
-                self._last_error.note(f"{name}: {error}")
+                self.last_error.note(f"{name}: {error}")
             if self.fs.journal.failure is not None and name != "commit":
                 return  # nothing can be recorded; the committer goes on to say so
             if not self.signals.pause(1.0):
@@ -276,86 +279,11 @@ class Volume:
     def status(self) -> dict[str, object]:
         """The facts that `hybrisfs status --json` shows."""
         self.checkup.refresh(_STATUS_PATIENCE)
-        clouds = [
-            {"name": one.name, "url": one.url, "state": one.state, "reason": one.reason}
-            for one in self.engine.health()
-        ]
-        devices = self.devices()
-        with self.fs.lock:
-            fs = self.fs
-            pending_files = fs.changes.pending_nodes()
-            mountpoint = self.mountpoint
-            return {
-                "name": self.name,
-                "mountpoint": str(mountpoint) if mountpoint else None,
-                "f": self.config.f,
-                "k": self.config.k,
-                "files": fs.total_files,
-                "bytes": fs.content.total_bytes,
-                "pending_files": pending_files,
-                "pending_bytes": self._pending_bytes(),
-                "conflicts": self._conflicts.count(),
-                "clouds": clouds,
-                "devices": devices,
-                "pinned": self.content.summary(),
-                "cache": {"bytes": fs.journal.bytes, "budget": fs.journal.budget},
-                "warnings": self._warnings(),
-                "last_error": str(fs.journal.failure) if fs.journal.failure else self._last_error.text,
-            }
-
-    def _warnings(self) -> list[str]:
-        """What a person should know about other devices and the log on the clouds, in sentences."""
-        waiting = [
-            f"{one['device']} deletes {one['names']} of {one['of']} files and folders: that waits for you, "
-            "see hybrisfs deletions list"
-            for one in self.sharing.deletions()
-        ]
-        return [*waiting, *self.sharing.doubts(), *([self.peering.alarm] if self.peering.alarm else [])]
-
-    def _pending_bytes(self) -> int:
-        """Bytes of files that no cloud has: staged, or cut into chunks that wait."""
-        self.fs.flush()
-        staged = self.fs.db.execute("SELECT total(length) FROM extent WHERE segment > 0").fetchone()[0]
-        waiting = self.fs.db.execute("SELECT total(length) FROM chunk WHERE pack IS NULL").fetchone()[0]
-        return int(staged) + int(waiting)
+        return volume_status(self)
 
     def sync(self, timeout: float | None, progress: Callable[[int, int], None]) -> bool:
-        """Wait until all that was written before is on the clouds; False when *timeout* seconds are over.
-
-        *progress* is called with the bytes done so far and the bytes there were.
-        """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        with self.fs.lock:
-            target = self.fs.changes.seq
-            total = self._pending_bytes()
-
-        def wait_for(reached: Callable[[], bool]) -> bool:
-            def done() -> bool:
-                with self.fs.lock:
-                    left, finished = self._pending_bytes(), reached()
-                progress(max(total - left, 0), total)
-                return finished
-
-            return self.signals.wait_until(done, deadline)
-
-        self.signals.begin_flush()
-        try:
-            # What is written over and over is done when it has been signed and shipped once.
-            return (
-                wait_for(lambda: not self.fs.changes.unsigned_up_to(target))
-                and wait_for(self._shipped_so_far())
-                # Where the packs are was signed while we waited: that too must be told.
-                and wait_for(self._shipped_so_far())
-            )
-        finally:
-            self.signals.end_flush()
-
-    def _shipped_so_far(self) -> Callable[[], bool]:
-        """Tells whether the clouds hold all that is signed now; called with the lock held."""
-        with self.fs.lock:
-            newest = self.updates.own_tip()
-        clock = newest.clock if newest else 0
-        return lambda: self.fs.db.meta("published") >= clock
+        """See `Uploads.wait`."""
+        return self.uploads.wait(timeout, progress)
 
     def drop_cache(self) -> dict[str, int]:
         """Forget every cached byte that the clouds hold."""
@@ -384,15 +312,8 @@ class Volume:
         )
 
     def devices(self) -> list[dict[str, object]]:
-        """See `Sharing.devices`; with those that are linked directly just now, and how far away they are."""
-        links = {one.device_id.hex(): one for one in self.peering.status()}
-        devices = self.sharing.devices()
-        for device in devices:
-            link = links.get(str(device["id"]))
-            if link is not None:
-                device["linked"] = True
-                device["round_trip"] = link.round_trip
-        return devices
+        """See `status.devices_of`."""
+        return devices_of(self)
 
     def rename_device(self, device: str, name: str) -> None:
         """See `Sharing.rename`."""
@@ -400,11 +321,11 @@ class Volume:
 
     def conflicts(self) -> list[dict[str, object]]:
         """See `Conflicts.all`."""
-        return self._conflicts.all()
+        return self.conflict_table.all()
 
     def settle_conflict(self, path: str, *, keep_all: bool) -> None:
         """See `Conflicts.keep` and `Conflicts.keep_all`."""
-        (self._conflicts.keep_all if keep_all else self._conflicts.keep)(path)
+        (self.conflict_table.keep_all if keep_all else self.conflict_table.keep)(path)
 
     def deletions(self) -> list[dict[str, object]]:
         """See `Sharing.deletions`."""
@@ -437,6 +358,7 @@ class Volume:
                 self._mount.unmount(lazy=True)
                 self._mount = None
         self.signals.stop()
+        self.fetcher.close()
         self.peering.close()
         self.checkup.stop()
         self._say_goodbye()

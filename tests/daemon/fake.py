@@ -16,6 +16,7 @@ from hybrisfs.pairing import Dialogue, PairingError, Peer
 __all__ = [
     "CODE",
     "COMPARISON",
+    "EXPIRES",
     "FakeCloud",
     "FakeConfig",
     "FakeContent",

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -14,7 +11,7 @@ from hybrisfs.daemon.pairing import Pairing, Pairings
 from hybrisfs.daemon.service import Daemon
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home
-from hybrisfs.pairing import Dialogue, PairingError, Peer
+from hybrisfs.pairing import Dialogue, PairingError
 from hybrisfs.wire import ChannelError, Message
 from tests.daemon.fake import CODE, COMPARISON, FakePairing, FakeVolume, FakeVolumes
 
@@ -125,45 +122,6 @@ def test_a_bug_in_a_pairing_comes_out(daemon: Daemon) -> None:
         Pairings().carry_through(Pairing({}, work), lambda _: None)
 
 
-@contextmanager
-def _impatient_threads() -> Iterator[None]:
-    """Threads take turns as often as the interpreter can let them."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)
-
-
-def test_progress_of_other_threads_hides_nothing_that_is_to_be_shown() -> None:
-    lost: list[str] = []
-
-    def work(dialogue: Dialogue, _: threading.Event) -> Message:
-        over = threading.Event()
-
-        def chatter() -> None:
-            while not over.is_set():
-                dialogue.progress("looking at the clouds")
-
-        others = [threading.Thread(target=chatter) for _ in range(2)]
-        for other in others:
-            other.start()
-        for number in range(3000):
-            dialogue.show(str(number))
-            if pairing._facts["comparison"] != str(number):
-                lost.append(str(number))
-        over.set()
-        for other in others:
-            other.join()
-        return {}
-
-    pairing = Pairing({}, work)
-    with _impatient_threads():
-        pairing.carry_through(lambda _: None)
-    assert lost == []
-
-
 @pytest.mark.parametrize(
     ("command", "arguments"),
     [
@@ -185,19 +143,3 @@ def test_malformed_requests_are_refused(
     with pytest.raises(UsageError):
         daemon.handle(command, arguments, lambda _: None)
     assert photos.invited == [] and photos.decisions == []
-
-
-def test_peers_of_a_pairing_are_named(daemon: Daemon) -> None:
-    told: list[Message] = []
-    pairings = Pairings()
-
-    def work(dialogue: Dialogue, _: threading.Event) -> Message:
-        return {"accepted": dialogue.confirm(Peer(bytes(32), "den"))}
-
-    def answer(facts: Message) -> None:
-        told.append(facts)
-        if facts.get("question"):
-            pairings.answer(facts["pairing"], True)
-
-    assert pairings.carry_through(Pairing({}, work), answer) == {"accepted": True}
-    assert told[-1]["device"] == "den"

@@ -23,7 +23,7 @@ from hybrisfs.dispersal.probe import Marker
 from hybrisfs.dispersal.ranking import TimerBounds
 from hybrisfs.dispersal.share import MAX_SHARE
 from tests.adversary import ALL, READS, WRITES, Fault, FaultyStore, Kind
-from tests.dispersal.fakes import SEALER, TABLES, FakeStore, encode, locate
+from tests.dispersal.fakes import CALM, SEALER, TABLES, FakeStore, encode, locate
 
 CODES = [(1, 1), (1, 2), (2, 1), (1, 3)]  # f, k
 PATIENCE = 30.0  # seconds; whatever takes longer hangs
@@ -118,12 +118,12 @@ def histories(draw: st.DrawFn) -> History:
 class Run:
     """One history over fresh clouds."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: History, timing: Timing = TIMING) -> None:
         self.history = history
         size = 2 * history.f + history.k
         self.stores = [FaultyStore(FakeStore(number), history.seed + number) for number in range(size)]
         clouds = [Cloud(number, f"c{number}", store) for number, store in enumerate(self.stores)]
-        self.engine = Engine(clouds, history.f, SEALER, TABLES, timing=TIMING)
+        self.engine = Engine(clouds, history.f, SEALER, TABLES, timing=timing)
         for number, several in zip(history.bad, history.faults, strict=True):
             self.stores[number].faults = several
         self.written: list[tuple[EncodedPack, tuple[int, ...]]] = []
@@ -189,6 +189,7 @@ def test_up_to_f_adversaries_change_nothing(history: History) -> None:
         run.close()
 
 
+SEEN: set[Kind | None] = {"lose", "corrupt", "vanish"}  # by whoever reads any part of an object
 LIES: list[Kind] = ["lose", "corrupt", "truncate", "pad", "swap", "inflate", "vanish"]
 
 
@@ -206,10 +207,12 @@ def test_a_lie_that_is_seen_names_the_liar(
     """Every share is looked at: who has one that is wrong is lying, and nobody else."""
     f, k = code
     bad = data.draw(st.integers(0, 2 * f + k - 1))
-    run = Run(History(f, k, seed, (bad,), ((Fault(kind, rate, READS),),), 2, 3))
+    run = Run(History(f, k, seed, (bad,), ((Fault(kind, rate, READS),),), 2, 3), CALM)
     try:
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(run.work, range(2)))
+        if any(call.operation == "get_range" and call.fault in SEEN for call in run.stores[bad].calls):
+            assert run.accused() == {f"c{bad}": "lying"}
         wrong = {
             f"c{cloud}"
             for pack, placement in run.written

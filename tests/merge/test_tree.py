@@ -286,3 +286,15 @@ def test_a_newly_written_list_of_a_long_file_that_was_never_read_here(fleet: Fle
         fleet[1].move("long", "renamed")
         fleet.meet()
         assert check_same(fleet) == {"renamed": bytes(range(200)) * 10}
+
+
+def test_what_is_removed_here_does_not_come_back_with_other_attributes(fleet: Fleet) -> None:
+    fleet[0].write("file", b"x")
+    fleet.meet()
+    fleet[1].rig.fs.attributes.change(fleet[1].at("file"), mode=0o600)
+    fleet[0].remove("file")
+    fleet.devices[1].sign()
+    fleet[0].receive(fleet[1].log())
+    assert fleet[0].names() == []
+    fleet.meet()
+    assert check_same(fleet) == {}

@@ -321,12 +321,13 @@ class World:
         for number, device in enumerate(devices):
             device.sign()
             self._hear(number)
+            self.commit(number)
         signed = [len(device.log()) for device in devices] != before
         logs = [*self._on_clouds, *(device.log() for device in devices)]
         for number, device in enumerate(devices):
             known = set(device.log())
             for log in logs:
-                assert device.receive([update for update in log if update not in known])
+                device.receive([update for update in log if update not in known])
             self._hear(number)
         return signed
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.system.device import Device, is_mounted
 from tests.system.group import Group, make_group
+from tests.system.pairing import all_sound
 
 MakeDevice = Callable[..., Device]
 
@@ -80,4 +81,6 @@ def folder(shared_device: Device, request: pytest.FixtureRequest) -> Path:
 def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
     """Three devices of one volume for all tests of a module, each with a network of its own."""
     with ExitStack() as stack:
-        yield make_group(tmp_path_factory, stack)
+        made = make_group(tmp_path_factory, stack)
+        yield made
+        all_sound(made.devices)

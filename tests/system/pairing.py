@@ -12,7 +12,7 @@ from tests.system.deadline import until
 from tests.system.device import CommandFailedError, Device
 from tests.system.trees import Entry, snapshot
 
-__all__ = ["Inviting", "device_list", "forked", "names", "pair", "same_trees", "this_device"]
+__all__ = ["Inviting", "all_sound", "device_list", "forked", "names", "pair", "same_trees", "this_device"]
 
 
 class Inviting:
@@ -124,6 +124,15 @@ def same_trees(devices: Sequence[Device], seconds: float = 60.0) -> dict[bytes, 
 
     assert found is not None
     return found[0]
+
+
+def all_sound(devices: Sequence[Device]) -> None:
+    """`fsck` finds nothing amiss on any of the devices, nor, when they have told the clouds all, there."""
+    for device in devices:
+        device.sync()
+    for device in devices:
+        done = device.fsck(clouds=True)
+        assert done.returncode == 0, f"{device.root}:\n{done.stdout}{done.stderr}"
 
 
 def _differences(devices: Sequence[Device]) -> str:

@@ -14,7 +14,7 @@ from tests.system.clouds import away
 from tests.system.deadline import until
 from tests.system.device import Device
 from tests.system.group import Group, make_group
-from tests.system.pairing import forked, same_trees, this_device
+from tests.system.pairing import all_sound, forked, same_trees, this_device
 from tests.system.shell import run
 
 
@@ -22,7 +22,9 @@ from tests.system.shell import run
 def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
     """Each test has devices of its own: a device that has forked remains one that has."""
     with ExitStack() as stack:
-        yield make_group(tmp_path_factory, stack)
+        made = make_group(tmp_path_factory, stack)
+        yield made
+        all_sound(made.devices)
 
 
 def _back_up(device: Device) -> Path:

@@ -20,7 +20,7 @@ import pytest
 
 from tests.system.deadline import until
 from tests.system.device import Device
-from tests.system.pairing import pair, same_trees
+from tests.system.pairing import all_sound, pair, same_trees
 from tests.system.shell import run, tool
 
 _PAGE = mmap.PAGESIZE
@@ -47,6 +47,7 @@ def _pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
         pair(here, there, "there")
         there.mount()
         yield Pair((here, there), here.mountpoint, there.mountpoint)
+        all_sound(devices)
 
 
 @pytest.fixture

@@ -164,29 +164,36 @@ def test_other_conflicts_of_the_folder_stay(fleet: Fleet) -> None:
     assert [one["of"] for one in conflicts(fleet[1]).all()] == ["two"]
 
 
-def a_folder_and_a_file(fleet: Fleet) -> str:
+def a_folder_and_a_file(fleet: Fleet, busy: int) -> str:
+    """One device makes a folder, the other a file; the name goes to the *busy* one's, whose clock is ahead."""
+    for number in range(3):
+        fleet[busy].write("earlier", bytes([number]))
+        fleet[busy].sign()
     fleet[0].mkdir("notes")
     fleet[0].write("notes/inner", b"inner")
     fleet[1].write("notes", b"file")
     fleet.meet()
+    fleet[busy].remove("earlier")
     [one] = conflicts(fleet[0]).all()
     return str(one["path"])
 
 
-def test_keep_deletes_no_folder(fleet: Fleet) -> None:
-    path = a_folder_and_a_file(fleet)
+@pytest.mark.parametrize("busy", [0, 1])
+@pytest.mark.parametrize("by", [0, 1])
+def test_keep_deletes_no_folder(fleet: Fleet, busy: int, by: int) -> None:
+    path = a_folder_and_a_file(fleet, busy)
     before = tree(fleet)
-    folder = "notes" if "notes/inner" in before else path
-    file = path if folder == "notes" else "notes"
+    folder, file = ("notes", path) if "notes/inner" in before else (path, "notes")
     with pytest.raises(UsageError, match="folder"):
-        conflicts(fleet[0]).keep(file)
+        conflicts(fleet[by]).keep(file)
     assert tree(fleet) == before
-    conflicts(fleet[0]).keep(folder)
+    conflicts(fleet[by]).keep(folder)
     assert settled(fleet) == {"notes/inner": b"inner"}
 
 
-def test_keeping_both_a_folder_and_a_file(fleet: Fleet) -> None:
-    path = a_folder_and_a_file(fleet)
+@pytest.mark.parametrize("busy", [0, 1])
+def test_keeping_both_a_folder_and_a_file(fleet: Fleet, busy: int) -> None:
+    path = a_folder_and_a_file(fleet, busy)
     before = tree(fleet)
     conflicts(fleet[1]).keep_all(path)
     assert settled(fleet) == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,13 +17,13 @@ from backends.errors import AuthError
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home
 from hybrisfs.keys import VolumeKeys
-from hybrisfs.merge.members import MemberTable
-from hybrisfs.pairing import Grant, GrantedCloud, Joined, PairingCode, Peer, new_code
+from hybrisfs.merge.members import Member, MemberTable
+from hybrisfs.pairing import Admitted, Dialogue, Grant, GrantedCloud, Joined, PairingCode, Peer, new_code
 from hybrisfs.store.database import Database
 from hybrisfs.volume.config import CloudConfig, VolumeConfig, list_volumes
 from hybrisfs.volume.create import DATABASE_FILE, KEYS_FILE
 from hybrisfs.volume.join import join_volume, make_grant
-from hybrisfs.volume.pairing import Joining
+from hybrisfs.volume.pairing import Invitation, Joining
 from sync import DeviceKey, Members, device_id_of
 
 INVITER: Final = DeviceKey.from_seed(b"\x01" * 32)
@@ -91,6 +92,44 @@ def test_secrets_of_clouds_travel_only_when_asked(home: Home) -> None:
     assert "secret" not in repr(told).replace("secret_access_key", "")
     assert set(silent.members) == {INVITER.public, THIRD.public}
     assert (silent.volume, silent.name, silent.keys) == (CONFIG.id, "shared", KEYS.shared)
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_an_invitation_hands_on_secrets_only_when_asked(home: Home, tmp_path: Path, asked: bool) -> None:
+    url = (tmp_path / "cloud").as_uri()
+    store_of(home).add(url, SECRETS)
+    config = replace(CONFIG, f=0, k=1, clouds=(CloudConfig(0, "cloud", url),))
+    admitted: list[Member] = []
+    grants: list[Grant] = []
+
+    def run_inviter(code: object, key: object, name: object, grant: Grant, *rest: object) -> Admitted:
+        grants.append(grant)
+        [dialogue] = [one for one in rest if isinstance(one, Dialogue)]
+        peer = Peer(DEVICE.public, "laptop")
+        assert dialogue.confirm(peer)
+        assert [one.public for one in admitted] == [DEVICE.public], "it got the keys before it was a member"
+        return Admitted(peer, True)
+
+    with (
+        mock.patch("hybrisfs.volume.pairing.Listener", side_effect=OSError("no network")),
+        mock.patch("hybrisfs.volume.pairing.run_inviter", run_inviter),
+    ):
+        members = Members([INVITER.public])
+        invitation = Invitation(
+            home,
+            config,
+            KEYS,
+            "desk",
+            lambda: members,
+            admitted.append,
+            lifetime=60,
+            with_credentials=asked,
+        )
+        dialogue = Dialogue(lambda _: None, lambda _: True, lambda _: None)
+        done = invitation.run(dialogue, threading.Event())
+    assert done == {"device": "laptop", "id": device_id_of(DEVICE.public).hex(), "acknowledged": True}
+    [credentials] = [cloud.credentials for cloud in grants[0].clouds]
+    assert (credentials and json.loads(credentials)) == (SECRETS if asked else None)
 
 
 # -- joining -------------------------------------------------------------------------------------

@@ -1,0 +1,60 @@
+"""What a volume tells of itself: the facts behind `hybrisfs status` and `hybrisfs device list`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hybrisfs.volume.volume import Volume
+
+__all__ = ["devices_of", "volume_status"]
+
+
+def volume_status(volume: Volume) -> dict[str, object]:
+    """How the volume is, as it is known now."""
+    clouds = [
+        {"name": one.name, "url": one.url, "state": one.state, "reason": one.reason}
+        for one in volume.engine.health()
+    ]
+    devices, warnings = devices_of(volume), _warnings(volume)
+    fs, mountpoint = volume.fs, volume.mountpoint
+    with fs.lock:
+        return {
+            "name": volume.name,
+            "mountpoint": str(mountpoint) if mountpoint else None,
+            "f": volume.config.f,
+            "k": volume.config.k,
+            "files": fs.total_files,
+            "bytes": fs.content.total_bytes,
+            "pending_files": fs.changes.pending_nodes(),
+            "pending_bytes": volume.uploads.pending_bytes(),
+            "conflicts": volume.conflict_table.count(),
+            "clouds": clouds,
+            "devices": devices,
+            "pinned": volume.content.summary(),
+            "cache": {"bytes": fs.journal.bytes, "budget": fs.journal.budget},
+            "warnings": warnings,
+            "last_error": str(fs.journal.failure) if fs.journal.failure else volume.last_error.text,
+        }
+
+
+def devices_of(volume: Volume) -> list[dict[str, object]]:
+    """See `Sharing.devices`; with those that are linked directly just now, and how far away they are."""
+    links = {one.device_id.hex(): one for one in volume.peering.status()}
+    devices = volume.sharing.devices()
+    for device in devices:
+        link = links.get(str(device["id"]))
+        if link is not None:
+            device["linked"] = True
+            device["round_trip"] = link.round_trip
+    return devices
+
+
+def _warnings(volume: Volume) -> list[str]:
+    """What a person should know about other devices and the log on the clouds, in sentences."""
+    waiting = [
+        f"{one['device']} deletes {one['names']} of {one['of']} files and folders: that waits for you, "
+        "see hybrisfs deletions list"
+        for one in volume.sharing.deletions()
+    ]
+    return [*waiting, *volume.sharing.doubts(), *([volume.peering.alarm] if volume.peering.alarm else [])]

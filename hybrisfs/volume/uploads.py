@@ -1,0 +1,66 @@
+"""What is on its way to the clouds, and waiting until it is there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.pipeline.signals import Signals
+from hybrisfs.store.updates import UpdateLog
+
+__all__ = ["Uploads"]
+
+
+class Uploads:
+    """The uploads of one volume. Takes the volume's lock itself, but for `pending_bytes`."""
+
+    def __init__(self, fs: FileSystem, signals: Signals, updates: UpdateLog) -> None:
+        self._fs = fs
+        self._signals = signals
+        self._updates = updates
+
+    def pending_bytes(self) -> int:
+        """Bytes of files that no cloud has: staged, or cut into chunks that wait. The lock is held."""
+        self._fs.flush()
+        staged = self._fs.db.execute("SELECT total(length) FROM extent WHERE segment > 0").fetchone()[0]
+        waiting = self._fs.db.execute("SELECT total(length) FROM chunk WHERE pack IS NULL").fetchone()[0]
+        return int(staged) + int(waiting)
+
+    def wait(self, timeout: float | None, progress: Callable[[int, int], None]) -> bool:
+        """Wait until all that was written before is on the clouds; False when *timeout* seconds are over.
+
+        *progress* is called with the bytes done so far and the bytes there were.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._fs.lock:
+            target = self._fs.changes.seq
+            total = self.pending_bytes()
+
+        def wait_for(reached: Callable[[], bool]) -> bool:
+            def done() -> bool:
+                with self._fs.lock:
+                    left, finished = self.pending_bytes(), reached()
+                progress(max(total - left, 0), total)
+                return finished
+
+            return self._signals.wait_until(done, deadline)
+
+        self._signals.begin_flush()
+        try:
+            # What is written over and over is done when it has been signed and shipped once.
+            return (
+                wait_for(lambda: not self._fs.changes.unsigned_up_to(target))
+                and wait_for(self._shipped_so_far())
+                # Where the packs are was signed while we waited: that too must be told.
+                and wait_for(self._shipped_so_far())
+            )
+        finally:
+            self._signals.end_flush()
+
+    def _shipped_so_far(self) -> Callable[[], bool]:
+        """Tells whether the clouds hold all that is signed now; called with the lock held."""
+        with self._fs.lock:
+            newest = self._updates.own_tip()
+        clock = newest.clock if newest else 0
+        return lambda: self._fs.db.meta("published") >= clock

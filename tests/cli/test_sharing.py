@@ -1,0 +1,370 @@
+"""hybrisfs device, conflicts, deletions, and what status tells of other devices"""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cli import device as device_module
+from cli.main import program
+from hybrisfs.daemon.service import Daemon
+from hybrisfs.home import Home
+from tests.cli.conftest import Run
+from tests.daemon.fake import CODE, COMPARISON, EXPIRES, FakePairing, FakeVolume, FakeVolumes
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+LAST_SEEN = 1_790_000_000.0
+
+
+@pytest.fixture
+def photos(served: Daemon, volumes: FakeVolumes) -> FakeVolume:
+    served.start()
+    return volumes.opened["photos"]
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Standard input is a terminal, as far as the commands about devices can tell."""
+    streams = SimpleNamespace(
+        stdin=SimpleNamespace(isatty=lambda: True),
+        stdout=SimpleNamespace(isatty=lambda: False, flush=lambda: None),
+    )
+    monkeypatch.setattr(device_module, "sys", streams)
+
+
+def at_terminal(typed: str, *words: str) -> Result:
+    return CliRunner().invoke(program, list(words), input=typed)
+
+
+def documents(text: str) -> list[Any]:
+    """The JSON documents that follow each other; there may be nothing else."""
+    decoder, found = json.JSONDecoder(), []
+    while text := text.lstrip():
+        document, end = decoder.raw_decode(text)
+        found.append(document)
+        text = text[end:]
+    return found
+
+
+def moment(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+
+
+# -- device invite, device join ------------------------------------------------------------------
+
+
+def test_inviting_shows_code_and_comparison_and_who_came(photos: FakeVolume, run: Run) -> None:
+    done = run("device", "invite", "photos", "--yes", "--valid", "60", "--with-credentials")
+    assert done.exit_code == 0
+    assert f"  hybrisfs device join {CODE}\n" in done.stdout
+    assert f"before {moment(EXPIRES)[-5:]}" in done.stdout
+    assert f"Comparison string: {COMPARISON}\n" in done.stdout
+    assert done.stdout.endswith("laptop belongs to the volume now.\n")
+    assert photos.invited == [(60, True)]
+    assert photos.pairing.confirmed == [True]
+
+
+@pytest.mark.usefixtures("terminal")
+@pytest.mark.parametrize(("typed", "accepted"), [("y\n", True), ("n\n", False), ("\n", False)])
+def test_at_a_terminal_the_question_is_asked(photos: FakeVolume, typed: str, accepted: bool) -> None:
+    done = at_terminal(typed, "device", "invite")
+    assert photos.pairing.confirmed == [accepted]
+    assert "Does laptop show the same string? [y/N]" in done.stderr
+    assert COMPARISON in done.stdout
+    assert done.exit_code == (0 if accepted else 1)
+    assert ("was not confirmed" in done.stderr) is not accepted
+
+
+@pytest.mark.usefixtures("terminal")
+def test_yes_asks_nothing(photos: FakeVolume) -> None:
+    done = at_terminal("", "device", "invite", "--yes")
+    assert done.exit_code == 0
+    assert "same string" not in done.output
+    assert photos.pairing.confirmed == [True]
+
+
+@pytest.mark.usefixtures("terminal")
+def test_the_question_does_not_disturb_the_json(photos: FakeVolume) -> None:
+    done = at_terminal("y\n", "device", "invite", "--json")
+    assert documents(done.stdout) == [
+        {"code": CODE, "expires": EXPIRES},
+        {"comparison": COMPARISON},
+        {"name": "photos", "device": "laptop", "id": "00", "acknowledged": True},
+    ]
+    assert "same string" in done.stderr
+
+
+@pytest.mark.usefixtures("terminal")
+def test_interrupting_the_question_ends_the_pairing(photos: FakeVolume, volumes: FakeVolumes) -> None:
+    done = at_terminal("", "device", "invite")  # the end of what is typed is an interruption, too
+    assert done.exit_code == 130
+    assert photos.pairing.ended.wait(30)
+    assert photos.pairing.confirmed == [False]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_client_that_goes_away_ends_the_pairing(
+    photos: FakeVolume, home: Home, number: signal.Signals
+) -> None:
+    photos.pairing = FakePairing(peer=None)
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-m", "cli.main", "device", "invite", "--json"],
+        cwd=REPOSITORY,
+        env=home.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "{\n"  # it shows the code
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert photos.pairing.ended.wait(30)
+    if number == signal.SIGINT:
+        assert (process.returncode, errors) == (130, "\ninterrupted\n")
+
+
+def test_the_picture_of_the_code_is_for_terminals(photos: FakeVolume, run: Run, home: Home) -> None:
+    assert "##" not in run("device", "invite", "--yes").stdout
+    ours, theirs = pty.openpty()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "cli.main", "device", "invite", "--yes"],
+            cwd=REPOSITORY,
+            env=home.environment(),
+            stdout=theirs,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0
+        assert b"##" in os.read(ours, 1 << 16)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_joining(served: Daemon, volumes: FakeVolumes, run: Run) -> None:
+    done = run("device", "join", CODE, "--name", "den", "--as", "here", "--yes")
+    assert done.exit_code == 0
+    assert done.stdout.splitlines() == [
+        f"Comparison string: {COMPARISON}",
+        "This machine belongs to the volume here now.",
+        "Next: hybrisfs mount here DIR",
+    ]
+    assert volumes.own_names == ["den"]
+    listed = json.loads(run("volume", "list", "--json").stdout)
+    assert "here" in [one["name"] for one in listed["volumes"]]
+
+
+def test_joining_as_json(served: Daemon, run: Run) -> None:
+    comparison, facts = documents(run("device", "join", CODE, "--yes", "--json").stdout)
+    assert comparison == {"comparison": COMPARISON}
+    assert facts["volume"]["name"] == "shared"
+
+
+@pytest.mark.usefixtures("terminal")
+def test_a_join_that_is_not_confirmed(served: Daemon, volumes: FakeVolumes) -> None:
+    done = at_terminal("n\n", "device", "join", CODE)
+    assert done.exit_code == 1
+    assert "was not confirmed" in done.stderr
+    assert "shared" not in volumes.configs
+
+
+@pytest.mark.usefixtures("terminal")
+def test_names_of_devices_play_no_tricks_on_the_terminal(photos: FakeVolume) -> None:
+    photos.pairing = FakePairing("\x1b[31mred")
+    done = at_terminal("y\n", "device", "invite")
+    assert "\x1b[31m" not in done.output
+    assert "\\e[31mred" in done.stderr and "\\e[31mred" in done.stdout
+
+
+# -- device list, device rename, status ----------------------------------------------------------
+
+
+@pytest.fixture
+def others(photos: FakeVolume) -> list[dict[str, object]]:
+    photos.others = [
+        {"id": "ab" * 16, "name": "laptop", "linked": True, "lag": 0, "forked": False},
+        {"id": "cd" * 16, "name": "den", "last_seen": LAST_SEEN, "lag": 7, "suspect": True},
+        {"id": "ef" * 16, "name": "old", "last_seen": None, "lag": None, "forked": True},
+        {"id": "12" * 16, "name": "\x1bodd", "last_seen": None, "lag": None},
+    ]
+    return photos.others
+
+
+@pytest.mark.usefixtures("others")
+def test_the_devices_are_listed(run: Run) -> None:
+    done = run("device", "list", "photos")
+    assert done.exit_code == 0
+    assert [line.split() for line in done.stdout.splitlines()] == [
+        ["NAME", "ID", "LAST", "SEEN", "BEHIND"],
+        ["desk", "00000000", "now", "-", "this", "machine"],
+        ["laptop", "abababab", "now", "0"],
+        ["den", "cdcdcdcd", *moment(LAST_SEEN).split(), "7", "changes", "may", "be", "missing"],
+        ["old", "efefefef", "never", "-", "forked"],
+        ["$'\\eodd'", "12121212", "never", "-"],
+    ]
+
+
+def test_the_devices_as_json(others: list[dict[str, object]], run: Run) -> None:
+    facts = json.loads(run("device", "list", "--json").stdout)
+    assert facts["name"] == "photos"
+    assert facts["devices"][1:] == others
+
+
+def test_status_tells_of_devices_and_warnings(
+    photos: FakeVolume, others: list[dict[str, object]], run: Run
+) -> None:
+    photos.warnings = ["an update was refused: \x1b[31m"]
+    lines = run("status").stdout.splitlines()
+    assert "  5 devices, linked with laptop" in lines
+    assert f"  may be missing changes of den since {moment(LAST_SEEN)}" in lines
+    assert r"  $'an update was refused: \e[31m'" in lines
+    assert [line for line in lines if "may be missing" in line and "den" not in line] == []
+
+
+def test_status_of_a_volume_with_one_device_says_nothing_of_devices(photos: FakeVolume, run: Run) -> None:
+    assert "device" not in run("status").stdout
+
+
+def test_status_counts_conflicts(photos: FakeVolume, run: Run) -> None:
+    photos.conflicting = [{"path": "a (conflict)", "of": "a", "modified": "", "size": 0}]
+    assert "  1 conflict to settle" in run("status").stdout.splitlines()
+
+
+def test_a_device_is_renamed(photos: FakeVolume, run: Run) -> None:
+    done = run("device", "rename", "desk", "office", "--volume", "photos")
+    assert (done.exit_code, done.stdout) == (0, "desk is called office now.\n")
+    assert photos.decisions == [("desk", "office")]
+
+
+# -- conflicts, deletions ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def conflict(photos: FakeVolume) -> str:
+    path = "docs/a (conflict, den, 2026-11-21).txt"
+    modified = "2026-11-21 10:00:00"
+    photos.conflicting = [{"path": path, "of": "docs/a.txt", "modified": modified, "size": 1500}]
+    return path
+
+
+def test_conflicts_are_listed(conflict: str, run: Run) -> None:
+    first, head, row = run("conflicts", "list").stdout.splitlines()
+    assert first == "1 conflict; hybrisfs conflicts keep PATH settles one."
+    assert head.split() == ["VERSION", "OF", "MODIFIED", "SIZE"]
+    assert row == f"{conflict}  docs/a.txt  2026-11-21 10:00:00  1.5 kB"
+    facts = json.loads(run("conflicts", "list", "--json").stdout)
+    assert [one["path"] for one in facts["conflicts"]] == [conflict]
+
+
+def test_when_there_are_none(photos: FakeVolume, run: Run) -> None:
+    assert run("conflicts", "list").stdout == "There are no conflicts.\n"
+    assert run("deletions", "list").stdout == "No deletion waits.\n"
+    assert json.loads(run("conflicts", "list", "--json").stdout)["conflicts"] == []
+    assert json.loads(run("deletions", "list", "--json").stdout)["deletions"] == []
+
+
+@pytest.mark.parametrize(("command", "everything"), [("keep", False), ("keep-all", True)])
+def test_a_conflict_is_settled(
+    photos: FakeVolume, conflict: str, run: Run, command: str, everything: bool
+) -> None:
+    done = run("conflicts", command, conflict)
+    assert done.exit_code == 0
+    assert conflict in done.stdout
+    assert photos.decisions == [(conflict, everything)]
+
+
+@pytest.fixture
+def deletion(photos: FakeVolume) -> str:
+    photos.waiting_deletions = [
+        {"id": "3fa85f64a1b2", "device": "den", "time": LAST_SEEN, "names": 900, "of": 1000}
+    ]
+    return "3fa85f64a1b2"
+
+
+def test_deletions_that_wait_are_listed(deletion: str, run: Run) -> None:
+    head, row, advice = run("deletions", "list").stdout.splitlines()
+    assert head.split() == ["ID", "MACHINE", "WHEN", "DELETES"]
+    assert row == f"{deletion}  den      {moment(LAST_SEEN)}  900 of 1000 files and folders"
+    assert "accept ID" in advice and "undo ID" in advice
+    facts = json.loads(run("deletions", "list", "--json").stdout)
+    assert [one["id"] for one in facts["deletions"]] == [deletion]
+
+
+@pytest.mark.parametrize(
+    ("command", "undo", "said"),
+    [("accept", False, "Deleted here, too.\n"), ("undo", True, "Brought back, on all machines.\n")],
+)
+def test_a_deletion_is_decided(
+    photos: FakeVolume, deletion: str, run: Run, command: str, undo: bool, said: str
+) -> None:
+    done = run("deletions", command, deletion)
+    assert (done.exit_code, done.stdout) == (0, said)
+    assert photos.decisions == [(deletion, undo)]
+
+
+# -- wrong usage ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["device", "join", "hfs1-typo"], "is no code"),
+        (["device", "rename", "nobody", "x"], "is no device of this volume"),
+        (["conflicts", "keep", "plain.txt"], "there is no conflict at plain.txt"),
+        (["conflicts", "keep-all", "plain.txt"], "there is no conflict at plain.txt"),
+        (["deletions", "accept", "ffff"], "no deletion 'ffff' waits"),
+        (["deletions", "undo", "ffff"], "no deletion 'ffff' waits"),
+    ],
+)
+def test_what_is_not_there_is_one_clear_line_and_nothing_changes(
+    photos: FakeVolume, run: Run, words: list[str], complaint: str
+) -> None:
+    done = run(*words)
+    assert (done.exit_code, done.stdout) == (2, "")
+    first, *advice = done.stderr.splitlines()
+    assert first.startswith("hybrisfs: ") and complaint in first
+    assert len(advice) <= 1
+    assert photos.decisions == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["device", "invite", "--valid", "5"],
+        ["device", "invite", "--valid", "soon"],
+        ["device", "join"],
+        ["device", "rename", "desk"],
+        ["conflicts", "keep"],
+        ["conflicts", "keep-all"],
+        ["deletions", "accept"],
+        ["deletions", "undo"],
+        ["device"],
+        ["conflicts"],
+        ["deletions"],
+    ],
+)
+def test_wrong_words(photos: FakeVolume, run: Run, words: list[str]) -> None:
+    assert run(*words).exit_code == 2
+    assert photos.invited == [] and photos.decisions == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["device", "invite", "typo"], ["device", "list", "typo"], ["conflicts", "list", "--volume", "typo"]],
+)
+def test_unknown_volumes(served: Daemon, run: Run, words: list[str]) -> None:
+    done = run(*words)
+    assert (done.exit_code, done.stderr) == (4, "hybrisfs: there is no volume 'typo'\nThere are: photos.\n")
