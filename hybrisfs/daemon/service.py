@@ -199,6 +199,7 @@ class Daemon:
                 "conflicts": None,
                 "clouds": [],
                 "devices": [],
+                "warnings": [],
                 "last_error": _sentence(error),
                 "unusable": True,
             }

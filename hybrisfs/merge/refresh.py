@@ -134,6 +134,8 @@ class Refresh:
         stamp = self._registers.number_of(contents[0].stamp) if contents else 0
         if stamp == inode.content_stamp:
             return inode
+        if not self._rows.of(inode.ino):
+            return inode  # it has just lost its last name
         if inode.handles:
             inode = self._nodes.displace(inode)
             self._rows.changes += [Change(row.parent, row.name) for row in self._rows.of(inode.ino).values()]

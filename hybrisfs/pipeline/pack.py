@@ -29,6 +29,7 @@ __all__ = ["LINGER_SECONDS", "Packer", "Redundancy"]
 log = logging.getLogger(__name__)
 
 LINGER_SECONDS: Final = 3.0
+AWAITED_SECONDS: Final = 0.5  # when another device hears of changes through the clouds alone
 _IN_FLIGHT: Final = 3
 _BATCH: Final = 256
 _FIRST_RETRY: Final = 1.0
@@ -86,7 +87,8 @@ class Packer:
             self._send()
 
     def _due(self) -> bool:
-        return self._signals.flushing or time.monotonic() - self._begun >= LINGER_SECONDS
+        linger = AWAITED_SECONDS if self._signals.awaited else LINGER_SECONDS
+        return self._signals.flushing or time.monotonic() - self._begun >= linger
 
     def _take_pending(self) -> None:
         self._take_healed()

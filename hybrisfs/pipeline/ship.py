@@ -42,6 +42,7 @@ __all__ = ["LINGER_SECONDS", "Shipper"]
 log = logging.getLogger(__name__)
 
 LINGER_SECONDS: Final = 5.0
+AWAITED_SECONDS: Final = 0.5  # when another device hears of changes through the clouds alone
 _TELL_SECONDS: Final = 20.0
 _SEGMENT_BYTES: Final = 4 << 20
 _SEGMENT_UPDATES: Final = 4096
@@ -233,7 +234,7 @@ class Shipper:
         return (
             self._signals.flushing
             or batch.size >= _SEGMENT_BYTES
-            or now - self._waiting_since >= LINGER_SECONDS
+            or now - self._waiting_since >= (AWAITED_SECONDS if self._signals.awaited else LINGER_SECONDS)
         )
 
     def _shippable(self) -> _Batch | None:

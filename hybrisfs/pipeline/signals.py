@@ -28,6 +28,7 @@ class Signals:
         self._look = False
         self._wanted = False
         self.brisk = False  # another device is linked: what changes is wanted at once
+        self.awaited = False  # another device is not: it hears of what changes through the clouds alone
         self._last_change = time.monotonic()
         self._flushes = 0
         self._flush_requests = 0

@@ -98,8 +98,6 @@ class Conflicts:
                 if one is not chosen:
                     self._fs.unlink(one.parent, one.name)
             if chosen is not None:
-                if holder is not None and chosen.inode.is_directory:
-                    self._fs.unlink(parent, wanted)  # a rename puts no folder in the place of a file
                 self._fs.rename(parent, chosen.name, parent, wanted, 0)
                 changes.append(Change(parent, wanted))
             self._show([*changes, Change(group[0].parent)])

@@ -69,6 +69,7 @@ class Peering:
                 self._service = self._start()
             else:
                 self._service.set_members(members)
+        self._links_changed()
 
     def _start(self) -> PeerService | None:
         secret = blake3(_SECRET, key=self._keys.metadata).digest()
@@ -130,7 +131,7 @@ class Peering:
     # -- what links ask --------------------------------------------------------------------------
 
     def _receive(self, device: bytes, updates: tuple[bytes, ...]) -> None:
-        if not self._sharing.receiver.receive(updates):
+        if not self._sharing.receive(updates):
             self._puller.look_now()
 
     def _hear(self, device: bytes, data: bytes) -> None:
@@ -166,7 +167,14 @@ class Peering:
                 return None  # damaged here; the asking device goes on elsewhere
 
     def _links_changed(self) -> None:
-        self._signals.brisk = bool(self.status())
+        linked = {one.device_id for one in self.status()}
+        self._signals.brisk = bool(linked)
+        self._signals.awaited = len(self._sharing.current_members()) > len(linked) + 1
+
+    def look_after(self) -> None:
+        """Look for devices that are not linked: an announcement may have been lost while a cable was out."""
+        if self._signals.awaited:
+            self.members_changed()
 
 
 class _DurableExchange:

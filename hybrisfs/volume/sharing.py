@@ -59,6 +59,7 @@ class Sharing:
         self._signals = signals
         self.on_growth: Callable[[], None] = signals.progressed
         self.on_members: Callable[[], None] = signals.progressed
+        self.on_quiet: Callable[[], None] = signals.progressed
         self.members = MemberTable(fs.db)
         if not self.members.all():
             self.members.admit([Member(keys.device.public, default_device_name())])
@@ -84,7 +85,7 @@ class Sharing:
             self._signals,
             self.current_members,
             self._holds,
-            self.receiver.receive,
+            self.receive,
             self._vector,
             SightingTable(self._fs.db, self._fs.lock),
         )
@@ -102,6 +103,7 @@ class Sharing:
     def look_after(self) -> None:
         """What is to be done now and then."""
         if len(self.current_members()) > 1:
+            self.on_quiet()
             self.agreement.refresh(self._signals.last_change)
 
     def current_members(self) -> Members:
@@ -121,6 +123,14 @@ class Sharing:
     def _vector(self) -> VersionVector:
         with self._fs.lock:
             return self.updates.state.vector
+
+    def receive(self, updates: Sequence[bytes]) -> bool:
+        """See `Receiver.receive`; who came or went by these updates is a member or none from now on."""
+        before = frozenset(self.current_members())
+        complete = self.receiver.receive(updates)
+        if frozenset(self.current_members()) != before:
+            self.on_members()
+        return complete
 
     def _grown(self) -> None:
         self.on_growth()

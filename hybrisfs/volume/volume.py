@@ -189,6 +189,7 @@ class Volume:
         )
         sharing.on_growth = self.peering.advanced
         sharing.on_members = self.peering.members_changed
+        sharing.on_quiet = self.peering.look_after
         bodies: dict[str, Callable[[], None]] = {
             "publish": publisher.run,
             "pack": packer.run,

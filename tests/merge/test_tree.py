@@ -298,3 +298,17 @@ def test_what_is_removed_here_does_not_come_back_with_other_attributes(fleet: Fl
     assert fleet[0].names() == []
     fleet.meet()
     assert check_same(fleet) == {}
+
+
+def test_an_open_file_is_changed_and_deleted_at_once(fleet: Fleet) -> None:
+    fleet[0].write("file", b"first")
+    fleet.meet()
+    fs = fleet[0].rig.fs
+    handle = fs.open(fleet[0].at("file").ino, os.O_RDWR)
+    fleet[1].write("file", b"second")
+    fleet[1].sign()
+    fleet[1].remove("file")
+    fleet.meet()
+    assert check_same(fleet) == {}
+    assert fleet[0].content(fs.handle(handle)) == b"first"
+    fs.release(handle)

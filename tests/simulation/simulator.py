@@ -16,8 +16,8 @@ __all__ = ["Simulation"]
 _CLOUDS: Final = 3
 _MOST_DEVICES: Final = 8
 _PROGRAMS: Final = {
-    "write": 8, "write_same": 2, "append": 3, "mkdir": 6, "symlink": 1, "remove": 5, "rename": 8, "link": 2,
-    "chmod": 1, "xattr": 1, "open_file": 3, "read_open": 3, "write_open": 3, "close_file": 2, "look": 3,
+    "write": 6, "write_same": 2, "append": 14, "mkdir": 3, "symlink": 1, "remove": 4, "rename": 6, "link": 2,
+    "chmod": 1, "xattr": 1, "open_file": 6, "read_open": 3, "write_open": 8, "close_file": 2, "look": 3,
 }  # fmt: skip
 # Mean virtual seconds between two events of a kind, for each device, link or cloud.
 _PROGRAM_EVERY: Final = 4.0
