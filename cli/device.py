@@ -53,7 +53,15 @@ class _Talk:
             client.call("device confirm", {"pairing": facts["pairing"], "accept": accept})
 
 
-_yes = click.option("--yes", is_flag=True, help="Do not ask whether the comparison strings are equal.")
+_yes = click.option(
+    "--yes",
+    is_flag=True,
+    help="Do not ask whether the comparison strings are equal; without a terminal nobody is asked.",
+)
+    "--yes",
+    is_flag=True,
+    help="Do not ask whether the comparison strings are equal; without a terminal nobody is asked.",
+)
 
 
 @device.command(

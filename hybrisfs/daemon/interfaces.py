@@ -131,8 +131,9 @@ class VolumeKind(Protocol):
     ) -> Config: ...
     def join(
         self, home: Home, code: str, name: str | None, own_name: str | None
-    ) -> Callable[[Dialogue, threading.Event], Config]:
-        """What makes the volume here that *code* invites to. Raises `HybrisError` for a bad code."""
+    ) -> Callable[[Dialogue, threading.Event], Callable[[], Config]]:
+        """What has this device let in by *code*, and then makes the volume. Raises `HybrisError` for a bad
+        code."""
 
     def open(self, home: Home, name: str) -> OpenVolume: ...
     def list(self, home: Home) -> Sequence[Config]: ...

@@ -37,7 +37,7 @@ class LocalVolumes:
 
     def join(
         self, home: Home, code: str, name: str | None, own_name: str | None
-    ) -> Callable[[Dialogue, threading.Event], Config]:
+    ) -> Callable[[Dialogue, threading.Event], Callable[[], Config]]:
         return Joining(home, code, name, own_name or default_device_name()).run
 
     def open(self, home: Home, name: str) -> OpenVolume:

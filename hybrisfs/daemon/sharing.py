@@ -67,8 +67,9 @@ class SharingCommands:
         )
 
         def work(dialogue: Dialogue, stop: threading.Event) -> Message:
+            make = join(dialogue, stop)
             with self._creating:
-                return {"volume": describe(join(dialogue, stop))}
+                return {"volume": describe(make())}
 
         result = self._pairings.carry_through(Pairing({}, work), progress)
         self._slots.get(result["volume"]["name"]).open()

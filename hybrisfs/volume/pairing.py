@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Final
 
 from backends.credentials import CredentialStore
@@ -113,8 +114,8 @@ class Joining:
         if name is not None:
             check_can_join(home, name)
 
-    def run(self, dialogue: Dialogue, stop: threading.Event) -> VolumeConfig:
-        """Raises HybrisError, having changed nothing."""
+    def run(self, dialogue: Dialogue, stop: threading.Event) -> Callable[[], VolumeConfig]:
+        """Be let in; what is returned makes the volume. Both raise HybrisError, having changed nothing."""
         device = DeviceKey.generate()
         credentials = CredentialStore(self._home.credentials)
         with _stores(self._code.clouds, credentials) as stores:
@@ -128,7 +129,7 @@ class Joining:
                 timeout=_JOIN_SECONDS,
                 check=self._check,
             )
-        return join_volume(self._home, self._name, device, self._own_name, joined)
+        return partial(join_volume, self._home, self._name, device, self._own_name, joined)
 
     def _check(self, offer: Offer) -> None:
         """Before this device is let in: once the others have it for a member, it is one."""

@@ -287,14 +287,14 @@ class FakeVolumes:
 
     def join(
         self, home: Home, code: str, name: str | None, own_name: str | None
-    ) -> Callable[[Dialogue, threading.Event], FakeConfig]:
+    ) -> Callable[[Dialogue, threading.Event], Callable[[], FakeConfig]]:
         if code != CODE:
             raise UsageError(f"{code!r} is no code")
         self.own_names.append(own_name)
 
-        def work(dialogue: Dialogue, stop: threading.Event) -> FakeConfig:
+        def work(dialogue: Dialogue, stop: threading.Event) -> Callable[[], FakeConfig]:
             self.joining.run(dialogue, stop)
-            return self._add(name or "shared", ["file:///clouds/shared"], 0, 1)
+            return lambda: self._add(name or "shared", ["file:///clouds/shared"], 0, 1)
 
         return work
 
