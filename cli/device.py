@@ -58,10 +58,6 @@ _yes = click.option(
     is_flag=True,
     help="Do not ask whether the comparison strings are equal; without a terminal nobody is asked.",
 )
-    "--yes",
-    is_flag=True,
-    help="Do not ask whether the comparison strings are equal; without a terminal nobody is asked.",
-)
 
 
 @device.command(
