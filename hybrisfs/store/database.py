@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hybrisfs.errors import DamagedError, NewerFormatError
+from hybrisfs.errors import DamagedError, HybrisError, NewerFormatError
 from hybrisfs.store.files import sync_directory
 from hybrisfs.store.schema import APPLICATION_ID, SCHEMA_VERSION, create_schema
 
@@ -82,6 +82,12 @@ class Database:
         version = self._connection.execute("PRAGMA user_version").fetchone()[0]
         if application != APPLICATION_ID:
             raise DamagedError(f"{self.path} is not a HybrisFS database", "", "Nothing was changed.")
+        if version < SCHEMA_VERSION:
+            raise HybrisError(
+                f"{self.path} was made by an earlier development version (format {version})",
+                f"this program reads format {SCHEMA_VERSION} only",
+                "Copy the files out with that version, and make the volume anew. Nothing was changed.",
+            )
         if version > SCHEMA_VERSION:
             raise NewerFormatError(
                 f"{self.path} has format {version}",

@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from hybrisfs.errors import DamagedError, NewerFormatError
+from hybrisfs.errors import DamagedError, HybrisError, NewerFormatError
 from hybrisfs.store.database import Database
 from hybrisfs.store.schema import SCHEMA_VERSION
 from tests.store.disk import ForgetfulDisk
@@ -87,6 +87,16 @@ def test_a_newer_format_is_refused_and_left_alone(path: Path) -> None:
     other.close()
     before = path.read_bytes()
     with pytest.raises(NewerFormatError):
+        Database(path)
+    assert path.read_bytes() == before
+
+
+def test_a_database_of_an_earlier_development_version_is_left_alone(path: Path) -> None:
+    with sqlite3.connect(path) as other:
+        other.execute("PRAGMA user_version = 1")
+    other.close()
+    before = path.read_bytes()
+    with pytest.raises(HybrisError, match="earlier development version"):
         Database(path)
     assert path.read_bytes() == before
 
