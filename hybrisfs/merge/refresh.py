@@ -55,12 +55,24 @@ class Refresh:
         for ino in disturbed:
             for name in self._rows.in_conflict(ino):
                 self._agenda.add(self._fs.inodes.get(ino).id, name)
+        looked: set[tuple[int, bytes]] = set()
         while self._agenda:
             self._arranger.settle(*self._agenda.take())
+            if not self._agenda:
+                self._number_anew(looked)
         for node in sorted(affected | self._arranger.made | (nodes & {ROOT_ID})):
             self._show(node)
         self._drop_nameless()
         return self._rows.changes
+
+    def _number_anew(self, looked: set[tuple[int, bytes]]) -> None:
+        """A name that is taken or free now may be one that stands beside another: settle the conflicts in
+        directories where names have changed, each once."""
+        for ino in {change.ino for change in self._rows.changes if change.name is not None}:
+            for name in self._rows.in_conflict(ino):
+                if (ino, name) not in looked:
+                    looked.add((ino, name))
+                    self._agenda.add(self._fs.inodes.get(ino).id, name)
 
     # -- what is affected ------------------------------------------------------------------------
 

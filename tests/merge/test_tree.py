@@ -312,3 +312,22 @@ def test_an_open_file_is_changed_and_deleted_at_once(fleet: Fleet) -> None:
     assert check_same(fleet) == {}
     assert fleet[0].content(fs.handle(handle)) == b"first"
     fs.release(handle)
+
+
+def test_a_conflict_name_that_becomes_free_is_taken_on_all_devices(fleet: Fleet) -> None:
+    """Found by seed 79 of the simulator: one device counted on from a file that was gone."""
+    fleet[0].write("file", b"ada's")
+    fleet[1].write("file", b"bob's")
+    fleet.meet()
+    [copy] = set(check_same(fleet)) - {"file"}
+    for name in (copy, "file"):
+        fleet[0].remove(name)
+    fleet.meet()
+    fleet[2].write(copy, b"cyd's own, under that very name")
+    fleet[0].write("file", b"ada's again")
+    fleet[1].write("file", b"bob's again")
+    fleet.meet()
+    assert len(check_same(fleet)) == 3
+    fleet[2].remove(copy)
+    fleet.meet()
+    assert set(check_same(fleet)) == {copy, "file"}
