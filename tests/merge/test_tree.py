@@ -315,7 +315,6 @@ def test_an_open_file_is_changed_and_deleted_at_once(fleet: Fleet) -> None:
 
 
 def test_a_conflict_name_that_becomes_free_is_taken_on_all_devices(fleet: Fleet) -> None:
-    """Found by seed 79 of the simulator: one device counted on from a file that was gone."""
     fleet[0].write("file", b"ada's")
     fleet[1].write("file", b"bob's")
     fleet.meet()
