@@ -4,8 +4,10 @@
 again, named in placements), `name` and `url`. `no_fetch_programs` are names of programs, with shell
 wildcards, whose reads never fetch anything from the clouds; without that entry, the usual thumbnailers
 and indexers. When another device removes more than `deletion_percent` of all names, that waits for a
-person (100: never). The file holds no secret and may be edited by hand while the volume is not in use;
-`cache_bytes`, `no_fetch_programs` and `deletion_percent` are the entries meant for that.
+person (100: never). `links` says how other devices are reached directly: `port` to listen on (0: any),
+`addresses` ("host:port") where some may be found, and `discover`, whether to look for them on the local
+network. The file holds no secret and may be edited by hand while the volume is not in use; `cache_bytes`,
+`no_fetch_programs`, `deletion_percent` and `links` are the entries meant for that.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from typing import Any, Final
 
 from hybrisfs.errors import DamagedError, NewerFormatError, UnknownVolumeError, UsageError
 from hybrisfs.home import Home
+from hybrisfs.peers.settings import PeerSettings, format_address, parse_address
 from hybrisfs.store.files import sync_directory
 from sync import VOLUME_ID_SIZE
 
@@ -35,11 +38,14 @@ __all__ = [
 _FORMAT: Final = 1
 _FILE: Final = "volume.json"
 DEFAULT_DELETION_SHARE: Final = 0.3
+DEFAULT_LINKS: Final = PeerSettings()
 DEFAULT_CACHE_BYTES: Final = 20 << 30
 _LEAST_CACHE_BYTES: Final = 64 << 20
 MAX_CLOUDS: Final = 32
 MAX_CLOUD_NUMBER: Final = 255  # placements have a byte for it
 _MOST: Final = 1 << 60
+_MOST_ADDRESSES: Final = 64
+_MOST_PORT: Final = 65535
 _MOST_PROGRAMS: Final = 1000
 DEFAULT_NO_FETCH_PROGRAMS: Final = (
     "*thumbnailer*",
@@ -77,6 +83,7 @@ class VolumeConfig:
     cache_bytes: int = DEFAULT_CACHE_BYTES
     no_fetch_programs: tuple[str, ...] = DEFAULT_NO_FETCH_PROGRAMS
     deletion_share: float = DEFAULT_DELETION_SHARE
+    links: PeerSettings = DEFAULT_LINKS
 
     def save(self, home: Home) -> None:
         """Write the file, whole or not at all."""
@@ -90,6 +97,11 @@ class VolumeConfig:
             "cache_bytes": self.cache_bytes,
             "no_fetch_programs": list(self.no_fetch_programs),
             "deletion_percent": round(self.deletion_share * 100),
+            "links": {
+                "port": self.links.port,
+                "addresses": [format_address(one) for one in self.links.addresses],
+                "discover": self.links.discover,
+            },
             "clouds": [{"number": one.number, "name": one.name, "url": one.url} for one in self.clouds],
         }
         temporary = folder / f"{_FILE}.new"
@@ -144,7 +156,23 @@ def _parse(name: str, path: Path, facts: Any) -> VolumeConfig:
         raise ValueError(f"the id is not one of {VOLUME_ID_SIZE} bytes")
     f, k = choose_redundancy(len(clouds), _integer(entries, "f", 0), _integer(entries, "k", 1))
     cache_bytes = _integer(entries, "cache_bytes", _LEAST_CACHE_BYTES)
-    return VolumeConfig(name, volume, f, k, clouds, cache_bytes, _programs(entries), _deletion_share(entries))
+    return VolumeConfig(
+        name, volume, f, k, clouds, cache_bytes, _programs(entries), _deletion_share(entries), _links(entries)
+    )
+
+
+def _links(entries: dict[str, Any]) -> PeerSettings:
+    """Raises UsageError for what is no address."""
+    if "links" not in entries:
+        return DEFAULT_LINKS
+    links = _object(entries["links"])
+    addresses = _list(links, "addresses")
+    if len(addresses) > _MOST_ADDRESSES or not all(isinstance(one, str) for one in addresses):
+        raise ValueError(f"'addresses' is not a list of up to {_MOST_ADDRESSES} texts")
+    if not isinstance(links["discover"], bool):
+        raise ValueError("'discover' is neither true nor false")
+    port = _integer(links, "port", 0, _MOST_PORT)
+    return PeerSettings(port=port, addresses=tuple(map(parse_address, addresses)), discover=links["discover"])
 
 
 def _deletion_share(entries: dict[str, Any]) -> float:

@@ -27,7 +27,6 @@ from hybrisfs.keys import VolumeKeys
 from hybrisfs.merge.rows import Change
 from hybrisfs.mount.mountpoint import MountPoint
 from hybrisfs.mount.programs import NoFetchPrograms
-from hybrisfs.peers.settings import PeerSettings
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.fetch import Fetcher
 from hybrisfs.pipeline.hoard import Hoarder
@@ -185,7 +184,7 @@ class Volume:
             lambda: shipper.announce_again(_HEAD_SECONDS),
         )
         self.peering = Peering(
-            fs, sharing, self.keys, self.sealer, self.committer, puller, signals, PeerSettings()
+            fs, sharing, self.keys, self.sealer, self.committer, puller, signals, config.links
         )
         sharing.on_growth = self.peering.advanced
         sharing.on_members = self.peering.members_changed

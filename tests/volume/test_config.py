@@ -53,6 +53,37 @@ def test_round_trip(home: Home) -> None:
     assert [path.name for path in path_of(home).parent.iterdir()] == ["volume.json"]
 
 
+def test_links(home: Home) -> None:
+    edited = facts(home)
+    edited["links"] = {"port": 4711, "addresses": ["nas.example:1", "[2001:db8::7]:2"], "discover": False}
+    path_of(home).write_text(json.dumps(edited))
+    links = VolumeConfig.load(home, "vol").links
+    assert (links.port, links.discover) == (4711, False)
+    assert links.addresses == (("nas.example", 1), ("2001:db8::7", 2))
+    del edited["links"]
+    path_of(home).write_text(json.dumps(edited))
+    assert VolumeConfig.load(home, "vol").links == CONFIG.links
+
+
+@pytest.mark.parametrize(
+    "links",
+    [
+        {"port": 65536, "addresses": [], "discover": True},
+        {"port": 0, "addresses": ["nowhere"], "discover": True},
+        {"port": 0, "addresses": [7], "discover": True},
+        {"port": 0, "addresses": [], "discover": 1},
+        {"port": 0, "addresses": []},
+        [],
+    ],
+)
+def test_links_that_make_no_sense(home: Home, links: object) -> None:
+    edited = facts(home)
+    edited["links"] = links
+    path_of(home).write_text(json.dumps(edited))
+    with pytest.raises(DamagedError):
+        VolumeConfig.load(home, "vol")
+
+
 def test_no_volume(home: Home) -> None:
     assert list_volumes(home) == []
     with pytest.raises(UnknownVolumeError):
