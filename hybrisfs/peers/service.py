@@ -214,6 +214,9 @@ class PeerService:
         if self._links.remove(link):
             log.info("the link with device %s ended: %s", link.device_id.hex(), reason)
             self._connector.lost(link.device_id, link.age > self._settings.stable)
+        for other in self._links.current():
+            if other.device_id == link.device_id:
+                other.advanced()  # what was pushed through the one that ended may not have arrived
         self._callbacks.links_changed()
 
     def _seen(self, device: bytes, addresses: tuple[Address, ...]) -> None:

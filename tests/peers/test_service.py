@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from unittest import mock
 
 import pytest
 
@@ -305,3 +306,15 @@ def test_the_defaults_are_sound() -> None:
     defaults = PeerSettings()
     assert defaults.keepalive * 2 < defaults.silence <= 15
     assert PeerService(identity(1), members(1), Device(1).callbacks()).status() == []
+
+
+def test_when_one_of_two_links_ends_the_other_pushes_what_it_may_have_swallowed() -> None:
+    a, b = Device(1), Device(2)
+    with running(a, b):
+        knows(a, b)
+        a.wait_linked(b)
+        [link] = a.service._links.all()
+        with mock.patch.object(link, "advanced") as advanced:
+            duplicate = mock.Mock(device_id=b.id, age=0.0)
+            a.service._ended(duplicate, "another link with this device stays")
+        advanced.assert_called_once_with()
