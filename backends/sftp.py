@@ -199,7 +199,9 @@ class SftpStore:
                 raise OSError(errno.EIO, "the server did not store all of it")
             yield temporary
         except (OSError, EOFError):
-            with contextlib.suppress(Exception):
+            import paramiko
+
+            with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
                 files.remove(temporary)
             raise
 

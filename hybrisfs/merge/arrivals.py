@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 from hybrisfs.filesystem.filesystem import FileSystem
@@ -19,8 +20,8 @@ from hybrisfs.merge.newcomers import Newcomers
 from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.refresh import Refresh
 from hybrisfs.merge.registers import Registers
-from hybrisfs.merge.rows import Change
-from hybrisfs.merge.rules import Author, Stamp, number_names, standing_place, winner
+from hybrisfs.merge.rows import Change, is_taken
+from hybrisfs.merge.rules import Author, Stamp, is_removed, number_names, standing_place, winner
 from hybrisfs.merge.unsigned import unsigned_place
 from hybrisfs.store.updates import UpdateLog
 from sync import Accepted, DecodeError, Rename, Write, decode_signed_header
@@ -134,8 +135,7 @@ class Arrivals:
         ]
 
     def _is_removed(self, directory: bytes) -> bool:
-        standing = standing_place(self._registers.values(place_key(directory, 0)))
-        return standing is not None and standing[1].removed
+        return is_removed(self._registers.values(place_key(directory, 0)))
 
     def _is_odd(self) -> bool:
         """Whether the view shows anything but one node per name, so that own changes may change others."""
@@ -243,7 +243,7 @@ class Arrivals:
         inode.attr_stamp = inode.content_stamp = 0
         self._fs.inodes.touch(inode)
         (number, parent, name, _, wanted), *others = rows
-        [copy] = number_names(wanted or name, [self.myself()], lambda one: self._is_taken(parent, one))
+        [copy] = number_names(wanted or name, [self.myself()], partial(is_taken, self._db, parent))
         self._db.execute(
             "UPDATE place SET name = ?, wanted = NULL, slot = 0, stamp = 0 WHERE number = ?", (copy, number)
         )
@@ -254,10 +254,6 @@ class Arrivals:
         self._fs.flush()
         self._changes += [Change(parent, copy), Change(inode.ino)]
         self._waiting.add(node)
-
-    def _is_taken(self, parent: int, name: bytes) -> bool:
-        row = self._db.execute("SELECT 1 FROM place WHERE parent = ? AND name = ?", (parent, name))
-        return row.fetchone() is not None
 
 
 def _is_removal(value: bytes | None) -> bool:

@@ -69,6 +69,10 @@ class MemberTable:
         rows = self._db.execute("SELECT public, name FROM member ORDER BY name, device")
         return [Member(public, name) for public, name in rows]
 
+    def count(self) -> int:
+        (count,) = self._db.execute("SELECT count(*) FROM member").fetchone()
+        return int(count)
+
     def keys(self) -> Members:
         """Whose updates are accepted."""
         return Members(member.public for member in self.all())

@@ -8,8 +8,15 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Displaced, Inode
 from hybrisfs.filesystem.registers import place_key
 from hybrisfs.merge.registers import Registers
+from hybrisfs.store.database import Database
 
-__all__ = ["Change", "Row", "Rows"]
+__all__ = ["Change", "Row", "Rows", "is_taken"]
+
+
+def is_taken(database: Database, parent: int, name: bytes) -> bool:
+    """Whether something is shown under the name there."""
+    row = database.execute("SELECT 1 FROM place WHERE parent = ? AND name = ?", (parent, name))
+    return row.fetchone() is not None
 
 
 class Change(NamedTuple):

@@ -34,6 +34,7 @@ __all__ = [
     "conflict_name",
     "decode_place",
     "is_conflict_name",
+    "is_removed",
     "judge",
     "number_names",
     "standing_place",
@@ -88,6 +89,12 @@ def standing_place(values: Iterable[Value]) -> tuple[Stamp, Place] | None:
     """The place of a node among concurrent ones: the highest that is no removal, else the highest removal."""
     found = [(value.stamp, place) for value in values if (place := decode_place(value)) is not None]
     return max(found, key=lambda one: (not one[1].removed, one[0]), default=None)
+
+
+def is_removed(values: Iterable[Value]) -> bool:
+    """Whether the place that stands says that the node is gone."""
+    standing = standing_place(values)
+    return standing is not None and standing[1].removed
 
 
 @dataclass(frozen=True, slots=True)

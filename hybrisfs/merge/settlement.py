@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode, Intent
 from hybrisfs.filesystem.registers import attr_key, content_key, place_key
 from hybrisfs.merge.nodes import Nodes
-from hybrisfs.merge.rows import Change
+from hybrisfs.merge.rows import Change, is_taken
 from hybrisfs.merge.rules import Author, number_names
 from hybrisfs.store.schema import ROOT_INO
 
@@ -127,10 +128,8 @@ class Settlement:
         directory = fs.inodes.get(parent)
         if directory.orphan:
             directory = fs.inodes.get(ROOT_INO)
-        if self._is_taken(directory.ino, name):
-            [name] = number_names(
-                name, [self._myself()], lambda candidate: self._is_taken(directory.ino, candidate)
-            )
+        if is_taken(self._db, directory.ino, name):
+            [name] = number_names(name, [self._myself()], partial(is_taken, self._db, directory.ino))
         self._db.execute("DELETE FROM orphan WHERE ino = ?", (inode.ino,))
         inode.orphan = False
         inode.nlink = 1
@@ -141,7 +140,3 @@ class Settlement:
         )
         self._begin_anew(inode)
         self._show([Change(directory.ino, name), Change(directory.ino), Change(inode.ino)])
-
-    def _is_taken(self, parent: int, name: bytes) -> bool:
-        row = self._db.execute("SELECT 1 FROM place WHERE parent = ? AND name = ?", (parent, name))
-        return row.fetchone() is not None

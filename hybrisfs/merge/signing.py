@@ -71,7 +71,7 @@ class Signer:
 
     def _purge(self, writes: Iterable[Write]) -> None:
         """While this is the only device, nobody can edit what it has removed: forget it at once."""
-        if len(self._members.all()) > 1:
+        if self._members.count() > 1:
             return
         for key, value in writes:
             if key[:1] == b"p" and value is not None and Place.decode(value).removed:

@@ -102,12 +102,16 @@ class Notifier:
                     gone.setdefault(_Name(change.ino, change.name), change.gone)
         arrived: set[int] = set()
         for name in names:
-            with contextlib.suppress(OSError):  # the directory is gone, too, or closed to this user
+            try:
                 arrived |= self._name_changed(name, gone.get(name), arrived)
+            except OSError as error:  # the directory is gone, too, or closed to this user
+                log.debug("no event was raised for a name: %s", error)
         for ino in inodes:
             if ino not in arrived:
-                with contextlib.suppress(OSError):
+                try:
                     self._file_changed(ino)
+                except OSError as error:
+                    log.debug("no event was raised for a file: %s", error)
 
     def _name_changed(self, name: _Name, gone: tuple[int, int] | None, arrived: set[int]) -> set[int]:
         """Repeat what happened to a name; the numbers of the inodes that have been shown by that, besides

@@ -17,7 +17,7 @@ from hybrisfs.merge.brake import Brake
 from hybrisfs.merge.members import MAX_DEVICE_NAME, Member, MemberTable, member_key
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rows import Change
-from hybrisfs.merge.rules import standing_place
+from hybrisfs.merge.rules import is_removed
 from hybrisfs.merge.settlement import Settlement
 from hybrisfs.merge.signing import Signer
 from hybrisfs.pipeline.pull import DeviceSighting, Puller
@@ -199,15 +199,13 @@ class Sharing:
             back = [
                 (key, Place(place.parent, place.name).encode())
                 for key, place in dict(deletion.removals).items()
-                if self._is_removed(key)
+                if is_removed(self.registers.values(key))
             ]
+            if not back:
+                return  # other devices have brought it all back
             self.signer.sign(back, 0)
             self._show(self.arrivals.reveal({key[1:17] for key, _ in back}))
         self._signals.chunks_made()
-
-    def _is_removed(self, key: bytes) -> bool:
-        standing = standing_place(self.registers.values(key))
-        return standing is not None and standing[1].removed
 
     def _held(self, which: str) -> bytes:
         with self._fs.lock:

@@ -344,8 +344,10 @@ class Volume:
 
         def say() -> None:
             self._threads["ship"].join(_GOODBYE_SECONDS)
-            with contextlib.suppress(DispersalError, OSError):
+            try:
                 self._shipper.say_goodbye()
+            except (DispersalError, OSError) as error:
+                log.debug("the clouds were not told that this device goes offline: %s", error)
 
         speaker = threading.Thread(target=say, name=f"{self.name}-goodbye", daemon=True)
         speaker.start()
