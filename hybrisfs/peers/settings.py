@@ -15,7 +15,7 @@ Address: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class PeerSettings:
-    """The first four are the user's; times are in seconds."""
+    """The first three are the user's; times are in seconds."""
 
     port: int = 0
     """TCP port to listen on; 0 lets the system choose."""
