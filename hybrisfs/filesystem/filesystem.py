@@ -209,6 +209,7 @@ class FileSystem:
     ) -> tuple[Inode, int]:
         """Make a regular file and open it."""
         inode = self.make(parent, name, stat.S_IFREG | stat.S_IMODE(mode), uid, gid)
+        self._content_changed(inode)  # other devices need not see it empty first
         return inode, self._new_handle(inode, flags & os.O_ACCMODE != os.O_RDONLY)
 
     def _new_handle(self, inode: Inode, writable: bool) -> int:

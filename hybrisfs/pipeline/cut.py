@@ -188,6 +188,8 @@ def _capture(fs: FileSystem, cut: Cut, key: bytes, ino: int) -> bool:
     if inode.orphan:
         return False
     if kind == _ATTR:
+        if not inode.writers:
+            inode.dirty_since = 0.0
         _write(cut, key, fs.attributes.record(inode).encode())
         return True
     listed = fs.received.unlisted(inode)

@@ -274,6 +274,24 @@ def test_a_file_in_the_making_is_held_back_whole(rig: Rig, others: Others) -> No
     assert others() == {b"known": b"NEW", b"new": b"half"}
 
 
+def test_a_new_file_is_not_published_before_it_is_written(rig: Rig, others: Others) -> None:
+    inode, handle = rig.fs.create(ROOT_INO, b"new", 0o644, 0, 0, os.O_WRONLY)
+    rig.publish()
+    assert others() == {}
+    rig.fs.write(inode, 0, b"content")
+    rig.fs.release(handle)
+    rig.publish()
+    assert others() == {b"new": b"content"}
+
+
+def test_a_new_file_that_stays_empty_is_published_when_it_is_closed(rig: Rig, others: Others) -> None:
+    inode, handle = rig.fs.create(ROOT_INO, b"new", 0o644, 0, 0, os.O_WRONLY)
+    rig.fs.release(handle)
+    rig.publish()
+    assert others() == {b"new": b""}
+    assert not inode.dirty_since
+
+
 def test_a_file_that_is_always_open_is_published_now_and_then(rig: Rig, others: Others) -> None:
     inode, _ = opened(rig, b"log", b"line\n")
     rig.publish()
