@@ -1,4 +1,4 @@
-"""hybrisfs device invite, join, list, rename"""
+"""hybrisfs device invite, join, list, rename, remove"""
 
 from __future__ import annotations
 
@@ -167,3 +167,28 @@ def rename(device_name: str, new_name: str, name: str | None) -> None:
     with Client.connect() as client:
         client.call("device rename", {"name": name, "device": device_name, "new_name": new_name})
     click.echo(f"{shown(device_name)} is called {shown(new_name)} now.")
+
+
+@device.command(epilog="\b\nExample:\n  hybrisfs device remove old-laptop")
+@click.argument("device_name", metavar="DEVICE")
+@click.option("--volume", "name", help="Which volume, if there are several.")
+@click.option("--yes", is_flag=True, help="Do not ask; without a terminal nobody is asked.")
+@json_option
+def remove(device_name: str, name: str | None, yes: bool, as_json: bool) -> None:
+    """Let a machine belong to the volume no longer, because it is lost, sold or not trusted.
+
+    DEVICE is its name or the beginning of its id. The others get new keys: it can read nothing that is
+    written from now on, and nothing that it writes is accepted. What it has read before, it may have kept. A
+    machine that was removed never comes back under its old identity; invite it again instead.
+    """
+    if sys.stdin.isatty() and not yes:
+        click.confirm(f"Remove {shown(device_name)} for good?", abort=True, err=True)
+    with Client.connect() as client:
+        facts = client.call("device remove", {"name": name, "device": device_name})
+    if as_json:
+        print_json(facts)
+        return
+    click.echo(f"{shown(facts['device'])} no longer belongs to the volume.")
+    click.echo("If it has secrets of these clouds, it can still delete there: change the secrets.")
+    for url in facts["clouds"]:
+        click.echo(f"  {shown(url)}")

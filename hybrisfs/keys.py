@@ -1,63 +1,61 @@
 """The secrets of a volume on this device, and the file that holds them.
 
-The file is JSON, mode 0600, in the volume's state folder: `format` (1), and as hex `data`, `dedup`,
-`metadata` (32 bytes each, shared by the volume's devices) and `device` (the seed of this device's
-Ed25519 key). Whoever has it can read and write the volume; without it nobody can read what is on the clouds.
+The file is JSON, mode 0600, in the volume's state folder: `format` (2), as hex `dedup` (32 bytes, shared by
+the volume's devices) and `device` (the seed of this device's Ed25519 key), and `epochs`, each with `id` (4
+bytes), `number`, `data` and `metadata` (32 bytes each, shared) and `excluded`, the ids (16 bytes) of the
+devices that were removed before the epoch began. Whoever has it can read and write the volume; without it
+nobody can read what is on the clouds.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from blake3 import blake3
 
 from hybrisfs.errors import DamagedError, NewerFormatError
-from sync import DeviceKey
+from hybrisfs.store.files import sync_directory
+from sync import DEVICE_ID_SIZE, EPOCH_SIZE, FIRST_EPOCH, DeviceKey
 
-__all__ = ["SharedKeys", "VolumeKeys"]
+__all__ = ["MAX_EPOCHS", "EpochKeys", "SharedKeys", "VolumeKeys"]
 
-_FORMAT: Final = 1
+MAX_EPOCHS: Final = 512
+_FORMAT: Final = 2
 _KEY_SIZE: Final = 32
+_MAX_NUMBER: Final = 1 << 32
 
 
 @dataclass(frozen=True, slots=True)
-class SharedKeys:
-    """The keys that all devices of a volume have, 32 bytes each; pairing hands them on."""
+class EpochKeys:
+    """The keys of one epoch: *data* seals chunks, *metadata* is where the keys of all else come from."""
 
+    id: bytes
+    number: int
     data: bytes = field(repr=False)
-    dedup: bytes = field(repr=False)
     metadata: bytes = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class VolumeKeys:
-    """*data* seals chunks, *dedup* names them, *metadata* is where the other keys come from."""
-
-    data: bytes = field(repr=False)
-    dedup: bytes = field(repr=False)
-    metadata: bytes = field(repr=False)
-    device: DeviceKey
+    excluded: frozenset[bytes] = frozenset()
+    """The devices that were removed when it began: none of them has its keys."""
 
     @staticmethod
-    def generate() -> VolumeKeys:
-        """Fresh keys from the system's random source."""
-        return VolumeKeys(
-            os.urandom(_KEY_SIZE), os.urandom(_KEY_SIZE), os.urandom(_KEY_SIZE), DeviceKey.generate()
+    def first() -> EpochKeys:
+        """Fresh keys of the epoch that a volume begins with."""
+        return EpochKeys(FIRST_EPOCH, 0, os.urandom(_KEY_SIZE), os.urandom(_KEY_SIZE))
+
+    @staticmethod
+    def after(number: int, excluded: Iterable[bytes]) -> EpochKeys:
+        """Fresh keys of a later epoch."""
+        return EpochKeys(
+            os.urandom(EPOCH_SIZE),
+            number + 1,
+            os.urandom(_KEY_SIZE),
+            os.urandom(_KEY_SIZE),
+            frozenset(excluded),
         )
-
-    @staticmethod
-    def for_new_device(shared: SharedKeys, device: DeviceKey) -> VolumeKeys:
-        """The keys of a device that was let into the volume, with its own key that it was let in by."""
-        return VolumeKeys(shared.data, shared.dedup, shared.metadata, device)
-
-    @property
-    def shared(self) -> SharedKeys:
-        """What another device of the volume needs to have, too."""
-        return SharedKeys(self.data, self.dedup, self.metadata)
 
     @property
     def table(self) -> bytes:
@@ -69,14 +67,74 @@ class VolumeKeys:
         """The key that seals log segments and heads."""
         return blake3(b"hybrisfs log segments", key=self.metadata).digest()
 
+    @property
+    def rank(self) -> tuple[int, bytes]:
+        """Of several epochs that would do, the one with the highest is used."""
+        return self.number, self.id
+
+
+@dataclass(frozen=True, slots=True)
+class SharedKeys:
+    """The keys that all devices of a volume have; pairing hands them on. *dedup* (32 bytes) names chunks."""
+
+    dedup: bytes = field(repr=False)
+    epochs: tuple[EpochKeys, ...]
+    """Lowest rank first."""
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeKeys:
+    """What all devices of the volume have, and the key of this one."""
+
+    shared: SharedKeys
+    device: DeviceKey
+
+    @staticmethod
+    def generate() -> VolumeKeys:
+        """Fresh keys from the system's random source."""
+        return VolumeKeys(SharedKeys(os.urandom(_KEY_SIZE), (EpochKeys.first(),)), DeviceKey.generate())
+
+    @property
+    def dedup(self) -> bytes:
+        return self.shared.dedup
+
+    @property
+    def first(self) -> EpochKeys:
+        """The keys of the epoch that the volume began with; every device has them, and removed ones."""
+        return self.shared.epochs[0]
+
+    def with_epochs(self, epochs: Iterable[EpochKeys]) -> VolumeKeys:
+        """With these instead."""
+        ordered = tuple(sorted(epochs, key=lambda epoch: epoch.rank))
+        return VolumeKeys(replace(self.shared, epochs=ordered), self.device)
+
     def save(self, path: Path) -> None:
         """Write the file, readable by its owner only; it must not exist yet."""
+        self._write(path)
+
+    def replace(self, path: Path) -> None:
+        """Write the file anew, whole or not at all, and durably. Raises OSError."""
+        new = path.with_name(f"{path.name}.new")
+        new.unlink(missing_ok=True)
+        self._write(new)
+        new.replace(path)
+        sync_directory(path.parent)
+
+    def _write(self, path: Path) -> None:
         secrets = {
             "format": _FORMAT,
-            "data": self.data.hex(),
             "dedup": self.dedup.hex(),
-            "metadata": self.metadata.hex(),
             "device": self.device.seed.hex(),
+            "epochs": [
+                {
+                    "id": epoch.id.hex(),
+                    "number": epoch.number,
+                    "data": epoch.data.hex(),
+                    "metadata": epoch.metadata.hex(),
+                    "excluded": sorted(device.hex() for device in epoch.excluded),
+                }
+                for epoch in self.shared.epochs
+            ],
         }
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with open(descriptor, "w", encoding="ascii") as file:
@@ -90,23 +148,63 @@ class VolumeKeys:
         advice = "Without it the volume cannot be read: restore it from a backup."
         try:
             secrets = json.loads(path.read_text(encoding="ascii"))
-            if secrets["format"] < 1:
-                raise ValueError(f"format {secrets['format']}")
             if secrets["format"] > _FORMAT:
                 raise NewerFormatError(
                     f"{path} has format {secrets['format']}",
                     f"this program knows formats up to {_FORMAT}",
                     "Update HybrisFS.",
                 )
-            data, dedup, metadata, seed = (
-                bytes.fromhex(secrets[name]) for name in ("data", "dedup", "metadata", "device")
-            )
-            if {len(data), len(dedup), len(metadata), len(seed)} != {_KEY_SIZE}:
-                raise ValueError("a key of the wrong length")
+            if secrets["format"] != _FORMAT:
+                raise ValueError(f"format {secrets['format']}")
+            device = DeviceKey.from_seed(_secret(secrets, "device"))
+            keys = VolumeKeys(SharedKeys(_secret(secrets, "dedup"), ()), device)
+            return keys.with_epochs(_parse_epochs(secrets["epochs"]))
         except OSError as error:
             raise DamagedError(
                 f"the volume's keys cannot be read from {path}", error.strerror or "", advice
             ) from error
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise DamagedError(f"{path} is no key file", str(error), advice) from error
-        return VolumeKeys(data, dedup, metadata, DeviceKey.from_seed(seed))
+
+
+def _parse_epochs(entries: list[dict[str, Any]]) -> list[EpochKeys]:
+    """Raises ValueError, KeyError, TypeError."""
+    epochs = [
+        EpochKeys(
+            _secret(one, "id", EPOCH_SIZE),
+            _number(one["number"]),
+            _secret(one, "data"),
+            _secret(one, "metadata"),
+            frozenset(_bytes(device, DEVICE_ID_SIZE) for device in one["excluded"]),
+        )
+        for one in entries
+    ]
+    if [one.number for one in epochs if one.id == FIRST_EPOCH] != [0]:
+        raise ValueError("the keys of the first epoch are missing")
+    if not len({one.id for one in epochs}) == len(epochs) <= MAX_EPOCHS:
+        raise ValueError("too many epochs, or two that are one")
+    return epochs
+
+
+def _number(value: object) -> int:
+    if type(value) is not int or not 0 <= value < _MAX_NUMBER:
+        raise ValueError("an epoch with an impossible number")
+    return value
+
+
+def _secret(entries: dict[str, Any], name: str, size: int = _KEY_SIZE) -> bytes:
+    try:
+        return _bytes(entries[name], size)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def _bytes(text: str, size: int) -> bytes:
+    """Raises ValueError, which tells nothing of what it was."""
+    try:
+        found = bytes.fromhex(text)
+    except ValueError:
+        raise ValueError("not hexadecimal") from None
+    if len(found) != size:
+        raise ValueError("of the wrong length")
+    return found

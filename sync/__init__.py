@@ -16,6 +16,7 @@ from sync.errors import (
     NewerFormatError,
     NotAMemberError,
     SyncError,
+    UnknownEpochError,
 )
 from sync.exchange import Action, Alarm, Deliver, Exchange, ExchangeLog, Failed, LogRow, Send
 from sync.fork import ForkProof, verify_fork_proof
@@ -37,7 +38,7 @@ from sync.inbox import Inbox
 from sync.log import LogState
 from sync.messages import MAX_MESSAGE
 from sync.outcome import Accepted, Duplicate, Outcome, Reason, Refused
-from sync.seal import KEY_SIZE, NONCE_SIZE
+from sync.seal import EPOCH_SIZE, FIRST_EPOCH, KEY_SIZE, NONCE_SIZE, EpochKey, OneKey, SealKeys
 from sync.segment import (
     MAX_SEGMENT,
     MAX_SEGMENT_UPDATES,
@@ -76,9 +77,12 @@ __all__ = [
     "Deliver",
     "DeviceKey",
     "Duplicate",
+    "EPOCH_SIZE",
+    "EpochKey",
     "Exchange",
     "ExchangeLog",
     "Extent",
+    "FIRST_EPOCH",
     "Failed",
     "ForkProof",
     "HASH_SIZE",
@@ -105,6 +109,7 @@ __all__ = [
     "NONCE_SIZE",
     "NewerFormatError",
     "NotAMemberError",
+    "OneKey",
     "Order",
     "Outcome",
     "OwnTip",
@@ -114,6 +119,7 @@ __all__ = [
     "Refused",
     "Relayed",
     "Rename",
+    "SealKeys",
     "Segment",
     "SegmentId",
     "Send",
@@ -121,6 +127,7 @@ __all__ = [
     "SignedUpdate",
     "Stamp",
     "SyncError",
+    "UnknownEpochError",
     "Update",
     "VOLUME_ID_SIZE",
     "VersionVector",

@@ -20,6 +20,7 @@ from typing import Final
 from sync.codec import Buffer
 from sync.errors import DecodeError
 from sync.head import Head, decode_head
+from sync.seal import SealKeys
 
 __all__ = [
     "PROPAGATION_SECONDS",
@@ -44,6 +45,7 @@ class Fault(Enum):
     LOST = "lost"
     BEHIND = "behind"
     NEWER_FORMAT = "newer format"
+    UNKNOWN_EPOCH = "unknown epoch"
     OMITTED = "omitted"
 
     @property
@@ -95,9 +97,9 @@ def precedes(one: Head, other: Head) -> bool:
     return other.vector.covers(one.vector) or mine < theirs
 
 
-def check_head(data: Buffer, volume: bytes, public: bytes, key: bytes, floor: Head | None) -> None:
+def check_head(data: Buffer, volume: bytes, public: bytes, keys: SealKeys, floor: Head | None) -> None:
     """Raise `DecodeError` unless `data` is a head of that device and does not precede `floor`."""
-    head = decode_head(data, volume, public, key)
+    head = decode_head(data, volume, public, keys)
     if floor is not None and precedes(head, floor):
         raise DecodeError("it is still an earlier head than the one known")
 

@@ -9,6 +9,7 @@ __all__ = [
     "NewerFormatError",
     "NotAMemberError",
     "SyncError",
+    "UnknownEpochError",
 ]
 
 
@@ -26,6 +27,17 @@ class NewerFormatError(DecodeError):
     Nothing in a format field is authenticated, so a lying cloud can provoke this error: refuse the
     object like any other bad one, and tell the user to upgrade only when no cloud has a readable copy.
     """
+
+
+class UnknownEpochError(DecodeError):
+    """The object is sealed with a key that this device does not have.
+
+    Which one is authenticated with that key only, so that a lying cloud can provoke this error.
+    """
+
+    def __init__(self, epoch: bytes) -> None:
+        super().__init__(f"sealed with the key of epoch {epoch.hex()}, which this device was not given")
+        self.epoch = epoch
 
 
 class LimitError(SyncError, ValueError):

@@ -9,6 +9,9 @@ put there for it, our own device included.
 The head of our own device is looked at too, now and then: after our state was restored from a backup, or
 copied to a second machine, it names updates of ours that we do not have.
 
+A head that is sealed with a key of an epoch unknown here makes its writer's grant be asked for, the object
+that gives members the key; the caller opens it and adds the key to `keys`.
+
 The caller carries out the actions and reports each outcome. Times `now` are seconds by a clock that never
 goes back, `time_ns` is the time of day. Not thread-safe.
 """
@@ -23,18 +26,20 @@ from typing import Final, TypeAlias
 from sync.beacons import PROPAGATION_SECONDS, Beacons, Fault, Report, Sighting, Staleness
 from sync.chase import Chase, Deliver, FetchSegment, ListSegments
 from sync.codec import Buffer
-from sync.errors import DecodeError, NewerFormatError
+from sync.errors import DecodeError, NewerFormatError, UnknownEpochError
 from sync.head import Head, decode_head, head_name
 from sync.identity import Members
 from sync.pace import LONGEST_PAUSE, Pace
+from sync.seal import SealKeys
 from sync.trail import Holds, Piece, newest_segment, relayed_segments, tips_of
 
-__all__ = ["ANNOUNCE_SECONDS", "STALE_SECONDS", "Action", "FetchHead", "Follow"]
+__all__ = ["ANNOUNCE_SECONDS", "STALE_SECONDS", "Action", "FetchGrant", "FetchHead", "Follow"]
 
 ANNOUNCE_SECONDS: Final = 600.0
 """How often a device that has nothing to say overwrites its head all the same (Depot's T_announce)."""
 STALE_SECONDS: Final = 2 * ANNOUNCE_SECONDS + PROPAGATION_SECONDS
 """A device whose last head is older than that is suspected to have written something that is withheld."""
+_GRANT_PAUSE: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +52,15 @@ class FetchHead:
     """Whether it is enough to learn that the head is still the one that this cloud returned last."""
 
 
-Action: TypeAlias = FetchHead | FetchSegment | ListSegments | Deliver | Report
+@dataclass(frozen=True, slots=True)
+class FetchGrant:
+    """Fetch what `device` gives members of an epoch's key; then call `grant_arrived` if it was of use."""
+
+    device: bytes
+    epoch: bytes
+
+
+Action: TypeAlias = FetchHead | FetchGrant | FetchSegment | ListSegments | Deliver | Report
 
 
 @dataclass(slots=True)
@@ -58,6 +71,7 @@ class _Follower:
     sealed: bytes | None = None  # the newest head as it arrived
     others: deque[int] = field(default_factory=deque)  # clouds to ask when one fails in this round
     due: float = 0.0
+    granted_at: float = 0.0  # when its grant is to be asked for again
 
 
 class Follow:
@@ -70,7 +84,7 @@ class Follow:
     def __init__(
         self,
         volume: bytes,
-        key: bytes,
+        keys: SealKeys,
         own: bytes,
         clouds: Sequence[int],
         f: int,
@@ -82,7 +96,7 @@ class Follow:
     ) -> None:
         self._remembered = dict(remembered or {})
         self._volume = volume
-        self._key = key
+        self._keys = keys
         self._own = own
         self._clouds = tuple(clouds)
         self._quorum = f + 1
@@ -117,7 +131,7 @@ class Follow:
         head = None
         if sighting.head is not None:
             try:
-                head = decode_head(sighting.head, self._volume, public, self._key)
+                head = decode_head(sighting.head, self._volume, public, self._keys)
             except DecodeError:
                 head = None  # sealed with a key of before, or damaged: there will be another one
         follower.beacons.remember(head, sighting.seen_ns)
@@ -189,9 +203,11 @@ class Follow:
         if follower is None or public is None:
             return []
         try:
-            head = decode_head(data, self._volume, public, self._key)
+            head = decode_head(data, self._volume, public, self._keys)
         except NewerFormatError as error:
             return self._unreadable(device, cloud, Fault.NEWER_FORMAT, f"is not readable here: {error}")
+        except UnknownEpochError as error:
+            return self._sealed_away(device, cloud, follower, error, now)
         except DecodeError as error:
             return self._unreadable(device, cloud, Fault.UNREADABLE, f"is wrong: {error}")
         if follower.beacons.arrived(head, time_ns):
@@ -200,6 +216,22 @@ class Follow:
             follower.sealed = bytes(data)
         self._aim(head, now)
         return self._judge(device, cloud, follower, head, now)
+
+    def _sealed_away(
+        self, device: bytes, cloud: int, follower: _Follower, error: UnknownEpochError, now: float
+    ) -> list[Action]:
+        reason = f"cannot be read: {error}; this device may have been removed from the volume"
+        actions = self._unreadable(device, cloud, Fault.UNKNOWN_EPOCH, reason)
+        if now < follower.granted_at:
+            return actions
+        follower.granted_at = now + _GRANT_PAUSE
+        return [*actions, FetchGrant(device, error.epoch)]
+
+    def grant_arrived(self) -> None:
+        """There is a key more in `keys`."""
+        for follower in self._followers.values():
+            follower.granted_at = 0.0
+        self.hurry()
 
     def head_unchanged(self, device: bytes, cloud: int, now: float) -> list[Action]:
         """The cloud still has the head that it returned last."""
@@ -228,7 +260,7 @@ class Follow:
         elif len(tips) > 1:
             self._chase.list_branches(device, now)
         for author, relayed in relayed_segments(head):
-            if author in self._members:
+            if self._members.known(author):
                 self._chase.aim_relayed(author, relayed, device)
 
     def _judge(

@@ -3,7 +3,7 @@
 The head is the device's beacon (Depot 5.3): "at this time I was alive, and had seen this". It is the
 object `heads/<device id, hex>`. What a cloud sees: the device, the size, when it changes.
 
-    header   magic "HFHD", version u16 = 1
+    header   magic "HFHD", version u16 = 2
              writer  16
     sealed   (`sync.seal`) record, then signature 64 over exactly the record bytes
 
@@ -50,7 +50,7 @@ from sync.codec import Buffer, Reader, Writer
 from sync.errors import DecodeError, LimitError
 from sync.hashing import HASH_SIZE
 from sync.identity import DEVICE_ID_SIZE, SIGNATURE_SIZE, DeviceKey, device_id_of, verify
-from sync.seal import open_sealed, seal
+from sync.seal import SealKeys, open_sealed, seal
 from sync.segment import SEGMENT_PREFIX_SIZE, SegmentId
 from sync.update import VOLUME_ID_SIZE
 from sync.vector import MAX_CLOCK, VersionVector
@@ -71,7 +71,7 @@ MAX_OWN_TIPS = 512
 MAX_RELAYED = 64
 
 _MAGIC = b"HFHD"
-_VERSION = 1
+_VERSION = 2
 _RECORD_MAGIC = b"HFHR"
 _RECORD_VERSION = 1
 _MAX_HEAD = 1 << 16
@@ -126,8 +126,8 @@ def head_name(writer: bytes) -> str:
     return f"heads/{writer.hex()}"
 
 
-def encode_head(head: Head, device: DeviceKey, key: bytes, nonce: bytes) -> bytes:
-    """Sign a head with `device` and seal it with `key` (32 bytes) and `nonce` (24 random bytes).
+def encode_head(head: Head, device: DeviceKey, keys: SealKeys, nonce: bytes) -> bytes:
+    """Sign a head with `device` and seal it with the newest of `keys` and `nonce` (24 random bytes).
 
     Raises ValueError when `device` is not the writer, `LimitError` above MAX_OWN_TIPS or MAX_RELAYED.
     """
@@ -155,13 +155,13 @@ def encode_head(head: Head, device: DeviceKey, key: bytes, nonce: bytes) -> byte
         out.raw(author).varint(segment.first).raw(segment.prefix)
     record = out.getvalue()
     header = Writer().format(_MAGIC, _VERSION).raw(head.writer).getvalue()
-    return seal(header, head.volume, record + device.sign(record), key, nonce)
+    return seal(header, head.volume, record + device.sign(record), keys, nonce)
 
 
-def decode_head(data: Buffer, volume: bytes, public: bytes, key: bytes) -> Head:
+def decode_head(data: Buffer, volume: bytes, public: bytes, keys: SealKeys) -> Head:
     """Open the head of the device whose public key is `public` and check its signature.
 
-    Raises `DecodeError`.
+    Raises `DecodeError`, `UnknownEpochError`.
     """
     if len(data) > _MAX_HEAD:
         raise DecodeError(f"a head of {len(data)} bytes, at most {_MAX_HEAD} are allowed")
@@ -171,7 +171,7 @@ def decode_head(data: Buffer, volume: bytes, public: bytes, key: bytes) -> Head:
     if reader.raw(DEVICE_ID_SIZE) != writer:
         raise DecodeError(f"another device's head stands under the name {head_name(writer)}")
     header = bytes(memoryview(data)[: reader.position])
-    payload = open_sealed(reader, header, volume, key)
+    payload = open_sealed(reader, header, volume, keys)
     record, signature = payload[:-SIGNATURE_SIZE], payload[-SIGNATURE_SIZE:]
     if not verify(public, record, signature):
         raise DecodeError(f"device {writer.hex()} did not sign this head")

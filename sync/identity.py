@@ -8,18 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from nacl.bindings import (
+    crypto_box_seal,
+    crypto_box_seal_open,
+    crypto_sign_ed25519_pk_to_curve25519,
+)
 from nacl.exceptions import CryptoError
 from nacl.signing import SigningKey, VerifyKey
 
 from sync.codec import Buffer
+from sync.errors import DecodeError
 from sync.hashing import digest
 
 __all__ = [
+    "BOX_OVERHEAD",
     "DEVICE_ID_SIZE",
     "PUBLIC_KEY_SIZE",
     "SIGNATURE_SIZE",
     "DeviceKey",
     "Members",
+    "box_for",
     "device_id_from_hex",
     "device_id_of",
     "verify",
@@ -28,6 +36,7 @@ __all__ = [
 DEVICE_ID_SIZE = 16
 PUBLIC_KEY_SIZE = 32
 SIGNATURE_SIZE = 64
+BOX_OVERHEAD = 48
 _SEED_SIZE = 32
 
 _ID_CONTEXT = "hybrisfs.sync 2026-11 device id"
@@ -55,6 +64,15 @@ def verify(public: bytes, message: Buffer, signature: bytes) -> bool:
     except CryptoError:
         return False
     return True
+
+
+def box_for(public: bytes, message: bytes) -> bytes:
+    """`message` sealed for the device with this Ed25519 public key (libsodium's sealed box, on the X25519 key
+    that follows from it): BOX_OVERHEAD bytes longer. Raises `DecodeError` when it is no key."""
+    try:
+        return crypto_box_seal(message, crypto_sign_ed25519_pk_to_curve25519(public))
+    except (CryptoError, ValueError) as error:
+        raise DecodeError("a public key that is none") from error
 
 
 class DeviceKey:
@@ -87,21 +105,46 @@ class DeviceKey:
         """The 64-byte signature of `message`."""
         return self._signing.sign(message).signature
 
+    def open(self, box: bytes) -> bytes:
+        """What `box_for` sealed for this device. Raises `DecodeError` for anything else."""
+        secret = self._signing.to_curve25519_private_key()
+        try:
+            return crypto_box_seal_open(box, bytes(secret.public_key), bytes(secret))
+        except (CryptoError, TypeError, ValueError) as error:
+            raise DecodeError("a box that is not sealed for this device") from error
+
     def __repr__(self) -> str:
         return f"DeviceKey({self.device_id.hex()})"
 
 
 class Members:
-    """The devices whose updates a volume accepts: device id -> public key. Never changes."""
+    """The devices of a volume: device id -> public key. Never changes.
 
-    __slots__ = ("_keys",)
+    Iteration, length and `in` are about those that belong to it now; `former` ones were removed.
+    """
 
-    def __init__(self, public_keys: Iterable[bytes]) -> None:
+    __slots__ = ("_former", "_keys")
+
+    def __init__(self, public_keys: Iterable[bytes], former: Iterable[bytes] = ()) -> None:
         self._keys = {device_id_of(public): public for public in public_keys}
+        self._former = {device_id_of(public): public for public in former}
 
     def public_key(self, device: bytes) -> bytes | None:
         """The member's public key, or None for a stranger."""
         return self._keys.get(device)
+
+    def former_key(self, device: bytes) -> bytes | None:
+        """The public key of a device that was removed, None for all others."""
+        return self._former.get(device)
+
+    @property
+    def former(self) -> tuple[bytes, ...]:
+        """The public keys of all that were removed."""
+        return tuple(self._former.values())
+
+    def known(self, device: bytes) -> bool:
+        """Whether the device is a member or was one."""
+        return device in self._keys or device in self._former
 
     def __contains__(self, device: object) -> bool:
         return device in self._keys

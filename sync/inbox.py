@@ -3,6 +3,8 @@
 Updates arrive over several ways at once, so an update may come before another one that it depends on. When
 the bounds are exceeded, those farthest in the future (of the highest clock) are dropped; whoever sent them
 has them, and they are asked for again.
+
+Updates of a device that was removed wait for a member's update that depends on them.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sync.outcome import Accepted, Outcome, Refused
+from sync.outcome import Accepted, Outcome, Reason, Refused
 from sync.update import PREFIX_SIZE, Stamp, decode_signed_header
 
 __all__ = ["Inbox"]
@@ -36,6 +38,8 @@ class Inbox:
         self._waiting: dict[bytes, _Waiting] = {}  # by update hash
         self._by_missing: dict[bytes, list[bytes]] = {}  # hashes, by the prefix that they wait for
         self._bytes = 0
+        self._unvouched: dict[bytes, bytes] = {}  # by the beginning of its hash; the newest last
+        self._unvouched_bytes = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -62,6 +66,9 @@ class Inbox:
                 offered += self._take(outcome.update.hash[:PREFIX_SIZE])
             elif isinstance(outcome, Refused) and outcome.missing:
                 self._keep(data, outcome.missing)
+                offered += self._take_unvouched(outcome.missing.prefix)
+            elif isinstance(outcome, Refused) and outcome.reason is Reason.NOT_VOUCHED:
+                self._keep_unvouched(data)
         return outcomes
 
     def clear(self) -> None:
@@ -69,11 +76,29 @@ class Inbox:
         self._waiting.clear()
         self._by_missing.clear()
         self._bytes = 0
+        self._unvouched.clear()
+        self._unvouched_bytes = 0
 
     def _take(self, prefix: bytes) -> list[bytes]:
         found = [self._waiting.pop(identity) for identity in self._by_missing.pop(prefix, ())]
         self._bytes -= sum(len(one.data) for one in found)
         return [one.data for one in found]
+
+    def _take_unvouched(self, prefix: bytes) -> list[bytes]:
+        data = self._unvouched.pop(prefix, None)
+        if data is None:
+            return []
+        self._unvouched_bytes -= len(data)
+        return [data]
+
+    def _keep_unvouched(self, data: bytes) -> None:
+        prefix = decode_signed_header(data).hash[:PREFIX_SIZE]
+        if prefix in self._unvouched:
+            return
+        self._unvouched[prefix] = data
+        self._unvouched_bytes += len(data)
+        while self._unvouched_bytes > self._most_bytes // 4 or len(self._unvouched) > self._most_count:
+            self._take_unvouched(next(iter(self._unvouched)))
 
     def _keep(self, data: bytes, missing: Stamp) -> None:
         header = decode_signed_header(data)

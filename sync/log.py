@@ -6,7 +6,8 @@ store. It must show each accepted update, and each rename carried out, before th
 `next_update`.
 
 The rule. An update is accepted when
- 1. it belongs to our volume, and a member signed it;
+ 1. it belongs to our volume, and a member signed it, or a device that was removed and a member depends on it:
+    what a member saw before it heard of the removal belongs to its history and so to everybody's;
  2. the update of its writer that it follows (`prev`) is accepted;
  3. every update named in `deps` is accepted, is newer than what the writer's previous update depended
     on, and depends on nothing that the update's full dependency vector leaves out;
@@ -54,6 +55,7 @@ from sync.writes import Write
 __all__ = ["LogState"]
 
 _RECENT = 8192
+_MOST_VOUCHED = 100_000
 
 
 class LogState:
@@ -80,6 +82,7 @@ class LogState:
         self._tips = {tip.branch: tip for tip in tips}
         self._signed = signed
         self._recent: dict[bytes, Known] = {}
+        self._vouched: set[bytes] = set()  # beginnings of hashes of what members depend on
         self._index()
 
     def _index(self) -> None:
@@ -189,10 +192,10 @@ class LogState:
             return refused
         prev = self._previous(header)
         if isinstance(prev, Refused):
-            return prev
+            return self._vouching(prev)
         causes = self._causes(header, prev)
         if isinstance(causes, Refused):
-            return causes
+            return self._vouching(causes)
         refused = self._check_history(header, *causes)
         return refused or self._place(signed, prev, *causes)
 
@@ -201,10 +204,22 @@ class LogState:
             return Refused(Reason.FOREIGN_VOLUME, f"the update belongs to volume {header.volume.hex()}")
         public = self._members.public_key(header.writer)
         if public is None:
-            return Refused(Reason.NOT_A_MEMBER, f"its writer {header.writer.hex()} is no member")
+            public = self._members.former_key(header.writer)
+            if public is None:
+                return Refused(Reason.NOT_A_MEMBER, f"its writer {header.writer.hex()} is no member")
+            if header.hash[:PREFIX_SIZE] not in self._vouched:
+                return Refused(Reason.NOT_VOUCHED, f"its writer {header.writer.hex()} was removed")
         if not verified and not header.verify(public):
             return Refused(Reason.BAD_SIGNATURE, f"{header.writer.hex()} did not sign this")
         return None
+
+    def _vouching(self, refused: Refused) -> Refused:
+        """An update that may be accepted vouches for what it waits for."""
+        if refused.missing is not None and self._members.former_key(refused.missing.device) is not None:
+            if len(self._vouched) >= _MOST_VOUCHED:
+                self._vouched.clear()
+            self._vouched.add(refused.missing.prefix)
+        return refused
 
     def _beginning(self, device: bytes) -> Known:
         """What the first update of a device follows."""

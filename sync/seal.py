@@ -1,15 +1,21 @@
 """What the cloud objects of `sync` share: a clear header, and a payload sealed with an AEAD.
 
     header     given by the object kind; authenticated, not hidden
+    epoch   4  which of the volume's keys seals it; authenticated, not hidden
     nonce  24  random, chosen by the caller for each object
     box        XChaCha20-Poly1305 of the payload, 16 bytes longer than it
 
-The associated data is the header followed by the volume id: an object of another volume, or with a
-changed header, does not open. A 24-byte random nonce never repeats in practice, so one key may seal
+The associated data is all before the nonce, followed by the volume id: an object of another volume, or with
+a changed header, does not open. A 24-byte random nonce never repeats in practice, so one key may seal
 any number of objects.
+
+A volume begins with one epoch and gets a new one when a device is removed, which is not given its key.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, Protocol
 
 from nacl.bindings import (
     crypto_aead_xchacha20poly1305_ietf_decrypt,
@@ -18,34 +24,78 @@ from nacl.bindings import (
 from nacl.exceptions import CryptoError
 
 from sync.codec import Reader
-from sync.errors import DecodeError
+from sync.errors import DecodeError, UnknownEpochError
 
-__all__ = ["KEY_SIZE", "NONCE_SIZE", "open_sealed", "seal"]
+__all__ = [
+    "EPOCH_SIZE",
+    "FIRST_EPOCH",
+    "KEY_SIZE",
+    "NONCE_SIZE",
+    "EpochKey",
+    "OneKey",
+    "SealKeys",
+    "open_sealed",
+    "seal",
+]
 
-KEY_SIZE = 32
-NONCE_SIZE = 24
-
-
-def _check_size(secret: bytes, size: int, name: str) -> None:
-    if len(secret) != size:
-        raise ValueError(f"the {name} has {size} bytes, not {len(secret)}")
-
-
-def seal(header: bytes, volume: bytes, payload: bytes, key: bytes, nonce: bytes) -> bytes:
-    """Header, nonce and sealed payload as one object."""
-    _check_size(nonce, NONCE_SIZE, "nonce")
-    _check_size(key, KEY_SIZE, "key")
-    return b"".join(
-        [header, nonce, crypto_aead_xchacha20poly1305_ietf_encrypt(payload, header + volume, nonce, key)]
-    )
+KEY_SIZE: Final = 32
+NONCE_SIZE: Final = 24
+EPOCH_SIZE: Final = 4
+FIRST_EPOCH: Final = bytes(EPOCH_SIZE)
 
 
-def open_sealed(reader: Reader, header: bytes, volume: bytes, key: bytes) -> bytes:
-    """The payload of an object whose `header` has just been read. Raises `DecodeError`."""
-    _check_size(key, KEY_SIZE, "key")
-    nonce = reader.raw(NONCE_SIZE)
+@dataclass(frozen=True, slots=True)
+class EpochKey:
+    """A key of 32 bytes, and the epoch that it belongs to."""
+
+    epoch: bytes
+    key: bytes = field(repr=False)
+
+
+class SealKeys(Protocol):
+    """The keys of one purpose, by epoch. What it answers may change at any time."""
+
+    def newest(self) -> EpochKey:
+        """The key to seal with."""
+
+    def find(self, epoch: bytes) -> bytes | None:
+        """The key of an epoch, None when it is not known here."""
+
+
+class OneKey:
+    """The keys of a volume that no device was ever removed from."""
+
+    def __init__(self, key: bytes) -> None:
+        if len(key) != KEY_SIZE:
+            raise ValueError(f"the key has {KEY_SIZE} bytes, not {len(key)}")
+        self._key = EpochKey(FIRST_EPOCH, key)
+
+    def newest(self) -> EpochKey:
+        return self._key
+
+    def find(self, epoch: bytes) -> bytes | None:
+        return self._key.key if epoch == FIRST_EPOCH else None
+
+
+def seal(header: bytes, volume: bytes, payload: bytes, keys: SealKeys, nonce: bytes) -> bytes:
+    """Header, epoch, nonce and sealed payload as one object."""
+    if len(nonce) != NONCE_SIZE:
+        raise ValueError(f"the nonce has {NONCE_SIZE} bytes, not {len(nonce)}")
+    newest = keys.newest()
+    clear = header + newest.epoch
+    box = crypto_aead_xchacha20poly1305_ietf_encrypt(payload, clear + volume, nonce, newest.key)
+    return b"".join([clear, nonce, box])
+
+
+def open_sealed(reader: Reader, header: bytes, volume: bytes, keys: SealKeys) -> bytes:
+    """The payload of an object whose `header` has just been read. Raises `DecodeError`, `UnknownEpochError`
+    when it is sealed with a key that is not known here."""
+    epoch, nonce = reader.raw(EPOCH_SIZE), reader.raw(NONCE_SIZE)
+    key = keys.find(epoch)
+    if key is None:
+        raise UnknownEpochError(epoch)
     box = reader.raw(reader.remaining)
     try:
-        return crypto_aead_xchacha20poly1305_ietf_decrypt(box, header + volume, nonce, key)
+        return crypto_aead_xchacha20poly1305_ietf_decrypt(box, header + epoch + volume, nonce, key)
     except (CryptoError, ValueError) as error:  # ValueError: shorter than the tag
         raise DecodeError("the object was altered, or sealed for another volume or key") from error

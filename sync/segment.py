@@ -9,7 +9,7 @@ where two divided what comes before in different ways, and either leads to it.
 What a cloud sees: which device wrote, the clocks of the first and last transaction, part of a hash, the size.
 It sees no volume, no key, no value and no other device.
 
-    header   magic "HFSG", version u16 = 1
+    header   magic "HFSG", version u16 = 2
              writer  16
              first   u64, clock of the first update
              last    u64, clock of the last update
@@ -37,7 +37,7 @@ import zstandard
 from sync.codec import Buffer, Reader, Writer
 from sync.errors import DecodeError, LimitError
 from sync.identity import DEVICE_ID_SIZE
-from sync.seal import open_sealed, seal
+from sync.seal import SealKeys, open_sealed, seal
 from sync.update import MAX_UPDATE, SignedHeader, SignedUpdate, decode_signed, decode_signed_header
 from sync.vector import MAX_CLOCK
 from sync.writes import MAX_WRITES
@@ -63,7 +63,7 @@ SEGMENT_PREFIX_SIZE = 8
 """Bytes of an update's hash in the id of the segment that ends with it."""
 
 _MAGIC = b"HFSG"
-_VERSION = 1
+_VERSION = 2
 _LEVEL = 3  # measured: as small as 6 to 12 on metadata full of random ids, and twice as fast
 _WINDOW_LOG = 24
 _MAX_EXPANSION = 1 << 20  # zstd adds less than 1/128 to what it cannot compress, the header is small
@@ -154,11 +154,13 @@ def _check_chain(headers: Sequence[SignedHeader], previous: SegmentId | None) ->
             raise ValueError(f"update {after.clock} of the segment does not follow update {before.clock}")
 
 
-def encode_segment(updates: Sequence[bytes], previous: SegmentId | None, key: bytes, nonce: bytes) -> bytes:
+def encode_segment(
+    updates: Sequence[bytes], previous: SegmentId | None, keys: SealKeys, nonce: bytes
+) -> bytes:
     """Compress and seal consecutive signed updates of one writer.
 
-    `previous` is the writer's segment before this one, None when this is its first. `key` (32 bytes) is
-    the volume's segment key, `nonce` 24 random bytes. The object's name is
+    `previous` is the writer's segment before this one, None when this is its first. `keys` are
+    the volume's segment keys, `nonce` is 24 random bytes. The object's name is
     `segment_name(writer, SegmentId.of(clock of the first, hash of the last))`. Raises `LimitError` when
     they are too many or too large (MAX_SEGMENT, MAX_SEGMENT_UPDATES, MAX_WRITES), ValueError when they are
     none, not consecutive or do not follow `previous`, `DecodeError` when one is no update at all.
@@ -179,14 +181,16 @@ def encode_segment(updates: Sequence[bytes], previous: SegmentId | None, key: by
     payload.varint(size).raw(_compress(out.getvalue()))
     header = Writer().format(_MAGIC, _VERSION).raw(first.writer)
     header.u64(first.clock).u64(last.clock).raw(last.hash[:SEGMENT_PREFIX_SIZE])
-    return seal(header.getvalue(), first.volume, payload.getvalue(), key, nonce)
+    return seal(header.getvalue(), first.volume, payload.getvalue(), keys, nonce)
 
 
-def decode_segment(data: Buffer, name: str, volume: bytes, key: bytes, limit: int = MAX_SEGMENT) -> Segment:
+def decode_segment(
+    data: Buffer, name: str, volume: bytes, keys: SealKeys, limit: int = MAX_SEGMENT
+) -> Segment:
     """Open the object that a cloud returned for `name`.
 
     `limit` is the most bytes of records to accept; no more is ever decompressed.
-    Raises `DecodeError`, among others when the object is that of another name.
+    Raises `DecodeError`, among others when the object is that of another name, `UnknownEpochError`.
     """
     if len(data) > limit + _MAX_EXPANSION:
         raise DecodeError(f"a segment of {len(data)} bytes, at most {limit} are allowed")
@@ -197,7 +201,7 @@ def decode_segment(data: Buffer, name: str, volume: bytes, key: bytes, limit: in
     if (stated, SegmentId(first, reader.raw(SEGMENT_PREFIX_SIZE))) != (writer, identity):
         raise DecodeError(f"another segment stands under the name {name}")
     header = bytes(memoryview(data)[: reader.position])
-    reader = Reader(open_sealed(reader, header, volume, key))
+    reader = Reader(open_sealed(reader, header, volume, keys))
     before = reader.varint(MAX_CLOCK)
     size = reader.varint(limit)
     updates = _split(_decompress(reader.raw(reader.remaining), size))

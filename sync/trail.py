@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 from sync.codec import Buffer
 from sync.errors import DecodeError
 from sync.head import Head
+from sync.seal import SealKeys
 from sync.segment import SegmentId, decode_segment, parse_segment_name, segment_name
 
 __all__ = [
@@ -98,9 +99,9 @@ def segments_of(device: bytes, names: Iterable[str]) -> list[str]:
     return sorted(found, key=id_of)
 
 
-def open_piece(data: Buffer, wanted: Wanted, volume: bytes, key: bytes) -> Piece:
+def open_piece(data: Buffer, wanted: Wanted, volume: bytes, keys: SealKeys) -> Piece:
     """Decode what a cloud returned for a segment. Raises `DecodeError`, also when it is another one."""
-    segment = decode_segment(data, wanted.name, volume, key)
+    segment = decode_segment(data, wanted.name, volume, keys)
     last = segment.updates[-1].hash
     if wanted.last not in (None, last):
         raise DecodeError(f"segment {wanted.name} does not end where the log goes on")

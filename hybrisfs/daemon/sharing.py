@@ -36,6 +36,7 @@ class SharingCommands:
             "device confirm": self._confirm,
             "device list": self._list_devices,
             "device rename": self._rename,
+            "device remove": self._remove,
             "conflicts list": self._list_conflicts,
             "conflicts keep": partial(self._settle_conflict, keep_all=False),
             "conflicts keep-all": partial(self._settle_conflict, keep_all=True),
@@ -87,6 +88,11 @@ class SharingCommands:
         volume = self._volume(arguments)
         volume.rename_device(read.text(arguments, "device"), read.text(arguments, "new_name"))
         return {"name": volume.name}
+
+    def _remove(self, arguments: Message, _: Progress) -> Message:
+        volume = self._volume(arguments)
+        removed = volume.remove_device(read.text(arguments, "device"))
+        return {"name": volume.name, **removed}
 
     # -- what waits for a person -----------------------------------------------------------------
 

@@ -11,6 +11,7 @@ __all__ = [
     "IntegrityError",
     "NewerVersionError",
     "ObjectMissing",
+    "UnreadableHereError",
 ]
 
 
@@ -22,8 +23,13 @@ class IntegrityError(DispersalError):
     """Bytes that came back from a cloud are not the bytes that were written."""
 
 
-class NewerVersionError(IntegrityError):
-    """The bytes announce a format that this version does not know; nothing of them was used."""
+class UnreadableHereError(IntegrityError):
+    """The bytes may be right, but this device cannot tell; nothing of them was used. When all clouds return
+    the same, none of them lies."""
+
+
+class NewerVersionError(UnreadableHereError):
+    """The bytes announce a format that this version does not know."""
 
 
 class _PerCloudError(DispersalError):

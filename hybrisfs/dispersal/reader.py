@@ -14,8 +14,8 @@ from hybrisfs.dispersal.errors import (
     ChunkUnavailable,
     CloudsUnavailable,
     IntegrityError,
-    NewerVersionError,
     ObjectMissing,
+    UnreadableHereError,
 )
 from hybrisfs.dispersal.get import Fetch, GetAction, GetFailed, GetMachine, Verify
 from hybrisfs.dispersal.health import Offence
@@ -165,7 +165,7 @@ class _Get(Generic[T]):
         if not wrong:
             raise read.failure(f"{read.what}: every share is as it was written, but {error}", {})
         for index, reason in wrong.items():
-            if isinstance(error, NewerVersionError):
+            if isinstance(error, UnreadableHereError):
                 self._newer[index] = reason
             else:
                 self._lied(index, reason)

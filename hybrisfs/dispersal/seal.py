@@ -1,22 +1,23 @@
 """Sealing of chunks: compression and authenticated encryption under a key of the chunk's own.
 
 A chunk is named by a keyed hash of its plaintext, so equal chunks are stored once and a cloud cannot
-test for known content. The key that seals it is derived from that name: equal chunks seal to equal
-bytes, and a key seals one plaintext only.
+test for known content. The key that seals it is derived from that name: within an epoch equal chunks seal to
+equal bytes, and a key seals one plaintext only.
 
     sealed chunk
     offset  size      field
-    0       1         flags: bits 0-6 format version (1), bit 7 set when the body is a zstd frame
-    1       12        nonce: first bytes of the keyed BLAKE3 of the body
-    13      length    body, encrypted with AES-256-GCM
+    0       1         flags: bits 0-6 format version (2), bit 7 set when the body is a zstd frame
+    1       4         epoch: whose data key seals it
+    5       12        nonce: first bytes of the keyed BLAKE3 of the body
+    17      length    body, encrypted with AES-256-GCM
     end-16  16        GCM tag
 
-    keys    BLAKE3(key = data key, "hybrisfs sealed chunk" | flags | chunk id), 64 bytes of output:
+    keys    BLAKE3(key = the data key, "hybrisfs sealed chunk" | flags | chunk id), 64 bytes of output:
             the AES key (32), then the key of the nonce hash (32)
 
 Another zstd release may compress the same chunk to other bytes. The synthetic nonce makes that harmless:
-other bytes, other nonce, so no (key, nonce) pair ever encrypts two bodies. The flags are authenticated
-through the keys.
+other bytes, other nonce, so no (key, nonce) pair ever encrypts two bodies. The flags and the epoch are
+authenticated through the keys.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from blake3 import blake3
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from hybrisfs.dispersal.errors import IntegrityError, NewerVersionError
+from hybrisfs.dispersal.errors import IntegrityError, NewerVersionError, UnreadableHereError
+from sync import EPOCH_SIZE, SealKeys
 from sync.codec import Buffer
 
 __all__ = ["CHUNK_ID_SIZE", "KEY_SIZE", "MAX_CHUNK", "MAX_SEALED", "SEAL_OVERHEAD", "Sealer"]
@@ -37,11 +39,12 @@ KEY_SIZE = 32
 CHUNK_ID_SIZE = 32
 MAX_CHUNK = 1 << 20
 
-_VERSION = 1
+_VERSION = 2
 _COMPRESSED = 0x80
 _NONCE_SIZE = 12
 _TAG_SIZE = 16
-_BODY = 1 + _NONCE_SIZE
+_NONCE = 1 + EPOCH_SIZE
+_BODY = _NONCE + _NONCE_SIZE
 SEAL_OVERHEAD = _BODY + _TAG_SIZE
 MAX_SEALED = MAX_CHUNK + SEAL_OVERHEAD
 
@@ -63,13 +66,13 @@ class _Scratch(threading.local):
 class Sealer:
     """Seals and opens the chunks of one volume. Thread-safe.
 
-    `data_key` encrypts, `dedup_key` names; both are 32 bytes.
+    `data_keys` encrypt, `dedup_key` (32 bytes) names.
     """
 
-    def __init__(self, data_key: bytes, dedup_key: bytes) -> None:
-        if len(data_key) != KEY_SIZE or len(dedup_key) != KEY_SIZE:
-            raise ValueError(f"keys of a sealer are {KEY_SIZE} bytes")
-        self._data_key = data_key
+    def __init__(self, data_keys: SealKeys, dedup_key: bytes) -> None:
+        if len(dedup_key) != KEY_SIZE:
+            raise ValueError(f"the dedup key has {KEY_SIZE} bytes")
+        self._data_keys = data_keys
         self._dedup_key = dedup_key
         self._scratch = _Scratch()
 
@@ -88,12 +91,14 @@ class Sealer:
         if len(body) * 20 > size * 19:  # less than 5 % saved: not worth a decompression per read
             body = plaintext
             flags = _VERSION
-        key, nonce_key = self._keys(flags, chunk_id)
+        newest = self._data_keys.newest()
+        key, nonce_key = _keys(newest.key, flags, chunk_id)
         nonce = blake3(body, key=nonce_key).digest(_NONCE_SIZE)
         end = _BODY + len(body) + _TAG_SIZE
         view = scratch.view
         view[0] = flags
-        view[1:_BODY] = nonce
+        view[1:_NONCE] = newest.epoch
+        view[_NONCE:_BODY] = nonce
         AESGCM(key).encrypt_into(nonce, body, None, view[_BODY:end])
         return bytes(view[:end])
 
@@ -113,10 +118,13 @@ class Sealer:
         return plaintext
 
     def _decrypt(self, flags: int, chunk_id: bytes, sealed: memoryview, length: int) -> bytes:
-        key, _ = self._keys(flags, chunk_id)
+        data_key = self._data_keys.find(bytes(sealed[1:_NONCE]))
+        if data_key is None:
+            raise UnreadableHereError("sealed chunk has a key that this device was not given")
+        key, _ = _keys(data_key, flags, chunk_id)
         body = self._scratch.view[: len(sealed) - SEAL_OVERHEAD]
         try:
-            AESGCM(key).decrypt_into(sealed[1:_BODY], sealed[_BODY:], None, body)
+            AESGCM(key).decrypt_into(sealed[_NONCE:_BODY], sealed[_BODY:], None, body)
         except InvalidTag:
             raise IntegrityError(
                 "sealed chunk does not decrypt: it was altered or is another chunk"
@@ -131,8 +139,10 @@ class Sealer:
         except zstandard.ZstdError as error:
             raise IntegrityError(f"sealed chunk does not decompress to {length} bytes: {error}") from None
 
-    def _keys(self, flags: int, chunk_id: bytes) -> tuple[bytes, bytes]:
-        if len(chunk_id) != CHUNK_ID_SIZE:
-            raise ValueError(f"a chunk id is {CHUNK_ID_SIZE} bytes")
-        material = blake3(b"%b%c%b" % (_DOMAIN, flags, chunk_id), key=self._data_key).digest(2 * KEY_SIZE)
-        return material[:KEY_SIZE], material[KEY_SIZE:]
+
+def _keys(data_key: bytes, flags: int, chunk_id: bytes) -> tuple[bytes, bytes]:
+    """The AES key of a chunk, and the key of its nonce."""
+    if len(chunk_id) != CHUNK_ID_SIZE:
+        raise ValueError(f"a chunk id is {CHUNK_ID_SIZE} bytes")
+    material = blake3(b"%b%c%b" % (_DOMAIN, flags, chunk_id), key=data_key).digest(2 * KEY_SIZE)
+    return material[:KEY_SIZE], material[KEY_SIZE:]

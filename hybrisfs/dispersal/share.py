@@ -3,7 +3,7 @@
     share object
     offset  size  field
     0       8     magic "hfsshare"
-    8       2     format version, u16 (1)
+    8       2     format version, u16 (2)
     10      1     share index, u8: which fragment of every chunk this is; 0 when k = 1, where all are equal
     11      1     k, u8: fragments needed to rebuild a chunk
     12      1     n, u8: fragments written
@@ -12,8 +12,9 @@
     17+T    ...   fragment of chunk 0, fragment of chunk 1, ... each ceil(sealed length / k) bytes
 
     sealed table
-    0       32    synthetic IV: BLAKE3 of the table, keyed
-    32      T-48  table, encrypted with AES-256-GCM under a key and nonce derived from the IV
+    0       4     epoch: whose table key seals it
+    4       32    synthetic IV: BLAKE3 of the table, keyed
+    36      T-52  table, encrypted with AES-256-GCM under a key and nonce derived from the IV
     T-16    16    GCM tag
 
     table
@@ -42,8 +43,9 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from hybrisfs.dispersal.erasure import MAX_FRAGMENTS, fragment_length
-from hybrisfs.dispersal.errors import IntegrityError, NewerVersionError
+from hybrisfs.dispersal.errors import IntegrityError, NewerVersionError, UnreadableHereError
 from hybrisfs.dispersal.seal import CHUNK_ID_SIZE, KEY_SIZE, MAX_CHUNK, MAX_SEALED, SEAL_OVERHEAD
+from sync import EPOCH_SIZE, SealKeys
 from sync.codec import Buffer
 
 __all__ = [
@@ -75,7 +77,7 @@ MAX_TABLE = 16 << 20  # bytes of a sealed table
 PACK_ID_SIZE = 32
 
 _MAGIC = b"hfsshare"
-_VERSION = 1
+_VERSION = 2
 _PREFIX = struct.Struct(">8sHBBBI")
 PREFIX_SIZE = _PREFIX.size
 INDEX_OFFSET = 10
@@ -83,6 +85,7 @@ _COUNT = struct.Struct(">I")
 _ENTRY = struct.Struct(f">{CHUNK_ID_SIZE}sII")
 _HASH_SIZE = 32
 _IV_SIZE = 32
+_TABLE = EPOCH_SIZE + _IV_SIZE
 _TAG_SIZE = 16
 _PAD = 1024
 # A fragment may be padded by less than k bytes per chunk.
@@ -155,32 +158,41 @@ def pack_id_of(k: int, n: int, sealed_table: Buffer) -> bytes:
 
 
 class TableSealer:
-    """Encrypts tables with the volume's table key (32 bytes). Equal tables seal to equal bytes."""
+    """Encrypts tables with the volume's table keys. Within an epoch equal tables seal to equal bytes."""
 
-    def __init__(self, table_key: bytes) -> None:
-        if len(table_key) != KEY_SIZE:
-            raise ValueError(f"a table key is {KEY_SIZE} bytes")
-        material = blake3(b"hybrisfs sealed table", key=table_key).digest(2 * KEY_SIZE)
-        self._iv_key, self._cipher_key = material[:KEY_SIZE], material[KEY_SIZE:]
+    def __init__(self, table_keys: SealKeys) -> None:
+        self._keys = table_keys
 
     def seal(self, table: Buffer) -> bytes:
         """Return the sealed table."""
-        iv = blake3(table, key=self._iv_key).digest(_IV_SIZE)
-        cipher, nonce = self._cipher(iv)
-        return iv + cipher.encrypt(nonce, table, None)
+        newest = self._keys.newest()
+        iv_key, cipher_key = _table_keys(newest.key)
+        iv = blake3(table, key=iv_key).digest(_IV_SIZE)
+        cipher, nonce = _table_cipher(cipher_key, iv)
+        return newest.epoch + iv + cipher.encrypt(nonce, table, None)
 
     def open(self, sealed: Buffer) -> bytes:
-        """Return the table; raises IntegrityError when it was not sealed with this key."""
+        """Return the table; raises IntegrityError when it was not sealed with these keys."""
         view = memoryview(sealed)
-        cipher, nonce = self._cipher(view[:_IV_SIZE])
+        key = self._keys.find(bytes(view[:EPOCH_SIZE]))
+        if key is None:
+            raise UnreadableHereError("share table is sealed with a key that this device was not given")
+        cipher, nonce = _table_cipher(_table_keys(key)[1], view[EPOCH_SIZE:_TABLE])
         try:
-            return cipher.decrypt(nonce, view[_IV_SIZE:], None)
+            return cipher.decrypt(nonce, view[_TABLE:], None)
         except InvalidTag:
             raise IntegrityError("share table does not decrypt: altered, or of another volume") from None
 
-    def _cipher(self, iv: Buffer) -> tuple[AESGCM, bytes]:
-        material = blake3(iv, key=self._cipher_key).digest(KEY_SIZE + 12)
-        return AESGCM(material[:KEY_SIZE]), material[KEY_SIZE:]
+
+def _table_keys(table_key: bytes) -> tuple[bytes, bytes]:
+    """The key of the IV, and that of the cipher."""
+    material = blake3(b"hybrisfs sealed table", key=table_key).digest(2 * KEY_SIZE)
+    return material[:KEY_SIZE], material[KEY_SIZE:]
+
+
+def _table_cipher(key: bytes, iv: Buffer) -> tuple[AESGCM, bytes]:
+    material = blake3(iv, key=key).digest(KEY_SIZE + 12)
+    return AESGCM(material[:KEY_SIZE]), material[KEY_SIZE:]
 
 
 def _hashes_size(k: int, n: int) -> int:
@@ -194,7 +206,7 @@ def _padded_table_size(count: int, k: int, n: int) -> int:
 
 def sealed_table_size(count: int, k: int, n: int) -> int:
     """Return the bytes of the sealed table of a pack of `count` chunks."""
-    return _IV_SIZE + _padded_table_size(count, k, n) + _TAG_SIZE
+    return _TABLE + _padded_table_size(count, k, n) + _TAG_SIZE
 
 
 def encode_header(

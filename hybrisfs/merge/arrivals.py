@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
@@ -21,7 +21,7 @@ from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.refresh import Refresh
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rows import Change, is_taken
-from hybrisfs.merge.rules import Author, Stamp, is_removed, number_names, standing_place, winner
+from hybrisfs.merge.rules import Author, Stamp, is_removed, number_names, standing_place
 from hybrisfs.merge.unsigned import unsigned_place
 from hybrisfs.store.updates import UpdateLog
 from sync import Accepted, DecodeError, Rename, Write, decode_signed_header
@@ -35,8 +35,15 @@ class Arrivals:
     """Applies accepted updates to the view of one volume; called with the volume's lock held."""
 
     def __init__(
-        self, fs: FileSystem, updates: UpdateLog, registers: Registers, members: MemberTable
+        self,
+        fs: FileSystem,
+        updates: UpdateLog,
+        registers: Registers,
+        members: MemberTable,
+        granted: Callable[[bytes], None],
     ) -> None:
+        """*granted* is handed the grant of an epoch."""
+        self._granted = granted
         self._fs = fs
         self._db = fs.db
         self._updates = updates
@@ -74,9 +81,11 @@ class Arrivals:
             elif key[0] in _NODE_KINDS and len(key) >= 17:
                 self._waiting.add(key[1:17])
             elif key[:1] == b"m":
-                newest = winner(self._registers.values(key))
-                if newest is not None and self._members.learn(key, newest.value):
-                    self._updates.set_members(self._members.keys())
+                values = sorted(self._registers.values(key), key=lambda one: one.stamp)
+                if self._members.learn(key, [one.value for one in values]):
+                    self._updates.set_members(self._members.writers())
+            elif key[:1] == b"e" and value is not None:
+                self._granted(value)
 
     def _rename(self, rename: Rename) -> None:
         """Values of a forked device go by other names, which may change who wins."""

@@ -3,27 +3,30 @@
 ========  =======================  ==================================================================
 register  key                      value
 ========  =======================  ==================================================================
-member    ``m`` device id (16)     version u8 = 1, public key (32), name (blob <= 255, UTF-8)
+member    ``m`` device id (16)     version u8 = 2, public key (32), name (blob <= 255, UTF-8),
+                                   removed u8: 1 when the device no longer belongs to the volume, else 0
 ========  =======================  ==================================================================
 
 The first device lets itself in; each later one is let in by a device that is a member. Of concurrent values,
-the one with the highest stamp counts.
+the one with the highest stamp counts, but a device that was removed never comes back: pairing it again makes
+it another one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Final
 
 from hybrisfs.store.database import Database
 from sync import DecodeError, Members, device_id_of
 from sync.codec import Reader, Writer
 
-__all__ = ["MAX_DEVICE_NAME", "Member", "MemberTable", "member_key"]
+__all__ = ["MAX_DEVICE_NAME", "Member", "MemberTable", "Membership", "member_key"]
 
 MAX_DEVICE_NAME: Final = 255
-_VERSION: Final = 1
+_VERSION: Final = 2
 
 
 def member_key(device: bytes) -> bytes:
@@ -36,13 +39,14 @@ class Member:
 
     public: bytes
     name: str
+    removed: bool = False
 
     @property
     def device(self) -> bytes:
         return device_id_of(self.public)
 
     def encode(self) -> bytes:
-        return Writer().u8(_VERSION).raw(self.public).blob(self.name.encode()).getvalue()
+        return Writer().u8(_VERSION).raw(self.public).blob(self.name.encode()).u8(self.removed).getvalue()
 
     @staticmethod
     def decode(value: bytes) -> Member:
@@ -51,11 +55,22 @@ class Member:
         if reader.u8() != _VERSION:
             raise DecodeError("a member record of another version")
         public, name = reader.raw(32), reader.blob(MAX_DEVICE_NAME)
+        removed = reader.u8()
         reader.end()
+        if removed > 1:
+            raise DecodeError("a device is removed or not")
         try:
-            return Member(public, name.decode())
+            return Member(public, name.decode(), bool(removed))
         except UnicodeDecodeError as error:
             raise DecodeError("the name of a device is no text") from error
+
+
+class Membership(IntEnum):
+    """What the column `state` of the `member` table says of a device."""
+
+    MEMBER = 0
+    TOLD_REMOVED = 1  # by the device that let this one in; what it wrote before is accepted with the log
+    REMOVED = 2  # by an update that is accepted here
 
 
 class MemberTable:
@@ -65,37 +80,66 @@ class MemberTable:
         self._db = database
 
     def all(self) -> list[Member]:
-        """All devices, by name."""
-        rows = self._db.execute("SELECT public, name FROM member ORDER BY name, device")
-        return [Member(public, name) for public, name in rows]
+        """The devices of the volume, by name."""
+        return self._where("state = 0")
+
+    def removed(self) -> list[Member]:
+        """Those that no longer belong to it."""
+        return self._where("state > 0")
+
+    def _where(self, condition: str) -> list[Member]:
+        rows = self._db.execute(
+            f"SELECT public, name, state FROM member WHERE {condition} ORDER BY name, device"
+        )
+        return [Member(public, name, state != Membership.MEMBER) for public, name, state in rows]
 
     def count(self) -> int:
-        (count,) = self._db.execute("SELECT count(*) FROM member").fetchone()
+        (count,) = self._db.execute("SELECT count(*) FROM member WHERE state = 0").fetchone()
         return int(count)
 
     def keys(self) -> Members:
-        """Whose updates are accepted."""
-        return Members(member.public for member in self.all())
+        """Who belongs to the volume, and who did."""
+        return Members((member.public for member in self.all()), (member.public for member in self.removed()))
+
+    def writers(self) -> Members:
+        """Whose updates are accepted: all but those of devices whose removal has been accepted."""
+        return Members(
+            (member.public for member in self._where("state < 2")),
+            (member.public for member in self._where("state = 2")),
+        )
 
     def name_of(self, device: bytes) -> str:
         row = self._db.execute("SELECT name FROM member WHERE device = ?", (device,)).fetchone()
         return row[0] if row else device.hex()[:8]
 
     def admit(self, members: Iterable[Member]) -> None:
-        """Add devices, or give them other names."""
+        """Add devices, give them other names, or note that they were removed."""
+        self._put(members, Membership.REMOVED)
+
+    def introduce(self, members: Iterable[Member]) -> None:
+        """Add the devices that a device was told of when it was let in."""
+        self._put(members, Membership.TOLD_REMOVED)
+
+    def _put(self, members: Iterable[Member], when_removed: Membership) -> None:
         self._db.executemany(
-            "INSERT INTO member (device, public, name) VALUES (?, ?, ?) "
-            "ON CONFLICT (device) DO UPDATE SET name = excluded.name",
-            [(member.device, member.public, member.name) for member in members],
+            "INSERT INTO member (device, public, name, state) VALUES (?, ?, ?, ?) "
+            "ON CONFLICT (device) DO UPDATE SET name = excluded.name, state = max(state, excluded.state)",
+            [
+                (one.device, one.public, one.name, when_removed if one.removed else Membership.MEMBER)
+                for one in members
+            ],
         )
 
-    def learn(self, key: bytes, value: bytes | None) -> bool:
-        """Take in the value of a member register; False when no correct device can have written it."""
-        try:
-            member = Member.decode(value or b"")
-        except DecodeError:
-            return False
-        if member_key(member.device) != key:
-            return False
-        self.admit([member])
-        return True
+    def learn(self, key: bytes, values: Iterable[bytes | None]) -> bool:
+        """Take in the values of a member register, the one that counts last; False when none of them can have
+        been written by a correct device."""
+        known = []
+        for value in values:
+            try:
+                member = Member.decode(value or b"")
+            except DecodeError:
+                continue
+            if member_key(member.device) == key:
+                known.append(member)
+        self.admit(known)
+        return bool(known)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Container, Iterable
 
+from hybrisfs.errors import HybrisError
 from hybrisfs.filesystem.registers import Place, attr_key, content_key
 from hybrisfs.merge.members import MemberTable
 from hybrisfs.merge.registers import Registers
@@ -35,8 +36,12 @@ class Signer:
         """Sign *writes*, which name no chunk above *chunk_high*, as one transaction; its stamp.
 
         A place register without a value means that its node is gone. *directories*: the keys of the places
-        of directories.
+        of directories. Raises HybrisError when this device was removed from the volume.
         """
+        if not self.may_sign:
+            raise HybrisError(
+                "this device was removed from the volume", "nothing that it writes is accepted by others"
+            )
         writes = [
             write for key, value in writes if (write := self._completed(key, value, key in directories))
         ]
@@ -49,6 +54,11 @@ class Signer:
         self._purge(kept)
         self._signed()
         return stamp
+
+    @property
+    def may_sign(self) -> bool:
+        """False once this device was removed from the volume: what it signs is worth nothing to others."""
+        return self._updates.device in self._updates.members
 
     def number_of(self, stamp: Stamp) -> int:
         """The stamp as the view stores it."""

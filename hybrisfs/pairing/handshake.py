@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from hybrisfs.pairing.errors import StrangeMessageError
 from sync.codec import DecodeError, Reader, Writer
 from sync.hashing import HASH_SIZE, digest
-from sync.seal import NONCE_SIZE, open_sealed, seal
+from sync.seal import NONCE_SIZE, OneKey, open_sealed, seal
 
 __all__ = ["MAX_MESSAGE", "Handshake", "Kind", "Random", "commit", "kind_of"]
 
@@ -98,7 +98,7 @@ class Handshake:
     def seal(self, kind: Kind, payload: bytes, agreed: bytes | None = None) -> bytes:
         """A message of this kind; with *agreed*, under that shared secret instead of the one in use."""
         header = Writer().format(_MAGIC, _VERSION).u8(kind).getvalue()
-        key = self._key(kind, self._shared if agreed is None else agreed)
+        key = OneKey(self._key(kind, self._shared if agreed is None else agreed))
         return seal(header, self._transcript, payload, key, self._random(NONCE_SIZE))
 
     def open(self, kind: Kind, message: bytes, agreed: bytes | None = None) -> bytes:
@@ -107,7 +107,7 @@ class Handshake:
             raise StrangeMessageError("a message came out of order")
         reader = Reader(message)
         header = reader.raw(len(_MAGIC) + 3)
-        key = self._key(kind, self._shared if agreed is None else agreed)
+        key = OneKey(self._key(kind, self._shared if agreed is None else agreed))
         try:
             return open_sealed(reader, header, self._transcript, key)
         except DecodeError as error:

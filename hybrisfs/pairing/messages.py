@@ -5,9 +5,11 @@
     reveal     ephemeral 32 (X25519), and sealed once more (see `protocol`):
                    opening 32 (random), device 32 (Ed25519), its name,
                    signature 64 by that device
-    grant      volume 16, volume's name, data 32, dedup 32, metadata 32, f varint, k varint,
+    grant      volume 16, volume's name, dedup 32, epochs (`hybrisfs.merge.epochs`, the first among them),
+               f varint, k varint,
                clouds: varint, each number u8, name, url, u8: 1 when credentials follow, as a blob
                members: varint, each 32 (Ed25519)
+               former members: varint, each 32 (Ed25519)
                signature 64 by the inviter's device
     reject     reason u8
     done       nothing
@@ -24,9 +26,11 @@ from typing import Final
 from hybrisfs.errors import UsageError
 from hybrisfs.home import check_volume_name
 from hybrisfs.keys import SharedKeys
+from hybrisfs.merge.epochs import read_epochs, write_epochs
 from hybrisfs.volume.config import MAX_CLOUD_NUMBER, MAX_CLOUDS, choose_redundancy
 from sync.codec import DecodeError, Reader, Writer
 from sync.identity import PUBLIC_KEY_SIZE
+from sync.seal import FIRST_EPOCH
 from sync.update import VOLUME_ID_SIZE
 from sync.vector import MAX_WRITERS
 
@@ -91,20 +95,24 @@ class Grant:
     clouds: tuple[GrantedCloud, ...]
     members: tuple[bytes, ...]
     """The Ed25519 public keys of the devices that belong to the volume, the inviter's among them."""
+    former: tuple[bytes, ...] = ()
+    """Those of devices that were removed; the log holds what they wrote before."""
 
     def encode(self) -> bytes:
         """The record without the signature. Raises ValueError when no reader would accept it."""
         out = Writer().raw(self.volume).blob(self.name.encode())
-        out.raw(self.keys.data).raw(self.keys.dedup).raw(self.keys.metadata)
+        out.raw(self.keys.dedup)
+        write_epochs(out, self.keys.epochs)
         out.varint(self.f).varint(self.k).varint(len(self.clouds))
         for cloud in self.clouds:
             out.u8(cloud.number).blob(cloud.name.encode()).blob(cloud.url.encode())
             out.u8(cloud.credentials is not None)
             if cloud.credentials is not None:
                 out.blob(cloud.credentials)
-        out.varint(len(self.members))
-        for public in self.members:
-            out.raw(public)
+        for publics in (self.members, self.former):
+            out.varint(len(publics))
+            for public in publics:
+                out.raw(public)
         record = out.getvalue()
         if Grant.decode(record) != self:
             raise ValueError("a grant with keys or ids of the wrong length")
@@ -115,11 +123,15 @@ class Grant:
         """Raises DecodeError."""
         reader = Reader(data)
         volume, name = reader.raw(VOLUME_ID_SIZE), read_text(reader)
-        keys = SharedKeys(reader.raw(_KEY_SIZE), reader.raw(_KEY_SIZE), reader.raw(_KEY_SIZE))
+        keys = SharedKeys(reader.raw(_KEY_SIZE), tuple(read_epochs(reader)))
         f, k = reader.varint(MAX_CLOUDS), reader.varint(MAX_CLOUDS)
         clouds = tuple(_read_cloud(reader) for _ in range(reader.varint(MAX_CLOUDS)))
-        members = tuple(reader.raw(PUBLIC_KEY_SIZE) for _ in range(reader.varint(MAX_WRITERS)))
+        members, former = (
+            tuple(reader.raw(PUBLIC_KEY_SIZE) for _ in range(reader.varint(MAX_WRITERS))) for _ in range(2)
+        )
         reader.end()
+        if [one.number for one in keys.epochs if one.id == FIRST_EPOCH] != [0]:
+            raise DecodeError("the first epoch is missing")
         for distinct in (
             {one.number for one in clouds},
             {one.name for one in clouds},
@@ -127,14 +139,14 @@ class Grant:
         ):
             if len(distinct) != len(clouds):
                 raise DecodeError("two clouds have the same number, name or URL")
-        if len(set(members)) != len(members):
+        if len({*members, *former}) != len(members) + len(former):
             raise DecodeError("a member is named twice")
         try:
             check_volume_name(name)
             choose_redundancy(len(clouds), f, k)
         except UsageError as error:
             raise DecodeError(f"no such volume can be: {error.what}") from error
-        return Grant(volume, name, keys, f, k, clouds, members)
+        return Grant(volume, name, keys, f, k, clouds, members, former)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.pipeline.repair import Repair, candidates, restore
 from hybrisfs.store.updates import UpdateLog
-from sync import NONCE_SIZE, decode_segment, encode_segment, parse_segment_name
+from sync import NONCE_SIZE, SealKeys, decode_segment, encode_segment, parse_segment_name
 
 __all__ = ["SEGMENT_LIMIT", "SegmentMender"]
 
@@ -30,11 +30,13 @@ class _Segment:
 class SegmentMender:
     """Repairs own log segments, one at a time per caller. Thread-safe."""
 
-    def __init__(self, fs: FileSystem, updates: UpdateLog, volume: bytes, key: bytes, upkeep: Upkeep) -> None:
+    def __init__(
+        self, fs: FileSystem, updates: UpdateLog, volume: bytes, keys: SealKeys, upkeep: Upkeep
+    ) -> None:
         self._fs = fs
         self._updates = updates
         self._volume = volume
-        self._key = key
+        self._keys = keys
         self._upkeep = upkeep
 
     def mend(self, name: str, *, writable: Container[int], move: bool) -> list[Repair]:
@@ -76,7 +78,7 @@ class SegmentMender:
 
     def _look_at(self, cloud: int, name: str, keep: Callable[[bytes], object]) -> Finding | None:
         def verify(data: bytes) -> None:
-            decode_segment(data, name, self._volume, self._key)
+            decode_segment(data, name, self._volume, self._keys)
 
         def take(data: bytes) -> None:
             verify(data)
@@ -92,8 +94,8 @@ class SegmentMender:
                 "SELECT name FROM log_segment WHERE first < ? ORDER BY first DESC LIMIT 1", (segment.first,)
             ).fetchone()
         previous = parse_segment_name(row[0])[1] if row else None
-        data = encode_segment(updates, previous, self._key, os.urandom(NONCE_SIZE))
-        decode_segment(data, segment.name, self._volume, self._key)  # never put anything else in its place
+        data = encode_segment(updates, previous, self._keys, os.urandom(NONCE_SIZE))
+        decode_segment(data, segment.name, self._volume, self._keys)  # never put anything else in its place
         return data
 
     def _restore(self, cloud: int, name: str, data: bytes, writable: Container[int], move: bool) -> int | str:

@@ -79,6 +79,8 @@ class Publisher:
         everything = self._signals.flushing
         self._postponed = {ino: until for ino, until in self._postponed.items() if until > now}
         with self._fs.lock:
+            if not self._signer.may_sign:
+                return False
             cut = take_cut(self._fs, now, everything=everything, skip=self._postponed.__contains__)
         if cut is None:
             return False

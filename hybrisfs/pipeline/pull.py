@@ -17,13 +17,22 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Final, Protocol, TypeVar
 
-from hybrisfs.dispersal.errors import CloudsUnavailable, NewerVersionError, ObjectMissing
+from hybrisfs.dispersal.errors import CloudsUnavailable, ObjectMissing, UnreadableHereError
 from hybrisfs.dispersal.poll import Changed, Failed, Listing, Look, Missing, Polled, Unchanged
 from hybrisfs.pipeline.signals import Signals
-from sync import MAX_SEGMENT, Head, Members, NewerFormatError, VersionVector, head_name
+from sync import (
+    MAX_SEGMENT,
+    Head,
+    Members,
+    NewerFormatError,
+    SealKeys,
+    UnknownEpochError,
+    VersionVector,
+    head_name,
+)
 from sync.beacons import Report, Sighting, check_head
 from sync.chase import Deliver, FetchSegment, ListSegments
-from sync.follow import STALE_SECONDS, Action, FetchHead, Follow
+from sync.follow import STALE_SECONDS, Action, FetchGrant, FetchHead, Follow
 from sync.trail import Holds, Piece, open_piece
 
 __all__ = ["CloudReader", "DeviceSighting", "Memory", "Puller"]
@@ -86,8 +95,8 @@ class Puller:
     """One thread that follows all *members*; the other methods may be called from any thread.
 
     *known* says whether the log holds an update, *receive* offers updates to it and returns False when the
-    causes of some are missing, *vector* is the log's own version vector, *memory* keeps what was seen. They
-    are called by the thread.
+    causes of some are missing, *vector* is the log's own version vector, *memory* keeps what was seen,
+    *fetch_grant* gets the key of an epoch that a device uses. They are called by the thread.
     """
 
     def __init__(
@@ -95,7 +104,7 @@ class Puller:
         engine: CloudReader,
         f: int,
         volume: bytes,
-        segment_key: bytes,
+        segment_keys: SealKeys,
         own: bytes,
         signals: Signals,
         members: Callable[[], Members],
@@ -103,13 +112,14 @@ class Puller:
         receive: Callable[[Sequence[bytes]], bool],
         vector: Callable[[], VersionVector],
         memory: Memory,
+        fetch_grant: Callable[[bytes, bytes], bool],
         *,
         stale: float = STALE_SECONDS,
     ) -> None:
         self._engine = engine
         self._f = f
         self._volume = volume
-        self._key = segment_key
+        self._keys = segment_keys
         self._own = own
         self._signals = signals
         self._members = members
@@ -117,6 +127,7 @@ class Puller:
         self._receive = receive
         self._vector = vector
         self._memory = memory
+        self._fetch_grant = fetch_grant
         self._stale = stale
         self._looked = threading.Event()
         self._requests: SimpleQueue[Callable[[Follow], None]] = SimpleQueue()
@@ -168,7 +179,7 @@ class Puller:
         """The thread's body."""
         follow = Follow(
             self._volume,
-            self._key,
+            self._keys,
             self._own,
             self._engine.numbers,
             self._f,
@@ -253,6 +264,9 @@ class _Pull:
         match action:
             case FetchHead():
                 self._look(action)
+            case FetchGrant(device, epoch):
+                if self._puller._fetch_grant(device, epoch):
+                    self._follow.grant_arrived()
             case FetchSegment():
                 self._fetch(action)
             case ListSegments(device):
@@ -303,9 +317,9 @@ class _Pull:
 
     def _open(self, data: bytes, action: FetchSegment) -> Piece:
         try:
-            return open_piece(data, action.wanted, self._puller._volume, self._puller._key)
-        except NewerFormatError as error:
-            raise NewerVersionError(str(error)) from error  # no lie, when all clouds say so
+            return open_piece(data, action.wanted, self._puller._volume, self._puller._keys)
+        except (NewerFormatError, UnknownEpochError) as error:
+            raise UnreadableHereError(str(error)) from error  # no lie, when all clouds say so
 
     def _deliver(self, action: Deliver) -> None:
         try:
@@ -322,13 +336,13 @@ class _Pull:
         public = self._puller._members().public_key(report.device)
         if report.cloud is None or not report.fault.lie or public is None:
             return
-        volume, key, floor = self._puller._volume, self._puller._key, report.floor
+        volume, keys, floor = self._puller._volume, self._puller._keys, report.floor
         self._engine.accuse(
             report.cloud,
             report.name,
             report.reason,
             _HEAD_BYTES,
-            lambda data: check_head(data, volume, public, key, floor),
+            lambda data: check_head(data, volume, public, keys, floor),
         )
 
 

@@ -124,7 +124,7 @@ class Receiver:
         return self._brake.holds(signed, names, time.monotonic())
 
     def _note(self, refused: Refused) -> None:
-        if not refused.retryable and refused.reason is not Reason.HELD_UP:
+        if not refused.retryable and refused.reason not in (Reason.HELD_UP, Reason.NOT_VOUCHED):
             self.refused = refused.message
             log.warning("an update of another device was refused: %s", refused.message)
 

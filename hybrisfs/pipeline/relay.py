@@ -3,7 +3,8 @@
 An update of another device came directly, and its author has not brought it to the clouds for a while: it may
 be asleep, or reach no cloud. Updates are signed by their author and any member can seal segments, so this
 device puts them there under the author's name; only the author's head is not this device's to write. Its own
-head names them instead (`sync.head`), for as long as the author's does not lead there.
+head names them instead (`sync.head`), for as long as the author's does not lead there. Nobody looks at the
+head of a device that was removed: what it wrote before, the others keep on the clouds themselves.
 
 The devices wait for different times, so that usually one of them relays and the others see that it has.
 What another head names is taken to be there: a member that names what is not only keeps this device from
@@ -28,6 +29,7 @@ from sync import (
     NONCE_SIZE,
     Head,
     Relayed,
+    SealKeys,
     SegmentId,
     encode_segment,
     parse_segment_name,
@@ -111,13 +113,13 @@ class Relayer:
         fs: FileSystem,
         updates: UpdateLog,
         signals: Signals,
-        segment_key: bytes,
+        segment_keys: SealKeys,
         heads: Callable[[], Mapping[bytes, Head]],
     ) -> None:
         """*heads* are the newest heads that clouds returned, by device."""
         self._fs = fs
         self._updates = updates
-        self._key = segment_key
+        self._keys = segment_keys
         self._heads = heads
         self._gate = RelayGate(fs, signals)
         self._ages: dict[bytes, _Ages] = {}  # by the branch of a newest update
@@ -174,12 +176,12 @@ class Relayer:
     # -- what the clouds hold --------------------------------------------------------------------
 
     def _paths(self) -> Iterator[_Path]:
-        """The ways to the newest updates of all other members; none when this device is no member."""
+        """The ways to the newest updates of all other devices; none when this device is no member."""
         members = self._updates.members
         if self._updates.device not in members:
             return
         for tip in self._updates.tips():
-            if tip.device != self._updates.device and tip.device in members:
+            if tip.device != self._updates.device and members.known(tip.device):
                 yield _Path(tip.device, self._updates.path(tip))
 
     def _points(self, author: bytes, heads: Mapping[bytes, Head]) -> list[_Point]:
@@ -241,7 +243,7 @@ class Relayer:
         (first, _, _), (last, identity, _) = rows[0], rows[-1]
         name = segment_name(path.author, SegmentId.of(first, identity))
         previous = before.segment if before else None
-        sealed = encode_segment([data for _, _, data in rows], previous, self._key, os.urandom(NONCE_SIZE))
+        sealed = encode_segment([data for _, _, data in rows], previous, self._keys, os.urandom(NONCE_SIZE))
         return RelaySegment(path.author, first, last, name, sealed)
 
     def _after(self, path: _Path, above: int) -> list[_Row]:

@@ -27,6 +27,7 @@ from sync import (
     Extent,
     Head,
     OwnTip,
+    SealKeys,
     SegmentId,
     decode_signed_header,
     encode_head,
@@ -81,20 +82,22 @@ class Shipper:
         signals: Signals,
         committer: Committer,
         device: DeviceKey,
-        segment_key: bytes,
+        segment_keys: SealKeys,
         put_object: Callable[[str, bytes], tuple[int, ...]],
         put_everywhere: Callable[[str, bytes], tuple[int, ...]],
         may_begin: Callable[[], bool] = lambda: True,
         tell: Callable[[bytes], None] = lambda _: None,
         relayer: Relayer | None = None,
+        grant: Callable[[], None] = lambda: None,
     ) -> None:
         """*may_begin* tells whether the clouds have been looked at since the start: before that the head
         there must not be overwritten, for it may lead to updates that this device wrote before it was
         restored from a backup. *tell* hands the head to those who are linked directly. *relayer* finds what
-        is to be shipped for other devices."""
+        is to be shipped for other devices. *grant* sees to it that others can read what is sealed now."""
         self._may_begin = may_begin
         self._tell = tell
         self._relayer = relayer
+        self._grant = grant
         self._head_at = 0.0
         self._told_at = 0.0
         self._relay_at = 0.0
@@ -105,7 +108,7 @@ class Shipper:
         self._signals = signals
         self._committer = committer
         self._device = device
-        self._key = segment_key
+        self._keys = segment_keys
         self._put_object = put_object
         self._put_everywhere = put_everywhere
         self._waiting_since: float | None = None
@@ -182,6 +185,7 @@ class Shipper:
             head = replace(self._head(self._extent()), offline=offline)
         if head.extent is not None or head.relayed:  # otherwise there is nothing to be found
             self._committer.commit_now()
+            self._grant()
             self._put_everywhere(head_name(self._device.device_id), self._sealed(head))
             self._head_at = time.monotonic()
 
@@ -197,7 +201,7 @@ class Shipper:
             self._tell(self._sealed(head))
 
     def _sealed(self, head: Head) -> bytes:
-        return encode_head(head, self._device, self._key, os.urandom(NONCE_SIZE))
+        return encode_head(head, self._device, self._keys, os.urandom(NONCE_SIZE))
 
     def _extent(self) -> Extent | None:
         """The own log on the clouds, as far as it is known here."""
@@ -267,7 +271,7 @@ class Shipper:
         return _Shipment(
             batch,
             segment_name(self._device.device_id, identity),
-            encode_segment(updates, before.newest if before else None, self._key, os.urandom(NONCE_SIZE)),
+            encode_segment(updates, before.newest if before else None, self._keys, os.urandom(NONCE_SIZE)),
             self._sealed(head),
         )
 
@@ -285,6 +289,7 @@ class Shipper:
         )
 
     def _send(self, shipment: _Shipment) -> None:
+        self._grant()
         placement = bytes(self._put_object(shipment.name, shipment.segment))
         self._put_everywhere(head_name(self._device.device_id), shipment.head)
         self._head_at = time.monotonic()

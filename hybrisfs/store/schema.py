@@ -21,7 +21,7 @@ import sqlite3
 __all__ = ["APPLICATION_ID", "ROOT_ID", "ROOT_INO", "SCHEMA_VERSION", "create_schema"]
 
 APPLICATION_ID = 0x48796246  # "HybF", shown by file(1)
-SCHEMA_VERSION = 2  # 1 knew of one device only
+SCHEMA_VERSION = 3  # 1 knew of one device only, 2 of no removed one
 ROOT_INO = 1
 ROOT_ID = bytes(16)  # the root has the same id in every volume, and no place
 
@@ -147,11 +147,12 @@ CREATE TABLE writer (
     branch BLOB NOT NULL UNIQUE            -- 16 bytes; a device's id while it has not forked
 );
 
--- The devices that may write to the volume (hybrisfs.merge.members).
+-- The devices that may write to the volume, and those that might (hybrisfs.merge.members).
 CREATE TABLE member (
     device BLOB PRIMARY KEY,               -- 16 bytes, follows from `public`
     public BLOB NOT NULL,                  -- Ed25519
-    name   TEXT NOT NULL                   -- for people
+    name   TEXT NOT NULL,                  -- for people
+    state  INTEGER NOT NULL                -- hybrisfs.merge.members.Membership; 0: belongs to the volume
 ) WITHOUT ROWID;
 
 -- The latest values of the registers of nodes and devices (hybrisfs.filesystem.registers), as signed: each

@@ -26,7 +26,7 @@ def check_volume(volume: Volume, *, clouds: bool, progress: Progress) -> FsckRep
     """Check everything; problems are in the report, never raised."""
     report = FsckReport()
     checks: list[ObjectCheck] = []
-    local = LocalVolume(volume.updates.volume, volume.keys.device.device_id, volume.sealer.chunk_id)
+    local = LocalVolume(volume.updates.volume, volume.updates.device, volume.sealer.chunk_id)
     with volume.fs.db.snapshot() as db:
         check_database(db, local, report, progress)
         run_steps(

@@ -9,7 +9,7 @@ from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.probe import Marker
 from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.keys import VolumeKeys
+from hybrisfs.keyring import KeyRing
 from hybrisfs.pipeline.log_repair import SEGMENT_LIMIT
 from hybrisfs.volume.create import MARKER_NAME, belongs_to_another, marker
 from sync import Head, decode_head, decode_segment, head_name
@@ -40,13 +40,13 @@ class SegmentPlace(NamedTuple):
 class Holdings:
     """Tells what should be where, and looks whether it is. Thread-safe."""
 
-    def __init__(self, fs: FileSystem, upkeep: Upkeep, keys: VolumeKeys, volume: bytes) -> None:
+    def __init__(self, fs: FileSystem, upkeep: Upkeep, ring: KeyRing, volume: bytes) -> None:
         self._fs = fs
         self._upkeep = upkeep
-        self._keys = keys
+        self._ring = ring
         self._volume = volume
         self.marker = Marker(MARKER_NAME, marker(volume))
-        self.head = head_name(keys.device.device_id)
+        self.head = head_name(ring.keys.device.device_id)
 
     def packs(self) -> Iterator[PackPlace]:
         """All packs on record, those that come meanwhile included."""
@@ -104,11 +104,11 @@ class Holdings:
 
     def segment_check(self, name: str) -> Callable[[bytes], object]:
         """What raises DecodeError unless it gets the own segment of this name."""
-        return lambda data: decode_segment(data, name, self._volume, self._keys.segments)
+        return lambda data: decode_segment(data, name, self._volume, self._ring.segments)
 
     def head_check(self, data: bytes) -> Head:
         """Decode an own head, of whatever time. Raises DecodeError."""
-        return decode_head(data, self._volume, self._keys.device.public, self._keys.segments)
+        return decode_head(data, self._volume, self._ring.keys.device.public, self._ring.segments)
 
     def shipped(self) -> int | None:
         """The clock up to which the own head must lead, None before there is one."""

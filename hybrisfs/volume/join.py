@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -32,7 +33,16 @@ def make_grant(
     clouds = tuple(
         GrantedCloud(one.number, one.name, one.url, _secrets(credentials, one.url)) for one in config.clouds
     )
-    return Grant(config.id, config.name, keys.shared, config.f, config.k, clouds, publics)
+    return Grant(
+        config.id,
+        config.name,
+        keys.shared,
+        config.f,
+        config.k,
+        clouds,
+        publics,
+        members.former,
+    )
 
 
 def _secrets(credentials: CredentialStore | None, url: str) -> bytes | None:
@@ -58,7 +68,7 @@ def join_volume(
     state, configuration = home.volume_state(here), home.volume_config(here)
     state.mkdir(mode=0o700, parents=True)
     try:
-        VolumeKeys.for_new_device(grant.keys, device).save(state / KEYS_FILE)
+        VolumeKeys(grant.keys, device).save(state / KEYS_FILE)
         Database.create(state / DATABASE_FILE, config.id)
         _introduce(state / DATABASE_FILE, device, own_name, joined)
         for folder in (state, state.parent, home.state):
@@ -115,11 +125,12 @@ def _introduce(path: Path, device: DeviceKey, own_name: str, joined: Joined) -> 
     database = Database(path)
     try:
         members = [Member(public, "") for public in joined.grant.members]
+        members += [Member(public, "", removed=True) for public in joined.grant.former]
         known = {joined.inviter.public: joined.inviter.name, device.public: own_name}
         members.append(Member(device.public, own_name))
         table = MemberTable(database)
-        table.admit(
-            Member(one.public, known.get(one.public) or one.device.hex()[:_UNNAMED]) for one in members
+        table.introduce(
+            replace(one, name=known.get(one.public) or one.device.hex()[:_UNNAMED]) for one in members
         )
     finally:
         database.close()

@@ -14,7 +14,7 @@ from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.errors import HybrisError
 from hybrisfs.filesystem.chunks import CHUNK_COLUMNS, ChunkRef
 from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.keys import VolumeKeys
+from hybrisfs.keyring import KeyRing
 from hybrisfs.peers.callbacks import PeerCallbacks
 from hybrisfs.peers.identity import PeerIdentity
 from hybrisfs.peers.service import PeerService, PeerStatus
@@ -23,7 +23,7 @@ from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.pull import Puller
 from hybrisfs.pipeline.signals import Signals
 from hybrisfs.volume.sharing import Sharing
-from sync import Action, DecodeError, Exchange, Send, decode_head
+from sync import Action, DecodeError, Exchange, Send, UnknownEpochError, decode_head
 
 __all__ = ["Peering"]
 
@@ -39,7 +39,7 @@ class Peering:
         self,
         fs: FileSystem,
         sharing: Sharing,
-        keys: VolumeKeys,
+        ring: KeyRing,
         sealer: Sealer,
         committer: Committer,
         puller: Puller,
@@ -48,7 +48,7 @@ class Peering:
     ) -> None:
         self._fs = fs
         self._sharing = sharing
-        self._keys = keys
+        self._ring = ring
         self._sealer = sealer
         self._committer = committer
         self._puller = puller
@@ -72,8 +72,10 @@ class Peering:
         self._links_changed()
 
     def _start(self) -> PeerService | None:
-        secret = blake3(_SECRET, key=self._keys.metadata).digest()
-        identity = PeerIdentity(self._sharing.updates.volume, self._keys.device, secret)
+        # Of the first epoch, so that devices find each other that have not heard of the same epochs. It
+        # proves nothing: links are with the keys of members.
+        secret = blake3(_SECRET, key=self._ring.keys.first.metadata).digest()
+        identity = PeerIdentity(self._sharing.updates.volume, self._ring.keys.device, secret)
         callbacks = PeerCallbacks(
             new_exchange=lambda device: _DurableExchange(self._fs, self._sharing, self._committer),
             receive_updates=self._receive,
@@ -140,7 +142,9 @@ class Peering:
         if public is None:
             return
         try:
-            head = decode_head(data, self._sharing.updates.volume, public, self._keys.segments)
+            head = decode_head(data, self._sharing.updates.volume, public, self._ring.segments)
+        except UnknownEpochError:
+            return  # its key comes with the log
         except DecodeError as error:
             log.warning("device %s sent a head that makes no sense: %s", device.hex(), error)
             return

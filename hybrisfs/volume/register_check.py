@@ -13,14 +13,21 @@ from collections.abc import Iterator
 from typing import Final
 
 from hybrisfs.filesystem.registers import Place
-from hybrisfs.merge.members import Member, member_key
+from hybrisfs.merge.members import Member, Membership, member_key
 from hybrisfs.volume.log_check import Entry, Vectors
 from sync import DecodeError
 
 __all__ = ["RegisterCheck", "described"]
 
 _MOST_NAMED: Final = 20
-_KINDS: Final = {b"p": "place", b"a": "attributes", b"c": "content", b"m": "member", b"k": "pack"}
+_KINDS: Final = {
+    b"p": "place",
+    b"a": "attributes",
+    b"c": "content",
+    b"m": "member",
+    b"e": "epoch",
+    b"k": "pack",
+}
 
 
 def described(key: bytes) -> str:
@@ -119,7 +126,7 @@ class RegisterCheck:
 
     def _members(self) -> Iterator[str]:
         """Members whose rows are not what they made of themselves, or what the registers say."""
-        for device, public, name in self._db.execute("SELECT device, public, name FROM member"):
+        for device, public, name, state in self._db.execute("SELECT device, public, name, state FROM member"):
             if Member(public, name).device != device:
                 yield f"member {device.hex()}: the public key is not that of the device"
                 continue
@@ -129,8 +136,12 @@ class RegisterCheck:
                 (member_key(device),),
             ).fetchone()
             signed = _member(row[0]) if row else None
-            if signed is not None and signed.device == device and signed != Member(public, name):
+            if signed is None or signed.device != device:
+                continue
+            if signed.name != name:
                 yield f"member {device.hex()}: called {name!r} here, but {signed.name!r} by its register"
+            if signed.removed and state == Membership.MEMBER:
+                yield f"member {device.hex()}: belongs to the volume here, but was removed by its register"
 
 
 def _is_removed(value: bytes | None) -> bool:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from hybrisfs.dispersal.engine import Engine
 from hybrisfs.errors import UsageError
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.registers import Place
-from hybrisfs.keys import VolumeKeys
+from hybrisfs.keyring import KeyRing
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.brake import Brake
 from hybrisfs.merge.members import MAX_DEVICE_NAME, Member, MemberTable, member_key
@@ -27,7 +28,8 @@ from hybrisfs.store.sightings import SightingTable
 from hybrisfs.store.updates import UpdateLog
 from hybrisfs.volume.agreement import Agreement
 from hybrisfs.volume.config import DEFAULT_DELETION_SHARE
-from sync import HASH_SIZE, Members, VersionVector
+from hybrisfs.volume.epochs import Epochs
+from sync import HASH_SIZE, Members, VersionVector, Write
 
 __all__ = ["Sharing", "default_device_name"]
 
@@ -47,7 +49,7 @@ class Sharing:
     def __init__(
         self,
         fs: FileSystem,
-        keys: VolumeKeys,
+        ring: KeyRing,
         signals: Signals,
         show: Callable[[Sequence[Change]], None],
         deletion_share: float = DEFAULT_DELETION_SHARE,
@@ -55,18 +57,19 @@ class Sharing:
         """*deletion_share*: see `Brake`."""
         self._fs = fs
         self._show = show
-        self._keys = keys
+        self._ring = ring
         self._signals = signals
         self.on_growth: Callable[[], None] = signals.progressed
         self.on_members: Callable[[], None] = signals.progressed
         self.on_quiet: Callable[[], None] = signals.progressed
         self.members = MemberTable(fs.db)
         if not self.members.all():
-            self.members.admit([Member(keys.device.public, default_device_name())])
-        self.updates = UpdateLog(fs.db, self.members.keys(), keys.device)
+            self.members.admit([Member(ring.keys.device.public, default_device_name())])
+        self.updates = UpdateLog(fs.db, self.members.writers(), ring.keys.device)
         self.registers = Registers(fs.db)
+        self._epochs = Epochs(ring, self.updates, self.registers, self.members)
         self.signer = Signer(self.updates, self.registers, self.members, self._grown)
-        self.arrivals = Arrivals(fs, self.updates, self.registers, self.members)
+        self.arrivals = Arrivals(fs, self.updates, self.registers, self.members, self._epochs.learn)
         self.brake = Brake(deletion_share)
         self.receiver = Receiver(fs, self.updates, self.arrivals, signals, show, self._grown, self.brake)
         fs.inodes.settle = Settlement(fs, self.arrivals.myself, show)
@@ -74,13 +77,13 @@ class Sharing:
         self._puller: Puller | None = None
         self._looked_at = time.monotonic()
 
-    def follow(self, engine: Engine, f: int) -> Puller:
-        """The puller that follows the other devices through these clouds."""
+    def follow(self, engine: Engine, f: int, fetch_grant: Callable[[bytes, bytes], bool]) -> Puller:
+        """The puller that follows the other devices through these clouds. *fetch_grant*: see `Puller`."""
         self._puller = Puller(
             engine,
             f,
             self.updates.volume,
-            self._keys.segments,
+            self._ring.segments,
             self.updates.device,
             self._signals,
             self.current_members,
@@ -88,6 +91,7 @@ class Sharing:
             self.receive,
             self._vector,
             SightingTable(self._fs.db, self._fs.lock),
+            fetch_grant,
         )
         return self._puller
 
@@ -128,8 +132,11 @@ class Sharing:
         """See `Receiver.receive`; who came or went by these updates is a member or none from now on."""
         before = frozenset(self.current_members())
         complete = self.receiver.receive(updates)
-        if frozenset(self.current_members()) != before:
+        after = frozenset(self.current_members())
+        if after != before:
             self.on_members()
+        if not before <= after:
+            self._heed_removals()
         return complete
 
     def _grown(self) -> None:
@@ -141,15 +148,66 @@ class Sharing:
         """Let a device in, and tell the others, who hear of this one, too, if they have not yet."""
         with self._fs.cutting, self._fs.lock:
             self.members.admit([member])
-            self.updates.set_members(self.members.keys())
+            self.updates.set_members(self.members.writers())
             mine = member_key(self.updates.device)
-            entries = [(member_key(member.device), member.encode())]
+            entries: list[Write] = [(member_key(member.device), member.encode())]
             if not self.registers.values(mine):
-                own = Member(self._keys.device.public, self.members.name_of(self.updates.device))
-                entries.append((mine, own.encode()))
+                entries.append(self._own_register())
             self.signer.sign(entries, 0)
         self._signals.chunks_made()
         self.on_members()
+
+    def _own_register(self) -> Write:
+        """The register that says that this device belongs to the volume."""
+        own = Member(self._ring.keys.device.public, self.members.name_of(self.updates.device))
+        return member_key(self.updates.device), own.encode()
+
+    def remove(self, which: str) -> dict[str, object]:
+        """Let a device belong to the volume no longer: what it writes from now on is not accepted, and what
+        is written from now on it cannot read. *which* is its name or the beginning of its id.
+
+        Raises UsageError, OSError.
+        """
+        with self._fs.cutting, self._fs.lock:
+            member = _choose(self.members.all(), which)
+            if member.device == self.updates.device:
+                raise UsageError(
+                    "a device cannot remove itself",
+                    "",
+                    "Remove it on another one, or delete the volume here.",
+                )
+            removed = replace(member, removed=True)
+            self.members.admit([removed])
+            self.updates.set_members(self.members.writers())
+            self._epochs.exclude()
+            self.signer.sign([(member_key(member.device), removed.encode()), self._epochs.begin()], 0)
+        self._signals.chunks_made()
+        self.on_members()
+        return {"id": member.device.hex(), "device": member.name}
+
+    def _heed_removals(self) -> None:
+        """A device was removed elsewhere. What this one saw of it before, all are to see: an own update says
+        so by depending on it."""
+        with self._fs.cutting, self._fs.lock:
+            self._epochs.exclude()
+            if not self.signer.may_sign:
+                return
+            writes = [self._epochs.begin()] if self._epochs.is_one_due else []
+            if not writes and self._is_anything_unvouched():
+                writes.append(self._own_register())
+            if writes:
+                self.signer.sign(writes, 0)
+        self._signals.chunks_made()
+
+    def _is_anything_unvouched(self) -> bool:
+        """Whether no member has said yet that it saw all that removed devices have written."""
+        tips = self.updates.state.tips()
+        members = self.members.keys()
+        seen = [tip.dependencies for tip in tips if tip.device in members]
+        return any(
+            members.former_key(tip.device) and all(vector[tip.branch] < tip.clock for vector in seen)
+            for tip in tips
+        )
 
     @property
     def own_name(self) -> str:
@@ -166,7 +224,7 @@ class Sharing:
             raise UsageError(f"{name[:80]!r} cannot name a device")
         with self._fs.cutting, self._fs.lock:
             member = _choose(self.members.all(), which)
-            renamed = Member(member.public, name)
+            renamed = replace(member, name=name)
             self.members.admit([renamed])
             self.signer.sign([(member_key(member.device), renamed.encode())], 0)
         self._signals.chunks_made()
@@ -218,6 +276,8 @@ class Sharing:
         """What is amiss with what comes from other devices, in sentences."""
         refused = self.receiver.refused
         doubts = self._puller.doubts() if self._puller is not None else []
+        if self.updates.device not in self.current_members():
+            doubts = ["this device was removed from the volume: what changes here stays here"]
         return [*doubts, *([f"an update was refused: {refused}"] if refused else [])]
 
     def devices(self) -> list[dict[str, object]]:

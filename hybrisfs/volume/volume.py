@@ -23,12 +23,14 @@ from hybrisfs.errors import DamagedError, HybrisError
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.residency import Residency
 from hybrisfs.home import Home
+from hybrisfs.keyring import KeyRing
 from hybrisfs.keys import VolumeKeys
 from hybrisfs.merge.rows import Change
 from hybrisfs.mount.mountpoint import MountPoint
 from hybrisfs.mount.programs import NoFetchPrograms
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.fetch import Fetcher
+from hybrisfs.pipeline.grants import Grants
 from hybrisfs.pipeline.hoard import Hoarder
 from hybrisfs.pipeline.log_repair import SegmentMender
 from hybrisfs.pipeline.pack import Packer, Redundancy
@@ -83,9 +85,9 @@ class Volume:
             self._lock_file = lock_exclusively(state)
             undo.callback(os.close, self._lock_file)
             keys = VolumeKeys.load(state / KEYS_FILE)
-            self.sealer = Sealer(keys.data, keys.dedup)
-            self.tables = TableSealer(keys.table)
-            self.keys = keys
+            self.ring = KeyRing(keys, keep=lambda keys: keys.replace(state / KEYS_FILE))
+            self.sealer = Sealer(self.ring.chunks, keys.dedup)
+            self.tables = TableSealer(self.ring.tables)
             database = Database(state / DATABASE_FILE)
             undo.callback(database.abandon)
             self._open_local(database, Journal(state / "journal", budget=config.cache_bytes))
@@ -110,7 +112,7 @@ class Volume:
             self.fs = FileSystem(database, journal, self.sealer.chunk_id, owner=(os.getuid(), os.getgid()))
             self._remove_unknown_segments()
             self.signals = Signals()
-            self.sharing = Sharing(self.fs, self.keys, self.signals, self._show, self.config.deletion_share)
+            self.sharing = Sharing(self.fs, self.ring, self.signals, self._show, self.config.deletion_share)
             self.updates = self.sharing.updates
             self.conflict_table = Conflicts(self.fs, self._show)
             self.uploads = Uploads(self.fs, self.signals, self.updates)
@@ -149,19 +151,21 @@ class Volume:
             Redundancy(config.f, config.k),
             self.engine.put_pack,
         )
-        puller = sharing.follow(self.engine, config.f)
+        grants = Grants(self.ring, config.id, sharing.current_members, self.engine)
+        puller = sharing.follow(self.engine, config.f, grants.fetch)
         shipper = Shipper(
             fs,
             self.updates,
             signals,
             self.committer,
-            self.keys.device,
-            self.keys.segments,
+            self.ring.keys.device,
+            self.ring.segments,
             lambda name, data: self.engine.put_object(name, data, config.f + config.k),
             self.engine.put_everywhere,
             sharing.has_looked,
             lambda head: self.peering.announce(head),
-            Relayer(fs, self.updates, signals, self.keys.segments, puller.heads),
+            Relayer(fs, self.updates, signals, self.ring.segments, puller.heads),
+            grants.ensure,
         )
         self._shipper = shipper
         self.checkup = Checkup(
@@ -174,17 +178,17 @@ class Volume:
         )
         upkeep = self.engine.upkeep
         self.maintenance = Maintenance(
-            Holdings(fs, upkeep, self.keys, config.id),
+            Holdings(fs, upkeep, self.ring, config.id),
             upkeep,
             PackMender(fs, sharing.signer, signals, upkeep, self.tables),
-            SegmentMender(fs, self.updates, config.id, self.keys.segments, upkeep),
+            SegmentMender(fs, self.updates, config.id, self.ring.segments, upkeep),
             signals,
             {one.number: one.name for one in config.clouds},
             marker(config.id),
             lambda: shipper.announce_again(_HEAD_SECONDS),
         )
         self.peering = Peering(
-            fs, sharing, self.keys, self.sealer, self.committer, puller, signals, config.links
+            fs, sharing, self.ring, self.sealer, self.committer, puller, signals, config.links
         )
         sharing.on_growth = self.peering.advanced
         sharing.on_members = self.peering.members_changed
@@ -303,7 +307,7 @@ class Volume:
         return Invitation(
             self._home,
             self.config,
-            self.keys,
+            self.ring.keys,
             sharing.own_name,
             sharing.current_members,
             sharing.admit,
@@ -318,6 +322,10 @@ class Volume:
     def rename_device(self, device: str, name: str) -> None:
         """See `Sharing.rename`."""
         self.sharing.rename(device, name)
+
+    def remove_device(self, device: str) -> dict[str, object]:
+        """See `Sharing.remove`; with the URLs of the clouds that it may still have secrets of."""
+        return {**self.sharing.remove(device), "clouds": [cloud.url for cloud in self.config.clouds]}
 
     def conflicts(self) -> list[dict[str, object]]:
         """See `Conflicts.all`."""

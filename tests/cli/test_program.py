@@ -63,6 +63,7 @@ def test_all_commands_are_there() -> None:
         "device join",
         "device list",
         "device rename",
+        "device remove",
         "fsck",
         "scrub",
         "repair",

@@ -246,6 +246,10 @@ class FakeVolume:
             raise UsageError(f"{device!r} is no device of this volume", "", "There are: desk.")
         self.decisions.append((device, name))
 
+    def remove_device(self, device: str) -> dict[str, object]:
+        self.decisions.append((device, "remove"))
+        return {"id": "11" * 16, "device": device, "clouds": ["file:///a"]}
+
     def conflicts(self) -> list[dict[str, object]]:
         return self.conflicting
 

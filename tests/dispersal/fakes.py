@@ -15,14 +15,15 @@ from hybrisfs.dispersal.ranking import TimerBounds
 from hybrisfs.dispersal.runs import ChunkLocation
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
+from sync import OneKey
 
 Behaviour: TypeAlias = Literal[
     "ok", "down", "auth", "full", "crash", "missing", "truncated", "corrupt", "altered", "swapped", "hang"
 ]
 BEHAVIOURS: Final = get_args(Behaviour)
 
-SEALER = Sealer(b"d" * 32, b"i" * 32)
-TABLES = TableSealer(b"t" * 32)
+SEALER = Sealer(OneKey(b"d" * 32), b"i" * 32)
+TABLES = TableSealer(OneKey(b"t" * 32))
 
 # For clouds that answer: timers never expire, so that a busy machine does not make a cloud look slow.
 CALM = Timing(

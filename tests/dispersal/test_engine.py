@@ -329,10 +329,10 @@ def test_a_share_of_a_newer_format_is_a_lie_only_if_others_have_the_old() -> Non
                 if index == 0 or behave_all:
                     name = share_name(location.pack_id, index)
                     data = bytearray(cluster.stores[cloud].objects[name])
-                    data[location.offset] = 2
+                    data[location.offset] = 3
                     cluster.stores[cloud].objects[name] = bytes(data)
             if behave_all:
-                with pytest.raises(ChunkUnavailable, match="format 2"):
+                with pytest.raises(ChunkUnavailable, match="format 3"):
                     cluster.engine.get_chunk(location, timeout=5)
                 assert cluster.states() == {}
             else:

@@ -71,7 +71,7 @@ def test_builder_keeps_to_the_size_of_the_format() -> None:
 def test_builder_keeps_to_the_table_of_the_format(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pack_module, "MAX_TABLE", 2048)
     builder = PackBuilder(TABLES)
-    while builder.fits(30, 4):
-        builder.add(builder.count.to_bytes(32, "big"), 1, bytes(30))
-    assert builder.count == (2048 - 48 - 4) // 1024 * 1024 // (40 + 4 * 32) == 6
-    assert builder.fits(30, 1)
+    while builder.fits(40, 4):
+        builder.add(builder.count.to_bytes(32, "big"), 1, bytes(40))
+    assert builder.count == (2048 - 52 - 4) // 1024 * 1024 // (40 + 4 * 32) == 6
+    assert builder.fits(40, 1)

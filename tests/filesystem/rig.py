@@ -26,7 +26,8 @@ from hybrisfs.dispersal.share import TableSealer
 from hybrisfs.filesystem.content import Missing
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.keys import VolumeKeys
+from hybrisfs.keyring import KeyRing
+from hybrisfs.keys import EpochKeys, SharedKeys, VolumeKeys
 from hybrisfs.merge.refresh import Change
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.fetch import Fetcher
@@ -39,7 +40,7 @@ from hybrisfs.store.database import Database
 from hybrisfs.store.journal import Journal
 from hybrisfs.store.schema import ROOT_INO
 from hybrisfs.volume.sharing import Sharing
-from sync import DeviceKey
+from sync import FIRST_EPOCH, DeviceKey, OneKey
 from sync.codec import Buffer
 from tests.store.disk import ForgetfulDisk
 
@@ -47,8 +48,8 @@ __all__ = ["DEVICE", "SEALER", "VOLUME", "FakeClouds", "InlineExecutor", "Rig", 
 
 VOLUME: Final = bytes(range(16))
 DEVICE: Final = DeviceKey.from_seed(b"\x07" * 32)
-SEALER: Final = Sealer(b"d" * 32, b"i" * 32)
-TABLES: Final = TableSealer(b"t" * 32)
+SEALER: Final = Sealer(OneKey(b"d" * 32), b"i" * 32)
+TABLES: Final = TableSealer(OneKey(b"t" * 32))
 _BUDGET: Final = 64 << 20
 
 
@@ -151,9 +152,9 @@ class Rig:
         clock = {} if monotonic is None else {"monotonic": monotonic}
         self.fs = FileSystem(self.db, self.journal, SEALER.chunk_id, owner=(1000, 1000), **clock)
         self.signals = Signals()
-        keys = VolumeKeys(b"d" * 32, b"i" * 32, b"m" * 32, device)
+        keys = VolumeKeys(SharedKeys(b"i" * 32, (EpochKeys(FIRST_EPOCH, 0, b"d" * 32, b"m" * 32),)), device)
         self.shown: list[Change] = []
-        self.sharing = Sharing(self.fs, keys, self.signals, self.shown.extend)
+        self.sharing = Sharing(self.fs, KeyRing(keys), self.signals, self.shown.extend)
         self.updates = self.sharing.updates
         self.committer = Committer(self.fs)
         self.fetcher = Fetcher(self.fs, self.clouds.get_chunks)

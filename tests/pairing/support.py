@@ -5,22 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from hybrisfs.keys import SharedKeys
+from hybrisfs.keys import EpochKeys, SharedKeys
 from hybrisfs.pairing.code import PairingCode
 from hybrisfs.pairing.messages import Grant, GrantedCloud
 from hybrisfs.pairing.protocol import Inviter, Joiner
+from sync import FIRST_EPOCH
 from sync.identity import DeviceKey
 
 NOW = 1_800_000_000.0
 INVITER = DeviceKey.from_seed(bytes([1]) * 32)
 JOINER = DeviceKey.from_seed(bytes([2]) * 32)
 OTHER = DeviceKey.from_seed(bytes([3]) * 32)
+FORMER = DeviceKey.from_seed(bytes([4]) * 32)
 URLS = ("file:///mnt/a", "s3://bucket/photos?endpoint=https://s3.example.org", "webdav://ann@example.net/dav")
 CODE = PairingCode(bytes(range(16)), int(NOW) + 600, URLS, (("192.0.2.7", 40001), ("2001:db8::7", 40001)))
 GRANT = Grant(
     volume=bytes([9]) * 16,
     name="photos",
-    keys=SharedKeys(bytes([4]) * 32, bytes([5]) * 32, bytes([6]) * 32),
+    keys=SharedKeys(
+        bytes([5]) * 32,
+        (
+            EpochKeys(FIRST_EPOCH, 0, bytes([4]) * 32, bytes([6]) * 32),
+            EpochKeys(b"next", 1, bytes([7]) * 32, bytes([8]) * 32, frozenset({FORMER.device_id})),
+        ),
+    ),
     f=1,
     k=1,
     clouds=tuple(
@@ -28,6 +36,7 @@ GRANT = Grant(
         for number, url in enumerate(URLS)
     ),
     members=(INVITER.public, OTHER.public),
+    former=(FORMER.public,),
 )
 
 

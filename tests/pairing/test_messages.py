@@ -75,4 +75,5 @@ def test_names_that_cannot_be_shown(name: str) -> None:
 
 def test_secrets_are_not_shown() -> None:
     assert "geheim" not in repr(GRANT)
-    assert repr(GRANT.keys.data) not in repr(GRANT)
+    assert repr(GRANT.keys.dedup) not in repr(GRANT)
+    assert not any(repr(epoch.data) in repr(GRANT) for epoch in GRANT.keys.epochs)

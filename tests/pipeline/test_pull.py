@@ -65,8 +65,12 @@ class Here:
             self.receive,
             lambda: self.device.state.vector,
             memory,
+            self.fetch_grant,
         )
         self.thread = threading.Thread(target=self.puller.run)
+
+    def fetch_grant(self, device: bytes, epoch: bytes) -> bool:
+        return False
 
     def known(self, device: bytes, start: bytes) -> bool:
         return any(

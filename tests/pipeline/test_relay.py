@@ -12,7 +12,16 @@ import pytest
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.pipeline.relay import PRESENT_SECONDS, RELAY_SECONDS, Relayer
 from hybrisfs.pipeline.ship import Shipper
-from sync import Head, Members, decode_head, decode_segment, encode_head, head_name, parse_segment_name
+from sync import (
+    Head,
+    Members,
+    OneKey,
+    decode_head,
+    decode_segment,
+    encode_head,
+    head_name,
+    parse_segment_name,
+)
 from sync.chase import Deliver, FetchSegment
 from sync.follow import FetchHead, Follow
 from sync.trail import open_piece
@@ -20,7 +29,7 @@ from tests.filesystem.rig import VOLUME
 from tests.filesystem.test_chunks import CONTENT
 from tests.merge.fleet import Device, Fleet
 
-KEY = b"s" * 32
+KEY = OneKey(b"s" * 32)
 HOUR = 3600.0
 
 

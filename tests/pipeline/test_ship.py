@@ -13,13 +13,13 @@ from hybrisfs.filesystem.registers import Content, content_key
 from hybrisfs.pipeline.ship import Shipper
 from hybrisfs.store.database import Database
 from hybrisfs.store.updates import UpdateLog
-from sync import Extent, Head, Members, Segment, SegmentId, decode_head, decode_segment, head_name
+from sync import Extent, Head, Members, OneKey, Segment, SegmentId, decode_head, decode_segment, head_name
 from tests.filesystem.replay import Reader
 from tests.filesystem.rig import DEVICE, VOLUME, Rig
 from tests.filesystem.test_chunks import CONTENT, spoil
 from tests.store.disk import ForgetfulDisk
 
-KEY = b"s" * 32
+KEY = OneKey(b"s" * 32)
 
 
 class Log:

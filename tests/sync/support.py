@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
+from sync import OneKey
 from sync.accepted import Known
 from sync.errors import DecodeError
 from sync.exchange import LogRow
@@ -24,7 +25,7 @@ KEYS = tuple(
 )
 MEMBERS = Members(key.public for key in KEYS)
 STRANGER = DeviceKey.from_seed(bytes([99]) * 32)
-BOX_KEY = bytes([7]) * 32
+BOX_KEY = OneKey(bytes([7]) * 32)
 NONCE = bytes([8]) * 24
 NOON = 1_800_000_000_000_000_000
 

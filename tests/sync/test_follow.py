@@ -5,11 +5,14 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sync.beacons import Fault
-from sync.follow import FetchHead, Follow
+from sync.beacons import Fault, Report
+from sync.follow import FetchGrant, FetchHead, Follow
+from sync.head import Head, encode_head
 from sync.identity import Members
 from sync.pace import LONGEST_PAUSE
+from sync.seal import EpochKey, OneKey
 from sync.update import SignedUpdate
+from sync.vector import VersionVector
 from tests.sync.publisher import (
     HOUR,
     Lie,
@@ -26,7 +29,7 @@ from tests.sync.publisher import (
     roll_back,
     shelves,
 )
-from tests.sync.support import BOX_KEY, KEYS, NOON, VOLUME
+from tests.sync.support import BOX_KEY, KEYS, NONCE, NOON, VOLUME
 
 A, B, C, OWN = KEYS
 
@@ -144,6 +147,49 @@ def test_only_members_are_followed() -> None:
     watcher.run(HOUR)
     assert not watcher.follow.pending(a.id)
     assert not any(a.id.hex() in name for name in watcher.fetched())
+
+
+class _Ring:
+    """Keys that become known later."""
+
+    def __init__(self) -> None:
+        self.keys = {BOX_KEY.newest().epoch: BOX_KEY.newest().key}
+
+    def newest(self) -> EpochKey:
+        return BOX_KEY.newest()
+
+    def find(self, epoch: bytes) -> bytes | None:
+        return self.keys.get(epoch)
+
+
+class _Next(OneKey):
+    """The keys of the next epoch."""
+
+    def newest(self) -> EpochKey:
+        return EpochKey(b"next", bytes(32))
+
+
+def test_the_key_of_an_unknown_epoch_is_asked_for_and_no_cloud_blamed() -> None:
+    ring = _Ring()
+    follow = Follow(VOLUME, ring, OWN.device_id, [0, 1], 1, lambda *_: False, 0.0)
+    follow.set_members(Members([A.public, OWN.public]), 0.0)
+    head = Head(VOLUME, A.device_id, NOON, VersionVector(), (), None)
+    data = encode_head(head, A, _Next(bytes(32)), NONCE)
+    actions = follow.head_arrived(A.device_id, 0, data, 1.0, NOON)
+    assert FetchGrant(A.device_id, b"next") in actions
+    [report] = [one for one in actions if isinstance(one, Report)]
+    assert report.fault is Fault.UNKNOWN_EPOCH and not report.fault.lie
+    again = follow.head_arrived(A.device_id, 1, data, 2.0, NOON)
+    assert not any(isinstance(one, FetchGrant) for one in again), "not for every copy"
+    assert follow.doubts()
+    ring.keys[b"next"] = bytes(32)
+    follow.grant_arrived()
+    asked = follow.due(3.0, NOON)
+    assert {(one.device, one.cloud) for one in asked if isinstance(one, FetchHead)} >= {(A.device_id, 0)}
+    for cloud in (0, 1):
+        follow.head_arrived(A.device_id, cloud, data, 3.0, NOON)
+    assert follow.newest(A.device_id) == head
+    assert not follow.doubts()
 
 
 def test_answers_about_a_device_that_was_removed_are_ignored() -> None:

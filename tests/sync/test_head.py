@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sync import OneKey
 from sync.codec import Reader, Writer
 from sync.errors import DecodeError, LimitError, NewerFormatError
 from sync.head import (
@@ -48,7 +49,7 @@ def forged(head: Head) -> bytes:
     key = next(key for key in (*KEYS, STRANGER) if key.device_id == head.writer)
     theirs = encode_head(head, key, BOX_KEY, NONCE)
     payload = open_sealed(Reader(theirs[22:]), theirs[:22], head.volume, BOX_KEY)
-    return seal(Writer().format(b"HFHD", 1).raw(KEY.device_id).getvalue(), VOLUME, payload, BOX_KEY, NONCE)
+    return seal(Writer().format(b"HFHD", 2).raw(KEY.device_id).getvalue(), VOLUME, payload, BOX_KEY, NONCE)
 
 
 @given(vectors, st.integers(0, (1 << 64) - 1), st.integers(1, 1 << 40), st.data())
@@ -97,7 +98,7 @@ def test_a_head_belongs_to_its_device_volume_and_key() -> None:
     with pytest.raises(DecodeError, match="another volume or key"):
         decode_head(SEALED, bytes(16), KEY.public, BOX_KEY)
     with pytest.raises(DecodeError, match="another volume or key"):
-        decode_head(SEALED, VOLUME, KEY.public, bytes(32))
+        decode_head(SEALED, VOLUME, KEY.public, OneKey(bytes(32)))
     with pytest.raises(ValueError, match="its own device only"):
         encode_head(HEAD, STRANGER, BOX_KEY, NONCE)
 
@@ -155,12 +156,12 @@ def test_nothing_may_follow_the_record() -> None:
 
 
 def test_a_newer_format_says_so() -> None:
-    with pytest.raises(NewerFormatError, match="HFHD record of format 2"):
-        opened(SEALED[:5] + b"\x02" + SEALED[6:])
+    with pytest.raises(NewerFormatError, match="HFHD record of format 3"):
+        opened(SEALED[:5] + b"\x03" + SEALED[6:])
 
 
 def test_a_cloud_sees_the_device_only() -> None:
-    assert SEALED[:22] == b"HFHD\0\1" + KEY.device_id
+    assert SEALED[:22] == b"HFHD\0\2" + KEY.device_id
     for secret in (VOLUME, KEYS[1].device_id, HEAD.own[0].hash):
         assert secret not in SEALED
     assert head_name(KEY.device_id) == f"heads/{KEY.device_id.hex()}"

@@ -7,6 +7,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sync import OneKey, SealKeys
 from sync import segment as module
 from sync.codec import Writer
 from sync.errors import DecodeError, LimitError, NewerFormatError
@@ -24,8 +25,8 @@ NAME = segment_name(WRITER, THIS)
 SEALED = encode_segment(DATA[2:5], BEFORE, BOX_KEY, NONCE)
 
 
-def opened(data: bytes, name: str = NAME, volume: bytes = VOLUME, key: bytes = BOX_KEY) -> module.Segment:
-    return decode_segment(data, name, volume, key)
+def opened(data: bytes, name: str = NAME, volume: bytes = VOLUME, keys: SealKeys = BOX_KEY) -> module.Segment:
+    return decode_segment(data, name, volume, keys)
 
 
 def sealed(
@@ -35,7 +36,7 @@ def sealed(
     payload = Writer().varint(previous)
     payload.varint(len(records) if size is None else size)
     payload.raw(zstandard.ZstdCompressor().compress(records) if frame is None else frame)
-    header = Writer().format(b"HFSG", 1).raw(WRITER).u64(3).u64(last).raw(CHAIN[4].hash[:8]).getvalue()
+    header = Writer().format(b"HFSG", 2).raw(WRITER).u64(3).u64(last).raw(CHAIN[4].hash[:8]).getvalue()
     return seal(header, VOLUME, payload.getvalue(), BOX_KEY, NONCE)
 
 
@@ -96,19 +97,19 @@ def test_an_object_belongs_to_its_name_volume_and_key() -> None:
     with pytest.raises(DecodeError, match="another volume or key"):
         opened(SEALED, volume=bytes(16))
     with pytest.raises(DecodeError, match="another volume or key"):
-        opened(SEALED, key=bytes(32))
+        opened(SEALED, keys=OneKey(bytes(32)))
 
 
 def test_a_cloud_sees_the_writer_and_the_clocks_only() -> None:
     clocks = bytes([0] * 7 + [3]), bytes([0] * 7 + [5])
-    assert SEALED[:46] == b"HFSG\0\1" + WRITER + clocks[0] + clocks[1] + CHAIN[4].hash[:8]
+    assert SEALED[:46] == b"HFSG\0\2" + WRITER + clocks[0] + clocks[1] + CHAIN[4].hash[:8]
     for secret in (VOLUME, b"key 2", b"value", CHAIN[4].hash):
         assert secret not in SEALED
 
 
 def test_a_newer_format_says_so() -> None:
-    with pytest.raises(NewerFormatError, match="HFSG record of format 2"):
-        opened(SEALED[:5] + b"\x02" + SEALED[6:])
+    with pytest.raises(NewerFormatError, match="HFSG record of format 3"):
+        opened(SEALED[:5] + b"\x03" + SEALED[6:])
 
 
 GOOD = records(*DATA[2:5])
@@ -188,9 +189,10 @@ def test_what_cannot_be_a_segment_is_not_encoded() -> None:
     ):
         with pytest.raises(ValueError):
             encode_segment(updates, previous, BOX_KEY, NONCE)
-    for key, nonce in ((b"short", NONCE), (BOX_KEY, b"short")):
-        with pytest.raises(ValueError):
-            encode_segment(DATA[2:5], BEFORE, key, nonce)
+    with pytest.raises(ValueError):
+        encode_segment(DATA[2:5], BEFORE, BOX_KEY, b"short")
+    with pytest.raises(ValueError):
+        OneKey(b"short")
 
 
 @given(st.binary(min_size=16, max_size=16), st.integers(1, MAX_CLOCK), st.binary(min_size=8, max_size=8))

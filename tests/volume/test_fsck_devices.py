@@ -328,9 +328,9 @@ def machines(tmp_path: Path) -> Iterator[tuple[Machine, Volume]]:
     first = Machine(tmp_path)
     volume = first.volume
     home, key = Home.below(tmp_path / "other"), DeviceKey.generate()
-    grant = make_grant(volume.config, volume.keys, volume.sharing.current_members(), None)
+    grant = make_grant(volume.config, volume.ring.keys, volume.sharing.current_members(), None)
     volume.sharing.admit(Member(key.public, "other"))
-    join_volume(home, None, key, "other", Joined(grant, Peer(volume.keys.device.public, "first")))
+    join_volume(home, None, key, "other", Joined(grant, Peer(volume.ring.keys.device.public, "first")))
     second = Volume.open(home, volume.name)
     yield first, second
     second.close()

@@ -16,7 +16,7 @@ from backends.credentials import CredentialStore
 from backends.errors import AuthError
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home
-from hybrisfs.keys import VolumeKeys
+from hybrisfs.keys import EpochKeys, SharedKeys, VolumeKeys
 from hybrisfs.merge.members import Member, MemberTable
 from hybrisfs.pairing import Admitted, Dialogue, Grant, GrantedCloud, Joined, PairingCode, Peer, new_code
 from hybrisfs.store.database import Database
@@ -24,14 +24,14 @@ from hybrisfs.volume.config import CloudConfig, VolumeConfig, list_volumes
 from hybrisfs.volume.create import DATABASE_FILE, KEYS_FILE
 from hybrisfs.volume.join import join_volume, make_grant
 from hybrisfs.volume.pairing import Invitation, Joining
-from sync import DeviceKey, Members, device_id_of
+from sync import FIRST_EPOCH, DeviceKey, Members, device_id_of
 
 INVITER: Final = DeviceKey.from_seed(b"\x01" * 32)
 THIRD: Final = DeviceKey.from_seed(b"\x02" * 32)
 DEVICE: Final = DeviceKey.from_seed(b"\x03" * 32)
 URLS: Final = ("s3://bucket-a?region=x", "s3://bucket-b?region=x", "file:///cloud")
 SECRETS: Final = {"access_key_id": "id", "secret_access_key": "secret"}
-KEYS: Final = VolumeKeys(b"d" * 32, b"i" * 32, b"m" * 32, INVITER)
+KEYS: Final = VolumeKeys(SharedKeys(b"i" * 32, (EpochKeys(FIRST_EPOCH, 0, b"d" * 32, b"m" * 32),)), INVITER)
 CONFIG: Final = VolumeConfig(
     "shared",
     bytes(range(16)),
@@ -209,7 +209,7 @@ def test_names_that_cannot_be(home: Home, name: str) -> None:
     [
         "hybrisfs.volume.join.VolumeKeys.save",
         "hybrisfs.volume.join.Database.create",
-        "hybrisfs.volume.join.MemberTable.admit",
+        "hybrisfs.volume.join.MemberTable.introduce",
         "hybrisfs.volume.join.CredentialStore.add",
         "hybrisfs.volume.config.sync_directory",
         "hybrisfs.volume.join.VolumeConfig.save",

@@ -1,0 +1,82 @@
+"""Grants on the clouds: what lets a member read heads that are sealed with keys it has not heard of yet."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from hybrisfs.dispersal.errors import CloudsUnavailable, UnreadableHereError
+from hybrisfs.keyring import KeyRing
+from hybrisfs.keys import EpochKeys
+from hybrisfs.merge.epochs import (
+    MAX_GRANT,
+    encode_grant,
+    encode_grant_object,
+    grant_name,
+    open_grant_object,
+)
+from sync import FIRST_EPOCH, Members
+
+__all__ = ["GrantClouds", "Grants"]
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class GrantClouds(Protocol):
+    """What is used of `dispersal.Engine`."""
+
+    def put_everywhere(self, name: str, data: bytes) -> tuple[int, ...]: ...
+
+    def get_object(self, name: str, limit: int, verify: Callable[[bytes], T]) -> T: ...
+
+
+class Grants:
+    """Puts this device's grants and fetches those of others. `ensure` is for one thread, `fetch` for
+    another."""
+
+    def __init__(
+        self, ring: KeyRing, volume: bytes, members: Callable[[], Members], clouds: GrantClouds
+    ) -> None:
+        self._ring = ring
+        self._volume = volume
+        self._members = members
+        self._clouds = clouds
+        self._given: tuple[bytes, frozenset[bytes]] | None = None
+
+    def ensure(self) -> None:
+        """See to it that all members can read what this device seals from now on. Raises
+        CloudsUnavailable."""
+        epoch, members = self._ring.newest.id, self._members()
+        device = self._ring.keys.device
+        given = epoch, frozenset(members)
+        if epoch == FIRST_EPOCH or given == self._given or device.device_id not in members:
+            return
+        grant = encode_grant(self._volume, self._ring.keys.shared.epochs, members)
+        name = grant_name(epoch, device.device_id)
+        self._clouds.put_everywhere(name, encode_grant_object(epoch, grant, device))
+        self._given = given
+
+    def fetch(self, writer: bytes, epoch: bytes) -> bool:
+        """Look for what another member gives this device of an epoch; whether there are new keys now."""
+        public = self._members().public_key(writer)
+        if public is None:
+            return False
+
+        def verify(data: bytes) -> list[EpochKeys]:
+            epochs = open_grant_object(data, epoch, self._volume, public, writer, self._ring.keys.device)
+            if not any(one.id == epoch for one in epochs):
+                # Either an old copy, or this device was removed.
+                raise UnreadableHereError("the grant has no key for this device")
+            return epochs
+
+        try:
+            found = self._clouds.get_object(grant_name(epoch, writer), MAX_GRANT, verify)
+            return self._ring.add(found)
+        except CloudsUnavailable as error:
+            log.info("no key of epoch %s is to be had: %s", epoch.hex(), error)
+        except OSError as error:
+            log.error("new keys of the volume cannot be stored: %s", error)
+        return False

@@ -1,0 +1,107 @@
+"""Grants on the clouds: put before anything is sealed with new keys, fetched by who meets such a thing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import pytest
+
+from hybrisfs.dispersal.errors import CloudsUnavailable, IntegrityError
+from hybrisfs.keyring import KeyRing
+from hybrisfs.keys import EpochKeys, VolumeKeys
+from hybrisfs.pipeline.grants import Grants
+from sync import DeviceKey, Members
+
+T = TypeVar("T")
+
+VOLUME = bytes(range(16))
+FIRST = VolumeKeys.generate()
+A, B, C = (DeviceKey.from_seed(bytes([number]) * 32) for number in (1, 2, 3))
+BEFORE, AFTER = Members([A.public, B.public, C.public]), Members([A.public, B.public], [C.public])
+SECOND = EpochKeys.after(0, [C.device_id])
+
+
+class Clouds:
+    """A stand-in for the engine: one cloud, which can be away."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.puts = 0
+        self.away = False
+
+    def put_everywhere(self, name: str, data: bytes) -> tuple[int, ...]:
+        if self.away:
+            raise CloudsUnavailable(name, {})
+        self.puts += 1
+        self.objects[name] = data
+        return (0,)
+
+    def get_object(self, name: str, limit: int, verify: Callable[[bytes], T]) -> T:
+        try:
+            return verify(self.objects[name])
+        except (KeyError, ValueError, IntegrityError) as error:
+            raise CloudsUnavailable(name, {"cloud": str(error)}) from error
+
+
+def member(clouds: Clouds, device: DeviceKey, members: Members = AFTER) -> tuple[Grants, KeyRing]:
+    ring = KeyRing(VolumeKeys(FIRST.shared, device))
+    return Grants(ring, VOLUME, lambda: members, clouds), ring
+
+
+def begin(ring: KeyRing) -> None:
+    ring.exclude([C.device_id])
+    ring.add([SECOND])
+
+
+def test_members_find_the_key_and_the_removed_device_does_not() -> None:
+    clouds = Clouds()
+    mine, ring = member(clouds, A)
+    begin(ring)
+    mine.ensure()
+    theirs, other = member(clouds, B)
+    assert theirs.fetch(A.device_id, SECOND.id)
+    assert other.find(SECOND.id) == SECOND
+    assert not theirs.fetch(A.device_id, SECOND.id), "nothing new"
+    removed, old = member(clouds, C, BEFORE)
+    assert not removed.fetch(A.device_id, SECOND.id)
+    assert old.find(SECOND.id) is None
+    assert not theirs.fetch(C.device_id, SECOND.id), "no member grants anything"
+    assert not theirs.fetch(B.device_id, SECOND.id), "there is no such object"
+
+
+def test_a_grant_is_put_once_for_an_epoch_and_those_who_are_members() -> None:
+    clouds = Clouds()
+    members = [AFTER]
+    ring = KeyRing(VolumeKeys(FIRST.shared, A))
+    grants = Grants(ring, VOLUME, lambda: members[0], clouds)
+    grants.ensure()
+    assert clouds.puts == 0, "the first epoch is handed on by pairing"
+    begin(ring)
+    clouds.away = True
+    with pytest.raises(CloudsUnavailable):
+        grants.ensure()
+    clouds.away = False
+    grants.ensure()
+    grants.ensure()
+    assert clouds.puts == 1
+    late = DeviceKey.generate()
+    members[0] = Members([A.public, B.public, late.public], [C.public])
+    grants.ensure()
+    assert clouds.puts == 2
+    newcomer, new_ring = member(clouds, late)
+    assert newcomer.fetch(A.device_id, SECOND.id) and new_ring.find(SECOND.id) == SECOND
+
+
+def test_keys_that_cannot_be_stored_are_not_used() -> None:
+    clouds = Clouds()
+    mine, ring = member(clouds, A)
+    begin(ring)
+    mine.ensure()
+
+    def full(_: VolumeKeys) -> None:
+        raise OSError(28, "No space left")
+
+    other = KeyRing(VolumeKeys(FIRST.shared, B), keep=full)
+    assert not Grants(other, VOLUME, lambda: AFTER, clouds).fetch(A.device_id, SECOND.id)
+    assert other.find(SECOND.id) is None
