@@ -1,5 +1,5 @@
 #!/bin/sh
-# Everything that must pass: lint, format, types, tests. Arguments go to pytest.
+# Everything that must pass: lint, format, types, tests in two processes. Arguments go to pytest.
 #
 # Makes the virtual environment .venv in the checkout when it is missing or older than pyproject.toml. Tests that
 # need a program which is not installed, root, or /dev/fuse are skipped; .ci/run installs it all, and
@@ -22,4 +22,4 @@ fi
 .venv/bin/ruff check .
 .venv/bin/ruff format --check .
 .venv/bin/mypy --strict
-.venv/bin/pytest "$@"
+.venv/bin/pytest --numprocesses 2 --dist loadfile "$@"
