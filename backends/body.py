@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import urllib3
 
+from backends import pacing
 from backends.errors import CorruptError, OversizeError, StoreError, TransientError
 
 __all__ = ["BodyError", "GuardedBody", "Timing", "body_failure", "receiving"]
@@ -83,6 +84,7 @@ class GuardedBody:
             yield piece
 
     def _piece(self, amount: int, decode_content: bool | None) -> bytes:
+        amount = pacing.piece(amount)
         try:
             piece: bytes = self._raw.read1(amount, decode_content=decode_content) if amount else b""
         except urllib3.exceptions.TimeoutError as error:
@@ -97,6 +99,7 @@ class GuardedBody:
         self._count += len(piece)
         if self._count > self._limit:
             self._refuse()
+        self._began += pacing.received(len(piece))  # it is not the server that was slow
         patience = 2 * self._timing.stall + self._count / self._timing.slowest
         if time.monotonic() - self._began > patience:
             self._raw.close()

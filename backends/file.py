@@ -42,6 +42,7 @@ from backends.errors import (
     TransientError,
 )
 from backends.names import check_name, check_prefix, is_name
+from backends.pacing import piece, received, sending
 from backends.rename import rename_if_absent
 from backends.store import MAX_PAGE, Buffer, Entry, Page
 from backends.tree import may_hold
@@ -344,7 +345,11 @@ def _write_temporary(spool: int, data: Buffer) -> str:
     try:
         rest = memoryview(data).cast("B") if len(data) else memoryview(b"")
         while rest:
-            rest = rest[os.write(descriptor, rest) :]
+            part = rest[: piece(len(rest))]
+            sending(len(part))
+            while part:
+                written = os.write(descriptor, part)
+                part, rest = part[written:], rest[written:]
         os.fsync(descriptor)
     except BaseException:
         os.unlink(temporary, dir_fd=spool)
@@ -358,9 +363,10 @@ def _read_exactly(descriptor: int, offset: int, length: int) -> bytes:
     """Read `length` bytes from `offset` on, fewer only at the end of the file."""
     parts: list[bytes] = []
     while length:
-        part = os.pread(descriptor, min(length, _READ_SIZE), offset)
+        part = os.pread(descriptor, piece(min(length, _READ_SIZE)), offset)
         if not part:
             break
+        received(len(part))
         parts.append(part)
         offset += len(part)
         length -= len(part)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any, Final, cast
 
 import requests
@@ -10,6 +9,7 @@ from requests.adapters import HTTPAdapter
 
 from backends.body import GuardedBody, Timing
 from backends.http_errors import REDIRECTS, RedirectedError
+from backends.pacing import PacedBody
 
 __all__ = ["guard"]
 
@@ -35,7 +35,7 @@ class _GuardedAdapter(HTTPAdapter):
         """Raises `BodyError` and `RedirectedError` besides what `requests` raises."""
         if isinstance(request.body, bytes):
             # Bytes would be sent in one call, for which the time to connect would have to do.
-            request.body = cast("Any", io.BytesIO(request.body))
+            request.body = cast("Any", PacedBody(request.body))
         response = super().send(request, *arguments, **options)
         if response.status_code in REDIRECTS and "Location" in response.headers:
             response.close()

@@ -5,6 +5,7 @@ This is the only module that imports boto3, which takes long to load: import it 
 
 from __future__ import annotations
 
+import io
 from typing import Any, Final
 
 import boto3
@@ -19,6 +20,7 @@ from backends.address import Address
 from backends.body import GuardedBody, Timing
 from backends.credentials import Secrets
 from backends.http_errors import REDIRECTS, RedirectedError
+from backends.pacing import PacedBody
 
 __all__ = ["connect"]
 
@@ -74,6 +76,9 @@ class _Sender:
     def send(self, request: AWSPreparedRequest, **_: object) -> AWSResponse:
         # Otherwise the session reads the body by itself, before it is guarded.
         request.stream_output = True
+        if isinstance(request.body, io.BytesIO):
+            # Not before: to sign a request, the SDK may read its body.
+            request.body = PacedBody(request.body.getvalue())
         response = self._http.send(request)
         if response.status_code in REDIRECTS:
             # The SDK would follow, again and again if the service wants it so.

@@ -45,6 +45,7 @@ from backends.errors import (
     TransientError,
 )
 from backends.names import check_name, check_prefix
+from backends.pacing import piece, received, sending
 from backends.store import MAX_PAGE, Buffer, Page
 from backends.tree import Child, list_tree
 
@@ -63,6 +64,7 @@ _STALE_AFTER: Final = 24 * 3600.0  # seconds
 _MAX_CHILDREN: Final = 1_000_000
 _FULL_TEXTS: Final = ("no space", "quota")  # what some servers say, for the protocol has no code for it
 _CUT_TEXTS: Final = ("eof", "shut down", "timeout")  # of what paramiko takes for a failed login, too
+_PACED_AHEAD: Final = 1 << 17  # bytes asked for at a time when the bandwidth is limited
 _LITTLE: Final = 1 << 20  # bytes; with less room than that, a write that fails failed for want of it
 
 
@@ -174,12 +176,19 @@ class SftpStore:
         return status.st_size
 
     def _fetch(self, file: paramiko.SFTPFile, end: int, length: int) -> bytes:
-        """Read on to `end`, all requests sent ahead; at most `length` bytes."""
-        file.prefetch(end)
+        """Read on to `end`, with many requests sent ahead; at most `length` bytes."""
         parts: list[bytes] = []
-        while length and (part := file.read(min(length, 1 << 20))):
-            parts.append(part[:length])
-            length -= len(parts[-1])
+        while length:
+            # What has been asked for comes as fast as it can.
+            window = min(length, _PACED_AHEAD) if piece(length) < length else length
+            received(window)
+            length -= window
+            file.prefetch(end - length)
+            while window and (part := file.read(min(window, 1 << 20))):
+                parts.append(part[:window])
+                window -= len(parts[-1])
+            if window:
+                break
         return b"".join(parts)
 
     @contextlib.contextmanager
@@ -191,6 +200,7 @@ class SftpStore:
                 file.set_pipelined(True)
                 view = io.BytesIO(data)
                 while part := view.read(1 << 15):
+                    sending(len(part))
                     file.write(part)
                 file.set_pipelined(False)
                 with contextlib.suppress(OSError):  # not every server can

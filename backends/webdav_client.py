@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
@@ -15,6 +14,7 @@ from backends.body import BodyError, GuardedBody, Timing, receiving
 from backends.credentials import Secrets
 from backends.http_errors import REDIRECTS, HttpFailure, RedirectedError
 from backends.multistatus import REQUEST, Resource, parse_multistatus
+from backends.pacing import PacedBody
 
 __all__ = ["RefusedError", "WebDavClient"]
 
@@ -115,7 +115,7 @@ class WebDavClient:
         raw = self._pool.request(
             method,
             self._origin + self._folder + quote(path),
-            body=None if data is None else io.BytesIO(data),
+            body=None if data is None else PacedBody(data),
             headers={**self._headers, **length, **headers},
             preload_content=False,
             redirect=False,

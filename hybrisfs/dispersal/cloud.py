@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -18,9 +17,11 @@ from backends.errors import (
     ThrottledError,
     TransientError,
 )
+from backends.pacing import paced
 from backends.store import Store
 from hybrisfs.dispersal.health import CloudHealth, CloudState, FailureKind, Offence
 from hybrisfs.dispersal.ranking import Operation, Ranking
+from hybrisfs.dispersal.throttle import StandingClock, Throttle
 from hybrisfs.dispersal.workers import CloudWorkers, Job
 
 __all__ = ["Answer", "Cloud", "CloudPort", "CloudStatus", "explain"]
@@ -92,6 +93,7 @@ class CloudPort:
         cloud: Cloud,
         ranking: Ranking,
         lock: threading.Lock,
+        throttle: Throttle,
         *,
         clock: Callable[[], float],
         stall: float,
@@ -102,6 +104,7 @@ class CloudPort:
         self._store = cloud.store
         self._ranking = ranking
         self._lock = lock  # the engine's: guards the ranking and the health of all clouds
+        self._throttle = throttle
         self._stall = stall
         self._health = CloudHealth(clock)
         self._workers = CloudWorkers(cloud.name)
@@ -113,20 +116,26 @@ class CloudPort:
         call: Callable[[Store], T],
         report: Callable[[Answer[T]], None],
         *,
+        clock: StandingClock,
         started: Callable[[], None] | None = None,
         key: str | None = None,
     ) -> Job:
-        """Run `call` in the background and report its end; calls with one `key` run one after the other."""
+        """Run `call` in the background and report its end; calls with one `key` run one after the other.
+
+        `clock` is its operation's: it stands still while the call is held back to keep within the bandwidth.
+        """
+        own = StandingClock()
 
         def run() -> None:
             if started is not None:
                 started()
-            began = time.monotonic()
-            answer = self._answer(call)
-            self._record(operation, size, time.monotonic() - began, answer.error)
+            began = own()
+            with paced(self._throttle.pacer((own, clock))):
+                answer = self._answer(call)
+            self._record(operation, size, own() - began, answer.error)
             report(answer)
 
-        job = Job(run, writes=operation == "put", key=key)
+        job = Job(run, writes=operation == "put", key=key, clock=own)
         if not self._workers.submit(job):
             report(
                 Answer(None, TransientError(self.url, operation, "", "too many requests wait for it already"))

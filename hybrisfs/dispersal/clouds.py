@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hybrisfs.dispersal.cloud import Cloud, CloudPort, CloudStatus
 from hybrisfs.dispersal.operation import DEADLINE, Interrupt, Operations
 from hybrisfs.dispersal.ranking import Operation, Ranking, TimerBounds
+from hybrisfs.dispersal.throttle import Throttle
 
 __all__ = ["Clouds"]
 
@@ -23,8 +24,9 @@ class Clouds:
         self.first_pause = bounds.first_pause
         self._ranking = Ranking(bounds, clock)
         self.operations = Operations()
+        self.throttle = Throttle()
         self._ports = {
-            cloud.number: CloudPort(cloud, self._ranking, self._lock, clock=clock, stall=stall)
+            cloud.number: CloudPort(cloud, self._ranking, self._lock, self.throttle, clock=clock, stall=stall)
             for cloud in clouds
         }
         if len(self._ports) != len(clouds):
@@ -79,6 +81,7 @@ class Clouds:
         """End all operations, stop the threads and close the stores; waits `grace` seconds at most."""
         until = time.monotonic() + grace
         self.operations.abort()
+        self.throttle.close()
         for port in self:
             port.stop()
         for port in self:

@@ -52,7 +52,8 @@ class Engine:
     """Writes to the best clouds and reads from the best that have it; keeps track of who is well.
 
     Owns the stores of `clouds` and a few daemon threads per cloud; `close` ends both. All methods may be
-    called from any thread and block the caller for a bounded time only. `upkeep` is for scrub and repair.
+    called from any thread and block the caller for a bounded time only, apart from the time in which transfers
+    are held back: `throttle` sets the bandwidth. `upkeep` is for scrub and repair.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Engine:
         self._tables = tables
         self._timing = timing or Timing()
         self._clouds = Clouds(clouds, bounds=self._timing.timers, stall=self._timing.stall, clock=clock)
+        self.throttle = self._clouds.throttle
         self._chunks = ChunkReader(self._clouds, sealer, tables)
         self.upkeep = Upkeep(self._clouds, tables, self._timing.get, self._timing.put)
         self._packs = threading.BoundedSemaphore(_PACKS_IN_FLIGHT)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-import time
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from hybrisfs.dispersal.cloud import CloudPort
+from hybrisfs.dispersal.throttle import StandingClock
 from hybrisfs.dispersal.workers import Job
 
 __all__ = ["ABORTED", "DEADLINE", "TIMER", "Interrupt", "OperationLoop", "Operations"]
 
 E = TypeVar("E")
+
+_LOOK_AGAIN: Final = 0.005  # seconds; the clock may stand still just before the time is up
 
 
 class Interrupt:
@@ -58,12 +61,16 @@ class Operations:
 
 
 class OperationLoop(Generic[E]):
-    """Runs in the caller's thread; as a context manager it cancels what is still queued when it ends."""
+    """Runs in the caller's thread; as a context manager it cancels what is still queued when it ends.
+
+    Timer and deadline go by `clock`, which stands still while a call of the operation is held back.
+    """
 
     def __init__(self, operations: Operations, timeout: float) -> None:
         self._operations = operations
         self._events: SimpleQueue[E | Interrupt] = SimpleQueue()
-        self._deadline = time.monotonic() + timeout
+        self.clock = StandingClock()
+        self._deadline = self.clock() + timeout
         self._timer: float | None = None
         self.timer_length = 0.0  # seconds that the last timer was set to
         self._jobs: list[tuple[CloudPort, Job]] = []
@@ -94,20 +101,22 @@ class OperationLoop(Generic[E]):
 
     def set_timer(self, seconds: float) -> None:
         """Return TIMER from `wait` after so many seconds, unless it is set again before."""
-        self._timer = time.monotonic() + seconds
+        self._timer = self.clock() + seconds
         self.timer_length = seconds
 
     def remaining(self) -> float:
         """Return the seconds left until the deadline."""
-        return max(0.0, self._deadline - time.monotonic())
+        return max(0.0, self._deadline - self.clock())
 
     def wait(self) -> E | Interrupt:
         """Return the next event, or TIMER, DEADLINE or ABORTED, whichever comes first."""
         until = self._deadline if self._timer is None else min(self._timer, self._deadline)
-        try:
-            return self._events.get(timeout=max(0.0, until - time.monotonic()))
-        except Empty:
-            if until >= self._deadline:
-                return DEADLINE
-            self._timer = None
-            return TIMER
+        while (left := until - self.clock()) > 0:
+            with contextlib.suppress(Empty):
+                return self._events.get(timeout=max(left, _LOOK_AGAIN))
+        with contextlib.suppress(Empty):
+            return self._events.get_nowait()
+        if until >= self._deadline:
+            return DEADLINE
+        self._timer = None
+        return TIMER

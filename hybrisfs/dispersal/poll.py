@@ -121,7 +121,7 @@ def _begin(clouds: Clouds, loop: OperationLoop[_Looked], look: Look, limit: int)
         loop.report(_Looked(look, answer))
 
     port = clouds[look.cloud]
-    loop.track(port, port.submit("get", 0, call, report, key=f"look {look.name}"))
+    loop.track(port, port.submit("get", 0, call, report, clock=loop.clock, key=f"look {look.name}"))
 
 
 def _polled(answer: Answer[tuple[bytes, str] | None]) -> Polled:
@@ -150,7 +150,9 @@ def list_names(clouds: Clouds, prefix: str, most: int, enough: int, timeout: flo
         for number in sorted(flying):
             call = partial(_all_names, prefix=prefix, most=most)
             report = partial(_report_listed, loop, number)
-            job = clouds[number].submit("get", _PAGE_BYTES, call, report, key=f"list {prefix}")
+            job = clouds[number].submit(
+                "get", _PAGE_BYTES, call, report, clock=loop.clock, key=f"list {prefix}"
+            )
             loop.track(clouds[number], job)
         loop.set_timer(clouds.usual(flying, "get", _PAGE_BYTES))
         usual_time = True

@@ -76,7 +76,7 @@ def check_part(
     if stalled is not None:
         return Finding("unreadable", f"{owed.name} cannot be read: {stalled}")
     with OperationLoop[Answer[bytes]](clouds.operations, timeout) as loop:
-        loop.track(port, port.submit("get", owed.limit, fetch, loop.report))
+        loop.track(port, port.submit("get", owed.limit, fetch, loop.report, clock=loop.clock))
         event = loop.wait()
     if isinstance(event, Interrupt):
         reason = clouds.explain_interrupt(event, [port.number], timeout)
@@ -125,6 +125,7 @@ def _begin(loop: OperationLoop[_Looked | _Wrote], owed: Owed) -> None:
         owed.limit,
         lambda store: store.get(owed.name, limit=owed.limit),
         lambda answer: loop.report(_Looked(owed, answer)),
+        clock=loop.clock,
     )
     loop.track(owed.port, job)
 
@@ -135,6 +136,7 @@ def _rewrite(loop: OperationLoop[_Looked | _Wrote], port: CloudPort, marker: Mar
         len(marker.data),
         lambda store: store.put(marker.name, marker.data),
         lambda _: loop.report(_Wrote(port)),
+        clock=loop.clock,
         key=marker.name,
     )
     loop.track(port, job)

@@ -121,6 +121,7 @@ class _Get(Generic[T]):
             read.size,
             lambda store: read.fetch(store, target.name),
             lambda answer: self._loop.report(_Fetched(index, answer)),
+            clock=self._loop.clock,
         )
         self._loop.track(port, job)
 

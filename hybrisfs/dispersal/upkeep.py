@@ -88,7 +88,14 @@ class Upkeep:
         if stalled is not None:
             return stalled
         with OperationLoop[Answer[None]](self._clouds.operations, self._put_timeout) as loop:
-            job = port.submit("put", len(data), lambda store: store.put(name, data), loop.report, key=name)
+            job = port.submit(
+                "put",
+                len(data),
+                lambda store: store.put(name, data),
+                loop.report,
+                clock=loop.clock,
+                key=name,
+            )
             loop.track(port, job)
             event = loop.wait()
         if isinstance(event, Interrupt):

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from hybrisfs.dispersal.throttle import StandingClock
 
 __all__ = ["CloudWorkers", "Job"]
 
@@ -21,12 +22,16 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One call. `run` must not raise. Calls with equal `key` run one after the other, in order."""
+    """One call. `run` must not raise. Calls with equal `key` run one after the other, in order.
+
+    `clock` stands still while the call is held back.
+    """
 
     run: Callable[[], None]
     writes: bool = False
     key: str | None = None
     detached: bool = False  # nobody waits for it any more
+    clock: StandingClock = field(default_factory=StandingClock)
 
 
 class CloudWorkers:
@@ -77,10 +82,13 @@ class CloudWorkers:
             job.detached = True
 
     def oldest(self) -> float | None:
-        """Return for how many seconds the longest running call has been running, None when all are idle."""
+        """Return for how many seconds the longest running call has been running, None when all are idle.
+
+        The time in which a call is held back does not count.
+        """
         with self._changed:
-            started = min(self._running.values(), default=None)
-        return None if started is None else time.monotonic() - started
+            running = dict(self._running)
+        return max((job.clock() - started for job, started in running.items()), default=None)
 
     def stop(self) -> None:
         """Start no further call and drop those that wait."""
@@ -123,7 +131,7 @@ class CloudWorkers:
                     job = self._runnable()
                     if job is not None:
                         self._waiting.remove(job)
-                        self._running[job] = time.monotonic()
+                        self._running[job] = job.clock()
                         return job
                     self._changed.wait()
                 return None

@@ -95,6 +95,7 @@ def _store(clouds: Clouds, loop: OperationLoop[_Event], write: Write, index: int
         write.size,
         lambda store: store.put(name, write.data(index)),
         lambda answer: loop.report(_Stored(cloud, index, answer)),
+        clock=loop.clock,
         started=partial(loop.report, _Started(cloud, index)),
         key=name,
     )
@@ -131,7 +132,9 @@ def broadcast(clouds: Clouds, name: str, data: Buffer, needed: int, timeout: flo
     with OperationLoop[_Stored](clouds.operations, timeout) as loop:
         for port in clouds:
             report = partial(_report_stored, loop, port.number)
-            job = port.submit("put", size, lambda store: store.put(name, data), report, key=name)
+            job = port.submit(
+                "put", size, lambda store: store.put(name, data), report, clock=loop.clock, key=name
+            )
             port.detach(job)
         loop.set_timer(clouds.usual((port.number for port in clouds), "put", size))
         usual_time = True

@@ -13,6 +13,7 @@ from random import Random
 import pytest
 
 from backends.errors import CorruptError, MissingError, OversizeError
+from backends.pacing import PIECE, paced
 from backends.store import MAX_PAGE, Store
 
 MIB = 1 << 20
@@ -27,6 +28,24 @@ def all_names(store: Store, prefix: str = "", limit: int = MAX_PAGE) -> list[str
         if not page.more:
             return names
         assert len(page.names) == limit
+
+
+class _Counting:
+    """A `backends.pacing.Pacer` that holds nothing back and takes notes."""
+
+    limited = True
+
+    def __init__(self) -> None:
+        self.sent: list[int] = []
+        self.came: list[int] = []
+
+    def sending(self, count: int) -> float:
+        self.sent.append(count)
+        return 0.0
+
+    def received(self, count: int) -> float:
+        self.came.append(count)
+        return 0.0
 
 
 class Conformance:
@@ -45,6 +64,23 @@ class Conformance:
         assert store.get("object", limit=size) == data
         assert store.get_range("object", size // 2, size - size // 2) == data[size // 2 :]
         assert [(entry.name, entry.size) for entry in store.list("").entries] == [("object", size)]
+
+    def test_content_moves_in_small_pieces_that_are_asked_for(self, store: Store) -> None:
+        data = Random(5).randbytes(700_001)
+        store.put("before", b"")  # what is sent once per connection
+        up, whole, part = _Counting(), _Counting(), _Counting()
+        with paced(up):
+            store.put("object", data)
+        with paced(whole):
+            assert store.get("object", limit=len(data)) == data
+        with paced(part):
+            assert store.get_range("object", 100_000, 500_000) == data[100_000:600_000]
+        # Some requests carry a little besides the content.
+        assert len(data) <= sum(up.sent) < len(data) + 5000
+        assert len(data) <= sum(whole.came) < len(data) + 5000
+        assert 500_000 <= sum(part.came) < 505_000
+        assert max(up.sent) <= 2 * PIECE
+        assert max(whole.came + part.came) <= 8 * PIECE
 
     def test_every_kind_of_buffer_is_stored(self, store: Store) -> None:
         wide = memoryview(bytearray(range(16))).cast("I")
