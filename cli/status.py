@@ -10,6 +10,7 @@ from typing import Any, Final
 import click
 
 from cli.output import columns, count, json_option, pending_work, print_json, shown, size
+from cli.transfers import describe_hold
 from hybrisfs.client import Client
 
 _EVERY: Final = 1.0  # seconds between two looks
@@ -57,6 +58,9 @@ def _describe_volume(volume: dict[str, Any]) -> list[str]:
     lines = [f"{name}  {where}", f"  {_sentence(volume)}"]
     lines += columns([_describe_cloud(cloud) for cloud in volume["clouds"]], indent="    ")
     lines.append(f"  {count(volume['files'], 'file')}, {size(volume['bytes'])}; {_describe_cache(volume)}")
+    hold = _hold(volume)
+    if hold is not None:
+        lines.append(click.style(f"  {hold}", fg="yellow"))
     if volume.get("conflicts"):
         lines.append(f"  {count(volume['conflicts'], 'conflict')} to settle")
     lines += _describe_devices(volume["devices"])
@@ -97,7 +101,10 @@ def _sentence(volume: dict[str, Any]) -> str:
     waiting = pending_work(volume)
     pending = volume["pending_files"] or volume["pending_bytes"]
     though = f", though {_names(unwritable)}" if unwritable else ""
-    if pending and working < needed:
+    hold = _hold(volume)
+    if pending and hold is not None:
+        sentence = f"{waiting} wait on this device{though}."
+    elif pending and working < needed:
         sentence = (
             f"{waiting} wait on this device: {needed} clouds are needed, {working} of {len(clouds)} work."
         )
@@ -114,6 +121,10 @@ def _sentence(volume: dict[str, Any]) -> str:
     if unreadable:
         sentence += " All of it can be read."
     return click.style(sentence, fg="yellow" if pending or unwritable else "green")
+
+
+def _hold(volume: dict[str, Any]) -> str | None:
+    return describe_hold(volume["transfers"]) if volume.get("transfers") else None
 
 
 def _names(clouds: list[dict[str, Any]]) -> str:

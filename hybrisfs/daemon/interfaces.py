@@ -19,6 +19,7 @@ __all__ = [
     "OpenVolume",
     "PairingWork",
     "Report",
+    "TransferControl",
     "VolumeKind",
     "describe",
 ]
@@ -93,6 +94,17 @@ class MaintenanceControl(Protocol):
         """Put right what is wrong: "clouds", "problems", "repaired" and "failed"."""
 
 
+class TransferControl(Protocol):
+    """What may move between this device and the clouds of a volume."""
+
+    def limit(self, up: str | None, down: str | None, on_metered: str | None) -> None: ...
+    def pause(self, seconds: float | None) -> None: ...
+    def resume(self) -> None: ...
+    def facts(self) -> dict[str, Any]:
+        """ "up" and "down", each with "timetable", "rate", "changes_at" and "then"; "on_metered", "held" and
+        "paused_until"."""
+
+
 class OpenVolume(Protocol):
     """A volume that is open: its background work goes on. Methods raise `HybrisError` or `OSError`."""
 
@@ -106,6 +118,8 @@ class OpenVolume(Protocol):
     def content(self) -> ContentControl: ...
     @property
     def maintenance(self) -> MaintenanceControl: ...
+    @property
+    def transfers(self) -> TransferControl: ...
 
     def mount(self, directory: Path, *, allow_other: bool = False) -> None: ...
     def unmount(self, *, lazy: bool = False) -> None: ...

@@ -20,6 +20,7 @@ from hybrisfs.daemon.maintenance import MaintenanceCommands
 from hybrisfs.daemon.on_demand import ContentCommands
 from hybrisfs.daemon.sharing import SharingCommands
 from hybrisfs.daemon.slots import Slot, Slots
+from hybrisfs.daemon.transfers import TransferCommands
 from hybrisfs.daemon.wanted import WantedMount, WantedMounts
 from hybrisfs.dispersal.errors import DispersalError
 from hybrisfs.errors import HybrisError, UnknownVolumeError, UsageError
@@ -61,6 +62,7 @@ class Daemon:
             "fsck": self._fsck,
             **ContentCommands(self._slots).commands,
             **MaintenanceCommands(self._slots).commands,
+            **TransferCommands(self._slots).commands,
             **SharingCommands(home, kind, self._slots, self._creating).commands,
         }
 

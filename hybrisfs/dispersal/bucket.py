@@ -13,6 +13,7 @@ from typing import Final
 
 __all__ = ["TokenBucket", "Turn"]
 
+_ROUNDING: Final = 1.0  # bytes that may be lacking, so that no wait is too short to be waited
 _BURST: Final = 0.2  # seconds of the rate that may have been saved up
 
 
@@ -52,7 +53,7 @@ class TokenBucket:
         """Grant all turns that may be had now; return whether there were any."""
         self._fill(now)
         granted = False
-        while (self._urgent or self._others) and (self.rate is None or self._level >= 0):
+        while (self._urgent or self._others) and (self.rate is None or self._level >= -_ROUNDING):
             first = self._urgent and not (self._last_urgent and self._others)
             turn = (self._urgent if first else self._others).popleft()
             self._last_urgent = turn.urgent

@@ -52,8 +52,8 @@ class Engine:
     """Writes to the best clouds and reads from the best that have it; keeps track of who is well.
 
     Owns the stores of `clouds` and a few daemon threads per cloud; `close` ends both. All methods may be
-    called from any thread and block the caller for a bounded time only, apart from the time in which transfers
-    are held back: `throttle` sets the bandwidth. `upkeep` is for scrub and repair.
+    called from any thread and block the caller for a bounded time only, not counting that in which transfers
+    are held back; `throttle` sets the bandwidth. `upkeep` is for scrub and repair.
     """
 
     def __init__(

@@ -66,7 +66,7 @@ class Hoarder:
     def run(self) -> None:
         """The thread's body."""
         wait = 0.0
-        while self._signals.wait_for_wanted(wait):
+        while self._signals.wait_for_wanted(wait) and self._signals.wait_until_free():
             complete = self.hoard_round()
             if not self._signals.pause(min(self._looked * _LOOKING_SHARE, _LOOK_EVERY)):
                 return
@@ -181,7 +181,7 @@ class Hoarder:
     # -- failures --------------------------------------------------------------------------------
 
     def _is_hopeless(self) -> bool:
-        return self._signals.stopping or self._failures >= _MOST_FAILURES
+        return self._signals.stopping or self._signals.held or self._failures >= _MOST_FAILURES
 
     def _fail(self, why: str, *, hopeless: bool = False) -> None:
         with self._guard:

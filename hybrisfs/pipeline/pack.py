@@ -195,7 +195,7 @@ class Packer:
 
     def _disperse_patiently(self, pack: EncodedPack) -> bytes | None:
         delay = _FIRST_RETRY
-        while not self._signals.stopping:
+        while self._signals.wait_until_free():
             try:
                 return bytes(self._disperse(pack))
             except CloudsUnavailable as error:

@@ -193,7 +193,7 @@ class Puller:
         self._publish(follow)
         tags: dict[tuple[bytes, int], str] = {}
         wait = 0.0
-        while self._signals.wait_to_look(wait):
+        while self._signals.wait_to_look(wait) and self._signals.wait_until_free():
             _Pull(self, follow, tags).run()
             self._publish(follow)
             self._remember(follow, remembered)
@@ -249,7 +249,8 @@ class _Pull:
             self._queue.extend(follow.due(time.monotonic(), time.time_ns()))
             if not self._queue:
                 return
-            while self._queue and not puller._signals.stopping:
+            # Put off, not given up: `Follow` counts on an answer to all that it has asked for.
+            while self._queue and puller._signals.wait_until_free():
                 self._carry_out(self._queue.popleft())
 
     def _take_requests(self) -> None:

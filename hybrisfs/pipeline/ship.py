@@ -118,13 +118,17 @@ class Shipper:
     def run(self) -> None:
         """The thread's body."""
         while self._signals.wait_for_updates():
-            if self._may_begin():
-                while not self._signals.stopping and self._ship_one():
-                    pass
-                if self._shipment is None:
-                    self._relay()
-                self._announce()
+            if not self._signals.held and self._may_begin():
+                self._ship()
             self._tell_devices()
+
+    def _ship(self) -> None:
+        while not self._signals.stopping and self._ship_one():
+            if self._signals.held:
+                return
+        if self._shipment is None:
+            self._relay()
+        self._announce()
 
     def _relay(self) -> None:
         """Ship what other devices wrote and have not brought to the clouds, and say so in our head."""

@@ -27,6 +27,8 @@ class Signals:
         self._shippable = False
         self._look = False
         self._wanted = False
+        self._settings = False
+        self._held = False
         self.brisk = False  # another device is linked: what changes is wanted at once
         self.awaited = False  # another device is not: it hears of what changes through the clouds alone
         self._last_change = time.monotonic()
@@ -56,6 +58,10 @@ class Signals:
     def content_wanted(self) -> None:
         """There may be content that is to be kept here and is not here yet."""
         self._set("_wanted")
+
+    def settings_changed(self) -> None:
+        """What may move between this device and the clouds was changed."""
+        self._set("_settings")
 
     @property
     def last_change(self) -> float:
@@ -88,6 +94,28 @@ class Signals:
     def end_flush(self) -> None:
         with self._condition:
             self._flushes -= 1
+
+    # -- holding ---------------------------------------------------------------------------------
+
+    @property
+    def held(self) -> bool:
+        """No transfer with the clouds is to begin but those that a person or a program waits for."""
+        return self._held
+
+    def hold(self, held: bool) -> None:
+        """Hold transfers with the clouds, or let them go on."""
+        with self._condition:
+            if held != self._held:
+                self._held = held
+                # What was put off while they were held is to be looked at.
+                self._chunks = self._shippable = self._look = self._wanted = True
+                self._condition.notify_all()
+
+    def wait_until_free(self) -> bool:
+        """Wait while transfers are held; False when the threads are to stop."""
+        with self._condition:
+            self._condition.wait_for(lambda: self._stopping or not self._held)
+            return not self._stopping
 
     # -- waiting ---------------------------------------------------------------------------------
 
@@ -133,6 +161,13 @@ class Signals:
         with self._condition:
             self._condition.wait_for(lambda: self._stopping or self._wanted, seconds)
             self._wanted = False
+            return not self._stopping
+
+    def wait_for_settings(self, seconds: float) -> bool:
+        """Wait that long, or until the settings are changed; False when the threads are to stop."""
+        with self._condition:
+            self._condition.wait_for(lambda: self._stopping or self._settings, seconds)
+            self._settings = False
             return not self._stopping
 
     def _wait(self, flag: str, *, clear: bool = False) -> bool:

@@ -58,7 +58,8 @@ class Checkup:
                 if self._stopping:
                     return
                 asked, self._wanted = self._wanted, False
-            self._look()
+            if not self._signals.held:
+                self._look()
             with self._condition:
                 self._finished = time.monotonic()
                 self._condition.notify_all()

@@ -6,13 +6,18 @@ wildcards, whose reads never fetch anything from the clouds; without that entry,
 and indexers. When another device removes more than `deletion_percent` of all names, that waits for a
 person (100: never). `links` says how other devices are reached directly: `port` to listen on (0: any),
 `addresses` ("host:port") where some may be found, and `discover`, whether to look for them on the local
-network. The file holds no secret and may be edited by hand while the volume is not in use; `cache_bytes`,
-`no_fetch_programs`, `deletion_percent` and `links` are the entries meant for that.
+network. `transfers` says what may move between this device and the clouds: `up` and `down` are timetables as
+in `timetable`, `on_metered` is "pause" or "ignore", `paused` is false, true, or until when in seconds since
+the epoch; `hybrisfs limit`, `pause` and `resume` change them at any time.
+
+The file holds no secret and may be edited by hand while the volume is not in use; `cache_bytes`,
+`no_fetch_programs`, `deletion_percent`, `links` and `transfers` are the entries meant for that.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +27,8 @@ from hybrisfs.errors import DamagedError, NewerFormatError, UnknownVolumeError, 
 from hybrisfs.home import Home
 from hybrisfs.peers.settings import PeerSettings, format_address, parse_address
 from hybrisfs.store.files import sync_directory
+from hybrisfs.volume.timetable import parse_timetable
+from hybrisfs.volume.transfers import TransferSettings
 from sync import VOLUME_ID_SIZE
 
 __all__ = [
@@ -39,12 +46,14 @@ _FORMAT: Final = 1
 _FILE: Final = "volume.json"
 DEFAULT_DELETION_SHARE: Final = 0.3
 DEFAULT_LINKS: Final = PeerSettings()
+DEFAULT_TRANSFERS: Final = TransferSettings()
 DEFAULT_CACHE_BYTES: Final = 20 << 30
 _LEAST_CACHE_BYTES: Final = 64 << 20
 MAX_CLOUDS: Final = 32
 MAX_CLOUD_NUMBER: Final = 255  # placements have a byte for it
 _MOST: Final = 1 << 60
 _MOST_ADDRESSES: Final = 64
+_MOST_SECONDS: Final = 1 << 36  # since the epoch; more than the calendar has
 _MOST_PORT: Final = 65535
 _MOST_PROGRAMS: Final = 1000
 DEFAULT_NO_FETCH_PROGRAMS: Final = (
@@ -84,6 +93,7 @@ class VolumeConfig:
     no_fetch_programs: tuple[str, ...] = DEFAULT_NO_FETCH_PROGRAMS
     deletion_share: float = DEFAULT_DELETION_SHARE
     links: PeerSettings = DEFAULT_LINKS
+    transfers: TransferSettings = DEFAULT_TRANSFERS
 
     def save(self, home: Home) -> None:
         """Write the file, whole or not at all."""
@@ -101,6 +111,12 @@ class VolumeConfig:
                 "port": self.links.port,
                 "addresses": [format_address(one) for one in self.links.addresses],
                 "discover": self.links.discover,
+            },
+            "transfers": {
+                "up": self.transfers.up.text,
+                "down": self.transfers.down.text,
+                "on_metered": "pause" if self.transfers.pause_on_metered else "ignore",
+                "paused": _paused(self.transfers.paused_until),
             },
             "clouds": [{"number": one.number, "name": one.name, "url": one.url} for one in self.clouds],
         }
@@ -157,7 +173,16 @@ def _parse(name: str, path: Path, facts: Any) -> VolumeConfig:
     f, k = choose_redundancy(len(clouds), _integer(entries, "f", 0), _integer(entries, "k", 1))
     cache_bytes = _integer(entries, "cache_bytes", _LEAST_CACHE_BYTES)
     return VolumeConfig(
-        name, volume, f, k, clouds, cache_bytes, _programs(entries), _deletion_share(entries), _links(entries)
+        name,
+        volume,
+        f,
+        k,
+        clouds,
+        cache_bytes,
+        _programs(entries),
+        _deletion_share(entries),
+        _links(entries),
+        _transfers(entries),
     )
 
 
@@ -173,6 +198,28 @@ def _links(entries: dict[str, Any]) -> PeerSettings:
         raise ValueError("'discover' is neither true nor false")
     port = _integer(links, "port", 0, _MOST_PORT)
     return PeerSettings(port=port, addresses=tuple(map(parse_address, addresses)), discover=links["discover"])
+
+
+def _transfers(entries: dict[str, Any]) -> TransferSettings:
+    """Raises UsageError for what is no timetable."""
+    if "transfers" not in entries:
+        return DEFAULT_TRANSFERS
+    chosen = _object(entries["transfers"])
+    if chosen["on_metered"] not in ("pause", "ignore"):
+        raise ValueError("'on_metered' is neither pause nor ignore")
+    until = chosen["paused"]
+    if not isinstance(until, bool):
+        until = float(_integer(chosen, "paused", 0, _MOST_SECONDS))
+    return TransferSettings(
+        up=parse_timetable(_text(chosen, "up")),
+        down=parse_timetable(_text(chosen, "down")),
+        pause_on_metered=chosen["on_metered"] == "pause",
+        paused_until={True: math.inf, False: None}[until] if isinstance(until, bool) else until,
+    )
+
+
+def _paused(until: float | None) -> bool | int:
+    return until is not None if until in (None, math.inf) else math.ceil(until)
 
 
 def _deletion_share(entries: dict[str, Any]) -> float:

@@ -67,7 +67,7 @@ class Maintenance:
         """The body of the thread that heals what ordinary reads and check-ups have found wrong."""
         pause = _FIRST_PAUSE
         known: set[WrongObject] = set()
-        while self._signals.pause(pause):
+        while self._signals.pause(pause) and self._signals.wait_until_free():
             # What has just been found is left for the next time: the cloud may be in the middle of trouble.
             tried = known.intersection(self._upkeep.wrong_objects())
             left = tried and self.heal(tried)

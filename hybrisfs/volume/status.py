@@ -17,6 +17,7 @@ def volume_status(volume: Volume) -> dict[str, object]:
         for one in volume.engine.health()
     ]
     devices, warnings = devices_of(volume), _warnings(volume)
+    transfers = volume.transfers.facts()
     fs, mountpoint = volume.fs, volume.mountpoint
     with fs.lock:
         return {
@@ -33,6 +34,7 @@ def volume_status(volume: Volume) -> dict[str, object]:
             "devices": devices,
             "pinned": volume.content.summary(),
             "cache": {"bytes": fs.journal.bytes, "budget": fs.journal.budget},
+            "transfers": transfers,
             "warnings": warnings,
             "last_error": str(fs.journal.failure) if fs.journal.failure else volume.last_error.text,
         }

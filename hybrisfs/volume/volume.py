@@ -7,8 +7,8 @@ import logging
 import os
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Final
 
@@ -43,6 +43,7 @@ from hybrisfs.pipeline.ship import Shipper
 from hybrisfs.pipeline.signals import Signals
 from hybrisfs.store.database import Database
 from hybrisfs.store.journal import Journal
+from hybrisfs.volume.background import LastError, run_guarded
 from hybrisfs.volume.checkup import Checkup
 from hybrisfs.volume.config import VolumeConfig
 from hybrisfs.volume.conflicts import Conflicts
@@ -51,11 +52,13 @@ from hybrisfs.volume.fsck import FsckReport, check_volume
 from hybrisfs.volume.holdings import Holdings
 from hybrisfs.volume.lock import lock_exclusively
 from hybrisfs.volume.maintenance import Maintenance
+from hybrisfs.volume.metered import is_metered
 from hybrisfs.volume.on_demand import OnDemand
 from hybrisfs.volume.pairing import Invitation
 from hybrisfs.volume.peering import Peering
 from hybrisfs.volume.sharing import Sharing
 from hybrisfs.volume.status import devices_of, volume_status
+from hybrisfs.volume.transfers import Transfers, TransferSettings
 from hybrisfs.volume.uploads import Uploads
 from sync import DecodeError
 
@@ -79,7 +82,8 @@ class Volume:
         self.name = config.name
         self._mount: MountPoint | None = None
         self._mount_lock = threading.Lock()
-        self.last_error = _LastError()
+        self._config_lock = threading.Lock()
+        self.last_error = LastError()
         state = home.volume_state(config.name)
         with contextlib.ExitStack() as undo:
             self._lock_file = lock_exclusively(state)
@@ -95,6 +99,10 @@ class Volume:
             clouds = [Cloud(one.number, one.name, open_store(one.url, secrets)) for one in config.clouds]
             undo.pop_all()
         self.engine = Engine(clouds, config.f, self.sealer, self.tables)
+        self.transfers = Transfers(
+            config.transfers, self.engine.throttle, self.signals, self._keep_transfers, is_metered
+        )
+        self.transfers.look()
         self._start_pipeline()
 
     @staticmethod
@@ -120,6 +128,11 @@ class Volume:
             raise DamagedError(
                 f"the database {database.path} is damaged", str(error), "Restore it from a backup."
             ) from error
+
+    def _keep_transfers(self, settings: TransferSettings) -> None:
+        with self._config_lock:
+            self.config = replace(self.config, transfers=settings)
+            self.config.save(self._home)
 
     def _remove_unknown_segments(self) -> None:
         """Delete journal segments that the database does not name: their bytes were never committed."""
@@ -203,9 +216,14 @@ class Volume:
             "checkup": self.checkup.run,
             "heal": self.maintenance.run,
             "pull": puller.run,
+            "transfers": self.transfers.run,
         }
         self._threads = {
-            name: threading.Thread(target=self._guarded, args=(name, body), name=f"{self.name}-{name}")
+            name: threading.Thread(
+                target=run_guarded,
+                args=(self.name, name, body, signals, fs.journal, self.last_error),
+                name=f"{self.name}-{name}",
+            )
             for name, body in bodies.items()
         }
         for thread in self._threads.values():
@@ -214,21 +232,9 @@ class Volume:
         signals.chunks_made()
         self.peering.members_changed()
 
-    def _guarded(self, name: str, body: Callable[[], None]) -> None:
-        """Run a background thread; one that fails is started again, for its work is resumable."""
-        while True:
-            try:
-                body()
-                return
-            except Exception as error:
-                log.exception("volume %s: background work %r failed; it is started again", self.name, name)
-                self.last_error.note(f"{name}: {error}")
-            if self.fs.journal.failure is not None and name != "commit":
-                return  # nothing can be recorded; the committer goes on to say so
-            if not self.signals.pause(1.0):
-                return
-
     def _can_upload(self) -> bool:
+        if self.signals.held:
+            return False
         well = sum(one.state in ("ok", "slow", "lying") for one in self.engine.health())
         return well >= self.config.f + self.config.k
 
@@ -286,7 +292,14 @@ class Volume:
         return volume_status(self)
 
     def sync(self, timeout: float | None, progress: Callable[[int, int], None]) -> bool:
-        """See `Uploads.wait`."""
+        """See `Uploads.wait`. Raises HybrisError while transfers are held, for that may last."""
+        held = self.transfers.held
+        if held is not None:
+            raise HybrisError(
+                f"volume {self.name} brings nothing to the clouds now",
+                held,
+                "hybrisfs resume ends a pause; on metered networks, see hybrisfs limit --on-metered.",
+            )
         return self.uploads.wait(timeout, progress)
 
     def drop_cache(self) -> dict[str, int]:
@@ -347,7 +360,7 @@ class Volume:
 
     def _say_goodbye(self) -> None:
         """Tell the clouds that this device goes offline, if they listen; closing waits for nobody."""
-        if len(self.sharing.current_members()) < 2:
+        if len(self.sharing.current_members()) < 2 or self.transfers.held is not None:
             return
 
         def say() -> None:
@@ -386,13 +399,3 @@ class Volume:
                 self.committer.commit_now()
             except OSError as error:
                 log.error("volume %s: the last changes could not be committed: %s", self.name, error)
-
-
-class _LastError:
-    """The last thing that went wrong in the background, for status."""
-
-    def __init__(self) -> None:
-        self.text: str | None = None
-
-    def note(self, text: str) -> None:
-        self.text = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}"

@@ -112,6 +112,39 @@ class FakeMaintenance:
 
 
 @dataclass
+class FakeTransfers:
+    """Takes note of what it is told; "nonsense" is no timetable."""
+
+    told: list[tuple[object, ...]] = field(default_factory=list)
+    held: str | None = None
+    until: float | None = None
+
+    def limit(self, up: str | None, down: str | None, on_metered: str | None) -> None:
+        if up == "nonsense":
+            raise UsageError(f"{up!r} is no rate")
+        self.told.append((up, down, on_metered))
+
+    def pause(self, seconds: float | None) -> None:
+        self.told.append(("pause", seconds))
+        self.held, self.until = "paused", None if seconds is None else EXPIRES
+
+    def resume(self) -> None:
+        if self.held == "paused":
+            self.held = None
+
+    def facts(self) -> dict[str, Any]:
+        limited = {"timetable": "08:00,512k 19:00,off", "rate": 524288, "changes_at": EXPIRES, "then": None}
+        free = {"timetable": "off", "rate": None, "changes_at": None, "then": None}
+        return {
+            "up": limited,
+            "down": free,
+            "on_metered": "pause",
+            "held": self.held,
+            "paused_until": self.until if self.held == "paused" else None,
+        }
+
+
+@dataclass
 class FakeFacts:
     """A report that says what it was made with."""
 
@@ -169,6 +202,7 @@ class FakeVolume:
     failure: Exception | None = None
     content: FakeContent = field(default_factory=FakeContent)
     maintenance: FakeMaintenance = field(default_factory=FakeMaintenance)
+    transfers: FakeTransfers = field(default_factory=FakeTransfers)
     pairing: FakePairing = field(default_factory=FakePairing)
     invited: list[tuple[float, bool]] = field(default_factory=list)
     others: list[dict[str, object]] = field(default_factory=list)
@@ -210,6 +244,7 @@ class FakeVolume:
             "conflicts": len(self.conflicting),
             "clouds": clouds,
             "devices": self.devices(),
+            "transfers": self.transfers.facts(),
             "warnings": self.warnings,
             "cache": {"bytes": 1_000_000, "budget": 20_000_000_000},
             "last_error": None,

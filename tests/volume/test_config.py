@@ -84,6 +84,31 @@ def test_links_that_make_no_sense(home: Home, links: object) -> None:
         VolumeConfig.load(home, "vol")
 
 
+@pytest.mark.parametrize("paused", [False, True, 1_800_000_000])
+def test_transfers(home: Home, paused: bool | int) -> None:
+    edited = facts(home)
+    chosen = {"up": "08:00,512k 19:00,off", "down": "10M", "on_metered": "ignore", "paused": paused}
+    edited["transfers"] = chosen
+    path_of(home).write_text(json.dumps(edited))
+    VolumeConfig.load(home, "vol").save(home)
+    assert json.loads(path_of(home).read_text())["transfers"] == chosen
+    del edited["transfers"]
+    path_of(home).write_text(json.dumps(edited))
+    assert VolumeConfig.load(home, "vol") == CONFIG
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"up": "fast"}, {"up": None}, {"on_metered": True}, {"paused": -1}, {"paused": 1.5}, {"paused": None}],
+)
+def test_transfers_that_make_no_sense(home: Home, change: dict[str, object]) -> None:
+    edited = facts(home)
+    edited["transfers"] |= change
+    path_of(home).write_text(json.dumps(edited))
+    with pytest.raises(DamagedError):
+        VolumeConfig.load(home, "vol")
+
+
 def test_no_volume(home: Home) -> None:
     assert list_volumes(home) == []
     with pytest.raises(UnknownVolumeError):

@@ -1,0 +1,25 @@
+"""hybrisfs resume"""
+
+from __future__ import annotations
+
+import click
+
+from cli.output import json_option, print_json, shown
+from cli.transfers import describe_hold
+from hybrisfs.client import Client
+
+
+@click.command(epilog="\b\nExample:\n  hybrisfs resume photos")
+@click.argument("name", required=False)
+@json_option
+def resume(name: str | None, as_json: bool) -> None:
+    """Let transfers between this machine and the clouds of the volume NAME go on after a pause.
+
+    NAME can be left out when there is one volume.
+    """
+    with Client.connect() as client:
+        facts = client.call("resume", {"name": name})
+    if as_json:
+        print_json(facts)
+    else:
+        click.echo(f"{shown(facts['name'])}: {describe_hold(facts) or 'Transfers go on.'}")

@@ -1,0 +1,41 @@
+"""Background work that starts again when it fails."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from hybrisfs.pipeline.signals import Signals
+from hybrisfs.store.journal import Journal
+
+__all__ = ["LastError", "run_guarded"]
+
+log = logging.getLogger(__name__)
+
+
+class LastError:
+    """The last thing that went wrong in the background, for status."""
+
+    def __init__(self) -> None:
+        self.text: str | None = None
+
+    def note(self, text: str) -> None:
+        self.text = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}"
+
+
+def run_guarded(
+    volume: str, name: str, body: Callable[[], None], signals: Signals, journal: Journal, failures: LastError
+) -> None:
+    """Run a background thread's body; one that fails is started again, for its work is resumable."""
+    while True:
+        try:
+            body()
+            return
+        except Exception as error:
+            log.exception("volume %s: background work %r failed; it is started again", volume, name)
+            failures.note(f"{name}: {error}")
+        if journal.failure is not None and name != "commit":
+            return  # nothing can be recorded; the committer goes on to say so
+        if not signals.pause(1.0):
+            return
