@@ -63,6 +63,7 @@ class ChunkStore:
         self._recent: OrderedDict[int, bytes] = OrderedDict()
         self._recent_bytes = 0
         self.settling: set[int] = set()  # chunks that a file is about to name
+        self.on_located: Callable[[], None] = lambda: None  # called when a cloud is known to have a chunk
         for segment, count in database.execute(
             "SELECT segment, count(*) FROM chunk WHERE pack IS NULL GROUP BY segment"
         ):
@@ -261,4 +262,5 @@ class ChunkStore:
             "UPDATE chunk SET pack = ?, offset = ?, sealed = ? WHERE number = ?",
             (pack, offset, sealed, number),
         )
+        self.on_located()
         return True

@@ -1,8 +1,9 @@
 """Fetching chunks that this device does not hold, and keeping them as cache.
 
-Only what is asked for is fetched, with two exceptions that save requests: the neighbours of a small
-chunk, which stand beside it in its pack because they were written together; and what follows
-when a file is being read from front to back.
+Only what is asked for is fetched, with two exceptions that save time: the neighbours of a small chunk, which
+stand beside it in its pack because they were written together; and what follows when a file is being read
+from front to back: then some requests are always under way ahead of the reader. How many there are at a time
+is bounded, and so is what they hold in memory.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError, Future
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Final
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
@@ -26,11 +28,22 @@ log = logging.getLogger(__name__)
 
 _NEIGHBOURS: Final = 64
 _NEAR_BYTES: Final = 256 << 10
-_AHEAD_BYTES: Final = 4 << 20
+_AHEAD_BYTES: Final = 4 << 20  # of one run
+_AHEAD_RUNS: Final = 3  # under way at a time, of all files together
+_AHEAD_CHUNKS: Final = 32  # how far ahead of the reader
+_THREADS: Final = 6
 _REMEMBERED: Final = 256
 _DEVICE_SECONDS: Final = 5.0  # that other devices have to send a chunk
 _LOCATED_WITHIN: Final = 20.0
-_LOCATED_EVERY: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Run:
+    """Chunks of one pack that are fetched together, the wanted one first, and who waits for them."""
+
+    chunks: list[ChunkRef]
+    futures: dict[int, Future[bytes]]
+    ahead: bool
 
 
 class Fetcher:
@@ -41,29 +54,60 @@ class Fetcher:
         fs: FileSystem,
         get_chunks: Callable[[Sequence[ChunkLocation]], list[bytes]],
         ask_devices: Callable[[bytes, float], bytes | None] | None = None,
+        sparing: Callable[[], bool] = lambda: False,
     ) -> None:
-        """*ask_devices* brings a chunk by its id from another device, within some seconds, or None."""
+        """*ask_devices* brings a chunk by its id from another device, within some seconds, or None. While
+        *sparing*, nothing is fetched but what is asked for."""
         self._fs = fs
         self._get_chunks = get_chunks
         self._ask_devices = ask_devices
-        self._closing = threading.Event()
+        self._sparing = sparing
+        self._closing = False
         self._guard = threading.Lock()
         self._under_way: dict[int, Future[bytes]] = {}
+        self._ahead = 0  # runs under way that nobody has asked for
         self._ends: OrderedDict[int, None] = OrderedDict()  # last chunk of recent fetches
+        self._streams: OrderedDict[int, None] = OrderedDict()  # recently fetched for those who read in order
+        self._news = threading.Condition()
+        self._told = 0  # times that it became known where a chunk is
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="fetch")
+        fs.chunks.on_located = self._located_one
 
     def close(self) -> None:
-        """Let nobody wait any more for word of where a chunk is."""
-        self._closing.set()
+        """Let nobody wait any more for word of where a chunk is, and begin nothing more in the background."""
+        with self._news:
+            self._closing = True
+            self._news.notify_all()
+
+    def join(self) -> None:
+        """Wait for what is under way in the background; the clouds have been closed."""
+        self._pool.shutdown()
 
     def fetch(self, chunks: Sequence[ChunkRef]) -> dict[int, bytes]:
         """The bytes of *chunks* by number; called without the volume's lock. Raises ChunkUnavailable."""
-        return {ref.number: self._fetch_one(ref) for ref in chunks}
+        waiting: dict[int, Future[bytes]] = {}
+        first: _Run | None = None
+        try:
+            for ref in chunks:
+                waiting[ref.number], run = self._begin(ref)
+                if first is None:
+                    first = run  # for this thread
+                elif run is not None:
+                    self._submit(run)
+            self._read_ahead(chunks[-1:])
+        finally:
+            if first is not None:
+                self._carry_out(first)
+        return {ref.number: self._await(ref, waiting[ref.number]) for ref in chunks}
 
     def fetch_one(self, ref: ChunkRef) -> bytes:
         """The bytes of one chunk, for those whom the word of where it is cannot reach meanwhile: they hold up
         what other devices tell. Raises ChunkUnavailable."""
         if ref.pack:
-            return self._fetch_one(ref)
+            future, run = self._begin(ref)
+            if run is not None:
+                self._carry_out(run)
+            return self._await(ref, future)
         data = self._ask_devices(ref.id, _DEVICE_SECONDS) if self._ask_devices is not None else None
         if data is None:
             raise ChunkUnavailable(f"chunk {ref.id.hex()[:16]}", {})
@@ -71,49 +115,68 @@ class Fetcher:
             self._fs.chunks.keep(ref.number, data)
         return data
 
-    def _fetch_one(self, ref: ChunkRef) -> bytes:
-        alone = False
+    def _await(self, ref: ChunkRef, future: Future[bytes]) -> bytes:
         while True:
+            try:
+                return future.result()
+            except CancelledError:  # it went along with one that cannot be had
+                future, run = self._begin(ref, alone=True)
+                if run is not None:
+                    self._carry_out(run)
+
+    def _begin(
+        self, ref: ChunkRef, *, alone: bool = False, ahead: bool = False
+    ) -> tuple[Future[bytes], _Run | None]:
+        """What will have the bytes, and the run to be carried out for that unless it is under way."""
+        # Under the volume's lock nothing arrives: each chunk is either here, or under way, or to be fetched.
+        with self._fs.lock:
             with self._guard:
                 waiting = self._under_way.get(ref.number)
-            try:
-                if waiting is not None:
-                    return waiting.result()
-                return self._fetch_run(ref, [ref] if alone else self._plan(ref))
-            except CancelledError:
-                alone = True  # it went along with one that cannot be had
+            if waiting is not None:
+                return waiting, None
+            now = self._fs.chunks.get(ref.number)
+            data = self._fs.chunks.read(now, 0, now.length)
+            if data is not None:  # it came between the caller's look and now
+                here: Future[bytes] = Future()
+                here.set_result(data)
+                return here, None
+            chunks = [now] if alone else self._plan(now, ahead)
+            with self._guard:
+                chunks = [one for one in chunks if one.number not in self._under_way]
+                run = _Run(chunks, {one.number: Future() for one in chunks}, ahead)
+                self._under_way.update(run.futures)
+                self._ahead += ahead
+            return run.futures[ref.number], run
 
-    def _fetch_run(self, ref: ChunkRef, run: list[ChunkRef]) -> bytes:
-        mine: Future[bytes] = Future()
-        with self._guard:
-            other = self._under_way.get(ref.number)
-            if other is None:
-                run = [one for one in run if one.number not in self._under_way]
-                futures = {one.number: mine if one.number == ref.number else Future() for one in run}
-                self._under_way.update(futures)
-        if other is not None:
-            return other.result()
+    def _submit(self, run: _Run) -> None:
         try:
-            self._bring(run, futures)
+            self._pool.submit(self._carry_out, run)
+        except RuntimeError:  # the pool has been shut down
+            self._carry_out(run)
+
+    def _carry_out(self, run: _Run) -> None:
+        try:
+            self._bring(run.chunks, run.futures)
         finally:
             with self._guard:
-                for number in futures:
+                self._ahead -= run.ahead
+                for number in run.futures:
                     del self._under_way[number]
-        return mine.result()
 
-    def _plan(self, ref: ChunkRef) -> list[ChunkRef]:
-        """The chunk, and the neighbours worth taking along."""
+    def _plan(self, ref: ChunkRef, ahead: bool) -> list[ChunkRef]:
+        """The chunk, and the neighbours worth taking along. The volume's lock is held."""
         with self._guard:
-            sequential = self._ends.pop(ref.number - 1, 0) is None
+            sequential = self._ends.pop(ref.number - 1, 0) is None or ahead
+        if self._sparing() or not ref.pack:
+            return [ref]
         budget = _AHEAD_BYTES if sequential else _NEAR_BYTES
         run = [ref]
         size = ref.sealed or 0
-        with self._fs.lock:
-            rows = self._fs.db.execute(
-                f"SELECT {CHUNK_COLUMNS} FROM chunk c WHERE c.number > ? AND c.number <= ? AND c.pack = ? "
-                "AND c.segment IS NULL ORDER BY c.number",
-                (ref.number, ref.number + _NEIGHBOURS, ref.pack),
-            ).fetchall()
+        rows = self._fs.db.execute(
+            f"SELECT {CHUNK_COLUMNS} FROM chunk c WHERE c.number > ? AND c.number <= ? AND c.pack = ? "
+            "AND c.segment IS NULL ORDER BY c.number",
+            (ref.number, ref.number + _NEIGHBOURS, ref.pack),
+        ).fetchall()
         for row in rows:
             neighbour = ChunkRef(*row)
             size += neighbour.sealed or 0
@@ -121,10 +184,38 @@ class Fetcher:
                 break
             run.append(neighbour)
         with self._guard:
-            self._ends[run[-1].number] = None
-            while len(self._ends) > _REMEMBERED:
-                self._ends.popitem(last=False)
+            _remember(self._ends, [run[-1].number])
+            if sequential:
+                _remember(self._streams, [one.number for one in run])
         return run
+
+    def _read_ahead(self, wanted: Sequence[ChunkRef]) -> None:
+        """Begin to fetch what follows in the file, if it is being read from front to back."""
+        with self._guard:
+            reading = [ref for ref in wanted if ref.number in self._streams]
+        if not reading or self._sparing():
+            return
+        for ref in self._following(reading[-1]):
+            with self._guard:
+                if self._closing or self._ahead >= _AHEAD_RUNS:
+                    return
+            try:
+                _, run = self._begin(ref, ahead=True)
+            except OSError:  # dropped meanwhile
+                continue
+            if run is not None:
+                self._submit(run)
+
+    def _following(self, ref: ChunkRef) -> list[ChunkRef]:
+        """The chunks after this one in a file, as far as they are on the clouds and not here."""
+        with self._fs.lock:
+            rows = self._fs.db.execute(
+                f"SELECT {CHUNK_COLUMNS} FROM file_chunk f JOIN chunk c ON c.number = f.chunk, "
+                "(SELECT ino, offset FROM file_chunk WHERE chunk = ? LIMIT 1) this "
+                "WHERE f.ino = this.ino AND f.offset > this.offset ORDER BY f.offset LIMIT ?",
+                (ref.number, _AHEAD_CHUNKS),
+            ).fetchall()
+        return [one for one in (ChunkRef(*row) for row in rows) if one.segment is None and one.pack]
 
     def _bring(self, run: list[ChunkRef], futures: dict[int, Future[bytes]]) -> None:
         try:
@@ -171,13 +262,24 @@ class Fetcher:
         """The chunk once it is known where on the clouds it is: another device may have made it just now."""
         give_up = time.monotonic() + _LOCATED_WITHIN
         while not ref.pack:
-            if time.monotonic() > give_up:
-                raise ChunkUnavailable(f"chunk {ref.id.hex()[:16]}", {})
-            if self._closing.wait(_LOCATED_EVERY):
-                give_up = 0.0
+            with self._news:
+                told = self._told
             with self._fs.lock:
                 ref = self._fs.chunks.get(ref.number)
+            if ref.pack:
+                break
+            with self._news:
+                while self._told == told and not self._closing and (left := give_up - time.monotonic()) > 0:
+                    self._news.wait(left)
+                if self._closing or self._told == told:
+                    raise ChunkUnavailable(f"chunk {ref.id.hex()[:16]}", {})
         return ref
+
+    def _located_one(self) -> None:
+        """It has become known where a chunk is. The volume's lock is held."""
+        with self._news:
+            self._told += 1
+            self._news.notify_all()
 
     def _locations(self, run: list[ChunkRef]) -> list[ChunkLocation]:
         with self._fs.lock:
@@ -198,3 +300,9 @@ class Fetcher:
             )
             for ref in run
         ]
+
+
+def _remember(recent: OrderedDict[int, None], numbers: Iterable[int]) -> None:
+    recent.update(dict.fromkeys(numbers))
+    while len(recent) > _REMEMBERED:
+        recent.popitem(last=False)

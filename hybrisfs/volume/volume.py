@@ -147,7 +147,10 @@ class Volume:
         fs.changes.on_change = signals.changes_made
         self.committer = Committer(fs)
         self.fetcher = Fetcher(
-            fs, self._get_chunks, lambda one, seconds: self.peering.fetch_chunk(one, seconds)
+            fs,
+            self._get_chunks,
+            lambda one, seconds: self.peering.fetch_chunk(one, seconds),
+            lambda: signals.held,
         )
         self.room = RoomMaker(fs, self.committer, signals, self._can_upload)
         hoarder = Hoarder(fs, self.fetcher, self.room, signals)
@@ -386,6 +389,7 @@ class Volume:
         self.checkup.stop()
         self._say_goodbye()
         self.engine.close()
+        self.fetcher.join()
         for name, thread in self._threads.items():
             if name != "commit":
                 thread.join(_JOIN_SECONDS)

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from random import Random
 from unittest import mock
 
 import pytest
@@ -13,7 +14,8 @@ import pytest
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.dispersal.runs import ChunkLocation
 from hybrisfs.filesystem.chunks import ChunkRef
-from tests.filesystem.rig import Rig
+from hybrisfs.filesystem.inodes import Inode
+from tests.filesystem.rig import Rig, small_chunks
 
 PATIENCE = 30.0
 Get = Callable[[Sequence[ChunkLocation]], list[bytes]]
@@ -159,6 +161,115 @@ def test_an_unexpected_failure_leaves_nobody_waiting(rig: Rig) -> None:
         for one in (first, second):
             assert isinstance(one.exception(PATIENCE), ValueError)
     assert rig.fetcher.fetch_one(refs[1]) == text(1)
+
+
+class _Gate:
+    """Clouds that answer when they are let, and count the requests under way."""
+
+    def __init__(self, rig: Rig) -> None:
+        self._rig = rig
+        self._changed = threading.Condition()
+        self._open = False
+        self.flying = self.most = 0
+
+    def get(self, locations: Sequence[ChunkLocation]) -> list[bytes]:
+        with self._changed:
+            self.flying += 1
+            self.most = max(self.most, self.flying)
+            self._changed.notify_all()
+            assert self._changed.wait_for(lambda: self._open, PATIENCE)
+            self.flying -= 1
+            return self._rig.clouds.get_chunks(locations)
+
+    def wait_for(self, flying: int) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.flying >= flying, PATIENCE), self.flying
+
+    def open(self) -> None:
+        with self._changed:
+            self._open = True
+            self._changed.notify_all()
+
+
+@contextmanager
+def long_file(rig: Rig, chunks: int) -> Iterator[tuple[Inode, bytes, _Gate]]:
+    """A file of so many chunks that this device does not hold, of which runs ahead hold two each."""
+    with small_chunks(4096), mock.patch("hybrisfs.pipeline.fetch._AHEAD_BYTES", 9000):
+        content = Random(1).randbytes(4096 * chunks)
+        inode = rig.make(b"long", content)
+        rig.publish()
+        rig.pack()
+        rig.room.drop_all()
+        gate = _Gate(rig)
+        with mock.patch("hybrisfs.pipeline.fetch._NEAR_BYTES", 0), getting(rig, gate.get):
+            yield inode, content, gate
+
+
+def test_the_chunks_of_one_read_are_fetched_side_by_side(rig: Rig) -> None:
+    with long_file(rig, 4) as (inode, content, gate), ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(rig.read, inode)
+        gate.wait_for(3)  # one chunk, and two runs that go on from there
+        gate.open()
+        assert reading.result(PATIENCE) == content
+
+
+def test_requests_run_ahead_of_who_reads_a_file_from_front_to_back(rig: Rig) -> None:
+    with long_file(rig, 40) as (inode, content, gate), ThreadPoolExecutor(1) as pool:
+        gate.open()
+        assert rig.read(inode, 0, 4096) == content[:4096]
+        assert gate.most == 1  # nobody knows yet
+        gate._open = False
+        reading = pool.submit(rig.read, inode, 4096, 4096)
+        gate.wait_for(4)  # what is wanted, and three runs ahead
+        gate.open()
+        assert reading.result(PATIENCE) == content[4096:8192]
+        for start in range(8192, len(content), 4096):
+            assert rig.read(inode, start, 4096) == content[start : start + 4096]
+        rig.fetcher.join()
+        assert gate.most == 4
+        fetched = [chunk for run in rig.clouds.gets for chunk in run]
+        assert len(fetched) == len(set(fetched))  # each once
+
+
+def test_nothing_is_read_ahead_while_transfers_are_to_be_spared(rig: Rig) -> None:
+    with (
+        long_file(rig, 10) as (inode, content, gate),
+        mock.patch.object(rig.fetcher, "_sparing", lambda: True),
+    ):
+        gate.open()
+        for start in range(0, 3 * 4096, 4096):
+            assert rig.read(inode, start, 4096) == content[start : start + 4096]
+        rig.fetcher.join()
+        assert [len(run) for run in rig.clouds.gets] == [1, 1, 1]
+
+
+def test_a_chunk_is_fetched_as_soon_as_it_is_known_where_it_is(rig: Rig) -> None:
+    (ref,) = elsewhere(rig, 1)
+    place = (ref.pack, ref.offset, ref.sealed)
+    rig.db.execute("UPDATE chunk SET pack = 0, offset = NULL, sealed = NULL WHERE number = ?", (ref.number,))
+    asked = threading.Event()
+    get = rig.fs.chunks.get
+
+    def note(number: int) -> ChunkRef:
+        asked.set()
+        return get(number)
+
+    with mock.patch.object(rig.fs.chunks, "get", note), ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(rig.fetcher.fetch, [get(ref.number)])
+        assert asked.wait(PATIENCE)
+        assert not rig.clouds.gets
+        with rig.fs.lock:
+            rig.fs.chunks.packed(ref.number, *place)  # type: ignore[arg-type]
+        assert reading.result(PATIENCE) == {ref.number: text(0)}
+
+
+def test_closing_ends_the_wait_for_where_a_chunk_is(rig: Rig) -> None:
+    (ref,) = elsewhere(rig, 1)
+    rig.db.execute("UPDATE chunk SET pack = 0 WHERE number = ?", (ref.number,))
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(rig.fetcher.fetch, [rig.fs.chunks.get(ref.number)])
+        rig.fetcher.close()
+        assert isinstance(reading.exception(PATIENCE), ChunkUnavailable)
 
 
 def test_a_broken_cache_disk_keeps_nobody_from_reading(rig: Rig) -> None:
