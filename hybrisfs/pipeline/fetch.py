@@ -137,6 +137,7 @@ class Fetcher:
             now = self._fs.chunks.get(ref.number)
             data = self._fs.chunks.read(now, 0, now.length)
             if data is not None:  # it came between the caller's look and now
+                self._fs.chunks.keep(ref.number, data)
                 here: Future[bytes] = Future()
                 here.set_result(data)
                 return here, None
