@@ -24,6 +24,7 @@ run out, ends the machine with a PairingError.
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from enum import Enum, auto
 from typing import Final
@@ -77,7 +78,7 @@ class UsedCodeError(StrangeMessageError):
     """Another device that has the code came second; `reply` tells it so. The pairing goes on without it."""
 
 
-class _Machine:
+class _Machine(ABC):
     """What both sides have in common."""
 
     def __init__(self, code: PairingCode, device: DeviceKey, name: str, state: State, random: Random) -> None:
@@ -105,8 +106,9 @@ class _Machine:
         except DecodeError as error:
             raise self._failure(f"the other device sent a message that makes no sense: {error}") from error
 
+    @abstractmethod
     def _take(self, message: bytes, now: float) -> bytes | None:
-        raise NotImplementedError
+        """Carry out `receive`; raises DecodeError as well."""
 
     def _require(self, *states: State) -> None:
         if self.state not in states:

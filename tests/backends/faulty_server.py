@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -19,7 +20,7 @@ _BLOCK: Final = 1 << 16
 _MAX_REQUEST: Final = 256 << 20
 
 
-class _Listener:
+class _Listener(ABC):
     """Accepts connections on a free port and serves each in a thread of its own."""
 
     def __init__(self) -> None:
@@ -78,8 +79,9 @@ class _Listener:
                 self._open.discard(connection)
             connection.close()
 
+    @abstractmethod
     def _serve(self, connection: socket.socket) -> None:
-        raise NotImplementedError
+        """Talk to one client."""
 
 
 def _break(connection: socket.socket) -> None:

@@ -7,6 +7,7 @@ fixture `server` and the method `open`.
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
@@ -50,15 +51,15 @@ def every_operation(store: Store) -> list[Callable[[], object]]:
     ]
 
 
-class NetworkConformance:
+class NetworkConformance(ABC):
     """Subclass and define the fixture `server`, and `open`."""
 
     many_keys = 2010
     guards_access = True  # whether the server tells right credentials from wrong ones
 
+    @abstractmethod
     def open(self, url: str, secrets: Mapping[str, str], timing: Timing | None = None) -> Store:
         """Make a driver for the URL."""
-        raise NotImplementedError
 
     @pytest.fixture
     def store(self, server: Server) -> Iterator[Store]:

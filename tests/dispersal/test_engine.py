@@ -494,6 +494,33 @@ def test_an_answer_shows_that_a_cloud_is_up_even_if_it_has_nothing() -> None:
         assert cluster.states() == {}
 
 
+def test_a_dead_cloud_costs_nothing_but_a_probe_now_and_then() -> None:
+    with Cluster(1, 1, 3) as cluster:
+        cluster.engine.put_everywhere(MARKER.name, MARKER.data)
+        (location,) = cluster.write([b"chunk"])
+        cluster.behave("down", 0)
+        for _ in range(3):
+            cluster.engine.check_object(0, MARKER.name, 100, bytes)
+        dead = cluster.stores[0]
+        dead.requests.clear()
+        for number in range(10):
+            cluster.engine.put_object(f"object-{number}", b"data", 2)
+            cluster.write([b"chunk %d" % number])
+            assert cluster.engine.get_object(f"object-{number}", 10, bytes) == b"data"
+            assert cluster.engine.get_chunk(location, timeout=10) == b"chunk"
+        cluster.engine.probe(MARKER)  # too early
+        assert dead.requests == []
+        for count in (1, 2, 3):
+            cluster.clock.now += 60
+            cluster.engine.probe(MARKER)
+            cluster.engine.probe(MARKER)
+            assert len(dead.requests) == count
+        cluster.behave("ok")
+        cluster.clock.now += 60
+        cluster.engine.probe(MARKER)
+        assert cluster.states() == {}
+
+
 def test_probe_of_everyone_finds_clouds_that_nothing_else_is_asked_of() -> None:
     with Cluster(1, 1, 3) as cluster:
         cluster.engine.put_everywhere(MARKER.name, MARKER.data)
