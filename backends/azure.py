@@ -31,6 +31,7 @@ from backends.errors import (
     StoreError,
 )
 from backends.http_errors import HttpFailure, RedirectedError, connection_error, http_error
+from backends.lazy import LazyClient
 from backends.listing import ServicePage, collect
 from backends.names import check_name, check_prefix
 from backends.store import MAX_PAGE, Buffer, Page
@@ -59,10 +60,9 @@ class AzureStore:
         if self._address.user or self._address.port is not None or not self._address.option("account"):
             raise PermanentError(url, "open", "", "names no container or account", f"write {_FORM}")
         self._container_name = self._address.host
-        self._credentials = credentials
         self._timing = timing or Timing()
         self._lock = threading.Lock()
-        self._connected: Any = None
+        self._lazy: LazyClient[Any] = LazyClient(url, credentials, _SECRETS, self._connect)
         self._markers: OrderedDict[tuple[str, str], str] = OrderedDict()  # (prefix, after) -> marker
 
     def initialise(self) -> None:
@@ -171,9 +171,7 @@ class AzureStore:
         return collect(self.url, root, prefix, after, limit, fetch, token=token, remember=remember)
 
     def close(self) -> None:
-        with self._lock:
-            if self._connected is not None:
-                self._connected.close()
+        self._lazy.close()
 
     def _blob(self, name: str) -> Any:
         return self._container.get_blob_client(self._address.prefix + name)
@@ -187,12 +185,7 @@ class AzureStore:
 
     @property
     def _container(self) -> Any:
-        with self._lock:
-            if self._connected is None:
-                secrets = self._credentials.lookup(self.url)
-                secrets.require_known(self.url, _SECRETS)
-                self._connected = self._connect(secrets)
-            return self._connected
+        return self._lazy.get()
 
     def _connect(self, secrets: Secrets) -> Any:
         import requests

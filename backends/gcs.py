@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import threading
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
@@ -31,6 +30,7 @@ from backends.errors import (
     StoreError,
 )
 from backends.http_errors import HttpFailure, RedirectedError, connection_error, http_error
+from backends.lazy import LazyClient
 from backends.listing import ServicePage, collect
 from backends.names import check_name, check_prefix
 from backends.store import MAX_PAGE, Buffer, Page
@@ -56,14 +56,12 @@ class GcsStore:
         if self._address.user or self._address.port is not None:
             raise PermanentError(url, "open", "", "names no bucket", f"write {_FORM}")
         self._bucket_name = self._address.host
-        self._credentials = credentials
         self._timing = timing or Timing()
         self._request: dict[str, Any] = {
             "retry": None,
             "timeout": (self._timing.connect, self._timing.stall),
         }
-        self._lock = threading.Lock()
-        self._connected: Any = None
+        self._lazy: LazyClient[Any] = LazyClient(url, credentials, _SECRETS, self._connect)
 
     def initialise(self) -> None:
         with self._translated("initialise", ""):
@@ -159,9 +157,7 @@ class GcsStore:
         return collect(self.url, root, prefix, after, limit, fetch)
 
     def close(self) -> None:
-        with self._lock:
-            if self._connected is not None:
-                self._connected.close()
+        self._lazy.close()
 
     def _blob(self, name: str) -> Any:
         return self._client.bucket(self._bucket_name).blob(self._address.prefix + name)
@@ -203,12 +199,7 @@ class GcsStore:
 
     @property
     def _client(self) -> Any:
-        with self._lock:
-            if self._connected is None:
-                secrets = self._credentials.lookup(self.url)
-                secrets.require_known(self.url, _SECRETS)
-                self._connected = self._connect(secrets)
-            return self._connected
+        return self._lazy.get()
 
     def _connect(self, secrets: Secrets) -> Any:
         from google.auth.transport.requests import AuthorizedSession

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import threading
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from secrets import token_hex
@@ -23,7 +22,7 @@ from typing import Any, Final
 from backends.address import parse_address
 from backends.arguments import as_bytes, check_page, check_range
 from backends.body import BodyError, Timing, body_failure, receiving
-from backends.credentials import NO_CREDENTIALS, Credentials
+from backends.credentials import NO_CREDENTIALS, Credentials, Secrets
 from backends.errors import (
     AuthError,
     CorruptError,
@@ -33,6 +32,7 @@ from backends.errors import (
     StoreError,
 )
 from backends.http_errors import HttpFailure, RedirectedError, connection_error, http_error
+from backends.lazy import LazyClient
 from backends.listing import ServicePage, collect
 from backends.names import check_name, check_prefix
 from backends.store import MAX_PAGE, Buffer, Page
@@ -62,10 +62,8 @@ class S3Store:
         if (self._address.option("addressing") or "path") not in ("path", "virtual"):
             raise PermanentError(url, "open", "", "unknown addressing", "known: path, virtual")
         self._bucket = self._address.host
-        self._credentials = credentials
         self._timing = timing or Timing()
-        self._lock = threading.Lock()
-        self._connected: Any = None
+        self._lazy: LazyClient[Any] = LazyClient(url, credentials, _SECRETS, self._connect)
         self._create_only: bool | None = None  # whether If-None-Match works, once it is known
 
     def initialise(self) -> None:
@@ -166,9 +164,7 @@ class S3Store:
         return collect(self.url, root, prefix, after, limit, fetch)
 
     def close(self) -> None:
-        with self._lock:
-            if self._connected is not None:
-                self._connected.close()
+        self._lazy.close()
 
     def _key(self, name: str) -> str:
         return self._address.prefix + name
@@ -246,14 +242,12 @@ class S3Store:
 
     @property
     def _client(self) -> Any:
-        with self._lock:
-            if self._connected is None:
-                from backends.s3_client import connect
+        return self._lazy.get()
 
-                secrets = self._credentials.lookup(self.url)
-                secrets.require_known(self.url, _SECRETS)
-                self._connected = connect(self._address, secrets, self._timing)
-            return self._connected
+    def _connect(self, secrets: Secrets) -> Any:
+        from backends.s3_client import connect
+
+        return connect(self._address, secrets, self._timing)
 
     @contextlib.contextmanager
     def _translated(self, operation: str, name: str) -> Iterator[None]:

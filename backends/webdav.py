@@ -20,7 +20,6 @@ claim                  nobody can create that one object     `put_if_absent` a m
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Iterable, Iterator
 from email.utils import parsedate_to_datetime
@@ -33,7 +32,7 @@ import urllib3
 from backends.address import parse_address
 from backends.arguments import as_bytes, check_page, check_range
 from backends.body import BodyError, Timing, body_failure
-from backends.credentials import NO_CREDENTIALS, Credentials
+from backends.credentials import NO_CREDENTIALS, Credentials, Secrets
 from backends.errors import (
     CorruptError,
     MissingError,
@@ -43,6 +42,7 @@ from backends.errors import (
     TransientError,
 )
 from backends.http_errors import RedirectedError, connection_error, http_error
+from backends.lazy import LazyClient
 from backends.names import check_name, check_prefix
 from backends.store import MAX_PAGE, Buffer, Page
 from backends.tree import Child, list_tree
@@ -73,10 +73,8 @@ class WebDavStore:
         self._address = parse_address(url, options=frozenset(), form=_FORM)
         if not self._address.path:
             raise PermanentError(url, "open", "", "names no folder", f"write {_FORM}")
-        self._credentials = credentials
         self._timing = timing or Timing()
-        self._lock = threading.Lock()
-        self._connected: WebDavClient | None = None
+        self._lazy = LazyClient(url, credentials, _SECRETS, self._connect)
         self._swept = False
 
     def initialise(self) -> None:
@@ -153,9 +151,7 @@ class WebDavStore:
             return list_tree(children, prefix, after, limit)
 
     def close(self) -> None:
-        with self._lock:
-            if self._connected is not None:
-                self._connected.close()
+        self._lazy.close()
 
     def _get(self, name: str, limit: int, **headers: str) -> tuple[int, bytes, object]:
         try:
@@ -301,12 +297,10 @@ class WebDavStore:
 
     @property
     def _client(self) -> WebDavClient:
-        with self._lock:
-            if self._connected is None:
-                secrets = self._credentials.lookup(self.url)
-                secrets.require_known(self.url, _SECRETS)
-                self._connected = WebDavClient(self._address, secrets, self._timing)
-            return self._connected
+        return self._lazy.get()
+
+    def _connect(self, secrets: Secrets) -> WebDavClient:
+        return WebDavClient(self._address, secrets, self._timing)
 
     @contextlib.contextmanager
     def _translated(self, operation: str, name: str) -> Iterator[None]:

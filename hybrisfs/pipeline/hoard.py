@@ -61,7 +61,7 @@ class Hoarder:
     @property
     def trouble(self) -> str | None:
         """Why not everything comes that is missing, for people; None when all is well."""
-        return self._trouble
+        return "transfers with the clouds are paused" if self._signals.held else self._trouble
 
     def run(self) -> None:
         """The thread's body."""

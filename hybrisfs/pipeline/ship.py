@@ -118,8 +118,11 @@ class Shipper:
     def run(self) -> None:
         """The thread's body."""
         while self._signals.wait_for_updates():
-            if not self._signals.held and self._may_begin():
-                self._ship()
+            if self._may_begin():
+                if not self._signals.held:
+                    self._ship()
+                elif self._again:  # somebody waits for it
+                    self._announce()
             self._tell_devices()
 
     def _ship(self) -> None:

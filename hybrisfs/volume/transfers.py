@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
 from hybrisfs.dispersal.throttle import Throttle
-from hybrisfs.errors import UsageError
+from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.pipeline.signals import Signals
 from hybrisfs.volume.timetable import UNLIMITED, Timetable, parse_timetable
 
@@ -112,6 +112,15 @@ class Transfers:
         if self._held == "metered":
             return "the network is metered"
         return "transfers are paused" if self._held else None
+
+    def require_free(self) -> None:
+        """Raise HybrisError while transfers are held."""
+        if self.held is not None:
+            raise HybrisError(
+                "nothing is brought to the clouds now",
+                self.held,
+                "hybrisfs resume ends a pause; for metered networks see hybrisfs limit --on-metered.",
+            )
 
     def facts(self) -> dict[str, object]:
         """What holds now, and until when: times in seconds since the epoch, rates in bytes/s or None."""

@@ -296,13 +296,7 @@ class Volume:
 
     def sync(self, timeout: float | None, progress: Callable[[int, int], None]) -> bool:
         """See `Uploads.wait`. Raises HybrisError while transfers are held, for that may last."""
-        held = self.transfers.held
-        if held is not None:
-            raise HybrisError(
-                f"volume {self.name} brings nothing to the clouds now",
-                held,
-                "hybrisfs resume ends a pause; on metered networks, see hybrisfs limit --on-metered.",
-            )
+        self.transfers.require_free()
         return self.uploads.wait(timeout, progress)
 
     def drop_cache(self) -> dict[str, int]:
