@@ -201,6 +201,7 @@ class Daemon:
                 "conflicts": None,
                 "clouds": [],
                 "devices": [],
+                "transfers": None,
                 "warnings": [],
                 "last_error": _sentence(error),
                 "unusable": True,
