@@ -131,6 +131,7 @@ def test_a_paused_volume_is_used_as_ever_and_brings_nothing_to_the_clouds(device
     assert device.read("after") == b"new " * 1000
     with pytest.raises(HybrisError, match="transfers are paused"):
         device.sync()
+    assert not device.volume.uploads.wait(1.0, lambda done, total: None)  # nor when somebody presses
     device.reopen()  # a restart changes nothing in it
     assert device.volume.status()["transfers"] == device.volume.transfers.facts()
     assert device.volume.transfers.facts()["held"] == "paused"
