@@ -126,10 +126,13 @@ class WebDavClient:
                 raise RedirectedError
             answer = GuardedBody(raw, self._timing)
             if raw.status >= 400:
-                said = b"".join(answer.stream()).decode("utf-8", "replace")
-                # Some servers send a body with the refusal of a HEAD, where nobody expects one.
-                done = method != "HEAD"
-                message = "" if said.lstrip().startswith("<") else said[:_MAX_MESSAGE]
+                # Who refuses a body may not have read it, and take it for the next request; and some send one
+                # with the refusal of a HEAD, which would be taken for the next answer once it has been read
+                # on.
+                said = b"" if method == "HEAD" else b"".join(answer.stream())
+                done = method != "HEAD" and not data
+                text = said.decode("utf-8", "replace")
+                message = "" if text.lstrip().startswith("<") else text[:_MAX_MESSAGE]
                 raise RefusedError(HttpFailure(raw.status, message=message, headers=raw.headers))
             yield answer
             done = True
