@@ -48,6 +48,7 @@ from hybrisfs.volume.checkup import Checkup
 from hybrisfs.volume.config import VolumeConfig
 from hybrisfs.volume.conflicts import Conflicts
 from hybrisfs.volume.create import DATABASE_FILE, KEYS_FILE, MARKER_NAME, create_volume, marker
+from hybrisfs.volume.discarding import make_collector
 from hybrisfs.volume.fsck import FsckReport, check_volume
 from hybrisfs.volume.holdings import Holdings
 from hybrisfs.volume.lock import lock_exclusively
@@ -203,6 +204,7 @@ class Volume:
             marker(config.id),
             lambda: shipper.announce_again(_HEAD_SECONDS),
         )
+        self.collector = make_collector(self)
         self.peering = Peering(
             fs, sharing, self.ring, self.sealer, self.committer, puller, signals, config.links
         )
@@ -218,6 +220,7 @@ class Volume:
             "commit": self.committer.run,
             "checkup": self.checkup.run,
             "heal": self.maintenance.run,
+            "discard": self.collector.run,
             "pull": puller.run,
             "transfers": self.transfers.run,
         }
