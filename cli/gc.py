@@ -21,8 +21,8 @@ def gc(name: str | None, dry_run: bool, as_json: bool) -> int:
 
     That goes on in the background anyway. What has been deleted or overwritten stays on the clouds for some
     days (discard_hours in volume.json), and until all machines of the volume have agreed that they need
-    nothing of it. NAME can be left out when there is one volume. The exit code is 1 when it could not be
-    found out what is needed.
+    nothing of it. NAME can be left out when there is one volume. The exit code is 1 when something cannot be
+    done now.
     """
     with Client.connect() as client, progress_bar("steps") as show:
         facts = client.call(
@@ -46,7 +46,7 @@ def _explain(facts: dict[str, Any]) -> None:
         when = "" if seen is None else f", last seen {time.strftime('%Y-%m-%d %H:%M', time.localtime(seen))}"
         click.echo(f"  waiting for {shown(one['device'])} to agree{when}")
     if facts["trouble"]:
-        click.echo(f"  it cannot be told now what is needed: {shown(facts['trouble'])}")
+        click.echo(f"  it could not be finished: {shown(facts['trouble'])}")
 
 
 def _deleted(facts: dict[str, Any]) -> str:

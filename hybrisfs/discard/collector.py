@@ -33,6 +33,7 @@ _LATER_SECONDS: Final = 300.0  # when a cloud or a chunk could not be reached
 _LOOK_SECONDS: Final = 3600.0  # between two looks for packs that nobody needs
 _FIRST_LOOK: Final = 600.0
 _REWRITTEN: Final = 64 << 20  # bytes packed anew after one look in the background
+_HELD: Final = "transfers with the clouds are paused"
 _PAUSE: Final = 0.02  # while looking in the background, after some packs
 _SHIPPED_WITHIN: Final = 60.0
 
@@ -116,10 +117,10 @@ class Collector:
             with self._busy:
                 try:
                     self._advance()
-                    if time.monotonic() >= look:
+                    if time.monotonic() >= look and not self._signals.held:
                         look = time.monotonic() + _LOOK_SECONDS
                         self._look(collection, lambda: self._signals.pause(_PAUSE))
-                    if time.monotonic() >= dispose:
+                    if time.monotonic() >= dispose and not self._signals.held:
                         self._dispose(collection)
                         left = self._parts.disposer.clouds()
                         dispose = time.monotonic() + (_LATER_SECONDS if left else 0.0)
@@ -158,7 +159,9 @@ class Collector:
         step(stages[1], 1, len(stages))
         self._look(collection, self._go_on)
         step(stages[2], 2, len(stages))
-        if self._due()[0]:
+        if self._signals.held:
+            collection.trouble = _HELD
+        elif self._due()[0]:
             self._flush(_SHIPPED_WITHIN)
             self._dispose(collection)
         step(stages[2], 3, len(stages))
@@ -186,7 +189,7 @@ class Collector:
         with self._fs.lock:
             remember(self._fs, found)
         empty = list(found.empty)
-        if found.sparse:
+        if found.sparse and not self._signals.held:
             collection.rewritten = self._parts.rewriter.rewrite(found.sparse, _REWRITTEN)
             empty += found.sparse[: collection.rewritten]
         packs = [one.pack for one in empty]

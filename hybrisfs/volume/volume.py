@@ -159,15 +159,8 @@ class Volume:
         settler = Settler(fs, self.sealer.chunk_id, self.fetcher.fetch_one)
         sharing = self.sharing
         publisher = Publisher(fs, settler, sharing.signer, sharing.receiver.signed, signals)
-        packer = Packer(
-            fs,
-            sharing.signer,
-            signals,
-            self.sealer,
-            self.tables,
-            Redundancy(config.f, config.k),
-            self.engine.put_pack,
-        )
+        code = Redundancy(config.f, config.k)
+        packer = Packer(fs, sharing.signer, signals, self.sealer, self.tables, code, self.engine.put_pack)
         grants = Grants(self.ring, config.id, sharing.current_members, self.engine)
         puller = sharing.follow(self.engine, config.f, grants.fetch)
         shipper = Shipper(

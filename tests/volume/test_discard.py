@@ -165,3 +165,17 @@ def test_a_cloud_that_is_away_is_cleaned_when_it_is_back(hasty: Device, tmp_path
     assert len(packs(hasty)) == 1
     done = collect(hasty)
     assert (done.due_packs, len(packs(hasty))) == (0, 0)
+
+
+def test_nothing_is_deleted_while_transfers_are_paused(hasty: Device) -> None:
+    hasty.write("gone", noise(1, MIB))
+    hasty.sync()
+    remove(hasty, "gone")
+    hasty.sync()
+    before = packs(hasty)
+    hasty.volume.transfers.pause(None)
+    assert "paused" in collect(hasty).trouble
+    assert packs(hasty) == before
+    hasty.volume.transfers.resume()
+    collect(hasty)
+    assert packs(hasty) == {}
