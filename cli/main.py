@@ -38,6 +38,7 @@ _COMMANDS: Final = {
     "fsck": "Verify that nothing is damaged or missing.",
     "scrub": "Verify what the clouds hold.",
     "repair": "Rebuild what a cloud has lost or damaged.",
+    "gc": "Delete from the clouds what no file needs any more.",
     "daemon": "Run the daemon in the foreground, as a service manager does.",
 }
 

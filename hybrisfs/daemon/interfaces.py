@@ -105,6 +105,13 @@ class TransferControl(Protocol):
         "paused_until"."""
 
 
+class CollectorControl(Protocol):
+    """Discarding what nobody needs."""
+
+    def collect(self, step: Callable[[str, int, int], None], *, dry_run: bool) -> Report:
+        """Discard what all devices have agreed on; with *dry_run*, only look."""
+
+
 class OpenVolume(Protocol):
     """A volume that is open: its background work goes on. Methods raise `HybrisError` or `OSError`."""
 
@@ -120,6 +127,8 @@ class OpenVolume(Protocol):
     def maintenance(self) -> MaintenanceControl: ...
     @property
     def transfers(self) -> TransferControl: ...
+    @property
+    def collector(self) -> CollectorControl: ...
 
     def mount(self, directory: Path, *, allow_other: bool = False) -> None: ...
     def unmount(self, *, lazy: bool = False) -> None: ...

@@ -24,6 +24,7 @@ class MaintenanceCommands:
         self.commands: dict[str, Callable[[Message, Progress], Message]] = {
             "scrub": self._scrub,
             "repair": self._repair,
+            "gc": self._gc,
         }
 
     def _scrub(self, arguments: Message, progress: Progress) -> Message:
@@ -35,6 +36,12 @@ class MaintenanceCommands:
     def _repair(self, arguments: Message, progress: Progress) -> Message:
         slot = self._slots.get(read.optional_text(arguments, "name"))
         return {"name": slot.name, **slot.open().maintenance.repair(_steps(progress)).as_dict()}
+
+    def _gc(self, arguments: Message, progress: Progress) -> Message:
+        slot = self._slots.get(read.optional_text(arguments, "name"))
+        dry_run = read.flag(arguments, "dry_run")
+        collection = slot.open().collector.collect(_steps(progress), dry_run=dry_run)
+        return {"name": slot.name, "dry_run": dry_run, **collection.as_dict()}
 
 
 def _percent(arguments: Message) -> float:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from backends.store import Store
 from hybrisfs.dispersal.cloud import Answer, CloudStatus
 from hybrisfs.dispersal.clouds import Clouds
 from hybrisfs.dispersal.finding import Finding
@@ -81,6 +82,13 @@ class Upkeep:
 
     def put(self, cloud: int, name: str, data: Buffer) -> str | None:
         """Put an object on one cloud; return None when it is acknowledged, else why it is not."""
+        return self._write(cloud, len(data), lambda store: store.put(name, data), name)
+
+    def delete(self, cloud: int, names: Sequence[str]) -> str | None:
+        """Delete objects from one cloud; return None when they are gone, else why some may not be."""
+        return self._write(cloud, 0, lambda store: store.delete_many(names), None)
+
+    def _write(self, cloud: int, size: int, call: Callable[[Store], None], key: str | None) -> str | None:
         if cloud not in self._clouds:
             return "it is no longer configured"
         port = self._clouds[cloud]
@@ -88,19 +96,16 @@ class Upkeep:
         if stalled is not None:
             return stalled
         with OperationLoop[Answer[None]](self._clouds.operations, self._put_timeout) as loop:
-            job = port.submit(
-                "put",
-                len(data),
-                lambda store: store.put(name, data),
-                loop.report,
-                clock=loop.clock,
-                key=name,
-            )
+            job = port.submit("put", size, call, loop.report, clock=loop.clock, key=key)
             loop.track(port, job)
             event = loop.wait()
         if isinstance(event, Interrupt):
             return self._clouds.explain_interrupt(event, [cloud], self._put_timeout)
         return event.reason if event.error is not None else None
+
+    def is_configured(self, cloud: int) -> bool:
+        """Whether the cloud is one of the volume's still."""
+        return cloud in self._clouds
 
     def is_down(self, cloud: int) -> bool:
         """Whether the cloud is not configured any more, or is known to answer nothing now."""

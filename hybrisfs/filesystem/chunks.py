@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable
 from typing import Final, NamedTuple
 
+from hybrisfs.filesystem.condemned import Condemned
 from hybrisfs.filesystem.names import failure
 from hybrisfs.store.database import Database
 from hybrisfs.store.journal import Journal
@@ -64,6 +65,7 @@ class ChunkStore:
         self._recent_bytes = 0
         self.settling: set[int] = set()  # chunks that a file is about to name
         self.on_located: Callable[[], None] = lambda: None  # called when a cloud is known to have a chunk
+        self.condemned = Condemned(database)
         for segment, count in database.execute(
             "SELECT segment, count(*) FROM chunk WHERE pack IS NULL GROUP BY segment"
         ):
@@ -80,7 +82,7 @@ class ChunkStore:
 
     def add(self, cut: CutRow) -> int:
         """The number of the chunk with this id; it is made when it is new, and revived when its bytes are not
-        here, or are damaged and nowhere else."""
+        here, or are damaged and nowhere else. One whose pack is condemned goes to the clouds anew."""
         row = self._db.execute(
             "SELECT number, segment, position, pack FROM chunk WHERE id = ?", (cut.id,)
         ).fetchone()
@@ -95,6 +97,11 @@ class ChunkStore:
         number = int(row[0])
         segment, position, pack = row[1:]
         self.settling.add(number)
+        if pack in self.condemned:
+            self._part(number)
+            pack = ELSEWHERE
+            if segment is not None and not self._is_sound(number, cut, segment, position):
+                segment = None
         if segment is None:
             self._place(number, cut.segment, cut.position)
         if pack == ELSEWHERE:
@@ -108,12 +115,14 @@ class ChunkStore:
 
     def known(self, identity: bytes, length: int) -> int:
         """The number of a chunk that another device made; *length* 0 when it is not known yet."""
-        row = self._db.execute("SELECT number FROM chunk WHERE id = ?", (identity,)).fetchone()
+        row = self._db.execute("SELECT number, pack FROM chunk WHERE id = ?", (identity,)).fetchone()
         if row is None:
             cursor = self._db.execute(
                 "INSERT INTO chunk (id, length, pack) VALUES (?, ?, ?)", (identity, length, ELSEWHERE)
             )
             return int(cursor.lastrowid or 0)
+        if row[1] in self.condemned:
+            self.condemned.want(row[1])
         return int(row[0])
 
     def claim(self, number: int) -> None:
@@ -247,9 +256,14 @@ class ChunkStore:
                 "INSERT INTO chunk (id, length, pack, offset, sealed) VALUES (?, ?, ?, ?, ?)",
                 (identity, length, pack, offset, sealed),
             )
-        elif row[1] is None or row[1] == ELSEWHERE:
+        elif not row[1] or (row[1] in self.condemned and pack not in self.condemned):
             self.packed(row[0], pack, offset, sealed)
             self._db.execute("UPDATE chunk SET length = ? WHERE number = ?", (length, row[0]))
+        elif row[1] != pack:
+            self._db.execute(
+                "INSERT OR REPLACE INTO spare (pack, chunk, offset, sealed) VALUES (?, ?, ?, ?)",
+                (pack, row[0], offset, sealed),
+            )
 
     def packed(self, number: int, pack: int, offset: int, sealed: int) -> bool:
         """The chunk is on the clouds, in the given pack; False when it was dropped while it was under way."""
@@ -258,9 +272,23 @@ class ChunkStore:
             return False
         if row[1] is None:
             self._journal.pins[row[0]] -= 1
+        elif row[1] not in (ELSEWHERE, pack):
+            self._part(number)
         self._db.execute(
             "UPDATE chunk SET pack = ?, offset = ?, sealed = ? WHERE number = ?",
             (pack, offset, sealed, number),
         )
         self.on_located()
+        self._db.execute("DELETE FROM spare WHERE pack = ? AND chunk = ?", (pack, number))
         return True
+
+    def _part(self, number: int) -> None:
+        """Rely on the pack of the chunk no longer, but remember that it is there, too."""
+        self._db.execute(
+            "INSERT OR REPLACE INTO spare (pack, chunk, offset, sealed) "
+            "SELECT pack, number, offset, sealed FROM chunk WHERE number = ? AND pack > 0",
+            (number,),
+        )
+        self._db.execute(
+            "UPDATE chunk SET pack = ?, offset = NULL, sealed = NULL WHERE number = ?", (ELSEWHERE, number)
+        )

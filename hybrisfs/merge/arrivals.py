@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
+from hybrisfs.filesystem.discarded import discard_pack
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.registers import PackRecord, Place, attr_key, content_key, place_key, slot_of
@@ -174,18 +175,25 @@ class Arrivals:
     # -- packs -----------------------------------------------------------------------------------
 
     def _take_pack(self, pack: bytes, value: bytes | None, stamp: Stamp) -> None:
-        """Note where another device has put chunks, or moved them, unless something later is known."""
+        """Note where another device has put chunks, or moved them, unless something later is known; without
+        a value, that a pack has been discarded, which is for good."""
+        if value is None:
+            discard_pack(self._fs, pack, stamp.clock, stamp.writer)
+            return
         try:
-            record = PackRecord.decode(value or b"")
+            record = PackRecord.decode(value)
         except DecodeError:
             return
         self._db.execute(
             "INSERT INTO pack (id, k, n, placement, clock, branch) VALUES (?, ?, ?, ?, ?, ?) "
             "ON CONFLICT (id) DO UPDATE SET placement = excluded.placement, clock = excluded.clock, "
-            "branch = excluded.branch WHERE (excluded.clock, excluded.branch) > (pack.clock, pack.branch)",
+            "branch = excluded.branch "
+            "WHERE (excluded.clock, excluded.branch) > (pack.clock, pack.branch) AND pack.n > 0",
             (pack, record.k, record.n, record.placement, stamp.clock, stamp.writer),
         )
-        (number,) = self._db.execute("SELECT number FROM pack WHERE id = ?", (pack,)).fetchone()
+        number, shares = self._db.execute("SELECT number, n FROM pack WHERE id = ?", (pack,)).fetchone()
+        if not shares:
+            return
         for chunk in record.chunks:
             self._fs.chunks.packed_elsewhere(chunk.id, chunk.length, number, chunk.offset, chunk.sealed)
 

@@ -7,7 +7,7 @@ make one tree of it are in `hybrisfs.merge.rules`. Registers of packs are not ke
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from hybrisfs.merge.rules import Stamp, Value
@@ -23,8 +23,10 @@ _COLUMNS: Final = "clock, writer, value"
 class Registers:
     """The register table of one volume, under the volume's lock."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, on_content: Callable[[bytes], None] = lambda value: None) -> None:
+        """*on_content* is told of each value of a content register that is written."""
         self._db = database
+        self._on_content = on_content
         rows = database.execute("SELECT number, branch FROM writer").fetchall()
         self._branches: dict[int, bytes] = dict(rows)
         self._numbers: dict[bytes, int] = {branch: number for number, branch in rows}
@@ -90,6 +92,9 @@ class Registers:
             "INSERT OR REPLACE INTO register (key, clock, writer, value) VALUES (?, ?, ?, ?)",
             [(key, clock, number, value) for key, value in writes],
         )
+        for key, value in writes:
+            if key[:1] == b"c" and value is not None:
+                self._on_content(value)
 
     def forget(self, key: bytes) -> None:
         """Drop a register: nobody will ever write to it concurrently."""

@@ -20,8 +20,8 @@ from hybrisfs.dispersal.pack import PACK_TARGET, EncodedPack, PackBuilder, choos
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
 from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.registers import PackedChunk, PackRecord, pack_key
 from hybrisfs.merge.signing import Signer
+from hybrisfs.pipeline.placed import finish_pack, record_pack
 from hybrisfs.pipeline.signals import Signals
 
 __all__ = ["LINGER_SECONDS", "Packer", "Redundancy"]
@@ -180,7 +180,7 @@ class Packer:
             if self._signals.stopping:
                 return
         k, n = choose_code(builder.sealed_size, self._redundancy.f, self._redundancy.k)
-        self._pool.submit(self._upload, builder.finish(k, n), numbers)
+        self._pool.submit(self._upload, finish_pack(self._fs, self._sealer, builder, k, n), numbers)
 
     def _upload(self, pack: EncodedPack, numbers: dict[bytes, int]) -> None:
         try:
@@ -206,28 +206,9 @@ class Packer:
         return None
 
     def _record(self, pack: EncodedPack, placement: bytes, numbers: dict[bytes, int]) -> None:
-        """Note where the chunks are, in the view and as a signed update of the pack's register."""
-        chunks = [
-            PackedChunk(one.chunk_id, one.offset, one.sealed_length, one.length) for one in pack.entries
-        ]
-        key = pack_key(pack.pack_id)
-        value = PackRecord(pack.k, pack.n, placement, chunks).encode()
-        fs = self._fs
-        with fs.lock:
-            # Another device may have packed the same chunks in the same order: that makes the same pack.
-            (number,) = fs.db.execute(
-                "INSERT INTO pack (id, k, n, placement) VALUES (?, ?, ?, ?) "
-                "ON CONFLICT (id) DO UPDATE SET placement = excluded.placement RETURNING number",
-                (pack.pack_id, pack.k, pack.n, placement),
-            ).fetchone()
-            for chunk in chunks:
-                if not fs.chunks.packed(numbers[chunk.id], number, chunk.offset, chunk.sealed):
-                    # Dropped here meanwhile, but another device may come to name it.
-                    fs.chunks.packed_elsewhere(chunk.id, chunk.length, number, chunk.offset, chunk.sealed)
-            fs.changes.mark(key, 0)
-            stamp = self._signer.sign([(key, value)], 0)
-            fs.db.execute(
-                "UPDATE pack SET clock = ?, branch = ? WHERE number = ?", (stamp.clock, stamp.writer, number)
-            )
-            fs.changes.signed({key: fs.changes.seq}, stamp.clock)
+        """Note where the chunks are; they are packed again when nobody may rely on this pack any more."""
+        if not record_pack(self._fs, self._signer, pack, placement, numbers):
+            with self._fs.lock:
+                self._fs.chunks.claimed.update(numbers.values())
+            self._signals.chunks_made()
         self._signals.packed()

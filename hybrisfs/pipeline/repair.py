@@ -20,6 +20,7 @@ from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.registers import PackedChunk, PackRecord, pack_key
 from hybrisfs.merge.signing import Signer
+from hybrisfs.pipeline.placed import is_ending
 from hybrisfs.pipeline.signals import Signals
 
 __all__ = ["PackMender", "Repair", "candidates", "restore"]
@@ -157,6 +158,8 @@ class PackMender:
         with fs.lock:
             placement = bytearray(self._placement(table.pack_id) or b"")
             if index >= len(placement) or placement[index] != before or now in placement:
+                return False
+            if is_ending(fs, table.pack_id):
                 return False
             placement[index] = now
             value = PackRecord(table.k, table.n, bytes(placement), chunks).encode()

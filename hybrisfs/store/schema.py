@@ -21,7 +21,7 @@ import sqlite3
 __all__ = ["APPLICATION_ID", "ROOT_ID", "ROOT_INO", "SCHEMA_VERSION", "create_schema"]
 
 APPLICATION_ID = 0x48796246  # "HybF", shown by file(1)
-SCHEMA_VERSION = 3  # 1 knew of one device only, 2 of no removed one
+SCHEMA_VERSION = 4  # 1 knew of one device only, 2 of no removed one, 3 never discarded a pack
 ROOT_INO = 1
 ROOT_ID = bytes(16)  # the root has the same id in every volume, and no place
 
@@ -128,9 +128,11 @@ CREATE TABLE chunk (
 );
 CREATE INDEX chunk_pending ON chunk (number) WHERE pack IS NULL;
 CREATE INDEX chunk_cached ON chunk (segment) WHERE segment IS NOT NULL;
+CREATE INDEX chunk_of_pack ON chunk (pack) WHERE pack > 0;
 
 -- `placement`: one byte per share, the number of the cloud that acknowledged it. `clock` and `branch` are
 -- those of the update that says so: of several, the one with the highest clock counts, then highest branch.
+-- `n` 0: it has been discarded. Its id is kept, and never used again.
 CREATE TABLE pack (
     number    INTEGER PRIMARY KEY,
     id        BLOB NOT NULL UNIQUE,
@@ -140,6 +142,46 @@ CREATE TABLE pack (
     clock     INTEGER NOT NULL DEFAULT 0,
     branch    BLOB NOT NULL DEFAULT x''
 );
+
+-- Further packs that hold a chunk, besides the one that its row names: made twice, or packed anew.
+CREATE TABLE spare (
+    pack   INTEGER NOT NULL,
+    chunk  INTEGER NOT NULL,
+    offset INTEGER NOT NULL,
+    sealed INTEGER NOT NULL,
+    PRIMARY KEY (pack, chunk)
+) WITHOUT ROWID;
+CREATE INDEX spare_of ON spare (chunk);
+
+-- Packs that may be discarded (hybrisfs.discard): nothing new relies on them. `wanted`: something here has
+-- named a chunk of it since.
+CREATE TABLE condemned (
+    pack   INTEGER PRIMARY KEY,
+    wanted INTEGER NOT NULL
+);
+
+-- Ids of chunks that hold lists of chunks which contents have named since packs were condemned, and in which
+-- it has yet to be looked for chunks of these.
+CREATE TABLE unread_page (id BLOB PRIMARY KEY) WITHOUT ROWID;
+
+-- Own packs of which little or nothing is needed. `live`: how many bytes of sealed chunks are; that has not
+-- changed since `since`.
+CREATE TABLE idle_pack (
+    pack  INTEGER PRIMARY KEY,
+    live  INTEGER NOT NULL,
+    since INTEGER NOT NULL
+);
+
+-- Shares of discarded packs that this device has yet to delete from a cloud, once the clouds hold its update
+-- at `clock`. `shares`: how many indices there are; `size`: bytes that this frees, roughly.
+CREATE TABLE disposal (
+    pack   BLOB NOT NULL,
+    cloud  INTEGER NOT NULL,
+    shares INTEGER NOT NULL,
+    size   INTEGER NOT NULL,
+    clock  INTEGER NOT NULL,
+    PRIMARY KEY (cloud, pack)
+) WITHOUT ROWID;
 
 -- The branches of devices' logs (sync.log) by the number that register values name them with.
 CREATE TABLE writer (

@@ -8,10 +8,12 @@ person (100: never). `links` says how other devices are reached directly: `port`
 `addresses` ("host:port") where some may be found, and `discover`, whether to look for them on the local
 network. `transfers` says what may move between this device and the clouds: `up` and `down` are timetables as
 in `timetable`, `on_metered` is "pause" or "ignore", `paused` is false, true, or until when in seconds since
-the epoch; `hybrisfs limit`, `pause` and `resume` change them at any time.
+the epoch; `hybrisfs limit`, `pause` and `resume` change them at any time. What nothing has named for
+`discard_hours` is deleted from the clouds.
 
 The file holds no secret and may be edited by hand while the volume is not in use; `cache_bytes`,
-`no_fetch_programs`, `deletion_percent`, `links` and `transfers` are the entries meant for that.
+`no_fetch_programs`, `deletion_percent`, `links`, `transfers` and `discard_hours` are the entries meant for
+that.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from sync import VOLUME_ID_SIZE
 __all__ = [
     "DEFAULT_CACHE_BYTES",
     "DEFAULT_DELETION_SHARE",
+    "DEFAULT_DISCARD_HOURS",
     "DEFAULT_NO_FETCH_PROGRAMS",
     "MAX_CLOUDS",
     "CloudConfig",
@@ -47,6 +50,7 @@ _FILE: Final = "volume.json"
 DEFAULT_DELETION_SHARE: Final = 0.3
 DEFAULT_LINKS: Final = PeerSettings()
 DEFAULT_TRANSFERS: Final = TransferSettings()
+DEFAULT_DISCARD_HOURS: Final = 72  # a backup of Friday night may be restored on Monday evening
 DEFAULT_CACHE_BYTES: Final = 20 << 30
 _LEAST_CACHE_BYTES: Final = 64 << 20
 MAX_CLOUDS: Final = 32
@@ -55,6 +59,7 @@ _MOST: Final = 1 << 60
 _MOST_ADDRESSES: Final = 64
 _MOST_SECONDS: Final = 1 << 36  # since the epoch; more than the calendar has
 _MOST_PORT: Final = 65535
+_MOST_HOURS: Final = 24 * 3660
 _MOST_PROGRAMS: Final = 1000
 DEFAULT_NO_FETCH_PROGRAMS: Final = (
     "*thumbnailer*",
@@ -94,6 +99,7 @@ class VolumeConfig:
     deletion_share: float = DEFAULT_DELETION_SHARE
     links: PeerSettings = DEFAULT_LINKS
     transfers: TransferSettings = DEFAULT_TRANSFERS
+    discard_hours: int = DEFAULT_DISCARD_HOURS
 
     def save(self, home: Home) -> None:
         """Write the file, whole or not at all."""
@@ -107,6 +113,7 @@ class VolumeConfig:
             "cache_bytes": self.cache_bytes,
             "no_fetch_programs": list(self.no_fetch_programs),
             "deletion_percent": round(self.deletion_share * 100),
+            "discard_hours": self.discard_hours,
             "links": {
                 "port": self.links.port,
                 "addresses": [format_address(one) for one in self.links.addresses],
@@ -183,6 +190,7 @@ def _parse(name: str, path: Path, facts: Any) -> VolumeConfig:
         _deletion_share(entries),
         _links(entries),
         _transfers(entries),
+        _discard_hours(entries),
     )
 
 
@@ -226,6 +234,12 @@ def _deletion_share(entries: dict[str, Any]) -> float:
     if "deletion_percent" not in entries:
         return DEFAULT_DELETION_SHARE
     return _integer(entries, "deletion_percent", 0, 100) / 100
+
+
+def _discard_hours(entries: dict[str, Any]) -> int:
+    if "discard_hours" not in entries:
+        return DEFAULT_DISCARD_HOURS
+    return _integer(entries, "discard_hours", 0, _MOST_HOURS)
 
 
 def _programs(entries: dict[str, Any]) -> tuple[str, ...]:

@@ -51,7 +51,9 @@ class Holdings:
     def packs(self) -> Iterator[PackPlace]:
         """All packs on record, those that come meanwhile included."""
         last = 0
-        while rows := self._rows("SELECT number, id, placement FROM pack WHERE number > ?", "number", last):
+        while rows := self._rows(
+            "SELECT number, id, placement FROM pack WHERE n > 0 AND number > ?", "number", last
+        ):
             yield from (PackPlace(*row) for row in rows)
             last = rows[-1][0]
 
@@ -66,7 +68,7 @@ class Holdings:
     def counts(self) -> tuple[int, int]:
         """How many packs and segments there are."""
         with self._fs.lock:
-            (packs,) = self._fs.db.execute("SELECT count(*) FROM pack").fetchone()
+            (packs,) = self._fs.db.execute("SELECT count(*) FROM pack WHERE n > 0").fetchone()
             (segments,) = self._fs.db.execute("SELECT count(*) FROM log_segment").fetchone()
         return int(packs), int(segments)
 

@@ -63,6 +63,10 @@ class Maintenance:
         with self._exclusively():
             return self._repairer.repair(self._stoppable(step))
 
+    def trusted(self) -> set[int]:
+        """The clouds that are known to be this volume's, as they are now."""
+        return self._repairer.trusted()
+
     def run(self) -> None:
         """The body of the thread that heals what ordinary reads and check-ups have found wrong."""
         pause = _FIRST_PAUSE

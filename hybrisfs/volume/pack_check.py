@@ -50,6 +50,8 @@ class PackCheck:
         if row is None:
             return "it is not on record"
         number, *code = row
+        if not row[2]:
+            return None  # discarded, which is for good
         if code != [signed.k, signed.n, signed.placement]:
             return "its place on the clouds is not the one signed"
         for chunk in signed.chunks:
@@ -58,8 +60,11 @@ class PackCheck:
             ).fetchone()
             if found is None:
                 continue  # nobody needed it any more when the pack was recorded
-            if found[0] == ELSEWHERE:
+            if found[0] == ELSEWHERE and not self._is_condemned(number):
                 return f"chunk {chunk.id.hex()} is in it, but it is not known where that is"
             if found[0] == number and found[1:] != (chunk.offset, chunk.sealed, chunk.length):
                 return f"chunk {chunk.id.hex()} is not where the pack says"
         return None
+
+    def _is_condemned(self, pack: int) -> bool:
+        return self._db.execute("SELECT 1 FROM condemned WHERE pack = ?", (pack,)).fetchone() is not None

@@ -27,6 +27,8 @@ _KINDS: Final = {
     b"m": "member",
     b"e": "epoch",
     b"k": "pack",
+    b"d": "proposal",
+    b"v": "ballot",
 }
 
 

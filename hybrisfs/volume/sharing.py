@@ -66,7 +66,7 @@ class Sharing:
         if not self.members.all():
             self.members.admit([Member(ring.keys.device.public, default_device_name())])
         self.updates = UpdateLog(fs.db, self.members.writers(), ring.keys.device)
-        self.registers = Registers(fs.db)
+        self.registers = Registers(fs.db, fs.chunks.condemned.see)
         self._epochs = Epochs(ring, self.updates, self.registers, self.members)
         self.signer = Signer(self.updates, self.registers, self.members, self._grown)
         self.arrivals = Arrivals(fs, self.updates, self.registers, self.members, self._epochs.learn)

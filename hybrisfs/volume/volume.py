@@ -48,6 +48,7 @@ from hybrisfs.volume.checkup import Checkup
 from hybrisfs.volume.config import VolumeConfig
 from hybrisfs.volume.conflicts import Conflicts
 from hybrisfs.volume.create import DATABASE_FILE, KEYS_FILE, MARKER_NAME, create_volume, marker
+from hybrisfs.volume.discarding import make_collector
 from hybrisfs.volume.fsck import FsckReport, check_volume
 from hybrisfs.volume.holdings import Holdings
 from hybrisfs.volume.lock import lock_exclusively
@@ -158,15 +159,8 @@ class Volume:
         settler = Settler(fs, self.sealer.chunk_id, self.fetcher.fetch_one)
         sharing = self.sharing
         publisher = Publisher(fs, settler, sharing.signer, sharing.receiver.signed, signals)
-        packer = Packer(
-            fs,
-            sharing.signer,
-            signals,
-            self.sealer,
-            self.tables,
-            Redundancy(config.f, config.k),
-            self.engine.put_pack,
-        )
+        code = Redundancy(config.f, config.k)
+        packer = Packer(fs, sharing.signer, signals, self.sealer, self.tables, code, self.engine.put_pack)
         grants = Grants(self.ring, config.id, sharing.current_members, self.engine)
         puller = sharing.follow(self.engine, config.f, grants.fetch)
         shipper = Shipper(
@@ -203,6 +197,7 @@ class Volume:
             marker(config.id),
             lambda: shipper.announce_again(_HEAD_SECONDS),
         )
+        self.collector = make_collector(self)
         self.peering = Peering(
             fs, sharing, self.ring, self.sealer, self.committer, puller, signals, config.links
         )
@@ -218,6 +213,7 @@ class Volume:
             "commit": self.committer.run,
             "checkup": self.checkup.run,
             "heal": self.maintenance.run,
+            "discard": self.collector.run,
             "pull": puller.run,
             "transfers": self.transfers.run,
         }

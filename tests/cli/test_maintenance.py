@@ -88,3 +88,39 @@ def test_repair(photos: FakeVolume, run: Run) -> None:
     as_json = run("repair", "--json")
     assert as_json.exit_code == 1
     assert json.loads(as_json.stdout)["name"] == "photos"
+
+
+def test_gc(photos: FakeVolume, run: Run) -> None:
+    nothing: dict[str, object] = {
+        **{kind: {"packs": 0, "bytes": 0} for kind in ("empty", "sparse", "young", "deleted", "due")},
+        "rewritten": 0,
+        "proposed": 0,
+        "waiting_for": [],
+        "trouble": None,
+    }
+    photos.collector.facts = nothing
+    done = run("gc")
+    assert (done.exit_code, done.stdout) == (0, "photos: nothing was deleted.\n")
+    photos.collector.facts = {
+        **nothing,
+        "empty": {"packs": 4, "bytes": 4_000_000},
+        "sparse": {"packs": 2, "bytes": 1_000_000},
+        "young": {"packs": 1, "bytes": 1_000_000},
+        "deleted": {"packs": 3, "bytes": 3_000_000},
+        "due": {"packs": 1, "bytes": 1_000_000},
+        "rewritten": 2,
+        "waiting_for": [{"device": "lap\ntop", "last_seen": None}],
+    }
+    done = run("gc", "photos")
+    assert done.stdout == (
+        "photos: 3 packs (3.0 MB) deleted.\n"
+        "  not needed at all: 4 packs (4.0 MB)\n"
+        "  hardly needed: 2 packs (1.0 MB); 2 packs packed anew\n"
+        "  kept for some time yet: 1 pack (1.0 MB)\n"
+        "  to be deleted when the clouds can be reached: 1 pack (1.0 MB)\n"
+        "  waiting for $'lap\\ntop' to agree\n"
+    )
+    assert json.loads(run("gc", "--dry-run", "--json").stdout)["dry_run"] is True
+    assert photos.collector.dry == [False, False, True]
+    photos.collector.facts = {**nothing, "trouble": "no cloud answers"}
+    assert run("gc").exit_code == 1

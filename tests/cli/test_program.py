@@ -70,6 +70,7 @@ def test_all_commands_are_there() -> None:
         "fsck",
         "scrub",
         "repair",
+        "gc",
     }
 
 

@@ -185,6 +185,19 @@ class FakePairing:
 
 
 @dataclass
+class FakeCollector:
+    """Finds what it is told; `dry` says of each time whether nothing was to be changed."""
+
+    facts: dict[str, object] = field(default_factory=dict)
+    dry: list[bool] = field(default_factory=list)
+
+    def collect(self, step: Callable[[str, int, int], None], *, dry_run: bool) -> FakeFacts:
+        step("looking", 0, 1)
+        self.dry.append(dry_run)
+        return FakeFacts(self.facts)
+
+
+@dataclass
 class FakeVolume:
     """Does what it is told; tests set its attributes."""
 
@@ -203,6 +216,7 @@ class FakeVolume:
     content: FakeContent = field(default_factory=FakeContent)
     maintenance: FakeMaintenance = field(default_factory=FakeMaintenance)
     transfers: FakeTransfers = field(default_factory=FakeTransfers)
+    collector: FakeCollector = field(default_factory=FakeCollector)
     pairing: FakePairing = field(default_factory=FakePairing)
     invited: list[tuple[float, bool]] = field(default_factory=list)
     others: list[dict[str, object]] = field(default_factory=list)

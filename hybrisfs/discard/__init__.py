@@ -1,0 +1,43 @@
+"""Discarding packs that nobody needs, by unanimous consent (Depot 5.5).
+
+Each device looks after the packs that it put on the clouds. When nothing has named a chunk of a pack for a
+grace period, it *proposes* to discard the pack; when little of it is still needed, that is packed anew first.
+Every member answers in two steps, by a register of its own:
+
+1. *promised*: the pack is condemned here: nothing of mine names its chunks, and nothing new will rely on it;
+   equal content goes to the clouds anew. I note when something comes to need it.
+2. *agreed*: I have seen the promises of all members, and nothing has needed the pack since mine.
+
+A pack that somebody refuses stays. When all members have agreed, the proposer signs the end of the packs, and
+deletes their shares.
+
+Why no chunk x that somebody needs is lost. Suppose that x, of a pack that all have agreed on, is shown by
+some device M after it has agreed, and take the causally first update u, of device W, that newly brings this
+about: a content that names x, or a name for a file that had been removed. If W wrote u before its promise,
+M had u when it agreed, since it had the promises of all, and so noted x or had seen it superseded. If W
+wrote u between its promise and its agreement, x was shown on W then: W has noted that, and refuses. If W
+wrote u afterwards, x was shown on W before, by an earlier such update; or W had the bytes themselves, and
+has put them into another pack, which is not discarded. So there is no u. A device that was let in meanwhile
+counts as soon as the one that let it in, or anybody who has heard of it, has yet to agree; otherwise it
+starts from a log that has the proposal.
+
+A device that forked (restored from a backup) has agreed only when all its branches say so. What it did
+before it knew of the list may name x all the same: then x goes to the clouds anew from whatever device that
+shows it and has its bytes. So that this is rare, the grace period is longer than a weekend.
+
+Ids of packs are never used again: a delete that a cloud carries out late, or a proposer does again after a
+crash, can hurt nothing.
+
+=======================================  =============================================================
+the proposer dies after                  what the next start does
+=======================================  =============================================================
+condemning, before its promise           the same again; the database remembers what was wanted meanwhile
+its proposal or its promise              goes on: both are in the log
+all have agreed                          goes on to sign the end of the packs
+signing the end of some packs            these are gone in the same transaction; goes on with the rest
+signing the end, before it is shipped    ships it; shares are deleted only afterwards
+deleting some shares                     deletes all that `disposal` still names, again if need be
+=======================================  =============================================================
+
+With one device all steps follow each other at once.
+"""

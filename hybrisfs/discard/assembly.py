@@ -1,0 +1,78 @@
+"""The registers through which the members of a volume agree on what is discarded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from hybrisfs.discard.consent import Book
+from hybrisfs.discard.records import Answer, Ballot, Proposal, ballot_key, proposal_key
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.registers import pack_key
+from hybrisfs.merge.members import MemberTable
+from hybrisfs.merge.registers import Registers
+from hybrisfs.merge.rules import Stamp, Value
+from hybrisfs.merge.signing import Signer
+from hybrisfs.pipeline.signals import Signals
+
+__all__ = ["Assembly"]
+
+
+class Assembly:
+    """Reads and signs for *device*; called with the volume's lock held."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        registers: Registers,
+        members: MemberTable,
+        signer: Signer,
+        signals: Signals,
+        device: bytes,
+    ) -> None:
+        self.device = device
+        self._fs = fs
+        self._registers = registers
+        self._members = members
+        self._signer = signer
+        self._signals = signals
+
+    @property
+    def may_sign(self) -> bool:
+        """Whether this device belongs to the volume still."""
+        return self._signer.may_sign
+
+    def book(self) -> Book:
+        """What stands now."""
+        members = [one.device for one in self._members.all()]
+        return Book(members, self._values(b"d"), self._values(b"v"))
+
+    def _values(self, kind: bytes) -> dict[bytes, list[bytes | None]]:
+        found: Mapping[bytes, list[Value]] = self._registers.with_prefix(kind)
+        return {key[1:]: [one.value for one in values] for key, values in found.items()}
+
+    def pack_number(self, pack: bytes) -> int | None:
+        """The number of a pack that has not been discarded; None when there is none with this id."""
+        row = self._fs.db.execute("SELECT number FROM pack WHERE id = ? AND n > 0", (pack,)).fetchone()
+        return int(row[0]) if row else None
+
+    def is_discarded(self, pack: bytes) -> bool:
+        """Whether the pack with this id was discarded."""
+        row = self._fs.db.execute("SELECT 1 FROM pack WHERE id = ? AND n = 0", (pack,)).fetchone()
+        return row is not None
+
+    def propose(self, serial: int, packs: Iterable[bytes]) -> None:
+        """Propose to discard *packs*, and nothing that was proposed before."""
+        self._sign([(proposal_key(self.device), Proposal(serial, tuple(packs)).encode())])
+
+    def answer(self, answers: Mapping[bytes, Answer]) -> None:
+        """Answer these proposals, and no others."""
+        self._sign([(ballot_key(self.device), Ballot(answers).encode())])
+
+    def end(self, packs: Iterable[bytes]) -> Stamp:
+        """Sign that these packs are no more."""
+        return self._sign([(pack_key(pack), None) for pack in packs])
+
+    def _sign(self, writes: list[tuple[bytes, bytes | None]]) -> Stamp:
+        stamp = self._signer.sign(writes, 0)
+        self._signals.chunks_made()
+        return stamp

@@ -1,0 +1,246 @@
+"""Discarding what nobody needs, in the background at a slow pace, and when somebody asks."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from hybrisfs.discard.assembly import Assembly
+from hybrisfs.discard.dispose import Disposer
+from hybrisfs.discard.find import Found, Idle, find_idle, remember
+from hybrisfs.discard.pages import Pages
+from hybrisfs.discard.propose import Proposer
+from hybrisfs.discard.records import MAX_PACKS, Stage
+from hybrisfs.discard.rewrite import Rewriter
+from hybrisfs.discard.vote import Voter
+from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable
+from hybrisfs.errors import HybrisError
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.pipeline.commit import Committer
+from hybrisfs.pipeline.signals import Signals
+
+__all__ = ["Collection", "Collector", "Parts"]
+
+log = logging.getLogger(__name__)
+
+_STEP_SECONDS: Final = 15.0  # between two looks at what others have answered
+_LATER_SECONDS: Final = 300.0  # when a cloud or a chunk could not be reached
+_LOOK_SECONDS: Final = 3600.0  # between two looks for packs that nobody needs
+_FIRST_LOOK: Final = 600.0
+_REWRITTEN: Final = 64 << 20  # bytes packed anew after one look in the background
+_HELD: Final = "transfers with the clouds are paused"
+_PAUSE: Final = 0.02  # while looking in the background, after some packs
+_SHIPPED_WITHIN: Final = 60.0
+
+Step = Callable[[str, int, int], None]
+
+
+@dataclass(slots=True)
+class Collection:
+    """What was found and done, for people. Sizes are bytes on all clouds together, roughly."""
+
+    found: Counter[str] = field(default_factory=Counter)
+    """Of "empty", "sparse" and "young" packs: how many, and under "NAME bytes" what they take in vain."""
+    rewritten: int = 0
+    proposed: int = 0
+    deleted_packs: int = 0
+    deleted_bytes: int = 0
+    due_packs: int = 0
+    """Packs that are to be deleted as soon as their clouds can be reached."""
+    due_bytes: int = 0
+    waiting: list[dict[str, Any]] = field(default_factory=list)
+    trouble: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The facts that `hybrisfs gc --json` prints."""
+        kinds = ("empty", "sparse", "young")
+        return {
+            **{kind: {"packs": self.found[kind], "bytes": self.found[f"{kind} bytes"]} for kind in kinds},
+            "rewritten": self.rewritten,
+            "proposed": self.proposed,
+            "deleted": {"packs": self.deleted_packs, "bytes": self.deleted_bytes},
+            "due": {"packs": self.due_packs, "bytes": self.due_bytes},
+            "waiting_for": self.waiting,
+            "trouble": self.trouble or None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The workers of a collector."""
+
+    assembly: Assembly
+    pages: Pages
+    voter: Voter
+    proposer: Proposer
+    rewriter: Rewriter
+    disposer: Disposer
+
+
+class Collector:
+    """One look or step at a time, from any thread. *grace*: seconds for which nothing must have been needed.
+
+    *flush* brings to the clouds what is signed, within some seconds; *names* tells what devices are called
+    and when they were seen last.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        committer: Committer,
+        signals: Signals,
+        parts: Parts,
+        grace: float,
+        flush: Callable[[float], object],
+        names: Callable[[], Mapping[bytes, tuple[str, float | None]]],
+    ) -> None:
+        self._fs = fs
+        self._committer = committer
+        self._signals = signals
+        self._parts = parts
+        self._grace_ns = int(grace * 1e9)
+        self._flush = flush
+        self._names = names
+        self._busy = threading.Lock()
+
+    def run(self) -> None:
+        """The thread's body."""
+        look = time.monotonic() + _FIRST_LOOK
+        pause, dispose = _STEP_SECONDS, 0.0
+        while self._signals.pause(pause):
+            collection = Collection()
+            with self._busy:
+                try:
+                    self._advance()
+                    if time.monotonic() >= look and not self._signals.held:
+                        look = time.monotonic() + _LOOK_SECONDS
+                        self._look(collection, lambda: self._signals.pause(_PAUSE))
+                    if time.monotonic() >= dispose and not self._signals.held:
+                        self._dispose(collection)
+                        left = self._parts.disposer.clouds()
+                        dispose = time.monotonic() + (_LATER_SECONDS if left else 0.0)
+                    pause = _STEP_SECONDS
+                except (ChunkUnavailable, CloudsUnavailable, OSError) as error:
+                    log.info("what nobody needs stays for now: %s", error)
+                    pause = _LATER_SECONDS
+
+    def collect(self, step: Step, *, dry_run: bool) -> Collection:
+        """Look for what nobody needs now, and go as far as can be gone; with *dry_run*, only look.
+
+        Raises HybrisError while another one is at it.
+        """
+        if not self._busy.acquire(timeout=1.0):
+            raise HybrisError("unneeded packs are being looked for already", "", "Try again in a while.")
+        collection = Collection()
+        try:
+            if dry_run:
+                self._count(collection, self._find(self._go_on))
+            else:
+                self._collect(collection, step)
+        except (ChunkUnavailable, CloudsUnavailable, OSError) as error:
+            collection.trouble = str(error)
+        finally:
+            self._busy.release()
+        self._tell(collection)
+        return collection
+
+    def _go_on(self) -> bool:
+        return not self._signals.stopping
+
+    def _collect(self, collection: Collection, step: Step) -> None:
+        stages = ("agreeing", "looking", "deleting")
+        step(stages[0], 0, len(stages))
+        self._advance()
+        step(stages[1], 1, len(stages))
+        self._look(collection, self._go_on)
+        step(stages[2], 2, len(stages))
+        if self._signals.held:
+            collection.trouble = _HELD
+        elif self._due()[0]:
+            self._flush(_SHIPPED_WITHIN)
+            self._dispose(collection)
+        step(stages[2], 3, len(stages))
+
+    def _find(self, pause: Callable[[], bool]) -> Found:
+        """Lists of chunks that have yet to be read are brought only when there is something to be found."""
+        found = self._scan(pause)
+        if found and self._parts.pages.list_files():
+            found = self._scan(pause)
+        return found
+
+    def _scan(self, pause: Callable[[], bool]) -> Found:
+        parts = self._parts
+        self._committer.commit_now()
+        with self._fs.db.snapshot() as snapshot:
+            return find_idle(
+                snapshot, parts.assembly.device, parts.pages.read, time.time_ns(), self._grace_ns, pause
+            )
+
+    def _look(self, collection: Collection, pause: Callable[[], bool]) -> None:
+        found = self._find(pause)
+        self._count(collection, found)
+        if not self._may_sign():
+            return
+        with self._fs.lock:
+            remember(self._fs, found)
+        empty = list(found.empty)
+        if found.sparse and not self._signals.held:
+            collection.rewritten = self._parts.rewriter.rewrite(found.sparse, _REWRITTEN)
+            empty += found.sparse[: collection.rewritten]
+        packs = [one.pack for one in empty]
+        while packs and (proposed := self._parts.proposer.propose(packs[:MAX_PACKS])):
+            collection.proposed += proposed
+            packs = packs[MAX_PACKS:]
+            self._advance()  # a device that is alone can go on with the rest
+
+    def _advance(self) -> None:
+        """Answer, and end what all have agreed on; what is signed must not be taken back by a crash."""
+        while self._may_sign() and (self._parts.voter.step() or self._parts.proposer.conclude()):
+            self._committer.commit_now()
+
+    def _may_sign(self) -> bool:
+        with self._fs.lock:
+            return not self._signals.stopping and self._parts.assembly.may_sign
+
+    def _dispose(self, collection: Collection) -> None:
+        before, _ = self._due()
+        collection.deleted_bytes += self._parts.disposer.run(self._go_on)
+        collection.deleted_packs += before - self._due()[0]
+
+    def _due(self) -> tuple[int, int]:
+        """How many packs are to be deleted from some cloud, and how many bytes that frees, roughly."""
+        with self._fs.lock:
+            row: tuple[int, int] = self._fs.db.execute(
+                "SELECT count(DISTINCT pack), ifnull(sum(size), 0) FROM disposal"
+            ).fetchone()
+        return row
+
+    def _count(self, collection: Collection, found: Found) -> None:
+        kinds: dict[str, list[Idle]] = {"empty": found.empty, "sparse": found.sparse, "young": found.young}
+        for kind, packs in kinds.items():
+            collection.found[kind] = len(packs)
+            with self._fs.lock:
+                for one in packs:
+                    for k, n in self._fs.db.execute(
+                        "SELECT k, n FROM pack WHERE number = ? AND n > 0", (one.pack,)
+                    ):
+                        collection.found[f"{kind} bytes"] += one.needed.dead * n // k
+
+    def _tell(self, collection: Collection) -> None:
+        """Add what is to be waited for."""
+        assembly = self._parts.assembly
+        collection.due_packs, collection.due_bytes = self._due()
+        with self._fs.lock:
+            book = assembly.book()
+        lacking = {
+            device for one in book.of(assembly.device) for device in book.lacking(one.id, Stage.AGREED)
+        } - {assembly.device}
+        known = self._names()
+        for device in sorted(lacking):
+            name, seen = known.get(device, (device.hex()[:8], None))
+            collection.waiting.append({"device": name, "last_seen": seen})

@@ -1,0 +1,84 @@
+"""Who has agreed to what: the rules of unanimous consent, as functions of what the registers hold."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from hybrisfs.discard.records import Answer, Ballot, Proposal, Stage
+from sync.codec import DecodeError
+
+__all__ = ["Book", "Listed"]
+
+_SILENT = Answer(Stage.NONE)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A proposal that stands."""
+
+    id: bytes
+    proposer: bytes
+    packs: tuple[bytes, ...]
+
+
+class Book:
+    """Proposals and ballots of the members of a volume, each register with all its concurrent values."""
+
+    def __init__(
+        self,
+        members: Collection[bytes],
+        proposals: Mapping[bytes, Iterable[bytes | None]],
+        ballots: Mapping[bytes, Iterable[bytes | None]],
+    ) -> None:
+        """*proposals* and *ballots*: values by device. Who is no member any more may have begun to delete
+        what it had proposed, but nobody answers that."""
+        self._members = members
+        self.proposed: list[Listed] = []
+        for device in sorted(proposals):
+            for value in proposals[device]:
+                try:
+                    proposal = Proposal.decode(value or b"")
+                except DecodeError:
+                    continue  # no correct device has written it
+                if proposal.packs:
+                    self.proposed.append(Listed(proposal.id_for(device), device, proposal.packs))
+        self.lists = [one for one in self.proposed if one.proposer in members]
+        self._ballots = {device: [_decoded(value) for value in ballots.get(device, ())] for device in members}
+
+    def of(self, device: bytes) -> list[Listed]:
+        """What a device proposes; several lists only when it has forked."""
+        return [one for one in self.lists if one.proposer == device]
+
+    def answer(self, device: bytes, proposal: bytes) -> Answer:
+        """What a member says: a forked one only what all its branches say, and all that one refuses."""
+        said: Sequence[Answer] = [
+            ballot.answers.get(proposal, _SILENT) for ballot in self._ballots.get(device, [])
+        ]
+        stage = min((one.stage for one in said), default=Stage.NONE)
+        return Answer(stage, tuple(sorted({index for one in said for index in one.refused})))
+
+    def lacking(self, proposal: bytes, stage: Stage) -> list[bytes]:
+        """The members that have not come to *stage*."""
+        return [one for one in self._members if self.answer(one, proposal).stage < stage]
+
+    def due(self, device: bytes, proposal: bytes) -> Stage:
+        """The stage that a member which needs nothing of the proposal may come to now."""
+        stage = self.answer(device, proposal).stage
+        if stage is Stage.NONE:
+            return Stage.PROMISED
+        return stage if self.lacking(proposal, Stage.PROMISED) else Stage.AGREED
+
+    def agreed(self, listed: Listed) -> list[bytes] | None:
+        """The packs that may be discarded: those that nobody refuses; None while somebody has not agreed."""
+        if self.lacking(listed.id, Stage.AGREED):
+            return None
+        refused = {index for one in self._members for index in self.answer(one, listed.id).refused}
+        return [pack for index, pack in enumerate(listed.packs) if index not in refused]
+
+
+def _decoded(value: bytes | None) -> Ballot:
+    try:
+        return Ballot.decode(value or b"")
+    except DecodeError:
+        return Ballot({})

@@ -1,0 +1,131 @@
+"""The proposer's part in discarding packs, from the proposal to the end of the packs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+
+from hybrisfs.discard.assembly import Assembly
+from hybrisfs.discard.pages import Pages
+from hybrisfs.filesystem.discarded import discard_pack
+from hybrisfs.filesystem.filesystem import FileSystem
+
+__all__ = ["Proposer"]
+
+_BATCH_CHUNKS = 4000  # that one transaction takes from the database; programs wait meanwhile
+
+
+class Proposer:
+    """Proposes, and ends what all have agreed on. One caller at a time, without the volume's locks.
+
+    *clouds*: the numbers of all clouds: a share may have come to one that no placement names.
+    """
+
+    def __init__(self, fs: FileSystem, assembly: Assembly, pages: Pages, clouds: Sequence[int]) -> None:
+        self._fs = fs
+        self._assembly = assembly
+        self._pages = pages
+        self._clouds = clouds
+
+    def propose(self, packs: Sequence[int]) -> int:
+        """Propose to discard up to `MAX_PACKS` packs, by their numbers, unless a proposal of this device
+        stands; how many."""
+        with self._fs.cutting, self._fs.lock:
+            if not packs or self._assembly.book().of(self._assembly.device):
+                return 0
+            ids = [
+                identity
+                for number in packs
+                for (identity,) in self._fs.db.execute(
+                    "SELECT id FROM pack WHERE number = ? AND n > 0", (number,)
+                )
+            ]
+            if ids:
+                self._assembly.propose(time.time_ns(), ids)
+        return len(ids)
+
+    def conclude(self) -> bool:
+        """End the packs of the own proposal when all have agreed; whether anything was signed."""
+        self._pages.look_through()
+        with self._fs.lock:
+            lists = self._assembly.book().of(self._assembly.device)
+            agreed = [self._assembly.book().agreed(one) for one in lists]
+        if not lists or (len(lists) == 1 and agreed[0] is None):
+            return False
+        # A forked device with several lists begins anew.
+        for batch in self._batches(agreed[0] or []) if len(lists) == 1 else ():
+            if not self._end(batch):
+                return False
+        with self._fs.cutting, self._fs.lock:
+            self._assembly.propose(time.time_ns(), ())
+            for one in lists:
+                self._put_off(one.packs)
+        return True
+
+    def _batches(self, packs: Iterable[bytes]) -> Iterator[list[bytes]]:
+        batch: list[bytes] = []
+        size = 0
+        for pack in packs:
+            with self._fs.lock:
+                (chunks,) = self._fs.db.execute(
+                    "SELECT count(*) FROM chunk WHERE pack = (SELECT number FROM pack WHERE id = ?) "
+                    "AND pack > 0",
+                    (pack,),
+                ).fetchone()
+            if batch and size + chunks > _BATCH_CHUNKS:
+                yield batch
+                batch, size = [], 0
+            batch.append(pack)
+            size += chunks
+        if batch:
+            yield batch
+
+    def _end(self, packs: Iterable[bytes]) -> bool:
+        """Sign the end of packs, and note what is to be deleted; False when that has to wait."""
+        fs, condemned = self._fs, self._fs.chunks.condemned
+        with fs.cutting, fs.lock:
+            lists = self._assembly.book().of(self._assembly.device)
+            agreed = self._assembly.book().agreed(lists[0]) if len(lists) == 1 else None
+            if agreed is None or condemned.unread_pages():
+                return False  # somebody has come in meanwhile, or something has yet to be looked at
+            ending = []
+            for pack in packs:
+                number = self._assembly.pack_number(pack)
+                if (
+                    number is not None
+                    and number in condemned
+                    and pack in agreed
+                    and not condemned.is_wanted(number)
+                ):
+                    ending.append((pack, number))
+            if ending:
+                stamp = self._assembly.end(pack for pack, _ in ending)
+                for pack, number in ending:
+                    self._note_disposal(pack, number, stamp.clock)
+                    discard_pack(fs, pack, stamp.clock, stamp.writer)
+        return True
+
+    def _note_disposal(self, pack: bytes, number: int, clock: int) -> None:
+        db = self._fs.db
+        k, n, placement = db.execute(
+            "SELECT k, n, placement FROM pack WHERE number = ?", (number,)
+        ).fetchone()
+        (sealed,) = db.execute(
+            "SELECT (SELECT total(sealed) FROM chunk WHERE pack = ?1 AND pack > 0) + "
+            "(SELECT total(sealed) FROM spare WHERE pack = ?1)",
+            (number,),
+        ).fetchone()
+        db.executemany(
+            "INSERT OR REPLACE INTO disposal (pack, cloud, shares, size, clock) VALUES (?, ?, ?, ?, ?)",
+            [
+                (pack, cloud, n, -(-int(sealed) // k) if cloud in placement else 0, clock)
+                for cloud in {*self._clouds, *placement}
+            ],
+        )
+
+    def _put_off(self, packs: Iterable[bytes]) -> None:
+        """Packs that were refused are proposed again after another grace period."""
+        self._fs.db.executemany(
+            "UPDATE idle_pack SET since = ? WHERE pack = (SELECT number FROM pack WHERE id = ?)",
+            [(time.time_ns(), pack) for pack in packs],
+        )

@@ -1,0 +1,93 @@
+"""What of a pack is needed: by the view, and by contents that registers hold and the view does not show.
+
+Read from a snapshot of the database, so that programs do not wait. What the view does not show, and may show
+again without another content being written: concurrent values, contents hidden by changes that are not signed
+yet, files without a name so far. Contents of files that have been removed by all their names do not count:
+whoever had not seen the removal refuses.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from hybrisfs.filesystem.registers import Content, decode_runs
+from sync.codec import DecodeError
+
+__all__ = ["Needed", "References", "chunks_of_page"]
+
+# Contents that are not just what their file shows, unless all names of the file say that it was removed (a
+# place ends in these two bytes then, and no name can).
+_HIDDEN: Final = """
+SELECT r.value FROM register r
+WHERE r.key >= x'63' AND r.key < x'64' AND r.value IS NOT NULL
+AND NOT EXISTS (
+    SELECT 1 FROM node n WHERE n.id = substr(r.key, 2) AND n.content_stamp = (r.clock << 16 | r.writer)
+    AND NOT EXISTS (SELECT 1 FROM pending q WHERE q.key = r.key AND q.clock IS NULL)
+)
+AND (
+    NOT EXISTS (SELECT 1 FROM register p WHERE p.key >= CAST(x'70' || substr(r.key, 2) AS BLOB)
+                AND p.key < CAST(x'70' || substr(r.key, 2) || x'ffffffffffffffffffff' AS BLOB))
+    OR EXISTS (SELECT 1 FROM register p WHERE p.key >= CAST(x'70' || substr(r.key, 2) AS BLOB)
+               AND p.key < CAST(x'70' || substr(r.key, 2) || x'ffffffffffffffffffff' AS BLOB)
+               AND (p.value IS NULL OR substr(p.value, -2) <> x'0100'))
+)
+"""
+_CHUNKS: Final = """
+SELECT c.number, c.id, c.sealed,
+EXISTS (SELECT 1 FROM file_chunk f WHERE f.chunk = c.number)
+OR EXISTS (SELECT 1 FROM content_page p WHERE p.chunk = c.number)
+FROM chunk c WHERE c.pack = ? AND c.pack > 0
+"""
+
+
+class Needed(NamedTuple):
+    """Of one pack: bytes of sealed chunks that are needed and that are not, and the numbers of the former."""
+
+    live: int
+    dead: int
+    chunks: tuple[int, ...]
+
+
+class References:
+    """What was needed when the snapshot *db* was taken. *read_page* brings a list of chunks by its id."""
+
+    def __init__(self, db: sqlite3.Connection, read_page: Callable[[bytes], bytes]) -> None:
+        """Raises what *read_page* raises: then it cannot be told what is needed."""
+        self._db = db
+        self._hidden: set[bytes] = set()
+        pages: set[bytes] = set()
+        for (value,) in db.execute(_HIDDEN):
+            try:
+                content = Content.decode(value)
+            except DecodeError:
+                continue  # it shows an empty file
+            named = {run.chunk for run in content.runs if run.chunk is not None}
+            self._hidden |= named
+            if content.depth:
+                pages |= named
+        for page in pages:
+            self._hidden |= chunks_of_page(read_page(page))
+
+    def of(self, pack: int) -> Needed:
+        """What is needed of the pack with this number. Chunks that stand in another pack, too, and are read
+        from there, are not."""
+        live = dead = 0
+        chunks = []
+        for number, identity, sealed, shown in self._db.execute(_CHUNKS, (pack,)):
+            if shown or identity in self._hidden:
+                live += sealed
+                chunks.append(number)
+            else:
+                dead += sealed
+        (spare,) = self._db.execute("SELECT total(sealed) FROM spare WHERE pack = ?", (pack,)).fetchone()
+        return Needed(live, dead + int(spare), tuple(chunks))
+
+
+def chunks_of_page(data: bytes) -> set[bytes]:
+    """The ids of the chunks that a list of chunks names; none when it is no such list."""
+    try:
+        return {run.chunk for run in decode_runs(data) if run.chunk is not None}
+    except DecodeError:
+        return set()

@@ -1,0 +1,111 @@
+"""Packing anew what is needed of packs of which little is, so that these can be discarded.
+
+The new pack is on the clouds, and on record, before anything relies on it; the old one stays, as a pack that
+holds nothing that is needed, until all have agreed that it may go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from hybrisfs.discard.find import Idle
+from hybrisfs.dispersal.pack import PACK_TARGET, EncodedPack, PackBuilder, choose_code
+from hybrisfs.dispersal.seal import Sealer
+from hybrisfs.dispersal.share import TableSealer
+from hybrisfs.filesystem.chunks import CHUNK_COLUMNS, ChunkRef
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.merge.signing import Signer
+from hybrisfs.pipeline.pack import Redundancy
+from hybrisfs.pipeline.placed import finish_pack, record_pack
+from hybrisfs.pipeline.signals import Signals
+
+__all__ = ["Rewriter"]
+
+
+class Rewriter:
+    """Packs chunks anew. One caller at a time, without the volume's lock.
+
+    *fetch* brings a chunk that is not here, *disperse* puts a pack on f+k clouds.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        signer: Signer,
+        signals: Signals,
+        sealer: Sealer,
+        tables: TableSealer,
+        redundancy: Redundancy,
+        fetch: Callable[[ChunkRef], bytes],
+        disperse: Callable[[EncodedPack], tuple[int, ...]],
+    ) -> None:
+        self._fs = fs
+        self._signer = signer
+        self._signals = signals
+        self._sealer = sealer
+        self._tables = tables
+        self._redundancy = redundancy
+        self._fetch = fetch
+        self._disperse = disperse
+
+    def rewrite(self, packs: Iterable[Idle], most: int) -> int:
+        """Pack anew what is needed of *packs*, up to about *most* bytes; how many packs were done.
+
+        Raises ChunkUnavailable, CloudsUnavailable and OSError; what was done by then is done.
+        """
+        done = moved = 0
+        gathered: list[Idle] = []
+        builder, numbers = PackBuilder(self._tables), dict[bytes, int]()
+        for idle in packs:
+            if moved >= most or self._signals.stopping:
+                break
+            for number in idle.needed.chunks:
+                identity, length, sealed = self._sealed(number, idle.pack)
+                if identity in builder or not sealed:
+                    continue
+                if not builder.fits(len(sealed) + len(identity), self._redundancy.f + self._redundancy.k):
+                    self._put(builder, numbers)
+                    builder, numbers = PackBuilder(self._tables), {}
+                builder.add(identity, length, sealed)
+                numbers[identity] = number
+                moved += len(sealed)
+            gathered.append(idle)
+            if builder.sealed_size >= PACK_TARGET:
+                self._put(builder, numbers)
+                builder, numbers = PackBuilder(self._tables), {}
+                done += self._note(gathered)
+                gathered = []
+        if builder.count:
+            self._put(builder, numbers)
+        return done + self._note(gathered)
+
+    def _sealed(self, number: int, pack: int) -> tuple[bytes, int, bytes]:
+        """Id, length and sealed bytes of a chunk; no bytes when it is in that pack no more."""
+        with self._fs.lock:
+            row = self._fs.db.execute(
+                f"SELECT {CHUNK_COLUMNS} FROM chunk c WHERE c.number = ? AND c.pack = ?", (number, pack)
+            ).fetchone()
+            if row is None:
+                return b"", 0, b""
+            ref = ChunkRef(*row)
+            data = self._fs.chunks.read(ref, 0, ref.length)
+        if data is None:
+            data = self._fetch(ref)
+        return ref.id, len(data), self._sealer.seal(ref.id, data)
+
+    def _put(self, builder: PackBuilder, numbers: dict[bytes, int]) -> None:
+        k, n = choose_code(builder.sealed_size, self._redundancy.f, self._redundancy.k)
+        pack = finish_pack(self._fs, self._sealer, builder, k, n)
+        # Nobody else knows of the pack before it is recorded; if it came to end all the same, the chunks
+        # stay where they are, and it is done again.
+        record_pack(self._fs, self._signer, pack, bytes(self._disperse(pack)), numbers)
+        self._signals.packed()
+
+    def _note(self, packs: Iterable[Idle]) -> int:
+        """Of these nothing is needed any more; they have been idle long enough for that."""
+        count = 0
+        with self._fs.lock:
+            for idle in packs:
+                self._fs.db.execute("UPDATE idle_pack SET live = 0 WHERE pack = ?", (idle.pack,))
+                count += 1
+        return count

@@ -1,0 +1,59 @@
+"""The end of a pack in the view: what its chunks are then."""
+
+from __future__ import annotations
+
+from hybrisfs.filesystem.chunks import ELSEWHERE
+from hybrisfs.filesystem.filesystem import FileSystem
+
+__all__ = ["discard_pack", "rely_on_spares"]
+
+_NEEDED = (
+    "EXISTS (SELECT 1 FROM file_chunk f WHERE f.chunk = c.number) "
+    "OR EXISTS (SELECT 1 FROM content_page p WHERE p.chunk = c.number)"
+)
+
+
+def rely_on_spares(fs: FileSystem, pack: int) -> None:
+    """Let chunks of a pack be read from other packs that hold them, too, and that are to stay."""
+    rows = fs.db.execute(
+        "SELECT s.chunk, s.pack, s.offset, s.sealed FROM chunk c JOIN spare s ON s.chunk = c.number "
+        "JOIN pack p ON p.number = s.pack WHERE c.pack = ? AND c.pack > 0 AND p.n > 0",
+        (pack,),
+    ).fetchall()
+    moved = set[int]()
+    for number, other, offset, sealed in rows:
+        if other not in fs.chunks.condemned and number not in moved:
+            moved.add(number)
+            fs.chunks.packed(number, other, offset, sealed)
+
+
+def discard_pack(fs: FileSystem, pack: bytes, clock: int, branch: bytes) -> None:
+    """The pack with this id is gone from the clouds, or about to go, as the update at *clock* says.
+
+    All devices have agreed that nobody needs its chunks. Should a file here name one all the same (after a
+    restore from a backup), it goes to the clouds anew when its bytes are here, and else waits for another
+    device that has them.
+    """
+    db = fs.db
+    (number,) = db.execute(
+        "INSERT INTO pack (id, k, n, placement, clock, branch) VALUES (?, 0, 0, x'', ?, ?) "
+        "ON CONFLICT (id) DO UPDATE SET k = 0, n = 0, placement = x'', clock = max(clock, excluded.clock), "
+        "branch = CASE WHEN excluded.clock >= clock THEN excluded.branch ELSE branch END RETURNING number",
+        (pack, clock, branch),
+    ).fetchone()
+    rely_on_spares(fs, number)
+    for chunk, segment, needed in db.execute(
+        f"SELECT c.number, c.segment, {_NEEDED} FROM chunk c WHERE c.pack = ? AND c.pack > 0", (number,)
+    ).fetchall():
+        if not needed and chunk not in fs.chunks.settling:
+            db.execute("DELETE FROM spare WHERE chunk = ?", (chunk,))
+            db.execute("DELETE FROM chunk WHERE number = ?", (chunk,))
+            continue
+        db.execute(
+            "UPDATE chunk SET pack = ?, offset = NULL, sealed = NULL WHERE number = ?", (ELSEWHERE, chunk)
+        )
+        if segment is not None:
+            fs.chunks.claim(chunk)
+    db.execute("DELETE FROM spare WHERE pack = ?", (number,))
+    db.execute("DELETE FROM idle_pack WHERE pack = ?", (number,))
+    fs.chunks.condemned.release([number])

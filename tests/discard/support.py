@@ -1,0 +1,135 @@
+"""Devices of a fleet that discard packs, driven by hand; the clouds forget what is deleted from them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from hybrisfs.discard.assembly import Assembly
+from hybrisfs.discard.dispose import Disposer
+from hybrisfs.discard.find import Found, find_idle, remember
+from hybrisfs.discard.pages import Pages
+from hybrisfs.discard.propose import Proposer
+from hybrisfs.discard.records import MAX_PACKS
+from hybrisfs.discard.rewrite import Rewriter
+from hybrisfs.discard.vote import Voter
+from hybrisfs.dispersal.errors import ChunkUnavailable
+from hybrisfs.dispersal.runs import ChunkLocation
+from hybrisfs.dispersal.share import parse_share_name
+from hybrisfs.pipeline.pack import Redundancy
+from tests.filesystem.rig import SEALER, TABLES, FakeClouds
+from tests.merge.fleet import Device
+
+__all__ = ["Discarding", "check_shown"]
+
+_SHOWN = """
+SELECT c.number, c.id, c.length, c.segment, c.pack, c.offset, c.sealed, p.id, p.k, p.n, p.placement
+FROM chunk c LEFT JOIN pack p ON p.number = c.pack
+WHERE c.number IN (SELECT chunk FROM file_chunk UNION SELECT chunk FROM content_page)
+"""
+
+
+class FakeUpkeep:
+    """Deletes packs from the clouds of a fleet."""
+
+    def __init__(self, clouds: FakeClouds) -> None:
+        self._clouds = clouds
+
+    def is_configured(self, cloud: int) -> bool:
+        return True
+
+    def delete(self, cloud: int, names: Sequence[str]) -> str | None:
+        if self._clouds.down:
+            return "down"
+        for name in names:
+            share = parse_share_name(name)
+            assert share is not None
+            self._clouds.packs.pop(share[0], None)
+        return None
+
+    def excuse(self, cloud: int, name: str) -> None:
+        pass
+
+
+class Discarding:
+    """What the collector of one device is made of, as the device is now."""
+
+    def __init__(self, device: Device) -> None:
+        rig = self.rig = device.rig
+        sharing = rig.sharing
+        self.assembly = Assembly(
+            rig.fs, sharing.registers, sharing.members, sharing.signer, rig.signals, device.key.device_id
+        )
+        self.pages = Pages(rig.fs, rig.fetcher.fetch_one)
+        self.voter = Voter(rig.fs, self.assembly, rig.committer, self.pages)
+        self.proposer = Proposer(rig.fs, self.assembly, self.pages, [0, 1, 2])
+        self.rewriter = Rewriter(
+            rig.fs,
+            sharing.signer,
+            rig.signals,
+            SEALER,
+            TABLES,
+            Redundancy(1, 2),
+            rig.fetcher.fetch_one,
+            rig.clouds.disperse,
+        )
+        upkeep = FakeUpkeep(rig.clouds)
+        self.disposer = Disposer(rig.fs, upkeep, lambda: {0, 1, 2})  # type: ignore[arg-type]
+
+    def find(self, grace: float = 0.0) -> Found:
+        """Look for packs that nobody needs."""
+        rig = self.rig
+        self.pages.list_files()
+        rig.commit()
+        with rig.db.snapshot() as snapshot:
+            return find_idle(
+                snapshot,
+                self.assembly.device,
+                self.pages.read,
+                time.time_ns(),
+                int(grace * 1e9),
+                lambda: True,
+            )
+
+    def look(self) -> int:
+        """Find, pack anew, propose; how many packs were proposed. Nothing when that cannot be done now."""
+        try:
+            found = self.find()
+            remember(self.rig.fs, found)
+            done = self.rewriter.rewrite(found.sparse, 1 << 20)
+        except ChunkUnavailable:
+            return 0
+        packs = [one.pack for one in [*found.empty, *found.sparse[:done]]]
+        return self.proposer.propose(packs[:MAX_PACKS])
+
+    def step(self) -> bool:
+        """One step; whether anything was signed."""
+        try:
+            return self.voter.step() or self.proposer.conclude()
+        except ChunkUnavailable:
+            return False
+
+    def dispose(self) -> int:
+        """Let what is signed reach the clouds, and delete."""
+        rig = self.rig
+        rig.commit()
+        tip = rig.updates.own_tip()
+        if tip is not None:
+            rig.db.set_meta("published", tip.clock)
+        return self.disposer.run(lambda: True)
+
+
+def check_shown(device: Device) -> None:
+    """The bytes of all that is shown are on the clouds, or here and on their way."""
+    rig = device.rig
+    rig.fs.flush()
+    for row in rig.db.execute(_SHOWN).fetchall():
+        number, identity, length, segment, pack, offset, sealed, *place = row
+        if pack is None:
+            assert segment is not None
+            continue
+        assert pack, f"nobody tells where chunk {number} is"
+        name, k, n, placement = place
+        assert n, f"chunk {number} is in a pack that was discarded"
+        at = ChunkLocation(name, k, n, tuple(placement), identity, length, offset, sealed)
+        assert SEALER.chunk_id(rig.clouds.open(at)) == identity

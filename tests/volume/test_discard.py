@@ -1,0 +1,181 @@
+"""Deleted data leaves the clouds: one device, folders that play clouds."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from hybrisfs.discard.collector import Collection
+from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.volume.config import VolumeConfig
+from tests.volume.device import NAME, Device
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def hasty(tmp_path: Path) -> Iterator[Device]:
+    """A device that discards at once what nobody needs."""
+    device = Device(tmp_path)
+    device.close()
+    config = VolumeConfig.load(device.home, NAME)
+    dataclasses.replace(config, discard_hours=0).save(device.home)
+    device.reopen()
+    yield device
+    device.close()
+
+
+def noise(seed: int, size: int) -> bytes:
+    return random.Random(seed).randbytes(size)
+
+
+def remove(device: Device, name: str) -> None:
+    with device.volume.fs.lock:
+        device.volume.fs.unlink(ROOT_INO, name.encode())
+
+
+def collect(device: Device, *, dry_run: bool = False) -> Collection:
+    return device.volume.collector.collect(lambda stage, done, total: None, dry_run=dry_run)
+
+
+def packs(device: Device) -> dict[str, int]:
+    """The shares on all clouds, and their sizes."""
+    return {
+        f"{cloud.name}/{path.name}": path.stat().st_size
+        for cloud in device.clouds
+        for path in (cloud / "packs").rglob("*")
+        if path.is_file()
+    }
+
+
+def sound(device: Device) -> None:
+    report = device.fsck(clouds=True)
+    assert report.problems == []
+
+
+def test_what_is_deleted_leaves_the_clouds(hasty: Device) -> None:
+    hasty.write("kept", noise(1, MIB))
+    hasty.sync()
+    kept = packs(hasty)
+    hasty.write("gone", noise(2, 3 * MIB))
+    hasty.sync()
+    assert sum(packs(hasty).values()) > sum(kept.values()) + 6 * MIB
+    remove(hasty, "gone")
+    hasty.sync()
+    looked = collect(hasty, dry_run=True)
+    assert looked.found["empty"] >= 1
+    assert looked.found["empty bytes"] >= 6 * MIB
+    assert looked.deleted_packs == 0
+    assert len(packs(hasty)) > len(kept)
+    done = collect(hasty)
+    assert (done.deleted_packs, done.due_packs, done.waiting) == (looked.found["empty"], 0, [])
+    assert done.deleted_bytes >= 6 * MIB
+    assert packs(hasty) == kept
+    hasty.volume.drop_cache()
+    assert hasty.read("kept") == noise(1, MIB)
+    sound(hasty)
+    assert collect(hasty).proposed == 0
+
+
+def test_what_was_deleted_and_is_written_again_goes_to_the_clouds_anew(hasty: Device) -> None:
+    hasty.write("file", noise(1, MIB))
+    hasty.sync()
+    remove(hasty, "file")
+    hasty.sync()
+    before = packs(hasty)
+    collect(hasty)
+    assert packs(hasty) == {}
+    hasty.write("again", noise(1, MIB))
+    hasty.sync()
+    assert len(packs(hasty)) == 2
+    assert packs(hasty).keys().isdisjoint(before)
+    hasty.volume.drop_cache()
+    hasty.reopen()
+    assert hasty.read("again") == noise(1, MIB)
+    sound(hasty)
+
+
+def test_little_that_is_needed_does_not_keep_much(hasty: Device) -> None:
+    for number in range(6):
+        hasty.write(f"file {number}", noise(number, MIB // 2))
+    hasty.sync()
+    before = packs(hasty)
+    for number in range(5):
+        remove(hasty, f"file {number}")
+    hasty.sync()
+    hasty.volume.drop_cache()
+    done = collect(hasty)
+    assert done.deleted_packs >= 1
+    assert sum(packs(hasty).values()) < sum(before.values()) // 4
+    hasty.volume.drop_cache()
+    assert hasty.read("file 5") == noise(5, MIB // 2)
+    sound(hasty)
+    assert collect(hasty).deleted_packs == 0
+
+
+def test_nothing_goes_before_its_time(device: Device) -> None:
+    device.write("gone", noise(1, MIB))
+    device.sync()
+    before = packs(device)
+    remove(device, "gone")
+    device.sync()
+    done = collect(device)
+    assert (done.found["young"], done.proposed, done.deleted_packs) == (1, 0, 0)
+    assert packs(device) == before
+    with mock.patch("hybrisfs.discard.collector.time.time_ns", return_value=2 * 10**18):
+        assert collect(device).deleted_packs == 1
+    assert packs(device) == {}
+
+
+def test_a_file_that_was_deleted_and_is_still_open_keeps_its_bytes(hasty: Device) -> None:
+    hasty.write("open", noise(1, MIB))
+    hasty.sync()
+    fs = hasty.volume.fs
+    with fs.lock:
+        handle = fs.open(fs.lookup(ROOT_INO, b"open").ino, os.O_RDONLY)  # type: ignore[union-attr]
+    remove(hasty, "open")
+    hasty.sync()
+    assert collect(hasty).deleted_packs == 0
+    with fs.lock:
+        fs.release(handle)
+    assert collect(hasty).deleted_packs == 1
+
+
+def test_a_cloud_that_is_away_is_cleaned_when_it_is_back(hasty: Device, tmp_path: Path) -> None:
+    hasty.write("gone", noise(1, MIB))
+    hasty.sync()
+    [away, *_] = [cloud for cloud in hasty.clouds if (cloud / "packs").exists()]
+    remove(hasty, "gone")
+    hasty.sync()
+    away.rename(tmp_path / "elsewhere")
+    away.mkdir()  # the folder at which a disk is not mounted
+    done = collect(hasty)
+    assert done.due_packs == 1
+    assert len(packs(hasty)) == 0
+    hasty.close()
+    away.rmdir()
+    (tmp_path / "elsewhere").rename(away)
+    hasty.reopen()
+    assert len(packs(hasty)) == 1
+    done = collect(hasty)
+    assert (done.due_packs, len(packs(hasty))) == (0, 0)
+
+
+def test_nothing_is_deleted_while_transfers_are_paused(hasty: Device) -> None:
+    hasty.write("gone", noise(1, MIB))
+    hasty.sync()
+    remove(hasty, "gone")
+    hasty.sync()
+    before = packs(hasty)
+    hasty.volume.transfers.pause(None)
+    assert "paused" in collect(hasty).trouble
+    assert packs(hasty) == before
+    hasty.volume.transfers.resume()
+    collect(hasty)
+    assert packs(hasty) == {}

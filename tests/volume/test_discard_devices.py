@@ -1,0 +1,76 @@
+"""Two devices over folders that play clouds: what one deletes leaves the clouds when the other agrees."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from hybrisfs.home import Home
+from hybrisfs.merge.members import Member
+from hybrisfs.pairing import Joined, Peer
+from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.volume.config import VolumeConfig
+from hybrisfs.volume.join import join_volume, make_grant
+from hybrisfs.volume.volume import Volume
+from sync import DeviceKey
+from tests.system.deadline import until
+from tests.volume.device import NAME, Device
+from tests.volume.test_discard import collect, noise, packs, remove
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[tuple[Device, Home]]:
+    """A device that discards at once what nobody needs, and the home of another, which is off."""
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch("hybrisfs.discard.collector._STEP_SECONDS", 0.05))
+        first = Device(tmp_path)
+        stack.callback(first.close)
+        first.close()
+        config = VolumeConfig.load(first.home, NAME)
+        dataclasses.replace(config, discard_hours=0).save(first.home)
+        first.reopen()
+        volume, home, key = first.volume, Home.below(tmp_path / "other"), DeviceKey.generate()
+        grant = make_grant(volume.config, volume.ring.keys, volume.sharing.current_members(), None)
+        volume.sharing.admit(Member(key.public, "other"))
+        join_volume(home, None, key, "other", Joined(grant, Peer(volume.ring.keys.device.public, "first")))
+        yield first, home
+
+
+def test_nothing_goes_before_the_other_device_agrees(pair: tuple[Device, Home]) -> None:
+    first, home = pair
+    first.write("kept", noise(1, 1 << 20))
+    first.sync()
+    kept = packs(first)
+    first.write("gone", noise(2, 1 << 20))
+    first.sync()
+    remove(first, "gone")
+    first.sync()
+    before = packs(first)
+    done = collect(first)
+    assert (done.proposed, done.deleted_packs) == (1, 0)
+    assert [one["device"] for one in done.waiting] == ["other"]
+    assert collect(first).deleted_packs == 0
+    assert packs(first) == before
+    second = Volume.open(home, NAME)
+    try:
+
+        def is_gone() -> bool:
+            for one in (first.volume, second):
+                one.signals.look_around()  # at what the other has signed: that is put off while all is quiet
+            return packs(first) == kept
+
+        until(is_gone, "the pack to be gone")
+        with second.fs.lock:
+            inode = second.fs.lookup(ROOT_INO, b"kept")
+        assert inode is not None
+        for volume in (first.volume, second):
+            report = volume.fsck(clouds=True, progress=lambda stage, done, total: None)
+            assert report.problems == []
+    finally:
+        second.close()
+    assert collect(first).waiting == []
