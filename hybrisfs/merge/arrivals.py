@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -186,14 +186,16 @@ class Arrivals:
             (pack, record.k, record.n, record.placement, stamp.clock, stamp.writer),
         )
         (number,) = self._db.execute("SELECT number FROM pack WHERE id = ?", (pack,)).fetchone()
-        for chunk in record.chunks:
-            self._fs.chunks.packed_elsewhere(chunk.id, chunk.length, number, chunk.offset, chunk.sealed)
+        self._fs.chunks.packed_elsewhere(number, record.chunks)
 
     # -- what is unsigned here -------------------------------------------------------------------
 
-    def _make_way(self, writes: Iterable[Write]) -> None:
+    def _make_way(self, writes: Sequence[Write]) -> None:
         """Edits here that are not signed yet were made without knowing of these: keep both."""
         unsigned = self._fs.changes.unsigned
+        if len(unsigned) < len(writes):
+            touched = {key[1:17] for key in unsigned}
+            writes = [write for write in writes if write[0][1:17] in touched]
         removed: dict[bytes, set[int]] = {}
         for key, value in writes:
             if key[:1] == b"p" and _is_removal(value):

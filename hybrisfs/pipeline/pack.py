@@ -220,10 +220,13 @@ class Packer:
                 "ON CONFLICT (id) DO UPDATE SET placement = excluded.placement RETURNING number",
                 (pack.pack_id, pack.k, pack.n, placement),
             ).fetchone()
-            for chunk in chunks:
-                if not fs.chunks.packed(numbers[chunk.id], number, chunk.offset, chunk.sealed):
-                    # Dropped here meanwhile, but another device may come to name it.
-                    fs.chunks.packed_elsewhere(chunk.id, chunk.length, number, chunk.offset, chunk.sealed)
+            dropped = [
+                chunk
+                for chunk in chunks
+                if not fs.chunks.packed(numbers[chunk.id], number, chunk.offset, chunk.sealed)
+            ]
+            # Dropped here meanwhile, but another device may come to name them.
+            fs.chunks.packed_elsewhere(number, dropped)
             fs.changes.mark(key, 0)
             stamp = self._signer.sign([(key, value)], 0)
             fs.db.execute(
