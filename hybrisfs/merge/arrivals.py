@@ -21,7 +21,7 @@ from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.refresh import Refresh
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rows import Change, is_taken
-from hybrisfs.merge.rules import Author, Stamp, is_removed, number_names, standing_place
+from hybrisfs.merge.rules import Author, Stamp, Value, is_removed, number_names, standing_place
 from hybrisfs.merge.unsigned import unsigned_place
 from hybrisfs.store.updates import UpdateLog
 from sync import Accepted, DecodeError, Rename, Write, decode_signed_header
@@ -52,6 +52,7 @@ class Arrivals:
         self._nodes = Nodes(fs)
         self._disturb_again()
         self._waiting: set[bytes] = set()  # nodes whose registers have changed since the last refresh
+        self._only: dict[bytes, Value] = {}  # registers that got their first value since then
         self._changes: list[Change] = []  # what the kernel must hear of since then
 
     def _disturb_again(self) -> None:
@@ -74,7 +75,12 @@ class Arrivals:
         kept = [write for write in writes if write[0][:1] != b"k"]
         self._make_way(kept)
         stamp = Stamp(accepted.update.header.clock, accepted.branch)
-        self._registers.write(stamp, accepted.dependencies, kept)
+        before = self._registers.write(stamp, accepted.dependencies, kept)
+        for key, value in kept:
+            if key in before:
+                self._only.pop(key, None)
+            else:
+                self._only[key] = Value(stamp, value)
         for key, value in writes:
             if key[:1] == b"k":
                 self._take_pack(key[1:], value, stamp)
@@ -89,6 +95,7 @@ class Arrivals:
 
     def _rename(self, rename: Rename) -> None:
         """Values of a forked device go by other names, which may change who wins."""
+        self._only.clear()
         self._db.execute(
             "UPDATE pack SET branch = ? WHERE branch = ? AND clock > ?",
             (rename.new, rename.old, rename.above),
@@ -110,11 +117,13 @@ class Arrivals:
 
     def reveal(self, nodes: Iterable[bytes]) -> list[Change]:
         """Show *nodes* as registers say that an own update has written; what the kernel must hear of."""
+        self._only.clear()
         return self._refresh(set(nodes), ())
 
     def signed(self, nodes: Iterable[bytes]) -> list[Change]:
         """An own update has written to *nodes*: let the view show what follows for other nodes; what the
         kernel must hear of."""
+        self._only.clear()
         self._fs.flush()
         disturbed, self._fs.inodes.disturbed = self._fs.inodes.disturbed, set()
         folders = [one for ino in disturbed for one in self._folders(ino)]
@@ -124,10 +133,11 @@ class Arrivals:
 
     def _refresh(self, nodes: set[bytes], disturbed: Iterable[int]) -> list[Change]:
         changes, self._changes = self._changes, []
+        only, self._only = self._only, {}
         if not nodes and not disturbed:
             return changes
         self._fs.flush()
-        newcomers = Newcomers(self._fs, self._registers)
+        newcomers = Newcomers(self._fs, self._registers, only)
         rest = newcomers.settle(nodes)
         changes += newcomers.changes
         if not rest and not disturbed:

@@ -38,10 +38,12 @@ class _Newcomer:
 class Newcomers:
     """One run, under the volume's lock; the view has been flushed. Use once: `settle`."""
 
-    def __init__(self, fs: FileSystem, registers: Registers) -> None:
+    def __init__(self, fs: FileSystem, registers: Registers, only: Mapping[bytes, Value]) -> None:
+        """*only*: the values of some registers that have no other."""
         self._fs = fs
         self._db = fs.db
         self._registers = registers
+        self._only = only
         self._directories: dict[bytes, int | None] = {ROOT_ID: ROOT_INO}
         self._made: list[tuple[int, int, _Newcomer]] = []  # its number, that of its directory
         self.changes: list[Change] = []
@@ -91,15 +93,12 @@ class Newcomers:
             for node in nodes.difference(node for (node,) in known)
             if node != ROOT_ID and place_key(node, 0) not in unsigned
         )
-        places: dict[bytes, list[tuple[bytes, list[Value]]]] = {}
-        for key, values in self._registers.places_of(unknown).items():
-            places.setdefault(key[1:17], []).append((key, values))
-        attrs = self._registers.all_values(map(attr_key, unknown))
-        contents = self._registers.all_values(map(content_key, unknown))
-        for node in unknown:
-            newcomer = _newcomer(
-                node, places.get(node, []), attrs.get(attr_key(node), []), contents.get(content_key(node), [])
-            )
+        linked = self._registers.linked(unknown)
+        keys = [(place_key(node, 0), attr_key(node), content_key(node)) for node in unknown]
+        others = self._registers.all_values(key for three in keys for key in three if key not in self._only)
+        for node, three in zip(unknown, keys, strict=True):
+            values = [[self._only[key]] if key in self._only else others.get(key, []) for key in three]
+            newcomer = _newcomer(node, *values) if node not in linked else None
             if newcomer is not None:
                 yield newcomer
 
@@ -191,16 +190,12 @@ class Newcomers:
 
 
 def _newcomer(
-    node: bytes,
-    places: Sequence[tuple[bytes, list[Value]]],
-    attrs: Sequence[Value],
-    contents: Sequence[Value],
+    node: bytes, places: Sequence[Value], attrs: Sequence[Value], contents: Sequence[Value]
 ) -> _Newcomer | None:
     """The node as these registers have it; None when there is something to be settled."""
     if len(places) != 1 or len(attrs) != 1 or len(contents) > 1:
         return None
-    [(key, values)] = places
-    place = decode_place(values[0]) if len(values) == 1 and key == place_key(node, 0) else None
+    place = decode_place(places[0])
     if place is None or place.removed:
         return None
     try:

@@ -51,14 +51,15 @@ class Registers:
         query = f"SELECT key, {_COLUMNS} FROM register WHERE key IN (VALUES {{}})"
         return self._collected(select_many(self._db, query, [(key,) for key in keys]))
 
-    def places_of(self, nodes: Iterable[bytes]) -> dict[bytes, list[Value]]:
-        """The place registers of many nodes."""
+    def linked(self, nodes: Iterable[bytes]) -> set[bytes]:
+        """Those of *nodes* that have place registers besides that of slot 0."""
         query = (
-            f"WITH wanted (low, high) AS (VALUES {{}}) SELECT key, {_COLUMNS} "
-            "FROM wanted CROSS JOIN register WHERE key >= low AND key < high"
+            "WITH wanted (low, high, first) AS (VALUES {}) SELECT low "
+            "FROM wanted CROSS JOIN register WHERE key >= low AND key < high AND key <> first"
         )
-        ranges = [(prefix, _after(prefix)) for prefix in (b"p" + node for node in nodes)]
-        return self._collected(select_many(self._db, query, ranges))
+        prefixes = [b"p" + node for node in nodes]
+        ranges = [(prefix, _after(prefix), prefix + b"\0") for prefix in prefixes]
+        return {low[1:] for (low,) in select_many(self._db, query, ranges)}
 
     def count_beginning(self, values: Iterable[bytes]) -> dict[bytes, int]:
         """How many place registers have a value that begins with each of *values*, if any has."""
@@ -95,18 +96,19 @@ class Registers:
 
     def write(
         self, stamp: Stamp, vector: VersionVector, writes: Iterable[tuple[bytes, bytes | None]]
-    ) -> None:
-        """Take in another device's update, which depends on what *vector* covers."""
+    ) -> set[bytes]:
+        """Take in another device's update, which depends on what *vector* covers; the registers that had a
+        value before."""
         number = self._number(stamp.writer)
         writes = list(writes)
         query = "SELECT key, clock, writer FROM register WHERE key IN (VALUES {})"
-        superseded = [
-            (key, clock, writer)
-            for key, clock, writer in select_many(self._db, query, [(key,) for key, _ in writes])
-            if vector[self._branches[writer]] >= clock
-        ]
-        self._db.executemany("DELETE FROM register WHERE key = ? AND clock = ? AND writer = ?", superseded)
+        before = list(select_many(self._db, query, [(key,) for key, _ in writes]))
+        self._db.executemany(
+            "DELETE FROM register WHERE key = ? AND clock = ? AND writer = ?",
+            [one for one in before if vector[self._branches[one[2]]] >= one[1]],
+        )
         self._insert(number, stamp.clock, writes)
+        return {key for key, _, _ in before}
 
     def _insert(self, number: int, clock: int, writes: Iterable[tuple[bytes, bytes | None]]) -> None:
         self._db.executemany(
