@@ -152,7 +152,7 @@ class Receiver:
 
 def _well_signed(updates: Sequence[_Unchecked]) -> list[bytes]:
     """Those that are signed with the given keys. Many are checked on several cores at once."""
-    if len(updates) < _WORTH_THREADS:
+    if _CHECKERS == 1 or len(updates) < _WORTH_THREADS:
         return _checked(updates)
     share = -(-len(updates) // _CHECKERS)
     parts = [updates[start : start + share] for start in range(0, len(updates), share)]
