@@ -121,6 +121,15 @@ class Reader:
         return int.from_bytes(self.raw(8), "big")
 
     def varint(self, maximum: int = _MAX_VARINT) -> int:
+        position = self._pos
+        if position < self._end and (byte := self._data[position]) < 0x80:  # most are of one byte
+            self._pos = position + 1
+            if byte > maximum:
+                raise DecodeError(f"number {byte} above its limit {maximum}")
+            return byte
+        return self._long_varint(maximum)
+
+    def _long_varint(self, maximum: int) -> int:
         value = shift = 0
         while True:
             byte = self.raw(1)[0]

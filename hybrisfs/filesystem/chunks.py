@@ -9,11 +9,13 @@ from __future__ import annotations
 import errno
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from hybrisfs.filesystem.condemned import Condemned
 from hybrisfs.filesystem.names import failure
+from hybrisfs.filesystem.registers import PackedChunk
+from hybrisfs.store.bulk import select_many
 from hybrisfs.store.database import Database
 from hybrisfs.store.journal import Journal
 from sync.codec import Buffer
@@ -113,17 +115,22 @@ class ChunkStore:
             self.lost.discard(number)
         return number
 
-    def known(self, identity: bytes, length: int) -> int:
-        """The number of a chunk that another device made; *length* 0 when it is not known yet."""
-        row = self._db.execute("SELECT number, pack FROM chunk WHERE id = ?", (identity,)).fetchone()
-        if row is None:
-            cursor = self._db.execute(
-                "INSERT INTO chunk (id, length, pack) VALUES (?, ?, ?)", (identity, length, ELSEWHERE)
-            )
-            return int(cursor.lastrowid or 0)
-        if row[1] in self.condemned:
-            self.condemned.want(row[1])
-        return int(row[0])
+    def known(self, lengths: Mapping[bytes, int]) -> dict[bytes, int]:
+        """The numbers, by their ids, of chunks that another device made; length 0: it is not known yet."""
+        query = "SELECT id, number, pack FROM chunk WHERE id IN (VALUES {})"
+        found: dict[bytes, int] = {}
+        for identity, number, pack in select_many(self._db, query, [(one,) for one in lengths]):
+            found[identity] = number
+            if pack in self.condemned:
+                self.condemned.want(pack)
+        new = [identity for identity in lengths if identity not in found]
+        self._db.executemany(
+            "INSERT INTO chunk (id, length, pack) VALUES (?, ?, ?)",
+            [(identity, lengths[identity], ELSEWHERE) for identity in new],
+        )
+        made = select_many(self._db, query, [(identity,) for identity in new])
+        found.update((identity, number) for identity, number, _ in made)
+        return found
 
     def claim(self, number: int) -> None:
         """See to it that the clouds get a chunk that is here and that another device made."""
@@ -248,22 +255,41 @@ class ChunkStore:
                 self._journal.pins[segment] -= 1
                 self._db.execute("DELETE FROM chunk WHERE number = ?", (number,))
 
-    def packed_elsewhere(self, identity: bytes, length: int, pack: int, offset: int, sealed: int) -> None:
-        """Another device has put the chunk with this id into the given pack."""
-        row = self._db.execute("SELECT number, pack FROM chunk WHERE id = ?", (identity,)).fetchone()
-        if row is None:
-            self._db.execute(
-                "INSERT INTO chunk (id, length, pack, offset, sealed) VALUES (?, ?, ?, ?, ?)",
-                (identity, length, pack, offset, sealed),
+    def packed_elsewhere(self, pack: int, chunks: Sequence[PackedChunk]) -> None:
+        """Another device has put these chunks into the given pack."""
+        query = "SELECT id, number, segment, pack FROM chunk WHERE id IN (VALUES {})"
+        rows = {row[0]: row[1:] for row in select_many(self._db, query, [(one.id,) for one in chunks])}
+        moved: list[tuple[int, int, int, int, int]] = []
+        spare: list[tuple[int, int, int, int]] = []
+        for chunk in chunks:
+            if chunk.id not in rows:
+                continue
+            number, segment, before = rows[chunk.id]
+            if before is None:
+                self._journal.pins[segment] -= 1
+            if not before:
+                moved.append((chunk.length, pack, chunk.offset, chunk.sealed, number))
+                rows[chunk.id] = number, segment, pack
+            elif before in self.condemned and pack not in self.condemned:
+                self.packed(number, pack, chunk.offset, chunk.sealed)
+            elif before != pack:
+                spare.append((pack, number, chunk.offset, chunk.sealed))
+        self._db.executemany(
+            "UPDATE chunk SET length = ?, pack = ?, offset = ?, sealed = ? WHERE number = ?", moved
+        )
+        self._db.executemany(
+            "INSERT OR REPLACE INTO spare (pack, chunk, offset, sealed) VALUES (?, ?, ?, ?)", spare
+        )
+        self._db.executemany(
+            "INSERT OR IGNORE INTO chunk (id, length, pack, offset, sealed) VALUES (?, ?, ?, ?, ?)",
+            [(one.id, one.length, pack, one.offset, one.sealed) for one in chunks if one.id not in rows],
+        )
+        if moved:
+            # That it stood here, too, is no news any more.
+            self._db.executemany(
+                "DELETE FROM spare WHERE pack = ? AND chunk = ?", [(pack, number) for *_, number in moved]
             )
-        elif not row[1] or (row[1] in self.condemned and pack not in self.condemned):
-            self.packed(row[0], pack, offset, sealed)
-            self._db.execute("UPDATE chunk SET length = ? WHERE number = ?", (length, row[0]))
-        elif row[1] != pack:
-            self._db.execute(
-                "INSERT OR REPLACE INTO spare (pack, chunk, offset, sealed) VALUES (?, ?, ?, ?)",
-                (pack, row[0], offset, sealed),
-            )
+            self.on_located()
 
     def packed(self, number: int, pack: int, offset: int, sealed: int) -> bool:
         """The chunk is on the clouds, in the given pack; False when it was dropped while it was under way."""

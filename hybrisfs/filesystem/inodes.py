@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -29,8 +29,9 @@ NODE_COLUMNS: Final = (
 NodeRow = tuple[int, bytes, int, int, int, int, int, int, int, int, int, int, bytes | None, int, int, int]
 _row_of = attrgetter(*NODE_COLUMNS.split(", "))  # the fields are named like the columns
 _CHANGEABLE = [name for name in NODE_COLUMNS.split(", ") if name not in ("ino", "id", "rdev")]
+_INSERT = f"INSERT INTO node ({NODE_COLUMNS}) VALUES ({', '.join('?' * 16)})"
 _UPSERT = (
-    f"INSERT INTO node ({NODE_COLUMNS}) VALUES ({', '.join('?' * 16)}) "
+    f"{_INSERT} "
     f"ON CONFLICT (ino) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _CHANGEABLE)}"
 )
 _BLOCK: Final = 512
@@ -195,6 +196,16 @@ class InodeTable:
         if stat.S_ISREG(mode):
             inode.extents = ExtentMap(self._journal.pins)
         return self._add(inode)
+
+    def reserve(self, count: int) -> range:
+        """Numbers for so many new nodes, which the caller makes with `insert`."""
+        first = self._next_ino
+        self._next_ino = first + count
+        return range(first, self._next_ino)
+
+    def insert(self, rows: Iterable[NodeRow]) -> None:
+        """Make new nodes at once; none of them is in memory yet."""
+        self._db.executemany(_INSERT, rows)
 
     def identify(self, inode: Inode, identity: bytes) -> None:
         """Let the node have another id."""

@@ -7,7 +7,7 @@ read or changed: until then the file is *unlisted*.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping, Sequence
 
 from hybrisfs.filesystem.chunks import CHUNK_COLUMNS, ChunkRef, ChunkStore
 from hybrisfs.filesystem.content import Content, Missing
@@ -19,6 +19,8 @@ from hybrisfs.store.database import Database
 from sync.codec import DecodeError
 
 __all__ = ["ReceivedContent"]
+
+_INSERT_PART = "INSERT INTO file_chunk (ino, offset, length, chunk) VALUES (?, ?, ?, ?)"
 
 
 class ReceivedContent:
@@ -44,6 +46,27 @@ class ReceivedContent:
             self._list(inode, listed.runs)
         self._inodes.touch(inode)
 
+    def show_all(self, contents: Mapping[int, bytes | None]) -> dict[int, tuple[int, int]]:
+        """Let new files, by their numbers, have these contents; the size of each, and the bytes stored of it.
+
+        There is nothing else of these files yet.
+        """
+        listed = {ino: _decode(value) for ino, value in contents.items()}
+        numbers = self._numbers(listed.values())
+        sizes: dict[int, tuple[int, int]] = {}
+        parts: list[tuple[int, int, int, int]] = []
+        for ino, one in listed.items():
+            if one.depth:
+                self._list_later(ino, one.runs, contents[ino] or b"", numbers)
+                sizes[ino] = one.size, one.size
+                continue
+            mine = _parts(ino, one.runs, numbers)
+            parts += mine
+            sizes[ino] = one.size, sum(length for _, _, length, _ in mine)
+        self._db.executemany(_INSERT_PART, parts)
+        self._content.total_bytes += sum(size for size, _ in sizes.values())
+        return sizes
+
     def unlisted(self, inode: Inode) -> bytes | None:
         """The content register of a file that is unlisted; None when it is not."""
         if inode.ino not in self._unlisted:
@@ -59,13 +82,26 @@ class ReceivedContent:
             self._db.execute("DELETE FROM unlisted WHERE ino = ?", (inode.ino,))
 
     def _show_later(self, inode: Inode, listed: Listed, value: bytes) -> None:
+        self._list_later(inode.ino, listed.runs, value, self._numbers([listed]))
+        inode.stored = listed.size
+
+    def _numbers(self, contents: Iterable[Listed]) -> dict[bytes, int]:
+        """The numbers of all chunks that the contents name; the length of a page is not known yet."""
+        lengths: dict[bytes, int] = {}
+        for one in contents:
+            for run in one.runs:
+                if run.chunk is not None:
+                    length = 0 if one.depth else run.length
+                    lengths[run.chunk] = max(length, lengths.get(run.chunk, 0))
+        return self._chunks.known(lengths)
+
+    def _list_later(self, ino: int, pages: Iterable[Run], value: bytes, numbers: Mapping[bytes, int]) -> None:
         self._db.executemany(
             "INSERT OR IGNORE INTO content_page (ino, chunk) VALUES (?, ?)",
-            [(inode.ino, self._chunks.known(run.chunk, 0)) for run in listed.runs if run.chunk],
+            [(ino, numbers[page.chunk]) for page in pages if page.chunk],
         )
-        self._db.execute("INSERT INTO unlisted VALUES (?, ?)", (inode.ino, value))
-        self._unlisted.add(inode.ino)
-        inode.stored = listed.size
+        self._db.execute("INSERT INTO unlisted VALUES (?, ?)", (ino, value))
+        self._unlisted.add(ino)
 
     def lacking(self, inode: Inode) -> Missing | None:
         """The chunks needed before the file can be read or changed; None when it can be now.
@@ -94,22 +130,23 @@ class ReceivedContent:
         row = self._db.execute(f"SELECT {CHUNK_COLUMNS} FROM chunk c WHERE c.id = ?", (identity,)).fetchone()
         return ChunkRef(*row) if row else None
 
-    def _list(self, inode: Inode, runs: Iterable[Run]) -> None:
-        rows = list(self._rows(runs))
+    def _list(self, inode: Inode, runs: Sequence[Run]) -> None:
+        rows = _parts(inode.ino, runs, self._numbers([Listed(inode.size, 0, runs)]))
         self._db.execute("DELETE FROM file_chunk WHERE ino = ?", (inode.ino,))
-        self._db.executemany(
-            "INSERT INTO file_chunk (ino, offset, length, chunk) VALUES (?, ?, ?, ?)",
-            [(inode.ino, *row) for row in rows],
-        )
-        inode.stored = sum(length for _, length, _ in rows)
+        self._db.executemany(_INSERT_PART, rows)
+        inode.stored = sum(length for _, _, length, _ in rows)
         self._inodes.touch(inode)
 
-    def _rows(self, runs: Iterable[Run]) -> Iterator[tuple[int, int, int]]:
-        at = 0
-        for run in runs:
-            if run.chunk is not None:
-                yield at, run.length, self._chunks.known(run.chunk, run.length)
-            at += run.length
+
+def _parts(ino: int, runs: Iterable[Run], numbers: Mapping[bytes, int]) -> list[tuple[int, int, int, int]]:
+    """The rows of `file_chunk`."""
+    at = 0
+    parts: list[tuple[int, int, int, int]] = []
+    for run in runs:
+        if run.chunk is not None:
+            parts.append((ino, at, run.length, numbers[run.chunk]))
+        at += run.length
+    return parts
 
 
 def _decode(value: bytes | None) -> Listed:

@@ -106,6 +106,9 @@ class Place:
 
     @staticmethod
     def decode(value: bytes) -> Place:
+        """Raises DecodeError."""
+        if len(value) > 16 and value[16] < 0x80 and len(value) == 17 + value[16]:  # as most are
+            return _checked(Place(value[:16], value[17:]))
         reader = Reader(value)
         place = Place(reader.raw(16), reader.blob(MAX_NAME))
         if reader.remaining:
@@ -113,9 +116,14 @@ class Place:
             if place.encode() != value or len(place.former) not in (0, 16):
                 raise DecodeError("a place that is not in the one canonical form")
         reader.end()
-        if not place.name or b"/" in place.name or b"\0" in place.name or place.name in (b".", b".."):
-            raise DecodeError(f"not a file name: {place.name!r}")
-        return place
+        return _checked(place)
+
+
+def _checked(place: Place) -> Place:
+    name = place.name
+    if not name or b"/" in name or b"\0" in name or name in (b".", b".."):
+        raise DecodeError(f"not a file name: {name!r}")
+    return place
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,17 +151,21 @@ class Attr:
         mode, uid, gid = reader.varint(0xFFFF), reader.varint(0xFFFFFFFF), reader.varint(0xFFFFFFFF)
         rdev, mtime = reader.varint(), reader.u64()
         target = reader.blob(MAX_TARGET)
-        xattrs = tuple(
-            (reader.blob(MAX_NAME), reader.blob(MAX_XATTR_VALUE)) for _ in range(reader.varint(MAX_XATTRS))
-        )
+        count = reader.varint(MAX_XATTRS)
+        xattrs = _read_xattrs(reader, count) if count else ()
         reader.end()
-        if any(one >= other for (one, _), (other, _) in pairwise(xattrs)):
-            raise DecodeError("extended attributes out of order")
-        if sum(len(name) + len(content) for name, content in xattrs) > MAX_XATTRS_SIZE:
-            raise DecodeError(f"more than {MAX_XATTRS_SIZE} bytes of extended attributes")
         if mtime >= 1 << 63:
             mtime -= 1 << 64
         return Attr(mode, uid, gid, rdev, mtime, target, xattrs)
+
+
+def _read_xattrs(reader: Reader, count: int) -> tuple[tuple[bytes, bytes], ...]:
+    xattrs = tuple((reader.blob(MAX_NAME), reader.blob(MAX_XATTR_VALUE)) for _ in range(count))
+    if any(one >= other for (one, _), (other, _) in pairwise(xattrs)):
+        raise DecodeError("extended attributes out of order")
+    if sum(len(name) + len(content) for name, content in xattrs) > MAX_XATTRS_SIZE:
+        raise DecodeError(f"more than {MAX_XATTRS_SIZE} bytes of extended attributes")
+    return xattrs
 
 
 @dataclass(frozen=True, slots=True)

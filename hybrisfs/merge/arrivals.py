@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -22,7 +22,7 @@ from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.refresh import Refresh
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rows import Change, is_taken
-from hybrisfs.merge.rules import Author, Stamp, is_removed, number_names, standing_place
+from hybrisfs.merge.rules import Author, Stamp, Value, is_removed, number_names, standing_place
 from hybrisfs.merge.unsigned import unsigned_place
 from hybrisfs.store.updates import UpdateLog
 from sync import Accepted, DecodeError, Rename, Write, decode_signed_header
@@ -53,6 +53,7 @@ class Arrivals:
         self._nodes = Nodes(fs)
         self._disturb_again()
         self._waiting: set[bytes] = set()  # nodes whose registers have changed since the last refresh
+        self._only: dict[bytes, Value] = {}  # registers that got their first value since then
         self._changes: list[Change] = []  # what the kernel must hear of since then
 
     def _disturb_again(self) -> None:
@@ -75,7 +76,12 @@ class Arrivals:
         kept = [write for write in writes if write[0][:1] != b"k"]
         self._make_way(kept)
         stamp = Stamp(accepted.update.header.clock, accepted.branch)
-        self._registers.write(stamp, accepted.dependencies, kept)
+        before = self._registers.write(stamp, accepted.dependencies, kept)
+        for key, value in kept:
+            if key in before:
+                self._only.pop(key, None)
+            else:
+                self._only[key] = Value(stamp, value)
         for key, value in writes:
             if key[:1] == b"k":
                 self._take_pack(key[1:], value, stamp)
@@ -90,6 +96,7 @@ class Arrivals:
 
     def _rename(self, rename: Rename) -> None:
         """Values of a forked device go by other names, which may change who wins."""
+        self._only.clear()
         self._db.execute(
             "UPDATE pack SET branch = ? WHERE branch = ? AND clock > ?",
             (rename.new, rename.old, rename.above),
@@ -111,11 +118,13 @@ class Arrivals:
 
     def reveal(self, nodes: Iterable[bytes]) -> list[Change]:
         """Show *nodes* as registers say that an own update has written; what the kernel must hear of."""
+        self._only.clear()
         return self._refresh(set(nodes), ())
 
     def signed(self, nodes: Iterable[bytes]) -> list[Change]:
         """An own update has written to *nodes*: let the view show what follows for other nodes; what the
         kernel must hear of."""
+        self._only.clear()
         self._fs.flush()
         disturbed, self._fs.inodes.disturbed = self._fs.inodes.disturbed, set()
         folders = [one for ino in disturbed for one in self._folders(ino)]
@@ -125,10 +134,11 @@ class Arrivals:
 
     def _refresh(self, nodes: set[bytes], disturbed: Iterable[int]) -> list[Change]:
         changes, self._changes = self._changes, []
+        only, self._only = self._only, {}
         if not nodes and not disturbed:
             return changes
         self._fs.flush()
-        newcomers = Newcomers(self._fs, self._registers)
+        newcomers = Newcomers(self._fs, self._registers, only)
         rest = newcomers.settle(nodes)
         changes += newcomers.changes
         if not rest and not disturbed:
@@ -192,16 +202,17 @@ class Arrivals:
             (pack, record.k, record.n, record.placement, stamp.clock, stamp.writer),
         )
         number, shares = self._db.execute("SELECT number, n FROM pack WHERE id = ?", (pack,)).fetchone()
-        if not shares:
-            return
-        for chunk in record.chunks:
-            self._fs.chunks.packed_elsewhere(chunk.id, chunk.length, number, chunk.offset, chunk.sealed)
+        if shares:
+            self._fs.chunks.packed_elsewhere(number, record.chunks)
 
     # -- what is unsigned here -------------------------------------------------------------------
 
-    def _make_way(self, writes: Iterable[Write]) -> None:
+    def _make_way(self, writes: Sequence[Write]) -> None:
         """Edits here that are not signed yet were made without knowing of these: keep both."""
         unsigned = self._fs.changes.unsigned
+        if len(unsigned) < len(writes):
+            touched = {key[1:17] for key in unsigned}
+            writes = [write for write in writes if write[0][1:17] in touched]
         removed: dict[bytes, set[int]] = {}
         for key, value in writes:
             if key[:1] == b"p" and _is_removal(value):

@@ -8,9 +8,10 @@ make one tree of it are in `hybrisfs.merge.rules`. Registers of packs are not ke
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from typing import Any, Final
 
 from hybrisfs.merge.rules import Stamp, Value
+from hybrisfs.store.bulk import select_many
 from hybrisfs.store.database import Database
 from sync import VersionVector
 
@@ -47,13 +48,38 @@ class Registers:
             return self._grouped(f"{PLACES} AND value >= ?", value)
         return self._grouped(f"{PLACES} AND value >= ? AND value < ?", value, end)
 
-    def _grouped(self, condition: str, *arguments: bytes | None) -> dict[bytes, list[Value]]:
+    def all_values(self, keys: Iterable[bytes]) -> dict[bytes, list[Value]]:
+        """The latest values of many registers, those without any left out."""
+        query = f"SELECT key, {_COLUMNS} FROM register WHERE key IN (VALUES {{}})"
+        return self._collected(select_many(self._db, query, [(key,) for key in keys]))
+
+    def linked(self, nodes: Iterable[bytes]) -> set[bytes]:
+        """Those of *nodes* that have place registers besides that of slot 0."""
+        query = (
+            "WITH wanted (low, high, first) AS (VALUES {}) SELECT low "
+            "FROM wanted CROSS JOIN register WHERE key >= low AND key < high AND key <> first"
+        )
+        prefixes = [b"p" + node for node in nodes]
+        ranges = [(prefix, _after(prefix), prefix + b"\0") for prefix in prefixes]
+        return {low[1:] for (low,) in select_many(self._db, query, ranges)}
+
+    def count_beginning(self, values: Iterable[bytes]) -> dict[bytes, int]:
+        """How many place registers have a value that begins with each of *values*, if any has."""
+        query = (
+            "WITH wanted (low, high) AS (VALUES {}) SELECT low, count(DISTINCT key) "
+            f"FROM wanted CROSS JOIN register WHERE {PLACES} AND value >= low AND value < high GROUP BY low"
+        )
+        return dict(select_many(self._db, query, [(value, _after(value)) for value in values]))
+
+    def _collected(self, rows: Iterable[tuple[Any, ...]]) -> dict[bytes, list[Value]]:
         found: dict[bytes, list[Value]] = {}
-        for key, *row in self._db.execute(
-            f"SELECT key, {_COLUMNS} FROM register WHERE {condition}", arguments
-        ).fetchall():
+        for key, *row in rows:
             found.setdefault(key, []).append(self._value(*row))
         return found
+
+    def _grouped(self, condition: str, *arguments: bytes | None) -> dict[bytes, list[Value]]:
+        query = f"SELECT key, {_COLUMNS} FROM register WHERE {condition}"
+        return self._collected(self._db.execute(query, arguments).fetchall())
 
     def everything(self) -> Iterator[tuple[bytes, Value]]:
         """All values, in ascending order of keys and stamps."""
@@ -72,20 +98,19 @@ class Registers:
 
     def write(
         self, stamp: Stamp, vector: VersionVector, writes: Iterable[tuple[bytes, bytes | None]]
-    ) -> None:
-        """Take in another device's update, which depends on what *vector* covers."""
+    ) -> set[bytes]:
+        """Take in another device's update, which depends on what *vector* covers; the registers that had a
+        value before."""
         number = self._number(stamp.writer)
         writes = list(writes)
-        for key, _ in writes:
-            for clock, writer in self._db.execute(
-                "SELECT clock, writer FROM register WHERE key = ?", (key,)
-            ).fetchall():
-                if vector[self._branches[writer]] >= clock:
-                    self._db.execute(
-                        "DELETE FROM register WHERE key = ? AND clock = ? AND writer = ?",
-                        (key, clock, writer),
-                    )
+        query = "SELECT key, clock, writer FROM register WHERE key IN (VALUES {})"
+        before = list(select_many(self._db, query, [(key,) for key, _ in writes]))
+        self._db.executemany(
+            "DELETE FROM register WHERE key = ? AND clock = ? AND writer = ?",
+            [one for one in before if vector[self._branches[one[2]]] >= one[1]],
+        )
         self._insert(number, stamp.clock, writes)
+        return {key for key, _, _ in before}
 
     def _insert(self, number: int, clock: int, writes: Iterable[tuple[bytes, bytes | None]]) -> None:
         self._db.executemany(

@@ -57,11 +57,13 @@ def record_pack(
             "ON CONFLICT (id) DO UPDATE SET placement = excluded.placement RETURNING number",
             (pack.pack_id, pack.k, pack.n, placement),
         ).fetchone()
+        others = []
         for chunk in chunks:
             mine = numbers.get(chunk.id)
             if mine is None or not fs.chunks.packed(mine, number, chunk.offset, chunk.sealed):
-                # A filler, or dropped here meanwhile; but another device may come to name it.
-                fs.chunks.packed_elsewhere(chunk.id, chunk.length, number, chunk.offset, chunk.sealed)
+                others.append(chunk)
+        # Fillers, and what was dropped here meanwhile; but another device may come to name it.
+        fs.chunks.packed_elsewhere(number, others)
         fs.changes.mark(key, 0)
         stamp = signer.sign([(key, value)], 0)
         fs.db.execute(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.merge.arrivals import Arrivals
@@ -14,7 +17,17 @@ from hybrisfs.merge.brake import Brake, Deletion, removals
 from hybrisfs.merge.rows import Change
 from hybrisfs.pipeline.signals import Signals
 from hybrisfs.store.updates import UpdateLog
-from sync import PREFIX_SIZE, Accepted, DecodeError, Outcome, Reason, Refused, SignedUpdate, decode_signed
+from sync import (
+    PREFIX_SIZE,
+    Accepted,
+    DecodeError,
+    Outcome,
+    Reason,
+    Refused,
+    SignedHeader,
+    SignedUpdate,
+    decode_signed,
+)
 from sync.inbox import Inbox
 
 __all__ = ["Receiver"]
@@ -23,6 +36,11 @@ log = logging.getLogger(__name__)
 
 _BATCH_UPDATES: Final = 256
 _BATCH_BYTES: Final = 4 << 20
+_CHECKERS: Final = min(4, os.cpu_count() or 1)
+_WORTH_THREADS: Final = 32
+
+_Unchecked: TypeAlias = tuple[bytes, SignedHeader, bytes]
+"""An update, its header, and the key that should have signed it."""
 
 
 class Receiver:
@@ -70,20 +88,21 @@ class Receiver:
         self._show(self._arrivals.signed(nodes))
 
     def _verify(self, batch: Sequence[bytes]) -> dict[bytes, SignedUpdate]:
-        """The updates that are new here, well formed and signed by who says so. Signatures take most of the
+        """The updates that are new here, well formed and signed by who says so. Signatures take much of the
         time, and programs need not wait for that."""
         found: dict[bytes, SignedUpdate] = {}
         for data in batch:
-            try:
-                signed = decode_signed(data)
-            except DecodeError:
-                continue  # refused when its turn comes
-            with self._fs.lock:
-                known = self._updates.find(signed.hash[:PREFIX_SIZE]) is not None
-                public = self._updates.members.public_key(signed.header.writer)
-            if not known and public is not None and signed.header.verify(public):
-                found[data] = signed
-        return found
+            with contextlib.suppress(DecodeError):  # it is refused when its turn comes
+                found[data] = decode_signed(data)
+        with self._fs.lock:
+            known = self._updates.known(signed.hash for signed in found.values())
+            members = self._updates.members
+        unchecked = [
+            (data, signed.header, public)
+            for data, signed in found.items()
+            if signed.hash not in known and (public := members.public_key(signed.header.writer)) is not None
+        ]
+        return {data: found[data] for data in _well_signed(unchecked)}
 
     def _take(self, batch: Sequence[bytes], verified: Mapping[bytes, SignedUpdate]) -> bool:
         grown = False
@@ -110,7 +129,7 @@ class Receiver:
             signed = verified.get(data) or decode_signed(data)
         except DecodeError as error:
             return Refused(Reason.MALFORMED, str(error))
-        if self._updates.find(signed.hash[:PREFIX_SIZE]) is None and self._goes_too_far(signed):
+        if self._goes_too_far(signed):
             return Refused(Reason.HELD_UP, "it removes much of the volume")
         outcome = self._updates.accept_signed(signed, verified=data in verified)
         if isinstance(outcome, Accepted):
@@ -120,6 +139,8 @@ class Receiver:
     def _goes_too_far(self, signed: SignedUpdate) -> bool:
         if signed.header.writer == self._updates.device or not removals(signed.writes):
             return False
+        if self._updates.find(signed.hash[:PREFIX_SIZE]) is not None:
+            return False
         (names,) = self._fs.db.execute("SELECT count(*) FROM place").fetchone()
         return self._brake.holds(signed, names, time.monotonic())
 
@@ -127,6 +148,20 @@ class Receiver:
         if not refused.retryable and refused.reason not in (Reason.HELD_UP, Reason.NOT_VOUCHED):
             self.refused = refused.message
             log.warning("an update of another device was refused: %s", refused.message)
+
+
+def _well_signed(updates: Sequence[_Unchecked]) -> list[bytes]:
+    """Those that are signed with the given keys. Many are checked on several cores at once."""
+    if _CHECKERS == 1 or len(updates) < _WORTH_THREADS:
+        return _checked(updates)
+    share = -(-len(updates) // _CHECKERS)
+    parts = [updates[start : start + share] for start in range(0, len(updates), share)]
+    with ThreadPoolExecutor(_CHECKERS, "verify") as pool:
+        return [data for part in pool.map(_checked, parts) for data in part]
+
+
+def _checked(updates: Sequence[_Unchecked]) -> list[bytes]:
+    return [data for data, header, public in updates if header.verify(public)]
 
 
 def _batches(updates: Sequence[bytes]) -> list[Sequence[bytes]]:

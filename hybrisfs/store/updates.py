@@ -12,10 +12,11 @@ holds all that the device signed, unless it was restored from a backup and has g
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+from hybrisfs.store.bulk import select_many
 from hybrisfs.store.database import Database
 from sync import (
     HASH_SIZE,
@@ -285,6 +286,11 @@ class UpdateLog:
             (prefix + bytes(len(_LAST)), prefix + _LAST),
         ).fetchone()
         return _known(row) if row else None
+
+    def known(self, hashes: Iterable[bytes]) -> set[bytes]:
+        """Those of *hashes* that are of accepted updates."""
+        query = "SELECT hash FROM log WHERE hash IN (VALUES {})"
+        return {identity for (identity,) in select_many(self._db, query, [(one,) for one in hashes])}
 
     def successor_of(self, branch: bytes, clock: int) -> bytes | None:
         return self._one(

@@ -1,0 +1,27 @@
+"""Queries about many keys at once: a statement per key costs more than what it looks up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Any, Final
+
+from hybrisfs.store.database import Database
+
+__all__ = ["select_many"]
+
+_SIZES: Final = (8, 64, 512)  # few different statements, so that SQLite has them prepared
+
+
+def select_many(database: Database, query: str, keys: Sequence[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    """The rows that *query* finds; its `{}` stands for the rows of a VALUES clause, which *keys* are.
+
+    Some rows of NULLs may be added to them. Results come in no order; other braces cannot be in *query*.
+    """
+    width = len(keys[0]) if keys else 0
+    for start in range(0, len(keys), _SIZES[-1]):
+        some = keys[start : start + _SIZES[-1]]
+        size = next(size for size in _SIZES if size >= len(some))
+        values = ", ".join([f"({', '.join('?' * width)})"] * size)
+        parameters = [*chain.from_iterable(some), *[None] * (width * (size - len(some)))]
+        yield from database.execute(query.format(values), parameters).fetchall()
