@@ -13,7 +13,7 @@ __all__ = ["Operation", "Ranking", "TimerBounds", "size_class"]
 
 Operation: TypeAlias = Literal["put", "get"]
 
-_CLASS_LIMITS = (64 << 10, 1 << 20)  # bytes
+_CLASS_LIMITS = (64 << 10, 256 << 10, 1 << 20, 4 << 20)  # bytes; latencies of a class must be comparable
 _GAIN = 1 / 8  # weights of RFC 6298, which estimates the same two numbers for TCP
 _SPREAD_GAIN = 1 / 4
 _SPREAD_FACTOR = 4
@@ -21,7 +21,7 @@ _STALE_AFTER = 600.0  # seconds after which a cloud is tried again, as its speed
 
 
 def size_class(size: int) -> int:
-    """Return 0 for requests below 64 KiB, 1 below 1 MiB, 2 from there on."""
+    """Return 0 for requests below 64 KiB, 1 below 256 KiB, 2 below 1 MiB, 3 below 4 MiB, 4 from there on."""
     return sum(size >= limit for limit in _CLASS_LIMITS)
 
 

@@ -13,14 +13,10 @@ def make() -> tuple[Ranking, FakeClock]:
 
 
 def test_size_classes() -> None:
-    assert [size_class(size) for size in (0, 65535, 65536, (1 << 20) - 1, 1 << 20, 1 << 40)] == [
-        0,
-        0,
-        1,
-        1,
-        2,
-        2,
-    ]
+    limits = (64 << 10, 256 << 10, 1 << 20, 4 << 20)
+    assert [size_class(limit - 1) for limit in limits] == [0, 1, 2, 3]
+    assert [size_class(limit) for limit in limits] == [1, 2, 3, 4]
+    assert (size_class(0), size_class(1 << 40)) == (0, 4)
 
 
 def test_fastest_first_per_operation_and_size() -> None:
