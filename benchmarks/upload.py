@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import random
 import shutil
 import tempfile
 import time
@@ -20,7 +19,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.corpus import cache_directory
+from benchmarks.corpus import cache_directory, write_random_files
 from benchmarks.pages import Page, Section
 from benchmarks.processes import cpu_seconds
 from benchmarks.report import RESULTS, significant, terminal
@@ -29,8 +28,6 @@ from benchmarks.wan import Distance, FarCloud, far_clouds
 from tests.system.device import Device
 
 _FILES = 10_000
-_MEAN_BYTES = 10_000
-_PER_FOLDER = 100
 _NAMES = ("amber", "birch", "cedar")
 _ROUND_TRIP = 20.0  # ms
 _BANDWIDTH = 200.0  # Mbit/s
@@ -62,18 +59,6 @@ def create(device: Device, clouds: Sequence[FarCloud]) -> None:
         json.dump({"version": 1, "clouds": secrets}, stream)
     options = [word for cloud in clouds for word in ("--cloud", cloud.url)]
     device.run("volume", "create", device.volume, *options, "-f", "1", "-k", "1")
-
-
-def make_files(folder: Path, files: int) -> int:
-    """Files of 0 to twice the mean size, random but the same ones each time; returns their bytes."""
-    source, total = random.Random(1), 0
-    for number in range(files):
-        parent = folder / f"{number // _PER_FOLDER:04}"
-        parent.mkdir(parents=True, exist_ok=True)
-        size = source.randrange(2 * _MEAN_BYTES)
-        (parent / f"file-{number:05}").write_bytes(source.randbytes(size))
-        total += size
-    return total
 
 
 def measure(root: Path, tree: Path, *, one_uplink: bool) -> Figures:
@@ -127,7 +112,7 @@ def _page(results: dict[str, Figures], files: int, size: int) -> Page:
 def run(root: Path, files: int, console: Console) -> Page:
     """All scenarios."""
     tree = root / "tree"
-    size = make_files(tree, files)
+    size = write_random_files(tree, files)
     results = {}
     for name, one_uplink in _SCENARIOS.items():
         results[name] = measure(root / name.replace(" ", "-"), tree, one_uplink=one_uplink)
