@@ -1,7 +1,7 @@
 """`python -m benchmarks.clouds`: Hybris's Experiments 1 and 2 over emulated lines to four S3 servers.
 
-Experiment 1: how long PUT and GET take through our engine, with whole copies (k=1) and erasure coding (k=2), beside
-each single cloud through its own SDK. Experiment 2: GET while the fastest cloud tampers with all it
+Experiment 1: how long PUT and GET take through our engine, with whole copies (k=1) and erasure coding (k=2),
+beside each single cloud through its own SDK. Experiment 2: GET while the fastest cloud tampers with all it
 returns, and while it answers nothing at all. All systems take turns, each round begins with another one.
 """
 
@@ -139,8 +139,8 @@ def _measure(system: _Single | Dispersed, key: str, data: bytes) -> tuple[float,
 def experiment_2(wan: Wan, fault: str, rounds: int, console: Console) -> Samples:
     """GET of objects that were written before the first cloud began to tamper, or went silent.
 
-    The engines know all latencies by then. For our systems the samples are in the order in which the objects were
-    read, so that the first of each size is the one that finds the fault.
+    The engines know all latencies by then. For our systems the samples are in the order in which the objects
+    were read, so that the first of each size is the one that finds the fault.
     """
     samples: Samples = {}
     with ExitStack() as stack:
@@ -276,10 +276,11 @@ def _page(first: Samples, faults: dict[str, Samples], rounds: int) -> Page:
         page.targets += _targets_2(samples, fault)
     lines = "; ".join(f"{one.name} {one.round_trip:g} ms, {one.bandwidth:g} Mbit/s" for one in _DISTANCES)
     page.notes = [
-        f"{rounds} rounds after {_WARM_UPS} of warming up; new random objects in Experiment 1. Clouds: versitygw behind "
-        f"a proxy that delays and limits (round trip, bandwidth each way): {lines}; no loss, no slow start, no TLS. "
-        "A single cloud is boto3 as it comes (`put_object`, `get_object`), which asks for leave before it sends a body "
-        "(100-continue: one round trip more per PUT) where our driver does not.",
+        f"{rounds} rounds after {_WARM_UPS} of warming up; new random objects in Experiment 1. Clouds: "
+        f"versitygw behind a proxy that delays and limits (round trip, bandwidth each way): {lines}; no "
+        "loss, no slow start, no TLS. A single cloud is boto3 as it comes (`put_object`, `get_object`), "
+        "which asks for leave before it sends a body (100-continue: one round trip more per PUT) where "
+        "our driver does not.",
         "Ours: sealing, packing, dispersal and verification included, no local database, no cache. Packs "
         "below 1 MiB are replicated also with k=2, as in a volume; so only 10 MB is erasure-coded there.",
     ]
@@ -309,7 +310,8 @@ def main(argv: list[str] | None = None) -> None:
         with far_clouds(root, _DISTANCES) as wan:
             first = experiment_1(wan, options.rounds, console)
             faults = {
-                fault: experiment_2(wan, fault, options.rounds, console) for fault in ("tampering", "stalling")
+                fault: experiment_2(wan, fault, options.rounds, console)
+                for fault in ("tampering", "stalling")
             }
     finally:
         shutil.rmtree(root, ignore_errors=True)

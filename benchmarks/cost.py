@@ -1,8 +1,8 @@
 """`python -m benchmarks.cost`: what a month costs at list prices, from requests and bytes that were counted.
 
-First Hybris's Table I: 1 TB written and read once in a month as objects of 1 MB and of 10 MB, through our engine with whole
-copies (k=1) and erasure coding (k=2), beside one cloud without us. Then an idle volume of two devices: its
-daemons run with a clock that is faster than the real one.
+First Hybris's Table I: 1 TB written and read once in a month as objects of 1 MB and of 10 MB, through our
+engine with whole copies (k=1) and erasure coding (k=2), beside one cloud without us. Then an idle volume of
+two devices: its daemons run with a clock that is faster than the real one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from benchmarks.corpus import cache_directory
 from benchmarks.counting import CountingStore, Request, RequestClass, Use, used
 from benchmarks.dispersed import Dispersed
 from benchmarks.pages import Page, Section
-from benchmarks.report import RESULTS, significant, terminal
+from benchmarks.report import RESULTS, terminal
 from benchmarks.targets import Target
 from tests.system.deadline import until
 from tests.system.device import REPOSITORY, Device
@@ -127,7 +127,9 @@ def table_1(root: Path) -> dict[str, dict[str, tuple[Use, float]]]:
     return table
 
 
-def _bill_section(size: str, systems: Mapping[str, tuple[Use, float]], prices: Mapping[str, Prices]) -> Section:
+def _bill_section(
+    size: str, systems: Mapping[str, tuple[Use, float]], prices: Mapping[str, Prices]
+) -> Section:
     rows = []
     for provider, listed in prices.items():
         for system, (use, stored) in systems.items():
@@ -172,7 +174,7 @@ class Idle:
 
 
 def measure_idle(root: Path, hours: float, settle: float, speed: float, console: Console) -> Idle:
-    """Let two devices with a few files do nothing for `settle` hours by their clock, then count for `hours`."""
+    """Let two devices do nothing for `settle` hours by their clock, then count for `hours`."""
     with ExitStack() as stack:
         devices, logs, daemons = [], [], []
         for name in ("one", "other"):
@@ -213,13 +215,16 @@ def _read(logs: Sequence[Path], first: float, end: float) -> dict[str, Use]:
 def _idle_sections(idle: Idle, prices: Mapping[str, Prices]) -> tuple[list[Section], list[Target]]:
     month = {cloud: _times(use, _MONTH_HOURS / idle.hours) for cloud, use in idle.clouds.items()}
     counts = [
-        [kind, *(f"{getattr(use, kind):,}" for use in month.values())] for kind in ("put", "get", "list", "delete")
+        [kind, *(f"{getattr(use, kind):,}" for use in month.values())]
+        for kind in ("put", "get", "list", "delete")
     ]
     rows, targets = [], []
     for provider, listed in prices.items():
         costs = [_requests_only(use, listed) for use in month.values()]
         rows.append([provider, *(f"{cost:.4f}" for cost in costs)])
-        targets.append(Target(f"idle volume, requests at {provider}, USD a month and cloud", _IDLE_LIMIT, max(costs)))
+        targets.append(
+            Target(f"idle volume, requests at {provider}, USD a month and cloud", _IDLE_LIMIT, max(costs))
+        )
     sections = [
         Section("An idle volume of two devices: requests a month", ["", *month], counts),
         Section("... and what they cost, USD a month", ["", *month], rows),
@@ -236,14 +241,16 @@ def _requests_only(use: Use, prices: Prices) -> float:
 
 def _notes(idle: Idle, settle: float, speed: float) -> list[str]:
     return [
-        f"Table I: {_OBJECTS} objects per size put and got one by one through the engine over {_CLOUDS} folders (f={_F}), every "
-        "call of a driver counted as the one request it makes, multiplied up to 1 TB written and read in a month; all is stored "
-        "for the whole month. Sealing adds a few bytes per chunk. Packs below 1 MiB are replicated also with k=2. "
-        "The metadata, which Hybris keeps in a private cloud, is a local database here; the log of a volume is not in it.",
-        f"Idle volume: two mounted devices that are linked directly, {_FILES} files, three folders as clouds, the real daemons. "
-        f"Their clock and their waits run {speed:g} times as fast as the real ones (benchmarks/hastened.py). After {settle:g} "
-        f"hours by that clock, in which polling slows down, all calls were counted for {idle.hours:g} hours and multiplied to 30 "
-        "days. A conditional request that finds nothing new counts as a GET.",
+        f"Table I: {_OBJECTS} objects per size put and got one by one through the engine over {_CLOUDS} "
+        f"folders (f={_F}), every call of a driver counted as the one request it makes, multiplied up to 1 "
+        "TB written and read in a month; all is stored for the whole month. Sealing adds a few bytes per "
+        "chunk. Packs below 1 MiB are replicated also with k=2. The metadata, which Hybris keeps in a "
+        "private cloud, is a local database here; the log of a volume is not in it.",
+        f"Idle volume: two mounted devices that are linked directly, {_FILES} files, three folders as "
+        f"clouds, the real daemons. Their clock and their waits run {speed:g} times as fast as the real "
+        f"ones (benchmarks/hastened.py). After {settle:g} hours by that clock, in which polling slows "
+        f"down, all calls were counted for {idle.hours:g} hours and multiplied to 30 days. A conditional "
+        "request that finds nothing new counts as a GET.",
         "Prices: benchmarks/prices.json, with sources and the date; no free allowances.",
     ]
 

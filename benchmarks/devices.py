@@ -1,8 +1,9 @@
 """`python -m benchmarks.devices`: how soon is on one device what was done on another?
 
-Two daemons on this machine, each with a network of its own, joined by a cable; Syncthing, where it is installed, on two
-more in the same run. A small file over the link, and over the clouds with the cable pulled; a tree of 10,000 files over a
-line of limited bandwidth; joining a volume of 100,000 files; the cost of signed updates. Needs root, for the networks.
+Two daemons on this machine, each with a network of its own, joined by a cable; Syncthing, where it is
+installed, on two more in the same run. A small file over the link, and over the clouds with the cable pulled;
+a tree of 10,000 files over a line of limited bandwidth; joining a volume of 100,000 files; the cost of signed
+updates. Needs root, for the networks.
 """
 
 from __future__ import annotations
@@ -48,9 +49,7 @@ _UPDATES = 4000
 def _latency(root: Path, options: argparse.Namespace, page: Page, console: Console) -> None:
     rows: list[tuple[str, Latency]] = []
     with devices(root / "ours") as (network, one, other):
-        rows.append(
-            ("over the link", measure_latency(one.mountpoint, other.mountpoint, options.samples))
-        )
+        rows.append(("over the link", measure_latency(one.mountpoint, other.mountpoint, options.samples)))
         console.print(f"[dim]over the link: {1000 * rows[0][1].median:.0f} ms[/]")
         network.cut()
         until(lambda: not linked(one) and not linked(other), "the link to be given up", 180)
@@ -63,7 +62,9 @@ def _latency(root: Path, options: argparse.Namespace, page: Page, console: Conso
         console.print(f"[dim]over the clouds: {1000 * rows[1][1].median:.0f} ms[/]")
     page.targets += [
         Target("4 KiB file over the link, median, ms", 100, 1000 * rows[0][1].median),
-        Target("... over the clouds, ms: two poll intervals", 2000 * SHORTEST_PAUSE, 1000 * rows[1][1].median),
+        Target(
+            "... over the clouds, ms: two poll intervals", 2000 * SHORTEST_PAUSE, 1000 * rows[1][1].median
+        ),
     ]
     if syncthing.version() is not None:
         with peers(root / "peer") as (_, first, second):
@@ -103,6 +104,7 @@ def _tree(root: Path, options: argparse.Namespace, page: Page, console: Console)
         ("copy returns, s", lambda one: one.copied),
         ("all names are on the other device, from the start, s", lambda one: one.named),
         ("... and all has been read there and is equal, s", lambda one: one.equal),
+        ("... which is so long after the copy returned, s", lambda one: one.equal - one.copied),
         ("the bytes of the files on the line, s", lambda one: one.wire),
     ]
     page.sections.append(
@@ -112,7 +114,9 @@ def _tree(root: Path, options: argparse.Namespace, page: Page, console: Console)
             [[label, *(significant(pick(one)) for one in results.values())] for label, pick in rows],
         )
     )
-    page.targets.append(Target("tree identical, against the time of its bytes on the line", 1.3, ours.equal / ours.wire))
+    page.targets.append(
+        Target("tree identical, against the time of its bytes on the line", 1.3, ours.equal / ours.wire)
+    )
     if "Syncthing" in results:
         page.targets.append(
             Target("tree identical, share of Syncthing's time", 1, ours.equal / results["Syncthing"].equal)
@@ -154,7 +158,9 @@ def _updates(_root: Path, options: argparse.Namespace, page: Page, _console: Con
     )
     page.targets += [
         Target("bytes of an update beyond its values", 300, figures.largest),
-        Target("CPU of a signed update, signing and accepting, ms", 1, 1000 * (figures.sign + figures.accept)),
+        Target(
+            "CPU of a signed update, signing and accepting, ms", 1, 1000 * (figures.sign + figures.accept)
+        ),
         Target("updates verified and applied in bulk, /s", 10_000, figures.applied, at_least=True),
     ]
     page.figures = {**page.figures, "updates": asdict(figures)}
@@ -174,12 +180,13 @@ def _notes(bandwidth: float) -> list[str]:
         f"Peer: {peer}, with the shortest delay that it has for changes (1 s)."
         if peer
         else "Syncthing is not installed, so there is no peer in this run.",
-        "Two devices in network namespaces of this machine, joined by a cable; f=1, k=1, three folders as clouds, which "
-        "answer at once: over the clouds there is no round trip to add. What the other device shows is looked at all the "
-        "time, which costs both of them processor time.",
-        f"The tree: random bytes; the kernel limits each direction to {bandwidth:g} Mbit/s; our clouds are taken away "
-        "meanwhile and the other device pins everything, so that all bytes go over the line. Time runs from the first "
-        "file copied on one device until `diff -r` on the other finds no difference.",
+        "Two devices in network namespaces of this machine, joined by a cable; f=1, k=1, three folders as "
+        "clouds, which answer at once: over the clouds there is no round trip to add. What the other "
+        "device shows is looked at all the time, which costs both of them processor time.",
+        f"The tree: random bytes; the kernel limits each direction to {bandwidth:g} Mbit/s; our clouds are "
+        "taken away meanwhile and the other device pins everything, so that all bytes go over the line. "
+        "Time runs from the first file copied on one device until `diff -r` on the other finds no "
+        "difference.",
         "Updates: protocol alone in memory for the CPU; for the rate a device takes in a log of updates "
         "that create small files one by one, database and tree included.",
     ]

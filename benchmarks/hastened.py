@@ -1,9 +1,10 @@
-"""`python -m benchmarks.hastened LOG`: the daemon with its clouds counted, and with a clock that can run faster.
+"""`python -m benchmarks.hastened LOG`: the daemon with its clouds counted and a clock that can run faster.
 
-Every request to a cloud becomes a line of LOG: time of day by the daemon's clock, the cloud's URL, class, bytes up, bytes
-down. The clock runs as it should until a line `TIME SPEED` comes on standard input: from that real time on it runs SPEED
-times as fast, and so do all waits for conditions, which is how the daemon waits for what is due. Waits
-for answers of clouds and devices keep real time, and so take longer by the daemon's clock.
+Every request to a cloud becomes a line of LOG: time of day by the daemon's clock, the cloud's URL, class,
+bytes up, bytes down. The clock runs as it should until a line `TIME SPEED` comes on standard input: from that
+real time on it runs SPEED times as fast, and so do all waits for conditions, which is how the daemon waits
+for what is due. Waits for answers of clouds and devices keep real time, and so take longer by the daemon's
+clock.
 
 The daemon's code is the real one; only Python's clock and conditions are replaced, before it is loaded.
 """
@@ -77,14 +78,14 @@ def _install() -> None:
 
 def _count_requests(log: Path) -> None:
     from backends import registry
-    from backends.credentials import Credentials
+    from backends.credentials import NO_CREDENTIALS, Credentials
     from backends.store import Store
     from benchmarks.counting import CountingStore, Request
 
     real = registry.open_store
     lines = log.open("a", buffering=1)
 
-    def open_counted(url: str, credentials: Credentials = registry.NO_CREDENTIALS) -> Store:
+    def open_counted(url: str, credentials: Credentials = NO_CREDENTIALS) -> Store:
         def write(one: Request) -> None:
             lines.write(f"{_time():.3f} {url} {one.kind} {one.up} {one.down}\n")
 

@@ -40,8 +40,8 @@ class Latency:
 
 @dataclass(frozen=True)
 class Tree:
-    """From the first file copied into one folder, in seconds: until the copy returned, until all names were in the other
-    folder, and until all had been read there and was equal. `wire` is what its bytes take on the line."""
+    """Seconds from the first file copied into one folder: until the copy returned, until all names were in
+    the other, until all had been read there and was equal. `wire` is what its bytes take on the line."""
 
     copied: float
     named: float
@@ -51,7 +51,7 @@ class Tree:
 
 @dataclass(frozen=True)
 class Join:
-    """From the start of the invitation, in seconds: until the volume was mounted, and until all files were listed."""
+    """Seconds from the start of the invitation until the volume was mounted, and until all was listed."""
 
     files: int
     mounted: float

@@ -1,9 +1,9 @@
 """Slow lines: a TCP proxy that delays what passes and limits how much of it passes per second.
 
-For kernels without netem. Each line has a delay per direction and a bandwidth per direction, shared by all its
-connections; several lines may also share one bandwidth, as the clouds at the far side of one uplink do. A
-connection costs a round trip before its first byte. There is no loss and no slow start: a line is a
-pipe that is as good as its figures. Delays are met to about a millisecond, that of the event loop's clock.
+For kernels without netem. Each line has a delay per direction and a bandwidth per direction, shared by all
+its connections; several lines may also share one bandwidth, as the clouds at the far side of one uplink do. A
+connection costs a round trip before its first byte. There is no loss and no slow start: a line is a pipe that
+is as good as its figures. Delays are met to about a millisecond, that of the event loop's clock.
 
 The proxy is a process of its own (`python -m benchmarks.shaping`). It gets the lines as one line of JSON on
 standard input, says on which ports it listens, and then answers commands, one line of JSON each, until its
@@ -135,7 +135,7 @@ class _End(asyncio.Protocol):
         self.other: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+        self._transport = cast("asyncio.Transport", transport)
         if self._way == 0:
             self._transport.pause_reading()
             asyncio.get_running_loop().create_task(self._connect(self._transport))

@@ -1,7 +1,7 @@
 """Syncthing between two machines of a test network, as the peer that replication is compared with.
 
-Its devices know each other's addresses; relays, global discovery and reports are off; changes are looked for after the
-shortest time that it has (1 s); it runs at normal priority.
+Its devices know each other's addresses; relays, global discovery and reports are off; changes are looked for
+after the shortest time that it has (1 s); it runs at normal priority.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ class UpdateFigures:
     """`overhead`: median bytes of an update beyond its keys and values, `largest` the most.
 
     `sign` and `accept` are CPU seconds for one update of one small write by the protocol alone. `applied` is
-    updates per second of wall time that a device verifies, takes into its database and shows in its tree; each
-    update creates one small file.
+    updates per second of wall time that a device verifies, takes into its database and shows in its tree;
+    each update creates one small file.
     """
 
     overhead: float

@@ -1,8 +1,8 @@
 """`python -m benchmarks.upload`: how close does an upload of small files come to what the lines can carry?
 
-Copies 10,000 files (100 MB of random bytes, so that nothing shrinks) into a mounted volume over three S3 servers at the
-end of slow lines (20 ms, 200 Mbit/s), then `hybrisfs sync --wait`. Done twice, with a volume of its own each:
-every cloud at a line of its own, and all three behind one uplink.
+Copies 10,000 files (100 MB of random bytes, so that nothing shrinks) into a mounted volume over three S3
+servers at the end of slow lines (20 ms, 200 Mbit/s), then `hybrisfs sync --wait`. Done twice, with a volume
+of its own each: every cloud at a line of its own, and all three behind one uplink.
 """
 
 from __future__ import annotations
@@ -78,9 +78,7 @@ def measure(root: Path, tree: Path, *, one_uplink: bool) -> Figures:
         device.sync(timeout=1800)
         durable = time.monotonic() - begun
         cpu = cpu_seconds(device.daemon_pids()) - cpu
-        sent = tuple(
-            now.up - then.up for then, now in zip(before, wan.lines.traffic(), strict=True)
-        )
+        sent = tuple(now.up - then.up for then, now in zip(before, wan.lines.traffic(), strict=True))
     busiest = sum(sent) if one_uplink else max(sent)
     return Figures(copied, durable, cpu, sent, busiest / distances[0].bytes_per_second)
 
@@ -100,10 +98,10 @@ def _page(results: dict[str, Figures], files: int, size: int) -> Page:
         for name, figures in results.items()
     ]
     notes = [
-        "The wire's time: bytes that the lines counted on their way up (shares, log, heads, HTTP headers), divided by "
-        f"{_BANDWIDTH:g} Mbit/s; with a line per cloud those of the busiest line, with one uplink those of all. Time runs from "
-        "the first file copied to the end of `hybrisfs sync --wait`; copying is part of it. Servers, proxy, daemon "
-        "and copy share the machine's cores.",
+        "The wire's time: bytes that the lines counted on their way up (shares, log, heads, HTTP "
+        f"headers), divided by {_BANDWIDTH:g} Mbit/s; with a line per cloud those of the busiest line, "
+        "with one uplink those of all. Time runs from the first file copied to the end of `hybrisfs sync "
+        "--wait`; copying is part of it. Servers, proxy, daemon and copy share the machine's cores.",
     ]
     figures = {name: asdict(one) for name, one in results.items()}
     return Page("upload", [table], targets, notes, {"files": files, "bytes": size, "uploads": figures})

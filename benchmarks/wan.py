@@ -96,9 +96,7 @@ def far_clouds(root: Path, distances: Sequence[Distance]) -> Iterator[Wan]:
             )
         )
         clouds = [
-            FarCloud(
-                one, server.url(one.name, f"127.0.0.1:{port}"), dict(server.secrets), port, one.name
-            )
+            FarCloud(one, server.url(one.name, f"127.0.0.1:{port}"), dict(server.secrets), port, one.name)
             for server, one, port in zip(started, distances, lines.ports, strict=True)
         ]
         for cloud in clouds:
