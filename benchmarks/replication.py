@@ -13,13 +13,28 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.million import fill
+from benchmarks.processes import cpu_seconds
 from benchmarks.syncthing import Syncthing
 from tests.system.clouds import away
 from tests.system.device import Device
 from tests.system.network import Network
 from tests.system.pairing import pair
 
-__all__ = ["Join", "Latency", "Tree", "devices", "measure_join", "measure_latency", "measure_tree", "peers"]
+__all__ = [
+    "Join",
+    "Latency",
+    "Tree",
+    "catch_up_linked",
+    "catch_up_peer",
+    "devices",
+    "limit_rate",
+    "linked",
+    "measure_join",
+    "measure_latency",
+    "measure_tree",
+    "measure_tree_linked",
+    "peers",
+]
 
 _GIVE_UP = 600.0
 _LOOK_EVERY = 0.002
@@ -27,6 +42,8 @@ _LOOK_AT_TREE_EVERY = 0.25
 _PAUSE = 0.3
 _ADDRESSES = ("10.77.0.1", "10.77.0.2")  # of the first two machines of a Network
 _FILES_PER_FOLDER = 100
+_IDLE_SECONDS = 4
+_IDLE_SHARE = 0.1  # of a second
 
 
 @dataclass(frozen=True)
@@ -101,8 +118,10 @@ def peers(root: Path) -> Iterator[tuple[Network, Syncthing, Syncthing]]:
             stack.enter_context(Syncthing(root / name, address, network.add(name)))
             for name, address in zip(("one", "other"), _ADDRESSES, strict=True)
         )
-        one.start(other)
-        other.start(one)
+        one.share(other)
+        other.share(one)
+        one.start()
+        other.start()
         (one.folder / "first").write_bytes(b"connected")
         _wait((other.folder / "first").exists, 0.2)
         yield network, one, other
@@ -169,6 +188,52 @@ def measure_tree_linked(root: Path, tree: Path, megabits: float) -> Tree:
         other.run("pin", str(other.mountpoint))
         with away(*one.clouds):
             return measure_tree(tree, one.mountpoint, other.mountpoint, megabits)
+
+
+def catch_up_linked(root: Path, tree: Path, megabits: float) -> float:
+    """Seconds from the start of the other device until it has a tree that it missed while it was off."""
+    with devices(root) as (network, one, other):
+        for machine in ("one", "other"):
+            limit_rate(network.prefix(machine), megabits)
+        other.run("pin", str(other.mountpoint))
+        other.stop()
+        shutil.copytree(tree, one.mountpoint / "tree")
+        one.sync(timeout=600)
+        with away(*one.clouds):
+            begun = time.monotonic()
+            other.mount()
+            return _arrival(tree, other.mountpoint / "tree") - begun
+
+
+def catch_up_peer(root: Path, tree: Path, megabits: float) -> float:
+    """The same of Syncthing, whose first device has looked at everything before the second one starts."""
+    with peers(root) as (network, one, other):
+        for machine in ("one", "other"):
+            limit_rate(network.prefix(machine), megabits)
+        other.stop()
+        shutil.copytree(tree, one.folder / "tree")
+        _wait_until_idle(one.pids)
+        begun = time.monotonic()
+        other.start()
+        return _arrival(tree, other.folder / "tree") - begun
+
+
+def _arrival(tree: Path, target: Path) -> float:
+    """When the target was equal to the tree."""
+    wanted = _count(tree)
+    _wait(lambda: _count(target) == wanted, _LOOK_AT_TREE_EVERY)
+    _wait(lambda: _same(tree, target), _LOOK_AT_TREE_EVERY)
+    return time.monotonic()
+
+
+def _wait_until_idle(pids: list[int]) -> None:
+    """Wait until the processes have used next to no processor time for a few seconds."""
+    before, quiet = cpu_seconds(pids), 0
+    while quiet < _IDLE_SECONDS:
+        time.sleep(1)
+        now = cpu_seconds(pids)
+        quiet = quiet + 1 if now - before < _IDLE_SHARE else 0
+        before = now
 
 
 def measure_join(root: Path, files: int) -> Join:

@@ -64,12 +64,22 @@ class Syncthing:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+        self.stop()
 
-    def start(self, other: Syncthing) -> None:
-        """Share the folder with the other device and run."""
+    def stop(self) -> None:
+        """End the process if it runs."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait()
+            self._process = None
+
+    @property
+    def pids(self) -> list[int]:
+        """The process, while it runs."""
+        return [self._process.pid] if self._process is not None else []
+
+    def share(self, other: Syncthing) -> None:
+        """Share the folder with the other device, from the next start on."""
         root = self._config.getroot()
         for old in [*root.findall("folder"), *root.findall("device")]:
             root.remove(old)
@@ -95,7 +105,10 @@ class Syncthing:
         for one in (self, other):
             ElementTree.SubElement(folder, "device", id=one.device_id)
         self._config.write(self._home / "config.xml")
-        with (self._root / "log").open("wb") as log:
+
+    def start(self) -> None:
+        """Run."""
+        with (self._root / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [*self._run_as, "syncthing", "serve", f"--home={self._home}", "--no-browser", "--no-restart"],
                 env=self._environment(),
