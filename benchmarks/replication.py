@@ -77,10 +77,14 @@ class Join:
 
 def _wait(seen: Callable[[], bool], every: float) -> None:
     give_up = time.monotonic() + _GIVE_UP
-    while not seen():
-        if time.monotonic() > give_up:
+    while True:
+        begun = time.monotonic()
+        if seen():
+            return
+        looked = time.monotonic()
+        if looked > give_up:
             raise SystemExit(f"it did not arrive within {_GIVE_UP:.0f} s")
-        time.sleep(every)
+        time.sleep(max(every, 2 * (looked - begun)))  # looking costs those who are measured
 
 
 @contextmanager

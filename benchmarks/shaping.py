@@ -111,6 +111,7 @@ class _Path:
         self.passed = [0, 0]
         self.stalled = False
         self._held: list[tuple[asyncio.WriteTransport, bytes]] = []
+        self._waiting: list[asyncio.Transport] = []
 
     def deliver(self, to: asyncio.WriteTransport, data: bytes) -> None:
         if self.stalled:
@@ -123,6 +124,15 @@ class _Path:
         held, self._held = self._held, []
         for to, data in held:
             self.deliver(to, data)
+        waiting, self._waiting = self._waiting, []
+        for transport in waiting:
+            if not transport.is_closing():
+                transport.resume_reading()
+
+    def hold(self, transport: asyncio.Transport) -> None:
+        """Take nothing more from this end of a connection until the line is released."""
+        transport.pause_reading()
+        self._waiting.append(transport)
 
 
 class _End(asyncio.Protocol):
@@ -163,13 +173,17 @@ class _End(asyncio.Protocol):
         leaves = path.ways[self._way].leave(len(data), now)
         path.passed[self._way] += len(data)
         loop.call_at(leaves + path.line.delay, path.deliver, self.other, data)
-        if leaves - now > _AHEAD:
+        if path.stalled:
+            path.hold(self._transport)
+        elif leaves - now > _AHEAD:
             self._transport.pause_reading()
             loop.call_at(leaves - _AHEAD / 2, self._go_on)
 
     def _go_on(self) -> None:
         assert self._transport is not None
-        if not self._transport.is_closing():
+        if self._path.stalled:
+            self._path.hold(self._transport)
+        elif not self._transport.is_closing():
             self._transport.resume_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
