@@ -39,7 +39,7 @@ _DISTANCES = (
 _SIZES = {"100 kB": 100_000, "1 MB": 1_000_000, "10 MB": 10_000_000}
 _F = 1
 _CODES = {"hybrisfs k=1": 1, "hybrisfs k=2": 2}
-_WARM_UPS = 4  # rounds in which connections are made and the engine gets to know the clouds
+_WARM_UPS = 6  # rounds in which connections are made and the engine gets to know the clouds
 _SEED = 1
 
 Samples = dict[str, dict[str, list[float]]]
@@ -296,7 +296,7 @@ def _page(first: Samples, faults: dict[str, Samples], rounds: int) -> Page:
 def main(argv: list[str] | None = None) -> None:
     """Measure, print, and write clouds.json, .md and plots to benchmarks/results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.clouds", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=12, metavar="N", help="rounds (default 12)")
+    parser.add_argument("--rounds", type=int, default=10, metavar="N", help="rounds (default 10)")
     parser.add_argument(
         "--results", type=Path, default=RESULTS, metavar="DIR", help="where to write (benchmarks/results)"
     )

@@ -42,6 +42,36 @@ def test_unknown_and_long_unseen_clouds_are_tried_first() -> None:
     assert ranking.order([1, 2], "get", SMALL, {}) == [2, 1]
 
 
+def test_one_unlucky_request_is_not_taken_at_its_word() -> None:
+    ranking, _ = make()
+    for _ in range(10):
+        ranking.observe(2, "get", SMALL, 0.2)
+    ranking.observe(1, "get", SMALL, 1.0)  # a new connection, say; it takes 0.1 from now on
+    asked = 0
+    while ranking.order([1, 2], "get", SMALL, {})[0] == 1 and asked < 20:
+        ranking.observe(1, "get", SMALL, 0.1)
+        asked += 1
+    assert asked == 20
+
+
+def test_a_slow_cloud_is_tried_twice_and_then_left_alone() -> None:
+    ranking, _ = make()
+    for _ in range(10):
+        ranking.observe(2, "get", SMALL, 0.1)
+    ranking.observe(1, "get", SMALL, 1.0)
+    assert ranking.order([1, 2], "get", SMALL, {}) == [1, 2]
+    ranking.observe(1, "get", SMALL, 1.0)
+    assert ranking.order([1, 2], "get", SMALL, {}) == [2, 1]
+
+
+def test_a_cloud_that_was_waited_for_is_not_hoped_for() -> None:
+    ranking, _ = make()
+    for _ in range(10):
+        ranking.observe(2, "get", SMALL, 0.1)
+    ranking.waited(1, "get", SMALL, 0.5)
+    assert ranking.order([1, 2], "get", SMALL, {}) == [2, 1]
+
+
 def test_demerits_outweigh_speed() -> None:
     ranking, _ = make()
     for cloud in (1, 2, 3):
