@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["cache_directory", "git_repository", "source_tree"]
+__all__ = ["cache_directory", "git_repository", "source_tree", "write_random_files"]
 
 _GENERATION = 1
 """Part of the cached names: raise it when anything below changes what is generated."""
@@ -58,6 +58,18 @@ def source_tree(files: int) -> Path:
 def git_repository(files: int, commits: int = 20) -> Path:
     """A repository of `files` files and `commits` commits; no file of it is equal to one of `source_tree`."""
     return _cached(f"git-{_GENERATION}-{files}-{commits}", lambda target: _write_git(target, files, commits))
+
+
+def write_random_files(folder: Path, files: int) -> int:
+    """Write files that nobody can compress, of 10 KB on average, 100 to a folder; returns their bytes."""
+    source, total = random.Random(4), 0
+    for number in range(files):
+        parent = folder / f"{number // 100:04}"
+        parent.mkdir(parents=True, exist_ok=True)
+        size = source.randrange(20_000)
+        (parent / f"file-{number:05}").write_bytes(source.randbytes(size))
+        total += size
+    return total
 
 
 def _cached(name: str, make: Callable[[Path], None]) -> Path:

@@ -1,158 +1,255 @@
 """`python -m benchmarks.devices`: how soon is on one device what was done on another?
 
-Two daemons on this machine, paired: the latency of a small file over the direct link, a source tree until it
-is equal on the other device, and how long the naked copy of that tree takes. What the other device shows is
-looked at all the time, which costs both daemons processor time on a machine with few cores.
+Two daemons on this machine, each with a network of its own, joined by a cable; Syncthing, where it is
+installed, on two more in the same run. A small file over the link, and over the clouds with the cable pulled;
+a tree of 10,000 files over a line of limited bandwidth; joining a volume of 100,000 files; the cost of signed
+updates. Needs root, for the networks.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
-import statistics
-import subprocess
 import tempfile
-import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
-from rich.table import Table
+from rich.console import Console
 
-from benchmarks.corpus import cache_directory, source_tree
-from benchmarks.report import RESULTS, machine, significant, terminal
-from tests.system.device import Device
-from tests.system.pairing import pair
+from benchmarks import syncthing
+from benchmarks.corpus import cache_directory, write_random_files
+from benchmarks.pages import Page, Section
+from benchmarks.replication import (
+    Join,
+    Latency,
+    Tree,
+    catch_up_linked,
+    catch_up_peer,
+    devices,
+    limit_rate,
+    linked,
+    measure_join,
+    measure_latency,
+    measure_tree,
+    measure_tree_linked,
+    peers,
+)
+from benchmarks.report import RESULTS, significant, terminal
+from benchmarks.targets import Target
+from benchmarks.updates import UpdateFigures, measure_updates
+from sync.pace import SHORTEST_PAUSE
+from tests.system.deadline import until
 
-_FILES = 11_478
-_SAMPLES = 30
-_PAUSE = 0.3
-_LOOK_EVERY = 0.001
-_GIVE_UP = 300.0
-
-
-@dataclass(frozen=True)
-class Figures:
-    """What was measured; times in seconds."""
-
-    link_median: float
-    link_worst: float
-    join: float
-    tree_files: int
-    tree_copy_returns: float
-    tree_names: float
-    tree_equal: float
-    plain_copy: float
-
-
-def _wait(seen: Callable[[], bool]) -> float:
-    """Seconds until *seen* holds."""
-    begun = time.monotonic()
-    while not seen():
-        if time.monotonic() - begun > _GIVE_UP:
-            raise SystemExit("it never arrived")
-        time.sleep(_LOOK_EVERY)
-    return time.monotonic() - begun
+_PARTS = ("latency", "tree", "join", "updates")
+_CLOUD_SAMPLES = 10  # each takes seconds
+_PEER_SAMPLES = 10
+_UPDATES = 4000
 
 
-def _latencies(one: Device, other: Device) -> list[float]:
-    """From the close of a file of 4 KiB to the moment that it can be read on the other device."""
-    samples = []
-    for number in range(_SAMPLES):
-        content = os.urandom(4096)
-        name = f"latency {number}"
-        (one.mountpoint / name).write_bytes(content)
-
-        def is_there(path: Path = other.mountpoint / name, wanted: bytes = content) -> bool:
-            try:
-                return path.read_bytes() == wanted
-            except OSError:
-                return False
-
-        samples.append(_wait(is_there))
-        time.sleep(_PAUSE)
-    return samples
-
-
-def _files(device: Device) -> int:
-    files: int = device.status()["files"]
-    return files
-
-
-def _same(tree: Path, other: Path) -> bool:
-    """Read both to the last byte."""
-    return subprocess.run(["diff", "-rq", tree, other], capture_output=True, check=False).returncode == 0
-
-
-def measure(one: Device, other: Device, tree: Path) -> Figures:
-    """All figures of one run."""
-    one.create(3, f=1, k=1).mount()
-    begun = time.monotonic()
-    pair(one, other, "other")
-    other.mount()
-    join = time.monotonic() - begun
-    _wait(lambda: any(device.get("linked") for device in one.status()["devices"]))
-    latencies = _latencies(one, other)
-    before, wanted = _files(other), sum(path.is_file() for path in tree.rglob("*"))
-    begun = time.monotonic()
-    shutil.copytree(tree, one.mountpoint / "tree", symlinks=True)
-    returned = time.monotonic() - begun
-    _wait(lambda: _files(other) >= before + wanted)
-    named = time.monotonic() - begun
-    _wait(lambda: _same(tree, other.mountpoint / "tree"))
-    equal = time.monotonic() - begun
-    begun = time.monotonic()
-    shutil.copytree(tree, one.root / "plain", symlinks=True)
-    plain = time.monotonic() - begun
-    return Figures(statistics.median(latencies), max(latencies), join, wanted, returned, named, equal, plain)
-
-
-def _table(figures: Figures) -> list[tuple[str, str]]:
-    return [
-        ("pair and mount, s", significant(figures.join)),
-        ("4 KiB file, direct link, median, ms", significant(1000 * figures.link_median)),
-        ("... worst, ms", significant(1000 * figures.link_worst)),
-        (
-            f"copy a tree of {figures.tree_files:,} files in: returns, s",
-            significant(figures.tree_copy_returns),
+def _latency(root: Path, options: argparse.Namespace, page: Page, console: Console) -> None:
+    rows: list[tuple[str, Latency]] = []
+    with devices(root / "ours") as (network, one, other):
+        rows.append(("over the link", measure_latency(one.mountpoint, other.mountpoint, options.samples)))
+        console.print(f"[dim]over the link: {1000 * rows[0][1].median:.0f} ms[/]")
+        network.cut()
+        until(lambda: not linked(one) and not linked(other), "the link to be given up", 180)
+        rows.append(
+            (
+                "over the clouds, cable pulled",
+                measure_latency(one.mountpoint, other.mountpoint, min(options.samples, _CLOUD_SAMPLES)),
+            )
+        )
+        console.print(f"[dim]over the clouds: {1000 * rows[1][1].median:.0f} ms[/]")
+    page.targets += [
+        Target("4 KiB file over the link, median, ms", 100, 1000 * rows[0][1].median),
+        Target(
+            "... over the clouds, ms: two poll intervals", 2000 * SHORTEST_PAUSE, 1000 * rows[1][1].median
         ),
-        ("... all names are on the other device, from the start, s", significant(figures.tree_names)),
-        ("... and all has been read there and is equal, s", significant(figures.tree_equal)),
-        ("the same copy to a plain directory, s", significant(figures.plain_copy)),
     ]
+    if syncthing.version() is not None:
+        with peers(root / "peer") as (_, first, second):
+            taken = measure_latency(first.folder, second.folder, min(options.samples, _PEER_SAMPLES))
+        rows.append(("Syncthing", taken))
+        page.targets.append(
+            Target("... over the link, share of Syncthing's time", 1, rows[0][1].median / taken.median)
+        )
+    page.sections.append(
+        Section(
+            "A file of 4 KiB, closed on one device, can be read on the other",
+            ["", "median, ms", "worst, ms", "samples"],
+            [
+                [name, significant(1000 * one.median), significant(1000 * one.worst), str(one.samples)]
+                for name, one in rows
+            ],
+        )
+    )
+    page.figures = {**page.figures, "latency": {name: asdict(one) for name, one in rows}}
+
+
+def _tree(root: Path, options: argparse.Namespace, page: Page, console: Console) -> None:
+    tree = root / "tree"
+    size = write_random_files(tree, options.files)
+    results: dict[str, Tree] = {
+        "hybrisfs": measure_tree_linked(root / "ours", tree, options.bandwidth),
+    }
+    console.print(f"[dim]tree: {results['hybrisfs'].equal:.1f} s[/]")
+    if syncthing.version() is not None:
+        with peers(root / "peer") as (network, one, other):
+            for machine in ("one", "other"):
+                limit_rate(network.prefix(machine), options.bandwidth)
+            results["Syncthing"] = measure_tree(tree, one.folder, other.folder, options.bandwidth)
+        console.print(f"[dim]Syncthing: {results['Syncthing'].equal:.1f} s[/]")
+    ours = results["hybrisfs"]
+    caught_up = {"hybrisfs": catch_up_linked(root / "ours off", tree, options.bandwidth)}
+    if syncthing.version() is not None:
+        caught_up["Syncthing"] = catch_up_peer(root / "peer off", tree, options.bandwidth)
+    rows: list[tuple[str, Callable[[Tree], float]]] = [
+        ("copy returns, s", lambda one: one.copied),
+        ("all names are on the other device, from the start, s", lambda one: one.named),
+        ("... and all has been read there and is equal, s", lambda one: one.equal),
+        ("... which is so long after the copy returned, s", lambda one: one.equal - one.copied),
+        ("the bytes of the files on the line, s", lambda one: one.wire),
+    ]
+    page.sections.append(
+        Section(
+            f"A tree of {options.files:,} files, {size / 1e6:.0f} MB, over {options.bandwidth:g} Mbit/s",
+            ["", *results],
+            [
+                *([label, *(significant(pick(one)) for one in results.values())] for label, pick in rows),
+                [
+                    "the other device was off meanwhile: equal, from its start, s",
+                    *map(significant, caught_up.values()),
+                ],
+            ],
+        )
+    )
+    page.targets.append(
+        Target("tree identical, against the time of its bytes on the line", 1.3, ours.equal / ours.wire)
+    )
+    page.targets.append(
+        Target("... from the start of a device that was off", 1.3, caught_up["hybrisfs"] / ours.wire)
+    )
+    if "Syncthing" in results:
+        page.targets.append(
+            Target("tree identical, share of Syncthing's time", 1, ours.equal / results["Syncthing"].equal)
+        )
+        page.targets.append(
+            Target(
+                "... from the start of a device that was off",
+                1,
+                caught_up["hybrisfs"] / caught_up["Syncthing"],
+            )
+        )
+    page.figures = {
+        **page.figures,
+        "tree": {name: asdict(one) for name, one in results.items()},
+        "caught_up": caught_up,
+    }
+
+
+def _join(root: Path, options: argparse.Namespace, page: Page, console: Console) -> None:
+    figures: Join = measure_join(root, options.join_files)
+    console.print(f"[dim]join: {figures.listed:.1f} s[/]")
+    page.sections.append(
+        Section(
+            f"Joining a volume of {figures.files:,} files",
+            ["", "s"],
+            [
+                ["invited, joined and mounted", significant(figures.mounted)],
+                ["... and all files are listed, with their sizes", significant(figures.listed)],
+            ],
+        )
+    )
+    page.targets.append(Target(f"joined volume of {figures.files:,} files listed, s", 10, figures.listed))
+    page.figures = {**page.figures, "join": asdict(figures)}
+
+
+def _updates(_root: Path, options: argparse.Namespace, page: Page, _console: Console) -> None:
+    figures: UpdateFigures = measure_updates(options.updates)
+    page.sections.append(
+        Section(
+            "Signed updates",
+            ["", ""],
+            [
+                ["bytes beyond keys and values, median", significant(figures.overhead)],
+                ["... largest", str(figures.largest)],
+                ["CPU to sign one, ms", significant(1000 * figures.sign)],
+                ["CPU to verify and accept one, ms", significant(1000 * figures.accept)],
+                [f"verified, stored and applied, of {figures.updates:,}, /s", significant(figures.applied)],
+            ],
+        )
+    )
+    page.targets += [
+        Target("bytes of an update beyond its values", 300, figures.largest),
+        Target(
+            "CPU of a signed update, signing and accepting, ms", 1, 1000 * (figures.sign + figures.accept)
+        ),
+        Target("updates verified and applied in bulk, /s", 10_000, figures.applied, at_least=True),
+    ]
+    page.figures = {**page.figures, "updates": asdict(figures)}
+
+
+_MEASURES: dict[str, Callable[[Path, argparse.Namespace, Page, Console], None]] = {
+    "latency": _latency,
+    "tree": _tree,
+    "join": _join,
+    "updates": _updates,
+}
+
+
+def _notes(bandwidth: float) -> list[str]:
+    peer = syncthing.version()
+    return [
+        f"Peer: {peer}, with the shortest delay that it has for changes (1 s)."
+        if peer
+        else "Syncthing is not installed, so there is no peer in this run.",
+        "Two devices in network namespaces of this machine, joined by a cable; f=1, k=1, three folders as "
+        "clouds, which answer at once: over the clouds there is no round trip to add. What the other "
+        "device shows is looked at all the time, which costs both of them processor time.",
+        f"The tree: random bytes; the kernel limits each direction to {bandwidth:g} Mbit/s; our clouds are "
+        "taken away meanwhile and the other device pins everything, so that all bytes go over the line. "
+        "Time runs from the first file copied on one device until `diff -r` on the other finds no "
+        "difference. The second time the other device was off while the tree was copied and, for "
+        "Syncthing, looked at; time runs from the start of its daemon.",
+        "Updates: protocol alone in memory for the CPU; for the rate a device takes in a log of updates "
+        "that create small files one by one, database and tree included.",
+    ]
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.devices", description=__doc__)
+    parser.add_argument("--only", action="append", choices=_PARTS, metavar="PART", help=", ".join(_PARTS))
+    parser.add_argument("--files", type=int, default=10_000, metavar="N", help="files in the tree")
+    parser.add_argument("--join-files", type=int, default=100_000, metavar="N", help="in the volume to join")
+    parser.add_argument("--samples", type=int, default=30, metavar="N", help="small files over the link")
+    parser.add_argument("--updates", type=int, default=_UPDATES, metavar="N", help="files to make updates of")
+    parser.add_argument("--bandwidth", type=float, default=200.0, metavar="MBIT", help="of the tree's line")
+    parser.add_argument(
+        "--results", type=Path, default=RESULTS, metavar="DIR", help="where to write (benchmarks/results)"
+    )
+    return parser.parse_args(argv)
 
 
 def main(argv: list[str] | None = None) -> None:
     """Measure, print, and write devices.json and .md to benchmarks/results."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.devices", description=__doc__)
-    parser.add_argument("--files", type=int, default=_FILES, metavar="N", help="files in the tree")
-    options = parser.parse_args(argv)
+    options = _arguments(argv)
+    if os.geteuid() != 0:
+        raise SystemExit("benchmarks.devices must run as root: only root can make networks")
+    console = terminal()
     cache_directory().mkdir(parents=True, exist_ok=True)
     root = Path(tempfile.mkdtemp(prefix="work-devices-", dir=cache_directory()))
+    page = Page("devices", notes=_notes(options.bandwidth))
     try:
-        for name in ("one", "other"):
-            (root / name).mkdir()
-        with Device(root / "one") as one, Device(root / "other") as other:
-            figures = measure(one, other, source_tree(options.files))
+        for part in options.only or _PARTS:
+            (root / part).mkdir()
+            _MEASURES[part](root / part, options, page, console)
     finally:
         shutil.rmtree(root, ignore_errors=True)
-    rows = _table(figures)
-    table = Table("", "two devices")
-    for row in rows:
-        table.add_row(*row)
-    terminal().print(table)
-    facts = machine()
-    lines = ["| | two devices |", "| --- | ---: |", *(f"| {label} | {value} |" for label, value in rows), ""]
-    lines.append(
-        f"On {facts['cpus']} cores, Linux {facts['kernel']}, Python {facts['python']}, {facts['date']}."
-    )
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "devices.json").write_text(
-        json.dumps({"machine": facts, "figures": asdict(figures)}, indent=1) + "\n"
-    )
-    (RESULTS / "devices.md").write_text("\n".join([*lines, ""]))
+    page.show(console)
+    for path in page.write(options.results):
+        console.print(f"wrote {path}")
 
 
 if __name__ == "__main__":

@@ -35,8 +35,10 @@ from sync.trail import Holds, Piece, newest_segment, relayed_segments, tips_of
 
 __all__ = ["ANNOUNCE_SECONDS", "STALE_SECONDS", "Action", "FetchGrant", "FetchHead", "Follow"]
 
-ANNOUNCE_SECONDS: Final = 600.0
-"""How often a device that has nothing to say overwrites its head all the same (Depot's T_announce)."""
+ANNOUNCE_SECONDS: Final = 900.0
+"""How often a device that has nothing to say overwrites its head all the same (Depot's T_announce).
+
+At the list prices of the dear clouds two devices that do so every ten minutes cost four cents a month."""
 STALE_SECONDS: Final = 2 * ANNOUNCE_SECONDS + PROPAGATION_SECONDS
 """A device whose last head is older than that is suspected to have written something that is withheld."""
 _GRANT_PAUSE: Final = 60.0

@@ -13,15 +13,15 @@ __all__ = ["Operation", "Ranking", "TimerBounds", "size_class"]
 
 Operation: TypeAlias = Literal["put", "get"]
 
-_CLASS_LIMITS = (64 << 10, 1 << 20)  # bytes
-_GAIN = 1 / 8  # weights of RFC 6298, which estimates the same two numbers for TCP
-_SPREAD_GAIN = 1 / 4
+_CLASS_LIMITS = (64 << 10, 256 << 10, 1 << 20, 4 << 20)  # bytes; latencies of a class must be comparable
+_STEADY = 8  # observations that the mean looks back on, and
+_SPREAD_GAIN = 1 / 4  # the weight of the newest in the spread: RFC 6298 estimates the same for TCP
 _SPREAD_FACTOR = 4
 _STALE_AFTER = 600.0  # seconds after which a cloud is tried again, as its speed may have changed
 
 
 def size_class(size: int) -> int:
-    """Return 0 for requests below 64 KiB, 1 below 1 MiB, 2 from there on."""
+    """Return 0 for requests below 64 KiB, 1 below 256 KiB, 2 below 1 MiB, 3 below 4 MiB, 4 from there on."""
     return sum(size >= limit for limit in _CLASS_LIMITS)
 
 
@@ -42,6 +42,16 @@ class _Estimate:
     mean: float
     spread: float
     seen: float
+    count: int = 1  # of observations, up to _STEADY
+
+    @property
+    def hoped(self) -> float:
+        """The latency to rank by: the less is known of a cloud, the more is hoped for.
+
+        The first request often pays for a new connection. Were it taken at its word, a fast cloud that had
+        bad luck with it would not be asked again for long.
+        """
+        return self.mean * (1 - 1 / self.count)
 
 
 class Ranking:
@@ -60,8 +70,10 @@ class Ranking:
             self._estimates[key] = _Estimate(seconds, seconds / 2, self._clock())
             return
         error = seconds - estimate.mean
+        estimate.count = min(estimate.count + 1, _STEADY)
         estimate.spread += _SPREAD_GAIN * (abs(error) - estimate.spread)
-        estimate.mean += _GAIN * error
+        # Of the first two the lower one counts: the other paid for something that passes.
+        estimate.mean += min(error, 0.0) if estimate.count == 2 else error / estimate.count
         estimate.seen = self._clock()
 
     def waited(self, cloud: int, operation: Operation, size: int, seconds: float) -> None:
@@ -69,9 +81,10 @@ class Ranking:
         key = (cloud, operation, size_class(size))
         estimate = self._estimates.get(key)
         if estimate is None:
-            self._estimates[key] = _Estimate(seconds, seconds / 2, self._clock())
+            self._estimates[key] = _Estimate(seconds, seconds / 2, self._clock(), _STEADY)
         elif estimate.mean < seconds:
             estimate.mean = seconds
+            estimate.count = _STEADY
             estimate.seen = self._clock()
 
     def order(
@@ -80,10 +93,12 @@ class Ranking:
         """Return the clouds, the best first: least demerits, then not seen for long, then fastest."""
         stale = self._clock() - _STALE_AFTER
 
-        def key(cloud: int) -> tuple[int, float, int]:
+        def key(cloud: int) -> tuple[int, float, float, int]:
             estimate = self._estimates.get((cloud, operation, size_class(size)))
-            latency = -1.0 if estimate is None or estimate.seen <= stale else estimate.mean
-            return demerits.get(cloud, 0), latency, cloud
+            demerit = demerits.get(cloud, 0)
+            if estimate is None or estimate.seen <= stale:
+                return demerit, -1.0, 0.0, cloud
+            return demerit, estimate.hoped, estimate.mean, cloud
 
         return sorted(clouds, key=key)
 

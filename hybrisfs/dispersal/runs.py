@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hybrisfs.dispersal.erasure import fragment_length
+from hybrisfs.dispersal.seal import MAX_SEALED
 
 __all__ = ["ChunkLocation", "plan_runs"]
 
-MAX_RUN = 4 << 20  # bytes fetched by one request
+MAX_RUN = 4 * MAX_SEALED  # bytes fetched by one request
 MAX_GAP = 32 << 10  # bytes read in vain rather than to ask again
 
 

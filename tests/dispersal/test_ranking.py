@@ -13,14 +13,10 @@ def make() -> tuple[Ranking, FakeClock]:
 
 
 def test_size_classes() -> None:
-    assert [size_class(size) for size in (0, 65535, 65536, (1 << 20) - 1, 1 << 20, 1 << 40)] == [
-        0,
-        0,
-        1,
-        1,
-        2,
-        2,
-    ]
+    limits = (64 << 10, 256 << 10, 1 << 20, 4 << 20)
+    assert [size_class(limit - 1) for limit in limits] == [0, 1, 2, 3]
+    assert [size_class(limit) for limit in limits] == [1, 2, 3, 4]
+    assert (size_class(0), size_class(1 << 40)) == (0, 4)
 
 
 def test_fastest_first_per_operation_and_size() -> None:
@@ -43,6 +39,36 @@ def test_unknown_and_long_unseen_clouds_are_tried_first() -> None:
     clock.now += 500
     ranking.observe(1, "get", SMALL, 0.1)
     clock.now += 200
+    assert ranking.order([1, 2], "get", SMALL, {}) == [2, 1]
+
+
+def test_one_unlucky_request_is_not_taken_at_its_word() -> None:
+    ranking, _ = make()
+    for _ in range(10):
+        ranking.observe(2, "get", SMALL, 0.2)
+    ranking.observe(1, "get", SMALL, 1.0)  # a new connection, say; it takes 0.1 from now on
+    asked = 0
+    while ranking.order([1, 2], "get", SMALL, {})[0] == 1 and asked < 20:
+        ranking.observe(1, "get", SMALL, 0.1)
+        asked += 1
+    assert asked == 20
+
+
+def test_a_slow_cloud_is_tried_twice_and_then_left_alone() -> None:
+    ranking, _ = make()
+    for _ in range(10):
+        ranking.observe(2, "get", SMALL, 0.1)
+    ranking.observe(1, "get", SMALL, 1.0)
+    assert ranking.order([1, 2], "get", SMALL, {}) == [1, 2]
+    ranking.observe(1, "get", SMALL, 1.0)
+    assert ranking.order([1, 2], "get", SMALL, {}) == [2, 1]
+
+
+def test_a_cloud_that_was_waited_for_is_not_hoped_for() -> None:
+    ranking, _ = make()
+    for _ in range(10):
+        ranking.observe(2, "get", SMALL, 0.1)
+    ranking.waited(1, "get", SMALL, 0.5)
     assert ranking.order([1, 2], "get", SMALL, {}) == [2, 1]
 
 

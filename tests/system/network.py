@@ -60,7 +60,11 @@ class Network:
         self._in(self._switch, "link", "set", port, "master", "switch", "up")
         self._in(namespace, "address", "add", f"10.77.0.{len(self._machines)}/24", "dev", "eth0")
         self._in(namespace, "link", "set", "eth0", "up")
-        return ["nsenter", f"--net=/run/netns/{namespace}", "--"]
+        return self.prefix(machine)
+
+    def prefix(self, machine: str) -> list[str]:
+        """The command prefix that runs a program on this machine."""
+        return ["nsenter", f"--net=/run/netns/{self._namespace(machine)}", "--"]
 
     def cut(self, *machines: str) -> None:
         """Pull the cables of these machines, of all by default."""

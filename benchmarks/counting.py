@@ -1,0 +1,111 @@
+"""Counting what a cloud would charge for: requests by class, and bytes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from backends.store import MAX_PAGE, Buffer, Page, Store
+
+__all__ = ["CountingStore", "Request", "RequestClass", "Use", "used"]
+
+RequestClass: TypeAlias = Literal["put", "get", "list", "delete"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request as it is billed; a failed one counts too. Bytes are those of the object, not of HTTP."""
+
+    kind: RequestClass
+    up: int = 0
+    down: int = 0
+
+
+@dataclass(frozen=True)
+class Use:
+    """Of one cloud: requests by class, bytes in and out."""
+
+    put: int = 0
+    get: int = 0
+    list: int = 0
+    delete: int = 0
+    up: int = 0
+    down: int = 0
+
+
+def used(requests: Iterable[Request]) -> Use:
+    """Add up."""
+    totals = {"put": 0, "get": 0, "list": 0, "delete": 0, "up": 0, "down": 0}
+    for one in requests:
+        totals[one.kind] += 1
+        totals["up"] += one.up
+        totals["down"] += one.down
+    return Use(**totals)
+
+
+class CountingStore:
+    """A `backends.store.Store` that passes calls on to `store` and tells `count` of each. Thread-safe."""
+
+    def __init__(self, store: Store, count: Callable[[Request], None]) -> None:
+        self.url = store.url
+        self._store = store
+        self._lock = threading.Lock()
+        self._tell = count
+
+    def _count(self, kind: RequestClass, up: int = 0, down: int = 0) -> None:
+        with self._lock:
+            self._tell(Request(kind, up, down))
+
+    def initialise(self) -> None:
+        self._store.initialise()
+
+    def put(self, name: str, data: Buffer) -> None:
+        self._count("put", up=len(data))
+        self._store.put(name, data)
+
+    def put_if_absent(self, name: str, data: Buffer) -> bool:
+        self._count("put", up=len(data))
+        return self._store.put_if_absent(name, data)
+
+    def get(self, name: str, *, limit: int) -> bytes:
+        data = b""
+        try:
+            data = self._store.get(name, limit=limit)
+        finally:
+            self._count("get", down=len(data))
+        return data
+
+    def get_range(self, name: str, offset: int, length: int) -> bytes:
+        data = b""
+        try:
+            data = self._store.get_range(name, offset, length)
+        finally:
+            self._count("get", down=len(data))
+        return data
+
+    def get_if_changed(self, name: str, tag: str | None, *, limit: int) -> tuple[bytes, str] | None:
+        changed = None
+        try:
+            changed = self._store.get_if_changed(name, tag, limit=limit)
+        finally:
+            self._count("get", down=len(changed[0]) if changed else 0)
+        return changed
+
+    def delete(self, name: str) -> None:
+        self._count("delete")
+        self._store.delete(name)
+
+    def delete_many(self, names: Iterable[str]) -> None:
+        doomed = list(names)
+        for _ in range(0, len(doomed), MAX_PAGE):
+            self._count("delete")
+        self._store.delete_many(doomed)
+
+    def list(self, prefix: str, *, after: str = "", limit: int = MAX_PAGE) -> Page:
+        self._count("list")
+        return self._store.list(prefix, after=after, limit=limit)
+
+    def close(self) -> None:
+        self._store.close()

@@ -1,0 +1,48 @@
+"""Plots of latencies as SVG and PNG, where matplotlib is installed (`pip install -e '.[bench]'`)."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+__all__ = ["plot_latencies"]
+
+
+def plot_latencies(
+    folder: Path, name: str, samples: Mapping[str, Mapping[str, Sequence[float]]]
+) -> list[Path]:
+    """Draw a group of bars per operation, medians with quartiles; returns the paths of both files.
+
+    `samples` are seconds by operation and system. Returns nothing where matplotlib is missing.
+    """
+    try:
+        import matplotlib
+    except ImportError:
+        return []
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    operations = list(samples)
+    systems = list(dict.fromkeys(system for by_system in samples.values() for system in by_system))
+    figure, axes = pyplot.subplots(figsize=(1.6 * len(operations) + 3, 4.5), layout="constrained")
+    width = 0.8 / len(systems)
+    for number, system in enumerate(systems):
+        middles, lows, highs = [], [], []
+        for operation in operations:
+            low, middle, high = statistics.quantiles(samples[operation][system], n=4)
+            middles.append(1000 * middle)
+            lows.append(1000 * (middle - low))
+            highs.append(1000 * (high - middle))
+        places = [place + width * (number - (len(systems) - 1) / 2) for place in range(len(operations))]
+        axes.bar(places, middles, width, yerr=[lows, highs], label=system, capsize=2)
+    axes.set_xticks(range(len(operations)), operations)
+    axes.set_yscale("log")
+    axes.set_ylabel("milliseconds (median, quartiles)")
+    axes.legend(ncols=2, fontsize="small")
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{name}.{kind}" for kind in ("svg", "png")]
+    for path in paths:
+        figure.savefig(path, dpi=120)
+    pyplot.close(figure)
+    return paths
