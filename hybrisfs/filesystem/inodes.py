@@ -121,7 +121,7 @@ class Inode:
 
     @property
     def pinned(self) -> bool:
-        return self.handles > 0 or self.orphan or self.snapshots > 0
+        return self.handles > 0 or self.orphan or self.snapshots > 0 or self.forced
 
 
 class Displaced(NamedTuple):

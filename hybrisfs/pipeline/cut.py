@@ -141,8 +141,11 @@ def take_cut(fs: FileSystem, now: float, *, everything: bool, skip: Callable[[in
         return None
     fs.changes.begin_cut(set(cut.seqs))
     fs.settling = [extent for snapshot in cut.files for extent in snapshot.extents]
+    for ino in set(cut.inos.values()):
+        inode = fs.inodes.cached(ino)
+        if inode is not None:
+            inode.forced = False
     for snapshot in cut.files:
-        snapshot.inode.forced = False
         snapshot.inode.snapshots += 1
         snapshot.inode.dirty_since = now if snapshot.inode.writers else 0.0
         for segment in snapshot.segments():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
@@ -318,6 +319,24 @@ def test_a_file_that_is_named_anew_is_not_held_back(rig: Rig, others: Others, li
         rig.fs.rename(ROOT_INO, b"tmp", ROOT_INO, b"file", 0)
     rig.publish()
     assert others()[b"file"] == b"new"
+
+
+def test_a_file_that_was_named_anew_is_not_held_back_when_it_left_memory_meanwhile(
+    rig: Rig, others: Others
+) -> None:
+    rig.make(b"a", b"old")
+    rig.publish()
+    with mock.patch("hybrisfs.filesystem.inodes._CACHED_INODES", 1):
+        rig.fs.rename(ROOT_INO, b"a", ROOT_INO, b"b", 0)
+        rig.fs.make(ROOT_INO, b"a", stat.S_IFDIR | 0o755, 0, 0)
+        rig.commit()
+        rig.fs.lookup(ROOT_INO, b"nothing")
+    handle = rig.fs.open(rig.find(b"b").ino, os.O_RDWR)
+    rig.fs.write(rig.fs.handle(handle), 0, b"NEW")
+    rig.publish()
+    assert others() == {b"a": b"", b"b": b"NEW"}  # the folder, and the file under its new name
+    assert not rig.find(b"b").forced
+    rig.fs.release(handle)
 
 
 def test_a_file_that_is_held_back_still_loses_its_name(rig: Rig, others: Others) -> None:
