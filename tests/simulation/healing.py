@@ -86,8 +86,8 @@ def _signed(simulation: Simulation) -> list[object]:
 
 
 def _agree(simulation: Simulation) -> bool:
-    first, *others = (device.rig.updates.state.vector for device in simulation.world.fleet.devices)
-    return all(other == first for other in others)
+    """Whether all hold the same log. Equal vectors do not tell: each may know another branch of a liar."""
+    return len({device.rig.updates.state.history() for device in simulation.world.fleet.devices}) == 1
 
 
 # -- what must hold ------------------------------------------------------------------------------
