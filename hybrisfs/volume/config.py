@@ -14,8 +14,8 @@ the epoch; `hybrisfs limit`, `pause` and `resume` change them at any time. What 
 `discard_hours` is deleted from the clouds.
 
 The file holds no secret and may be edited by hand while the volume is not in use; `cache_bytes`,
-`no_fetch_programs`, `deletion_percent`, `stale_reads`, `links`, `transfers` and `discard_hours` are the entries
-meant for that.
+`no_fetch_programs`, `deletion_percent`, `stale_reads`, `links`, `transfers` and `discard_hours` are the
+entries meant for that.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class Simulation:
     def __init__(self, seed: int, clocks: Clocks) -> None:
         self.random = Random(seed)
         self.count = min(2 + int(self.random.expovariate(1.1)), _MOST_DEVICES)
-        self.seconds = min(25.0 + self.random.expovariate(1 / 50.0), 600.0)
+        self.seconds = min(20.0 + self.random.expovariate(1 / 40.0), 600.0)
         self.clocks = clocks
         self.trace: list[str] = []
         self.lives: dict[str, list[Operation]] = {}  # of devices whose daemon has ended
