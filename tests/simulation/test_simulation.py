@@ -14,7 +14,7 @@ import pytest
 from tests.simulation.life import live
 
 _ROOT: Final = Path(__file__).parents[2]
-_MANY: Final = int(os.environ.get("HYBRISFS_SIM_SEEDS", "1000"))
+_MANY: Final = int(os.environ.get("HYBRISFS_SIM_SEEDS", "300"))
 _WORKERS: Final = os.cpu_count() or 1
 _MEMORY: Final = Path("/dev/shm")  # where it is there, a device's disk is one
 
