@@ -1,4 +1,4 @@
-"""hybrisfs volume create, hybrisfs volume list"""
+"""hybrisfs volume create, list, set"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hybrisfs.client import Client
 
 @click.group()
 def volume() -> None:
-    """Create and list volumes."""
+    """Create and list volumes, and change how they behave."""
 
 
 @volume.command(
@@ -66,3 +66,27 @@ def list_(as_json: bool) -> None:
         where = shown(each["mountpoint"]) if each["mountpoint"] else "-"
         rows.append([shown(each["name"]), str(len(each["clouds"])), str(each["f"]), where])
     click.echo("\n".join(columns(rows, indent="")))
+
+
+@volume.command("set", epilog="\b\nExample:\n  hybrisfs volume set photos --stale-reads block")
+@click.argument("name")
+@click.option(
+    "--stale-reads",
+    type=click.Choice(["warn", "block"]),
+    required=True,
+    help="What to do while another machine is silent for too long, so that changes may be missing here.",
+)
+@json_option
+def set_(name: str, stale_reads: str, as_json: bool) -> None:
+    """Change how the volume NAME behaves on this machine.
+
+    With --stale-reads block, a program that opens a file for reading waits up to 30 seconds while changes of
+    another machine may be missing here, and then fails with "Connection timed out". Machines that are shut
+    down in good order hold nobody up. With warn, the default, hybrisfs status tells of it.
+    """
+    with Client.connect() as client:
+        facts = client.call("volume set", {"name": name, "stale_reads": stale_reads})
+    if as_json:
+        print_json(facts)
+        return
+    click.echo(f"{shown(name)}: stale reads are {'blocked' if stale_reads == 'block' else 'warned of'}.")

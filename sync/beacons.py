@@ -129,11 +129,14 @@ class Beacons:
 
     def arrived(self, head: Head, time_ns: int) -> bool:
         """A cloud returned this head; True when it states new updates. `time_ns` is our time of day."""
-        if head.time_ns > self._newest_ns:
-            self._newest_ns = head.time_ns
+        before = self.newest
+        grown = before is not None and head.vector != before.vector and head.vector.covers(before.vector)
+        if (
+            head.time_ns > self._newest_ns or grown
+        ):  # grown, but earlier: a clock that was ahead was set right
+            self._newest_ns = max(self._newest_ns, head.time_ns)
             self.heard(min(head.time_ns, time_ns))
             self._offline = head.offline
-        before = self.newest
         if before is not None and not self._succeeds(head, before):
             return False
         self.newest = head

@@ -26,6 +26,7 @@ from hybrisfs.dispersal.errors import DispersalError
 from hybrisfs.errors import HybrisError, UnknownVolumeError, UsageError
 from hybrisfs.fuse import clear_stale
 from hybrisfs.home import Home
+from hybrisfs.volume.config import STALE_READS
 from hybrisfs.wire import Message
 
 __all__ = ["Daemon"]
@@ -53,6 +54,7 @@ class Daemon:
             "quickstart": self._quickstart,
             "volume create": self._volume_create,
             "volume list": self._volume_list,
+            "volume set": self._volume_set,
             "mount": self._mount,
             "wait unmounted": self._wait_unmounted,
             "umount": self._umount,
@@ -142,6 +144,14 @@ class Daemon:
         configs = sorted(self._slots.configs(), key=lambda config: config.name)
         mounts = {slot.name: _shown(slot.mountpoint()) for slot in self._slots.all()}
         return {"volumes": [{**describe(config), "mountpoint": mounts[config.name]} for config in configs]}
+
+    def _volume_set(self, arguments: Message, _: Progress) -> Message:
+        volume = self._slots.get(read.text(arguments, "name")).open()
+        how = read.text(arguments, "stale_reads")
+        if how not in STALE_READS:
+            raise UsageError(f"stale_reads is one of {' and '.join(STALE_READS)}")
+        volume.set_stale_reads(how)
+        return {"name": volume.name, "stale_reads": how}
 
     def _mount(self, arguments: Message, _: Progress) -> Message:
         slot = self._slots.get(read.text(arguments, "name"))

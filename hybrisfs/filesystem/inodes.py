@@ -28,7 +28,7 @@ NODE_COLUMNS: Final = (
 )
 NodeRow = tuple[int, bytes, int, int, int, int, int, int, int, int, int, int, bytes | None, int, int, int]
 _row_of = attrgetter(*NODE_COLUMNS.split(", "))  # the fields are named like the columns
-_CHANGEABLE = [name for name in NODE_COLUMNS.split(", ") if name not in ("ino", "id", "rdev")]
+_CHANGEABLE = [name for name in NODE_COLUMNS.split(", ") if name not in ("ino", "id")]
 _INSERT = f"INSERT INTO node ({NODE_COLUMNS}) VALUES ({', '.join('?' * 16)})"
 _UPSERT = (
     f"{_INSERT} "

@@ -28,6 +28,7 @@ edited it meanwhile, it stands there again. `former` is the directory that a dir
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -48,6 +49,7 @@ __all__ = [
     "content_key",
     "decode_runs",
     "encode_runs",
+    "is_of_tree",
     "pack_key",
     "place_key",
     "slot_of",
@@ -58,6 +60,11 @@ MAX_TARGET: Final = 4095
 MAX_XATTR_VALUE: Final = 65536
 MAX_XATTRS: Final = 1024
 MAX_XATTRS_SIZE: Final = 1 << 20  # of all names and values of one node
+_KINDS: Final = frozenset(
+    (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK, stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK)
+)
+_NODE_KEY: Final = 17  # bytes of a key that holds the id of a node and no more
+_MAX_SLOT: Final = (1 << 63) - 1  # as SQLite stores it
 _MAX_RUN: Final = 1 << 62
 _U64: Final = (1 << 64) - 1
 
@@ -75,6 +82,14 @@ def slot_of(key: bytes) -> int:
         slot |= (byte & 0x7F) << shift
         shift += 7
     return slot
+
+
+def is_of_tree(key: bytes) -> bool:
+    """Whether it is the key of a place, attributes or content, in the one form that correct devices write."""
+    if key[:1] == b"p" and len(key) >= _NODE_KEY + 1:
+        slot = slot_of(key)
+        return slot <= _MAX_SLOT and place_key(key[1:_NODE_KEY], slot) == key
+    return key[:1] in (b"a", b"c") and len(key) == _NODE_KEY
 
 
 def attr_key(node: bytes) -> bytes:
@@ -149,11 +164,13 @@ class Attr:
     def decode(value: bytes) -> Attr:
         reader = Reader(value)
         mode, uid, gid = reader.varint(0xFFFF), reader.varint(0xFFFFFFFF), reader.varint(0xFFFFFFFF)
-        rdev, mtime = reader.varint(), reader.u64()
+        rdev, mtime = reader.varint(0xFFFFFFFF), reader.u64()
         target = reader.blob(MAX_TARGET)
         count = reader.varint(MAX_XATTRS)
         xattrs = _read_xattrs(reader, count) if count else ()
         reader.end()
+        if stat.S_IFMT(mode) not in _KINDS:
+            raise DecodeError(f"no kind of file has mode {mode:o}")
         if mtime >= 1 << 63:
             mtime -= 1 << 64
         return Attr(mode, uid, gid, rdev, mtime, target, xattrs)

@@ -10,17 +10,24 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Final
 
 from hybrisfs.filesystem.discarded import discard_pack
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.filesystem.registers import PackRecord, Place, attr_key, content_key, place_key, slot_of
+from hybrisfs.filesystem.registers import (
+    PackRecord,
+    Place,
+    attr_key,
+    content_key,
+    is_of_tree,
+    place_key,
+    slot_of,
+)
 from hybrisfs.merge.members import MemberTable
 from hybrisfs.merge.newcomers import Newcomers
 from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.refresh import Refresh
-from hybrisfs.merge.registers import Registers
+from hybrisfs.merge.registers import Registers, is_kept
 from hybrisfs.merge.rows import Change, is_taken
 from hybrisfs.merge.rules import Author, Stamp, Value, is_removed, number_names, standing_place
 from hybrisfs.merge.unsigned import unsigned_place
@@ -28,8 +35,6 @@ from hybrisfs.store.updates import UpdateLog
 from sync import Accepted, DecodeError, Rename, Write, decode_signed_header
 
 __all__ = ["Arrivals"]
-
-_NODE_KINDS: Final = b"pac"
 
 
 class Arrivals:
@@ -73,7 +78,7 @@ class Arrivals:
         for rename in accepted.renames:
             self._rename(rename)
         writes = accepted.update.writes
-        kept = [write for write in writes if write[0][:1] != b"k"]
+        kept = [write for write in writes if is_kept(write[0])]
         self._make_way(kept)
         stamp = Stamp(accepted.update.header.clock, accepted.branch)
         before = self._registers.write(stamp, accepted.dependencies, kept)
@@ -85,7 +90,7 @@ class Arrivals:
         for key, value in writes:
             if key[:1] == b"k":
                 self._take_pack(key[1:], value, stamp)
-            elif key[0] in _NODE_KINDS and len(key) >= 17:
+            elif is_of_tree(key):
                 self._waiting.add(key[1:17])
             elif key[:1] == b"m":
                 values = sorted(self._registers.values(key), key=lambda one: one.stamp)
@@ -102,7 +107,7 @@ class Arrivals:
             (rename.new, rename.old, rename.above),
         )
         for key, stamps in self._registers.rename_branch(rename.old, rename.above, rename.new).items():
-            if key[0] not in _NODE_KINDS:
+            if not is_of_tree(key):
                 continue
             self._waiting.add(key[1:17])
             inode = self._nodes.find(key[1:17]) if key[:1] == b"c" else None

@@ -51,7 +51,7 @@ class Nodes:
         self._fs.inodes.touch(inode)
         if self._fs.attributes.record(inode) == attr:
             return False
-        inode.mode, inode.uid, inode.gid = attr.mode, attr.uid, attr.gid
+        inode.mode, inode.uid, inode.gid, inode.rdev = attr.mode, attr.uid, attr.gid, attr.rdev
         inode.mtime, inode.target = attr.mtime, attr.target or None
         inode.ctime = self._fs.inodes.now()
         if inode.xattrs or attr.xattrs:

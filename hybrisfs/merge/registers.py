@@ -10,15 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
+from hybrisfs.filesystem.registers import is_of_tree
 from hybrisfs.merge.rules import Stamp, Value
 from hybrisfs.store.bulk import select_many
 from hybrisfs.store.database import Database
 from sync import VersionVector
 
-__all__ = ["PLACES", "Registers"]
+__all__ = ["PLACES", "Registers", "is_kept"]
 
 PLACES: Final = "key >= x'70' AND key < x'71'"  # as the index `register_place` has it
 _COLUMNS: Final = "clock, writer, value"
+
+
+def is_kept(key: bytes) -> bool:
+    """Whether a register is kept here: not those of packs, nor what no correct device calls a register of the
+    tree, which nobody could show."""
+    return key[:1] != b"k" and (key[:1] not in (b"p", b"a", b"c") or is_of_tree(key))
 
 
 class Registers:

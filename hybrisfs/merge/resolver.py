@@ -12,9 +12,8 @@ from typing import Final, NamedTuple, Protocol
 
 from hybrisfs.filesystem.registers import Attr, Place, attr_key, content_key, slot_of
 from hybrisfs.merge.registers import Registers
-from hybrisfs.merge.rules import Stamp, Value, standing_place, winner
+from hybrisfs.merge.rules import Stamp, Value, standing_attr, standing_place
 from hybrisfs.store.schema import ROOT_ID
-from sync.codec import DecodeError
 
 __all__ = ["UNSIGNED", "Resolver", "Standing", "Unsigned"]
 
@@ -76,13 +75,8 @@ class Resolver:
         return [] if self._unsigned.content(node) else self.contents(node)[1:]
 
     def _signed_attr(self, node: bytes) -> Attr | None:
-        value = winner(self._registers.values(attr_key(node)))
-        if value is None or value.value is None:
-            return None
-        try:
-            return Attr.decode(value.value)
-        except DecodeError:
-            return None
+        standing = standing_attr(self._registers.values(attr_key(node)))
+        return standing[1] if standing is not None else None
 
     def contents(self, node: bytes) -> list[Value]:
         """The signed contents of a node, the one that everybody sees first, each value once."""

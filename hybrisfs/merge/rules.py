@@ -3,7 +3,8 @@
 A register holds the set of its logically latest values, each stamped with the clock and the writer (branch)
 of its update. The rules depend on these alone, so that devices that hold the same values see the same tree:
 
-* of concurrent values the *winner* is that with the highest stamp;
+* of concurrent values the *winner* is that with the highest stamp; places and attributes that no correct
+  device can have written do not count, and such a content is an empty file;
 * a place that somebody removed while somebody else named it anew stands;
 * a file that has lost all its names lives, unless somebody took one away who had seen all edits of it, and
   that the other names were gone;
@@ -21,7 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from hybrisfs.filesystem.registers import MAX_NAME, Place
+from hybrisfs.filesystem.registers import MAX_NAME, Attr, Place
 from sync.codec import DecodeError
 from sync.hashing import digest
 
@@ -37,6 +38,7 @@ __all__ = [
     "is_removed",
     "judge",
     "number_names",
+    "standing_attr",
     "standing_place",
     "winner",
 ]
@@ -89,6 +91,16 @@ def standing_place(values: Iterable[Value]) -> tuple[Stamp, Place] | None:
     """The place of a node among concurrent ones: the highest that is no removal, else the highest removal."""
     found = [(value.stamp, place) for value in values if (place := decode_place(value)) is not None]
     return max(found, key=lambda one: (not one[1].removed, one[0]), default=None)
+
+
+def standing_attr(values: Iterable[Value]) -> tuple[Stamp, Attr] | None:
+    """The attributes of a node among concurrent ones: the highest that a correct device can have written."""
+    for one in sorted(values, key=lambda one: one.stamp, reverse=True):
+        try:
+            return one.stamp, Attr.decode(one.value or b"")
+        except DecodeError:
+            continue
+    return None
 
 
 def is_removed(values: Iterable[Value]) -> bool:

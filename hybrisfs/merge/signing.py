@@ -8,7 +8,7 @@ from collections.abc import Callable, Container, Iterable
 from hybrisfs.errors import HybrisError
 from hybrisfs.filesystem.registers import Place, attr_key, content_key
 from hybrisfs.merge.members import MemberTable
-from hybrisfs.merge.registers import Registers
+from hybrisfs.merge.registers import Registers, is_kept
 from hybrisfs.merge.rules import Stamp, standing_place
 from hybrisfs.store.updates import UpdateLog
 from sync import Write
@@ -49,7 +49,7 @@ class Signer:
         tip = self._updates.own_tip()
         assert tip is not None
         stamp = Stamp(update.header.clock, tip.branch)
-        kept = [write for write in writes if write[0][:1] != b"k"]
+        kept = [write for write in writes if is_kept(write[0])]
         self._registers.write_own(stamp, kept)
         self._purge(kept)
         self._signed()

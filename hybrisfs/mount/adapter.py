@@ -13,6 +13,7 @@ import os
 import stat
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final, TypeVar
 
 from hybrisfs import fuse
@@ -22,12 +23,13 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.residency import Residency
 from hybrisfs.fuse import LATER, Attributes, Entry, Later, Listing, ListingPlus, Opened, Request, StatVfs
-from hybrisfs.mount.answers import BLOCK, FOREVER, attributes_of, entry_of, sized
+from hybrisfs.mount.answers import FOREVER, attributes_of, change_attributes, entry_of, sized, statvfs_of
 from hybrisfs.mount.directories import list_entries, list_names
 from hybrisfs.mount.echo import Echoes
 from hybrisfs.mount.programs import NoFetchPrograms
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.fetch import Fetcher
+from hybrisfs.pipeline.freshness import Freshness, only_writes
 from hybrisfs.pipeline.room import RoomMaker
 from hybrisfs.store.journal import JournalFullError
 from hybrisfs.store.schema import ROOT_INO
@@ -56,6 +58,7 @@ class Adapter(fuse.Operations):
         room: RoomMaker,
         residency: Residency,
         no_fetch: NoFetchPrograms,
+        freshness: Freshness,
     ) -> None:
         self._fs = fs
         self._lock = fs.lock
@@ -64,12 +67,14 @@ class Adapter(fuse.Operations):
         self._room = room
         self._residency = residency
         self._no_fetch = no_fetch
+        self._freshness = freshness
         self.echoes = Echoes(ROOT_INO)
         self._known = {ROOT_INO}  # directories that the kernel knows
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="answer")
 
     def close(self) -> None:
         """Stop answering; requests still waiting are answered with an error when they are dropped."""
+        self._freshness.let_go()
         self._workers.shutdown(wait=False, cancel_futures=True)
 
     # -- names -----------------------------------------------------------------------------------
@@ -189,38 +194,12 @@ class Adapter(fuse.Operations):
             inode = fs.get(ino)
             if to_set & fuse.FUSE_SET_ATTR_SIZE:
                 fs.truncate(inode, attributes.size)
-            now = fs.inodes.now()
-            fs.attributes.change(
-                inode,
-                mode=attributes.mode if to_set & fuse.FUSE_SET_ATTR_MODE else None,
-                uid=attributes.uid if to_set & fuse.FUSE_SET_ATTR_UID else None,
-                gid=attributes.gid if to_set & fuse.FUSE_SET_ATTR_GID else None,
-                atime=now
-                if to_set & fuse.FUSE_SET_ATTR_ATIME_NOW
-                else attributes.atime_ns
-                if to_set & fuse.FUSE_SET_ATTR_ATIME
-                else None,
-                mtime=now
-                if to_set & fuse.FUSE_SET_ATTR_MTIME_NOW
-                else attributes.mtime_ns
-                if to_set & fuse.FUSE_SET_ATTR_MTIME
-                else None,
-            )
+            change_attributes(fs, inode, attributes, to_set)
             return attributes_of(inode), FOREVER
 
     def statfs(self, request: Request, ino: int) -> StatVfs:
         with self._lock:
-            space = self._fs.space()
-        free = space.free // BLOCK
-        return StatVfs(
-            bsize=BLOCK,
-            frsize=BLOCK,
-            blocks=space.total // BLOCK,
-            bfree=free,
-            bavail=free,
-            files=space.files + free,
-            ffree=free,
-        )
+            return statvfs_of(self._fs.space())
 
     def getxattr(self, request: Request, ino: int, name: bytes, size: int) -> bytes | int:
         with self._lock:
@@ -270,7 +249,27 @@ class Adapter(fuse.Operations):
             number = self._fs.open(ino, flags)
             return self._opened(self._fs.handle(number), number)
 
-        return self._with_list(request, ino, work)
+        if only_writes(flags) or not self._freshness.must_wait():
+            return self._with_list(request, ino, work)
+        request.abandon_when_killed()
+        self._freshness.hold(partial(self._open_later, request, ino, work), lambda: request.abandoned)
+        return LATER
+
+    def _open_later(
+        self, request: Request, ino: int, work: Callable[[], Opened], error: OSError | None
+    ) -> None:
+        """Open what was held up. When another file has come in its place, the kernel looks it up anew."""
+
+        def open_it() -> Opened:
+            if error is not None:
+                raise error
+            with self._lock:
+                lacking = self._fs.received.lacking(self._fs.get(ino))
+                if lacking is None:
+                    return work()
+            return self._listed(ino, lacking, work)
+
+        self._workers.submit(self._answer_later, request, open_it)
 
     def _with_list(self, request: Request, ino: int, work: Callable[[], T]) -> T | Later:
         """Do what needs the list of a file's chunks, as soon as this device has it."""

@@ -1,4 +1,4 @@
-"""What the kernel is told about nodes."""
+"""What the kernel is told about nodes, and tells."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import errno
 import os
 from typing import Final
 
+from hybrisfs import fuse
+from hybrisfs.filesystem.filesystem import FileSystem, Space
 from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.fuse import Attributes, Entry
+from hybrisfs.fuse import Attributes, Entry, StatVfs
 
-__all__ = ["BLOCK", "FOREVER", "attributes_of", "entry_of", "sized"]
+__all__ = ["BLOCK", "FOREVER", "attributes_of", "change_attributes", "entry_of", "sized", "statvfs_of"]
 
 # The kernel may believe what it was told for long: it hears of changes that do not come through this mount.
 FOREVER: Final = 86400.0
@@ -34,9 +36,44 @@ def attributes_of(inode: Inode) -> Attributes:
     )
 
 
+def change_attributes(fs: FileSystem, inode: Inode, attributes: Attributes, to_set: int) -> None:
+    """Obey setattr, but for the size."""
+    now = fs.inodes.now()
+    fs.attributes.change(
+        inode,
+        mode=attributes.mode if to_set & fuse.FUSE_SET_ATTR_MODE else None,
+        uid=attributes.uid if to_set & fuse.FUSE_SET_ATTR_UID else None,
+        gid=attributes.gid if to_set & fuse.FUSE_SET_ATTR_GID else None,
+        atime=now
+        if to_set & fuse.FUSE_SET_ATTR_ATIME_NOW
+        else attributes.atime_ns
+        if to_set & fuse.FUSE_SET_ATTR_ATIME
+        else None,
+        mtime=now
+        if to_set & fuse.FUSE_SET_ATTR_MTIME_NOW
+        else attributes.mtime_ns
+        if to_set & fuse.FUSE_SET_ATTR_MTIME
+        else None,
+    )
+
+
 def entry_of(inode: Inode) -> Entry:
     """What a name stands for."""
     return Entry(attributes_of(inode), FOREVER, FOREVER)
+
+
+def statvfs_of(space: Space) -> StatVfs:
+    """What statvfs(2) shows."""
+    free = space.free // BLOCK
+    return StatVfs(
+        bsize=BLOCK,
+        frsize=BLOCK,
+        blocks=space.total // BLOCK,
+        bfree=free,
+        bavail=free,
+        files=space.files + free,
+        ffree=free,
+    )
 
 
 def sized(value: bytes, size: int) -> bytes | int:

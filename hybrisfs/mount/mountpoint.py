@@ -18,6 +18,7 @@ from hybrisfs.mount.notifier import Notifier
 from hybrisfs.mount.programs import NoFetchPrograms
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.fetch import Fetcher
+from hybrisfs.pipeline.freshness import Freshness
 from hybrisfs.pipeline.room import RoomMaker
 
 __all__ = ["MountPoint"]
@@ -40,11 +41,12 @@ class MountPoint:
         room: RoomMaker,
         residency: Residency,
         no_fetch: NoFetchPrograms,
+        freshness: Freshness,
         *,
         allow_other: bool,
     ) -> None:
         self.directory = directory
-        self._adapter = Adapter(fs, committer, fetcher, room, residency, no_fetch)
+        self._adapter = Adapter(fs, committer, fetcher, room, residency, no_fetch, freshness)
         options = [f"fsname=hybrisfs:{name}", "subtype=hybrisfs", "default_permissions"]
         if allow_other:
             options.append("allow_other")

@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Final, Protocol, TypeVar
@@ -177,6 +177,12 @@ class Puller:
 
     def run(self) -> None:
         """The thread's body."""
+        for wait in self.rounds():
+            if not (self._signals.wait_to_look(wait) and self._signals.wait_until_free()):
+                return
+
+    def rounds(self) -> Iterator[float]:
+        """Do all that is due, again and again; each time tells how many seconds to wait before the next."""
         follow = Follow(
             self._volume,
             self._keys,
@@ -192,14 +198,14 @@ class Puller:
         remembered = follow.sightings()
         self._publish(follow)
         tags: dict[tuple[bytes, int], str] = {}
-        wait = 0.0
-        while self._signals.wait_to_look(wait) and self._signals.wait_until_free():
+        yield 0.0
+        while True:
             _Pull(self, follow, tags).run()
             self._publish(follow)
             self._remember(follow, remembered)
             if follow.own_looked_for and not self._signals.stopping:
                 self._looked.set()
-            wait = min(max(0.0, follow.next_due() - time.monotonic()), _LONGEST_WAIT)
+            yield min(max(0.0, follow.next_due() - time.monotonic()), _LONGEST_WAIT)
 
     def _remember(self, follow: Follow, remembered: dict[bytes, Sighting]) -> None:
         news = {

@@ -13,12 +13,15 @@ relaying, and the author brings it all the same.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from hybrisfs.dispersal.errors import ChunkUnavailable
+from hybrisfs.filesystem.chunks import ChunkRef
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.pipeline.relayable import RelayGate
 from hybrisfs.pipeline.signals import Signals
@@ -38,6 +41,8 @@ from sync import (
 from sync.follow import ANNOUNCE_SECONDS
 
 __all__ = ["RELAY_SECONDS", "RelaySegment", "Relayer"]
+
+log = logging.getLogger(__name__)
 
 RELAY_SECONDS: Final = 60.0
 """How long an author has to bring an update to the clouds itself."""
@@ -115,8 +120,10 @@ class Relayer:
         signals: Signals,
         segment_keys: SealKeys,
         heads: Callable[[], Mapping[bytes, Head]],
+        fetch: Callable[[ChunkRef], object],
     ) -> None:
-        """*heads* are the newest heads that clouds returned, by device."""
+        """*heads* are the newest heads that clouds returned, by device. *fetch* brings a chunk here."""
+        self._fetch = fetch
         self._fs = fs
         self._updates = updates
         self._keys = segment_keys
@@ -129,6 +136,12 @@ class Relayer:
         time of day."""
         with self._fs.lock:
             batch = self._next(now, time_ns)
+            unread, self._gate.unread = self._gate.unread, {}
+        for ref in unread.values():
+            try:
+                self._fetch(ref)
+            except (ChunkUnavailable, OSError) as error:
+                log.info("what another device wrote cannot be relayed yet: %s", error)
         return self._sealed(*batch) if batch is not None else None
 
     def _next(self, now: float, time_ns: int) -> tuple[_Path, _Point | None, list[_Row]] | None:
@@ -222,14 +235,16 @@ class Relayer:
         return self._find(path.author, head.extent.newest) is None
 
     def _hand_over(self, author: bytes, heads: Mapping[bytes, Head]) -> None:
-        """Forget what the author's own head leads to by now."""
+        """Forget what the author's own head leads to by now, unless another branch begins with it, which the
+        head does not lead to: what is relayed of that one goes on from there."""
         head = heads.get(author)
         end = self._find(author, head.extent.newest) if head is not None and head.extent else None
         if end is None:
             return
         path = _Path(author, self._updates.state.branches.path(end.branch, end.clock))
+        others = [one for one in self._paths() if one.author == author and not one.leads_to(end)]
         for point in self._relayed(author):
-            if path.leads_to(point):
+            if path.leads_to(point) and not any(other.leads_to(point) for other in others):
                 name = segment_name(author, point.segment)
                 self._fs.db.execute("DELETE FROM relayed_segment WHERE name = ?", (name,))
 

@@ -29,6 +29,8 @@ class RelayGate:
         self._fs = fs
         self._signals = signals
         self._claim = self._claimed = False
+        self.unread: dict[int, ChunkRef] = {}
+        """Lists of chunks that are not on this device, by number: what they list may be on the clouds."""
 
     def count(self, updates: Sequence[bytes], *, claim: bool) -> int:
         """How many of these consecutive updates, from the first one on, may go to the clouds together.
@@ -104,6 +106,9 @@ class RelayGate:
         except OSError:
             return None  # damaged here, and nowhere else yet
         try:
-            return None if data is None else decode_runs(data)
+            if data is not None:
+                return decode_runs(data)
         except DecodeError:
             return ()
+        self.unread[ref.number] = ref
+        return None

@@ -118,12 +118,16 @@ class Shipper:
     def run(self) -> None:
         """The thread's body."""
         while self._signals.wait_for_updates():
-            if self._may_begin():
-                if not self._signals.held:
-                    self._ship()
-                elif self._again:  # somebody waits for it
-                    self._announce()
-            self._tell_devices()
+            self.ship_round()
+
+    def ship_round(self) -> None:
+        """Ship, relay and announce what is due."""
+        if self._may_begin():
+            if not self._signals.held:
+                self._ship()
+            elif self._again:  # somebody waits for it
+                self._announce()
+        self._tell_devices()
 
     def _ship(self) -> None:
         while not self._signals.stopping and self._ship_one():

@@ -4,7 +4,9 @@
 again, named in placements), `name` and `url`. `no_fetch_programs` are names of programs, with shell
 wildcards, whose reads never fetch anything from the clouds; without that entry, the usual thumbnailers
 and indexers. When another device removes more than `deletion_percent` of all names, that waits for a
-person (100: never). `links` says how other devices are reached directly: `port` to listen on (0: any),
+person (100: never). `stale_reads` says what happens while another device is silent for longer than it
+promised, so that changes of it may be missing here: "warn" in `status`, or "block" programs that open files
+to read. `links` says how other devices are reached directly: `port` to listen on (0: any),
 `addresses` ("host:port") where some may be found, and `discover`, whether to look for them on the local
 network. `transfers` says what may move between this device and the clouds: `up` and `down` are timetables as
 in `timetable`, `on_metered` is "pause" or "ignore", `paused` is false, true, or until when in seconds since
@@ -12,8 +14,8 @@ the epoch; `hybrisfs limit`, `pause` and `resume` change them at any time. What 
 `discard_hours` is deleted from the clouds.
 
 The file holds no secret and may be edited by hand while the volume is not in use; `cache_bytes`,
-`no_fetch_programs`, `deletion_percent`, `links`, `transfers` and `discard_hours` are the entries meant for
-that.
+`no_fetch_programs`, `deletion_percent`, `stale_reads`, `links`, `transfers` and `discard_hours` are the
+entries meant for that.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ __all__ = [
     "DEFAULT_DISCARD_HOURS",
     "DEFAULT_NO_FETCH_PROGRAMS",
     "MAX_CLOUDS",
+    "STALE_READS",
     "CloudConfig",
     "VolumeConfig",
     "choose_redundancy",
@@ -52,6 +55,7 @@ DEFAULT_LINKS: Final = PeerSettings()
 DEFAULT_TRANSFERS: Final = TransferSettings()
 DEFAULT_DISCARD_HOURS: Final = 72  # a backup of Friday night may be restored on Monday evening
 DEFAULT_CACHE_BYTES: Final = 20 << 30
+STALE_READS: Final = ("warn", "block")
 _LEAST_CACHE_BYTES: Final = 64 << 20
 MAX_CLOUDS: Final = 32
 MAX_CLOUD_NUMBER: Final = 255  # placements have a byte for it
@@ -100,6 +104,7 @@ class VolumeConfig:
     links: PeerSettings = DEFAULT_LINKS
     transfers: TransferSettings = DEFAULT_TRANSFERS
     discard_hours: int = DEFAULT_DISCARD_HOURS
+    stale_reads: str = STALE_READS[0]
 
     def save(self, home: Home) -> None:
         """Write the file, whole or not at all."""
@@ -114,6 +119,7 @@ class VolumeConfig:
             "no_fetch_programs": list(self.no_fetch_programs),
             "deletion_percent": round(self.deletion_share * 100),
             "discard_hours": self.discard_hours,
+            "stale_reads": self.stale_reads,
             "links": {
                 "port": self.links.port,
                 "addresses": [format_address(one) for one in self.links.addresses],
@@ -191,7 +197,15 @@ def _parse(name: str, path: Path, facts: Any) -> VolumeConfig:
         _links(entries),
         _transfers(entries),
         _discard_hours(entries),
+        _stale_reads(entries),
     )
+
+
+def _stale_reads(entries: dict[str, Any]) -> str:
+    value: str = entries.get("stale_reads", STALE_READS[0])
+    if value not in STALE_READS:
+        raise ValueError(f"'stale_reads' is none of {', '.join(STALE_READS)}")
+    return value
 
 
 def _links(entries: dict[str, Any]) -> PeerSettings:

@@ -14,6 +14,7 @@ from typing import Final
 
 from hybrisfs.filesystem.registers import Place
 from hybrisfs.merge.members import Member, Membership, member_key
+from hybrisfs.merge.registers import is_kept
 from hybrisfs.volume.log_check import Entry, Vectors
 from sync import DecodeError
 
@@ -56,7 +57,7 @@ class RegisterCheck:
         """What the registers hold otherwise than this update says, in words."""
         number = self._numbers.get(entry.branch)
         for key, value in entry.update.writes:
-            if key[:1] == b"k":
+            if not is_kept(key):
                 continue
             rows = self._db.execute(
                 "SELECT clock, writer, value FROM register WHERE key = ?", (key,)

@@ -21,6 +21,7 @@ from hybrisfs.merge.rows import Change
 from hybrisfs.merge.rules import is_removed
 from hybrisfs.merge.settlement import Settlement
 from hybrisfs.merge.signing import Signer
+from hybrisfs.pipeline.freshness import Freshness
 from hybrisfs.pipeline.pull import DeviceSighting, Puller
 from hybrisfs.pipeline.receive import Receiver
 from hybrisfs.pipeline.signals import Signals
@@ -30,6 +31,7 @@ from hybrisfs.volume.agreement import Agreement
 from hybrisfs.volume.config import DEFAULT_DELETION_SHARE
 from hybrisfs.volume.epochs import Epochs
 from sync import HASH_SIZE, Members, VersionVector, Write
+from sync.follow import STALE_SECONDS
 
 __all__ = ["Sharing", "default_device_name"]
 
@@ -75,6 +77,7 @@ class Sharing:
         fs.inodes.settle = Settlement(fs, self.arrivals.myself, show)
         self.agreement = Agreement(fs, self.updates)
         self._puller: Puller | None = None
+        self.freshness = Freshness(self._suspects, self._look_now)
         self._looked_at = time.monotonic()
 
     def follow(self, engine: Engine, f: int, fetch_grant: Callable[[bytes, bytes], bool]) -> Puller:
@@ -92,6 +95,7 @@ class Sharing:
             self._vector,
             SightingTable(self._fs.db, self._fs.lock),
             fetch_grant,
+            stale=STALE_SECONDS,
         )
         return self._puller
 
@@ -103,6 +107,13 @@ class Sharing:
             self._looked_at = time.monotonic()
             self._puller.look_now()
         return False
+
+    def _suspects(self) -> bool:
+        return self._puller is not None and any(one.suspect for one in self._puller.devices())
+
+    def _look_now(self) -> None:
+        if self._puller is not None:
+            self._puller.look_now()
 
     def look_after(self) -> None:
         """What is to be done now and then."""

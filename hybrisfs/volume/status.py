@@ -16,7 +16,8 @@ def volume_status(volume: Volume) -> dict[str, object]:
         {"name": one.name, "url": one.url, "state": one.state, "reason": one.reason}
         for one in volume.engine.health()
     ]
-    devices, warnings = devices_of(volume), _warnings(volume)
+    devices = devices_of(volume)
+    warnings = _warnings(volume, devices)
     transfers = volume.transfers.facts()
     fs, mountpoint = volume.fs, volume.mountpoint
     with fs.lock:
@@ -32,6 +33,7 @@ def volume_status(volume: Volume) -> dict[str, object]:
             "conflicts": volume.conflict_table.count(),
             "clouds": clouds,
             "devices": devices,
+            "stale_reads": volume.config.stale_reads,
             "pinned": volume.content.summary(),
             "cache": {"bytes": fs.journal.bytes, "budget": fs.journal.budget},
             "transfers": transfers,
@@ -52,11 +54,17 @@ def devices_of(volume: Volume) -> list[dict[str, object]]:
     return devices
 
 
-def _warnings(volume: Volume) -> list[str]:
+def _warnings(volume: Volume, devices: list[dict[str, object]]) -> list[str]:
     """What a person should know about other devices and the log on the clouds, in sentences."""
     waiting = [
         f"{one['device']} deletes {one['names']} of {one['of']} files and folders: that waits for you, "
         "see hybrisfs deletions list"
         for one in volume.sharing.deletions()
     ]
+    silent = [str(one["name"]) for one in devices if one.get("suspect")]
+    if silent and volume.sharing.freshness.blocks:
+        waiting.append(
+            f"files cannot be opened for reading until {' and '.join(silent)} is heard of; "
+            f"hybrisfs volume set {volume.name} --stale-reads warn lets them be opened"
+        )
     return [*waiting, *volume.sharing.doubts(), *([volume.peering.alarm] if volume.peering.alarm else [])]

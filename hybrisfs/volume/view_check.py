@@ -12,11 +12,11 @@ import stat
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, cast
 
-from hybrisfs.filesystem.registers import Attr, Place, attr_key, content_key, place_key, slot_of
+from hybrisfs.filesystem.registers import Place, attr_key, content_key, place_key, slot_of
 from hybrisfs.merge.arrange import copy_id
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.resolver import Resolver
-from hybrisfs.merge.rules import Stamp, Value, winner
+from hybrisfs.merge.rules import Stamp, standing_attr
 from hybrisfs.store.database import Database
 from hybrisfs.volume.content_check import ContentCheck
 from hybrisfs.volume.log_check import Vectors
@@ -218,13 +218,12 @@ class ViewCheck:
     ) -> Iterator[str]:
         name = f"node {node.hex()} (inode {ino})"
         if attr_key(node) not in self._unsigned.keys:
-            newest = winner(self._registers.values(attr_key(node)))
-            signed = _attributes(newest)
-            if newest is None or signed is None:
+            standing = standing_attr(self._registers.values(attr_key(node)))
+            if standing is None:
                 yield f"{name}: no update says what its attributes are"
-            elif signed != attributes(self._db, ino):
+            elif standing[1] != attributes(self._db, ino):
                 yield f"{name}: its attributes are not those signed"
-            elif attr_stamp == 0 or (attr_stamp != _FOREIGN and attr_stamp >> 16 > newest.stamp.clock):
+            elif attr_stamp == 0 or (attr_stamp != _FOREIGN and attr_stamp >> 16 > standing[0].clock):
                 yield f"{name}: the stamp of its attributes is not of an update that wrote them"
         if stat.S_ISREG(mode) and content_key(node) not in self._unsigned.keys:
             contents = self._current.contents(node)
@@ -347,10 +346,3 @@ def _is_plain(row: _Row, value: bytes | None) -> bool:
         return False
     told = place.parent, place.name, place.removed
     return row.wanted is None and told == (row.directory, row.name, False)
-
-
-def _attributes(value: Value | None) -> Attr | None:
-    try:
-        return Attr.decode(value.value) if value is not None and value.value is not None else None
-    except DecodeError:
-        return None

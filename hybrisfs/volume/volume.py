@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
-from typing import Final
+from typing import Any, Final
 
 from backends.credentials import CredentialStore
 from backends.registry import open_store
@@ -51,6 +51,7 @@ from hybrisfs.volume.create import DATABASE_FILE, KEYS_FILE, MARKER_NAME, create
 from hybrisfs.volume.discarding import make_collector
 from hybrisfs.volume.fsck import FsckReport, check_volume
 from hybrisfs.volume.holdings import Holdings
+from hybrisfs.volume.leftovers import remove_unknown_segments
 from hybrisfs.volume.lock import lock_exclusively
 from hybrisfs.volume.maintenance import Maintenance
 from hybrisfs.volume.metered import is_metered
@@ -59,7 +60,7 @@ from hybrisfs.volume.pairing import Invitation
 from hybrisfs.volume.peering import Peering
 from hybrisfs.volume.sharing import Sharing
 from hybrisfs.volume.status import devices_of, volume_status
-from hybrisfs.volume.transfers import Transfers, TransferSettings
+from hybrisfs.volume.transfers import Transfers
 from hybrisfs.volume.uploads import Uploads
 from sync import DecodeError
 
@@ -101,7 +102,11 @@ class Volume:
             undo.pop_all()
         self.engine = Engine(clouds, config.f, self.sealer, self.tables)
         self.transfers = Transfers(
-            config.transfers, self.engine.throttle, self.signals, self._keep_transfers, is_metered
+            config.transfers,
+            self.engine.throttle,
+            self.signals,
+            lambda settings: self._configure(transfers=settings),
+            is_metered,
         )
         self.transfers.look()
         self._start_pipeline()
@@ -119,7 +124,7 @@ class Volume:
     def _open_local(self, database: Database, journal: Journal) -> None:
         try:
             self.fs = FileSystem(database, journal, self.sealer.chunk_id, owner=(os.getuid(), os.getgid()))
-            self._remove_unknown_segments()
+            remove_unknown_segments(database, journal)
             self.signals = Signals()
             self.sharing = Sharing(self.fs, self.ring, self.signals, self._show, self.config.deletion_share)
             self.updates = self.sharing.updates
@@ -130,18 +135,10 @@ class Volume:
                 f"the database {database.path} is damaged", str(error), "Restore it from a backup."
             ) from error
 
-    def _keep_transfers(self, settings: TransferSettings) -> None:
+    def _configure(self, **changes: Any) -> None:
         with self._config_lock:
-            self.config = replace(self.config, transfers=settings)
+            self.config = replace(self.config, **changes)
             self.config.save(self._home)
-
-    def _remove_unknown_segments(self) -> None:
-        """Delete journal segments that the database does not name: their bytes were never committed."""
-        db, journal = self.fs.db, self.fs.journal
-        known = {row[0] for row in db.execute("SELECT DISTINCT segment FROM chunk WHERE segment IS NOT NULL")}
-        for number in journal.numbers() - known:
-            if not journal.pins[number]:
-                journal.remove(number)
 
     def _start_pipeline(self) -> None:
         fs, signals, config = self.fs, self.signals, self.config
@@ -174,7 +171,7 @@ class Volume:
             self.engine.put_everywhere,
             sharing.has_looked,
             lambda head: self.peering.announce(head),
-            Relayer(fs, self.updates, signals, self.ring.segments, puller.heads),
+            Relayer(fs, self.updates, signals, self.ring.segments, puller.heads, self.fetcher.fetch_one),
             grants.ensure,
         )
         self._shipper = shipper
@@ -230,6 +227,7 @@ class Volume:
         signals.changes_made()
         signals.chunks_made()
         self.peering.members_changed()
+        sharing.freshness.blocks = config.stale_reads == "block"
 
     def _can_upload(self) -> bool:
         if self.signals.held:
@@ -268,6 +266,7 @@ class Volume:
                 self.room,
                 Residency(self.fs, self._can_upload),
                 NoFetchPrograms(self.config.no_fetch_programs),
+                self.sharing.freshness,
                 allow_other=allow_other,
             )
 
@@ -289,6 +288,11 @@ class Volume:
         """The facts that `hybrisfs status --json` shows."""
         self.checkup.refresh(_STATUS_PATIENCE)
         return volume_status(self)
+
+    def set_stale_reads(self, how: str) -> None:
+        """See `VolumeConfig`; from now on."""
+        self._configure(stale_reads=how)
+        self.sharing.freshness.blocks = how == "block"
 
     def sync(self, timeout: float | None, progress: Callable[[int, int], None]) -> bool:
         """See `Uploads.wait`. Raises HybrisError while transfers are held, for that may last."""

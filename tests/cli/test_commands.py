@@ -66,6 +66,17 @@ def test_volume_create_and_list(served: Daemon, volumes: FakeVolumes, run: Run) 
     assert [volume["name"] for volume in listed["volumes"]] == ["new", "photos"]
 
 
+def test_volume_set(photos: FakeVolume, run: Run) -> None:
+    assert run("volume", "set", "photos", "--stale-reads", "block").stdout == (
+        "photos: stale reads are blocked.\n"
+    )
+    assert photos.stale_reads == "block"
+    facts = json.loads(run("volume", "set", "photos", "--stale-reads", "warn", "--json").stdout)
+    assert facts == {"name": "photos", "stale_reads": "warn"}
+    assert run("volume", "set", "photos", "--stale-reads", "maybe").exit_code == 2
+    assert run("volume", "set", "nothing", "--stale-reads", "warn").exit_code != 0
+
+
 def test_a_volume_needs_clouds(served: Daemon, run: Run) -> None:
     result = run("volume", "create", "new")
     assert result.exit_code == 2

@@ -290,6 +290,9 @@ class FakeVolume:
     def devices(self) -> list[dict[str, object]]:
         return [{"id": "00" * 16, "name": "desk", "this": True, "forked": False}, *self.others]
 
+    def set_stale_reads(self, how: str) -> None:
+        self.stale_reads = how
+
     def rename_device(self, device: str, name: str) -> None:
         if device not in [one["name"] for one in self.devices()]:
             raise UsageError(f"{device!r} is no device of this volume", "", "There are: desk.")

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 from unittest import mock
@@ -44,12 +45,23 @@ from sync import FIRST_EPOCH, DeviceKey, OneKey
 from sync.codec import Buffer
 from tests.store.disk import ForgetfulDisk
 
-__all__ = ["DEVICE", "SEALER", "VOLUME", "FakeClouds", "InlineExecutor", "Rig", "small_chunks"]
+__all__ = [
+    "DEVICE",
+    "SEALER",
+    "SEGMENT_KEYS",
+    "VOLUME",
+    "FakeClouds",
+    "InlineExecutor",
+    "Rig",
+    "small_chunks",
+]
 
 VOLUME: Final = bytes(range(16))
 DEVICE: Final = DeviceKey.from_seed(b"\x07" * 32)
 SEALER: Final = Sealer(OneKey(b"d" * 32), b"i" * 32)
 TABLES: Final = TableSealer(OneKey(b"t" * 32))
+_SECRETS: Final = SharedKeys(b"i" * 32, (EpochKeys(FIRST_EPOCH, 0, b"d" * 32, b"m" * 32),))
+SEGMENT_KEYS: Final = OneKey(_SECRETS.epochs[0].segments)
 _BUDGET: Final = 64 << 20
 
 
@@ -69,6 +81,14 @@ def small_chunks(size: int = 4096, *, direct_runs: int = 4, runs_per_page: int =
         ),
     ):
         yield
+
+
+@cache
+def _new_database() -> bytes:
+    with tempfile.TemporaryDirectory(prefix="hybrisfs-rig-") as directory:
+        path = Path(directory) / "volume.db"
+        Database.create(path, VOLUME)
+        return path.read_bytes()
 
 
 def _nothing() -> None:
@@ -146,15 +166,15 @@ class Rig:
         }
         database = self.directory / "volume.db"
         if not database.exists():
-            Database.create(database, VOLUME)
+            database.write_bytes(_new_database())
         self.db = Database(database)
         self.journal = Journal(self.directory / "journal", budget=budget, segment_size=segment_size)
         clock = {} if monotonic is None else {"monotonic": monotonic}
         self.fs = FileSystem(self.db, self.journal, SEALER.chunk_id, owner=(1000, 1000), **clock)
         self.signals = Signals()
-        keys = VolumeKeys(SharedKeys(b"i" * 32, (EpochKeys(FIRST_EPOCH, 0, b"d" * 32, b"m" * 32),)), device)
+        self.ring = KeyRing(VolumeKeys(_SECRETS, device))
         self.shown: list[Change] = []
-        self.sharing = Sharing(self.fs, KeyRing(keys), self.signals, self.shown.extend)
+        self.sharing = Sharing(self.fs, self.ring, self.signals, self.shown.extend)
         self.updates = self.sharing.updates
         self.committer = Committer(self.fs)
         self.fetcher = Fetcher(self.fs, self.clouds.get_chunks)

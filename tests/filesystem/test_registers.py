@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import stat
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -21,6 +23,9 @@ from hybrisfs.filesystem.registers import (
 )
 from sync.codec import DecodeError, Writer
 
+KINDS = (
+    stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK, stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK
+)  # fmt: skip
 ids = st.binary(min_size=32, max_size=32)
 names = st.binary(min_size=1, max_size=255).filter(
     lambda name: b"/" not in name and b"\0" not in name and name not in (b".", b"..")
@@ -28,10 +33,10 @@ names = st.binary(min_size=1, max_size=255).filter(
 places = st.builds(Place, st.binary(min_size=16, max_size=16), names)
 attrs = st.builds(
     Attr,
-    st.integers(0, 0xFFFF),
+    st.builds(int.__or__, st.sampled_from([*KINDS]), st.integers(0, 0o7777)),
     st.integers(0, 0xFFFFFFFF),
     st.integers(0, 0xFFFFFFFF),
-    st.integers(0, (1 << 64) - 1),
+    st.integers(0, 0xFFFFFFFF),
     st.integers(-(1 << 63), (1 << 63) - 1),
     st.binary(max_size=300),
     st.dictionaries(st.binary(min_size=1, max_size=20), st.binary(max_size=300), max_size=4).map(

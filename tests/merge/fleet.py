@@ -20,7 +20,7 @@ from hybrisfs.store.schema import ROOT_INO
 from sync import DeviceKey
 from tests.filesystem.rig import FakeClouds, Rig
 
-__all__ = ["NAMES", "Device", "Entry", "Fleet", "NotHereError"]
+__all__ = ["NAMES", "Device", "Entry", "Fleet", "NotHereError", "member_of"]
 
 NAMES: Final = ("ada", "bob", "cyd", "dan", "eve", "fay", "gus", "hal")
 
@@ -38,11 +38,20 @@ class NotHereError(Exception):
     """The bytes of a chunk cannot be had yet: nobody has told where it is."""
 
 
+def member_of(number: int) -> Member:
+    """The device of that number, as others know it."""
+    return Member(_key(number).public, NAMES[number])
+
+
+def _key(number: int) -> DeviceKey:
+    return DeviceKey.from_seed(bytes([number + 1]) * 32)
+
+
 class Device:
     """One device: paths instead of inodes."""
 
     def __init__(self, number: int, clouds: FakeClouds, plaintexts: dict[bytes, bytes]) -> None:
-        self.key = DeviceKey.from_seed(bytes([number + 1]) * 32)
+        self.key = _key(number)
         self.name = NAMES[number]
         self.rig = Rig(clouds=clouds, plaintexts=plaintexts, device=self.key)
 
@@ -55,14 +64,14 @@ class Device:
     def at(self, path: str) -> Inode:
         """The node at a path; "" is the root."""
         inode = self.rig.fs.get(ROOT_INO)
-        for name in path.encode().split(b"/") if path else ():
+        for name in os.fsencode(path).split(b"/") if path else ():
             inode = self.rig.find(name, inode.ino)
         return inode
 
     def where(self, path: str) -> tuple[int, bytes]:
         """The inode of the directory, and the name in it."""
         folder, _, name = path.rpartition("/")
-        return self.at(folder).ino, name.encode()
+        return self.at(folder).ino, os.fsencode(name)
 
     def write(self, path: str, content: bytes) -> None:
         """Replace the content of a file, made when there is none."""
@@ -120,7 +129,7 @@ class Device:
         while waiting:
             path, ino = waiting.pop()
             for _, name, inode in self.rig.fs.names.list(ino, 0, 10_000):
-                where = f"{path}/{name.decode()}".lstrip("/")
+                where = f"{path}/{os.fsdecode(name)}".lstrip("/")
                 assert where not in found
                 found[where] = inode
                 if inode.is_directory:
@@ -165,10 +174,7 @@ class Device:
         """A backup of the disk as it is now."""
         self.rig.commit()
         place = Path(tempfile.mkdtemp(prefix="hybrisfs-backup-"))
-        copy = self.rig.crashed(leave=False)
-        copy.close()
-        shutil.copytree(copy.directory, place, dirs_exist_ok=True)
-        copy.discard()
+        shutil.copytree(self.rig.directory, place, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*-shm"))
         return place
 
     def restore(self, backup: Path) -> None:
@@ -181,15 +187,15 @@ class Device:
 
 
 class Fleet:
-    """Devices that know each other; `clouds` holds their packs."""
+    """Devices that know each other, and *guests* that are driven by others; `clouds` holds their packs."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, guests: Sequence[Member] = ()) -> None:
         self.clouds = FakeClouds()
         plaintexts: dict[bytes, bytes] = {}
         self.devices = [Device(number, self.clouds, plaintexts) for number in range(count)]
         for device in self.devices:
             with device.rig.fs.lock:
-                device.rig.sharing.members.admit([one.member for one in self.devices])
+                device.rig.sharing.members.admit([*(one.member for one in self.devices), *guests])
                 device.rig.updates.set_members(device.rig.sharing.members.keys())
             device.rig.commit()
 

@@ -19,10 +19,9 @@ from hybrisfs.merge.rules import (
     judge,
     number_names,
     standing_place,
-    winner,
 )
 from hybrisfs.store.schema import ROOT_ID
-from sync.codec import Writer
+from sync.codec import DecodeError, Writer
 
 __all__ = ["Seen", "visible_tree"]
 
@@ -36,6 +35,15 @@ class Seen:
     attr: Attr
     content: bytes | None
     nlink: int
+
+
+def _means_something(value: Value) -> bool:
+    """Whether a correct device can have written it as attributes."""
+    try:
+        Attr.decode(value.value or b"")
+    except DecodeError:
+        return False
+    return True
 
 
 class _Name(NamedTuple):
@@ -67,9 +75,10 @@ class _Model:
         self._values: dict[bytes, list[Value]] = {}  # contents, equal ones too
         for key, values in registers.items():
             node = key[1:17]
-            top = winner(values)
-            if key[:1] == b"a" and top is not None and top.value is not None:
-                self._attrs[node] = Attr.decode(top.value)
+            if key[:1] == b"a":
+                meant = [one for one in values if _means_something(one)]
+                if meant:
+                    self._attrs[node] = Attr.decode(max(meant, key=lambda one: one.stamp).value or b"")
             elif key[:1] == b"c":
                 self._values[node] = values
                 ranked = sorted(values, key=lambda one: one.stamp, reverse=True)

@@ -25,7 +25,7 @@ from sync import (
 from sync.chase import Deliver, FetchSegment
 from sync.follow import FetchHead, Follow
 from sync.trail import open_piece
-from tests.filesystem.rig import VOLUME
+from tests.filesystem.rig import VOLUME, small_chunks
 from tests.filesystem.test_chunks import CONTENT
 from tests.merge.fleet import Device, Fleet
 
@@ -49,7 +49,7 @@ class Post:
 
     def _relayer(self, device: Device) -> Relayer:
         rig = device.rig
-        return Relayer(rig.fs, rig.updates, rig.signals, KEY, self.heads)
+        return Relayer(rig.fs, rig.updates, rig.signals, KEY, self.heads, rig.fetcher.fetch_one)
 
     def _shipper(self, device: Device) -> Shipper:
         rig = device.rig
@@ -356,6 +356,37 @@ def test_both_branches_of_a_forked_device_are_shipped(post: Post) -> None:
     assert head is not None and len(head.relayed) == 2
     post.pull(post.far)
     assert post.far.names() == ["one", "other", "shared"]
+
+
+def test_a_branch_that_the_author_no_longer_leads_to_is_shipped_once(post: Post) -> None:
+    post.author.mkdir("shared")
+    while post.author.rig.publish(everything=True):
+        pass
+    backup = post.author.saved()
+    post.author.mkdir("one")
+    post.tell(post.author, post.near)
+    post.author.restore(backup)
+    post.restart(post.author)
+    post.author.mkdir("other")
+    post.tell(post.author, post.near)
+    post.ship(post.author)
+    with mock.patch("hybrisfs.pipeline.relay._SEGMENT_UPDATES", 1):  # a segment ends where the branches begin
+        post.relay_patiently(post.near)
+        post.relay(post.near, HOUR)
+    assert len(set(post.segments(post.author))) == len(post.segments(post.author))
+    post.pull(post.far)
+    assert post.far.names() == ["one", "other", "shared"]
+
+
+def test_the_list_of_a_large_file_is_fetched_where_it_is_needed(post: Post) -> None:
+    with small_chunks(256, direct_runs=1, runs_per_page=1):
+        post.author.write("large", b"".join(bytes([number]) * 256 for number in range(3)))
+        post.author.sign()
+        post.near.receive(post.author.log())
+        post.relay_patiently(post.near)
+        post.relay(post.near, HOUR)
+        post.pull(post.far)
+        assert post.far.names() == ["large"]
 
 
 def test_a_restart_forgets_nothing_that_was_relayed(post: Post) -> None:

@@ -1,12 +1,18 @@
-"""A cloud that keeps the devices' signed updates, or does not: it may be down, forget, and lie."""
+"""Clouds that keep the devices' log segments and heads, or do not: they may be down, forget, and lie."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from random import Random
+from typing import Final, TypeVar
 
-__all__ = ["Cloud", "Mood"]
+from hybrisfs.dispersal.errors import CloudsUnavailable, IntegrityError, ObjectMissing
+from hybrisfs.dispersal.poll import Changed, Failed, Listing, Look, Missing, Polled, Unchanged
+
+__all__ = ["Accusation", "Cloud", "Clouds", "Mood"]
+
+T = TypeVar("T")
 
 
 class Mood(Enum):
@@ -14,46 +20,154 @@ class Mood(Enum):
 
     WELL = "well"
     DOWN = "down"
-    OLD = "old"  # it hides what came last
-    MIXED = "mixed"  # it answers in any order, with gaps
-    GARBLED = "garbled"  # it changes bytes
+    OLD = "old"  # it shows heads of before, and no segment that came last
+    MIXED = "mixed"  # it returns other objects than those asked for
+    GARBLED = "garbled"  # it changes, cuts and lengthens what it returns
+    HIDING = "hiding"  # it denies having this and that
+    LOSING = "losing"  # it acknowledges what it does not keep
 
 
-@dataclass(slots=True)
+HONEST: Final = (Mood.WELL, Mood.WELL, Mood.DOWN)
+"""What may also befall a cloud that does not lie."""
+
+
 class Cloud:
-    """What it was given, in order."""
+    """Every version of every object, and what it tells of them in its mood."""
 
-    random: Random
-    mood: Mood = Mood.WELL
-    updates: list[bytes] = field(default_factory=list)
-    _known: set[bytes] = field(default_factory=set)
+    def __init__(self, random: Random) -> None:
+        self.mood = Mood.WELL
+        self._random = random
+        self._versions: dict[str, list[bytes]] = {}
 
-    def put(self, updates: list[bytes]) -> None:
-        """Take updates in, unless it is down."""
-        if self.mood is not Mood.DOWN:
-            self.updates += [update for update in updates if update not in self._known]
-            self._known.update(updates)
+    @property
+    def is_up(self) -> bool:
+        return self.mood is not Mood.DOWN
 
-    def get(self) -> list[bytes]:
-        """What it says that it has."""
-        if self.mood is Mood.DOWN:
-            return []
-        found = list(self.updates)
-        if self.mood is Mood.OLD:
-            return found[: self.random.randrange(len(found) + 1)]
-        if self.mood is Mood.MIXED:
-            return self.random.sample(found, self.random.randrange(len(found) + 1))
-        if self.mood is Mood.GARBLED:
-            return [self._garbled(update) for update in found]
-        return found
+    def put(self, name: str, data: bytes) -> None:
+        if self.mood is not Mood.LOSING:
+            self._versions.setdefault(name, []).append(data)
 
-    def _garbled(self, update: bytes) -> bytes:
-        if self.random.random() < 0.5:
-            return update
-        at = self.random.randrange(len(update))
-        kind = self.random.randrange(3)
+    def get(self, name: str) -> bytes | None:
+        """What it returns, None when it says that there is no such object."""
+        versions = self._versions.get(name, [])
+        match self.mood:
+            case Mood.OLD:
+                if len(versions) == 1 and self._random.random() < 0.5:
+                    return None
+                return versions[0] if versions else None
+            case Mood.MIXED if self._versions:
+                return self._versions[self._random.choice(list(self._versions))][-1]
+            case Mood.HIDING if self._random.random() < 0.6:
+                return None
+            case Mood.GARBLED if versions:
+                return self._garbled(versions[-1])
+        return versions[-1] if versions else None
+
+    def first(self, name: str) -> bytes | None:
+        """What it was given first under the name: what it shows when it is OLD."""
+        versions = self._versions.get(name)
+        return versions[0] if versions else None
+
+    def list(self, prefix: str) -> list[str]:
+        names = [name for name in self._versions if name.startswith(prefix)]
+        if self.mood in (Mood.WELL, Mood.LOSING):
+            return names
+        made_up = f"{prefix}{self._random.randrange(1, 99):016x}-{self._random.randbytes(8).hex()}"
+        return [*(name for name in names if self._random.random() < 0.5), made_up, "log/nonsense"]
+
+    def _garbled(self, data: bytes) -> bytes:
+        if self._random.random() < 0.3:
+            return data
+        at = self._random.randrange(len(data))
+        kind = self._random.randrange(3)
         if kind == 0:
-            return update[:at]
+            return data[:at]
         if kind == 1:
-            return update + update[at:]
-        return update[:at] + bytes((update[at] ^ 1 << self.random.randrange(8),)) + update[at + 1 :]
+            return data + data[at:]
+        return data[:at] + bytes((data[at] ^ 1 << self._random.randrange(8),)) + data[at + 1 :]
+
+
+Accusation = tuple[int, str]
+"""(cloud, name of the object)"""
+
+
+class Clouds:
+    """All clouds of the volume, as `pipeline.pull` and `pipeline.ship` use the engine; f of them may lie."""
+
+    def __init__(self, random: Random, count: int, f: int, copies: int) -> None:
+        self.f = f
+        self.random = random
+        self.all = [Cloud(Random(random.random())) for _ in range(count)]
+        self.liars = frozenset(random.sample(range(count), f))
+        self.accused: set[Accusation] = set()
+        self._copies = copies
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        return tuple(range(len(self.all)))
+
+    def change_mood(self, number: int) -> None:
+        moods = tuple(Mood) if number in self.liars else HONEST
+        self.all[number].mood = self.random.choice(moods)
+
+    def set_moods(self, mood: Mood, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            self.all[number].mood = mood
+
+    # -- as the engine ---------------------------------------------------------------------------
+
+    def put_object(self, name: str, data: bytes) -> tuple[int, ...]:
+        """Store as many copies as are needed. Raises CloudsUnavailable; some may be there even so."""
+        order = self.random.sample(self.numbers, len(self.all))
+        return self._put(name, data, [n for n in order if self.all[n].is_up][: self._copies], self._copies)
+
+    def put_everywhere(self, name: str, data: bytes) -> tuple[int, ...]:
+        return self._put(name, data, [n for n in self.numbers if self.all[n].is_up], self.f + 1)
+
+    def _put(self, name: str, data: bytes, to: Sequence[int], least: int) -> tuple[int, ...]:
+        for number in to:
+            self.all[number].put(name, bytes(data))
+        if len(to) < least:
+            raise CloudsUnavailable(name, {})
+        return tuple(to)
+
+    def poll_objects(self, looks: Sequence[Look], *, limit: int, timeout: float) -> Mapping[Look, Polled]:
+        return {look: self._poll(look, limit) for look in looks}
+
+    def _poll(self, look: Look, limit: int) -> Polled:
+        cloud = self.all[look.cloud]
+        if not cloud.is_up:
+            return Failed("is down")
+        data = cloud.get(look.name)
+        if data is None:
+            return Missing()
+        if len(data) > limit:
+            return Failed("is too long", wrong=True)
+        tag = data.hex()[-64:]
+        return Unchanged() if tag == look.tag else Changed(data, tag)
+
+    def get_object(self, name: str, limit: int, verify: Callable[[bytes], T]) -> T:
+        missing = 0
+        for number in self.random.sample(self.numbers, len(self.all)):
+            cloud = self.all[number]
+            data = cloud.get(name) if cloud.is_up else None
+            if data is None:
+                missing += cloud.is_up
+                continue
+            try:
+                return verify(data[: limit + 1])
+            except (ValueError, IntegrityError):
+                self.accused.add((number, name))
+        if missing >= len(self.all) - self.f:
+            raise ObjectMissing(name, {})
+        raise CloudsUnavailable(name, {})
+
+    def list_objects(self, prefix: str, *, most: int, timeout: float) -> Listing:
+        up = [number for number in self.numbers if self.all[number].is_up]
+        names = {name for number in up for name in self.all[number].list(prefix)}
+        return Listing(tuple(sorted(names)), frozenset(up))
+
+    def accuse(
+        self, cloud: int, name: str, reason: str, limit: int, recheck: Callable[[bytes], object]
+    ) -> None:
+        self.accused.add((cloud, name))

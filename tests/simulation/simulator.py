@@ -3,107 +3,157 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from itertools import combinations, count
 from random import Random
 from typing import Final
 
+from tests.merge.fleet import member_of
 from tests.merge.world import World
-from tests.simulation.cloud import Cloud, Mood
+from tests.simulation.cloud import Clouds
+from tests.simulation.courier import Courier
+from tests.simulation.determinism import Clocks
+from tests.simulation.history import operations
+from tests.simulation.liar import Liar
+from tests.sync.fjc import Operation
 
 __all__ = ["Simulation"]
 
-_CLOUDS: Final = 3
 _MOST_DEVICES: Final = 8
+_F: Final = 1
+_HOUR: Final = 3600.0
+_DAY: Final = 24 * _HOUR
 _PROGRAMS: Final = {
     "write": 6, "write_same": 2, "append": 14, "mkdir": 3, "symlink": 1, "remove": 4, "rename": 6, "link": 2,
     "chmod": 1, "xattr": 1, "open_file": 6, "read_open": 3, "write_open": 8, "close_file": 2, "look": 3,
 }  # fmt: skip
 # Mean virtual seconds between two events of a kind, for each device, link or cloud.
-_PROGRAM_EVERY: Final = 4.0
-_SIGN_EVERY: Final = 3.0
-_TALK_EVERY: Final = 15.0
-_CLOUD_EVERY: Final = 10.0
-_LINK_CHANGES_EVERY: Final = 60.0
-_MOOD_CHANGES_EVERY: Final = 40.0
-_COMMIT_EVERY: Final = 5.0
-_CRASH_EVERY: Final = 120.0
-_RESTART_EVERY: Final = 200.0
-_BACKUP_EVERY: Final = 150.0
-_RESTORE_EVERY: Final = 250.0
+_PROGRAM_EVERY: Final = 10.0
+_SIGN_EVERY: Final = 12.0
+_SHIP_EVERY: Final = 15.0
+_PULL_EVERY: Final = 12.0
+_COMMIT_EVERY: Final = 20.0
+_TALK_EVERY: Final = 60.0
+_LINK_CHANGES_EVERY: Final = 120.0
+_MOOD_CHANGES_EVERY: Final = 80.0
+_LIE_EVERY: Final = 20.0
+# For each device, in a life of whatever length: how often something happens that is rare.
+_CRASHES: Final = 0.4
+_RESTARTS: Final = 0.2
+_BACKUPS: Final = 0.5
+_RESTORES: Final = 0.3
+_CLOCK_JUMPS: Final = 0.2
+_SLEEPS: Final = 0.15
 
 
 class Simulation:
-    """One life of a volume: two to eight devices, links that come and go, clouds with moods.
+    """One life of a volume: two to eight devices, links that come and go, clouds and members that lie.
 
-    `run` goes through *seconds* of it, heals everything, and lets the world check what must hold then.
-    `trace` tells what was done, in order.
+    `run` goes through all of it. `trace` tells what was done, in order.
     """
 
-    def __init__(self, seed: int) -> None:
-        self._random = Random(seed)
-        self._count = min(2 + int(self._random.expovariate(0.7)), _MOST_DEVICES)
-        self.world = World(self._count)
+    def __init__(self, seed: int, clocks: Clocks) -> None:
+        self.random = Random(seed)
+        self.count = min(2 + int(self.random.expovariate(1.1)), _MOST_DEVICES)
+        self.seconds = min(20.0 + self.random.expovariate(1 / 40.0), 600.0)
+        self.clocks = clocks
         self.trace: list[str] = []
-        self._now = 0.0
+        self.lives: dict[str, list[Operation]] = {}  # of devices whose daemon has ended
+        self.restored: set[int] = set()
+        self.clouds = Clouds(self.random, count=2 * _F + 1, f=_F, copies=_F + 1)
+        self.liar = self._invite_liar() if self.random.random() < 0.35 else None
+        self.world = World(self.count, [self.liar.member] if self.liar else [])
         self._order = count()
+        self._begun = self.clocks.passed
         self._events: list[tuple[float, int, float, Callable[[], None]]] = []
-        self._clouds = [Cloud(Random(self._random.random())) for _ in range(_CLOUDS)]
-        self._links = dict.fromkeys(combinations(range(self._count), 2), True)
-        for device in range(self._count):
+        self._links = dict.fromkeys(combinations(range(self.count), 2), True)
+        self._couriers: dict[int, Courier] = {}
+        self._plan()
+
+    def _invite_liar(self) -> Liar:
+        return Liar(Random(self.random.random()), [member_of(number) for number in range(self.count)])
+
+    def courier(self, device: int) -> Courier:
+        """What the device's daemon has for the clouds; another one after each restart."""
+        rig = self.world.fleet[device].rig
+        found = self._couriers.get(device)
+        if found is None or found.rig is not rig:
+            found = self._couriers[device] = Courier(rig, self.clouds)
+        return found
+
+    @contextmanager
+    def on(self, device: int) -> Iterator[None]:
+        """It is this device's clocks that count."""
+        before, self.clocks.active = self.clocks.active, device
+        try:
+            yield
+        finally:
+            self.clocks.active = before
+
+    # -- what will happen ------------------------------------------------------------------------
+
+    def _plan(self) -> None:
+        for device in range(self.count):
             self._plan_device(device)
         for pair in self._links:
-            self._repeat(_TALK_EVERY, lambda pair=pair: self._talk(pair))  # type: ignore[misc]
-            self._repeat(_LINK_CHANGES_EVERY, lambda pair=pair: self._change_link(pair))  # type: ignore[misc]
-        for cloud in self._clouds:
-            self._repeat(_MOOD_CHANGES_EVERY, lambda cloud=cloud: self._change_mood(cloud))  # type: ignore[misc]
+            self._repeat(_TALK_EVERY, partial(self._talk, pair))
+            self._repeat(_LINK_CHANGES_EVERY, partial(self._change_link, pair))
+        for number in self.clouds.numbers:
+            self._repeat(_MOOD_CHANGES_EVERY, partial(self._change_mood, number))
+        if self.liar is not None:
+            self._repeat(_LIE_EVERY, self._lie)
 
     def _plan_device(self, device: int) -> None:
-        world = self.world
-        self._repeat(_PROGRAM_EVERY, lambda: self._program(device))
-        self._repeat(_CLOUD_EVERY, lambda: self._visit(device))
-        for every, name, action in (
-            (_SIGN_EVERY, "sign", world.sign),
-            (_COMMIT_EVERY, "commit", world.commit),
-            (_CRASH_EVERY, "crash", world.crash),
-            (_RESTART_EVERY, "reopen", world.reopen),
-            (_BACKUP_EVERY, "back_up", world.back_up),
-            (_RESTORE_EVERY, "restore", world.restore),
+        for every, action in (
+            (_PROGRAM_EVERY, self._program),
+            (_SIGN_EVERY, self.sign),
+            (_COMMIT_EVERY, self._commit),
+            (_SHIP_EVERY, self.ship),
+            (_PULL_EVERY, self.pull),
+            (self.seconds / _CRASHES, self._crash),
+            (self.seconds / _RESTARTS, self._reopen),
+            (self.seconds / _BACKUPS, self._back_up),
+            (self.seconds / _RESTORES, self._restore),
+            (self.seconds / _CLOCK_JUMPS, self._jump),
+            (self.seconds / _SLEEPS, self._sleep),
         ):
-            self._repeat(every, lambda name=name, action=action: self._do(name, action, device))  # type: ignore[misc]
+            self._repeat(every, partial(action, device))
 
-    def _repeat(self, every: float, action: Callable[[], None]) -> None:
-        due = self._now + self._random.expovariate(1 / every)
+    def _repeat(self, every: float, action: Callable[[], None], since: float = 0.0) -> None:
+        due = since + self.random.expovariate(1 / every)
         heapq.heappush(self._events, (due, next(self._order), every, action))
 
-    def run(self, seconds: float) -> None:
-        """Let it live, then heal."""
-        while self._events and self._events[0][0] < seconds:
-            self._now, _, every, action = heapq.heappop(self._events)
+    def run(self) -> None:
+        """Let it live; what is there in the end is for `healing` to judge."""
+        now = 0.0
+        while self._events[0][0] < self.seconds:
+            due, _, every, action = heapq.heappop(self._events)
+            self.clocks.pass_by(due - now)
+            now = due
             action()
-            self._repeat(every, action)
-        self.trace.append(f"{self._now:8.2f} all is healed")
-        self.world.settle()
+            self._repeat(every, action, now)
 
     def end(self) -> None:
         self.world.end()
 
-    # -- what happens ----------------------------------------------------------------------------
+    def note(self, what: str) -> None:
+        self.trace.append(f"{self.clocks.passed - self._begun:10.2f} {what}")
 
-    def _do(self, name: str, action: Callable[..., None], *arguments: int) -> None:
-        self.trace.append(f"{self._now:8.2f} {name}{arguments}")
-        action(*arguments)
+    # -- programs --------------------------------------------------------------------------------
 
     def _program(self, device: int) -> None:
-        name = self._random.choices(list(_PROGRAMS), list(_PROGRAMS.values()))[0]
-        pick, other, few = self._random.randrange(30), self._random.randrange(30), self._random.randrange(4)
+        random = self.random
+        name = random.choices(list(_PROGRAMS), list(_PROGRAMS.values()))[0]
+        pick, other, few = random.randrange(30), random.randrange(30), random.randrange(4)
         arguments: tuple[int, ...]
         if name in ("read_open", "write_open", "close_file"):
             arguments = (pick,)
         elif name == "look":
             arguments = (device,)
         elif name == "write":
-            arguments = (device, pick, few, self._random.choice((0, 0, 0, 1, 9, 14)))
+            arguments = (device, pick, few, random.choice((0, 0, 0, 1, 9, 14)))
         elif name in ("write_same", "symlink"):
             arguments = (device, pick, few, other % 2)
         elif name in ("rename", "link"):
@@ -112,30 +162,120 @@ class Simulation:
             arguments = (device, pick, few)
         else:
             arguments = (device, pick)
-        self._do(name, getattr(self.world, name), *arguments)
+        self._do(device, name, getattr(self.world, name), *arguments)
+
+    def _do(self, device: int, name: str, action: Callable[..., None], *arguments: int) -> None:
+        self.note(f"{name}{arguments}")
+        with self.on(device):
+            action(*arguments)
+
+    # -- the daemon ------------------------------------------------------------------------------
+
+    def sign(self, device: int) -> None:
+        self._do(device, "sign", self.world.sign, device)
+
+    def _commit(self, device: int) -> None:
+        self._do(device, "commit", self.world.commit, device)
+
+    def ship(self, device: int, *, flush: bool = False) -> None:
+        self.note(f"ship({device}) {self._weather()}")
+        with self.on(device):
+            courier = self.courier(device)
+            courier.flush() if flush else courier.ship()
+
+    def pull(self, device: int, *, everything: bool = False) -> None:
+        self.note(f"pull({device}) {self._weather()}")
+        with self.on(device):
+            courier = self.courier(device)
+            courier.look() if everything else courier.pull()
+            self.world.received(device)
+
+    def _weather(self) -> str:
+        return ", ".join(cloud.mood.value for cloud in self.clouds.all)
+
+    def send(self, sender: int, receiver: int, number: int = 0, seed: int = 0) -> None:
+        with self.on(sender):
+            self.world.commit(sender)
+        self._do(receiver, "send", self.world.send, sender, receiver, number, seed)
 
     def _talk(self, pair: tuple[int, int]) -> None:
         if not self._links[pair]:
             return
         for sender, receiver in (pair, pair[::-1]):
-            seed = self._random.choice((0, 0, self._random.randrange(1, 1000)))
-            self._do("send", self.world.send, sender, receiver, self._random.randrange(9), seed)
+            seed = self.random.choice((0, 0, self.random.randrange(1, 1000)))
+            self.send(sender, receiver, self.random.randrange(9), seed)
 
     def _change_link(self, pair: tuple[int, int]) -> None:
         self._links[pair] = not self._links[pair]
-        self.trace.append(f"{self._now:8.2f} link {pair} {'up' if self._links[pair] else 'down'}")
+        self.note(f"link {pair} {'up' if self._links[pair] else 'down'}")
 
-    def _visit(self, device: int) -> None:
-        """A device brings what it knows to a cloud, and takes in what the cloud tells."""
-        at = self._random.randrange(_CLOUDS)
-        cloud = self._clouds[at]
-        self._do(f"cloud {at}, {cloud.mood.value},", lambda number: self._exchange(number, cloud), device)
+    def _change_mood(self, number: int) -> None:
+        self.clouds.change_mood(number)
+        self.note(f"clouds: {self._weather()}")
 
-    def _exchange(self, device: int, cloud: Cloud) -> None:
-        self.world.commit(device)
-        cloud.put(self.world.fleet[device].log())
-        self.world.hand(device, cloud.get())
+    # -- what befalls a device -------------------------------------------------------------------
 
-    def _change_mood(self, cloud: Cloud) -> None:
-        cloud.mood = self._random.choice(list(Mood))
-        self.trace.append(f"{self._now:8.2f} cloud {self._clouds.index(cloud)} is {cloud.mood.value}")
+    def _crash(self, device: int) -> None:
+        self._remember_life(device)
+        self._do(device, "crash", self.world.crash, device)
+
+    def _reopen(self, device: int) -> None:
+        self._do(device, "reopen", self.world.reopen, device)
+
+    def _back_up(self, device: int) -> None:
+        self._do(device, "back_up", self.world.back_up, device)
+
+    def _restore(self, device: int) -> None:
+        """It goes on from its backup; what it signed since is somewhere, with its chunks, and comes back."""
+        others = [other for other in range(self.count) if other != device]
+        if not self.world.has_backup(device):
+            return
+        self.sign(device)
+        self.send(device, self.random.choice(others))
+        self._remember_life(device)
+        self.restored.add(device)
+        self._do(device, "restore", self.world.restore, device)
+
+    def _remember_life(self, device: int) -> None:
+        self.lives[f"{device} until {self.clocks.passed}"] = operations(self.world.fleet[device])
+
+    def _jump(self, device: int) -> None:
+        ahead = self.random.choice((0.0, self.random.uniform(-_DAY, _DAY), self.random.uniform(-9.0, 9.0)))
+        self.clocks.set_ahead(device, ahead)
+        self.note(f"the clock of {device} is {ahead:.0f} s ahead")
+
+    def _sleep(self, device: int) -> None:
+        """The device is suspended for up to a day, in which the others do nothing, asleep or not."""
+        seconds = self.random.uniform(_HOUR, _DAY)
+        sleepers = [one for one in range(self.count) if one == device or self.random.random() < 0.5]
+        for one in sleepers:
+            self.clocks.suspend(one, seconds)
+        self.clocks.pass_by(seconds)
+        self.note(f"{sleepers} have slept for {seconds:.0f} s")
+
+    # -- a member that lies ----------------------------------------------------------------------
+
+    def _lie(self) -> None:
+        liar = self.liar
+        assert liar is not None
+        one, other = self.random.sample(range(self.count), 2)
+        kind = self.random.randrange(6)
+        if kind == 0:
+            self.note("the liar forks")
+            for receiver, log in zip((one, other), liar.fork(), strict=True):
+                self._hand(receiver, log)
+        elif kind == 1:
+            self.note("the liar listens")
+            self.world.commit(one)
+            liar.hear(self.world.fleet[one].log())
+        elif kind == 2:
+            self.note("the liar puts a head on the clouds")
+            liar.put_head(self.clouds, self.clocks.time_ns())
+        else:
+            self._hand(one, liar.tell())
+
+    def _hand(self, receiver: int, updates: list[bytes]) -> None:
+        known = set(self.world.fleet[receiver].log())
+        self.note(f"the liar tells {receiver}")
+        with self.on(receiver):
+            self.world.hand(receiver, [update for update in updates if update not in known])

@@ -1,46 +1,47 @@
-"""Seeds, as many as fit: `HYBRISFS_SIM_SEEDS=n` runs so many, `HYBRISFS_SIM_SEED=n` replays one."""
+"""Seeds, as many as fit: `HYBRISFS_SIM_SEEDS=n` runs so many; one that fails tells how to run it again."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
 from typing import Final
 
 import pytest
 
-from hybrisfs.merge.state_hash import state_hash
-from tests.filesystem.rig import small_chunks
-from tests.simulation.determinism import determined_by
-from tests.simulation.simulator import Simulation
+from tests.simulation.life import live
 
-_SECONDS: Final = 120.0
-_ONE: Final = os.environ.get("HYBRISFS_SIM_SEED")
-_MANY: Final = int(os.environ.get("HYBRISFS_SIM_SEEDS", "20"))
-_ONCE_FAILED: Final = {79}  # conflict copies were not numbered anew
-_SEEDS: Final = [int(_ONE)] if _ONE else sorted({*range(_MANY), *_ONCE_FAILED})
+_ROOT: Final = Path(__file__).parents[2]
+_MANY: Final = int(os.environ.get("HYBRISFS_SIM_SEEDS", "300"))
+_WORKERS: Final = os.cpu_count() or 1
+_MEMORY: Final = Path("/dev/shm")  # where it is there, a device's disk is one
 
 
-@pytest.mark.parametrize("seed", _SEEDS)
-def test_all_devices_agree_and_nothing_is_lost(seed: int) -> None:
-    with small_chunks(256), determined_by(seed):
-        simulation = Simulation(seed)
-        try:
-            simulation.run(_SECONDS)
-        except Exception:
-            print(*simulation.trace, sep="\n")
-            print(f"replay with HYBRISFS_SIM_SEED={seed}")
-            raise
-        finally:
-            simulation.end()
+@pytest.mark.timeout(60 + 2 * _MANY)
+def test_all_devices_agree_and_nothing_is_lost() -> None:
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    if _MEMORY.is_dir():
+        environment["TMPDIR"] = str(_MEMORY)
+    bounds = [_MANY * number // _WORKERS for number in range(_WORKERS + 1)]
+    lives = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.simulation", str(first), str(end)],
+            cwd=_ROOT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for first, end in pairwise(bounds)
+    ]
+    told = [life.communicate()[0] for life in lives]
+    assert all(life.returncode == 0 for life in lives), "\n".join(told)
 
 
 def test_a_seed_replays_exactly() -> None:
-    def life() -> tuple[list[str], bytes]:
-        with small_chunks(256), determined_by(7):
-            simulation = Simulation(7)
-            try:
-                simulation.run(40.0)
-                return simulation.trace, state_hash(simulation.world.fleet[0].rig.db)
-            finally:
-                simulation.end()
+    def again() -> tuple[list[str], bytes]:
+        trace: list[str] = []
+        return trace, live(7, trace)
 
-    assert life() == life()
+    assert again() == again()

@@ -61,6 +61,7 @@ class Execution:
     _updates: dict[bytes, SignedUpdate] = field(default_factory=dict)  # by the beginning of the hash
     _bits: dict[bytes, int] = field(default_factory=dict)
     _pasts: dict[bytes, int] = field(default_factory=dict)  # a bit per update
+    _writers: dict[bytes, list[bytes]] = field(default_factory=dict)  # by key: who wrote to it
 
     def __post_init__(self) -> None:
         for operations in self.nodes.values():
@@ -74,6 +75,8 @@ class Execution:
             for cause in _causes(update):
                 past |= self._bits.get(cause, 0) | self._pasts.get(cause, 0)
             self._pasts[prefix] = past
+            for key, _ in update.writes:
+                self._writers.setdefault(key, []).append(prefix)
 
     def violations(self) -> list[str]:
         """What contradicts fork-join-causal consistency, in words; empty when nothing does."""
@@ -98,11 +101,7 @@ class Execution:
             seen |= self._bits[prefix]
 
     def _latest(self, key: bytes, seen: int) -> frozenset[bytes]:
-        writes = [
-            prefix
-            for prefix, update in self._updates.items()
-            if self._bits[prefix] & seen and any(written == key for written, _ in update.writes)
-        ]
+        writes = [prefix for prefix in self._writers.get(key, ()) if self._bits[prefix] & seen]
         superseded = 0
         for prefix in writes:
             superseded |= self._pasts[prefix]

@@ -10,8 +10,9 @@ from sync.chase import Deliver, FetchSegment, ListSegments
 from sync.errors import DecodeError
 from sync.follow import Action, FetchHead, Follow
 from sync.head import Extent, Head, OwnTip, encode_head, head_name
-from sync.identity import DeviceKey
+from sync.identity import DeviceKey, Members
 from sync.outcome import Accepted, Duplicate
+from sync.seal import OneKey
 from sync.segment import SegmentId, encode_segment, segment_name
 from sync.trail import Wanted, id_of, open_piece
 from sync.update import SignedUpdate, decode_signed
@@ -24,8 +25,9 @@ HOUR = 3600.0
 class Publisher(Device):
     """A device that ships what it writes. `clone` it to get one restored from a backup."""
 
-    def __init__(self, key: DeviceKey) -> None:
-        super().__init__(key, MEMBERS)
+    def __init__(self, key: DeviceKey, members: Members = MEMBERS, box_key: OneKey = BOX_KEY) -> None:
+        super().__init__(key, members)
+        self.box_key = box_key
         self.unshipped: list[SignedUpdate] = []
         self.previous: SegmentId | None = None
         self.last = 0
@@ -45,7 +47,7 @@ class Publisher(Device):
         """The objects to put, in order: the segment with all that is unshipped, if any, and the head."""
         objects = []
         if self.unshipped:
-            name, data = sealed_segment(self.unshipped, self.previous)
+            name, data = sealed_segment(self.unshipped, self.previous, self.box_key)
             objects.append((name, data))
             self.previous, self.last = id_of(name), self.unshipped[-1].header.clock
             self.segments += 1
@@ -62,14 +64,14 @@ class Publisher(Device):
         )
         own = tuple(OwnTip(tip.clock, tip.hash) for tip in tips)
         head = Head(VOLUME, self.id, time_ns, self.state.vector, own, extent, offline)
-        return encode_head(head, self.key, BOX_KEY, NONCE)
+        return encode_head(head, self.key, self.box_key, NONCE)
 
     def holds_update(self, update: SignedUpdate) -> bool:
         return update.hash[:16] in self.log.stamps
 
     def restored(self, salt: int = 1) -> Publisher:
         """The same device, gone on from a backup made now."""
-        twin = Publisher(self.key)
+        twin = Publisher(self.key, self.members, self.box_key)
         twin.receive_all(self.order)
         twin.signed, twin.salt = self.signed, salt
         twin.restart()
@@ -283,10 +285,12 @@ def announce(device: Publisher, shelves: Sequence[Shelf], time: float, *, offlin
         shelf.put(head_name(device.id), device.head(NOON + int(time * SECOND), offline=offline))
 
 
-def sealed_segment(updates: Sequence[SignedUpdate], previous: SegmentId | None) -> tuple[str, bytes]:
+def sealed_segment(
+    updates: Sequence[SignedUpdate], previous: SegmentId | None, box_key: OneKey = BOX_KEY
+) -> tuple[str, bytes]:
     """The name and the bytes of the segment of these updates."""
     first, last = updates[0].header, updates[-1].header
-    data = encode_segment([update.data for update in updates], previous, BOX_KEY, NONCE)
+    data = encode_segment([update.data for update in updates], previous, box_key, NONCE)
     return segment_name(first.writer, SegmentId.of(first.clock, last.hash)), data
 
 

@@ -270,3 +270,18 @@ def test_when_one_head_precedes_another() -> None:
     assert not precedes(head(2, {x: 5, y: 2}), early), "restored from a backup, and went on later"
     assert not precedes(early, head(1, {x: 4, y: 4}))
     assert precedes(early, head(2, {x: 2, y: 3, z: 5})), "the entries above 2 were renamed"
+
+
+def test_a_clock_that_was_ahead_and_is_set_right_makes_nobody_suspect() -> None:
+    clouds = shelves()
+    a = Publisher(A)
+    watcher = Watcher(OWN, clouds, 1)
+    publish(a, clouds, watcher.now + 10 * STALE_SECONDS)
+    watcher.run(10.0)
+    for _ in range(3):
+        watcher.run(0.9 * STALE_SECONDS)
+        publish(a, clouds, watcher.now)
+        watcher.run(LONGEST_PAUSE)
+        assert not next(
+            one for one in watcher.follow.staleness(watcher.now, watcher.time_ns) if one.device == a.id
+        ).suspect

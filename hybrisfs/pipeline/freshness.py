@@ -1,0 +1,91 @@
+"""Whether a file may be opened while changes of another device may be missing here (Depot 5.3).
+
+A device that is silent for longer than it promised is *suspect*: one whose changes are withheld cannot be
+told from one that is merely off. A volume either only warns of that, or lets programs that open a file to
+read it wait: all clouds are asked again, and devices that are in reach speak for themselves meanwhile. When a
+device stays silent, the program gets ETIMEDOUT; it never hangs for good. Who only writes does not wait, nor
+who has the file open already.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["WAIT_SECONDS", "Freshness", "only_writes"]
+
+WAIT_SECONDS: Final = 30.0
+"""How long an open waits for a silent device."""
+_STEP: Final = 0.1
+_LOOK_EVERY: Final = 2.0
+
+
+def only_writes(flags: int) -> bool:
+    """Whether who opens a file with these flags sees nothing of its content."""
+    return flags & os.O_ACCMODE == os.O_WRONLY or bool(flags & os.O_TRUNC)
+
+
+@dataclass(slots=True)
+class _Held:
+    ends: float
+    is_gone: Callable[[], bool]
+    go_on: Callable[[OSError | None], None]
+
+
+class Freshness:
+    """Holds up what must wait. Its methods may be called from any thread, and return at once."""
+
+    def __init__(
+        self, is_stale: Callable[[], bool], look: Callable[[], None], wait: float = WAIT_SECONDS
+    ) -> None:
+        """*is_stale* tells whether another device is suspect now; *look* has all clouds asked for news."""
+        self.blocks = False
+        """Whether programs wait, or are only warned."""
+        self._is_stale = is_stale
+        self._look = look
+        self._wait = wait
+        self._condition = threading.Condition()
+        self._held: list[_Held] = []
+
+    def must_wait(self) -> bool:
+        return self.blocks and self._is_stale()
+
+    def hold(self, go_on: Callable[[OSError | None], None], is_gone: Callable[[], bool]) -> None:
+        """Call *go_on* from another thread when everything is fresh, or with an error when it is not in
+        time. *is_gone* tells that nobody waits any more."""
+        with self._condition:
+            first = not self._held
+            self._held.append(_Held(time.monotonic() + self._wait, is_gone, go_on))
+            if first:
+                threading.Thread(target=self._serve, name="fresh", daemon=True).start()
+
+    def let_go(self) -> None:
+        """What is held fails now."""
+        with self._condition:
+            for one in self._held:
+                one.ends = 0.0
+            self._condition.notify_all()
+
+    def _serve(self) -> None:
+        look_at = 0.0
+        while True:
+            now = time.monotonic()
+            if now >= look_at:
+                look_at = now + _LOOK_EVERY
+                self._look()
+            fresh = not self.must_wait()
+            with self._condition:
+                ended = [one for one in self._held if fresh or now >= one.ends or one.is_gone()]
+                self._held = [one for one in self._held if one not in ended]
+                last = not self._held
+            for one in ended:
+                one.go_on(None if fresh else OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)))
+            if last:
+                return
+            with self._condition:
+                self._condition.wait(_STEP)

@@ -1,0 +1,100 @@
+"""What a member that lies signs: it is kept apart from what others wrote, and stops nobody."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from hybrisfs.filesystem.registers import Attr, Place, attr_key, content_key, is_of_tree, place_key
+from hybrisfs.merge.members import Member, member_key
+from hybrisfs.store.schema import ROOT_ID
+from sync import DeviceKey, Members
+from sync.writes import Write
+from tests.merge.fleet import Device, Fleet, member_of
+from tests.sync.support import Device as Signer
+
+LIAR = DeviceKey.from_seed(b"\xee" * 32)
+NODE = bytes(range(16))
+FILE = Attr(stat.S_IFREG | 0o644, 1, 1, 0, 0)
+
+
+@pytest.fixture
+def fleet() -> Iterator[Fleet]:
+    one = Fleet(2, [Member(LIAR.public, "mallory")])
+    yield one
+    one.discard()
+
+
+def lie(*writes: Write) -> list[bytes]:
+    """An update by somebody who has seen nothing, at the end of a log that is longer than any other."""
+    signer = Signer(LIAR, Members([LIAR.public, member_of(0).public, member_of(1).public]))
+    for _ in range(50):
+        signer.write((b"filler", b""))
+    signer.write(*writes)
+    return [update.data for update in signer.order]
+
+
+def both_ways(fleet: Fleet, lies: Sequence[bytes]) -> tuple[Device, Device]:
+    """One device hears of the lies before it hears of what the other wrote, which hears of them last."""
+    one, other = fleet.devices
+    other.receive(lies)
+    one.sign()
+    log = one.log()
+    one.receive(lies)
+    other.receive(log)
+    assert one.registers() == other.registers()
+    assert one.tree() == other.tree()
+    return one, other
+
+
+@pytest.mark.parametrize("value", [None, b"", b"nonsense", Attr(0o644, 0, 0, 0, 0).encode()])
+def test_attributes_that_mean_nothing_hide_no_file(fleet: Fleet, value: bytes | None) -> None:
+    fleet[0].write("file", b"content")
+    fleet[0].sign()
+    node = fleet[0].at("file").id
+    for device in both_ways(fleet, lie((attr_key(node), value))):
+        assert device.read("file") == b"content"
+
+
+def test_attributes_that_win_later_are_shown_whole(fleet: Fleet) -> None:
+    fleet[0].write("file", b"content")
+    fleet[0].sign()
+    odd = Attr(stat.S_IFREG | 0o600, 3, 4, 5, 6)
+    for device in both_ways(fleet, lie((attr_key(fleet[0].at("file").id), odd.encode()))):
+        assert device.rig.fs.attributes.record(device.at("file")) == odd
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        b"p",
+        b"p" + NODE,
+        b"p" + NODE + b"\x80\x00",
+        b"p" + NODE + b"\xff" * 9 + b"\x01",
+        b"p" + NODE + b"\xff" * 40 + b"\x01",
+        attr_key(NODE) + b"more",
+        content_key(NODE)[:9],
+    ],
+)
+def test_keys_that_are_none_are_left_out(fleet: Fleet, key: bytes) -> None:
+    assert not is_of_tree(key)
+    place = Place(ROOT_ID, b"odd").encode()
+    fleet[0].write("file", b"content")
+    for device in both_ways(fleet, lie((key, place), (attr_key(NODE), FILE.encode()))):
+        assert device.names() == ["file"]
+
+
+def test_the_highest_slot_is_a_name_like_any_other(fleet: Fleet) -> None:
+    key = place_key(NODE, (1 << 63) - 1)
+    lies = lie((key, Place(ROOT_ID, b"odd").encode()), (attr_key(NODE), FILE.encode()))
+    for device in both_ways(fleet, lies):
+        assert device.names() == ["odd"]
+
+
+def test_a_member_is_learned_of_though_another_says_nonsense_of_it(fleet: Fleet) -> None:
+    new = DeviceKey.from_seed(b"\x77" * 32)
+    fleet[0].rig.sharing.admit(Member(new.public, "tablet"))
+    for device in both_ways(fleet, lie((member_key(new.device_id), b"nonsense"))):
+        assert new.device_id in device.rig.sharing.current_members()

@@ -1,0 +1,68 @@
+"""A mounted volume whose other device is never heard of: what programs get when stale reads are blocked."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from hybrisfs.merge.members import Member
+from hybrisfs.volume.config import VolumeConfig
+from hybrisfs.volume.volume import Volume
+from sync import DeviceKey
+from tests.volume.device import NAME, PATIENCE, Device
+
+pytestmark = pytest.mark.skipif(not os.access("/dev/fuse", os.R_OK | os.W_OK), reason="needs /dev/fuse")
+LAPTOP = DeviceKey.from_seed(b"\x05" * 32)
+HOUR = 3600 * 10**9
+
+
+@pytest.fixture
+def device(tmp_path: Path) -> Iterator[Device]:
+    """A device with a file, mounted; the laptop is suspect as soon as it is a member."""
+    with mock.patch("hybrisfs.volume.sharing.STALE_SECONDS", 0.0):
+        one = Device(tmp_path)
+    try:
+        (tmp_path / "mnt").mkdir()
+        one.volume.mount(tmp_path / "mnt")
+        (tmp_path / "mnt" / "file").write_bytes(b"content")
+        one.volume.sharing.admit(Member(LAPTOP.public, "laptop"))
+        wait_for(one.volume, suspect=True)
+        yield one
+    finally:
+        one.close()
+
+
+def wait_for(volume: Volume, *, suspect: bool) -> None:
+    def is_so() -> bool:
+        volume.signals.look_around()
+        return any(one.get("suspect") for one in volume.devices()) is suspect
+
+    assert volume.signals.wait_until(is_so, time.monotonic() + PATIENCE)
+
+
+def test_a_program_waits_for_a_silent_device_or_fails(device: Device, tmp_path: Path) -> None:
+    volume, file = device.volume, tmp_path / "mnt" / "file"
+    assert file.read_bytes() == b"content"  # it is only warned of
+    volume.set_stale_reads("block")
+    assert VolumeConfig.load(device.home, NAME).stale_reads == "block"
+    with mock.patch.object(volume.sharing.freshness, "_wait", 0.0):
+        with pytest.raises(OSError, match=os.strerror(errno.ETIMEDOUT)):
+            file.read_bytes()
+        assert any("laptop is heard of" in text for text in volume.status()["warnings"])  # type: ignore[attr-defined]
+        file.write_bytes(b"written")
+        (tmp_path / "mnt" / "new").write_bytes(b"new")
+        assert file.stat().st_size == 7
+
+    looked = volume.sharing._puller
+    assert looked is not None
+    with mock.patch.object(looked, "look_now", lambda: looked.heard(LAPTOP.device_id, time.time_ns() + HOUR)):
+        assert file.read_bytes() == b"written"  # it went on as soon as the laptop was heard of
+    wait_for(volume, suspect=False)
+    assert file.read_bytes() == b"written"
+    assert not [text for text in volume.status()["warnings"] if "heard of" in text]  # type: ignore[attr-defined]

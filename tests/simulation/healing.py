@@ -1,0 +1,170 @@
+"""Healing everything but those who lie, and what must hold then."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sync import Head, decode_head, head_name
+from sync.beacons import precedes
+from sync.hashing import ZERO_HASH
+from tests.filesystem.rig import SEGMENT_KEYS, VOLUME
+from tests.simulation.cloud import Mood
+from tests.simulation.history import decoded, operations
+from tests.simulation.simulator import Simulation
+from tests.sync.fjc import Execution
+
+__all__ = ["heal"]
+
+# Virtual seconds of each round: retries of what could not be had come after longer and longer pauses.
+_ROUNDS: Final = (10.0,) * 4 + (40.0,) * 12 + (900.0,) * 12
+_QUIET: Final = 2  # rounds in which nobody may sign anything any more
+
+
+def heal(simulation: Simulation) -> None:
+    """Let all hear of all, in one of three ways, and check what they have come to."""
+    for device in range(simulation.count):
+        simulation.clocks.set_ahead(device, 0.0)
+    way = simulation.random.choice((_by_clouds, _by_clouds, _by_links, _by_both))
+    simulation.note(f"all is healed, {way.__name__}")
+    way(simulation)
+    simulation.note("all have heard of all")
+    simulation.world.check()
+    _check_history(simulation)
+    _check_forkers(simulation)
+    _check_accusations(simulation)
+    if way is not _by_links and simulation.random.random() < 0.3:
+        _check_rollback(simulation)
+
+
+# -- ways to hear of each other ------------------------------------------------------------------
+
+
+def _by_clouds(simulation: Simulation) -> None:
+    """No device reaches another one, but all reach all clouds, f of which go on lying."""
+    honest = [number for number in simulation.clouds.numbers if number not in simulation.clouds.liars]
+    simulation.clouds.set_moods(Mood.WELL, honest)
+    quiet = 0
+    for seconds in _ROUNDS:
+        simulation.clocks.pass_by(seconds)
+        before = _signed(simulation)
+        for device in range(simulation.count):
+            simulation.sign(device)
+            simulation.pull(device, everything=True)
+            simulation.ship(device, flush=True)
+        quiet = quiet + 1 if _signed(simulation) == before and _agree(simulation) else 0
+        if quiet >= _QUIET:
+            return
+    raise AssertionError("devices that reach the clouds do not come to agree")
+
+
+def _by_links(simulation: Simulation) -> None:
+    """All clouds are down for good, but every device reaches some other one."""
+    simulation.clouds.set_moods(Mood.DOWN, simulation.clouds.numbers)
+    quiet = 0
+    for seconds in _ROUNDS:
+        simulation.clocks.pass_by(seconds)
+        before = _signed(simulation)
+        for device in range(simulation.count):
+            simulation.sign(device)
+            simulation.send(device, (device + 1) % simulation.count)
+            simulation.send((device + 1) % simulation.count, device)
+        quiet = quiet + 1 if _signed(simulation) == before and _agree(simulation) else 0
+        if quiet >= _QUIET:
+            return
+    raise AssertionError("devices that reach each other do not come to agree")
+
+
+def _by_both(simulation: Simulation) -> None:
+    for device in range(simulation.count):
+        simulation.sign(device)
+        simulation.send(device, (device + 1) % simulation.count)
+    _by_clouds(simulation)
+
+
+def _signed(simulation: Simulation) -> list[object]:
+    return [device.rig.updates.own_tip() for device in simulation.world.fleet.devices]
+
+
+def _agree(simulation: Simulation) -> bool:
+    """Whether all hold the same log. Equal vectors do not tell: each may know another branch of a liar."""
+    return len({device.rig.updates.state.history() for device in simulation.world.fleet.devices}) == 1
+
+
+# -- what must hold ------------------------------------------------------------------------------
+
+
+def _check_history(simulation: Simulation) -> None:
+    """Fork-join-causal consistency of everything that devices which do not lie have ever done."""
+    now = {str(number): operations(device) for number, device in enumerate(simulation.world.fleet.devices)}
+    violations = Execution(simulation.lives | now).violations()
+    assert not violations, violations[:3]
+    differences = Execution(now).differences()
+    assert not differences, differences
+
+
+def _check_forkers(simulation: Simulation) -> None:
+    """Whoever has signed two updates on top of one is named as a forker by all, and nobody else is."""
+    fleet = simulation.world.fleet
+    seen: dict[tuple[bytes, bytes], bytes] = {}
+    forkers: set[bytes] = set()
+    for data in fleet[0].log():
+        update = decoded(data)
+        writer = update.header.writer
+        if seen.setdefault((writer, update.header.prev or ZERO_HASH), update.hash) != update.hash:
+            forkers.add(writer)
+    may_have = {fleet[number].member.device for number in simulation.restored}
+    if simulation.liar is not None:
+        may_have.add(simulation.liar.id)
+    assert forkers <= may_have, "a device that was never restored has forked"
+    for device in fleet.devices:
+        named = {bytes.fromhex(str(one["id"])) for one in device.rig.sharing.devices() if one["forked"]}
+        assert named == forkers, f"{device.name} names other forkers"
+
+
+def _check_accusations(simulation: Simulation) -> None:
+    """No cloud that does not lie was accused of it, unless a member lied about what it put there."""
+    clouds, liar = simulation.clouds, simulation.liar
+    for number, name in sorted(clouds.accused):
+        about_liar = liar is not None and liar.id.hex() in name
+        assert number in clouds.liars or about_liar, f"cloud {number} was accused about {name}"
+
+
+def _check_rollback(simulation: Simulation) -> None:
+    """When all clouds go back to what they held at first, whoever knew better says so and loses nothing."""
+    clouds, count = simulation.clouds, simulation.count
+    simulation.note("all clouds roll back")
+    clouds.set_moods(Mood.WELL, clouds.numbers)
+    for device in range(count):
+        simulation.clocks.pass_by(5.0)
+        simulation.pull(device, everything=True)
+    clouds.set_moods(Mood.OLD, clouds.numbers)
+    logs = [device.log() for device in simulation.world.fleet.devices]
+    for device in range(count):
+        simulation.clocks.pass_by(5.0)
+        rolled_back = {
+            head_name(author)
+            for author, head in simulation.courier(device).puller.heads().items()
+            if _has_gone_back(simulation, author, head)
+        }
+        simulation.pull(device, everything=True)
+        doubts = simulation.courier(device).puller.doubts()
+        unsaid = {name for name in rolled_back if not any(name in doubt for doubt in doubts)}
+        assert not unsaid, f"nobody was told that all clouds have rolled back {sorted(unsaid)}"
+    assert [device.log() for device in simulation.world.fleet.devices] == logs
+    clouds.set_moods(Mood.WELL, clouds.numbers)
+    _by_clouds(simulation)
+    simulation.world.check()
+
+
+def _has_gone_back(simulation: Simulation, author: bytes, known: Head) -> bool:
+    """Whether what the clouds that do not lie by themselves show now is older than the head known."""
+    fleet, clouds = simulation.world.fleet, simulation.clouds
+    public = next((one.key.public for one in fleet.devices if one.key.device_id == author), None)
+    if public is None:
+        return False  # a liar may go back itself
+    shown = [
+        clouds.all[number].first(head_name(author)) for number in clouds.numbers if number not in clouds.liars
+    ]
+    return all(
+        one is not None and precedes(decode_head(one, VOLUME, public, SEGMENT_KEYS), known) for one in shown
+    )

@@ -1,0 +1,36 @@
+"""What each device wrote, observed and read, for the check of appendix A of Depot."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from hybrisfs.merge.registers import is_kept
+from sync.update import SignedUpdate, decode_signed
+from tests.merge.fleet import Device
+from tests.sync.fjc import Observed, Operation, Read, Wrote
+
+__all__ = ["decoded", "operations"]
+
+decoded = lru_cache(maxsize=20_000)(decode_signed)
+"""Updates are seen by many devices."""
+
+
+def operations(device: Device) -> list[Operation]:
+    """All that the device did, in its order; in the end it reads every register that anybody ever wrote."""
+    found: list[Operation] = []
+    hashes: dict[tuple[bytes, int], bytes] = {}
+    written: dict[bytes, None] = {}
+    rows = device.rig.db.execute(
+        "SELECT bytes, branch, clock, chunk_high FROM log ORDER BY number"
+    ).fetchall()
+    for data, branch, clock, chunk_high in rows:
+        update: SignedUpdate = decoded(data)
+        hashes[branch, clock] = update.hash
+        written.update((key, None) for key, _ in update.writes if is_kept(key))
+        signed_here = chunk_high is not None
+        found.append(Wrote(update) if signed_here else Observed(update))
+    registers = device.registers()
+    for key in written:
+        returned = (hashes[value.stamp.writer, value.stamp.clock] for value in registers.get(key, ()))
+        found.append(Read(key, frozenset(returned)))
+    return found

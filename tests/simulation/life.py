@@ -1,0 +1,28 @@
+"""One seed, from the beginning to the end."""
+
+from __future__ import annotations
+
+from hybrisfs.merge.state_hash import state_hash
+from tests.filesystem.rig import small_chunks
+from tests.simulation.determinism import Clocks, determined_by
+from tests.simulation.healing import heal
+from tests.simulation.simulator import Simulation
+
+__all__ = ["live"]
+
+
+def live(seed: int, trace: list[str]) -> bytes:
+    """Live through what the seed holds, heal, and check; the state hash that all devices have in the end.
+
+    What was done is put into *trace*, also when it fails.
+    """
+    clocks = Clocks()
+    with small_chunks(256), determined_by(seed, clocks):
+        simulation = Simulation(seed, clocks)
+        simulation.trace = trace
+        try:
+            simulation.run()
+            heal(simulation)
+            return state_hash(simulation.world.fleet[0].rig.db)
+        finally:
+            simulation.end()
