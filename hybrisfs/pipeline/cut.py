@@ -139,6 +139,12 @@ def take_cut(fs: FileSystem, now: float, *, everything: bool, skip: Callable[[in
         cut.without_removals()
     if not cut.seqs:
         return None
+    _begin(fs, cut, now)
+    return cut
+
+
+def _begin(fs: FileSystem, cut: Cut, now: float) -> None:
+    """See to it that what the cut holds stays as it is until `release`."""
     fs.changes.begin_cut(set(cut.seqs))
     fs.settling = [extent for snapshot in cut.files for extent in snapshot.extents]
     for ino in set(cut.inos.values()):
@@ -150,7 +156,6 @@ def take_cut(fs: FileSystem, now: float, *, everything: bool, skip: Callable[[in
         snapshot.inode.dirty_since = now if snapshot.inode.writers else 0.0
         for segment in snapshot.segments():
             fs.journal.pins[segment] += 1
-    return cut
 
 
 def release(fs: FileSystem, cut: Cut) -> None:
