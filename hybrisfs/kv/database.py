@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Final
 
 from hybrisfs.errors import DamagedError, NewerFormatError
@@ -17,7 +17,7 @@ from hybrisfs.kv.schema import APPLICATION_ID, SCHEMA_VERSION, create_schema
 
 __all__ = ["MetadataDatabase"]
 
-_IDLE_READERS: Final = 8
+_READERS: Final = 4
 _BUSY_SECONDS: Final = 30
 
 
@@ -26,8 +26,9 @@ class MetadataDatabase:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._readers: deque[sqlite3.Connection] = deque()
-        self._closed = False
+        self._readers: SimpleQueue[sqlite3.Connection | None] = SimpleQueue()
+        for _ in range(_READERS):
+            self._readers.put(None)
         with contextlib.ExitStack() as undo:
             try:
                 self.writer = undo.enter_context(contextlib.closing(_connect(path)))
@@ -70,23 +71,21 @@ class MetadataDatabase:
     @contextlib.contextmanager
     def reader(self) -> Iterator[sqlite3.Connection]:
         """A connection that sees what is committed; for one statement, fetched as a whole."""
+        connection = self._readers.get()
         try:
-            connection = self._readers.pop()
-        except IndexError:
-            connection = _connect(self.path)
-        try:
+            if connection is None:
+                connection = _connect(self.path)
             yield connection
         finally:
-            if self._closed or len(self._readers) >= _IDLE_READERS:
-                connection.close()
-            else:
-                self._readers.append(connection)
+            self._readers.put(connection)
 
     def close(self) -> None:
         """Close all connections. The caller has stopped all users."""
-        self._closed = True
-        while self._readers:
-            self._readers.pop().close()
+        with contextlib.suppress(Empty):
+            while True:
+                connection = self._readers.get_nowait()
+                if connection is not None:
+                    connection.close()
         self.writer.close()
 
 

@@ -78,8 +78,8 @@ class MetadataStore:
         try:
             meta = dict(self._database.writer.execute("SELECT key, value FROM meta").fetchall())
             self.store_id: bytes = meta["store"]
-            self._stored_write: int = meta["write"]
-            if len(self.store_id) != STORE_ID_SIZE or self._stored_write < 0:
+            self._last_write: int = meta["write"]
+            if len(self.store_id) != STORE_ID_SIZE or self._last_write < 0:
                 raise ValueError("the store's identity is malformed")
             self._containers: dict[str, int] = dict(
                 self._database.writer.execute("SELECT name, number FROM container").fetchall()
@@ -89,7 +89,7 @@ class MetadataStore:
             raise DamagedError(
                 f"the database {path} is damaged", str(error), "Restore it from a backup."
             ) from error
-        self._last_write = self._stored_write
+        self._stored_write = self._last_write
         self._thread = threading.Thread(target=self._run, name="kv-metadata", daemon=True)
         self._thread.start()
 
@@ -169,7 +169,8 @@ class MetadataStore:
     def owing(self) -> list[int]:
         """The clouds that have yet to delete something."""
         with self._database.reader() as connection:
-            return [row[0] for row in connection.execute("SELECT DISTINCT cloud FROM owed_deletion")]
+            rows = connection.execute("SELECT DISTINCT cloud FROM owed_deletion").fetchall()
+        return [row[0] for row in rows]
 
     # -- writing ---------------------------------------------------------------------------------
 

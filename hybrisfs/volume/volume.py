@@ -51,6 +51,7 @@ from hybrisfs.volume.create import DATABASE_FILE, KEYS_FILE, MARKER_NAME, create
 from hybrisfs.volume.discarding import make_collector
 from hybrisfs.volume.fsck import FsckReport, check_volume
 from hybrisfs.volume.holdings import Holdings
+from hybrisfs.volume.key_values import KeyValues
 from hybrisfs.volume.lock import lock_exclusively
 from hybrisfs.volume.maintenance import Maintenance
 from hybrisfs.volume.metered import is_metered
@@ -201,6 +202,7 @@ class Volume:
         self.peering = Peering(
             fs, sharing, self.ring, self.sealer, self.committer, puller, signals, config.links
         )
+        self.key_values = KeyValues(self._home.volume_state(self.name), self.engine, self.keys, config)
         sharing.on_growth = self.peering.advanced
         sharing.on_members = self.peering.members_changed
         sharing.on_quiet = self.peering.look_after
@@ -377,6 +379,7 @@ class Volume:
         self.fetcher.close()
         self.peering.close()
         self.checkup.stop()
+        self.key_values.close()
         self._say_goodbye()
         self.engine.close()
         self.fetcher.join()
