@@ -246,7 +246,10 @@ class KeyValueStore:
         return [KeyFacts(key.decode(), entry.size, entry.timestamp) for key, entry in found]
 
     def close(self) -> None:
-        """End the background work and close the metadata. Idempotent."""
+        """End the background work and close the metadata. Idempotent.
+
+        Close the clouds' engine first: otherwise this waits for a cloud that does not answer a deletion.
+        """
         self.collector.stop()
         self._thread.join()
         self.metadata.close()

@@ -101,6 +101,7 @@ class Volume:
             clouds = [Cloud(one.number, one.name, open_store(one.url, secrets)) for one in config.clouds]
             undo.pop_all()
         self.engine = Engine(clouds, config.f, self.sealer, self.tables)
+        self.key_values = KeyValues(state, self.engine, keys, config)
         self.transfers = Transfers(
             config.transfers, self.engine.throttle, self.signals, self._keep_transfers, is_metered
         )
@@ -202,7 +203,6 @@ class Volume:
         self.peering = Peering(
             fs, sharing, self.ring, self.sealer, self.committer, puller, signals, config.links
         )
-        self.key_values = KeyValues(self._home.volume_state(self.name), self.engine, self.keys, config)
         sharing.on_growth = self.peering.advanced
         sharing.on_members = self.peering.members_changed
         sharing.on_quiet = self.peering.look_after
@@ -379,10 +379,10 @@ class Volume:
         self.fetcher.close()
         self.peering.close()
         self.checkup.stop()
-        self.key_values.close()
         self._say_goodbye()
         self.engine.close()
         self.fetcher.join()
+        self.key_values.close()
         for name, thread in self._threads.items():
             if name != "commit":
                 thread.join(_JOIN_SECONDS)
