@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 from types import TracebackType
 
@@ -43,6 +44,9 @@ class Rig:
     ) -> None:
         self.path = new_database(folder)
         self.cluster = Cluster(f, k, size, timing)
+        self.hanging = threading.Semaphore(0)  # released by each call to any cloud that begins to hang
+        for store in self.cluster.stores:
+            store.hanging = self.hanging
         self.clock = FakeClock()
         self.store = KeyValueStore(
             self.path,
@@ -71,6 +75,12 @@ class Rig:
 
     def get(self, key: str) -> bytes:
         return self.store.get(CONTAINER, key).value
+
+    def release(self) -> None:
+        """Let all clouds answer again, and what hangs go on."""
+        self.cluster.behave("ok")
+        for store in self.cluster.stores:
+            store.released.set()
 
     def objects(self) -> list[set[str]]:
         """What each cloud holds."""
