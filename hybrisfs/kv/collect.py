@@ -7,6 +7,7 @@ cloud that does not answer is remembered with what it owes, and asked again late
 from __future__ import annotations
 
 import logging
+import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -62,14 +63,14 @@ class Collector:
         """Collect whenever something was replaced, until `stop`."""
         pause = _RETRY_PAUSES[0]
         timeout: float | None = 0.0  # what an earlier run has left
-        while True:
+        while not self._stop.is_set():
             self._wake.wait(timeout)
             if self._stop.wait(self._delay):
                 return
             self._wake.clear()
             try:
                 left = self.collect()
-            except (HybrisError, OSError) as error:
+            except (HybrisError, OSError, sqlite3.Error) as error:
                 log.warning("what no key refers to cannot be deleted now: %s", error)
                 left = True
             timeout = pause if left else None

@@ -7,10 +7,11 @@ share one sync of the disk. Reads come from memory, or from the database when it
 from __future__ import annotations
 
 import errno
+import itertools
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -78,8 +79,8 @@ class MetadataStore:
         try:
             meta = dict(self._database.writer.execute("SELECT key, value FROM meta").fetchall())
             self.store_id: bytes = meta["store"]
-            self._last_write: int = meta["write"]
-            if len(self.store_id) != STORE_ID_SIZE or self._last_write < 0:
+            self._highest_write: int = meta["write"]
+            if len(self.store_id) != STORE_ID_SIZE or self._highest_write < 0:
                 raise ValueError("the store's identity is malformed")
             self._containers: dict[str, int] = dict(
                 self._database.writer.execute("SELECT name, number FROM container").fetchall()
@@ -89,7 +90,7 @@ class MetadataStore:
             raise DamagedError(
                 f"the database {path} is damaged", str(error), "Restore it from a backup."
             ) from error
-        self._stored_write = self._last_write
+        self._writes: Iterator[int] = itertools.count(self._highest_write + 1)
         self._thread = threading.Thread(target=self._run, name="kv-metadata", daemon=True)
         self._thread.start()
 
@@ -176,9 +177,7 @@ class MetadataStore:
 
     def new_write(self) -> int:
         """A number that no other write has; it is recorded by whatever is written next."""
-        with self._sending:
-            self._last_write += 1
-            return self._last_write
+        return next(self._writes)
 
     def intend(self, writes: Sequence[Garbage]) -> None:
         """Objects of these writes are about to go to the clouds: they are garbage until a key names them."""
@@ -272,9 +271,9 @@ class MetadataStore:
                     request.error = error
                 except DecodeError as error:
                     request.error = self._damaged(error)
-            last = self._last_write
-            if last != self._stored_write:
-                connection.execute("UPDATE meta SET value = ? WHERE key = 'write'", (last,))
+            highest = max(self._highest_write, transaction.highest_write)
+            if highest != self._highest_write:
+                connection.execute("UPDATE meta SET value = ? WHERE key = 'write'", (highest,))
             transaction.write_out()
             begun = True
             self._recent.begin(transaction.entries)
@@ -286,7 +285,7 @@ class MetadataStore:
             if isinstance(error, sqlite3.Error):
                 raise self._explained(error) from error
             raise
-        self._stored_write = last
+        self._highest_write = highest
         self._containers = transaction.containers
         self._recent.end(transaction.entries)
         self._watches.tell(transaction.entries)

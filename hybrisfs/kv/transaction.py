@@ -44,6 +44,7 @@ class Transaction:
         self._numbers = set(containers.values())
         self.entries: dict[Place, Entry] = {}
         self._unwritten: dict[Place, Entry] = {}
+        self.highest_write = 0  # of those that it records
         self._garbage: dict[int, int] = {}
         self._not_garbage: list[tuple[int]] = []
 
@@ -63,6 +64,7 @@ class Transaction:
     def intend(self, writes: Sequence[tuple[int, int]]) -> None:
         """Objects of these writes, each with its number of names, are about to go to the clouds."""
         self._garbage.update(writes)
+        self.highest_write = max(self.highest_write, *(write for write, _ in writes))
 
     def update(self, changes: Sequence[Change]) -> bool:
         """Make all changes if each has a higher timestamp than what is there, else none.
@@ -76,6 +78,7 @@ class Transaction:
             return False
         for (place, entry), old in zip(changes, before, strict=True):
             self.entries[place] = self._unwritten[place] = entry
+            self.highest_write = max(self.highest_write, entry.write)
             if entry.live:
                 self._not_garbage.append((entry.write,))
                 self._garbage.pop(entry.write, None)

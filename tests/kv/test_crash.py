@@ -93,7 +93,9 @@ def test_killed_while_writing(tmp_path: Path, acknowledged: int) -> None:
         assert right == left - left % 4
     assert not store.collector.collect()
     named = len(store.list(CONTAINER))
-    assert sum(map(len, objects(tmp_path))) == 2 * named
+    # On two clouds, or on the third, too, when one of them was slow.
+    assert len(set().union(*objects(tmp_path))) == named
+    assert sum(map(len, objects(tmp_path))) >= 2 * named
     assert store.metadata.counts() == (0, 0)
     engine.close()
     store.close()
