@@ -34,6 +34,7 @@ from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
 from hybrisfs.kv.database import MetadataDatabase
 from hybrisfs.kv.store import KeyValueStore, Redundancy
+from sync import OneKey
 
 _SIZES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 _CACHE = 128_000_000
@@ -117,8 +118,8 @@ def _opened(folder: Path, cache_bytes: int) -> Iterator[KeyValueStore]:
     engine = Engine(
         [Cloud(number, f"c{number}", store) for number, store in enumerate(stores)],
         1,
-        Sealer(bytes(32), bytes(32)),
-        TableSealer(bytes(32)),
+        Sealer(OneKey(bytes(32)), bytes(32)),
+        TableSealer(OneKey(bytes(32))),
     )
     values = KeyValueStore(
         folder / "kv.db", engine.values, bytes(32), Redundancy(1, 1), cache_bytes=cache_bytes

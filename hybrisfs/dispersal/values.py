@@ -146,6 +146,7 @@ class Values:
             0,
             lambda store: store.delete_many(names),
             lambda answer: loop.report((cloud, answer)),
+            clock=loop.clock,
             ranked=False,
         )
         loop.track(port, job)

@@ -375,14 +375,11 @@ class Volume:
             if self._mount is not None:
                 self._mount.unmount(lazy=True)
                 self._mount = None
-        self.signals.stop()
-        self.fetcher.close()
-        self.peering.close()
-        self.checkup.stop()
+        for stop in (self.signals.stop, self.fetcher.close, self.peering.close, self.checkup.stop):
+            stop()
         self._say_goodbye()
-        self.engine.close()
-        self.fetcher.join()
-        self.key_values.close()
+        for end in (self.engine.close, self.fetcher.join, self.key_values.close):
+            end()
         for name, thread in self._threads.items():
             if name != "commit":
                 thread.join(_JOIN_SECONDS)
