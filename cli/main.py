@@ -35,6 +35,7 @@ _COMMANDS: Final = {
     "conflicts": "See and settle what several machines have changed at the same time.",
     "deletions": "Decide on mass deletions by other machines, which wait for you.",
     "device": "Let other machines into a volume, and list them.",
+    "kv": "Use the volume as a key-value store.",
     "fsck": "Verify that nothing is damaged or missing.",
     "scrub": "Verify what the clouds hold.",
     "repair": "Rebuild what a cloud has lost or damaged.",

@@ -31,6 +31,7 @@ __all__ = [
     "UsageError",
     "log_path",
     "record_crash",
+    "scratch_folder",
     "serve",
     "stop_daemon",
     "umount_without_daemon",
@@ -112,6 +113,11 @@ class Client:
 def log_path() -> Path:
     """Where a daemon in the background writes its log."""
     return Home.from_environment().log
+
+
+def scratch_folder() -> Path:
+    """A folder that only this user can read, for files that this program and the daemon hand each other."""
+    return Home.from_environment().runtime
 
 
 def serve() -> int:

@@ -99,6 +99,11 @@ class VolumeKeys:
         return self.shared.dedup
 
     @property
+    def values(self) -> bytes:
+        """The key that the key-value store's own keys come from: of this device alone, and for ever."""
+        return blake3(b"hybrisfs key-value store", key=self.device.seed).digest()
+
+    @property
     def first(self) -> EpochKeys:
         """The keys of the epoch that the volume began with; every device has them, and removed ones."""
         return self.shared.epochs[0]

@@ -8,6 +8,7 @@ from pathlib import Path, PurePath
 from typing import Any, Protocol
 
 from hybrisfs.home import Home
+from hybrisfs.kv.store import KeyValueStore
 from hybrisfs.pairing.exchange import Dialogue
 from hybrisfs.wire import Message
 
@@ -15,6 +16,7 @@ __all__ = [
     "Cloud",
     "Config",
     "ContentControl",
+    "KeyValueControl",
     "MaintenanceControl",
     "OpenVolume",
     "PairingWork",
@@ -94,6 +96,13 @@ class MaintenanceControl(Protocol):
         """Put right what is wrong: "clouds", "problems", "repaired" and "failed"."""
 
 
+class KeyValueControl(Protocol):
+    """The key-value store of a volume."""
+
+    def open(self) -> KeyValueStore:
+        """The store, made if there is none yet."""
+
+
 class TransferControl(Protocol):
     """What may move between this device and the clouds of a volume."""
 
@@ -125,6 +134,8 @@ class OpenVolume(Protocol):
     def content(self) -> ContentControl: ...
     @property
     def maintenance(self) -> MaintenanceControl: ...
+    @property
+    def key_values(self) -> KeyValueControl: ...
     @property
     def transfers(self) -> TransferControl: ...
     @property

@@ -16,6 +16,7 @@ from hybrisfs import VERSION
 from hybrisfs.daemon import arguments as read
 from hybrisfs.daemon.control import Progress
 from hybrisfs.daemon.interfaces import VolumeKind, describe
+from hybrisfs.daemon.key_value import KeyValueCommands
 from hybrisfs.daemon.maintenance import MaintenanceCommands
 from hybrisfs.daemon.on_demand import ContentCommands
 from hybrisfs.daemon.sharing import SharingCommands
@@ -63,6 +64,7 @@ class Daemon:
             "cache drop": self._cache_drop,
             "fsck": self._fsck,
             **ContentCommands(self._slots).commands,
+            **KeyValueCommands(self._slots).commands,
             **MaintenanceCommands(self._slots).commands,
             **TransferCommands(self._slots).commands,
             **SharingCommands(home, kind, self._slots, self._creating).commands,

@@ -119,10 +119,12 @@ class CloudPort:
         clock: StandingClock,
         started: Callable[[], None] | None = None,
         key: str | None = None,
+        ranked: bool = True,
     ) -> Job:
         """Run `call` in the background and report its end; calls with one `key` run one after the other.
 
         `clock` is its operation's: it stands still while the call is held back to keep within the bandwidth.
+        Without `ranked` its latency tells nothing about requests of that operation and size.
         """
         own = StandingClock()
 
@@ -132,7 +134,7 @@ class CloudPort:
             began = own()
             with paced(self._throttle.pacer((own, clock))):
                 answer = self._answer(call)
-            self._record(operation, size, own() - began, answer.error)
+            self._record(operation, size, own() - began if ranked else None, answer.error)
             report(answer)
 
         job = Job(run, writes=operation == "put", key=key, clock=own)
@@ -149,6 +151,10 @@ class CloudPort:
     def detach(self, job: Job) -> None:
         """Let a call run although nobody waits for it, unless a newer one with its key overtakes it."""
         self._workers.detach(job)
+
+    def under_way(self) -> set[str]:
+        """Return the keys of the calls that have not ended."""
+        return self._workers.under_way()
 
     def in_time(self) -> None:
         """The cloud answered before another one had to stand in."""
@@ -240,11 +246,14 @@ class CloudPort:
             reason = f"unexpected {type(error).__name__}: {error}"
             return Answer(None, TransientError(self.url, "call", "", reason))
 
-    def _record(self, operation: Operation, size: int, seconds: float, error: StoreError | None) -> None:
+    def _record(
+        self, operation: Operation, size: int, seconds: float | None, error: StoreError | None
+    ) -> None:
         with self._lock:
             health = self._health
             if error is None:
-                self._ranking.observe(self.number, operation, size, seconds)
+                if seconds is not None:
+                    self._ranking.observe(self.number, operation, size, seconds)
                 health.succeeded(operation)
             elif isinstance(error, MissingError | CorruptError):
                 health.succeeded("get")  # it answered; whether the answer is a lie, the caller knows

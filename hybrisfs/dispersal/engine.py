@@ -26,6 +26,7 @@ from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer, share_name
 from hybrisfs.dispersal.shares import owed_share, sample_share
 from hybrisfs.dispersal.upkeep import Upkeep
+from hybrisfs.dispersal.values import Values
 from hybrisfs.dispersal.writer import Placement, Write
 from sync.codec import Buffer
 
@@ -53,7 +54,8 @@ class Engine:
 
     Owns the stores of `clouds` and a few daemon threads per cloud; `close` ends both. All methods may be
     called from any thread and block the caller for a bounded time only, not counting that in which transfers
-    are held back; `throttle` sets the bandwidth. `upkeep` is for scrub and repair.
+    are held back; `throttle` sets the bandwidth. `upkeep` is for scrub and repair,
+    `values` for the values of the key-value face.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class Engine:
         self.throttle = self._clouds.throttle
         self._chunks = ChunkReader(self._clouds, sealer, tables)
         self.upkeep = Upkeep(self._clouds, tables, self._timing.get, self._timing.put)
+        self.values = Values(self._clouds, self._timing.put)
         self._packs = threading.BoundedSemaphore(_PACKS_IN_FLIGHT)
 
     def put_pack(self, pack: EncodedPack) -> Placement:

@@ -11,6 +11,7 @@ __all__ = [
     "IntegrityError",
     "NewerVersionError",
     "ObjectMissing",
+    "Superseded",
     "UnreadableHereError",
 ]
 
@@ -47,6 +48,10 @@ class CloudsUnavailable(_PerCloudError):  # noqa: N818 - a state of the world, w
 
 class ObjectMissing(CloudsUnavailable):
     """So many clouds say that there is no such object that it was never completely written."""
+
+
+class Superseded(DispersalError):  # noqa: N818 - no failure: there is something newer to be read
+    """What was being read has been written anew meanwhile."""
 
 
 class ChunkUnavailable(_PerCloudError):  # noqa: N818 - a state of the world, waited out by callers

@@ -46,11 +46,18 @@ class GetMachine:
     """One GET that needs `k` of the positions in `order`, best first.
 
     `timer` is the usual latency in seconds, `rounds` the number of worst-case rounds, `pause` the wait in
-    seconds before the first of them.
+    seconds before the first of them. `eager`: the common case has failed before, so begin with the worst.
     """
 
     def __init__(
-        self, k: int, order: Sequence[int], *, timer: float, rounds: int = 2, pause: float = 0.2
+        self,
+        k: int,
+        order: Sequence[int],
+        *,
+        timer: float,
+        rounds: int = 2,
+        pause: float = 0.2,
+        eager: bool = False,
     ) -> None:
         if len(set(order)) != len(order):
             raise ValueError("a position is listed twice")
@@ -58,6 +65,7 @@ class GetMachine:
         self._order = tuple(order)
         self._timer = timer
         self._pause = pause
+        self._first = len(self._order) if eager else k
         self._next = 0  # position in `order` of the first one not asked yet
         self._flying: set[int] = set()
         self._arrived: list[int] = []  # delivered and not found wrong, in order of arrival
@@ -72,10 +80,10 @@ class GetMachine:
         return frozenset(self._flying)
 
     def start(self) -> list[GetAction]:
-        """Begin: ask the k best."""
+        """Begin: ask the k best, or all."""
         if len(self._order) < self._k:
             return self._fail()
-        return [*self._ask(self._k), SetTimer(self._timer)]
+        return [*self._ask(self._first), SetTimer(self._timer)]
 
     def arrived(self, index: int) -> list[GetAction]:
         """The fragments of a position are here, complete but unverified."""

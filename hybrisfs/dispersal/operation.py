@@ -11,7 +11,7 @@ from hybrisfs.dispersal.cloud import CloudPort
 from hybrisfs.dispersal.throttle import StandingClock
 from hybrisfs.dispersal.workers import Job
 
-__all__ = ["ABORTED", "DEADLINE", "TIMER", "Interrupt", "OperationLoop", "Operations"]
+__all__ = ["ABORTED", "DEADLINE", "SUPERSEDED", "TIMER", "Interrupt", "OperationLoop", "Operations"]
 
 E = TypeVar("E")
 
@@ -28,6 +28,7 @@ class Interrupt:
 TIMER = Interrupt("timer")
 DEADLINE = Interrupt("deadline")
 ABORTED = Interrupt("aborted")
+SUPERSEDED = Interrupt("superseded")
 
 
 class Operations:
@@ -95,6 +96,10 @@ class OperationLoop(Generic[E]):
         """Make `wait` return ABORTED; from any thread."""
         self._events.put(ABORTED)
 
+    def supersede(self) -> None:
+        """Make `wait` return SUPERSEDED; from any thread."""
+        self._events.put(SUPERSEDED)
+
     def track(self, port: CloudPort, job: Job) -> None:
         """Cancel `job` at the end if it has not begun by then."""
         self._jobs.append((port, job))
@@ -109,7 +114,7 @@ class OperationLoop(Generic[E]):
         return max(0.0, self._deadline - self.clock())
 
     def wait(self) -> E | Interrupt:
-        """Return the next event, or TIMER, DEADLINE or ABORTED, whichever comes first."""
+        """Return the next event, or an `Interrupt`, whichever comes first."""
         until = self._deadline if self._timer is None else min(self._timer, self._deadline)
         while (left := until - self.clock()) > 0:
             with contextlib.suppress(Empty):

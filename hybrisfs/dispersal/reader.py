@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
@@ -15,11 +16,12 @@ from hybrisfs.dispersal.errors import (
     CloudsUnavailable,
     IntegrityError,
     ObjectMissing,
+    Superseded,
     UnreadableHereError,
 )
 from hybrisfs.dispersal.get import Fetch, GetAction, GetFailed, GetMachine, Verify
 from hybrisfs.dispersal.health import Offence
-from hybrisfs.dispersal.operation import TIMER, Interrupt, OperationLoop
+from hybrisfs.dispersal.operation import SUPERSEDED, TIMER, Interrupt, OperationLoop
 from hybrisfs.dispersal.put import SetTimer
 
 __all__ = ["Read", "Target", "get"]
@@ -43,7 +45,9 @@ class Read(Generic[T]):
     `blame` then returns what is wrong by position, or None when that cannot be found out now; it may ask
     clouds itself within the seconds given. `recheck(position)` returns the size limit and the check of
     that cloud's whole object, for later. `absent` is how many clouds prove by their word that there is none.
-    `rounds` is how often all clouds are asked again when none has it.
+    `rounds` is how often all clouds are asked again when none has it; `eager` asks all from the start.
+    `current` says whether the clouds still owe what is read, or may have been told to delete it. `subscribe`
+    has a function called when they need not have it any more, as long as its result is entered.
     """
 
     what: str
@@ -57,6 +61,9 @@ class Read(Generic[T]):
     blame: Callable[[Mapping[int, bytes], float], Mapping[int, str] | None] | None = None
     absent: int | None = None
     rounds: int = 2
+    eager: bool = False
+    current: Callable[[], bool] = lambda: True
+    subscribe: Callable[[Callable[[], None]], AbstractContextManager[object]] | None = None
 
 
 class _Fetched(NamedTuple):
@@ -65,9 +72,16 @@ class _Fetched(NamedTuple):
 
 
 def get(clouds: Clouds, read: Read[T], timeout: float) -> T:
-    """Return the value. Raises `read.failure` with the reason per cloud, after `timeout` seconds at most."""
+    """Return the value. Raises `read.failure` with the reason per cloud, after `timeout` seconds at most.
+
+    Raises Superseded when the subscription tells so.
+    """
     with OperationLoop[_Fetched](clouds.operations, timeout) as loop:
-        return _Get(clouds, read, loop, timeout).run()
+        subscription = nullcontext() if read.subscribe is None else read.subscribe(loop.supersede)
+        with subscription:
+            if read.subscribe is not None and not read.current():
+                raise Superseded(f"{read.what} has been written anew")
+            return _Get(clouds, read, loop, timeout).run()
 
 
 class _Get(Generic[T]):
@@ -87,7 +101,9 @@ class _Get(Generic[T]):
         order = [position[cloud] for cloud in clouds.order("get", read.size, position)]
         order.sort(key=lambda index: not read.targets[index].owed)
         usual = clouds.usual((read.targets[i].cloud for i in order[: read.k]), "get", read.size)
-        self._machine = GetMachine(read.k, order, timer=usual, rounds=read.rounds, pause=clouds.first_pause)
+        self._machine = GetMachine(
+            read.k, order, timer=usual, rounds=read.rounds, pause=clouds.first_pause, eager=read.eager
+        )
 
     def run(self) -> T:
         actions = deque(self._machine.start())
@@ -135,6 +151,8 @@ class _Get(Generic[T]):
                 self._late |= late
                 self._clouds.mark_late(late, "get", self._read.size, self._loop.timer_length)
                 return machine.timer_expired()
+            case _ if event is SUPERSEDED:
+                raise Superseded(f"{self._read.what} has been written anew")
             case _:
                 return machine.give_up(self._clouds.explain_interrupt(event, self._flying(), self._timeout))
 
@@ -149,7 +167,7 @@ class _Get(Generic[T]):
         if answer.missing:
             self._missing.add(index)
             reason = "it has no such object"
-        if target.owed and (answer.missing or answer.corrupt):
+        if target.owed and (answer.missing or answer.corrupt) and self._read.current():
             reason = "is missing although it was acknowledged" if answer.missing else f"is damaged: {reason}"
             self._lied(index, reason)
         return self._machine.failed(index, reason)

@@ -81,6 +81,11 @@ class CloudWorkers:
         with self._changed:
             job.detached = True
 
+    def under_way(self) -> set[str]:
+        """Return the keys of the calls that run or wait."""
+        with self._changed:
+            return {job.key for job in (*self._running, *self._waiting) if job.key is not None}
+
     def oldest(self) -> float | None:
         """Return for how many seconds the longest running call has been running, None when all are idle.
 

@@ -51,6 +51,7 @@ from hybrisfs.volume.create import DATABASE_FILE, KEYS_FILE, MARKER_NAME, create
 from hybrisfs.volume.discarding import make_collector
 from hybrisfs.volume.fsck import FsckReport, check_volume
 from hybrisfs.volume.holdings import Holdings
+from hybrisfs.volume.key_values import KeyValues
 from hybrisfs.volume.leftovers import remove_unknown_segments
 from hybrisfs.volume.lock import lock_exclusively
 from hybrisfs.volume.maintenance import Maintenance
@@ -101,6 +102,7 @@ class Volume:
             clouds = [Cloud(one.number, one.name, open_store(one.url, secrets)) for one in config.clouds]
             undo.pop_all()
         self.engine = Engine(clouds, config.f, self.sealer, self.tables)
+        self.key_values = KeyValues(state, self.engine, keys, config)
         self.transfers = Transfers(
             config.transfers,
             self.engine.throttle,
@@ -377,13 +379,11 @@ class Volume:
             if self._mount is not None:
                 self._mount.unmount(lazy=True)
                 self._mount = None
-        self.signals.stop()
-        self.fetcher.close()
-        self.peering.close()
-        self.checkup.stop()
+        for stop in (self.signals.stop, self.fetcher.close, self.peering.close, self.checkup.stop):
+            stop()
         self._say_goodbye()
-        self.engine.close()
-        self.fetcher.join()
+        for end in (self.engine.close, self.fetcher.join, self.key_values.close):
+            end()
         for name, thread in self._threads.items():
             if name != "commit":
                 thread.join(_JOIN_SECONDS)

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any, Final
 
-from hybrisfs.daemon.interfaces import OpenVolume
+from hybrisfs.daemon.interfaces import KeyValueControl, OpenVolume
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home
+from hybrisfs.kv.store import KeyValueStore
 from hybrisfs.pairing import Dialogue, PairingError, Peer
 
 __all__ = [
@@ -184,6 +185,13 @@ class FakePairing:
             self.ended.set()
 
 
+class NoKeyValues:
+    """In place of a key-value store, for tests that use none."""
+
+    def open(self) -> KeyValueStore:
+        raise HybrisError("this volume has no key-value store")
+
+
 @dataclass
 class FakeCollector:
     """Finds what it is told; `dry` says of each time whether nothing was to be changed."""
@@ -217,6 +225,7 @@ class FakeVolume:
     maintenance: FakeMaintenance = field(default_factory=FakeMaintenance)
     transfers: FakeTransfers = field(default_factory=FakeTransfers)
     collector: FakeCollector = field(default_factory=FakeCollector)
+    key_values: KeyValueControl = field(default_factory=NoKeyValues)
     pairing: FakePairing = field(default_factory=FakePairing)
     invited: list[tuple[float, bool]] = field(default_factory=list)
     others: list[dict[str, object]] = field(default_factory=list)

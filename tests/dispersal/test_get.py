@@ -189,3 +189,13 @@ def test_too_few_positions_doubles_and_unblamed_rejections() -> None:
         GetMachine(1, [1, 1], timer=1.0)
     with pytest.raises(ValueError, match="blames"):
         GetMachine(1, [1], timer=1.0).rejected(set(), "nobody")
+
+
+def test_the_worst_case_asks_all_at_once_and_insists() -> None:
+    machine = GetMachine(1, [0, 1], timer=1.0, rounds=5, pause=0.2, eager=True)
+    assert machine.start() == [Fetch(0), Fetch(1), SetTimer(1.0)]
+    assert machine.failed(0, "gone") == []
+    assert machine.failed(1, "gone") == [SetTimer(0.2)]
+    assert machine.timer_expired() == [Fetch(0), Fetch(1), SetTimer(1.0)]
+    assert machine.failed(1, "gone") == []
+    assert machine.arrived(0) == [Verify((0,))]

@@ -1,0 +1,217 @@
+"""`python -m benchmarks.ycsb`: what the cache does for reads, by the size of values (Hybris 5.5).
+
+YCSB's workload B (95 % reads, 5 % updates, keys drawn by a zipfian distribution) on a key-value store over
+three clouds in this process that take their time as clouds do: a delay per request, and a rate. With and
+without a cache of 128 MB. Writes `ycsb.json` and `ycsb.md`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import random
+import shutil
+import statistics
+import tempfile
+import time
+from bisect import bisect
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from backends.file import FileStore
+from backends.store import MAX_PAGE, Buffer, Page
+from benchmarks.corpus import cache_directory
+from benchmarks.report import RESULTS, machine, significant, terminal
+from hybrisfs.dispersal.engine import Cloud, Engine
+from hybrisfs.dispersal.seal import Sealer
+from hybrisfs.dispersal.share import TableSealer
+from hybrisfs.kv.database import MetadataDatabase
+from hybrisfs.kv.store import KeyValueStore, Redundancy
+from sync import OneKey
+
+_SIZES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
+_CACHE = 128_000_000
+_DELAYS = (0.020, 0.035, 0.050)  # seconds per request, of each cloud
+_BYTES_PER_SECOND = 12.5e6  # 100 Mbit/s
+_SKEW = 0.99
+_UPDATES = 0.05
+_MOST_DATA = 300_000_000  # bytes of all values: more than the cache holds, when they are large
+_MOST_KEYS = 300
+
+
+class DelayedStore:
+    """A store that answers as late as one at the other end of a long line."""
+
+    def __init__(self, store: FileStore, delay: float) -> None:
+        self.url = store.url
+        self._store = store
+        self._delay = delay
+
+    def _travel(self, size: int) -> None:
+        time.sleep(self._delay + size / _BYTES_PER_SECOND)
+
+    def initialise(self) -> None:
+        self._store.initialise()
+
+    def put(self, name: str, data: Buffer) -> None:
+        self._travel(len(data))
+        self._store.put(name, data)
+
+    def put_if_absent(self, name: str, data: Buffer) -> bool:
+        self._travel(len(data))
+        return self._store.put_if_absent(name, data)
+
+    def get(self, name: str, *, limit: int) -> bytes:
+        data = self._store.get(name, limit=limit)
+        self._travel(len(data))
+        return data
+
+    def get_range(self, name: str, offset: int, length: int) -> bytes:
+        self._travel(length)
+        return self._store.get_range(name, offset, length)
+
+    def get_if_changed(self, name: str, tag: str | None, *, limit: int) -> tuple[bytes, str] | None:
+        self._travel(0)
+        return self._store.get_if_changed(name, tag, limit=limit)
+
+    def delete(self, name: str) -> None:
+        self._travel(0)
+        self._store.delete(name)
+
+    def delete_many(self, names: Iterable[str]) -> None:
+        self._travel(0)
+        self._store.delete_many(names)
+
+    def list(self, prefix: str, *, after: str = "", limit: int = MAX_PAGE) -> Page:
+        self._travel(0)
+        return self._store.list(prefix, after=after, limit=limit)
+
+    def close(self) -> None:
+        self._store.close()
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Of values of one size, with or without the cache: latencies of reads, in ms."""
+
+    size: int
+    keys: int
+    cached: bool
+    mean_ms: float
+    median_ms: float
+    p95_ms: float
+
+
+@contextmanager
+def _opened(folder: Path, cache_bytes: int) -> Iterator[KeyValueStore]:
+    stores = [DelayedStore(FileStore((folder / str(delay)).as_uri()), delay) for delay in _DELAYS]
+    for store in stores:
+        store.initialise()
+    MetadataDatabase.create(folder / "kv.db", os.urandom(16))
+    engine = Engine(
+        [Cloud(number, f"c{number}", store) for number, store in enumerate(stores)],
+        1,
+        Sealer(OneKey(bytes(32)), bytes(32)),
+        TableSealer(OneKey(bytes(32))),
+    )
+    values = KeyValueStore(
+        folder / "kv.db", engine.values, bytes(32), Redundancy(1, 1), cache_bytes=cache_bytes
+    )
+    try:
+        yield values
+    finally:
+        engine.close()
+        values.close()
+
+
+def measure(folder: Path, size: int, operations: int, *, cached: bool) -> Figures:
+    """Fill a store with values of this size, and work on it."""
+    draw = random.Random(size)
+    keys = max(10, min(_MOST_KEYS, _MOST_DATA // size))
+    names = [f"user{number:08}" for number in range(keys)]
+    draw.shuffle(names)
+    weights = list(itertools.accumulate(1 / (rank + 1) ** _SKEW for rank in range(keys)))
+    latencies = []
+    with _opened(folder, _CACHE if cached else 0) as store:
+        store.create_container("usertable")
+        for name in names:
+            store.put("usertable", name, draw.randbytes(size))
+        for _ in range(operations):
+            name = names[bisect(weights, draw.random() * weights[-1])]
+            if draw.random() < _UPDATES:
+                store.put("usertable", name, draw.randbytes(size))
+                continue
+            start = time.perf_counter()
+            store.get("usertable", name)
+            latencies.append((time.perf_counter() - start) * 1000)
+    return Figures(
+        size,
+        keys,
+        cached,
+        statistics.mean(latencies),
+        statistics.median(latencies),
+        statistics.quantiles(latencies, n=20)[-1],
+    )
+
+
+_HEADINGS = ["value, bytes", "keys", "cache", "mean, ms", "median, ms", "95 %, ms"]
+
+
+def _row(one: Figures) -> list[str]:
+    times = map(significant, (one.mean_ms, one.median_ms, one.p95_ms))
+    return [f"{one.size:,}", str(one.keys), "128 MB" if one.cached else "none", *times]
+
+
+def report(figures: list[Figures], operations: int, folder: Path, console: Console) -> None:
+    """Print the table; write ycsb.json and ycsb.md."""
+    table = Table(*_HEADINGS)
+    for one in figures:
+        table.add_row(*_row(one))
+    console.print(table)
+    facts = machine()
+    lines = [f"| {' | '.join(_HEADINGS)} |", f"| {' | '.join(['---:'] * len(_HEADINGS))} |"]
+    lines += [f"| {' | '.join(_row(one))} |" for one in figures]
+    delays = ", ".join(f"{delay * 1000:.0f}" for delay in _DELAYS)
+    lines += [
+        "",
+        f"GET latencies of {operations} operations of YCSB's workload B, f = 1, k = 1, over three clouds "
+        f"that answer after {delays} ms and transfer 100 Mbit/s per request. {facts['cpus']} cores, "
+        f"Python {facts['python']}, load {facts['load_average']}, {facts['date']}.",
+        "",
+    ]
+    folder.mkdir(exist_ok=True)
+    record = {"machine": facts, "operations": operations, "figures": [asdict(one) for one in figures]}
+    (folder / "ycsb.json").write_text(json.dumps(record, indent=1) + "\n")
+    (folder / "ycsb.md").write_text("\n".join(lines))
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.ycsb", description=__doc__)
+    parser.add_argument("--operations", type=int, default=500, metavar="N", help="for each row")
+    parser.add_argument("--most", type=int, default=_SIZES[-1], metavar="BYTES", help="the largest values")
+    parser.add_argument(
+        "--output", type=Path, default=RESULTS, metavar="DIR", help="where results are written"
+    )
+    options = parser.parse_args(argv)
+    cache_directory().mkdir(parents=True, exist_ok=True)
+    root = Path(tempfile.mkdtemp(prefix="work-ycsb-", dir=cache_directory()))
+    try:
+        figures = []
+        for size, cached in itertools.product((one for one in _SIZES if one <= options.most), (False, True)):
+            (folder := root / f"{size}-{cached}").mkdir()
+            figures.append(measure(folder, size, options.operations, cached=cached))
+            shutil.rmtree(folder)
+        report(figures, options.operations, options.output, terminal())
+    finally:
+        shutil.rmtree(root)
+
+
+if __name__ == "__main__":
+    main()

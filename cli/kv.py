@@ -1,0 +1,267 @@
+"""hybrisfs kv put, get, delete, list, tput, create, drop, containers"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, Final
+
+import click
+
+from cli.output import columns, count, json_option, print_json, shown, size
+from hybrisfs.client import Client, scratch_folder
+
+_MORE_THAN_A_VALUE: Final = (64 << 20) + 1  # bytes
+_BLOCK: Final = 1 << 20
+
+_volume = click.argument("name", metavar="VOLUME")
+_address = click.argument("address", metavar="CONTAINER/KEY")
+
+
+@click.group()
+def kv() -> None:
+    """Use the volume as a key-value store.
+
+    Values are kept on the volume's clouds, sealed, so that any f of these may fail or lie. What keys there
+    are is known on this machine only: neither the folder nor the volume's other machines show them.
+    """
+
+
+def _split(address: str) -> dict[str, str]:
+    container, slash, key = address.partition("/")
+    if not (container and slash and key):
+        raise click.UsageError(f"{shown(address)} is no CONTAINER/KEY")
+    return {"container": container, "key": key}
+
+
+@contextlib.contextmanager
+def _scratch(folder: Path) -> Iterator[IO[bytes]]:
+    """An empty file that only this user can read, gone at the end unless it was moved away."""
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".hybrisfs-kv-", delete=False) as file:
+        try:
+            yield file.file
+        finally:
+            Path(file.name).unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _as_file(source: str) -> Iterator[str]:
+    """The path of a regular file with the content of *source*, a path or "-"."""
+    if source != "-" and Path(source).is_file():
+        yield os.path.realpath(source)
+        return
+    with _scratch(scratch_folder()) as copy:
+        if source == "-":
+            _spool(sys.stdin.buffer, copy)
+        else:
+            with open(source, "rb") as origin:
+                _spool(origin, copy)
+        copy.flush()
+        yield copy.name
+
+
+def _spool(source: IO[bytes], copy: IO[bytes]) -> None:
+    """Copy what is there, or a little more than the daemon takes: it then says what the limit is."""
+    left = _MORE_THAN_A_VALUE
+    while left and (part := source.read(min(left, _BLOCK))):
+        copy.write(part)
+        left -= len(part)
+
+
+def _unreadable(error: OSError) -> click.ClickException:
+    return click.ClickException(f"{shown(str(error.filename))}: {error.strerror}")
+
+
+@kv.command(
+    epilog="""\b
+Examples:
+  hybrisfs kv put home notes/today today.txt
+  date | hybrisfs kv put home notes/now"""
+)
+@_volume
+@_address
+@click.argument("source", metavar="[FILE]", default="-", type=click.Path(allow_dash=True))
+@json_option
+def put(name: str, address: str, source: str, as_json: bool) -> None:
+    """Store the content of FILE, or of standard input, under a key. Returns when f+k clouds have it."""
+    key = _split(address)
+    with Client.connect() as client:
+        try:
+            with _as_file(source) as path:
+                facts = client.call("kv put", {"name": name, **key, "path": path})
+        except OSError as error:
+            raise _unreadable(error) from error
+    if as_json:
+        print_json(facts)
+    else:
+        click.echo(f"Stored {shown(address)}, {size(facts['size'])}.")
+
+
+@kv.command(
+    epilog="""\b
+Examples:
+  hybrisfs kv get home notes/today
+  hybrisfs kv get home notes/today today.txt --max-age 60"""
+)
+@_volume
+@_address
+@click.argument("target", metavar="[FILE]", default="-", type=click.Path(allow_dash=True))
+@click.option(
+    "--max-age",
+    metavar="S",
+    type=click.FloatRange(min=0),
+    help="A cached value will do that was the newest at most S seconds ago.",
+)
+@click.option(
+    "--max-versions",
+    metavar="N",
+    type=click.IntRange(min=0),
+    help="A cached value will do that at most N newer ones follow.",
+)
+def get(name: str, address: str, target: str, max_age: float | None, max_versions: int | None) -> None:
+    """Write the value of a key, the newest one, to FILE or to standard output."""
+    asked = {"name": name, **_split(address), "max_age": max_age, "max_versions": max_versions}
+    folder = scratch_folder() if target == "-" else Path(target).absolute().parent
+    with Client.connect() as client:
+        try:
+            with _scratch(folder) as file:
+                client.call("kv get", {**asked, "path": file.name})
+                _deliver(file, target)
+        except OSError as error:
+            raise _unreadable(error) from error
+
+
+def _deliver(file: IO[bytes], target: str) -> None:
+    file.seek(0)
+    if target == "-":
+        shutil.copyfileobj(file, sys.stdout.buffer)
+    elif Path(target).exists() and not Path(target).is_file():  # a pipe, a terminal
+        with open(target, "wb") as out:
+            shutil.copyfileobj(file, out)
+    else:
+        mask = os.umask(0)
+        os.umask(mask)
+        Path(file.name).chmod(0o666 & ~mask)
+        Path(file.name).replace(os.path.realpath(target))
+
+
+@kv.command(epilog="\b\nExample:\n  hybrisfs kv delete home notes/today")
+@_volume
+@_address
+def delete(name: str, address: str) -> int:
+    """Delete a key. The clouds are told in the background to delete its value."""
+    with Client.connect() as client:
+        facts = client.call("kv delete", {"name": name, **_split(address)})
+    if facts["existed"]:
+        click.echo(f"Deleted {shown(address)}.")
+        return 0
+    click.echo(f"hybrisfs: there is no key {shown(address)}", err=True)
+    return 1
+
+
+@kv.command(
+    "list",
+    epilog="""\b
+Examples:
+  hybrisfs kv list home notes
+  hybrisfs kv list home notes/2026- --json""",
+)
+@_volume
+@click.argument("address", metavar="CONTAINER[/PREFIX]")
+@json_option
+def list_(name: str, address: str, as_json: bool) -> None:
+    """List the keys of a container, those that begin with PREFIX. Asks no cloud."""
+    container, _, prefix = address.partition("/")
+    found: list[dict[str, Any]] = []
+    with Client.connect() as client:
+        more = True
+        while more:
+            after = found[-1]["key"] if found else None
+            asked = {"name": name, "container": container, "prefix": prefix, "after": after}
+            page = client.call("kv list", asked)
+            found += page["keys"]
+            more = page["more"]
+    if as_json:
+        print_json({"name": name, "container": container, "keys": found})
+    elif not found:
+        click.echo("There are no such keys.")
+    else:
+        rows = [["KEY", "SIZE"], *([shown(one["key"]), size(one["size"])] for one in found)]
+        click.echo("\n".join(columns(rows, indent="")))
+
+
+@kv.command(
+    epilog="""\b
+Example:
+  hybrisfs kv tput home --put bank/anna anna.json --put bank/ben ben.json --delete bank/old"""
+)
+@_volume
+@click.option(
+    "--put",
+    "puts",
+    nargs=2,
+    multiple=True,
+    metavar="CONTAINER/KEY FILE",
+    help="Store the content of FILE, - for standard input. May be given again.",
+)
+@click.option(
+    "--delete", "deletes", multiple=True, metavar="CONTAINER/KEY", help="Delete a key. May be given again."
+)
+@json_option
+def tput(name: str, puts: tuple[tuple[str, str], ...], deletes: tuple[str, ...], as_json: bool) -> None:
+    """Write several keys in one transaction: everybody sees all of it or nothing."""
+    if not puts and not deletes:
+        raise click.UsageError("there is nothing to be written: use --put or --delete")
+    if [source for _, source in puts].count("-") > 1:
+        raise click.UsageError("standard input can be one value only")
+    with Client.connect() as client, contextlib.ExitStack() as files:
+        try:
+            writes: list[dict[str, str]] = [
+                {**_split(address), "path": files.enter_context(_as_file(source))} for address, source in puts
+            ]
+            writes += [_split(address) for address in deletes]
+            facts = client.call("kv tput", {"name": name, "writes": writes})
+        except OSError as error:
+            raise _unreadable(error) from error
+    if as_json:
+        print_json(facts)
+    else:
+        click.echo(f"Wrote {count(len(writes), 'key')}.")
+
+
+@kv.command(epilog="\b\nExample:\n  hybrisfs kv create home notes")
+@_volume
+@click.argument("container")
+def create(name: str, container: str) -> None:
+    """Make a container: keys live in containers."""
+    with Client.connect() as client:
+        client.call("kv create", {"name": name, "container": container})
+    click.echo(f"Made the container {shown(container)}.")
+
+
+@kv.command(epilog="\b\nExample:\n  hybrisfs kv drop home notes")
+@_volume
+@click.argument("container")
+def drop(name: str, container: str) -> None:
+    """Remove a container that holds no keys any more."""
+    with Client.connect() as client:
+        client.call("kv drop", {"name": name, "container": container})
+    click.echo(f"Removed the container {shown(container)}.")
+
+
+@kv.command(epilog="\b\nExample:\n  hybrisfs kv containers home --json")
+@_volume
+@json_option
+def containers(name: str, as_json: bool) -> None:
+    """List the containers."""
+    with Client.connect() as client:
+        facts = client.call("kv containers", {"name": name})
+    if as_json:
+        print_json({"name": name, **facts})
+    else:
+        click.echo("\n".join(map(shown, facts["containers"])) or "There are no containers.")

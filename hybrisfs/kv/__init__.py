@@ -1,0 +1,1 @@
+"""The key-value face of a volume (Hybris): values dispersed one by one, their metadata on this device."""

@@ -1,0 +1,95 @@
+"""The SQLite database of a metadata store: one connection that writes, and a few that read.
+
+A commit is durable when it returns (synchronous=FULL), and readers see it only then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Final
+
+from hybrisfs.errors import DamagedError, NewerFormatError
+from hybrisfs.kv.schema import APPLICATION_ID, SCHEMA_VERSION, create_schema
+
+__all__ = ["MetadataDatabase"]
+
+_READERS: Final = 4
+_BUSY_SECONDS: Final = 30
+
+
+class MetadataDatabase:
+    """An open database. `writer` is for one thread at a time, `reader` for any."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._readers: SimpleQueue[sqlite3.Connection | None] = SimpleQueue()
+        for _ in range(_READERS):
+            self._readers.put(None)
+        with contextlib.ExitStack() as undo:
+            try:
+                self.writer = undo.enter_context(contextlib.closing(_connect(path)))
+                self._check_format()
+                self.writer.execute("PRAGMA journal_mode = WAL")
+                self.writer.execute("PRAGMA synchronous = FULL")
+            except sqlite3.OperationalError:
+                raise
+            except sqlite3.DatabaseError as error:
+                raise DamagedError(
+                    f"{path} cannot be read as a database", str(error), "Restore it from a backup."
+                ) from error
+            undo.pop_all()
+
+    @staticmethod
+    def create(path: Path, store: bytes) -> None:
+        """Make a new database at *path*; a half-made one in the way is replaced."""
+        unfinished = path.with_name(f"{path.name}.new")
+        unfinished.unlink(missing_ok=True)
+        with contextlib.closing(_connect(unfinished)) as connection:
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("BEGIN IMMEDIATE")
+            create_schema(connection, store)
+            connection.execute("COMMIT")
+        unfinished.chmod(0o600)
+        unfinished.rename(path)
+
+    def _check_format(self) -> None:
+        application = self.writer.execute("PRAGMA application_id").fetchone()[0]
+        version = self.writer.execute("PRAGMA user_version").fetchone()[0]
+        if application != APPLICATION_ID:
+            raise DamagedError(f"{self.path} is not a key-value database", "", "Nothing was changed.")
+        if version > SCHEMA_VERSION:
+            raise NewerFormatError(
+                f"{self.path} has format {version}",
+                f"this program knows formats up to {SCHEMA_VERSION}",
+                "Update HybrisFS; nothing was changed.",
+            )
+
+    @contextlib.contextmanager
+    def reader(self) -> Iterator[sqlite3.Connection]:
+        """A connection that sees what is committed; for one statement, fetched as a whole."""
+        connection = self._readers.get()
+        try:
+            if connection is None:
+                connection = _connect(self.path)
+            yield connection
+        finally:
+            self._readers.put(connection)
+
+    def close(self) -> None:
+        """Close all connections. The caller has stopped all users."""
+        with contextlib.suppress(Empty):
+            while True:
+                connection = self._readers.get_nowait()
+                if connection is not None:
+                    connection.close()
+        self.writer.close()
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=_BUSY_SECONDS)
+    connection.execute("PRAGMA temp_store = MEMORY")
+    return connection

@@ -1,0 +1,47 @@
+"""What can go wrong with a key or a container, in words for people."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from hybrisfs.errors import HybrisError
+
+__all__ = ["ContainerExistsError", "ContainerInUseError", "NoSuchContainerError", "NoSuchKeyError"]
+
+
+class NoSuchKeyError(HybrisError):
+    """The container holds no such key."""
+
+    kind: ClassVar[str] = "no such key"
+
+    def __init__(self, container: str, key: str) -> None:
+        super().__init__(f"there is no key {key!r} in the container {container!r}")
+
+
+class NoSuchContainerError(HybrisError):
+    """There is no such container, or not any more."""
+
+    kind: ClassVar[str] = "no such container"
+
+    def __init__(self, container: str) -> None:
+        super().__init__(
+            f"there is no container {container!r}", "", "hybrisfs kv create VOLUME CONTAINER makes one."
+        )
+
+
+class ContainerExistsError(HybrisError):
+    """There is a container of that name already."""
+
+    kind: ClassVar[str] = "container exists"
+
+    def __init__(self, container: str) -> None:
+        super().__init__(f"there is a container {container!r} already")
+
+
+class ContainerInUseError(HybrisError):
+    """The container still holds keys."""
+
+    kind: ClassVar[str] = "container in use"
+
+    def __init__(self, container: str) -> None:
+        super().__init__(f"the container {container!r} is not empty", "", "Delete its keys first.")

@@ -1,0 +1,122 @@
+"""The metadata of one key, as the metadata store keeps it (Hybris 3.1).
+
+    record
+    1       format (1) in the high four bits, kind in the low four: 0 tombstone, 1 copies, 2 erasure coded
+    varint  sn                                   \\ the timestamp
+    varint  write: the number of the write       /
+    a tombstone ends here
+    varint  size of the value in bytes
+    varint  sealed size less the size of the value; compression makes it negative, so zigzag-encoded
+    varint  k, erasure coded only
+    varint  n: the number of shares
+    varint  n times: the number of the cloud that holds share i; of copies any order will do
+    16      the checksum of the sealed value, of copies; n times, of each share, erasure coded
+
+Timestamps order all writes to a key: by `sn`, which grows with every write that knows of the one before,
+then by `write`, which is different for every write of this store and takes the place of the client id.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from hybrisfs.dispersal.erasure import MAX_FRAGMENTS, fragment_length
+from sync.codec import DecodeError, Reader, Writer
+from sync.errors import NewerFormatError
+
+__all__ = ["CHECKSUM_SIZE", "MAX_VALUE", "TOMBSTONE_TAG", "Entry", "Timestamp"]
+
+MAX_VALUE: Final = 64 << 20  # bytes
+CHECKSUM_SIZE: Final = 16
+TOMBSTONE_TAG: Final = 0x10
+
+_COPIES_TAG: Final = 0x11
+_ERASURE_TAG: Final = 0x12
+_MAX_SN: Final = (1 << 63) - 1
+_MAX_OVERHEAD: Final = 64  # bytes that sealing adds at most
+_MAX_CLOUD: Final = 1 << 16
+
+
+class Timestamp(NamedTuple):
+    """When a value was written, in the order of all writes to its key."""
+
+    sn: int
+    write: int
+
+
+class Entry(NamedTuple):
+    """What is known of a key: where its value is and how to recognise it, or that it was deleted.
+
+    `placement[i]` is the cloud that holds share i. With k = 1 all shares are equal and have one checksum.
+    A tombstone has no placement.
+    """
+
+    sn: int
+    write: int
+    size: int = 0
+    sealed: int = 0
+    k: int = 1
+    placement: tuple[int, ...] = ()
+    checksums: tuple[bytes, ...] = ()
+
+    @property
+    def timestamp(self) -> Timestamp:
+        return Timestamp(self.sn, self.write)
+
+    @property
+    def live(self) -> bool:
+        """Whether there is a value."""
+        return bool(self.placement)
+
+    @property
+    def share_size(self) -> int:
+        """The exact size in bytes of each object on the clouds."""
+        return fragment_length(self.k, self.sealed)
+
+    @property
+    def names(self) -> int:
+        """How many object names the shares have: copies have one, erasure-coded shares one each."""
+        return 1 if self.k == 1 else len(self.placement)
+
+    def newer_than(self, other: Entry | None) -> bool:
+        """Whether this may take the place of `other`: the condition of the conditional update."""
+        return other is None or (self.sn, self.write) > (other.sn, other.write)
+
+    def encode(self) -> bytes:
+        """The record."""
+        if not self.placement:
+            return Writer().u8(TOMBSTONE_TAG).varint(self.sn).varint(self.write).getvalue()
+        difference = self.sealed - self.size
+        out = Writer().u8(_COPIES_TAG if self.k == 1 else _ERASURE_TAG).varint(self.sn).varint(self.write)
+        out.varint(self.size).varint(difference * 2 if difference >= 0 else -difference * 2 - 1)
+        if self.k > 1:
+            out.varint(self.k)
+        out.varint(len(self.placement))
+        for cloud in self.placement:
+            out.varint(cloud)
+        return out.raw(b"".join(self.checksums)).getvalue()
+
+    @staticmethod
+    def decode(record: bytes) -> Entry:
+        """Raises DecodeError for anything but a record, and NewerFormatError."""
+        reader = Reader(record)
+        tag = reader.u8()
+        if tag >> 4 > 1:
+            raise NewerFormatError(f"metadata record of format {tag >> 4}: upgrade this program")
+        if tag not in (TOMBSTONE_TAG, _COPIES_TAG, _ERASURE_TAG):
+            raise DecodeError(f"metadata record of unknown kind {tag}")
+        sn, write = reader.varint(_MAX_SN), reader.varint(_MAX_SN)
+        if tag == TOMBSTONE_TAG:
+            reader.end()
+            return Entry(sn, write)
+        size = reader.varint(MAX_VALUE)
+        zigzag = reader.varint(2 * (MAX_VALUE + _MAX_OVERHEAD))
+        sealed = size + (-(zigzag + 1) // 2 if zigzag & 1 else zigzag // 2)
+        k = reader.varint(MAX_FRAGMENTS) if tag == _ERASURE_TAG else 1
+        n = reader.varint(MAX_FRAGMENTS)
+        placement = tuple(reader.varint(_MAX_CLOUD) for _ in range(n))
+        checksums = tuple(reader.raw(CHECKSUM_SIZE) for _ in range(1 if tag == _COPIES_TAG else n))
+        reader.end()
+        if sealed <= 0 or not 0 < k <= n or (k == 1) != (tag == _COPIES_TAG) or len(set(placement)) != n:
+            raise DecodeError(f"metadata record of a value of {size} bytes, sealed {sealed}, {k} of {n}")
+        return Entry(sn, write, size, sealed, k, placement, checksums)

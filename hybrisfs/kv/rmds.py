@@ -1,0 +1,325 @@
+"""The reliable metadata store (RMDS) of Hybris, on SQLite: conditional updates, linearizable reads, watches.
+
+One thread writes. What clients ask for while it commits goes together into its next commit, so that many
+share one sync of the disk. Reads come from memory, or from the database when it is not there.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import logging
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Final, NamedTuple
+
+from hybrisfs.errors import DamagedError, HybrisError
+from hybrisfs.kv.database import MetadataDatabase
+from hybrisfs.kv.errors import NoSuchContainerError
+from hybrisfs.kv.recent import Place, RecentEntries
+from hybrisfs.kv.record import TOMBSTONE_TAG, Entry
+from hybrisfs.kv.seal import STORE_ID_SIZE
+from hybrisfs.kv.transaction import Action, Change, Owed, Transaction
+from hybrisfs.kv.watches import Watches
+from sync.codec import DecodeError
+
+__all__ = ["Garbage", "Listed", "MetadataStore"]
+
+log = logging.getLogger(__name__)
+
+_MOST_AT_ONCE: Final = 1024  # clients whose changes one commit carries
+
+
+class Garbage(NamedTuple):
+    """A write that no key refers to, and how many names its objects have."""
+
+    write: int
+    names: int
+
+
+class Listed(NamedTuple):
+    """A key that has a value."""
+
+    key: bytes
+    entry: Entry
+
+
+class _Request:
+    """What a client has the writer do. The client waits for `done`, which the writer releases."""
+
+    __slots__ = ("action", "done", "error", "result")
+
+    def __init__(self, action: Action) -> None:
+        self.action = action
+        self.result: object = None
+        self.error: Exception | None = None
+        self.done = threading.Lock()
+        self.done.acquire()
+
+
+class MetadataStore:
+    """The metadata of all containers and keys. Thread-safe; a change is durable when its method returns.
+
+    Methods raise OSError when the database cannot be written: with a full disk nothing has been changed;
+    after any other failure it may have been, and nothing is written until the store is opened again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._database = MetadataDatabase(path)
+        self._recent = RecentEntries()
+        self._watches = Watches()
+        self._requests: SimpleQueue[_Request | None] = SimpleQueue()
+        self._sending = threading.Lock()
+        self._closed = False
+        self._failure: OSError | None = None
+        try:
+            meta = dict(self._database.writer.execute("SELECT key, value FROM meta").fetchall())
+            self.store_id: bytes = meta["store"]
+            self._highest_write: int = meta["write"]
+            if len(self.store_id) != STORE_ID_SIZE or self._highest_write < 0:
+                raise ValueError("the store's identity is malformed")
+            self._containers: dict[str, int] = dict(
+                self._database.writer.execute("SELECT name, number FROM container").fetchall()
+            )
+        except (sqlite3.DatabaseError, KeyError, ValueError, TypeError) as error:
+            self._database.close()
+            raise DamagedError(
+                f"the database {path} is damaged", str(error), "Restore it from a backup."
+            ) from error
+        self._writes: Iterator[int] = itertools.count(self._highest_write + 1)
+        self._thread = threading.Thread(target=self._run, name="kv-metadata", daemon=True)
+        self._thread.start()
+
+    @property
+    def failed(self) -> bool:
+        """Whether a commit has failed of which nobody knows if a crash would show it done."""
+        return self._failure is not None
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def read(self, place: Place) -> Entry | None:
+        """The entry of a key, a tombstone included. Linearizable. Raises DamagedError."""
+        try:
+            return self._recent.find(place)
+        except KeyError:
+            moment = self._recent.moment
+        with self._database.reader() as connection:
+            row = connection.execute(
+                "SELECT record FROM entry WHERE container = ? AND key = ?", place
+            ).fetchone()
+        entry = None if row is None else self._decode(row[0])
+        self._recent.learn(moment, place, entry)
+        return entry
+
+    def container(self, name: str) -> int:
+        """The number of a container. Raises NoSuchContainerError."""
+        try:
+            return self._containers[name]
+        except KeyError:
+            raise NoSuchContainerError(name) from None
+
+    def containers(self) -> list[str]:
+        """The names of all containers, sorted."""
+        return sorted(self._containers)
+
+    def list_keys(self, container: int, prefix: bytes, after: bytes | None, limit: int) -> list[Listed]:
+        """The first keys with values that begin with *prefix* and come after *after*, in order."""
+        start, sign = (prefix, ">=") if after is None or after < prefix else (after, ">")
+        query = f"SELECT key, record FROM entry WHERE container = ? AND key {sign} ?"
+        bounds: list[object] = [container, start]
+        end = _after_all(prefix)
+        if end is not None:
+            query += " AND key < ?"
+            bounds.append(end)
+        query += " AND substr(record, 1, 1) <> ? ORDER BY key LIMIT ?"
+        with self._database.reader() as connection:
+            rows = connection.execute(query, (*bounds, bytes((TOMBSTONE_TAG,)), limit)).fetchall()
+        return [Listed(key, self._decode(record)) for key, record in rows]
+
+    def watch(self, place: Place, callback: Callable[[], None]) -> AbstractContextManager[None]:
+        """Have *callback*, which must be quick, called after each change of the key until the end."""
+        return self._watches.subscribed(place, callback)
+
+    def garbage(self, after: int, limit: int) -> list[Garbage]:
+        """Writes above *after* that no key refers to, those under way included."""
+        with self._database.reader() as connection:
+            rows = connection.execute(
+                "SELECT write, names FROM garbage WHERE write > ? ORDER BY write LIMIT ?", (after, limit)
+            ).fetchall()
+        return [Garbage(*row) for row in rows]
+
+    def owed(self, cloud: int, limit: int) -> list[Owed]:
+        """What a cloud has yet to delete that the others have deleted."""
+        with self._database.reader() as connection:
+            rows = connection.execute(
+                "SELECT cloud, write, names FROM owed_deletion WHERE cloud = ? LIMIT ?", (cloud, limit)
+            ).fetchall()
+        return [Owed(*row) for row in rows]
+
+    def counts(self) -> tuple[int, int]:
+        """How many writes wait for their deletion, and how many deletions single clouds owe."""
+        with self._database.reader() as connection:
+            (garbage,) = connection.execute("SELECT count(*) FROM garbage").fetchone()
+            (owed,) = connection.execute("SELECT count(*) FROM owed_deletion").fetchone()
+        return garbage, owed
+
+    def owing(self) -> list[int]:
+        """The clouds that have yet to delete something."""
+        with self._database.reader() as connection:
+            rows = connection.execute("SELECT DISTINCT cloud FROM owed_deletion").fetchall()
+        return [row[0] for row in rows]
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    def new_write(self) -> int:
+        """A number that no other write has; it is recorded by whatever is written next."""
+        return next(self._writes)
+
+    def intend(self, writes: Sequence[Garbage]) -> None:
+        """Objects of these writes are about to go to the clouds: they are garbage until a key names them."""
+        self._do(lambda transaction: transaction.intend(writes))
+
+    def update(self, changes: Sequence[Change]) -> bool:
+        """The conditional update: make all changes, if each has a higher timestamp than what is there.
+
+        Returns whether they were made. Raises NoSuchContainerError.
+        """
+        return bool(self._do(lambda transaction: transaction.update(changes)))
+
+    def create_container(self, name: str) -> None:
+        """Raises ContainerExistsError."""
+        self._do(lambda transaction: transaction.create_container(name))
+
+    def delete_container(self, name: str) -> None:
+        """Raises NoSuchContainerError, and ContainerInUseError while it holds keys."""
+        self._do(lambda transaction: transaction.delete_container(name))
+
+    def forget_garbage(self, writes: Sequence[int], owed: Sequence[Owed]) -> None:
+        """All clouds have deleted these writes but those that owe it."""
+        self._do(lambda transaction: transaction.forget_garbage(writes, owed))
+
+    def forget_owed(self, deletions: Sequence[Owed]) -> None:
+        """These clouds have deleted now what they owed."""
+        self._do(lambda transaction: transaction.forget_owed(deletions))
+
+    def close(self) -> None:
+        """Finish what was asked for, and close the database. Idempotent."""
+        with self._sending:
+            closed, self._closed = self._closed, True
+            self._requests.put(None)
+        self._thread.join()
+        if not closed:
+            self._database.close()
+
+    # -- the thread that writes ------------------------------------------------------------------
+
+    def _do(self, action: Action) -> object:
+        request = _Request(action)
+        with self._sending:
+            if self._closed:
+                raise HybrisError("the key-value store is closed")
+            self._requests.put(request)
+        request.done.acquire()
+        if request.error is not None:
+            raise request.error
+        return request.result
+
+    def _run(self) -> None:
+        while (first := self._requests.get()) is not None:
+            requests = [first]
+            ending = False
+            while len(requests) < _MOST_AT_ONCE and not ending:
+                try:
+                    request = self._requests.get_nowait()
+                except Empty:
+                    break
+                if request is None:
+                    ending = True
+                else:
+                    requests.append(request)
+            self._serve(requests)
+            if ending:
+                return
+
+    def _serve(self, requests: Sequence[_Request]) -> None:
+        try:
+            if self._failure is not None:
+                raise self._failure
+            self._commit(requests)
+        except Exception as error:
+            if not isinstance(error, OSError):
+                log.exception("the key-value metadata could not be written")
+            for request in requests:
+                request.error = error
+        for request in requests:
+            request.done.release()
+
+    def _commit(self, requests: Sequence[_Request]) -> None:
+        connection = self._database.writer
+        transaction = Transaction(connection, self._recent, self._containers)
+        begun = False
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            for request in requests:
+                try:
+                    request.result = request.action(transaction)
+                except HybrisError as error:
+                    request.error = error
+                except DecodeError as error:
+                    request.error = self._damaged(error)
+            highest = max(self._highest_write, transaction.highest_write)
+            if highest != self._highest_write:
+                connection.execute("UPDATE meta SET value = ? WHERE key = 'write'", (highest,))
+            transaction.write_out()
+            begun = True
+            self._recent.begin(transaction.entries)
+            connection.execute("COMMIT")
+        except BaseException as error:
+            if begun:
+                self._recent.end({})
+            self._roll_back(error)
+            if isinstance(error, sqlite3.Error):
+                raise self._explained(error) from error
+            raise
+        self._highest_write = highest
+        self._containers = transaction.containers
+        self._recent.end(transaction.entries)
+        self._watches.tell(transaction.entries)
+
+    def _roll_back(self, error: BaseException) -> None:
+        try:
+            if self._database.writer.in_transaction:
+                self._database.writer.execute("ROLLBACK")
+        except sqlite3.Error as second:
+            self._failure = OSError(errno.EIO, f"{self._database.path} cannot be written ({second})")
+            self._failure.__cause__ = error
+
+    def _explained(self, error: sqlite3.Error) -> OSError:
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+            return OSError(errno.ENOSPC, f"no space left for {self._database.path}; nothing was changed")
+        # A commit that could not be synced may or may not be there after a crash.
+        self._failure = OSError(
+            errno.EIO, f"{self._database.path} cannot be written ({error}); open the volume again"
+        )
+        return self._failure
+
+    def _decode(self, record: bytes) -> Entry:
+        try:
+            return Entry.decode(record)
+        except DecodeError as error:
+            raise self._damaged(error) from error
+
+    def _damaged(self, error: DecodeError) -> DamagedError:
+        return DamagedError(
+            f"the database {self._database.path} is damaged", str(error), "Restore it from a backup."
+        )
+
+
+def _after_all(prefix: bytes) -> bytes | None:
+    """The first bytes that come after everything that begins with *prefix*; None when nothing does."""
+    kept = prefix.rstrip(b"\xff")
+    return kept[:-1] + bytes((kept[-1] + 1,)) if kept else None

@@ -1,0 +1,127 @@
+"""Sealing of values, and the names and checksums of the objects that hold them.
+
+    sealed value
+    offset  size      field
+    0       1         flags: bits 0-6 format version (1), bit 7 set when the body is a zstd frame
+    1       12        nonce: first bytes of the keyed BLAKE3 of the body
+    13      length    body, encrypted with AES-256-GCM
+    end-16  16        GCM tag
+
+    keys    BLAKE3(key = value key, "hybrisfs sealed value" | flags | store id 16 | write u64), 64 bytes of
+            output: the AES key (32), then the key of the nonce hash (32)
+
+    name    kv/STORE/WRITE        of copies; STORE and WRITE are 32 hex digits
+            kv/STORE/WRITE.i      of share i of an erasure-coded value
+            WRITE = BLAKE3(key = name key, "hybrisfs value name" | store id | write), 16 bytes
+
+Every write has a number of its own, so every sealed value has a key and a name of its own; the nonce would
+keep even a number that is used twice, by a database restored from a backup, harmless. Clouds see neither
+keys nor containers, nor which values are versions of one key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import zstandard
+from blake3 import blake3
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from hybrisfs.dispersal.errors import IntegrityError, NewerVersionError
+from hybrisfs.kv.record import CHECKSUM_SIZE, MAX_VALUE
+from sync.codec import Buffer
+
+__all__ = ["SEAL_OVERHEAD", "STORE_ID_SIZE", "ValueSealer"]
+
+STORE_ID_SIZE: Final = 16
+
+_VERSION: Final = 1
+_COMPRESSED: Final = 0x80
+_NONCE_SIZE: Final = 12
+_TAG_SIZE: Final = 16
+_BODY: Final = 1 + _NONCE_SIZE
+SEAL_OVERHEAD: Final = _BODY + _TAG_SIZE
+_KEY_SIZE: Final = 32
+_ZSTD_LEVEL: Final = 1
+
+
+class ValueSealer:
+    """Seals and opens the values of one store. Thread-safe. `key` is 32 bytes, `store` the store's id."""
+
+    def __init__(self, key: bytes, store: bytes) -> None:
+        if len(key) != _KEY_SIZE or len(store) != STORE_ID_SIZE:
+            raise ValueError("a value key has 32 bytes, a store id 16")
+        self._value_key = blake3(b"hybrisfs values", key=key).digest()
+        self._name_key = blake3(b"hybrisfs value names", key=key).digest()
+        self._checksum_key = blake3(b"hybrisfs value checksums", key=key).digest()
+        self._store = store
+
+    def seal(self, write: int, value: Buffer) -> bytes:
+        """Return the sealed bytes of the value of that write. ValueError when it is too large."""
+        size = len(value)
+        if size > MAX_VALUE:
+            raise ValueError(f"a value has at most {MAX_VALUE} bytes, not {size}")
+        body: Buffer = zstandard.ZstdCompressor(level=_ZSTD_LEVEL, write_content_size=False).compress(value)
+        flags = _VERSION | _COMPRESSED
+        if len(body) * 20 > size * 19:  # less than 5 % saved: not worth a decompression per read
+            body = value
+            flags = _VERSION
+        key, nonce_key = self._keys(flags, write)
+        nonce = blake3(body, key=nonce_key).digest(_NONCE_SIZE)
+        return b"".join((bytes((flags,)), nonce, AESGCM(key).encrypt(nonce, body, None)))
+
+    def open(self, write: int, sealed: Buffer, size: int) -> bytes:
+        """Return the value of `size` bytes. Raises IntegrityError unless it is what that write sealed."""
+        if not 0 <= size <= MAX_VALUE or not SEAL_OVERHEAD <= len(sealed) <= MAX_VALUE + SEAL_OVERHEAD:
+            raise IntegrityError(f"sealed value of {len(sealed)} bytes for {size}: outside its bounds")
+        view = memoryview(sealed)
+        flags = view[0]
+        if flags & ~_COMPRESSED != _VERSION:
+            raise NewerVersionError(
+                f"sealed value has format {flags & ~_COMPRESSED}, this version reads {_VERSION}"
+            )
+        key, _ = self._keys(flags, write)
+        try:
+            body = AESGCM(key).decrypt(view[1:_BODY], view[_BODY:], None)
+        except InvalidTag:
+            raise IntegrityError("sealed value does not decrypt: it was altered or is another") from None
+        value = _decompress(body, size) if flags & _COMPRESSED else body
+        if len(value) != size:
+            raise IntegrityError(f"sealed value holds {len(value)} bytes instead of {size}")
+        return value
+
+    def checksum(self, share: Buffer) -> bytes:
+        """The checksum of an object on a cloud: keyed, so that nobody else can look for two alike."""
+        return blake3(share, key=self._checksum_key).digest(CHECKSUM_SIZE)
+
+    def name(self, write: int, copies: bool) -> Callable[[int], str]:
+        """The function that names share i of a write."""
+        label = blake3(b"hybrisfs value name" + self._label(write), key=self._name_key).digest(16).hex()
+        return partial(_share_name, f"kv/{self._store.hex()}/{label}", copies)
+
+    def _keys(self, flags: int, write: int) -> tuple[bytes, bytes]:
+        material = blake3(
+            b"%b%c%b" % (b"hybrisfs sealed value", flags, self._label(write)), key=self._value_key
+        ).digest(2 * _KEY_SIZE)
+        return material[:_KEY_SIZE], material[_KEY_SIZE:]
+
+    def _label(self, write: int) -> bytes:
+        return self._store + write.to_bytes(8, "big")
+
+
+def _share_name(base: str, copies: bool, index: int) -> str:
+    return base if copies else f"{base}.{index}"
+
+
+def _decompress(body: bytes, size: int) -> bytes:
+    try:
+        # A declared size would be allocated before max_output_size is looked at.
+        if zstandard.get_frame_parameters(body).content_size != zstandard.CONTENTSIZE_UNKNOWN:
+            raise IntegrityError("sealed value has a zstd frame that declares a size")
+        decompressor = zstandard.ZstdDecompressor()
+        return decompressor.decompress(body, max_output_size=size, allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise IntegrityError(f"sealed value does not decompress to {size} bytes: {error}") from None

@@ -1,0 +1,269 @@
+"""The key-value store: Hybris PUT, GET, DELETE, LIST and TPUT over containers (Hybris 2.2 and 3).
+
+A write puts its value on f+k clouds under names of its own, and then makes it the key's by a conditional
+update of the metadata, which is the moment at which it takes place. A read takes the metadata and then the
+value from k of these clouds, proven by the metadata. So operations are linearizable whatever the clouds do.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from hybrisfs.dispersal.values import Values
+from hybrisfs.errors import HybrisError, UsageError
+from hybrisfs.kv.cache import CachePolicy, ValueCache
+from hybrisfs.kv.collect import Collector
+from hybrisfs.kv.errors import NoSuchKeyError
+from hybrisfs.kv.fetch import ValueFetcher
+from hybrisfs.kv.names import check_container, encode_key
+from hybrisfs.kv.recent import Place
+from hybrisfs.kv.record import MAX_VALUE, Entry, Timestamp
+from hybrisfs.kv.rmds import Garbage, MetadataStore
+from hybrisfs.kv.seal import ValueSealer
+from hybrisfs.kv.transaction import Change
+from hybrisfs.kv.upload import Upload, Uploader
+
+__all__ = ["Key", "KeyFacts", "KeyValueStore", "Redundancy", "Versioned"]
+
+_TRANSACTION_TRIES: Final = 64
+_LARGE: Final = 1 << 20  # bytes; of larger values only a few are in memory at a time
+_LARGE_AT_ONCE: Final = 4
+_GET_SECONDS: Final = 60.0
+_COLLECT_DELAY: Final = 1.0
+
+
+class Key(NamedTuple):
+    """The full name of a value."""
+
+    container: str
+    key: str
+
+
+class Versioned(NamedTuple):
+    """A value and when it was written."""
+
+    value: bytes
+    timestamp: Timestamp
+
+
+class KeyFacts(NamedTuple):
+    """What a list tells of a key."""
+
+    key: str
+    size: int
+    timestamp: Timestamp
+
+
+class Redundancy(NamedTuple):
+    """f faulty clouds are tolerated, k pieces are needed to read."""
+
+    f: int
+    k: int
+
+
+class KeyValueStore:
+    """A store that is open. Thread-safe; every caller is a client of its own in the sense of Hybris.
+
+    Methods raise HybrisError, CloudsUnavailable when too few clouds answer, and OSError when the metadata
+    cannot be written. A write that raises CloudsUnavailable has not taken place.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        values: Values,
+        key: bytes,
+        redundancy: Redundancy,
+        *,
+        cache_bytes: int = 0,
+        cache_policy: CachePolicy = CachePolicy.BOTH,
+        collect_delay: float = _COLLECT_DELAY,
+        get_timeout: float = _GET_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """*path* is the metadata database, *key* the 32 bytes that everything is sealed with."""
+        self.metadata = MetadataStore(path)
+        sealer = ValueSealer(key, self.metadata.store_id)
+        self._cache = ValueCache(cache_bytes, cache_policy, self._newest)
+        self._uploader = Uploader(values, sealer, redundancy.f, redundancy.k)
+        self._fetcher = ValueFetcher(self.metadata, values, sealer)
+        self.collector = Collector(self.metadata, values, self._uploader.names, collect_delay)
+        self._get_timeout = get_timeout
+        self._clock = clock
+        self._large = threading.BoundedSemaphore(_LARGE_AT_ONCE)
+        self._thread = threading.Thread(target=self.collector.run, name="kv-collect", daemon=True)
+        self._thread.start()
+
+    # -- containers ------------------------------------------------------------------------------
+
+    def create_container(self, name: str) -> None:
+        """Raises ContainerExistsError."""
+        self.metadata.create_container(check_container(name))
+
+    def delete_container(self, name: str) -> None:
+        """Raises NoSuchContainerError, and ContainerInUseError while it holds keys."""
+        self.metadata.delete_container(name)
+
+    def containers(self) -> Sequence[str]:
+        """The names of all containers, sorted."""
+        return self.metadata.containers()
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    def put(self, container: str, key: str, value: bytes) -> Timestamp:
+        """Write a value, on f+k clouds when it returns; return when it was written."""
+        return self._write({Key(container, key): value}, forced=False)[0]
+
+    def delete(self, container: str, key: str) -> Timestamp | None:
+        """Delete a key; returns when, or None for a key that was not there anyway."""
+        entry = self.metadata.read(self._place(container, key))
+        if entry is None or not entry.live:
+            return None
+        return self._write({Key(container, key): None}, forced=False)[0]
+
+    def tput(self, values: Mapping[Key, bytes | None]) -> Sequence[Timestamp]:
+        """Write several values, and delete the keys whose value is None: all of it at one moment, or nothing.
+
+        Raises HybrisError when others write these keys again and again at the same time.
+        """
+        return self._write(values, forced=True) if values else []
+
+    def _write(self, values: Mapping[Key, bytes | None], *, forced: bool) -> Sequence[Timestamp]:
+        """Upload the values and make them those of their keys.
+
+        A write that is not *forced*, of one key, may find a higher timestamp there: one that began later has
+        overtaken it. Then it took place just before that one (Hybris 4.1). A transaction tries again, with
+        higher timestamps for what is on the clouds already.
+        """
+        places = {name: self._place(*name) for name in values}
+        size = sum(len(value) for value in values.values() if value is not None)
+        if any(value is not None and len(value) > MAX_VALUE for value in values.values()):
+            raise UsageError("the value is too large", f"a value has at most {MAX_VALUE:,} bytes")
+        before = [self.metadata.read(place) for place in places.values()]
+        uploads = [Upload(self.metadata.new_write(), value) for name, value in values.items()]
+        writes = [one.write for one in uploads if one.value is not None]
+        moment = self._clock()
+        self.collector.begin(writes)
+        try:
+            with self._room_for(size):
+                stored = self._store(uploads)
+            for _ in range(_TRANSACTION_TRIES):
+                changes = [
+                    Change(place, entry._replace(sn=old.sn + 1 if old else 1))
+                    for place, entry, old in zip(places.values(), stored, before, strict=True)
+                ]
+                done = self.metadata.update(changes)
+                if done or not forced:
+                    break
+                moment = self._clock()
+                before = [self.metadata.read(place) for place in places.values()]
+            else:
+                raise HybrisError(
+                    "the transaction was not carried out", "others write the same keys", "Try again."
+                )
+        finally:
+            # Of a commit that failed nobody knows whether a crash would show it done: keep what it names.
+            if not self.metadata.failed:
+                self.collector.end(writes)
+        for change, upload in zip(changes, uploads, strict=True):
+            self._cache.written(change.place, upload.value, change.entry.timestamp, moment)
+        return [change.entry.timestamp for change in changes]
+
+    def _store(self, uploads: Sequence[Upload]) -> Sequence[Entry]:
+        """Bring the values to the clouds; return their entries, without the sequence numbers."""
+        intended = [
+            Garbage(one.write, self._uploader.count_names(one)) for one in uploads if one.value is not None
+        ]
+        if intended:
+            self.metadata.intend(intended)
+        return self._uploader.upload(uploads)
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def get(
+        self,
+        container: str,
+        key: str,
+        *,
+        max_age: float | None = None,
+        max_versions: int | None = None,
+        at_least: Timestamp | None = None,
+    ) -> Versioned:
+        """Return the value of a key. Raises NoSuchKeyError.
+
+        Without further arguments the newest. Weaker reads, which the cache may answer (Hybris 3.10):
+        *max_age* allows a value that was the newest at most so many seconds ago, *max_versions* one that at
+        most so many newer ones follow, *at_least* any that was written then or later.
+        """
+        place = self._place(container, key)
+        copy = self._cache.find(place)
+        if copy is not None and (
+            (max_age is not None and self._clock() - copy.fresh_at <= max_age)
+            or (max_versions is not None and copy.behind <= max_versions)
+            or (at_least is not None and copy.timestamp >= at_least)
+        ):
+            return Versioned(copy.value, copy.timestamp)
+        deadline = time.monotonic() + self._get_timeout
+        moment = self._clock()
+        entry = self.metadata.read(place)
+        if entry is not None and entry.live:
+            cached = self._cache.confirm(place, entry.timestamp, moment)
+            if cached is not None:
+                return Versioned(cached, entry.timestamp)
+            with self._room_for(entry.size):
+                fetched = self._fetcher.fetch(place, entry, deadline)
+            if fetched is not None:
+                value, entry = fetched
+                self._cache.read(place, value, entry.timestamp, moment)
+                return Versioned(value, entry.timestamp)
+        raise NoSuchKeyError(container, key)
+
+    def stat(self, container: str, key: str) -> KeyFacts:
+        """What the metadata tells of a key. Raises NoSuchKeyError."""
+        entry = self.metadata.read(self._place(container, key))
+        if entry is None or not entry.live:
+            raise NoSuchKeyError(container, key)
+        return KeyFacts(key, entry.size, entry.timestamp)
+
+    def list(
+        self, container: str, prefix: str = "", *, after: str | None = None, limit: int = 1000
+    ) -> Sequence[KeyFacts]:
+        """The first keys that begin with *prefix* and follow *after*, in the order of their UTF-8 bytes.
+
+        From the metadata alone, as of one moment.
+        """
+        found = self.metadata.list_keys(
+            self.metadata.container(container),
+            prefix.encode(),
+            None if after is None else after.encode(),
+            limit,
+        )
+        return [KeyFacts(key.decode(), entry.size, entry.timestamp) for key, entry in found]
+
+    def close(self) -> None:
+        """End the background work and close the metadata. Idempotent.
+
+        Close the clouds' engine first: otherwise this waits for a cloud that does not answer a deletion.
+        """
+        self.collector.stop()
+        self._thread.join()
+        self.metadata.close()
+
+    # -- helpers ---------------------------------------------------------------------------------
+
+    def _place(self, container: str, key: str) -> Place:
+        return self.metadata.container(container), encode_key(key)
+
+    def _newest(self, place: Place) -> Timestamp | None:
+        entry = self.metadata.read(place)
+        return None if entry is None else entry.timestamp
+
+    @contextmanager
+    def _room_for(self, size: int) -> Iterator[None]:
+        with self._large if size > _LARGE else nullcontext():
+            yield

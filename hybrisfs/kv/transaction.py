@@ -1,0 +1,145 @@
+"""One transaction of the metadata store, which carries the changes of many clients (group commit).
+
+Conditions are checked one client after the other, against what the clients before it have changed; what they
+change is written in few statements at the end.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
+
+from hybrisfs.kv.errors import ContainerExistsError, ContainerInUseError, NoSuchContainerError
+from hybrisfs.kv.recent import Place, RecentEntries
+from hybrisfs.kv.record import TOMBSTONE_TAG, Entry
+
+__all__ = ["Action", "Change", "Owed", "Transaction"]
+
+
+class Change(NamedTuple):
+    """A new entry of a key, to be made when its timestamp is higher than that of the one there."""
+
+    place: Place
+    entry: Entry
+
+
+class Owed(NamedTuple):
+    """A write that a cloud has yet to delete, and how many names its objects have."""
+
+    cloud: int
+    write: int
+    names: int
+
+
+class Transaction:
+    """What the clients of one group commit do. Used by the thread that writes."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, recent: RecentEntries, containers: dict[str, int]
+    ) -> None:
+        self._db = connection
+        self._recent = recent
+        self.containers = containers
+        self._numbers = set(containers.values())
+        self.entries: dict[Place, Entry] = {}
+        self._unwritten: dict[Place, Entry] = {}
+        self.highest_write = 0  # of those that it records
+        self._garbage: dict[int, int] = {}
+        self._not_garbage: list[tuple[int]] = []
+
+    def entry(self, place: Place) -> Entry | None:
+        """The entry as this transaction has it so far."""
+        entry = self.entries.get(place)
+        if entry is not None:
+            return entry
+        try:
+            return self._recent.find(place)
+        except KeyError:
+            row = self._db.execute(
+                "SELECT record FROM entry WHERE container = ? AND key = ?", place
+            ).fetchone()
+            return None if row is None else Entry.decode(row[0])
+
+    def intend(self, writes: Sequence[tuple[int, int]]) -> None:
+        """Objects of these writes, each with its number of names, are about to go to the clouds."""
+        self._garbage.update(writes)
+        self.highest_write = max(self.highest_write, *(write for write, _ in writes))
+
+    def update(self, changes: Sequence[Change]) -> bool:
+        """Make all changes if each has a higher timestamp than what is there, else none.
+
+        Returns whether they were made. Raises NoSuchContainerError.
+        """
+        if any(change.place[0] not in self._numbers for change in changes):
+            raise NoSuchContainerError("that has just been deleted")
+        before = [self.entry(change.place) for change in changes]
+        if not all(change.entry.newer_than(old) for change, old in zip(changes, before, strict=True)):
+            return False
+        for (place, entry), old in zip(changes, before, strict=True):
+            self.entries[place] = self._unwritten[place] = entry
+            self.highest_write = max(self.highest_write, entry.write)
+            if entry.live:
+                self._not_garbage.append((entry.write,))
+                self._garbage.pop(entry.write, None)
+            if old is not None and old.live:
+                self._garbage[old.write] = old.names
+        return True
+
+    def create_container(self, name: str) -> None:
+        """Raises ContainerExistsError."""
+        if name in self.containers:
+            raise ContainerExistsError(name)
+        number = self._db.execute("INSERT INTO container (name) VALUES (?)", (name,)).lastrowid
+        assert number is not None
+        self.containers = {**self.containers, name: number}
+        self._numbers.add(number)
+
+    def delete_container(self, name: str) -> None:
+        """Raises NoSuchContainerError, and ContainerInUseError while it holds keys."""
+        number = self.containers.get(name)
+        if number is None:
+            raise NoSuchContainerError(name)
+        self.write_out()
+        live = self._db.execute(
+            "SELECT 1 FROM entry WHERE container = ? AND substr(record, 1, 1) <> ? LIMIT 1",
+            (number, bytes((TOMBSTONE_TAG,))),
+        ).fetchone()
+        if live is not None:
+            raise ContainerInUseError(name)
+        self._db.execute("DELETE FROM entry WHERE container = ?", (number,))
+        self._db.execute("DELETE FROM container WHERE number = ?", (number,))
+        self.containers = {key: value for key, value in self.containers.items() if key != name}
+        self._numbers.discard(number)
+
+    def forget_garbage(self, writes: Sequence[int], owed: Sequence[Owed]) -> None:
+        """All clouds have deleted these writes but those that owe it."""
+        self._db.executemany("INSERT OR REPLACE INTO owed_deletion VALUES (?, ?, ?)", owed)
+        self._db.executemany("DELETE FROM garbage WHERE write = ?", [(write,) for write in writes])
+
+    def forget_owed(self, deletions: Sequence[Owed]) -> None:
+        """These clouds have deleted now what they owed."""
+        self._db.executemany(
+            "DELETE FROM owed_deletion WHERE cloud = ? AND write = ?",
+            [(one.cloud, one.write) for one in deletions],
+        )
+
+    def write_out(self) -> None:
+        """Bring everything into SQLite's transaction."""
+        if self._not_garbage:
+            self._db.executemany("DELETE FROM garbage WHERE write = ?", self._not_garbage)
+            self._not_garbage.clear()
+        if self._garbage:
+            self._db.executemany("INSERT OR REPLACE INTO garbage VALUES (?, ?)", self._garbage.items())
+            self._garbage.clear()
+        if self._unwritten:
+            self._db.executemany(
+                "INSERT INTO entry VALUES (?, ?, ?) "
+                "ON CONFLICT (container, key) DO UPDATE SET record = excluded.record",
+                [(*place, entry.encode()) for place, entry in self._unwritten.items()],
+            )
+            self._unwritten.clear()
+
+
+Action: TypeAlias = Callable[[Transaction], object]
+"""What one client has done in a transaction. Raises `HybrisError` without having changed anything."""

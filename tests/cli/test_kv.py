@@ -1,0 +1,144 @@
+"""hybrisfs kv against a daemon whose volume has a key-value store over clouds in memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from click.testing import CliRunner
+
+from cli.main import program
+from hybrisfs.daemon.service import Daemon
+from hybrisfs.home import Home
+from hybrisfs.kv.store import KeyValueStore
+from tests.cli.conftest import Run
+from tests.daemon.fake import FakeVolumes
+from tests.kv.rig import CONTAINER, Rig
+
+
+class Opened(NamedTuple):
+    """What a volume offers."""
+
+    store: KeyValueStore
+
+    def open(self) -> KeyValueStore:
+        return self.store
+
+
+@pytest.fixture
+def rig(served: Daemon, volumes: FakeVolumes, tmp_path: Path) -> Iterator[Rig]:
+    served.start()
+    with Rig(tmp_path) as rig:
+        volumes.opened["photos"].key_values = Opened(rig.store)
+        yield rig
+
+
+def test_put_and_get_files(rig: Rig, run: Run, tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_bytes(b"\x00value\xff")
+    done = run("kv", "put", "photos", f"{CONTAINER}/a/b", str(source))
+    assert (done.exit_code, done.stdout) == (0, f"Stored {CONTAINER}/a/b, 7 bytes.\n")
+    assert rig.get("a/b") == b"\x00value\xff"
+    target.write_bytes(b"something longer than that")
+    assert run("kv", "get", "photos", f"{CONTAINER}/a/b", str(target)).exit_code == 0
+    assert target.read_bytes() == b"\x00value\xff"
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_standard_input_and_output(rig: Rig, home: Home) -> None:
+    put = CliRunner().invoke(
+        program, ["kv", "put", "photos", f"{CONTAINER}/key", "--json"], input=b"\x00\xff"
+    )
+    assert json.loads(put.stdout) == {"size": 2, "version": [1, 1]}
+    got = CliRunner().invoke(program, ["kv", "get", "photos", f"{CONTAINER}/key"])
+    assert (got.exit_code, got.stdout_bytes) == (0, b"\x00\xff")
+    assert sorted(path.name for path in home.runtime.iterdir()) == ["daemon.sock"]
+
+
+def test_list_transaction_and_delete(rig: Rig, run: Run, tmp_path: Path) -> None:
+    rig.put("old", b"1")
+    value = tmp_path / "value"
+    value.write_bytes(b"22")
+    words = ["--put", f"{CONTAINER}/x/1", str(value), "--put", f"{CONTAINER}/x/2", str(value)]
+    done = run("kv", "tput", "photos", *words, "--delete", f"{CONTAINER}/old")
+    assert (done.exit_code, done.stdout) == (0, "Wrote 3 keys.\n")
+    facts = json.loads(run("kv", "list", "photos", f"{CONTAINER}/x", "--json").stdout)
+    assert [(one["key"], one["size"]) for one in facts["keys"]] == [("x/1", 2), ("x/2", 2)]
+    assert [line.split()[0] for line in run("kv", "list", "photos", CONTAINER).stdout.splitlines()] == [
+        "KEY",
+        "x/1",
+        "x/2",
+    ]
+    assert run("kv", "delete", "photos", f"{CONTAINER}/x/1").exit_code == 0
+    gone = run("kv", "delete", "photos", f"{CONTAINER}/x/1")
+    assert gone.exit_code == 1
+    assert "no key" in gone.stderr
+    missing = run("kv", "get", "photos", f"{CONTAINER}/x/1")
+    assert missing.exit_code == 1
+    assert "there is no key 'x/1'" in missing.stderr
+
+
+def test_long_lists_come_in_pages(rig: Rig, run: Run) -> None:
+    from hybrisfs.kv.record import Entry
+    from hybrisfs.kv.transaction import Change
+
+    place = rig.store.metadata.container(CONTAINER)
+    keys = [f"{number:04}" for number in range(1203)]
+    rig.store.metadata.update(
+        [Change((place, key.encode()), Entry(1, 1, 1, 30, 1, (0,), (bytes(16),))) for key in keys]
+    )
+    facts = json.loads(run("kv", "list", "photos", CONTAINER, "--json").stdout)
+    assert [one["key"] for one in facts["keys"]] == keys
+
+
+def test_containers(rig: Rig, run: Run) -> None:
+    assert run("kv", "create", "photos", "new").exit_code == 0
+    assert run("kv", "create", "photos", "new").exit_code == 1
+    assert json.loads(run("kv", "containers", "photos", "--json").stdout)["containers"] == [CONTAINER, "new"]
+    assert run("kv", "drop", "photos", "new").exit_code == 0
+    rig.put("key", b"")
+    assert "not empty" in run("kv", "drop", "photos", CONTAINER).stderr
+    assert run("kv", "get", "nothing", "a/b").exit_code == 4
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("put", "photos", "no-slash"),
+        ("get", "photos", "/key"),
+        ("tput", "photos"),
+        ("tput", "photos", "--put", f"{CONTAINER}/a", "-", "--put", f"{CONTAINER}/b", "-"),
+        ("get", "photos", f"{CONTAINER}/a", "--max-age", "-1"),
+    ],
+)
+def test_wrong_usage(rig: Rig, run: Run, words: tuple[str, ...]) -> None:
+    assert run("kv", *words).exit_code == 2
+
+
+def test_files_that_cannot_be_used(rig: Rig, run: Run, tmp_path: Path) -> None:
+    address = f"{CONTAINER}/key"
+    assert "No such file" in run("kv", "put", "photos", address, str(tmp_path / "none")).stderr
+    assert "directory" in run("kv", "put", "photos", address, str(tmp_path)).stderr
+    rig.put("key", b"value")
+    assert run("kv", "get", "photos", address, str(tmp_path / "none" / "file")).exit_code == 1
+    twice = run("kv", "tput", "photos", "--delete", address, "--delete", address)
+    assert (twice.exit_code, "twice" in twice.stderr) == (2, True)
+    large = tmp_path / "large"
+    with large.open("wb") as file:
+        file.truncate((64 << 20) + 1)
+    assert "too large" in run("kv", "put", "photos", address, str(large)).stderr
+    assert rig.get("key") == b"value"
+
+
+def test_weaker_reads(rig: Rig, run: Run) -> None:
+    rig.put("key", b"value")
+    for option in (("--max-age", "60"), ("--max-versions", "0")):
+        assert run("kv", "get", "photos", f"{CONTAINER}/key", *option).stdout == "value"
+
+
+@pytest.mark.parametrize("command", ["put", "get", "delete", "list", "tput", "create", "drop", "containers"])
+def test_help_has_an_example(run: Run, command: str) -> None:
+    assert "hybrisfs kv " in run("kv", command, "--help").stdout.partition("Example")[2]

@@ -1,0 +1,91 @@
+"""A key-value store over clouds in memory."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from types import TracebackType
+
+from hybrisfs.dispersal.engine import Timing
+from hybrisfs.kv.cache import CachePolicy
+from hybrisfs.kv.database import MetadataDatabase
+from hybrisfs.kv.store import KeyValueStore, Redundancy
+from tests.dispersal.fakes import CALM, Cluster, FakeClock
+
+__all__ = ["CONTAINER", "KEY", "LONG", "Rig", "new_database"]
+
+CONTAINER = "box"
+KEY = b"k" * 32
+LONG = 600.0  # seconds: nothing is collected unless a test does it
+
+
+def new_database(folder: Path) -> Path:
+    """An empty metadata database."""
+    path = folder / "kv.db"
+    MetadataDatabase.create(path, os.urandom(16))
+    return path
+
+
+class Rig:
+    """A store with one container over `size` clouds; a context manager."""
+
+    def __init__(
+        self,
+        folder: Path,
+        f: int = 1,
+        k: int = 1,
+        size: int = 3,
+        *,
+        timing: Timing = CALM,
+        cache_bytes: int = 0,
+        policy: CachePolicy = CachePolicy.BOTH,
+        get_timeout: float = 30.0,
+    ) -> None:
+        self.path = new_database(folder)
+        self.cluster = Cluster(f, k, size, timing)
+        self.hanging = threading.Semaphore(0)  # released by each call to any cloud that begins to hang
+        for store in self.cluster.stores:
+            store.hanging = self.hanging
+        self.clock = FakeClock()
+        self.store = KeyValueStore(
+            self.path,
+            self.cluster.engine.values,
+            KEY,
+            Redundancy(f, k),
+            cache_bytes=cache_bytes,
+            cache_policy=policy,
+            collect_delay=LONG,
+            get_timeout=get_timeout,
+            clock=self.clock,
+        )
+        self.store.create_container(CONTAINER)
+
+    def __enter__(self) -> Rig:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.cluster.__exit__()
+        self.store.close()
+
+    def put(self, key: str, value: bytes) -> None:
+        self.store.put(CONTAINER, key, value)
+
+    def get(self, key: str) -> bytes:
+        return self.store.get(CONTAINER, key).value
+
+    def release(self) -> None:
+        """Let all clouds answer again, and what hangs go on."""
+        self.cluster.behave("ok")
+        for store in self.cluster.stores:
+            store.released.set()
+
+    def objects(self) -> list[set[str]]:
+        """What each cloud holds."""
+        return [set(store.objects) for store in self.cluster.stores]
+
+    def gets(self) -> int:
+        """How many objects the clouds have been asked for."""
+        return sum(store.requests.count("get") for store in self.cluster.stores)

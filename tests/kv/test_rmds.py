@@ -1,0 +1,286 @@
+"""The metadata store: conditional updates, reads that never go back, lists, containers, crashes."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from hybrisfs.errors import DamagedError, HybrisError, NewerFormatError
+from hybrisfs.kv.errors import ContainerExistsError, ContainerInUseError, NoSuchContainerError
+from hybrisfs.kv.record import Entry
+from hybrisfs.kv.rmds import Garbage, MetadataStore
+from hybrisfs.kv.transaction import Change, Owed
+from tests.kv.rig import new_database
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+CHECKSUM = b"c" * 16
+
+
+def entry(sn: int, write: int) -> Entry:
+    return Entry(sn, write, 100, 129, 1, (0, 1), (CHECKSUM,))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return new_database(tmp_path)
+
+
+@pytest.fixture
+def metadata(path: Path) -> Iterator[MetadataStore]:
+    store = MetadataStore(path)
+    store.create_container("box")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def box(metadata: MetadataStore) -> int:
+    return metadata.container("box")
+
+
+def test_only_a_higher_timestamp_wins(metadata: MetadataStore, box: int) -> None:
+    place = (box, b"key")
+    assert metadata.read(place) is None
+    assert metadata.update([Change(place, entry(2, 7))])
+    for lower in (entry(1, 9), entry(2, 6), entry(2, 7)):
+        assert not metadata.update([Change(place, lower)])
+        assert metadata.read(place) == entry(2, 7)
+    assert metadata.update([Change(place, entry(2, 8))])
+    assert metadata.update([Change(place, Entry(3, 9))])
+    assert metadata.read(place) == Entry(3, 9)
+    assert not metadata.update([Change(place, entry(3, 8))])
+
+
+def test_a_transaction_is_made_as_a_whole_or_not_at_all(metadata: MetadataStore, box: int) -> None:
+    a, b = (box, b"a"), (box, b"b")
+    metadata.update([Change(a, entry(5, 1))])
+    assert not metadata.update([Change(b, entry(1, 2)), Change(a, entry(4, 3))])
+    assert (metadata.read(a), metadata.read(b)) == (entry(5, 1), None)
+    assert metadata.update([Change(b, entry(1, 4)), Change(a, entry(6, 5))])
+    assert (metadata.read(a), metadata.read(b)) == (entry(6, 5), entry(1, 4))
+
+
+def test_everything_is_there_after_opening_again(path: Path, metadata: MetadataStore, box: int) -> None:
+    metadata.update([Change((box, b"key"), entry(1, metadata.new_write()))])
+    store_id, write = metadata.store_id, metadata.new_write()
+    metadata.intend([Garbage(write, 3)])
+    metadata.close()
+    again = MetadataStore(path)
+    assert again.store_id == store_id
+    assert again.container("box") == box
+    assert again.read((box, b"key")) == entry(1, 1)
+    assert again.garbage(0, 10) == [Garbage(write, 3)]
+    assert again.new_write() > write
+    again.close()
+
+
+def test_what_is_replaced_becomes_garbage_in_the_same_commit(metadata: MetadataStore, box: int) -> None:
+    place = (box, b"key")
+    metadata.intend([Garbage(1, 1), Garbage(2, 1)])
+    metadata.update([Change(place, entry(1, 1))])
+    assert metadata.garbage(0, 10) == [Garbage(2, 1)]
+    metadata.update([Change(place, entry(2, 2))])
+    assert metadata.garbage(0, 10) == [Garbage(1, 1)]
+    metadata.update([Change(place, Entry(3, 3))])
+    assert metadata.garbage(0, 10) == [Garbage(1, 1), Garbage(2, 1)]
+    assert metadata.garbage(1, 10) == [Garbage(2, 1)]
+    metadata.forget_garbage([1, 2], [Owed(5, 1, 1)])
+    assert metadata.garbage(0, 10) == []
+    assert metadata.owing() == [5]
+    assert metadata.owed(5, 10) == [Owed(5, 1, 1)]
+    metadata.forget_owed([Owed(5, 1, 1)])
+    assert metadata.owing() == []
+
+
+def test_lists_leave_tombstones_out_and_go_on_where_they_ended(metadata: MetadataStore, box: int) -> None:
+    metadata.create_container("other")
+    keys = [b"a", b"a/1", b"a/2", b"a\xff", b"b", "ä".encode(), b"\xff\xff"]
+    for number, key in enumerate(keys):
+        metadata.update([Change((box, key), entry(1, number + 1))])
+        metadata.update([Change((metadata.container("other"), key + b"x"), entry(1, number + 100))])
+    metadata.update([Change((box, b"a/1"), Entry(2, 50))])
+
+    def listed(prefix: bytes, after: bytes | None = None, limit: int = 99) -> list[bytes]:
+        return [one.key for one in metadata.list_keys(box, prefix, after, limit)]
+
+    left = sorted(set(keys) - {b"a/1"})
+    assert listed(b"") == left
+    assert listed(b"a") == [b"a", b"a/2", b"a\xff"]
+    assert listed(b"a\xff") == [b"a\xff"]
+    assert listed(b"\xff") == [b"\xff\xff"]
+    assert listed(b"", limit=2) == left[:2]
+    assert listed(b"", after=left[1]) == left[2:]
+    assert listed(b"a", after=b"a/2") == [b"a\xff"]
+    assert listed(b"b", after=b"a") == [b"b"]
+
+
+def test_containers(metadata: MetadataStore, box: int) -> None:
+    with pytest.raises(ContainerExistsError):
+        metadata.create_container("box")
+    metadata.update([Change((box, b"key"), entry(1, 1))])
+    with pytest.raises(ContainerInUseError):
+        metadata.delete_container("box")
+    metadata.update([Change((box, b"key"), Entry(2, 2))])
+    metadata.delete_container("box")
+    assert metadata.containers() == []
+    with pytest.raises(NoSuchContainerError):
+        metadata.delete_container("box")
+    metadata.create_container("box")
+    assert metadata.container("box") != box
+    with pytest.raises(NoSuchContainerError):  # a write that began before
+        metadata.update([Change((box, b"key"), entry(9, 9))])
+    assert metadata.list_keys(metadata.container("box"), b"", None, 9) == []
+
+
+def test_readers_never_go_back(metadata: MetadataStore, box: int) -> None:
+    """Also not when what they read is now in memory and now in the database."""
+    place = (box, b"key")
+    over = threading.Event()
+
+    def read() -> int:
+        newest = 0
+        while not over.is_set():
+            found = metadata.read(place)
+            sn = 0 if found is None else found.sn
+            assert sn >= newest
+            newest = sn
+        return newest
+
+    with ThreadPoolExecutor(2) as pool:
+        readers = [pool.submit(read) for _ in range(2)]
+        for sn in range(1, 50):
+            assert metadata.update([Change(place, entry(sn, sn))])
+            if sn % 7 == 0:
+                metadata._recent.begin([place])  # as if it had been forgotten
+                metadata._recent.end({})
+        over.set()
+        assert max(reader.result() for reader in readers) <= 49
+
+
+def test_watches_are_told_of_their_key_only(metadata: MetadataStore, box: int) -> None:
+    told: list[int] = []
+    with (
+        metadata.watch((box, b"a"), lambda: told.append(1)),
+        metadata.watch((box, b"b"), lambda: told.append(2)),
+    ):
+        metadata.update([Change((box, b"a"), entry(1, 1))])
+        assert told == [1]
+        metadata.update([Change((box, b"a"), entry(1, 1))])  # no change
+        metadata.update([Change((box, b"b"), entry(1, 2)), Change((box, b"a"), entry(2, 3))])
+        assert sorted(told) == [1, 1, 2]
+    metadata.update([Change((box, b"a"), entry(3, 4))])
+    assert len(told) == 3
+
+
+def test_metadata_take_little_room(metadata: MetadataStore, path: Path, box: int) -> None:
+    """At most 60 bytes per key beyond the key itself, all of SQLite's overhead included, in random order."""
+    count, key_size = 20_000, 24
+    keys = [b"%024x" % random.getrandbits(96) for _ in range(count)]
+    metadata.update([Change((box, key), entry(1, number + 1_000_000)) for number, key in enumerate(keys)])
+    metadata.close()
+    with sqlite3.connect(path) as connection:
+        pages = connection.execute("PRAGMA page_count").fetchone()[0]
+        free = connection.execute("PRAGMA freelist_count").fetchone()[0]
+        size = connection.execute("PRAGMA page_size").fetchone()[0]
+    connection.close()
+    assert ((pages - free) * size) / count - key_size <= 60
+
+
+def test_what_is_closed_says_so(metadata: MetadataStore) -> None:
+    metadata.close()
+    metadata.close()
+    with pytest.raises(HybrisError, match="closed"):
+        metadata.create_container("late")
+
+
+def test_other_files_are_refused(path: Path, tmp_path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    with pytest.raises(NewerFormatError):
+        MetadataStore(path)
+    garbage = tmp_path / "garbage.db"
+    garbage.write_bytes(os.urandom(8192))
+    with pytest.raises(DamagedError):
+        MetadataStore(garbage)
+
+
+def test_a_damaged_record_is_an_error_of_its_key(path: Path, metadata: MetadataStore, box: int) -> None:
+    metadata.update([Change((box, b"good"), entry(1, 1)), Change((box, b"bad"), entry(1, 2))])
+    metadata.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE entry SET record = substr(record, 1, 9) WHERE key = ?", (b"bad",))
+    connection.close()
+    again = MetadataStore(path)
+    with pytest.raises(DamagedError):
+        again.read((box, b"bad"))
+    with pytest.raises(DamagedError):
+        again.update([Change((box, b"bad"), entry(2, 3))])
+    assert again.read((box, b"good")) == entry(1, 1)
+    again.close()
+
+
+CRASHING = """
+import sys, threading
+from pathlib import Path
+from hybrisfs.kv.rmds import MetadataStore
+from hybrisfs.kv.transaction import Change
+from tests.kv.test_rmds import entry
+
+metadata = MetadataStore(Path(sys.argv[1]))
+box = metadata.container("box")
+saying = threading.Lock()
+
+def client(number):
+    for sn in range(1, 1 << 30):
+        pair = [(box, b"%d-left" % number), (box, b"%d-right" % number)]
+        assert metadata.update([Change(place, entry(sn, metadata.new_write())) for place in pair])
+        with saying:
+            print(number, sn, flush=True)
+
+for number in range(4):
+    threading.Thread(target=client, args=(number,)).start()
+"""
+
+
+@pytest.mark.parametrize("acknowledged", [1, 251])
+def test_killed_in_the_middle_of_commits(
+    path: Path, metadata: MetadataStore, box: int, acknowledged: int
+) -> None:
+    """What was acknowledged is there, transactions are whole, and no number of a write comes twice."""
+    metadata.close()
+    process = subprocess.Popen(
+        [sys.executable, "-c", CRASHING, str(path)],
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    with process, process.stdout as lines:
+        said = [next(lines) for _ in range(acknowledged)]
+        process.send_signal(signal.SIGKILL)
+        said += list(lines)
+    newest = {int(number): int(sn) for number, sn in (line.split() for line in said if line.endswith("\n"))}
+    again = MetadataStore(path)
+    highest = 0
+    for number in range(4):
+        left, right = (again.read((box, b"%d-%s" % (number, side))) for side in (b"left", b"right"))
+        assert (left is None) == (right is None)
+        if left is not None and right is not None:
+            assert left.sn == right.sn >= newest.get(number, 0)
+            highest = max(highest, left.write, right.write)
+        else:
+            assert number not in newest
+    assert again.new_write() > highest
+    again.close()
