@@ -143,6 +143,7 @@ class _End(asyncio.Protocol):
         self._way = way
         self._transport: asyncio.Transport | None = None
         self.other: asyncio.Transport | None = None
+        self._early = b""  # came although reading was paused, as it may in connection_made
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -165,9 +166,14 @@ class _End(asyncio.Protocol):
         self.other = made
         if not transport.is_closing():
             transport.resume_reading()
+            if self._early:
+                self.data_received(self._early)
 
     def data_received(self, data: bytes) -> None:
-        assert self._transport is not None and self.other is not None
+        assert self._transport is not None
+        if self.other is None:
+            self._early += data
+            return
         path, loop = self._path, asyncio.get_running_loop()
         now = loop.time()
         leaves = path.ways[self._way].leave(len(data), now)

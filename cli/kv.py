@@ -198,7 +198,7 @@ def list_(name: str, address: str, as_json: bool) -> None:
 @kv.command(
     epilog="""\b
 Example:
-  hybrisfs kv tput home --put bank/anna anna.json --put bank/ben ben.json --delete bank/old"""
+  hybrisfs kv tput home --put bank/anna a.json --delete bank/old"""
 )
 @_volume
 @click.option(

@@ -44,6 +44,7 @@ def test_all_commands_are_there() -> None:
         "quickstart",
         "volume create",
         "volume list",
+        "volume set",
         "mount",
         "umount",
         "daemon",
@@ -71,6 +72,14 @@ def test_all_commands_are_there() -> None:
         "scrub",
         "repair",
         "gc",
+        "kv create",
+        "kv drop",
+        "kv containers",
+        "kv put",
+        "kv get",
+        "kv delete",
+        "kv list",
+        "kv tput",
     }
 
 
