@@ -50,6 +50,7 @@ PRESENT_SECONDS: Final = ANNOUNCE_SECONDS + 60.0
 """Whose head on the clouds is not older is there and brings its chunks itself, however long it takes."""
 _RANK_SECONDS: Final = 20.0  # that each device waits longer than the one before it
 _WAIT_SECONDS: Final = 30.0  # for chunks to come to the clouds
+_AWAIT_SECONDS: Final = 900.0  # for the segment that a head names
 _SEGMENT_BYTES: Final = 1 << 20
 _SEGMENT_UPDATES: Final = 1024
 
@@ -130,6 +131,7 @@ class Relayer:
         self._heads = heads
         self._gate = RelayGate(fs, signals)
         self._ages: dict[bytes, _Ages] = {}  # by the branch of a newest update
+        self._awaited: dict[bytes, tuple[SegmentId, float]] = {}  # by author, and since when
 
     def due(self, now: float, time_ns: int) -> RelaySegment | None:
         """A segment that should go to the clouds now. *now* is a clock that never goes back, *time_ns* the
@@ -153,7 +155,7 @@ class Relayer:
             before = path.newest_of(self._points(path.author, heads))
             above = before.clock if before else 0
             branch, newest = path.steps[0]
-            if newest == above or self._is_ahead(path, heads):
+            if newest == above or self._is_ahead(path, heads, now):
                 continue
             patience = self._patience(path.author)
             age = self._ages[branch] = ages.get(branch) or _Ages()
@@ -227,12 +229,21 @@ class Relayer:
         ).fetchone()
         return _Point(row[0], row[1], segment) if row else None
 
-    def _is_ahead(self, path: _Path, heads: Mapping[bytes, Head]) -> bool:
-        """Whether the author's head leads to what is not here yet: it is being fetched, and tells more."""
+    def _is_ahead(self, path: _Path, heads: Mapping[bytes, Head], now: float) -> bool:
+        """Whether the author's head leads to what is not here yet: it is being fetched, and tells more.
+
+        When it does not come for long, no cloud has it: the author lies, or they all do."""
         head = heads.get(path.author)
         if head is None or head.extent is None or head.extent.last < path.steps[0][1]:
             return False
-        return self._find(path.author, head.extent.newest) is None
+        newest = head.extent.newest
+        if self._find(path.author, newest) is not None:
+            return False
+        awaited, since = self._awaited.get(path.author, (newest, now))
+        if awaited != newest:
+            since = now
+        self._awaited[path.author] = newest, since
+        return now - since < _AWAIT_SECONDS
 
     def _hand_over(self, author: bytes, heads: Mapping[bytes, Head]) -> None:
         """Forget what the author's own head leads to by now, unless another branch begins with it, which the

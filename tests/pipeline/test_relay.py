@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from hybrisfs.dispersal.errors import CloudsUnavailable
-from hybrisfs.pipeline.relay import PRESENT_SECONDS, RELAY_SECONDS, Relayer
+from hybrisfs.pipeline.relay import _AWAIT_SECONDS, PRESENT_SECONDS, RELAY_SECONDS, Relayer
 from hybrisfs.pipeline.ship import Shipper
 from sync import (
     Head,
@@ -211,8 +211,27 @@ def test_a_device_whose_head_is_ahead_of_us_is_not_helped(post: Post) -> None:
     post.author.mkdir("two")
     post.tell(post.author, post.far)
     post.ship(post.author)
-    post.relay_patiently(post.near)
+    post.relay(post.near)
+    post.relay(post.near, _AWAIT_SECONDS - 1)
     assert len(post.order) == 2
+
+
+def test_a_head_that_leads_nowhere_keeps_nobody_from_relaying(post: Post) -> None:
+    post.author.mkdir("one")
+    post.tell(post.author, post.near)
+    post.author.mkdir("two")
+    post.author.rig.publish(everything=True)
+    post.ship(post.author)
+    for name in post.segments(post.author):
+        del post.objects[name]
+    before = len(post.order)
+    post.relay(post.near)
+    post.relay(post.near, _AWAIT_SECONDS)
+    post.relay(post.near, HOUR)
+    [name] = post.order[before:-1]
+    assert name in post.segments(post.author), "what is here is relayed, and named in our head"
+    relayed = decode_segment(post.objects[name], name, VOLUME, KEY).updates
+    assert [update.header.clock for update in relayed] == [1]
 
 
 def test_the_author_takes_over_when_it_is_back(post: Post) -> None:
