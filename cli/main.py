@@ -20,7 +20,7 @@ __all__ = ["main", "program"]
 # Command: what the overview says about it. The module is cli.COMMAND, the function COMMAND in it.
 _COMMANDS: Final = {
     "quickstart": "Set up a volume over three local folders and mount it: the first thing to try.",
-    "volume": "Create and list volumes.",
+    "volume": "Create and list volumes, and change how many clouds may fail.",
     "mount": "Mount a volume at a folder.",
     "umount": "Unmount a volume.",
     "status": "Show whether everything is safe, and how the clouds are.",
@@ -36,6 +36,7 @@ _COMMANDS: Final = {
     "deletions": "Decide on mass deletions by other machines, which wait for you.",
     "device": "Let other machines into a volume, and list them.",
     "kv": "Use the volume as a key-value store.",
+    "cloud": "List, test, add, drain, remove and replace clouds.",
     "fsck": "Verify that nothing is damaged or missing.",
     "scrub": "Verify what the clouds hold.",
     "repair": "Rebuild what a cloud has lost or damaged.",

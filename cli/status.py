@@ -64,6 +64,7 @@ def _describe_volume(volume: dict[str, Any]) -> list[str]:
     if volume.get("conflicts"):
         lines.append(f"  {count(volume['conflicts'], 'conflict')} to settle")
     lines += _describe_devices(volume["devices"])
+    lines += [f"  {shown(text)}" for text in volume.get("jobs", ())]
     lines += [click.style(f"  {shown(text)}", fg="yellow") for text in volume.get("warnings", ())]
     if volume.get("last_error"):
         lines.append(f"  last error: {shown(volume['last_error'])}")

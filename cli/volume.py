@@ -1,11 +1,16 @@
-"""hybrisfs volume create, list, set"""
+"""hybrisfs volume create, list, set, redundancy"""
 
 from __future__ import annotations
+
+from typing import Final
 
 import click
 
 from cli.output import columns, json_option, print_json, quoted, shown
+from cli.progress import progress_bar
 from hybrisfs.client import Client
+
+_NOT_YET: Final = 3
 
 
 @click.group()
@@ -90,3 +95,47 @@ def set_(name: str, stale_reads: str, as_json: bool) -> None:
         print_json(facts)
         return
     click.echo(f"{shown(name)}: stale reads are {'blocked' if stale_reads == 'block' else 'warned of'}.")
+
+
+@volume.command(epilog="\b\nExample:\n  hybrisfs volume redundancy photos -f 2 -k 1 --wait")
+@click.argument("name", required=False)
+@click.option("-f", "f", type=click.IntRange(min=0), help="How many clouds may fail or lie.")
+@click.option("-k", "k", type=click.IntRange(min=1), help="How many clouds are needed to read.")
+@click.option("--wait", is_flag=True, help="Return when all is written anew.")
+@click.option("--timeout", type=click.FloatRange(min=0), help="Wait no longer than so many seconds.")
+@json_option
+def redundancy(
+    name: str | None, f: int | None, k: int | None, wait: bool, timeout: float | None, as_json: bool
+) -> int:
+    """Change how many clouds of the volume NAME may fail, and how many are needed to read.
+
+    What is not given stays as it is. It counts for what is written from now on; what is stored is read and
+    written anew in the background. The exit code is 3 when that is not done in time.
+    """
+    if f is None and k is None:
+        raise click.UsageError("give -f, -k or both")
+    with Client.connect() as client:
+        facts = client.call("volume redundancy", {"name": name, "f": f, "k": k})
+    facts |= {"done": False, "trouble": ""}
+    if wait:
+        with Client.connect() as client, progress_bar("packs") as show:
+            facts |= client.call(
+                "volume redundancy wait",
+                {"name": name, "timeout": timeout},
+                lambda step: show("written anew", step["done"], step["total"]),
+            )
+    if as_json:
+        print_json(facts)
+    else:
+        click.echo(
+            f"{shown(facts['name'])} keeps everything on {facts['f'] + facts['k']} clouds now: "
+            f"any {facts['f']} may fail, {facts['k']} are needed to read."
+        )
+        if not facts["done"]:
+            why = (
+                f": {shown(facts['trouble'])}"
+                if facts["trouble"]
+                else ", hybrisfs status shows how far it is"
+            )
+            click.echo(f"What is stored already is written anew in the background{why}.")
+    return _NOT_YET if wait and not facts["done"] else 0

@@ -13,6 +13,7 @@ but at a later time, and one whose clock is set back earlier ones that cover as 
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -168,6 +169,13 @@ class Beacons:
         since = self._behind.setdefault(cloud, now)
         late = now - since >= PROPAGATION_SECONDS and cloud not in self._told
         return self._tell(cloud, Fault.BEHIND) if late else None
+
+    def keep_clouds(self, clouds: Container[int]) -> None:
+        """Forget what other clouds than these have told: nobody asks them any more."""
+        for told in (self._best, self._last, self._behind, self._told):
+            for cloud in [one for one in told if one not in clouds]:
+                del told[cloud]
+        self._answered = {one for one in self._answered if one in clouds}
 
     def unreadable(self, cloud: int, fault: Fault) -> Fault | None:
         """What to report of a cloud that returned something else than a head."""

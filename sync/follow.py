@@ -141,6 +141,16 @@ class Follow:
             follower.sealed = sighting.head
             self._aim(head, now)
 
+    def set_clouds(self, clouds: Sequence[int], f: int) -> None:
+        """Look on these clouds from now on, `f` of which may be faulty."""
+        if (tuple(clouds), f + 1) == (self._clouds, self._quorum):
+            return
+        self._clouds, self._quorum = tuple(clouds), f + 1
+        for follower in self._followers.values():
+            follower.beacons.keep_clouds(self._clouds)
+            follower.others = deque(one for one in follower.others if one in self._clouds)
+        self.hurry()
+
     def active(self, at: float) -> None:
         """Somebody wrote something here at that time: others may answer."""
         self._pace.active(at)

@@ -14,6 +14,7 @@ from hybrisfs.wire import Message
 
 __all__ = [
     "Cloud",
+    "CloudControl",
     "Config",
     "ContentControl",
     "KeyValueControl",
@@ -86,6 +87,36 @@ class ContentControl(Protocol):
         """Each with "path", "files", "bytes" and "missing_bytes"."""
 
 
+class CloudControl(Protocol):
+    """The clouds of a volume. A cloud is named by its name or URL."""
+
+    def all(self) -> list[dict[str, Any]]:
+        """Each with "name", "url", "use", "objects", "bytes", "state", "reason" and "trouble"."""
+
+    def test(self, which: str) -> dict[str, Any]:
+        """ "cloud" and "seconds", by what was tried."""
+
+    def add(self, url: str, name: str | None) -> dict[str, Any]:
+        """ "cloud", its name; so do the next three."""
+
+    def drain(self, which: str) -> dict[str, Any]: ...
+    def remove(self, which: str) -> dict[str, Any]: ...
+    def replace(self, which: str, url: str) -> dict[str, Any]:
+        """With "added", the name of the new one."""
+
+    def wait(
+        self, which: str, timeout: float | None, progress: Callable[[int, int], None]
+    ) -> tuple[bool, str]:
+        """Whether the cloud has gone, and what keeps it."""
+
+    def change_redundancy(self, f: int | None, k: int | None) -> dict[str, Any]:
+        """ "f" and "k"."""
+
+    def wait_rewritten(
+        self, timeout: float | None, progress: Callable[[int, int], None]
+    ) -> tuple[bool, str]: ...
+
+
 class MaintenanceControl(Protocol):
     """Looking after the clouds of a volume. *step* is told stage, done and total; it may raise to stop."""
 
@@ -140,6 +171,8 @@ class OpenVolume(Protocol):
     def transfers(self) -> TransferControl: ...
     @property
     def collector(self) -> CollectorControl: ...
+    @property
+    def clouds(self) -> CloudControl: ...
 
     def mount(self, directory: Path, *, allow_other: bool = False) -> None: ...
     def unmount(self, *, lazy: bool = False) -> None: ...

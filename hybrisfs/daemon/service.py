@@ -14,6 +14,7 @@ from typing import Any, Final
 from backends.errors import StoreError
 from hybrisfs import VERSION
 from hybrisfs.daemon import arguments as read
+from hybrisfs.daemon.clouds import CloudCommands
 from hybrisfs.daemon.control import Progress
 from hybrisfs.daemon.interfaces import VolumeKind, describe
 from hybrisfs.daemon.key_value import KeyValueCommands
@@ -65,6 +66,7 @@ class Daemon:
             "fsck": self._fsck,
             **ContentCommands(self._slots).commands,
             **KeyValueCommands(self._slots).commands,
+            **CloudCommands(self._slots).commands,
             **MaintenanceCommands(self._slots).commands,
             **TransferCommands(self._slots).commands,
             **SharingCommands(home, kind, self._slots, self._creating).commands,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from hybrisfs.discard.assembly import Assembly
 from hybrisfs.discard.pages import Pages
@@ -18,10 +18,12 @@ _BATCH_CHUNKS = 4000  # that one transaction takes from the database; programs w
 class Proposer:
     """Proposes, and ends what all have agreed on. One caller at a time, without the volume's locks.
 
-    *clouds*: the numbers of all clouds: a share may have come to one that no placement names.
+    *clouds* tells the numbers of all clouds: a share may have come to one that no placement names.
     """
 
-    def __init__(self, fs: FileSystem, assembly: Assembly, pages: Pages, clouds: Sequence[int]) -> None:
+    def __init__(
+        self, fs: FileSystem, assembly: Assembly, pages: Pages, clouds: Callable[[], Sequence[int]]
+    ) -> None:
         self._fs = fs
         self._assembly = assembly
         self._pages = pages
@@ -119,7 +121,7 @@ class Proposer:
             "INSERT OR REPLACE INTO disposal (pack, cloud, shares, size, clock) VALUES (?, ?, ?, ?, ?)",
             [
                 (pack, cloud, n, -(-int(sealed) // k) if cloud in placement else 0, clock)
-                for cloud in {*self._clouds, *placement}
+                for cloud in {*self._clouds(), *placement}
             ],
         )
 

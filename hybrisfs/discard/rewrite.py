@@ -48,6 +48,10 @@ class Rewriter:
         self._fetch = fetch
         self._disperse = disperse
 
+    def use(self, redundancy: Redundancy) -> None:
+        """From now on packs are written like this."""
+        self._redundancy = redundancy
+
     def rewrite(self, packs: Iterable[Idle], most: int) -> int:
         """Pack anew what is needed of *packs*, up to about *most* bytes; how many packs were done.
 

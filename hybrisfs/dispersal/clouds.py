@@ -15,7 +15,11 @@ __all__ = ["Clouds"]
 
 
 class Clouds:
-    """The clouds by number, with one ranking. Thread-safe."""
+    """The clouds by number, with one ranking. Thread-safe.
+
+    A cloud may be *closed to writes*: it is read, but gets nothing. One that was *retired* is asked for
+    nothing; what is under way there may end.
+    """
 
     def __init__(
         self, clouds: Sequence[Cloud], *, bounds: TimerBounds, stall: float, clock: Callable[[], float]
@@ -25,12 +29,14 @@ class Clouds:
         self._ranking = Ranking(bounds, clock)
         self.operations = Operations()
         self.throttle = Throttle()
-        self._ports = {
-            cloud.number: CloudPort(cloud, self._ranking, self._lock, self.throttle, clock=clock, stall=stall)
-            for cloud in clouds
-        }
-        if len(self._ports) != len(clouds):
-            raise ValueError("two clouds have one number")
+        self._clock = clock
+        self._stall = stall
+        self._retired: list[CloudPort] = []
+        self._former: dict[int, CloudPort] = {}
+        self._closed_to_writes: frozenset[int] = frozenset()
+        self._ports: dict[int, CloudPort] = {}  # replaced, never changed: others may be going over it
+        for cloud in clouds:
+            self.add(cloud)
 
     def __len__(self) -> int:
         return len(self._ports)
@@ -42,13 +48,42 @@ class Clouds:
         return number in self._ports
 
     def __getitem__(self, number: int) -> CloudPort:
-        return self._ports[number]
+        port = self._ports.get(number)
+        return self._former[number] if port is None else port
+
+    def add(self, cloud: Cloud) -> None:
+        """Use one more cloud. ValueError when there is one with this number."""
+        if cloud.number in self._ports:
+            raise ValueError("two clouds have one number")
+        port = CloudPort(
+            cloud, self._ranking, self._lock, self.throttle, clock=self._clock, stall=self._stall
+        )
+        self._ports = {**self._ports, cloud.number: port}
+
+    def retire(self, number: int) -> None:
+        """Ask a cloud for nothing any more."""
+        port = self._ports.get(number)
+        if port is not None:
+            self._retired.append(port)
+            self._former[number] = port
+            self._ports = {one: port for one, port in self._ports.items() if one != number}
+
+    def close_to_writes(self, numbers: Iterable[int]) -> None:
+        """Write to all clouds but these."""
+        self._closed_to_writes = frozenset(numbers)
+
+    def takes_writes(self, number: int) -> bool:
+        """Whether anything new may go there."""
+        return number in self._ports and number not in self._closed_to_writes
 
     def order(self, operation: Operation, size: int, among: Iterable[int] | None = None) -> list[int]:
         """Return all clouds, or those of `among` that exist, the best to ask first."""
-        numbers = [n for n in (self._ports if among is None else among) if n in self._ports]
+        ports = self._ports
+        numbers = [n for n in (ports if among is None else among) if n in ports]
+        if operation == "put":
+            numbers = [n for n in numbers if n not in self._closed_to_writes]
         with self._lock:
-            demerits = {n: self._ports[n].demerit(operation) for n in numbers}
+            demerits = {n: ports[n].demerit(operation) for n in numbers}
             return self._ranking.order(numbers, operation, size, demerits)
 
     def usual(self, clouds: Iterable[int], operation: Operation, size: int) -> float:
@@ -58,19 +93,20 @@ class Clouds:
 
     def by_name(self, reasons: Mapping[int, str]) -> dict[str, str]:
         """Return reasons by cloud number as reasons by name."""
-        return {self._ports[n].name if n in self._ports else f"cloud {n}": r for n, r in reasons.items()}
+        ports = self._ports
+        return {ports[n].name if n in ports else f"cloud {n}": r for n, r in reasons.items()}
 
     def mark_late(self, numbers: Iterable[int], operation: Operation, size: int, seconds: float) -> None:
         """Take note of those that have not answered for `seconds`, which is longer than usual."""
         for number in numbers:
-            self._ports[number].late(operation, size, seconds)
+            self[number].late(operation, size, seconds)
 
     def explain_interrupt(self, event: Interrupt, flying: Iterable[int], timeout: float) -> str:
         """Say why an operation ends now; at its deadline that counts against those that owe an answer."""
         if event is not DEADLINE:
             return "the engine is being closed"
         for number in flying:
-            self._ports[number].silent(timeout)
+            self[number].silent(timeout)
         return f"no answer within {timeout:.0f} s"
 
     def status(self) -> list[CloudStatus]:
@@ -82,7 +118,8 @@ class Clouds:
         until = time.monotonic() + grace
         self.operations.abort()
         self.throttle.close()
-        for port in self:
+        ports = [*self, *self._retired]
+        for port in ports:
             port.stop()
-        for port in self:
+        for port in ports:
             port.close(max(0.0, until - time.monotonic()))

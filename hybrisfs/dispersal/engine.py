@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -99,7 +99,7 @@ class Engine:
         return writer.put(self._clouds, write, self._timing.put)
 
     def put_everywhere(self, name: str, data: Buffer) -> Placement:
-        """Store a small object on all clouds; return those that were quick to acknowledge it.
+        """Store a small object on all clouds in use; return those that were quick to acknowledge it.
 
         Slow clouds may still get it afterwards. Raises CloudsUnavailable when they are fewer than f+1.
         """
@@ -153,6 +153,29 @@ class Engine:
     def numbers(self) -> tuple[int, ...]:
         """The numbers of the clouds."""
         return tuple(port.number for port in self._clouds)
+
+    @property
+    def in_use(self) -> tuple[int, ...]:
+        """The numbers of the clouds that something new may go to."""
+        return tuple(number for number in self.numbers if self._clouds.takes_writes(number))
+
+    @property
+    def f(self) -> int:
+        """How many clouds may be faulty."""
+        return self._f
+
+    def add_cloud(self, cloud: Cloud) -> None:
+        """Use one more cloud. ValueError when there is one with this number."""
+        self._clouds.add(cloud)
+
+    def retire_cloud(self, number: int) -> None:
+        """Ask a cloud for nothing any more; what is under way there may end."""
+        self._clouds.retire(number)
+
+    def arrange(self, closed_to_writes: Iterable[int], f: int) -> None:
+        """From now on these clouds get nothing new, and `f` clouds may be faulty."""
+        self._clouds.close_to_writes(closed_to_writes)
+        self._f = f
 
     def get_chunk(self, location: ChunkLocation, *, timeout: float) -> bytes:
         """Return a chunk's verified plaintext. Raises ChunkUnavailable after `timeout` seconds at most."""

@@ -16,7 +16,18 @@ from hybrisfs.dispersal.cloud import Answer
 from hybrisfs.dispersal.clouds import Clouds
 from hybrisfs.dispersal.operation import TIMER, OperationLoop
 
-__all__ = ["Changed", "Failed", "Listing", "Look", "Missing", "Polled", "Unchanged", "list_names", "poll"]
+__all__ = [
+    "Changed",
+    "Failed",
+    "Listing",
+    "Look",
+    "Missing",
+    "Polled",
+    "Unchanged",
+    "all_names",
+    "list_names",
+    "poll",
+]
 
 
 _PAGE_BYTES = 256 << 10  # roughly what a page of names takes, for the latency classes
@@ -148,7 +159,7 @@ def list_names(clouds: Clouds, prefix: str, most: int, enough: int, timeout: flo
     with OperationLoop[_Listed](clouds.operations, timeout) as loop:
         flying = {port.number for port in clouds if port.stalled() is None}
         for number in sorted(flying):
-            call = partial(_all_names, prefix=prefix, most=most)
+            call = partial(all_names, prefix=prefix, most=most)
             report = partial(_report_listed, loop, number)
             job = clouds[number].submit(
                 "get", _PAGE_BYTES, call, report, clock=loop.clock, key=f"list {prefix}"
@@ -175,7 +186,8 @@ def _report_listed(loop: OperationLoop[_Listed], cloud: int, answer: Answer[list
     loop.report(_Listed(cloud, answer))
 
 
-def _all_names(store: Store, prefix: str, most: int) -> list[str]:
+def all_names(store: Store, prefix: str, most: int) -> list[str]:
+    """Return the names that begin with `prefix`, at most `most`, as far as the store tells."""
     names: list[str] = []
     after = ""
     while len(names) < most:

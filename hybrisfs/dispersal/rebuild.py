@@ -71,15 +71,19 @@ class PackRebuild:
     def share(self, index: int) -> bytes:
         """Return share `index`, proven. Raises IntegrityError when too little is known of the pack."""
         table = self._table
-        if table is None or not self.complete or index >= table.n:
+        position = 0 if table is None or table.k == 1 else index
+        if table is None or index >= table.n or not (self.complete or self._holds(table, position)):
             raise IntegrityError(f"too little of pack {self._pack_id.hex()[:16]} is left to rebuild a share")
-        position = 0 if table.k == 1 else index
         header = bytearray(self._header)
         header[INDEX_OFFSET] = position
         fragments = [
             self._fragment(table, number, entry, position) for number, entry in enumerate(table.entries)
         ]
         return b"".join((header, *fragments))
+
+    def _holds(self, table: Table, position: int) -> bool:
+        """Whether every fragment of that share is here as it was written."""
+        return all(position in self._good.get(number, {}) for number in range(len(table.entries)))
 
     def _fragment(self, table: Table, number: int, entry: TableEntry, position: int) -> Buffer:
         good = self._good[number]

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeVar
 
+from backends.errors import TransientError
 from backends.store import Store
 from hybrisfs.dispersal.cloud import Answer, CloudStatus
 from hybrisfs.dispersal.clouds import Clouds
 from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.operation import Interrupt, OperationLoop
+from hybrisfs.dispersal.poll import all_names
 from hybrisfs.dispersal.probe import Owed, check
+from hybrisfs.dispersal.ranking import Operation
 from hybrisfs.dispersal.rebuild import PackRebuild
 from hybrisfs.dispersal.share import MAX_SHARE, TableSealer, share_name
 from hybrisfs.dispersal.shares import sample_share, share_check
 from sync.codec import Buffer
 
 __all__ = ["Upkeep", "WrongObject"]
+
+T = TypeVar("T")
 
 _TRIES = 3  # so many failures in a row make a cloud count as down
 
@@ -84,24 +90,47 @@ class Upkeep:
         """Put an object on one cloud; return None when it is acknowledged, else why it is not."""
         return self._write(cloud, len(data), lambda store: store.put(name, data), name)
 
+    def put_if_absent(self, cloud: int, name: str, data: Buffer) -> str | None:
+        """Put an object on one cloud unless there is one; return None when that is acknowledged, else why it
+        is not."""
+        return self._write(cloud, len(data), lambda store: store.put_if_absent(name, data), name)
+
     def delete(self, cloud: int, names: Sequence[str]) -> str | None:
         """Delete objects from one cloud; return None when they are gone, else why some may not be."""
         return self._write(cloud, 0, lambda store: store.delete_many(names), None)
 
-    def _write(self, cloud: int, size: int, call: Callable[[Store], None], key: str | None) -> str | None:
+    def names(self, cloud: int, prefix: str, most: int) -> list[str] | None:
+        """Return the names that a cloud claims to have, at most `most`; None when it does not tell."""
+        call = partial(all_names, prefix=prefix, most=most)
+        return self._call(cloud, "get", 0, call, None, self._get_timeout).value
+
+    def _write(self, cloud: int, size: int, call: Callable[[Store], object], key: str | None) -> str | None:
+        answer = self._call(cloud, "put", size, call, key, self._put_timeout)
+        return answer.reason if answer.error is not None else None
+
+    def _call(
+        self,
+        cloud: int,
+        operation: Operation,
+        size: int,
+        call: Callable[[Store], T],
+        key: str | None,
+        timeout: float,
+    ) -> Answer[T]:
         if cloud not in self._clouds:
-            return "it is no longer configured"
+            return Answer(None, TransientError("", operation, "", "it is no longer configured"))
         port = self._clouds[cloud]
         stalled = port.stalled()
         if stalled is not None:
-            return stalled
-        with OperationLoop[Answer[None]](self._clouds.operations, self._put_timeout) as loop:
-            job = port.submit("put", size, call, loop.report, clock=loop.clock, key=key)
+            return Answer(None, TransientError(port.url, operation, "", stalled))
+        with OperationLoop[Answer[T]](self._clouds.operations, timeout) as loop:
+            job = port.submit(operation, size, call, loop.report, clock=loop.clock, key=key)
             loop.track(port, job)
             event = loop.wait()
         if isinstance(event, Interrupt):
-            return self._clouds.explain_interrupt(event, [cloud], self._put_timeout)
-        return event.reason if event.error is not None else None
+            reason = self._clouds.explain_interrupt(event, [cloud], timeout)
+            return Answer(None, TransientError(port.url, operation, "", reason))
+        return event
 
     def is_configured(self, cloud: int) -> bool:
         """Whether the cloud is one of the volume's still."""
@@ -113,7 +142,7 @@ class Upkeep:
 
     def takes_objects(self, cloud: int) -> bool:
         """Whether it makes sense to put something on this cloud now."""
-        return not self.is_down(cloud) and not self._clouds[cloud].full
+        return self._clouds.takes_writes(cloud) and not self.is_down(cloud) and not self._clouds[cloud].full
 
     def order(self, size: int) -> list[int]:
         """Return the clouds that take objects, the best for objects of `size` bytes first."""

@@ -121,24 +121,25 @@ def _step(
 
 
 def broadcast(clouds: Clouds, name: str, data: Buffer, needed: int, timeout: float) -> Placement:
-    """Put one object on every cloud; return those that acknowledged it in the usual time.
+    """Put one object on every cloud in use; return those that acknowledged it in the usual time.
 
     The others may still get it afterwards. Raises CloudsUnavailable when fewer than `needed` have it after
     `timeout` seconds.
     """
     size = len(data)
+    ports = [port for port in clouds if clouds.takes_writes(port.number)]
     acked: list[int] = []
     reasons: dict[int, str] = {}
     with OperationLoop[_Stored](clouds.operations, timeout) as loop:
-        for port in clouds:
+        for port in ports:
             report = partial(_report_stored, loop, port.number)
             job = port.submit(
                 "put", size, lambda store: store.put(name, data), report, clock=loop.clock, key=name
             )
             port.detach(job)
-        loop.set_timer(clouds.usual((port.number for port in clouds), "put", size))
+        loop.set_timer(clouds.usual((port.number for port in ports), "put", size))
         usual_time = True
-        while len(acked) + len(reasons) < len(clouds) and (usual_time or len(acked) < needed):
+        while len(acked) + len(reasons) < len(ports) and (usual_time or len(acked) < needed):
             match loop.wait():
                 case _Stored(cloud, _, answer):
                     if answer.error is None:
@@ -148,7 +149,7 @@ def broadcast(clouds: Clouds, name: str, data: Buffer, needed: int, timeout: flo
                 case event if event is TIMER:
                     usual_time = False
                 case event:
-                    silent = {port.number for port in clouds}.difference(acked, reasons)
+                    silent = {port.number for port in ports}.difference(acked, reasons)
                     reasons |= dict.fromkeys(silent, clouds.explain_interrupt(event, silent, timeout))
     if len(acked) < needed:
         raise CloudsUnavailable(f"{name} was not stored", clouds.by_name(reasons))

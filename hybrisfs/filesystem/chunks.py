@@ -291,6 +291,14 @@ class ChunkStore:
             )
             self.on_located()
 
+    def repacked(self, identity: bytes, before: int, pack: int, offset: int, sealed: int) -> None:
+        """The pack *before* was rewritten: if the chunk is read from there, it is read from *pack* now."""
+        row = self._db.execute(
+            "SELECT number FROM chunk WHERE id = ? AND pack = ?", (identity, before)
+        ).fetchone()
+        if row is not None and pack not in self.condemned:
+            self.packed(row[0], pack, offset, sealed)
+
     def packed(self, number: int, pack: int, offset: int, sealed: int) -> bool:
         """The chunk is on the clouds, in the given pack; False when it was dropped while it was under way."""
         row = self._db.execute("SELECT segment, pack FROM chunk WHERE number = ?", (number,)).fetchone()

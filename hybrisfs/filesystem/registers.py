@@ -15,6 +15,7 @@ content    ``c`` node id (16)                              size (varint), depth 
 pack       ``k`` pack id (32)                              k (u8), n (u8), cloud of each share (n x u8),
                                                            count (varint), each chunk id (32), offset,
                                                            sealed length, length (varints)
+rewritten  ``w`` pack id (32)                              version u8 = 1, count (varint <= 64), ids of packs
 =========  ==============================================  ==================================================
 
 Content runs, up to the end of the value: length (varint), then 32 bytes of chunk id; a length whose
@@ -24,6 +25,9 @@ of the file that each covers.
 
 A node is removed by a place with `removed` 1, which still tells where it was: should somebody have
 edited it meanwhile, it stands there again. `former` is the directory that a directory was moved from.
+
+A pack is rewritten by an update that tells of the packs that hold its chunks from then on, in their
+registers, and names them in its `rewritten`.
 """
 
 from __future__ import annotations
@@ -44,6 +48,7 @@ __all__ = [
     "PackRecord",
     "PackedChunk",
     "Place",
+    "Rewritten",
     "Run",
     "attr_key",
     "content_key",
@@ -52,6 +57,7 @@ __all__ = [
     "is_of_tree",
     "pack_key",
     "place_key",
+    "rewritten_key",
     "slot_of",
 ]
 
@@ -66,6 +72,8 @@ _KINDS: Final = frozenset(
 _NODE_KEY: Final = 17  # bytes of a key that holds the id of a node and no more
 _MAX_SLOT: Final = (1 << 63) - 1  # as SQLite stores it
 _MAX_RUN: Final = 1 << 62
+_MAX_REWRITTEN: Final = 64
+_VERSION: Final = 1
 _U64: Final = (1 << 64) - 1
 
 
@@ -102,6 +110,10 @@ def content_key(node: bytes) -> bytes:
 
 def pack_key(pack: bytes) -> bytes:
     return b"k" + pack
+
+
+def rewritten_key(pack: bytes) -> bytes:
+    return b"w" + pack
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,3 +290,26 @@ class PackRecord:
         ]
         reader.end()
         return PackRecord(k, n, placement, chunks)
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """The packs that hold the chunks of an earlier one, as far as they are needed."""
+
+    packs: tuple[bytes, ...]
+
+    def encode(self) -> bytes:
+        out = Writer().u8(_VERSION).varint(len(self.packs))
+        for pack in self.packs:
+            out.raw(pack)
+        return out.getvalue()
+
+    @staticmethod
+    def decode(value: bytes) -> Rewritten:
+        """Raises DecodeError."""
+        reader = Reader(value)
+        if reader.u8() != _VERSION:
+            raise DecodeError("a record of a rewritten pack of another version")
+        packs = tuple(reader.raw(32) for _ in range(reader.varint(_MAX_REWRITTEN)))
+        reader.end()
+        return Rewritten(packs)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from hybrisfs.filesystem.discarded import discard_pack
@@ -17,9 +17,11 @@ from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.registers import (
     PackRecord,
     Place,
+    Rewritten,
     attr_key,
     content_key,
     is_of_tree,
+    pack_key,
     place_key,
     slot_of,
 )
@@ -56,6 +58,7 @@ class Arrivals:
         self._registers = registers
         self._members = members
         self._nodes = Nodes(fs)
+        self.on_clouds: Callable[[], None] = lambda: None  # told that the set of clouds may have changed
         self._disturb_again()
         self._waiting: set[bytes] = set()  # nodes whose registers have changed since the last refresh
         self._only: dict[bytes, Value] = {}  # registers that got their first value since then
@@ -92,6 +95,10 @@ class Arrivals:
                 self._take_pack(key[1:], value, stamp)
             elif is_of_tree(key):
                 self._waiting.add(key[1:17])
+            elif key[:1] == b"w":
+                self._take_rewritten(key[1:], value, dict(writes))
+            elif key[:1] in (b"s", b"r"):
+                self.on_clouds()
             elif key[:1] == b"m":
                 values = sorted(self._registers.values(key), key=lambda one: one.stamp)
                 if self._members.learn(key, [one.value for one in values]):
@@ -209,6 +216,19 @@ class Arrivals:
         number, shares = self._db.execute("SELECT number, n FROM pack WHERE id = ?", (pack,)).fetchone()
         if shares:
             self._fs.chunks.packed_elsewhere(number, record.chunks)
+
+    def _take_rewritten(self, pack: bytes, value: bytes | None, writes: Mapping[bytes, bytes | None]) -> None:
+        """Read the chunks of a pack from those that the same update tells of."""
+        row = self._db.execute("SELECT number FROM pack WHERE id = ?", (pack,)).fetchone()
+        try:
+            into = Rewritten.decode(value or b"").packs if row is not None else ()
+            records = {one: PackRecord.decode(writes.get(pack_key(one)) or b"") for one in into}
+        except DecodeError:
+            return
+        for one, record in records.items():
+            found = self._db.execute("SELECT number FROM pack WHERE id = ?", (one,)).fetchone()
+            for chunk in record.chunks if found is not None else ():
+                self._fs.chunks.repacked(chunk.id, row[0], found[0], chunk.offset, chunk.sealed)
 
     # -- what is unsigned here -------------------------------------------------------------------
 

@@ -255,9 +255,22 @@ class Fetcher:
                 got[ref.number] = data
         rest = [self._located(ref) for ref in run if ref.number not in got]
         if rest:
-            found = self._get_chunks(self._locations(rest))
+            found = self._get(rest)
             got.update(zip((ref.number for ref in rest), found, strict=True))
         return [got[ref.number] for ref in run]
+
+    def _get(self, run: list[ChunkRef]) -> list[bytes]:
+        """The chunks from the clouds. Where they are is looked up again when they are not where they were: a
+        cloud may have been emptied meanwhile. Raises ChunkUnavailable."""
+        locations = self._locations(run)
+        try:
+            return self._get_chunks(locations)
+        except ChunkUnavailable:
+            with self._fs.lock:
+                run = [self._fs.chunks.get(ref.number) for ref in run]
+            if len({ref.pack for ref in run}) > 1 or self._locations(run) == locations:
+                raise
+            return self._get_chunks(self._locations(run))
 
     def _located(self, ref: ChunkRef) -> ChunkRef:
         """The chunk once it is known where on the clouds it is: another device may have made it just now."""

@@ -59,6 +59,10 @@ class Grants:
         self._clouds.put_everywhere(name, encode_grant_object(epoch, grant, device))
         self._given = given
 
+    def again(self) -> None:
+        """Put the grant once more: there are other clouds."""
+        self._given = None
+
     def fetch(self, writer: bytes, epoch: bytes) -> bool:
         """Look for what another member gives this device of an epoch; whether there are new keys now."""
         public = self._members().public_key(writer)

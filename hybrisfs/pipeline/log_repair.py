@@ -64,6 +64,91 @@ class SegmentMender:
                 repairs.append(Repair(cloud, finding, outcome))
         return repairs
 
+    def move(self, name: str, away: int, *, ask: bool, writable: Container[int]) -> str | None:
+        """Have another cloud hold the copy that *away* has of a segment. See `PackMender.move`."""
+        segment = self._segment(name)
+        if segment is None or away not in segment.placement:
+            return None
+        copies: list[bytes] = []
+        for cloud in segment.placement:
+            if not copies and (ask or cloud != away):
+                self._look_at(cloud, name, copies.append)
+        try:
+            data = copies[0] if copies else self._seal_again(segment)
+        except ValueError as error:
+            return f"{name}: no cloud has it, nor has this device: {error}"
+        outcome = self._restore(away, name, data, writable, move=True)
+        return f"{name}: {outcome}" if isinstance(outcome, str) else None
+
+    def renumber(self, name: str, before: int, now: int) -> None:
+        """The cloud *now* was called *before* when a copy was put there: say so, if it is there."""
+        if self._look_at(now, name, lambda _: None) is not None:
+            self._upkeep.excuse(now, name)
+            return
+        self._replace(name, before, now)
+
+    def copy(
+        self, name: str, source: int, *, holders: set[int], copies: int, writable: Container[int]
+    ) -> str | None:
+        """See to it that so many clouds have a segment of another device that *source* has; *holders* have it
+        as far as is known. Why that failed, None when it is done."""
+        if len(holders) >= copies:
+            return None
+        found: list[bytes] = []
+        finding = self._look_at(source, name, found.append)
+        if finding is not None:
+            self._upkeep.excuse(source, name)  # nobody here was told that it has it
+            return finding.what if finding.kind == "unreadable" else None
+        return self._spread(name, found[0], holders, copies, writable)
+
+    def spread(self, name: str, copies: int, *, writable: Container[int]) -> str | None:
+        """See to it that so many clouds have an own segment; why that failed, None when it is done."""
+        segment = self._segment(name)
+        if segment is None or len(segment.placement) >= copies:
+            return None
+        found: list[bytes] = []
+        for cloud in segment.placement:
+            if not found:
+                self._look_at(cloud, name, found.append)
+        holders = set(segment.placement)
+        try:
+            data = found[0] if found else self._seal_again(segment)
+        except ValueError as error:
+            return f"{name}: no cloud has it, nor has this device: {error}"
+        trouble = self._spread(name, data, holders, copies, writable)
+        with self._fs.lock:
+            placement = self.holders(name)
+            placement += bytes(sorted(holders.difference(segment.placement, placement)))
+            self._fs.db.execute("UPDATE log_segment SET placement = ? WHERE name = ?", (placement, name))
+        return trouble
+
+    def short_of(self, copies: int) -> list[str]:
+        """The own segments that fewer clouds have."""
+        with self._fs.lock:
+            rows = self._fs.db.execute(
+                "SELECT name FROM log_segment WHERE length(placement) < ? ORDER BY first", (copies,)
+            ).fetchall()
+        return [name for (name,) in rows]
+
+    def _spread(
+        self, name: str, data: bytes, holders: set[int], copies: int, writable: Container[int]
+    ) -> str | None:
+        """Put copies onto further clouds, which join *holders*."""
+        while len(holders) < copies:
+            nobody = -1
+            targets = candidates(self._upkeep, nobody, holders, len(data), writable=writable, move=True)
+            outcome = restore(
+                self._upkeep,
+                name,
+                data,
+                targets,
+                lambda target: self._look_at(target, name, lambda _: None),
+            )
+            if isinstance(outcome, str):
+                return f"{name}: {outcome}"
+            holders.add(outcome)
+        return None
+
     def holders(self, name: str) -> bytes:
         """The clouds that are to have a copy."""
         segment = self._segment(name)
@@ -108,8 +193,12 @@ class SegmentMender:
             lambda target: self._look_at(target, name, lambda _: None),
         )
         if isinstance(outcome, int) and outcome != cloud:
-            with self._fs.lock:
-                placement = self.holders(name).replace(bytes((cloud,)), bytes((outcome,)))
-                self._fs.db.execute("UPDATE log_segment SET placement = ? WHERE name = ?", (placement, name))
+            self._replace(name, cloud, outcome)
             self._upkeep.excuse(cloud, name)
         return outcome
+
+    def _replace(self, name: str, before: int, now: int) -> None:
+        """Note that a copy is on another cloud."""
+        with self._fs.lock:
+            placement = self.holders(name).replace(bytes((before,)), bytes((now,)))
+            self._fs.db.execute("UPDATE log_segment SET placement = ? WHERE name = ?", (placement, name))

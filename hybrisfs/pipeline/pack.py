@@ -74,6 +74,10 @@ class Packer:
         self._numbers: dict[bytes, int] = {}
         self._begun = 0.0
 
+    def use(self, redundancy: Redundancy) -> None:
+        """From now on packs are written like this."""
+        self._redundancy = redundancy
+
     def run(self) -> None:
         """The thread's body."""
         while self._signals.wait_for_chunks():

@@ -54,7 +54,10 @@ class CloudReader(Protocol):
     """What the puller uses of `dispersal.Engine`."""
 
     @property
-    def numbers(self) -> tuple[int, ...]: ...
+    def in_use(self) -> tuple[int, ...]: ...
+
+    @property
+    def f(self) -> int: ...
 
     def poll_objects(self, looks: Sequence[Look], *, limit: int, timeout: float) -> dict[Look, Polled]: ...
 
@@ -102,7 +105,6 @@ class Puller:
     def __init__(
         self,
         engine: CloudReader,
-        f: int,
         volume: bytes,
         segment_keys: SealKeys,
         own: bytes,
@@ -117,7 +119,6 @@ class Puller:
         stale: float = STALE_SECONDS,
     ) -> None:
         self._engine = engine
-        self._f = f
         self._volume = volume
         self._keys = segment_keys
         self._own = own
@@ -187,8 +188,8 @@ class Puller:
             self._volume,
             self._keys,
             self._own,
-            self._engine.numbers,
-            self._f,
+            self._engine.in_use,
+            self._engine.f,
             self._known,
             time.monotonic(),
             stale=self._stale,
@@ -249,6 +250,7 @@ class _Pull:
     def run(self) -> None:
         puller, follow = self._puller, self._follow
         while not puller._signals.stopping:
+            follow.set_clouds(self._engine.in_use, self._engine.f)
             follow.set_members(puller._members(), time.monotonic())
             follow.active(puller._signals.last_change)
             self._take_requests()

@@ -108,6 +108,37 @@ class PackMender:
                 repairs.append(Repair(cloud, finding, outcome))
         return repairs
 
+    def move(self, pack: bytes, away: int, *, ask: bool, writable: Container[int]) -> str | None:
+        """Have another cloud hold the share that *away* has of a pack; why that failed, None when it is done.
+
+        It is copied if *away* may be asked and returns what was written, and rebuilt from the others if not.
+        """
+        placement = self._placement(pack)
+        if placement is None or away not in placement:
+            return None
+        if is_ending(self._fs, pack):
+            return f"pack {pack.hex()[:16]} is about to be discarded: that comes first"
+        index = placement.index(away)
+        rebuild = PackRebuild(pack, self._tables)
+        if not ask or self._upkeep.gather_share(away, pack, index, rebuild) is not None:
+            for other, cloud in enumerate(placement):
+                if cloud != away and not rebuild.complete:
+                    self._upkeep.gather_share(cloud, pack, other, rebuild)
+        outcome = self._restore(pack, index, rebuild, writable, move=True)
+        return f"pack {pack.hex()[:16]}: {outcome}" if isinstance(outcome, str) else None
+
+    def renumber(self, pack: bytes, before: int, now: int) -> None:
+        """The cloud *now* was called *before* when a share was put there: say so, if it is there."""
+        placement = self._placement(pack)
+        if placement is None or before not in placement:
+            return
+        index = placement.index(before)
+        rebuild = PackRebuild(pack, self._tables)
+        if self._upkeep.gather_share(now, pack, index, rebuild) is not None:
+            self._upkeep.excuse(now, share_name(pack, index))
+        elif rebuild.table is not None:
+            self._record(rebuild.table, index, before, now)
+
     def holder(self, pack: bytes, index: int) -> int | None:
         """The cloud that is to have a share, None when no such share is known."""
         placement = self._placement(pack)

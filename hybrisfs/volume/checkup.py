@@ -36,7 +36,6 @@ class Checkup:
         fs: FileSystem,
         engine: Engine,
         marker: Marker,
-        clouds: list[int],
         signals: Signals,
         besides: Callable[[], None] = lambda: None,
     ) -> None:
@@ -45,7 +44,6 @@ class Checkup:
         self._fs = fs
         self._engine = engine
         self._marker = marker
-        self._clouds = clouds
         self._signals = signals
         self._condition = threading.Condition()
         self._wanted = False
@@ -92,7 +90,7 @@ class Checkup:
     def _look(self) -> None:
         threads = [
             threading.Thread(target=self._look_at, args=(cloud,), name=f"checkup-{cloud}", daemon=True)
-            for cloud in self._clouds
+            for cloud in self._engine.numbers
         ]
         for thread in threads:
             thread.start()

@@ -30,15 +30,15 @@ class ObjectCheck:
 
 def object_checks(volume: Volume, db: sqlite3.Connection) -> Iterator[ObjectCheck]:
     """What the clouds are known to hold by *db*: packs of all devices, this one's log segments and head."""
-    config, holdings = volume.config, volume.maintenance.holdings
-    for one in config.clouds:
-        yield _object_check(volume, one.number, MARKER_NAME, holdings.marker.verify)
+    holdings = volume.maintenance.holdings
+    for cloud in volume.engine.numbers:
+        yield _object_check(volume, cloud, MARKER_NAME, holdings.marker.verify)
     for name, placement in db.execute("SELECT name, placement FROM log_segment ORDER BY first"):
         for cloud in placement:
             yield _object_check(volume, cloud, name, holdings.segment_check(name))
     if db.execute("SELECT 1 FROM log_segment LIMIT 1").fetchone():
-        for one in config.clouds:
-            yield _object_check(volume, one.number, holdings.head, holdings.head_check)
+        for cloud in volume.engine.in_use:
+            yield _object_check(volume, cloud, holdings.head, holdings.head_check)
     for pack, placement in db.execute("SELECT id, placement FROM pack ORDER BY number"):
         for index, cloud in enumerate(placement):
             yield ObjectCheck(cloud, partial(volume.engine.check_share, cloud, pack, index))

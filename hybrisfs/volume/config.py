@@ -1,7 +1,10 @@
 """The configuration of a volume: `volume.json` in its config folder.
 
 `format` (1), `id` (hex), `f`, `k`, `cache_bytes`, and `clouds`, each with `number` (0 to 255, never used
-again, named in placements), `name` and `url`. `no_fetch_programs` are names of programs, with shell
+again, named in placements), `name` and `url`, and, unless it is as usual, `draining` (it gets nothing new)
+and `proven` (false until this device has seen there that the place is the volume's). Once the clouds, f
+or k have been changed by command, `shared` is true: all devices agree on them (`merge.cloud_set`), and what
+is edited here is undone. `no_fetch_programs` are names of programs, with shell
 wildcards, whose reads never fetch anything from the clouds; without that entry, the usual thumbnailers
 and indexers. When another device removes more than `deletion_percent` of all names, that waits for a
 person (100: never). `stale_reads` says what happens while another device is silent for longer than it
@@ -87,6 +90,13 @@ class CloudConfig:
     number: int
     name: str
     url: str
+    draining: bool = False
+    proven: bool = True
+
+    @property
+    def in_use(self) -> bool:
+        """Whether something new may go there."""
+        return self.proven and not self.draining
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +115,7 @@ class VolumeConfig:
     transfers: TransferSettings = DEFAULT_TRANSFERS
     discard_hours: int = DEFAULT_DISCARD_HOURS
     stale_reads: str = STALE_READS[0]
+    shared: bool = False
 
     def save(self, home: Home) -> None:
         """Write the file, whole or not at all."""
@@ -131,7 +142,8 @@ class VolumeConfig:
                 "on_metered": "pause" if self.transfers.pause_on_metered else "ignore",
                 "paused": _paused(self.transfers.paused_until),
             },
-            "clouds": [{"number": one.number, "name": one.name, "url": one.url} for one in self.clouds],
+            **({"shared": True} if self.shared else {}),
+            "clouds": [_facts(one) for one in self.clouds],
         }
         temporary = folder / f"{_FILE}.new"
         with temporary.open("w", encoding="utf-8") as file:
@@ -161,6 +173,13 @@ class VolumeConfig:
             raise _misconfigured(path, str(error)) from error
 
 
+def _facts(cloud: CloudConfig) -> dict[str, Any]:
+    facts = {"number": cloud.number, "name": cloud.name, "url": cloud.url}
+    return (
+        facts | ({"draining": True} if cloud.draining else {}) | ({} if cloud.proven else {"proven": False})
+    )
+
+
 def _misconfigured(path: Path, why: str) -> DamagedError:
     return DamagedError(f"{path} is no volume configuration", why, "Mend or restore it.")
 
@@ -174,16 +193,28 @@ def _parse(name: str, path: Path, facts: Any) -> VolumeConfig:
             f"{path} has format {version}", f"this program knows formats up to {_FORMAT}", "Update HybrisFS."
         )
     clouds = tuple(
-        CloudConfig(_integer(one, "number", 0, MAX_CLOUD_NUMBER), _text(one, "name"), _text(one, "url"))
+        CloudConfig(
+            _integer(one, "number", 0, MAX_CLOUD_NUMBER),
+            _text(one, "name"),
+            _text(one, "url"),
+            _flag(one, "draining", default=False),
+            _flag(one, "proven", default=True),
+        )
         for one in map(_object, _list(entries, "clouds"))
     )
-    for what in ("number", "name", "url"):
+    shared = _flag(entries, "shared", default=False)
+    # Two devices may have added one place at the same moment.
+    for what in ("number", "name") if shared else ("number", "name", "url"):
         if len({getattr(one, what) for one in clouds}) != len(clouds):
             raise ValueError(f"two clouds have the same {what}")
     volume = bytes.fromhex(_text(entries, "id"))
     if len(volume) != VOLUME_ID_SIZE:
         raise ValueError(f"the id is not one of {VOLUME_ID_SIZE} bytes")
-    f, k = choose_redundancy(len(clouds), _integer(entries, "f", 0), _integer(entries, "k", 1))
+    f, k = _integer(entries, "f", 0, MAX_CLOUDS), _integer(entries, "k", 1, MAX_CLOUDS)
+    if (
+        not shared
+    ):  # two devices may have drained too many between them: that must not keep this one from starting
+        choose_redundancy(len(clouds), f, k)
     cache_bytes = _integer(entries, "cache_bytes", _LEAST_CACHE_BYTES)
     return VolumeConfig(
         name,
@@ -198,6 +229,7 @@ def _parse(name: str, path: Path, facts: Any) -> VolumeConfig:
         _transfers(entries),
         _discard_hours(entries),
         _stale_reads(entries),
+        shared,
     )
 
 
@@ -282,6 +314,13 @@ def _text(entries: dict[str, Any], name: str) -> str:
     value = entries[name]
     if not isinstance(value, str) or not value:
         raise ValueError(f"{name!r} is not a text")
+    return value
+
+
+def _flag(entries: dict[str, Any], name: str, *, default: bool) -> bool:
+    value = entries.get(name, default)
+    if not isinstance(value, bool):
+        raise ValueError(f"{name!r} is neither true nor false")
     return value
 
 

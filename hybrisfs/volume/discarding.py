@@ -41,7 +41,7 @@ def make_collector(volume: Volume) -> Collector:
         assembly,
         pages,
         Voter(fs, assembly, volume.committer, pages),
-        Proposer(fs, assembly, pages, [one.number for one in config.clouds]),
+        Proposer(fs, assembly, pages, lambda: volume.engine.numbers),
         rewriter,
         Disposer(fs, volume.engine.upkeep, volume.maintenance.trusted),
     )

@@ -43,6 +43,11 @@ class KeyValues:
             except (HybrisError, OSError, sqlite3.OperationalError) as error:
                 log.error("the key-value store cannot be opened: %s", error)  # whoever uses it is told, too
 
+    @property
+    def exists(self) -> bool:
+        """Whether there is a store: its values may be on any cloud."""
+        return self._path.exists()
+
     def open(self) -> KeyValueStore:
         """The store, made if there is none yet. Raises HybrisError or OSError."""
         with self._lock:

@@ -42,13 +42,18 @@ class Maintenance:
     ) -> None:
         self.holdings = holdings
         self._upkeep = upkeep
-        self._packs = packs
-        self._segments = segments
+        self.packs = packs
+        self.segments = segments
         self._signals = signals
         self._clouds = clouds
-        self._announce = announce
+        self.announce = announce
         self._repairer = Repairer(holdings, upkeep, packs, segments, clouds, marker, announce)
         self._busy = threading.Lock()
+
+    def use(self, clouds: Mapping[int, str]) -> None:
+        """Look after these clouds from now on."""
+        self._clouds = clouds
+        self._repairer.use(clouds)
 
     def scrub(self, percent: float, step: Step) -> ScrubReport:
         """Look at the shares of so many per cent of the packs, and at all else; changes nothing.
@@ -102,18 +107,18 @@ class Maintenance:
         share = parse_share_name(one.name)
         if share is not None:
             pack, index = share
-            if self._packs.holder(pack, index) != one.cloud:
+            if self.packs.holder(pack, index) != one.cloud:
                 self._upkeep.excuse(one.cloud, one.name)  # it has been moved, maybe by another device
                 return []
-            return self._packs.mend(pack, writable=trusted, move=False) if one.cloud in trusted else []
+            return self.packs.mend(pack, writable=trusted, move=False) if one.cloud in trusted else []
         if one.name == self.holdings.head and one.cloud in trusted:
-            self._announce()
+            self.announce()
             shipped = self.holdings.shipped()
             if shipped is not None:
                 self.holdings.look_at_head(one.cloud, shipped)
             return []
-        if one.cloud in self._segments.holders(one.name) and one.cloud in trusted:
-            return self._segments.mend(one.name, writable=trusted, move=False)
+        if one.cloud in self.segments.holders(one.name) and one.cloud in trusted:
+            return self.segments.mend(one.name, writable=trusted, move=False)
         return []
 
     @contextlib.contextmanager

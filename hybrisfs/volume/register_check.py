@@ -30,6 +30,9 @@ _KINDS: Final = {
     b"k": "pack",
     b"d": "proposal",
     b"v": "ballot",
+    b"s": "cloud",
+    b"r": "redundancy",
+    b"w": "rewritten pack",
 }
 
 

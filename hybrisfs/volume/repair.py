@@ -91,6 +91,10 @@ class Repairer:
         self._marker = marker
         self._announce = announce
 
+    def use(self, clouds: Mapping[int, str]) -> None:
+        """Look after these clouds from now on."""
+        self._clouds = clouds
+
     def repair(self, step: Step) -> RepairReport:
         """Verify everything, and put right what is wrong. What is done is done when it is stopped."""
         report = RepairReport(self._clouds)

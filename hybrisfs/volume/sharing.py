@@ -80,11 +80,10 @@ class Sharing:
         self.freshness = Freshness(self._suspects, self._look_now)
         self._looked_at = time.monotonic()
 
-    def follow(self, engine: Engine, f: int, fetch_grant: Callable[[bytes, bytes], bool]) -> Puller:
+    def follow(self, engine: Engine, fetch_grant: Callable[[bytes, bytes], bool]) -> Puller:
         """The puller that follows the other devices through these clouds. *fetch_grant*: see `Puller`."""
         self._puller = Puller(
             engine,
-            f,
             self.updates.volume,
             self._ring.segments,
             self.updates.device,

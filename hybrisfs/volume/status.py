@@ -18,6 +18,7 @@ def volume_status(volume: Volume) -> dict[str, object]:
     ]
     devices = devices_of(volume)
     warnings = _warnings(volume, devices)
+    jobs = volume.clouds.jobs()
     transfers = volume.transfers.facts()
     fs, mountpoint = volume.fs, volume.mountpoint
     with fs.lock:
@@ -34,6 +35,7 @@ def volume_status(volume: Volume) -> dict[str, object]:
             "clouds": clouds,
             "devices": devices,
             "stale_reads": volume.config.stale_reads,
+            "jobs": jobs,
             "pinned": volume.content.summary(),
             "cache": {"bytes": fs.journal.bytes, "budget": fs.journal.budget},
             "transfers": transfers,

@@ -13,9 +13,7 @@ from pathlib import Path, PurePath
 from typing import Any, Final
 
 from backends.credentials import CredentialStore
-from backends.registry import open_store
-from hybrisfs.dispersal.engine import Cloud, Engine, Marker
-from hybrisfs.dispersal.errors import DispersalError
+from hybrisfs.dispersal.engine import Marker
 from hybrisfs.dispersal.runs import ChunkLocation
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
@@ -43,13 +41,17 @@ from hybrisfs.pipeline.ship import Shipper
 from hybrisfs.pipeline.signals import Signals
 from hybrisfs.store.database import Database
 from hybrisfs.store.journal import Journal
+from hybrisfs.volume.agreed_clouds import open_engine
 from hybrisfs.volume.background import LastError, run_guarded
 from hybrisfs.volume.checkup import Checkup
+from hybrisfs.volume.cloud_control import CloudControl
+from hybrisfs.volume.cloud_keeper import CloudKeeper
 from hybrisfs.volume.config import VolumeConfig
 from hybrisfs.volume.conflicts import Conflicts
 from hybrisfs.volume.create import DATABASE_FILE, KEYS_FILE, MARKER_NAME, create_volume, marker
 from hybrisfs.volume.discarding import make_collector
 from hybrisfs.volume.fsck import FsckReport, check_volume
+from hybrisfs.volume.goodbye import say_goodbye
 from hybrisfs.volume.holdings import Holdings
 from hybrisfs.volume.key_values import KeyValues
 from hybrisfs.volume.leftovers import remove_unknown_segments
@@ -73,7 +75,6 @@ _CHUNK_TIMEOUT: Final = 30.0
 _STATUS_PATIENCE: Final = 1.5
 _JOIN_SECONDS: Final = 20.0
 _HEAD_SECONDS: Final = 30.0
-_GOODBYE_SECONDS: Final = 2.0
 
 
 class Volume:
@@ -98,10 +99,8 @@ class Volume:
             database = Database(state / DATABASE_FILE)
             undo.callback(database.abandon)
             self._open_local(database, Journal(state / "journal", budget=config.cache_bytes))
-            secrets = CredentialStore(home.credentials)
-            clouds = [Cloud(one.number, one.name, open_store(one.url, secrets)) for one in config.clouds]
+            self.engine = open_engine(config, CredentialStore(home.credentials), self.sealer, self.tables)
             undo.pop_all()
-        self.engine = Engine(clouds, config.f, self.sealer, self.tables)
         self.key_values = KeyValues(state, self.engine, keys, config)
         self.transfers = Transfers(
             config.transfers,
@@ -138,9 +137,18 @@ class Volume:
             ) from error
 
     def _configure(self, **changes: Any) -> None:
+        self.change_config(lambda config: replace(config, **changes))
+
+    def change_config(
+        self, change: Callable[[VolumeConfig], VolumeConfig]
+    ) -> tuple[VolumeConfig, VolumeConfig]:
+        """Keep what *change* makes of the configuration; what it was, and what it is. Raises OSError."""
         with self._config_lock:
-            self.config = replace(self.config, **changes)
-            self.config.save(self._home)
+            before, after = self.config, change(self.config)
+            if after != before:
+                after.save(self._home)
+                self.config = after
+            return before, after
 
     def _start_pipeline(self) -> None:
         fs, signals, config = self.fs, self.signals, self.config
@@ -158,10 +166,10 @@ class Volume:
         settler = Settler(fs, self.sealer.chunk_id, self.fetcher.fetch_one)
         sharing = self.sharing
         publisher = Publisher(fs, settler, sharing.signer, sharing.receiver.signed, signals)
-        code = Redundancy(config.f, config.k)
-        packer = Packer(fs, sharing.signer, signals, self.sealer, self.tables, code, self.engine.put_pack)
-        grants = Grants(self.ring, config.id, sharing.current_members, self.engine)
-        puller = sharing.follow(self.engine, config.f, grants.fetch)
+        code, put = Redundancy(config.f, config.k), self.engine.put_pack
+        self.packer = Packer(fs, sharing.signer, signals, self.sealer, self.tables, code, put)
+        self.grants = Grants(self.ring, config.id, sharing.current_members, self.engine)
+        puller = sharing.follow(self.engine, self.grants.fetch)
         shipper = Shipper(
             fs,
             self.updates,
@@ -169,19 +177,18 @@ class Volume:
             self.committer,
             self.ring.keys.device,
             self.ring.segments,
-            lambda name, data: self.engine.put_object(name, data, config.f + config.k),
+            lambda name, data: self.engine.put_object(name, data, self.config.f + self.config.k),
             self.engine.put_everywhere,
             sharing.has_looked,
             lambda head: self.peering.announce(head),
             Relayer(fs, self.updates, signals, self.ring.segments, puller.heads, self.fetcher.fetch_one),
-            grants.ensure,
+            self.grants.ensure,
         )
         self._shipper = shipper
         self.checkup = Checkup(
             fs,
             self.engine,
             Marker(MARKER_NAME, marker(config.id)),
-            [one.number for one in config.clouds],
             signals,
             sharing.look_after,
         )
@@ -200,12 +207,14 @@ class Volume:
         self.peering = Peering(
             fs, sharing, self.ring, self.sealer, self.committer, puller, signals, config.links
         )
+        self._keeper = CloudKeeper(self, self._home)
+        self.clouds = CloudControl(self, self._keeper)
         sharing.on_growth = self.peering.advanced
         sharing.on_members = self.peering.members_changed
         sharing.on_quiet = self.peering.look_after
         bodies: dict[str, Callable[[], None]] = {
             "publish": publisher.run,
-            "pack": packer.run,
+            "pack": self.packer.run,
             "ship": shipper.run,
             "room": self.room.run,
             "hoard": hoarder.run,
@@ -215,6 +224,7 @@ class Volume:
             "discard": self.collector.run,
             "pull": puller.run,
             "transfers": self.transfers.run,
+            "clouds": self._keeper.run,
         }
         self._threads = {
             name: threading.Thread(
@@ -234,7 +244,8 @@ class Volume:
     def _can_upload(self) -> bool:
         if self.signals.held:
             return False
-        well = sum(one.state in ("ok", "slow", "lying") for one in self.engine.health())
+        usable = [one for one in self.engine.health() if one.number in self.engine.in_use]
+        well = sum(one.state in ("ok", "slow", "lying") for one in usable)
         return well >= self.config.f + self.config.k
 
     def _get_chunks(self, locations: Sequence[ChunkLocation]) -> list[bytes]:
@@ -358,20 +369,8 @@ class Volume:
     # -- the end ---------------------------------------------------------------------------------
 
     def _say_goodbye(self) -> None:
-        """Tell the clouds that this device goes offline, if they listen; closing waits for nobody."""
-        if len(self.sharing.current_members()) < 2 or self.transfers.held is not None:
-            return
-
-        def say() -> None:
-            self._threads["ship"].join(_GOODBYE_SECONDS)
-            try:
-                self._shipper.say_goodbye()
-            except (DispersalError, OSError) as error:
-                log.debug("the clouds were not told that this device goes offline: %s", error)
-
-        speaker = threading.Thread(target=say, name=f"{self.name}-goodbye", daemon=True)
-        speaker.start()
-        speaker.join(_GOODBYE_SECONDS)
+        if len(self.sharing.current_members()) > 1 and self.transfers.held is None:
+            say_goodbye(self.name, self._shipper, self._threads["ship"])
 
     def close(self) -> None:
         """Unmount, stop all threads, commit. What is pending is resumed at the next start."""
@@ -379,7 +378,8 @@ class Volume:
             if self._mount is not None:
                 self._mount.unmount(lazy=True)
                 self._mount = None
-        for stop in (self.signals.stop, self.fetcher.close, self.peering.close, self.checkup.stop):
+        stops = (self.signals.stop, self.fetcher.close, self.peering.close, self.checkup.stop)
+        for stop in (*stops, self._keeper.stop):
             stop()
         self._say_goodbye()
         for end in (self.engine.close, self.fetcher.join, self.key_values.close):

@@ -156,6 +156,60 @@ class FakeFacts:
 
 
 @dataclass
+class FakeClouds:
+    """One cloud, which goes when `released` is set; `asked` is what was asked for."""
+
+    asked: list[tuple[str, ...]] = field(default_factory=list)
+    released: bool = True
+    trouble: str = ""
+
+    def all(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "number": 0,
+                "name": "amber",
+                "url": "file:///amber",
+                "use": "draining" if self.trouble else "in use",
+                "objects": 1200,
+                "bytes": 3_000_000,
+                "state": "ok",
+                "reason": "",
+                "trouble": self.trouble,
+            }
+        ]
+
+    def test(self, which: str) -> dict[str, Any]:
+        return {"cloud": which, "seconds": {"put": 0.0123}}
+
+    def add(self, url: str, name: str | None) -> dict[str, Any]:
+        self.asked.append(("add", url, name or ""))
+        return {"cloud": name or "new"}
+
+    def drain(self, which: str) -> dict[str, Any]:
+        self.asked.append(("drain", which))
+        return {"cloud": which}
+
+    def remove(self, which: str) -> dict[str, Any]:
+        raise UsageError(f"this volume has no cloud {which!r}", "", "There are: amber.")
+
+    def replace(self, which: str, url: str) -> dict[str, Any]:
+        self.asked.append(("replace", which, url))
+        return {"cloud": which, "added": "new"}
+
+    def wait(
+        self, which: str, timeout: float | None, progress: Callable[[int, int], None]
+    ) -> tuple[bool, str]:
+        progress(1, 2)
+        return self.released, self.trouble
+
+    def change_redundancy(self, f: int | None, k: int | None) -> dict[str, Any]:
+        return {"f": 1 if f is None else f, "k": 1 if k is None else k}
+
+    def wait_rewritten(self, timeout: float | None, progress: Callable[[int, int], None]) -> tuple[bool, str]:
+        return self.released, self.trouble
+
+
+@dataclass
 class FakePairing:
     """Meets a device called *peer*; without one it waits until it is stopped, and notes that it was."""
 
@@ -226,6 +280,7 @@ class FakeVolume:
     transfers: FakeTransfers = field(default_factory=FakeTransfers)
     collector: FakeCollector = field(default_factory=FakeCollector)
     key_values: KeyValueControl = field(default_factory=NoKeyValues)
+    clouds: FakeClouds = field(default_factory=FakeClouds)
     pairing: FakePairing = field(default_factory=FakePairing)
     invited: list[tuple[float, bool]] = field(default_factory=list)
     others: list[dict[str, object]] = field(default_factory=list)

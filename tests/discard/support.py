@@ -62,7 +62,7 @@ class Discarding:
         )
         self.pages = Pages(rig.fs, rig.fetcher.fetch_one)
         self.voter = Voter(rig.fs, self.assembly, rig.committer, self.pages)
-        self.proposer = Proposer(rig.fs, self.assembly, self.pages, [0, 1, 2])
+        self.proposer = Proposer(rig.fs, self.assembly, self.pages, lambda: [0, 1, 2])
         self.rewriter = Rewriter(
             rig.fs,
             sharing.signer,

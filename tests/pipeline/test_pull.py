@@ -55,7 +55,6 @@ class Here:
         self.failure: OSError | None = None
         self.puller = Puller(
             self.engine,
-            1,
             VOLUME,
             BOX_KEY,
             OWN.device_id,

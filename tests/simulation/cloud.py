@@ -110,6 +110,10 @@ class Clouds:
         moods = tuple(Mood) if number in self.liars else HONEST
         self.all[number].mood = self.random.choice(moods)
 
+    @property
+    def in_use(self) -> tuple[int, ...]:
+        return self.numbers
+
     def set_moods(self, mood: Mood, numbers: Sequence[int]) -> None:
         for number in numbers:
             self.all[number].mood = mood

@@ -18,7 +18,7 @@ class Courier:
 
     def __init__(self, rig: Rig, clouds: Clouds) -> None:
         self.rig = rig
-        self.puller = rig.sharing.follow(cast("Any", clouds), clouds.f, lambda *_: False)
+        self.puller = rig.sharing.follow(cast("Any", clouds), lambda *_: False)
         heads, fetch = self.puller.heads, rig.fetcher.fetch_one
         relayer = Relayer(rig.fs, rig.updates, rig.signals, rig.ring.segments, heads, fetch)
         self._shipper = Shipper(

@@ -1,0 +1,179 @@
+"""hybrisfs cloud list, test, add, drain, remove, replace"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import click
+
+from cli.output import columns, json_option, print_json, shown, size
+from cli.progress import progress_bar
+from hybrisfs.client import Client
+
+_NOT_YET: Final = 3
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+@click.group()
+def cloud() -> None:
+    """List, test, add, drain, remove and replace the clouds of a volume.
+
+    A cloud is named by its name or its URL. What a cloud holds moves in the background, also when the
+    daemon is stopped and started meanwhile.
+    """
+
+
+_volume: Callable[[_Function], _Function] = click.option(
+    "--volume", "name", metavar="NAME", help="Which volume, if there are several."
+)
+
+
+def _waits(command: _Function) -> _Function:
+    for option in (
+        click.option("--timeout", type=click.FloatRange(min=0), help="Wait no longer than so many seconds."),
+        click.option("--wait", is_flag=True, help="Return when nothing is there any more."),
+    ):
+        command = option(command)
+    return command
+
+
+@cloud.command("list", epilog="\b\nExample:\n  hybrisfs cloud list --json")
+@click.argument("name", required=False)
+@json_option
+def list_(name: str | None, as_json: bool) -> None:
+    """List the clouds of the volume NAME: how they are, and what they hold.
+
+    NAME can be left out when there is one volume.
+    """
+    with Client.connect() as client:
+        facts = client.call("cloud list", {"name": name})
+    if as_json:
+        print_json(facts)
+        return
+    rows = [["NAME", "USE", "STATE", "OBJECTS", "DATA", "URL"]]
+    for one in facts["clouds"]:
+        held = [f"{one['objects']:,}", size(one["bytes"])]
+        rows.append([shown(one["name"]), one["use"], one["state"], *held, shown(one["url"])])
+    click.echo("\n".join(columns(rows, indent="")))
+    for one in facts["clouds"]:
+        for why in filter(None, (one["reason"], one["trouble"])):
+            click.echo(f"{shown(one['name'])}: {shown(why)}")
+
+
+@cloud.command(
+    epilog="\b\nExamples:\n  hybrisfs cloud test nas\n  hybrisfs cloud test s3://bucket/folder?region=eu-west-1"
+)
+@click.argument("cloud_name", metavar="CLOUD")
+@_volume
+@json_option
+def test(cloud_name: str, name: str | None, as_json: bool) -> None:
+    """Put, get and delete a small object on CLOUD, which may be a URL that the volume does not use.
+
+    Its folder or bucket is made if it is not there.
+    """
+    with Client.connect() as client:
+        facts = client.call("cloud test", {"name": name, "cloud": cloud_name})
+    if as_json:
+        print_json(facts)
+        return
+    click.echo(f"{shown(facts['cloud'])} works:")
+    rows = [[what, f"{seconds * 1000:.1f} ms"] for what, seconds in facts["seconds"].items()]
+    click.echo("\n".join(columns(rows)))
+
+
+@cloud.command(epilog="\b\nExample:\n  hybrisfs cloud add file:///mnt/disk/photos --name disk")
+@click.argument("url")
+@click.option("--name", "cloud_name", help="What the cloud is to be called. Default: the end of its URL.")
+@_volume
+@json_option
+def add(url: str, cloud_name: str | None, name: str | None, as_json: bool) -> None:
+    """Let the volume use one more cloud, on all devices.
+
+    It is tested first, and must not hold another volume. What is written from now on may go there. Other
+    devices need credentials of their own for it.
+    """
+    with Client.connect() as client:
+        facts = client.call("cloud add", {"name": name, "url": url, "cloud_name": cloud_name})
+    if as_json:
+        print_json(facts)
+    else:
+        click.echo(f"{shown(facts['name'])} uses the cloud {shown(facts['cloud'])} now.")
+
+
+@cloud.command(epilog="\b\nExample:\n  hybrisfs cloud drain old-disk --wait")
+@click.argument("cloud_name", metavar="CLOUD")
+@_waits
+@_volume
+@json_option
+def drain(cloud_name: str, wait: bool, timeout: float | None, name: str | None, as_json: bool) -> int:
+    """Move all that CLOUD holds to the other clouds, then use it no more.
+
+    It gets nothing new from now on. What is there is removed when the others have it; a few small objects
+    stay, which lead devices that were off meanwhile to the other clouds. The exit code is 3 when that is not
+    done in time.
+    """
+    return _leave("drain", {"cloud": cloud_name}, name, wait, timeout, as_json)
+
+
+@cloud.command(epilog="\b\nExample:\n  hybrisfs cloud remove stolen-disk --wait")
+@click.argument("cloud_name", metavar="CLOUD")
+@_waits
+@_volume
+@json_option
+def remove(cloud_name: str, wait: bool, timeout: float | None, name: str | None, as_json: bool) -> int:
+    """Do without CLOUD, which is lost or not to be trusted: it is not asked for anything any more.
+
+    What it held is rebuilt from the other clouds. Nothing is removed there. The exit code is 3 when that is
+    not done in time.
+    """
+    return _leave("remove", {"cloud": cloud_name}, name, wait, timeout, as_json)
+
+
+@cloud.command(epilog="\b\nExample:\n  hybrisfs cloud replace old-disk file:///mnt/new/photos --wait")
+@click.argument("cloud_name", metavar="OLD")
+@click.argument("url", metavar="NEW_URL")
+@_waits
+@_volume
+@json_option
+def replace(
+    cloud_name: str, url: str, wait: bool, timeout: float | None, name: str | None, as_json: bool
+) -> int:
+    """Use the cloud at NEW_URL instead of OLD: hybrisfs cloud add, then hybrisfs cloud drain.
+
+    The exit code is 3 when that is not done in time.
+    """
+    return _leave("replace", {"cloud": cloud_name, "url": url}, name, wait, timeout, as_json)
+
+
+def _leave(
+    command: str, what: dict[str, str], name: str | None, wait: bool, timeout: float | None, as_json: bool
+) -> int:
+    with Client.connect() as client:
+        facts = client.call(f"cloud {command}", {"name": name, **what})
+    facts |= {"done": False, "trouble": ""}
+    if wait:
+        with Client.connect() as client, progress_bar("objects") as show:
+            facts |= client.call(
+                "cloud wait",
+                {"name": name, "cloud": facts["cloud"], "timeout": timeout},
+                lambda step: show("moved", step["done"], step["total"]),
+            )
+    if as_json:
+        print_json(facts)
+    else:
+        _explain(facts, wait)
+    return _NOT_YET if wait and not facts["done"] else 0
+
+
+def _explain(facts: dict[str, Any], wait: bool) -> None:
+    cloud_name = shown(facts["cloud"])
+    if "added" in facts:
+        click.echo(f"{shown(facts['name'])} uses the cloud {shown(facts['added'])} now.")
+    if facts["done"]:
+        click.echo(f"{shown(facts['name'])} does not need the cloud {cloud_name} any more.")
+    elif facts["trouble"]:
+        click.echo(f"{cloud_name} cannot go yet: {shown(facts['trouble'])}")
+    else:
+        still = "is still being" if wait else "is being"
+        click.echo(f"{cloud_name} {still} emptied in the background: hybrisfs status shows how far it is.")

@@ -1,0 +1,163 @@
+"""Writing packs anew with another code, when f or k of the volume have changed.
+
+What is to be done follows from the packs on record, so it goes on after a crash where it was. The chunks of a
+pack are read, verified, packed and dispersed anew; one signed update then tells where they are now and that
+the former pack was rewritten, so that all devices read the new ones. The former shares are not needed then;
+they stay where they are, for a device that has not heard of it yet may be reading them.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable
+from hybrisfs.dispersal.pack import ERASURE_THRESHOLD, EncodedPack, PackBuilder, choose_code
+from hybrisfs.dispersal.runs import ChunkLocation
+from hybrisfs.dispersal.seal import Sealer
+from hybrisfs.dispersal.share import TableSealer
+from hybrisfs.filesystem.chunks import CHUNK_COLUMNS, ChunkRef
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.registers import PackedChunk, PackRecord, Rewritten, pack_key, rewritten_key
+from hybrisfs.merge.signing import Signer
+from hybrisfs.pipeline.pack import Redundancy
+from hybrisfs.pipeline.placed import finish_pack, is_ending
+from hybrisfs.pipeline.signals import Signals
+
+__all__ = ["Former", "Recoder", "outdated_packs"]
+
+log = logging.getLogger(__name__)
+
+_OUTDATED: Final = (
+    "SELECT p.number, p.id, p.k, p.n, p.placement, p.branch FROM chunk c JOIN pack p ON p.number = c.pack "
+    "WHERE c.pack > 0 GROUP BY p.number "
+    "HAVING p.n - p.k <> ?1 OR (p.k <> ?2 AND NOT (p.k = 1 AND total(c.sealed) < ?3))"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Former:
+    """A pack that is to be rewritten; *branch* is whose it is."""
+
+    number: int
+    id: bytes
+    k: int
+    n: int
+    placement: bytes
+    branch: bytes
+
+
+def outdated_packs(database: sqlite3.Connection, code: Redundancy) -> list[Former]:
+    """The packs that something is read from and that were not written like this."""
+    rows = database.execute(_OUTDATED, (code.f, code.k, ERASURE_THRESHOLD)).fetchall()
+    return [Former(*row) for row in rows]
+
+
+class Recoder:
+    """Rewrites packs, one after the other. *disperse* puts a pack on the clouds, *get_chunks* reads chunks of
+    one pack from them."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        signer: Signer,
+        signals: Signals,
+        sealer: Sealer,
+        tables: TableSealer,
+        disperse: Callable[[EncodedPack], Sequence[int]],
+        get_chunks: Callable[[Sequence[ChunkLocation]], list[bytes]],
+    ) -> None:
+        self._fs = fs
+        self._signer = signer
+        self._signals = signals
+        self._sealer = sealer
+        self._tables = tables
+        self._disperse = disperse
+        self._get_chunks = get_chunks
+
+    def rewrite(self, former: Former, code: Redundancy) -> str | None:
+        """Pack the chunks of a pack anew; why that failed, None when it is done."""
+        if is_ending(self._fs, former.id):
+            return f"pack {former.id.hex()[:16]} is about to be discarded: that comes first"
+        try:
+            packs = self._encode(former, code)
+            placed = [(pack, bytes(self._disperse(pack))) for pack in packs]
+        except (ChunkUnavailable, CloudsUnavailable) as error:
+            return str(error)
+        if placed and not self._record(former, placed):
+            return f"pack {former.id.hex()[:16]}: what was to take its place was discarded meanwhile"
+        return None
+
+    def _encode(self, former: Former, code: Redundancy) -> list[EncodedPack]:
+        """Raises ChunkUnavailable."""
+        n = code.f + code.k
+        builders: list[PackBuilder] = []
+        for ref, data in self._read(former):
+            sealed = self._sealer.seal(ref.id, data)
+            if not builders or not builders[-1].fits(len(sealed) + len(ref.id), n):
+                builders.append(PackBuilder(self._tables))
+            builders[-1].add(ref.id, ref.length, sealed)
+        return [
+            finish_pack(self._fs, self._sealer, one, *choose_code(one.sealed_size, code.f, code.k))
+            for one in builders
+        ]
+
+    def _read(self, former: Former) -> list[tuple[ChunkRef, bytes]]:
+        """The chunks that are read from a pack, from this disk where they are here."""
+        with self._fs.lock:
+            refs = [
+                ChunkRef(*row)
+                for row in self._fs.db.execute(
+                    f"SELECT {CHUNK_COLUMNS} FROM chunk c WHERE c.pack = ? ORDER BY c.offset",
+                    (former.number,),
+                )
+            ]
+            here = {ref.number: self._fs.chunks.read(ref, 0, ref.length) for ref in refs}
+        missing = [ref for ref in refs if here[ref.number] is None]
+        there = self._get_chunks([self._location(former, ref) for ref in missing]) if missing else []
+        fetched = {ref.number: data for ref, data in zip(missing, there, strict=True)}
+        return [(ref, here[ref.number] or fetched[ref.number]) for ref in refs]
+
+    @staticmethod
+    def _location(former: Former, ref: ChunkRef) -> ChunkLocation:
+        placement = tuple(former.placement)
+        return ChunkLocation(
+            former.id, former.k, former.n, placement, ref.id, ref.length, ref.offset or 0, ref.sealed or 0
+        )
+
+    def _record(self, former: Former, placed: Sequence[tuple[EncodedPack, bytes]]) -> bool:
+        fs = self._fs
+        entries: list[tuple[bytes, bytes | None]] = []
+        numbers = []
+        with fs.lock:
+            if any(is_ending(fs, pack.pack_id) for pack, _ in placed):
+                return False
+            for pack, placement in placed:
+                chunks = [
+                    PackedChunk(one.chunk_id, one.offset, one.sealed_length, one.length)
+                    for one in pack.entries
+                ]
+                (number,) = fs.db.execute(
+                    "INSERT INTO pack (id, k, n, placement) VALUES (?, ?, ?, ?) "
+                    "ON CONFLICT (id) DO UPDATE SET placement = excluded.placement RETURNING number",
+                    (pack.pack_id, pack.k, pack.n, placement),
+                ).fetchone()
+                for chunk in chunks:
+                    fs.chunks.repacked(chunk.id, former.number, number, chunk.offset, chunk.sealed)
+                numbers.append(number)
+                key = pack_key(pack.pack_id)
+                entries.append((key, PackRecord(pack.k, pack.n, placement, chunks).encode()))
+                fs.changes.mark(key, 0)
+            into = Rewritten(tuple(pack.pack_id for pack, _ in placed))
+            stamp = self._signer.sign([*entries, (rewritten_key(former.id), into.encode())], 0)
+            fs.db.executemany(
+                "UPDATE pack SET clock = ?, branch = ? WHERE number = ?",
+                [(stamp.clock, stamp.writer, number) for number in numbers],
+            )
+            fs.changes.signed({key: fs.changes.seq for key, _ in entries}, stamp.clock)
+        log.info("pack %s was rewritten as %d", former.id.hex()[:16], len(placed))
+        self._signals.packed()
+        return True

@@ -1,0 +1,127 @@
+"""What the registers of a volume make of this device's configuration, and the stores of its clouds."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, NoReturn
+
+from backends.address import without_secrets
+from backends.credentials import Credentials
+from backends.errors import PermanentError, StoreError
+from backends.registry import open_store
+from backends.store import MAX_PAGE, Buffer, Page, Store
+from hybrisfs.dispersal.engine import Cloud, Engine
+from hybrisfs.dispersal.seal import Sealer
+from hybrisfs.dispersal.share import TableSealer
+from hybrisfs.merge.cloud_set import CloudRecord, CloudState, RedundancyRecord
+from hybrisfs.volume.config import MAX_CLOUDS, CloudConfig, VolumeConfig
+
+__all__ = ["agreed_config", "open_cloud", "open_engine", "unique_name"]
+
+_LEFT: Final = (CloudState.DRAINING, CloudState.GONE)
+
+
+def agreed_config(
+    config: VolumeConfig,
+    records: Mapping[int, CloudRecord],
+    redundancy: RedundancyRecord | None,
+    on_record: Container[int],
+) -> VolumeConfig:
+    """The configuration as the registers want it; as it is when they say nothing.
+
+    A cloud that is gone is still read while placements of shares name it (*on_record*): a device that had
+    not heard that it goes has put something there. One that is lost is never asked. A cloud that this device
+    does not know yet is not written to before its marker was seen there: a URL may mean another place here.
+    """
+    if not records:
+        return config
+    known = {one.number: one for one in config.clouds}
+    clouds: list[CloudConfig] = []
+    for number in sorted(records, key=lambda one: (one not in known, one)):
+        record = records[number]
+        if record.state is CloudState.LOST or (record.state is CloudState.GONE and number not in on_record):
+            continue
+        before = known.get(number)
+        clouds.append(
+            CloudConfig(
+                number,
+                unique_name(record.name, [one.name for one in clouds]),
+                record.url,
+                # Two shares in one place would be lost together: of two numbers for it one gets nothing more.
+                draining=record.state in _LEFT or record.url in [one.url for one in clouds],
+                proven=before is not None and before.url == record.url and before.proven,
+            )
+        )
+    f, k = (config.f, config.k) if redundancy is None else (redundancy.f, redundancy.k)
+    return replace(config, clouds=tuple(clouds[:MAX_CLOUDS]), f=f, k=k, shared=True)
+
+
+def unique_name(name: str, taken: Sequence[str]) -> str:
+    """*name*, with a number behind it if need be."""
+    chosen, count = name, 2
+    while chosen in taken:
+        chosen = f"{name}-{count}"
+        count += 1
+    return chosen
+
+
+def open_engine(
+    config: VolumeConfig, credentials: Credentials, sealer: Sealer, tables: TableSealer
+) -> Engine:
+    """The data plane over the configured clouds."""
+    engine = Engine([open_cloud(one, credentials) for one in config.clouds], config.f, sealer, tables)
+    engine.arrange([one.number for one in config.clouds if not one.in_use], config.f)
+    return engine
+
+
+def open_cloud(cloud: CloudConfig, credentials: Credentials) -> Cloud:
+    """The cloud with its driver; with one that says why, when its URL cannot be used on this device."""
+    store: Store
+    try:
+        store = open_store(cloud.url, credentials)
+    except (StoreError, ValueError) as error:
+        reason = error.reason if isinstance(error, StoreError) else str(error)
+        store = _Unusable(without_secrets(cloud.url), reason)
+    return Cloud(cloud.number, cloud.name, store)
+
+
+class _Unusable:
+    """The store of a cloud whose URL means nothing here: every call fails, and says why."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        self.url = url
+        self._reason = reason
+
+    def _fail(self, operation: str, name: str) -> NoReturn:
+        raise PermanentError(self.url, operation, name, self._reason, "replace it by hybrisfs cloud replace")
+
+    def initialise(self) -> None:
+        self._fail("initialise", "")
+
+    def put(self, name: str, data: Buffer) -> None:
+        self._fail("put", name)
+
+    def put_if_absent(self, name: str, data: Buffer) -> bool:
+        self._fail("put", name)
+
+    def get(self, name: str, *, limit: int) -> bytes:
+        self._fail("get", name)
+
+    def get_range(self, name: str, offset: int, length: int) -> bytes:
+        self._fail("get", name)
+
+    def get_if_changed(self, name: str, tag: str | None, *, limit: int) -> tuple[bytes, str] | None:
+        self._fail("get", name)
+
+    def delete(self, name: str) -> None:
+        self._fail("delete", name)
+
+    def delete_many(self, names: Iterable[str]) -> None:
+        self._fail("delete", "")
+
+    def list(self, prefix: str, *, after: str = "", limit: int = MAX_PAGE) -> Page:
+        self._fail("list", prefix)
+
+    def close(self) -> None:
+        """There is nothing to release."""

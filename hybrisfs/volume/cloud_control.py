@@ -1,0 +1,279 @@
+"""What people ask of a volume's clouds: list, test, add, drain, remove and replace them."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote, urlsplit
+
+from backends.address import without_secrets
+from hybrisfs.dispersal.poll import Changed, Look
+from hybrisfs.errors import UsageError
+from hybrisfs.merge.cloud_set import (
+    MAX_CLOUD_NAME,
+    MAX_CLOUD_URL,
+    CloudRecord,
+    CloudState,
+    RedundancyRecord,
+)
+from hybrisfs.pipeline.pack import Redundancy
+from hybrisfs.volume.agreed_clouds import unique_name
+from hybrisfs.volume.cloud_keeper import CloudKeeper
+from hybrisfs.volume.cloud_test import PROBE_LIMIT, claim_place, open_for_test, prepare_place, try_out
+from hybrisfs.volume.config import MAX_CLOUDS, choose_redundancy
+
+if TYPE_CHECKING:
+    from hybrisfs.volume.volume import Volume
+
+__all__ = ["CloudControl"]
+
+_LOOK_SECONDS: Final = 15.0
+_SHORT: Final = 60  # characters of a name that is made from a URL
+_SHOWN: Final = {
+    CloudState.ACTIVE: "in use",
+    CloudState.DRAINING: "draining",
+    CloudState.LOST: "being removed",
+}
+
+
+class CloudControl:
+    """The commands about clouds of one volume. Thread-safe; one change at a time."""
+
+    def __init__(self, volume: Volume, keeper: CloudKeeper) -> None:
+        self._volume = volume
+        self._keeper = keeper
+        self._changing = threading.Lock()
+
+    def all(self) -> list[dict[str, object]]:
+        """The clouds that the volume has, with what is on record there."""
+        held, size = self._keeper.held()
+        health = {one.number: one for one in self._volume.engine.health()}
+        jobs = {one.number: one for one in self._keeper.jobs()}
+        found: list[dict[str, object]] = []
+        for number, (record, _) in sorted(self._keeper.records()[0].items()):
+            if record.state is CloudState.GONE:
+                continue
+            state = health.get(number)
+            job = jobs.get(number)
+            found.append(
+                {
+                    "number": number,
+                    "name": record.name,
+                    "url": without_secrets(record.url),
+                    "use": _SHOWN[record.state],
+                    "objects": held[number],
+                    "bytes": size[number],
+                    "state": state.state if state is not None else "not asked",
+                    "reason": state.reason if state is not None else "",
+                    "trouble": job.trouble if job is not None else "",
+                }
+            )
+        return found
+
+    def test(self, which: str) -> dict[str, object]:
+        """Try out a cloud of the volume, or any other by its URL. Raises HybrisError."""
+        record = next((one for _, one in self._remaining() if which in (one.name, one.url)), None)
+        url = record.url if record is not None else which
+        if record is None and "://" not in which:
+            raise _unknown(which, [one.name for _, one in self._remaining()])
+        with contextlib.closing(open_for_test(url, self._keeper.credentials)) as store:
+            if record is None:
+                prepare_place(store)
+            seconds = try_out(store)
+        return {
+            "cloud": record.name if record is not None else without_secrets(url),
+            "seconds": dict(seconds),
+        }
+
+    def add(self, url: str, name: str | None) -> dict[str, object]:
+        """Let the volume use one more cloud, after it was tested. Raises HybrisError."""
+        with self._changing:
+            return {"cloud": self._add(url, name)}
+
+    def drain(self, which: str) -> dict[str, object]:
+        """Put nothing more onto a cloud, move what it has to others, and let it go. Raises HybrisError."""
+        return self._leave(which, CloudState.DRAINING)
+
+    def remove(self, which: str) -> dict[str, object]:
+        """Like `drain`, but the cloud is not asked for anything. Raises HybrisError."""
+        return self._leave(which, CloudState.LOST)
+
+    def replace(self, which: str, url: str) -> dict[str, object]:
+        """`add` the cloud at *url* and `drain` the other. Raises HybrisError."""
+        with self._changing:
+            number, record = self._find(which)
+            self._refuse_with_values(record)
+            added = self._add(url, None)
+            self._keeper.sign({number: replace(record, state=CloudState.DRAINING)})
+            self._keeper.arrange()
+        return {"cloud": record.name, "added": added}
+
+    def wait(
+        self, which: str, timeout: float | None, progress: Callable[[int, int], None]
+    ) -> tuple[bool, str]:
+        """Wait until a cloud has gone: whether it has after *timeout* seconds, and what keeps it."""
+        known = sorted(self._keeper.records()[0].items(), key=lambda one: one[1][0].state)
+        found = [number for number, (record, _) in known if record.name == which]
+        if not found:
+            return True, ""
+
+        def gone() -> bool:
+            job = next((one for one in self._keeper.jobs() if one.number == found[0]), None)
+            if job is not None:
+                progress(job.done, job.total)
+            return job is None and all(one.number != found[0] for one in self._volume.config.clouds)
+
+        deadline = None if timeout is None else time.monotonic() + timeout
+        if self._volume.signals.wait_until(gone, deadline, step=0.3):
+            return True, ""
+        return False, next((one.trouble for one in self._keeper.jobs() if one.number == found[0]), "")
+
+    def change_redundancy(self, f: int | None, k: int | None) -> dict[str, object]:
+        """Let other numbers of clouds fail, or be needed to read; what is None stays. Raises UsageError."""
+        with self._changing:
+            _, before = self._keeper.records()
+            active = [one for _, one in self._remaining() if one.state is CloudState.ACTIVE]
+            f, k = choose_redundancy(len(active), before.f if f is None else f, before.k if k is None else k)
+            if (f, k) != (before.f, before.k):
+                self._keeper.sign({}, RedundancyRecord(f, k))
+                self._keeper.arrange()
+        return {"f": f, "k": k}
+
+    def wait_rewritten(self, timeout: float | None, progress: Callable[[int, int], None]) -> tuple[bool, str]:
+        """Wait until all is on the clouds as f and k say: whether it is so after *timeout* seconds, and what
+        keeps it."""
+        rewriting = self._keeper.rewriting
+
+        def done() -> bool:
+            state = rewriting.state
+            if state is not None:
+                progress(state.done, state.total)
+            config = self._volume.config
+            return rewriting.is_done(Redundancy(config.f, config.k))
+
+        deadline = None if timeout is None else time.monotonic() + timeout
+        finished = self._volume.signals.wait_until(done, deadline, step=0.3)
+        state = rewriting.state
+        return finished, "" if finished or state is None else state.trouble
+
+    def jobs(self) -> list[str]:
+        """What goes on in the background, in sentences."""
+        state = self._keeper.rewriting.state
+        rewriting = (
+            [
+                f"packs are written anew with f={self._volume.config.f} and k={self._volume.config.k}: "
+                f"{state.done:,} of {state.total:,}" + (f" ({state.trouble})" if state.trouble else "")
+            ]
+            if state is not None
+            else []
+        )
+        return rewriting + [
+            f"{job.name} is being emptied: {job.done:,} of {job.total:,} objects"
+            + (f" ({job.trouble})" if job.trouble else "")
+            for job in self._keeper.jobs()
+        ]
+
+    # -- how -------------------------------------------------------------------------------------
+
+    def _remaining(self) -> list[tuple[int, CloudRecord]]:
+        return [
+            (number, record)
+            for number, (record, _) in sorted(self._keeper.records()[0].items())
+            if record.state is not CloudState.GONE
+        ]
+
+    def _find(self, which: str) -> tuple[int, CloudRecord]:
+        """Raises UsageError."""
+        remaining = self._remaining()
+        for number, record in remaining:
+            if which in (record.name, record.url):
+                return number, record
+        raise _unknown(which, [record.name for _, record in remaining])
+
+    def _leave(self, which: str, state: CloudState) -> dict[str, object]:
+        with self._changing:
+            number, record = self._find(which)
+            self._refuse_with_values(record)
+            _, code = self._keeper.records()
+            left = [
+                one for one, known in self._remaining() if known.state is CloudState.ACTIVE and one != number
+            ]
+            needed = 2 * code.f + code.k
+            if len(left) < needed:
+                raise UsageError(
+                    f"without {record.name} only {len(left)} clouds would be left",
+                    f"f={code.f} and k={code.k} need {needed}",
+                    "Add another one first, with hybrisfs cloud add, or use hybrisfs cloud replace.",
+                )
+            if state is CloudState.LOST and code.f == 0:
+                raise UsageError(
+                    f"{record.name} cannot be removed unread",
+                    "with f=0 nothing of what it holds can be rebuilt from the others",
+                    "Use hybrisfs cloud drain.",
+                )
+            self._keeper.sign({number: replace(record, state=state)})
+            self._keeper.arrange()
+        return {"cloud": record.name}
+
+    def _refuse_with_values(self, record: CloudRecord) -> None:
+        """Raise UsageError when the cloud may hold values of the key-value store, which nobody would move."""
+        if self._volume.key_values.exists:
+            raise UsageError(
+                f"{record.name} cannot leave",
+                "the key-value store of this volume may have values there, which cannot be moved yet",
+                "Add clouds instead.",
+            )
+
+    def _add(self, url: str, name: str | None) -> str:
+        keeper, volume = self._keeper, self._volume
+        remaining = self._remaining()
+        if any(record.url == url for _, record in remaining):
+            raise UsageError(f"{without_secrets(url)} is a cloud of this volume already")
+        if len(remaining) >= MAX_CLOUDS:
+            raise UsageError(f"this volume has {len(remaining)} clouds", "it can have no more")
+        if len(url.encode()) > MAX_CLOUD_URL or not url.isprintable():
+            raise UsageError(
+                "this URL cannot name a cloud", f"it is longer than {MAX_CLOUD_URL} bytes or odd"
+            )
+        chosen = self._choose_name(url, name, [record.name for _, record in remaining])
+        with contextlib.closing(open_for_test(url, keeper.credentials)) as store:
+            claim_place(store, volume.config.id)
+            try_out(store, self._refuse_same_place)
+        number = keeper.sign_new(CloudRecord(chosen, url))
+        keeper.arrange()
+        keeper.prove(number)
+        return chosen
+
+    @staticmethod
+    def _choose_name(url: str, name: str | None, taken: list[str]) -> str:
+        if name is None:
+            parts = urlsplit(url)
+            short = PurePosixPath(unquote(parts.path)).name or parts.netloc or "cloud"
+            return unique_name("".join(filter(str.isprintable, short))[:_SHORT] or "cloud", taken)
+        if not name or len(name.encode()) > MAX_CLOUD_NAME or not name.isprintable() or "://" in name:
+            raise UsageError(f"{name[:80]!r} cannot name a cloud")
+        if name in taken:
+            raise UsageError(f"there is a cloud {name!r} already", "", "Choose another --name.")
+        return name
+
+    def _refuse_same_place(self, probe: str) -> None:
+        """Raise UsageError when another URL of the volume leads to the place that now holds *probe*."""
+        engine = self._volume.engine
+        looks = [Look(probe, number, None) for number in engine.numbers]
+        answers = engine.poll_objects(looks, limit=PROBE_LIMIT, timeout=_LOOK_SECONDS)
+        same = [look.cloud for look, answer in answers.items() if isinstance(answer, Changed)]
+        if same:
+            names = {one.number: one.name for one in engine.health()}
+            raise UsageError(
+                f"this is the same place as the cloud {names.get(same[0], same[0])}",
+                "two shares in one place would be lost together",
+            )
+
+
+def _unknown(which: str, names: list[str]) -> UsageError:
+    return UsageError(f"this volume has no cloud {which[:80]!r}", "", f"There are: {', '.join(names)}.")

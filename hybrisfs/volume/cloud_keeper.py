@@ -1,0 +1,373 @@
+"""Living with clouds: the set of a volume's clouds changes, and what they hold moves, in the background.
+
+The registers of `merge.cloud_set` say what is wanted; this brings the configuration and the running engine
+up to date with them, and empties clouds that are to go. The device that said so does most of that; each
+device moves its own log, and packs that it had put onto a cloud before it heard that it goes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from backends.credentials import CredentialStore
+from hybrisfs.errors import HybrisError
+from hybrisfs.home import Home
+from hybrisfs.merge.cloud_set import (
+    CloudRecord,
+    CloudState,
+    RedundancyRecord,
+    entries_of,
+    free_number,
+    overruled,
+    read_clouds,
+    read_redundancy,
+)
+from hybrisfs.merge.rules import Stamp
+from hybrisfs.pipeline.drain import Drain, held_by_cloud
+from hybrisfs.pipeline.pack import Redundancy
+from hybrisfs.pipeline.recode import Recoder
+from hybrisfs.volume.agreed_clouds import agreed_config, open_cloud
+from hybrisfs.volume.config import VolumeConfig
+from hybrisfs.volume.redundancy import Rewriting
+from hybrisfs.volume.signposts import Signposts
+
+if TYPE_CHECKING:
+    from hybrisfs.volume.volume import Volume
+
+__all__ = ["CloudKeeper", "Job"]
+
+log = logging.getLogger(__name__)
+
+_IDLE_SECONDS: Final = 600.0
+_FIRST_PAUSE: Final = 2.0
+_LAST_PAUSE: Final = 300.0
+_SHIP_SECONDS: Final = 300.0
+_CHUNK_SECONDS: Final = 60.0
+_SAMPLE: Final = 3  # sentences shown of what went wrong
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A cloud that is being emptied: how far that is, and what keeps it from going on."""
+
+    number: int
+    name: str
+    done: int
+    total: int
+    trouble: str
+
+
+class CloudKeeper:
+    """One thread, and what is known of the clouds. Methods may be called from any thread."""
+
+    def __init__(self, volume: Volume, home: Home) -> None:
+        self._volume = volume
+        self._home = home
+        self.credentials = CredentialStore(home.credentials)
+        maintenance = volume.maintenance
+        self._upkeep = volume.engine.upkeep
+        self._drain = Drain(
+            volume.fs,
+            volume.updates.device,
+            self._own_branches,
+            self._upkeep,
+            maintenance.packs,
+            maintenance.segments,
+        )
+        self._condition = threading.Condition()
+        self._wanted = True
+        self._stopping = False
+        self._arranging = threading.Lock()
+        self._heard: Mapping[int, CloudRecord] = {}  # by signposts, where no register tells
+        self._totals: dict[int, int] = {}
+        self._troubles: dict[int, str] = {}
+        self._signposts = Signposts(volume)
+        self.rewriting = self._rewriting()
+        volume.sharing.arrivals.on_clouds = self.changed
+        self.arrange()
+
+    # -- from any thread -------------------------------------------------------------------------
+
+    def changed(self) -> None:
+        """The set of clouds may be another one."""
+        with self._condition:
+            self._wanted = True
+            self._condition.notify_all()
+
+    def stop(self) -> None:
+        """End the thread."""
+        with self._condition:
+            self._stopping = True
+            self._condition.notify_all()
+
+    def records(self) -> tuple[dict[int, tuple[CloudRecord, Stamp]], RedundancyRecord]:
+        """All clouds there ever were, and f and k; as configured here while no register tells."""
+        config, registers = self._volume.config, self._volume.sharing.registers
+        with self._volume.fs.lock:
+            clouds, agreed = read_clouds(registers), read_redundancy(registers)
+        if not clouds:
+            nobody = Stamp(0, b"")
+            clouds = {one.number: (CloudRecord(one.name, one.url), nobody) for one in config.clouds}
+        return clouds, agreed[0] if agreed is not None else RedundancyRecord(config.f, config.k)
+
+    def sign(self, changes: Mapping[int, CloudRecord], redundancy: RedundancyRecord | None = None) -> None:
+        """Have all devices agree on *changes*; the first change tells of all clouds as they are."""
+        with self._volume.fs.cutting, self._volume.fs.lock:
+            self._sign(changes, redundancy)
+        self._announce_change()
+
+    def sign_new(self, record: CloudRecord) -> int:
+        """Have all devices agree on one more cloud; its number. Raises UsageError."""
+        with self._volume.fs.cutting, self._volume.fs.lock:
+            number = free_number(self._volume.config.id, record.url, self.records()[0])
+            self._sign({number: record}, None)
+        self._announce_change()
+        return number
+
+    def _announce_change(self) -> None:
+        self._volume.committer.commit_now()  # who asked for it is told that it is done
+        self._volume.signals.chunks_made()
+        self.changed()
+
+    def _sign(self, changes: Mapping[int, CloudRecord], redundancy: RedundancyRecord | None) -> None:
+        sharing = self._volume.sharing
+        before, code = self.records()
+        if read_clouds(sharing.registers):
+            entries = entries_of(changes, redundancy)
+        else:
+            known = {number: record for number, (record, _) in before.items()}
+            entries = entries_of({**known, **changes}, redundancy or code)
+        sharing.signer.sign(entries, 0)
+
+    def prove(self, number: int) -> None:
+        """This device has seen, or put, the volume's marker there."""
+
+        def prove(config: VolumeConfig) -> VolumeConfig:
+            clouds = (replace(one, proven=one.proven or one.number == number) for one in config.clouds)
+            return replace(config, clouds=tuple(clouds))
+
+        with self._arranging:
+            self._use(prove)
+
+    def jobs(self) -> list[Job]:
+        """The clouds that are being emptied."""
+        found = []
+        for number, (record, _) in self.records()[0].items():
+            if record.state in (CloudState.DRAINING, CloudState.LOST):
+                with self._volume.fs.lock:
+                    left = self._drain.on_record(number)
+                total = max(self._totals.get(number, left), left)
+                trouble = self._troubles.get(number, "")
+                found.append(Job(number, record.name, total - left, total, trouble))
+        return found
+
+    def held(self) -> tuple[Counter[int], Counter[int]]:
+        """See `held_by_cloud`; does not keep programs waiting."""
+        fs = self._volume.fs
+        with contextlib.ExitStack() as reading:
+            with fs.lock:
+                fs.commit()
+                database = reading.enter_context(fs.db.snapshot())
+            return held_by_cloud(database)
+
+    # -- configuration and engine ----------------------------------------------------------------
+
+    def arrange(self) -> None:
+        """Bring the configuration and the engine up to date with the registers."""
+        volume = self._volume
+        with self._arranging:
+            with volume.fs.lock:
+                told = {n: record for n, (record, _) in read_clouds(volume.sharing.registers).items()}
+                agreed = read_redundancy(volume.sharing.registers)
+                records = {**self._heard, **told}
+                gone = [n for n, record in records.items() if record.state is CloudState.GONE]
+                # Values of the key-value store are not moved: they are read where they are.
+                on_record = {n for n in gone if volume.key_values.exists or self._drain.on_record(n)}
+            if self._heard and not told:
+                for one in volume.config.clouds:
+                    records.setdefault(one.number, CloudRecord(one.name, one.url))
+            redundancy = agreed[0] if agreed is not None else None
+            self._use(lambda config: agreed_config(config, records, redundancy, on_record))
+
+    def _use(self, change: Callable[[VolumeConfig], VolumeConfig]) -> None:
+        volume, engine = self._volume, self._volume.engine
+        if change(volume.config) != volume.config:
+            volume.committer.commit_now()  # the file must not tell of what a crash takes back
+        former, config = volume.change_config(change)
+        if former.clouds != config.clouds:
+            before = {one.number: one for one in former.clouds}
+            after = {one.number: one for one in config.clouds}
+            moved = {n for n in before.keys() & after.keys() if before[n].url != after[n].url}
+            for number in (before.keys() - after.keys()) | moved:
+                engine.retire_cloud(number)
+            for number in (after.keys() - before.keys()) | moved:
+                engine.add_cloud(open_cloud(after[number], self.credentials))
+            volume.grants.again()
+            log.info("volume %s: %d clouds, f=%d, k=%d", volume.name, len(after), config.f, config.k)
+        engine.arrange([one.number for one in config.clouds if not one.in_use], config.f)
+        redundancy = Redundancy(config.f, config.k)
+        volume.packer.use(redundancy)
+        volume.collector.use(redundancy)
+        volume.maintenance.use({one.number: one.name for one in config.clouds if one.in_use})
+        volume.signals.look_around()
+
+    def _own_branches(self) -> set[bytes]:
+        updates = self._volume.updates
+        with self._volume.fs.lock:
+            return {one.id for one in updates.state.branches if one.device == updates.device}
+
+    # -- the thread ------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """The thread's body."""
+        pause = 0.0
+        while True:
+            with self._condition:
+                self._condition.wait_for(lambda: self._wanted or self._stopping, pause)
+                if self._stopping:
+                    return
+                news, self._wanted = self._wanted, False
+            try:
+                trouble = self._round()
+            except (HybrisError, OSError) as error:
+                log.warning("volume %s: the clouds: %s", self._volume.name, error)
+                trouble = True
+            if not trouble:
+                pause = _IDLE_SECONDS
+            elif news or pause >= _IDLE_SECONDS or not pause or self._volume.signals.held:
+                pause = _FIRST_PAUSE
+            else:
+                pause = min(pause * 2, _LAST_PAUSE)
+
+    def _go_on(self) -> bool:
+        signals = self._volume.signals
+        return not (self._stopping or self._wanted or signals.stopping or signals.held)
+
+    def _round(self) -> bool:
+        """Do what is due; True when something is left to be tried again soon."""
+        self._heard = self._signposts.read()
+        self._settle_overruled()
+        self.arrange()
+        unproven = self._prove_all()
+        self._signposts.post()
+        records, code = self.records()
+        leaving = [n for n, (record, _) in records.items() if record.state is not CloudState.ACTIVE]
+        rewritten = self._rewrite(code)
+        left = [n for n in leaving if self._go_on() and not self._empty(n, *records[n], code)]
+        self.arrange()  # nothing may be on record any more at one that has gone
+        return unproven or bool(left) or not rewritten
+
+    def _rewrite(self, code: RedundancyRecord) -> bool:
+        """Write anew what was written with another f or k; False when something is left."""
+        with self._volume.fs.lock:
+            agreed = read_redundancy(self._volume.sharing.registers)
+        own = self._own_branches()
+        return agreed is None or self.rewriting.run(
+            Redundancy(code.f, code.k), own, self._go_on, everything=agreed[1].writer in own
+        )
+
+    def _rewriting(self) -> Rewriting:
+        volume = self._volume
+        return Rewriting(
+            volume.fs,
+            Recoder(
+                volume.fs,
+                volume.sharing.signer,
+                volume.signals,
+                volume.sealer,
+                volume.tables,
+                volume.engine.put_pack,
+                lambda locations: volume.engine.get_chunks(locations, timeout=_CHUNK_SECONDS),
+            ),
+            volume.maintenance.segments,
+            lambda: volume.engine.in_use,
+        )
+
+    def _settle_overruled(self) -> None:
+        """A cloud that was added here under a number that another device gave to another cloud at the same
+        moment gets a number of its own; what was put there is on record under that one from then on."""
+        volume = self._volume
+        with volume.fs.lock:
+            lost = overruled(volume.sharing.registers, self._own_branches())
+        for number, record in lost.items():
+            records = {one: known for one, (known, _) in self.records()[0].items()}
+            again = next((one for one, known in records.items() if known.url == record.url), None)
+            if again is None:
+                again = self.sign_new(record)
+            self.arrange()
+            self.prove(again)
+            self._drain.renumber(number, again)
+            self.sign({number: records[number]})
+
+    def _prove_all(self) -> bool:
+        """Look for the marker on clouds that others have added; True when some is not there."""
+        unproven = [one.number for one in self._volume.config.clouds if not one.proven]
+        for number in unproven:
+            finding, _ = self._volume.maintenance.holdings.look_at_marker(number)
+            if finding is None:
+                self.prove(number)
+                self._volume.maintenance.announce()
+        return any(not one.proven for one in self._volume.config.clouds)
+
+    def _empty(self, number: int, record: CloudRecord, stamp: Stamp, code: RedundancyRecord) -> bool:
+        """Empty a cloud that is to go, as far as this device is to do that; False when something is left."""
+        mine = stamp.writer in self._own_branches()
+        ask = record.state is not CloudState.LOST
+        with self._volume.fs.lock:
+            left = self._drain.on_record(number)
+        self._totals[number] = max(self._totals.get(number, 0), left)
+        writable = self._volume.engine.in_use
+        leaves = mine and record.state is not CloudState.GONE
+        troubles: list[str] = []
+        if left or leaves:
+            troubles = self._drain.move(number, writable, self._go_on, ask=ask, everything=mine)
+        if leaves and not troubles and self._go_on():
+            troubles = self._finish(number, record, code)
+        if troubles:
+            more = f" (and {len(troubles) - _SAMPLE} more)" if len(troubles) > _SAMPLE else ""
+            self._troubles[number] = "; ".join(troubles[:_SAMPLE]) + more
+            log.warning("cloud %s cannot go yet: %s", record.name, self._troubles[number])
+        else:
+            self._troubles.pop(number, None)
+        return not troubles and not (leaves and self._state(number) is not CloudState.GONE)
+
+    def _state(self, number: int) -> CloudState:
+        return self.records()[0][number][0].state
+
+    def _finish(self, number: int, record: CloudRecord, code: RedundancyRecord) -> list[str]:
+        """Let an empty cloud go; why it cannot, in sentences."""
+        volume = self._volume
+        active = [one for one, _ in self.records()[0].values() if one.state is CloudState.ACTIVE]
+        if len(active) < 2 * code.f + code.k:
+            return [f"only {len(active)} clouds would be left, {2 * code.f + code.k} are needed: add one"]
+        secured: set[str] = set()
+        if record.state is CloudState.DRAINING:
+            writable = volume.engine.in_use
+            secured, troubles = self._drain.secure_log(number, writable, code.f + code.k, writable)
+            if troubles:
+                return [*troubles, f"if {record.name} does not come back, run hybrisfs cloud remove"]
+        # What was on its way there when the cloud was closed to writes is on record after that, too.
+        if not volume.uploads.wait(_SHIP_SECONDS, lambda done, total: None):
+            return ["the clouds have not taken the word of where everything is now"]
+        with volume.fs.lock:
+            left = self._drain.on_record(number)
+        if left:
+            return []
+        if record.state is CloudState.DRAINING:
+            trouble = self._drain.clear(number, secured)
+            if trouble is not None:
+                return [trouble, f"if {record.name} does not come back, run hybrisfs cloud remove"]
+        with volume.fs.lock:
+            left = self._drain.on_record(number)
+        if left or self._state(number) is not record.state:
+            return []  # another device has put something there meanwhile; it is moved next
+        self.sign({number: replace(record, state=CloudState.GONE)})
+        self._signposts.post(also=number if record.state is CloudState.DRAINING else None)
+        log.info("volume %s: nothing is on the cloud %s any more", volume.name, record.name)
+        return []

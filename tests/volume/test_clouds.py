@@ -1,0 +1,350 @@
+"""A volume whose clouds come and go, over folders: nothing is lost by it, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from backends.credentials import Credentials
+from backends.registry import open_store
+from backends.store import Store
+from hybrisfs.errors import HybrisError, UsageError
+from hybrisfs.pipeline.drain import Drain
+from hybrisfs.pipeline.log_repair import SegmentMender
+from hybrisfs.pipeline.recode import Recoder
+from hybrisfs.pipeline.repair import PackMender
+from hybrisfs.volume.config import VolumeConfig
+from tests.adversary import Fault, FaultyStore, Kind
+from tests.volume.device import NAME, PATIENCE, Device
+
+_BIG = os.urandom(3 << 20)  # above the threshold of erasure coding
+
+
+@pytest.fixture
+def device(tmp_path: Path) -> Iterator[Device]:
+    device = Device(tmp_path, clouds=5, f=1, k=2)
+    fill(device, 3)
+    yield device
+    device.close()
+
+
+@pytest.fixture
+def copies(tmp_path: Path) -> Iterator[Device]:
+    """A volume that keeps whole copies."""
+    device = Device(tmp_path, clouds=4, f=1, k=1)
+    fill(device, 3)
+    yield device
+    device.close()
+
+
+def content(number: int) -> bytes:
+    return bytes([number]) * 3000 if number else _BIG
+
+
+def fill(device: Device, files: int) -> None:
+    for number in range(files):
+        device.write(f"file{number}", content(number))
+        device.sync()
+
+
+def shares(cloud: Path) -> list[Path]:
+    return sorted(path for path in cloud.rglob("packs/*/*") if path.is_file())
+
+
+def holder(device: Device, pattern: str = "packs/*/*") -> Path:
+    """A cloud that holds such objects; which one is for the clouds' speed to decide."""
+    return next(cloud for cloud in device.clouds if any(cloud.glob(pattern)))
+
+
+def gone(device: Device, name: str, seconds: float = PATIENCE) -> tuple[bool, str]:
+    return device.volume.clouds.wait(name, seconds, lambda done, total: None)
+
+
+def assert_readable(device: Device, files: int = 3) -> None:
+    device.sync()
+    device.volume.drop_cache()
+    for number in range(files):
+        assert device.read(f"file{number}") == content(number)
+
+
+def assert_sound(device: Device) -> None:
+    assert device.fsck(clouds=True).problems == []
+    assert {one.state for one in device.volume.engine.health()} == {"ok"}
+
+
+def names(device: Device) -> list[object]:
+    return [one["name"] for one in device.volume.clouds.all()]
+
+
+def test_a_drained_cloud_is_empty_and_not_missed(device: Device) -> None:
+    cloud = holder(device)
+    device.volume.clouds.drain(cloud.name)
+    assert gone(device, cloud.name) == (True, "")
+    assert shares(cloud) == []
+    assert cloud.name not in names(device)
+    shutil.rmtree(cloud)
+    assert_readable(device)
+    assert_sound(device)
+    device.reopen()
+    assert_readable(device)
+    assert cloud.name not in [one.name for one in VolumeConfig.load(device.home, NAME).clouds]
+
+
+def test_a_removed_cloud_is_never_asked_and_not_missed(copies: Device) -> None:
+    device, cloud = copies, holder(copies)
+    before = sorted(cloud.rglob("*"))
+    shutil.move(cloud, lost := cloud.with_name("lost"))
+    device.volume.clouds.remove(cloud.name)
+    assert gone(device, cloud.name) == (True, "")
+    assert not cloud.exists()
+    assert len(sorted(lost.rglob("*"))) == len(before)
+    assert_readable(device)
+    assert_sound(device)
+
+
+def test_a_replaced_cloud_gives_all_to_others(device: Device, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    assert device.volume.clouds.replace("cloud-2", new.as_uri()) == {"cloud": "cloud-2", "added": "new"}
+    assert gone(device, "cloud-2") == (True, "")
+    shutil.rmtree(device.clouds[2])
+    assert_readable(device)
+    device.write("later", os.urandom(2 << 20))
+    device.sync()
+    assert_sound(device)
+    device.reopen()
+    assert_readable(device)
+    assert (new / "volume").exists() and (new / "signpost").exists()
+
+
+def test_most_clouds_can_be_replaced(device: Device, tmp_path: Path) -> None:
+    for number, cloud in enumerate(device.clouds[:3]):
+        device.volume.clouds.replace(cloud.name, (tmp_path / f"new-{number}").as_uri())
+        assert gone(device, cloud.name) == (True, "")
+        shutil.rmtree(cloud)
+    assert_readable(device)
+    assert_sound(device)
+
+
+def test_work_goes_on_while_a_cloud_is_drained(copies: Device) -> None:
+    device = copies
+    device.volume.clouds.drain("cloud-0")
+    for number in range(3, 6):
+        device.write(f"file{number}", content(number))
+    device.sync()
+    assert gone(device, "cloud-0") == (True, "")
+    shutil.rmtree(device.clouds[0])
+    assert_readable(device, 6)
+    assert_sound(device)
+
+
+def test_a_new_cloud_takes_part(device: Device, tmp_path: Path) -> None:
+    new, config = tmp_path / "new", device.volume.config
+    assert device.volume.clouds.add(new.as_uri(), "fresh") == {"cloud": "fresh"}
+    assert "fresh" in names(device)
+    away = device.clouds[config.f + config.k - 1 :]  # so that what is written now needs the new one
+    for cloud in away:
+        cloud.rename(cloud.with_suffix(".away"))
+    device.write("more", os.urandom(2 << 20))
+    device.sync()
+    for cloud in away:
+        cloud.with_suffix(".away").rename(cloud)
+    assert shares(new)
+    assert "fresh" in [one.name for one in VolumeConfig.load(device.home, NAME).clouds]
+
+
+def test_too_few_clouds_do_not_let_one_go(device: Device) -> None:
+    config = device.volume.config
+    for cloud in device.clouds[2 * config.f + config.k :]:
+        device.volume.clouds.drain(cloud.name)
+        assert gone(device, cloud.name) == (True, "")
+    with pytest.raises(UsageError, match=r"only . clouds would be left"):
+        device.volume.clouds.drain("cloud-0")
+
+
+def test_places_that_are_not_free_are_refused(device: Device, tmp_path: Path) -> None:
+    other = Device(tmp_path / "other", clouds=1, f=0)
+    other.close()
+    alias = tmp_path / "alias"
+    alias.symlink_to(device.clouds[0])
+    for url, why in [
+        (other.clouds[0].as_uri(), "another volume"),
+        (device.clouds[0].as_uri(), "already"),
+        (alias.as_uri(), "same place as the cloud cloud-0"),
+        ("file:relative", "cannot be used"),
+        ("gopher://x", "cannot be used"),
+    ]:
+        with pytest.raises(HybrisError, match=why):
+            device.volume.clouds.add(url, None)
+    assert len(names(device)) == len(device.clouds)
+
+
+# -- what goes wrong meanwhile --------------------------------------------------------------------
+
+
+def fail(_: Callable[..., object]) -> Callable[..., object]:
+    def failing(*arguments: object, **named: object) -> object:
+        raise OSError(28, "injected failure")
+
+    return failing
+
+
+def then_fail(action: Callable[..., object]) -> Callable[..., object]:
+    def failing(*arguments: object, **named: object) -> object:
+        action(*arguments, **named)
+        raise OSError(28, "injected failure")
+
+    return failing
+
+
+STOPS = [
+    (PackMender, "move", "packs/*/*", fail),
+    (SegmentMender, "move", "log/*/*", fail),
+    (Drain, "clear", "packs/*/*", fail),
+    (Drain, "clear", "packs/*/*", then_fail),
+]
+
+
+@pytest.mark.parametrize(
+    "stop", STOPS, ids=["no pack moved", "no segment moved", "nothing removed", "all removed"]
+)
+def test_a_drain_goes_on_after_a_restart(
+    device: Device, monkeypatch: pytest.MonkeyPatch, stop: tuple[type, str, str, Callable[..., object]]
+) -> None:
+    kind, name, pattern, wrap = stop
+    cloud = holder(device, pattern)
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, name, wrap(getattr(kind, name)))
+        device.volume.clouds.drain(cloud.name)
+        assert not gone(device, cloud.name, seconds=0.7)[0]
+        assert_readable(device)
+        device.close()
+    device.reopen()
+    assert gone(device, cloud.name) == (True, "")
+    assert shares(cloud) == []
+    shutil.rmtree(cloud)
+    assert_readable(device)
+    assert_sound(device)
+
+
+LIES: list[Kind] = ["lose", "corrupt", "swap", "vanish", "mislist", "fail"]
+
+
+@pytest.mark.parametrize("liar", [0, 1], ids=["drained", "another"])
+def test_a_drain_beside_a_liar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, liar: int) -> None:
+    """Whatever one cloud does, the one that is drained or one that gets its shares, nothing is lost."""
+    stores: dict[str, FaultyStore] = {}
+
+    def faulty(url: str, credentials: Credentials) -> Store:
+        stores[url] = store = FaultyStore(open_store(url, credentials), seed=1)
+        return store
+
+    monkeypatch.setattr("hybrisfs.volume.agreed_clouds.open_store", faulty)
+    for count, lie in enumerate(LIES):
+        device = Device(tmp_path / str(count), clouds=4)
+        try:
+            fill(device, 3)
+            url = device.clouds[liar].as_uri()
+            stores[url].faults = [Fault(lie, rate=0.7)]
+            device.volume.clouds.drain("cloud-0")
+            if lie != "fail" or liar:
+                assert gone(device, "cloud-0") == (True, ""), lie
+            else:
+                assert not gone(device, "cloud-0", seconds=0.5)[0]
+                device.volume.clouds.remove("cloud-0")
+                assert gone(device, "cloud-0") == (True, "")
+            device.clouds[liar].rename(device.clouds[liar].with_suffix(".away"))
+            assert_readable(device)
+        finally:
+            device.close()
+
+
+def test_a_dead_cloud_cannot_be_drained_and_says_so(copies: Device) -> None:
+    device = copies
+    shutil.rmtree(device.clouds[0])
+    device.volume.clouds.drain("cloud-0")
+    while not (trouble := gone(device, "cloud-0", seconds=0.2)[1]):
+        pass
+    assert "hybrisfs cloud remove" in trouble
+    assert any("hybrisfs cloud remove" in job for job in device.volume.clouds.jobs())
+    device.volume.clouds.remove("cloud-0")
+    assert gone(device, "cloud-0") == (True, "")
+    assert_readable(device)
+    assert_sound(device)
+
+
+# -- f and k --------------------------------------------------------------------------------------
+
+
+def codes(device: Device) -> set[tuple[int, int]]:
+    """k and n of the packs that something is read from."""
+    with device.volume.fs.lock:
+        rows = device.volume.fs.db.execute("SELECT k, n FROM pack WHERE number IN (SELECT pack FROM chunk)")
+        return set(rows.fetchall())
+
+
+def rewritten(device: Device, seconds: float = PATIENCE) -> tuple[bool, str]:
+    return device.volume.clouds.wait_rewritten(seconds, lambda done, total: None)
+
+
+CHANGES = [(5, (1, 1), (2, 1)), (5, (2, 1), (1, 3)), (4, (1, 2), (1, 1))]
+
+
+@pytest.mark.parametrize(("clouds", "before", "now"), CHANGES, ids=str)
+def test_what_is_stored_is_written_anew(
+    tmp_path: Path, clouds: int, before: tuple[int, int], now: tuple[int, int]
+) -> None:
+    device = Device(tmp_path, clouds, *before)
+    try:
+        fill(device, 3)
+        device.volume.drop_cache()
+        assert device.volume.clouds.change_redundancy(*now) == {"f": now[0], "k": now[1]}
+        assert rewritten(device) == (True, "")
+        device.write("file3", content(3))
+        device.sync()
+        f, k = now
+        assert codes(device) == {(k, f + k), (1, f + 1)}
+        with device.volume.fs.lock:
+            segments = device.volume.fs.db.execute("SELECT min(length(placement)) FROM log_segment")
+            assert segments.fetchone()[0] >= f + k
+        assert_sound(device)
+        device.reopen()
+        device.volume.drop_cache()
+        for cloud in device.clouds[:f]:
+            cloud.rename(cloud.with_suffix(".away"))
+        for number in range(4):
+            assert device.read(f"file{number}") == content(number)
+    finally:
+        device.close()
+
+
+def test_rewriting_goes_on_after_a_restart(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Recoder, "_record", fail(Recoder._record))
+        f, k = device.volume.config.f, device.volume.config.k
+        device.volume.clouds.change_redundancy(f, k + 1)
+        assert not rewritten(device, 0.7)[0]
+        assert_readable(device)
+        device.close()
+    device.reopen()
+    assert rewritten(device) == (True, "")
+    assert codes(device) == {(k + 1, f + k + 1), (1, f + 1)}
+    assert_readable(device)
+    assert_sound(device)
+
+
+def test_codes_that_the_clouds_are_too_few_for_are_refused(device: Device) -> None:
+    with pytest.raises(UsageError, match="too few for f=2"):
+        device.volume.clouds.change_redundancy(2, 2)
+    assert device.volume.config.f == 1
+
+
+def test_a_cloud_that_may_hold_values_of_the_key_value_store_stays(copies: Device) -> None:
+    copies.volume.key_values.open()
+    for leave in (copies.volume.clouds.drain, copies.volume.clouds.remove):
+        with pytest.raises(UsageError, match="key-value store"):
+            leave("cloud-0")
+    assert [one["use"] for one in copies.volume.clouds.all()] == ["in use"] * 4

@@ -1,0 +1,197 @@
+"""Two devices of one volume whose clouds change: each hears of it, and moves what is its own to move."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from hybrisfs.home import Home
+from hybrisfs.merge.cloud_set import free_number
+from hybrisfs.merge.members import Member
+from hybrisfs.pairing import Joined, Peer
+from hybrisfs.peers.settings import PeerSettings
+from hybrisfs.volume.config import VolumeConfig
+from hybrisfs.volume.join import join_volume, make_grant
+from hybrisfs.volume.volume import Volume
+from sync import DeviceKey
+from tests.volume.device import NAME, PATIENCE, Device
+
+ALONE = PeerSettings(discover=False)  # the devices hear of each other through the clouds only
+CONTENT = os.urandom(50_000)
+
+
+class Second(Device):
+    """Another device of the volume."""
+
+    def __init__(self, root: Path, first: Device) -> None:
+        self.home = Home.below(root / "home")
+        self.clouds = first.clouds
+        self.home.prepare()
+        key, volume = DeviceKey.generate(), first.volume
+        grant = make_grant(volume.config, volume.ring.keys, volume.sharing.current_members(), None)
+        volume.sharing.admit(Member(key.public, "second"))
+        joined = Joined(grant, Peer(volume.ring.keys.device.public, "first"))
+        replace(join_volume(self.home, None, key, "second", joined), links=ALONE).save(self.home)
+        self.volume = Volume.open(self.home, NAME)
+        self._open = True
+
+
+@pytest.fixture
+def devices(tmp_path: Path) -> Iterator[tuple[Device, Device]]:
+    first = Device(tmp_path / "first", clouds=4)
+    first.close()
+    replace(VolumeConfig.load(first.home, NAME), links=ALONE).save(first.home)
+    first.reopen()
+    second = Second(tmp_path / "second", first)
+    first.write("file", CONTENT)
+    first.sync()
+    hears(second, lambda: has(second, "file"))
+    second.write("answer", CONTENT[::-1])
+    second.sync()
+    yield first, second
+    second.close()
+    first.close()
+
+
+def has(device: Device, name: str) -> bool:
+    with device.volume.fs.lock:
+        return device.volume.fs.lookup(1, name.encode()) is not None
+
+
+def hears(device: Device, what: Callable[[], bool]) -> None:
+    """Wait until the device has heard of what another one did."""
+
+    def look() -> bool:
+        device.volume.signals.look_around()
+        return what()
+
+    assert device.volume.signals.wait_until(look, _deadline(), step=0.2)
+
+
+def _deadline() -> float:
+    return time.monotonic() + PATIENCE
+
+
+def gone(device: Device, name: str) -> tuple[bool, str]:
+    return device.volume.clouds.wait(name, PATIENCE, lambda done, total: None)
+
+
+def uses(device: Device) -> list[str]:
+    return sorted(one.name for one in device.volume.config.clouds if one.in_use)
+
+
+def is_sound(device: Device) -> bool:
+    return device.fsck(clouds=True).problems == []
+
+
+def assert_readable(device: Device) -> None:
+    device.sync()
+    device.volume.drop_cache()
+    assert device.read("file") == CONTENT
+    assert device.read("answer") == CONTENT[::-1]
+
+
+def test_the_other_device_follows(devices: tuple[Device, Device], tmp_path: Path) -> None:
+    first, second = devices
+    new = tmp_path / "new"
+    first.volume.clouds.replace("cloud-0", new.as_uri())
+    assert gone(first, "cloud-0") == (True, "")
+    expected = ["cloud-1", "cloud-2", "cloud-3", "new"]
+    hears(second, lambda: uses(second) == expected)
+    hears(first, lambda: has(first, "answer"))
+    shutil.rmtree(first.clouds[0])
+    for device in devices:
+        assert_readable(device)
+        assert uses(device) == expected
+        hears(device, partial(is_sound, device))
+
+
+def test_a_device_that_was_away_finds_the_new_clouds(devices: tuple[Device, Device], tmp_path: Path) -> None:
+    first, second = devices
+    second.close()
+    for number, cloud in enumerate(first.clouds):
+        first.volume.clouds.replace(cloud.name, (tmp_path / f"new-{number}").as_uri())
+        assert gone(first, cloud.name) == (True, "")
+    first.write("later", CONTENT)
+    first.sync()
+    second.reopen()
+    hears(second, lambda: has(second, "later"))
+    assert second.read("later") == CONTENT
+    hears(second, lambda: uses(second) == [f"new-{number}" for number in range(4)])
+    assert_readable(second)
+
+
+def test_two_devices_that_add_clouds_under_one_number_have_both(
+    devices: tuple[Device, Device], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume = devices[0].volume.config.id
+    one, other = two_of_one_number(volume, tmp_path)
+    with monkeypatch.context() as patch:
+        for device in devices:
+            patch.setattr(device.volume.sharing.receiver, "receive", deaf)
+        for device, url, name in zip(devices, (one, other), ("file", "answer"), strict=True):
+            device.volume.clouds.add(url, None)
+            for cloud in device.clouds[1:]:
+                cloud.rename(cloud.with_suffix(".away"))
+            device.write(name, b"new " + CONTENT if name == "file" else CONTENT + b" new")
+            device.sync()
+            for cloud in device.clouds[1:]:
+                cloud.with_suffix(".away").rename(cloud)
+        numbers = [{cloud.url: cloud.number for cloud in device.volume.config.clouds} for device in devices]
+        assert numbers[0][one] == numbers[1][other]
+    for device in devices:
+        hears(device, partial(has, device, "answer"))
+        hears(device, partial(both, device, one, other))
+        hears(device, partial(is_sound, device))
+        device.volume.drop_cache()
+        assert device.read("file") == b"new " + CONTENT
+        assert device.read("answer") == CONTENT + b" new"
+    numbers = [{cloud.url: cloud.number for cloud in device.volume.config.clouds} for device in devices]
+    assert numbers[0] == numbers[1]
+
+
+def both(device: Device, one: str, other: str) -> bool:
+    urls = [cloud.url for cloud in device.volume.config.clouds if cloud.in_use]
+    return {one, other} <= set(urls)
+
+
+def deaf(updates: object) -> bool:
+    raise OSError("not now")
+
+
+def two_of_one_number(volume: bytes, folder: Path) -> tuple[str, str]:
+    found: dict[int, str] = {}
+    for count in range(1000):
+        url = (folder / f"new-{count}").as_uri()
+        number = free_number(volume, url, range(4))
+        if number in found:
+            return found[number], url
+        found[number] = url
+    raise AssertionError("no two URLs have one number")
+
+
+def test_what_one_device_writes_anew_the_other_reads(devices: tuple[Device, Device]) -> None:
+    first, second = devices
+    first.volume.clouds.change_redundancy(1, 2)
+    hears(second, lambda: second.volume.config.k == 2)
+    first.volume.clouds.change_redundancy(0, 1)
+    assert first.volume.clouds.wait_rewritten(PATIENCE, lambda done, total: None) == (True, "")
+    first.sync()
+    for device in devices:
+        hears(device, partial(has, device, "answer"))
+        hears(device, partial(all_single, device))
+        assert_readable(device)
+        hears(device, partial(is_sound, device))
+
+
+def all_single(device: Device) -> bool:
+    query = "SELECT DISTINCT k, n FROM pack WHERE number IN (SELECT pack FROM chunk)"
+    with device.volume.fs.lock:
+        return device.volume.fs.db.execute(query).fetchall() == [(1, 1)]
