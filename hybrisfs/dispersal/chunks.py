@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Final
 
 from hybrisfs.dispersal import reader
 from hybrisfs.dispersal.clouds import Clouds
@@ -26,6 +28,8 @@ from sync.codec import Buffer
 
 __all__ = ["ChunkReader"]
 
+_RUNS: Final = 8  # read side by side at most, of several at a time
+
 
 class ChunkReader:
     """Reads and opens chunks. Thread-safe."""
@@ -34,12 +38,28 @@ class ChunkReader:
         self._clouds = clouds
         self._sealer = sealer
         self._tables = tables
+        self._pool = ThreadPoolExecutor(_RUNS, thread_name_prefix="runs")
+
+    def close(self) -> None:
+        """End the threads. The clouds are closed before, so that what is being read has failed."""
+        self._pool.shutdown()
 
     def get_chunks(self, locations: Sequence[ChunkLocation], timeout: float) -> list[bytes]:
         """See `Engine.get_chunks`."""
-        found: dict[ChunkLocation, bytes] = {}
-        for run in plan_runs(locations):
-            found.update(zip(run, self._get_run(run, timeout), strict=True))
+        runs = plan_runs(locations)
+        if len(runs) == 1:
+            chunks = [self._get_run(runs[0], timeout)]
+        else:
+            try:
+                reading = self._pool.map(lambda run: self._get_run(run, timeout), runs)
+            except RuntimeError as error:  # the pool is closed
+                raise ChunkUnavailable(f"chunk {locations[0].chunk_id.hex()[:16]}", {}) from error
+            chunks = list(reading)
+        found = {
+            location: chunk
+            for run, some in zip(runs, chunks, strict=True)
+            for location, chunk in zip(run, some, strict=True)
+        }
         return [found[location] for location in locations]
 
     def _get_run(self, run: Sequence[ChunkLocation], timeout: float) -> list[bytes]:

@@ -226,6 +226,7 @@ class Engine:
     def close(self) -> None:
         """End all threads and close the stores. Calls that hang are abandoned."""
         self._clouds.close(self._timing.close)
+        self._chunks.close()
 
 
 def _what(finding: Finding | None) -> str | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import combinations, product
@@ -14,6 +16,7 @@ from hybrisfs.dispersal.engine import Timing
 from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable, IntegrityError, ObjectMissing
 from hybrisfs.dispersal.probe import Marker
 from hybrisfs.dispersal.runs import ChunkLocation
+from hybrisfs.dispersal.seal import MAX_CHUNK
 from hybrisfs.dispersal.share import parse_share_name, share_name, verify_share
 from tests.dispersal.fakes import BEHAVIOURS, CALM, HASTY, TABLES, Behaviour, Cluster, encode, locate
 
@@ -496,7 +499,7 @@ def test_an_answer_shows_that_a_cloud_is_up_even_if_it_has_nothing() -> None:
 
 def test_a_dead_cloud_costs_nothing_but_a_probe_now_and_then() -> None:
     with Cluster(1, 1, 3) as cluster:
-        cluster.engine.put_everywhere(MARKER.name, MARKER.data)
+        cluster.engine.put_object(MARKER.name, MARKER.data, 3)  # which waits for all three
         (location,) = cluster.write([b"chunk"])
         cluster.behave("down", 0)
         for _ in range(3):
@@ -533,6 +536,31 @@ def test_probe_of_everyone_finds_clouds_that_nothing_else_is_asked_of() -> None:
         reasons = [status.reason for status in cluster.engine.health()]
         assert "volume/marker is missing although it was acknowledged" in reasons[0]
         assert "not this volume's marker" in reasons[1]
+
+
+def test_runs_of_one_pack_are_read_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Cluster(1, 1, 3) as cluster:
+        chunks = [bytes([number]) + os.urandom(MAX_CHUNK - 1) for number in range(8)]
+        locations = cluster.write(chunks)
+        both = threading.Barrier(2, timeout=20)
+        for store in cluster.stores:
+            get_range = store.get_range
+
+            def meet(
+                name: str, start: int, length: int, get_range: Callable[[str, int, int], bytes] = get_range
+            ) -> bytes:
+                both.wait()
+                return get_range(name, start, length)
+
+            monkeypatch.setattr(store, "get_range", meet)
+        assert cluster.engine.get_chunks(locations, timeout=30) == chunks
+
+
+def test_nothing_is_read_after_the_end() -> None:
+    with Cluster(1, 1, 3) as cluster:
+        locations = cluster.write([os.urandom(MAX_CHUNK) for _ in range(8)])
+    with pytest.raises(ChunkUnavailable):
+        cluster.engine.get_chunks(locations, timeout=30)
 
 
 def test_several_packs_at_once() -> None:
