@@ -120,7 +120,7 @@ class PutMachine:
             return []
         self._settle(cloud, index)
         self._reasons.pop(cloud, None)
-        if self._fungible:
+        if self._fungible and index in self._owner:
             index = self._open()[0]
         # A cloud is sent a second share only when another one owns the first, so it never owns two.
         self._owner.setdefault(index, cloud)

@@ -143,8 +143,9 @@ def test_copies_of_one_object_go_to_each_cloud_once(
     assert max(per_cloud.values()) == 1
 
 
-def test_common_case_uses_the_best_clouds_only() -> None:
-    machine = PutMachine(2, [7, 5, 3], timer=1.0)
+@pytest.mark.parametrize("fungible", [False, True])
+def test_common_case_uses_the_best_clouds_only(fungible: bool) -> None:
+    machine = PutMachine(2, [7, 5, 3], timer=1.0, fungible=fungible)
     assert machine.start() == [Send(0, 7), Send(1, 5), SetTimer(1.0)]
     assert machine.acked(5, 1) == []
     assert machine.acked(7, 0) == [Placed((7, 5))]
