@@ -1,9 +1,10 @@
 """Letting programs that watch the mount (inotify) hear of what other devices changed.
 
-The kernel raises events for what is done through it, not for what it is told. So a thread of the daemon does
-to the mount what the other device did: it moves a new node from a hidden directory to its name, renames one
-that has another name now, removes the name of one that is gone. The view shows it all already: the requests
-that come of it, the *echoes*, are recognised by the thread that makes them, and change nothing.
+The kernel raises events for what is done through it, not for what it is told. So a process of the daemon's
+(`mount.hand`) does to the mount what the other device did: it moves a new node from a hidden directory to its
+name, renames one that has another name now, removes the name of one that is gone. The view shows it all
+already: the requests that come of it, the *echoes*, are recognised by the process that makes them, and change
+nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import contextlib
 import errno
 import os
 import stat
-import threading
 from collections.abc import Iterator, Mapping
 from typing import Final, TypeAlias
 
@@ -29,29 +29,29 @@ Found: TypeAlias = Entry | int
 
 
 class Echoes:
-    """Which requests are echoes, and what these find. `making` is for the thread that makes them, the rest
-    for the mount's loop."""
+    """Which requests are echoes, and what these find. `making` is for who has them made, the rest for the
+    mount's loop."""
 
     def __init__(self, root: int) -> None:
         self._root = root
-        self._thread = 0
+        self._maker = 0
         self._found: Mapping[tuple[int, bytes], Found] = {}
         self._ghosts = 0
 
     @contextlib.contextmanager
-    def making(self, found: Mapping[tuple[int, bytes], Found]) -> Iterator[None]:
-        """The calling thread makes an echo; *found* is what it is to find by directory and name, where that
+    def making(self, maker: int, found: Mapping[tuple[int, bytes], Found]) -> Iterator[None]:
+        """The process *maker* makes an echo; *found* is what it is to find by directory and name, where that
         is not what everybody finds."""
         self._found = found
-        self._thread = threading.get_native_id()
+        self._maker = maker
         try:
             yield
         finally:
-            self._thread = 0
+            self._maker = 0
 
     def is_one(self, request: Request) -> bool:
-        """Whether the request comes of what the thread is doing."""
-        return self._thread != 0 and request.pid == self._thread
+        """Whether the request comes of what the process is doing."""
+        return self._maker != 0 and request.pid == self._maker
 
     def lookup(self, parent: int, name: bytes) -> Found | None:
         """What an echo finds; None: what everybody finds."""

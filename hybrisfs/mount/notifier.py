@@ -22,6 +22,7 @@ from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.merge.rows import Change
 from hybrisfs.mount.adapter import Adapter
 from hybrisfs.mount.echo import HIDDEN_NAME, Found
+from hybrisfs.mount.hand import Hand
 from hybrisfs.store.schema import ROOT_INO
 
 __all__ = ["Notifier"]
@@ -45,6 +46,7 @@ class Notifier:
         self._session = session
         self._adapter = adapter
         self._fs = fs
+        self._hand = Hand()
         self._queue: SimpleQueue[list[Change] | None] = SimpleQueue()
         self._working = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="notify", daemon=True)
@@ -66,6 +68,12 @@ class Notifier:
         self._thread.join(_JOIN_SECONDS)
 
     def _run(self) -> None:
+        try:
+            self._serve()
+        finally:
+            self._hand.close()
+
+    def _serve(self) -> None:
         while (changes := self._queue.get()) is not None:
             while not self._queue.empty():
                 more = self._queue.get()
@@ -137,29 +145,21 @@ class Notifier:
         return _Name(*row) if row else None
 
     def _arrive(self, name: _Name, inode: Inode) -> None:
-        with (
-            self._directory(name.parent) as directory,
-            self._making({name: fuse.Entry.negative(0.0)}),
-            self._open([HIDDEN_NAME]) as hidden,
-        ):
-            os.rename(b"%d" % inode.ino, name.name, src_dir_fd=hidden, dst_dir_fd=directory)
+        directory = self._path(name.parent)
+        with self._making({name: fuse.Entry.negative(0.0)}):
+            self._hand.rename(self._top + b"/" + HIDDEN_NAME, b"%d" % inode.ino, directory, name.name)
 
     def _move(self, old: _Name, new: _Name, ino: int) -> None:
         found: dict[tuple[int, bytes], Found] = {old: ino, new: fuse.Entry.negative(0.0)}
-        with (
-            self._directory(old.parent) as source,
-            self._directory(new.parent) as target,
-            self._making(found),
-        ):
-            os.rename(old.name, new.name, src_dir_fd=source, dst_dir_fd=target)
+        source, target = self._path(old.parent), self._path(new.parent)
+        with self._making(found):
+            self._hand.rename(source, old.name, target, new.name)
 
     def _remove(self, name: _Name, mode: int) -> None:
         ghost = self._adapter.echoes.ghost(mode)
-        with self._directory(name.parent) as directory, self._making({name: ghost}):
-            if stat.S_ISDIR(mode):
-                os.rmdir(name.name, dir_fd=directory)
-            else:
-                os.unlink(name.name, dir_fd=directory)
+        directory = self._path(name.parent)
+        with self._making({name: ghost}):
+            (self._hand.rmdir if stat.S_ISDIR(mode) else self._hand.unlink)(directory, name.name)
 
     def _file_changed(self, ino: int) -> None:
         """Whoever watches a file sees it modified, whoever watches anything else, other attributes."""
@@ -169,21 +169,24 @@ class Notifier:
             if place is None or inode is None or not self._adapter.knows(place.parent):
                 return
             is_file, size = inode.is_file, inode.size
-        with self._directory(place.parent) as directory, self._making({}):
-            path = f"/proc/self/fd/{directory}/".encode() + place.name
+        directory = self._path(place.parent)
+        with self._making({}):
             if is_file:
-                os.truncate(path, size)
+                self._hand.truncate(directory, place.name, size)
             else:
-                os.utime(path, follow_symlinks=False)
+                self._hand.touch(directory, place.name)
 
     # -- ways into the mount ---------------------------------------------------------------------
 
     def _making(self, found: dict[tuple[int, bytes], Found]) -> contextlib.AbstractContextManager[None]:
-        return self._adapter.echoes.making(found)
+        return self._adapter.echoes.making(self._hand.pid, found)
 
-    @contextlib.contextmanager
-    def _directory(self, ino: int) -> Iterator[int]:
-        """A descriptor of a directory in the mount. Raises OSError."""
+    @property
+    def _top(self) -> bytes:
+        return os.fsencode(self._session.mountpoint)
+
+    def _path(self, ino: int) -> bytes:
+        """The path of a directory in the mount. Raises FileNotFoundError."""
         with self._fs.lock:
             names: list[bytes] = []
             while ino != ROOT_INO:
@@ -192,14 +195,4 @@ class Notifier:
                     raise FileNotFoundError(ino)
                 names.append(place.name)
                 ino = place.parent
-        with self._open(reversed(names)) as descriptor:
-            yield descriptor
-
-    @contextlib.contextmanager
-    def _open(self, names: Iterable[bytes]) -> Iterator[int]:
-        path = b"/".join([os.fsencode(self._session.mountpoint), *names])
-        descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
+        return b"/".join([self._top, *reversed(names)])
