@@ -30,10 +30,11 @@ from backends.store import MAX_PAGE, Buffer, Page
 from benchmarks.corpus import cache_directory
 from benchmarks.report import RESULTS, machine, significant, terminal
 from hybrisfs.dispersal.engine import Cloud, Engine
+from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
 from hybrisfs.kv.database import MetadataDatabase
-from hybrisfs.kv.store import KeyValueStore, Redundancy
+from hybrisfs.kv.store import KeyValueStore
 from sync import OneKey
 
 _SIZES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)

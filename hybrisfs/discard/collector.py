@@ -22,7 +22,6 @@ from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable
 from hybrisfs.errors import HybrisError
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.pipeline.commit import Committer
-from hybrisfs.pipeline.pack import Redundancy
 from hybrisfs.pipeline.signals import Signals
 
 __all__ = ["Collection", "Collector", "Parts"]
@@ -129,10 +128,6 @@ class Collector:
                 except (ChunkUnavailable, CloudsUnavailable, OSError) as error:
                     log.info("what nobody needs stays for now: %s", error)
                     pause = _LATER_SECONDS
-
-    def use(self, redundancy: Redundancy) -> None:
-        """From now on packs are written like this."""
-        self._parts.rewriter.use(redundancy)
 
     def collect(self, step: Step, *, dry_run: bool) -> Collection:
         """Look for what nobody needs now, and go as far as can be gone; with *dry_run*, only look.

@@ -9,14 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from hybrisfs.discard.find import Idle
-from hybrisfs.dispersal.pack import PACK_TARGET, EncodedPack, PackBuilder, choose_code
-from hybrisfs.dispersal.seal import Sealer
-from hybrisfs.dispersal.share import TableSealer
+from hybrisfs.dispersal.pack import PACK_TARGET, PackBuilder
 from hybrisfs.filesystem.chunks import CHUNK_COLUMNS, ChunkRef
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.merge.signing import Signer
-from hybrisfs.pipeline.pack import Redundancy
-from hybrisfs.pipeline.placed import finish_pack, record_pack
+from hybrisfs.pipeline.placed import PackMaker, record_pack
 from hybrisfs.pipeline.signals import Signals
 
 __all__ = ["Rewriter"]
@@ -25,7 +22,7 @@ __all__ = ["Rewriter"]
 class Rewriter:
     """Packs chunks anew. One caller at a time, without the volume's lock.
 
-    *fetch* brings a chunk that is not here, *disperse* puts a pack on f+k clouds.
+    *fetch* brings a chunk that is not here.
     """
 
     def __init__(
@@ -33,24 +30,14 @@ class Rewriter:
         fs: FileSystem,
         signer: Signer,
         signals: Signals,
-        sealer: Sealer,
-        tables: TableSealer,
-        redundancy: Redundancy,
+        maker: PackMaker,
         fetch: Callable[[ChunkRef], bytes],
-        disperse: Callable[[EncodedPack], tuple[int, ...]],
     ) -> None:
         self._fs = fs
         self._signer = signer
         self._signals = signals
-        self._sealer = sealer
-        self._tables = tables
-        self._redundancy = redundancy
+        self._maker = maker
         self._fetch = fetch
-        self._disperse = disperse
-
-    def use(self, redundancy: Redundancy) -> None:
-        """From now on packs are written like this."""
-        self._redundancy = redundancy
 
     def rewrite(self, packs: Iterable[Idle], most: int) -> int:
         """Pack anew what is needed of *packs*, up to about *most* bytes; how many packs were done.
@@ -59,7 +46,7 @@ class Rewriter:
         """
         done = moved = 0
         gathered: list[Idle] = []
-        builder, numbers = PackBuilder(self._tables), dict[bytes, int]()
+        builder, numbers = self._maker.builder(), dict[bytes, int]()
         for idle in packs:
             if moved >= most or self._signals.stopping:
                 break
@@ -67,16 +54,16 @@ class Rewriter:
                 identity, length, sealed = self._sealed(number, idle.pack)
                 if identity in builder or not sealed:
                     continue
-                if not builder.fits(len(sealed) + len(identity), self._redundancy.f + self._redundancy.k):
+                if not self._maker.fits(builder, len(sealed) + len(identity)):
                     self._put(builder, numbers)
-                    builder, numbers = PackBuilder(self._tables), {}
+                    builder, numbers = self._maker.builder(), {}
                 builder.add(identity, length, sealed)
                 numbers[identity] = number
                 moved += len(sealed)
             gathered.append(idle)
             if builder.sealed_size >= PACK_TARGET:
                 self._put(builder, numbers)
-                builder, numbers = PackBuilder(self._tables), {}
+                builder, numbers = self._maker.builder(), {}
                 done += self._note(gathered)
                 gathered = []
         if builder.count:
@@ -95,14 +82,13 @@ class Rewriter:
             data = self._fs.chunks.read(ref, 0, ref.length)
         if data is None:
             data = self._fetch(ref)
-        return ref.id, len(data), self._sealer.seal(ref.id, data)
+        return ref.id, len(data), self._maker.sealer.seal(ref.id, data)
 
     def _put(self, builder: PackBuilder, numbers: dict[bytes, int]) -> None:
-        k, n = choose_code(builder.sealed_size, self._redundancy.f, self._redundancy.k)
-        pack = finish_pack(self._fs, self._sealer, builder, k, n)
+        pack = self._maker.finish(self._fs, builder)
         # Nobody else knows of the pack before it is recorded; if it came to end all the same, the chunks
         # stay where they are, and it is done again.
-        record_pack(self._fs, self._signer, pack, bytes(self._disperse(pack)), numbers)
+        record_pack(self._fs, self._signer, pack, self._maker.disperse(pack), numbers)
         self._signals.packed()
 
     def _note(self, packs: Iterable[Idle]) -> int:

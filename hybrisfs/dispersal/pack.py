@@ -20,10 +20,25 @@ from hybrisfs.dispersal.share import (
 )
 from sync.codec import Buffer
 
-__all__ = ["ERASURE_THRESHOLD", "PACK_TARGET", "EncodedPack", "PackBuilder", "PackEntry", "choose_code"]
+__all__ = [
+    "ERASURE_THRESHOLD",
+    "PACK_TARGET",
+    "EncodedPack",
+    "PackBuilder",
+    "PackEntry",
+    "Redundancy",
+    "choose_code",
+]
 
 PACK_TARGET = 8 << 20  # bytes of sealed chunks at which a pack is finished
 ERASURE_THRESHOLD = 1 << 20  # bytes of sealed chunks below which replication is quicker (Hybris 5.6)
+
+
+class Redundancy(NamedTuple):
+    """f faulty clouds are tolerated, k pieces are needed to read."""
+
+    f: int
+    k: int
 
 
 def choose_code(sealed_size: int, f: int, k: int) -> tuple[int, int]:

@@ -14,6 +14,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.values import Values
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.kv.cache import CachePolicy, ValueCache
@@ -28,7 +29,7 @@ from hybrisfs.kv.seal import ValueSealer
 from hybrisfs.kv.transaction import Change
 from hybrisfs.kv.upload import Upload, Uploader
 
-__all__ = ["Key", "KeyFacts", "KeyValueStore", "Redundancy", "Versioned"]
+__all__ = ["Key", "KeyFacts", "KeyValueStore", "Versioned"]
 
 _TRANSACTION_TRIES: Final = 64
 _LARGE: Final = 1 << 20  # bytes; of larger values only a few are in memory at a time
@@ -57,13 +58,6 @@ class KeyFacts(NamedTuple):
     key: str
     size: int
     timestamp: Timestamp
-
-
-class Redundancy(NamedTuple):
-    """f faulty clouds are tolerated, k pieces are needed to read."""
-
-    f: int
-    k: int
 
 
 class KeyValueStore:

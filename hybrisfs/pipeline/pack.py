@@ -10,21 +10,17 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Final
 
 from hybrisfs.dispersal.errors import CloudsUnavailable
-from hybrisfs.dispersal.pack import PACK_TARGET, EncodedPack, PackBuilder, choose_code
-from hybrisfs.dispersal.seal import Sealer
-from hybrisfs.dispersal.share import TableSealer
+from hybrisfs.dispersal.pack import PACK_TARGET, EncodedPack, PackBuilder
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.merge.signing import Signer
-from hybrisfs.pipeline.placed import finish_pack, record_pack
+from hybrisfs.pipeline.placed import PackMaker, record_pack
 from hybrisfs.pipeline.signals import Signals
 
-__all__ = ["LINGER_SECONDS", "Packer", "Redundancy"]
+__all__ = ["LINGER_SECONDS", "Packer"]
 
 log = logging.getLogger(__name__)
 
@@ -38,34 +34,14 @@ _LAST_RETRY: Final = 30.0
 _Row = tuple[int, bytes, int, int, int]  # number, id, length, segment, position
 
 
-@dataclass(frozen=True, slots=True)
-class Redundancy:
-    """How many clouds may fail, and how many pieces rebuild a chunk."""
-
-    f: int
-    k: int
-
-
 class Packer:
-    """One sealing thread, and a few that wait for clouds. *disperse* puts a pack on f+k clouds."""
+    """One sealing thread, and a few that wait for clouds."""
 
-    def __init__(
-        self,
-        fs: FileSystem,
-        signer: Signer,
-        signals: Signals,
-        sealer: Sealer,
-        tables: TableSealer,
-        redundancy: Redundancy,
-        disperse: Callable[[EncodedPack], tuple[int, ...]],
-    ) -> None:
+    def __init__(self, fs: FileSystem, signer: Signer, signals: Signals, maker: PackMaker) -> None:
         self._fs = fs
         self._signer = signer
         self._signals = signals
-        self._sealer = sealer
-        self._tables = tables
-        self._redundancy = redundancy
-        self._disperse = disperse
+        self._maker = maker
         self._slots = threading.Semaphore(_IN_FLIGHT)
         self._pool = ThreadPoolExecutor(_IN_FLIGHT, thread_name_prefix="upload")
         self._cursor = 0
@@ -73,10 +49,6 @@ class Packer:
         self._builder: PackBuilder | None = None
         self._numbers: dict[bytes, int] = {}
         self._begun = 0.0
-
-    def use(self, redundancy: Redundancy) -> None:
-        """From now on packs are written like this."""
-        self._redundancy = redundancy
 
     def run(self) -> None:
         """The thread's body."""
@@ -138,7 +110,7 @@ class Packer:
         except OSError as error:
             log.error("segment %d of the journal cannot be read: %s", segment, error)
             return None
-        return data if data is not None and self._sealer.chunk_id(data) == identity else None
+        return data if data is not None and self._maker.sealer.chunk_id(data) == identity else None
 
     def _skip(self, row: _Row) -> None:
         """A chunk could not be read: it is lost, unless it was dropped or written anew meanwhile."""
@@ -163,12 +135,11 @@ class Packer:
         if data is None:
             self._skip(row)
             return
-        sealed = self._sealer.seal(identity, data)
-        n = self._redundancy.f + self._redundancy.k
-        if self._builder is not None and not self._builder.fits(len(sealed), n):
+        sealed = self._maker.sealer.seal(identity, data)
+        if self._builder is not None and not self._maker.fits(self._builder, len(sealed)):
             self._send()
         if self._builder is None:
-            self._builder = PackBuilder(self._tables)
+            self._builder = self._maker.builder()
             self._begun = time.monotonic()
         self._builder.add(identity, length, sealed)
         self._numbers[identity] = number
@@ -183,8 +154,7 @@ class Packer:
         while not self._slots.acquire(timeout=0.5):
             if self._signals.stopping:
                 return
-        k, n = choose_code(builder.sealed_size, self._redundancy.f, self._redundancy.k)
-        self._pool.submit(self._upload, finish_pack(self._fs, self._sealer, builder, k, n), numbers)
+        self._pool.submit(self._upload, self._maker.finish(self._fs, builder), numbers)
 
     def _upload(self, pack: EncodedPack, numbers: dict[bytes, int]) -> None:
         try:
@@ -201,7 +171,7 @@ class Packer:
         delay = _FIRST_RETRY
         while self._signals.wait_until_free():
             try:
-                return bytes(self._disperse(pack))
+                return self._maker.disperse(pack)
             except CloudsUnavailable as error:
                 log.warning("pack %s waits for the clouds: %s", pack.pack_id.hex()[:16], error)
             if not self._signals.wait_to_retry(delay):

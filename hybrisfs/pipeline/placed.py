@@ -1,4 +1,4 @@
-"""Packs under way to the clouds: names that nobody has used, and the record of where they came to be.
+"""Packs under way to the clouds: how they are made, and the record of where they came to be.
 
 Equal chunks in equal order make equal packs. A pack that has been discarded, or is about to be, may be
 deleted from a cloud at any time later: so no other pack ever gets its name.
@@ -7,15 +7,17 @@ deleted from a cloud at any time later: so no other pack ever gets its name.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-from hybrisfs.dispersal.pack import EncodedPack, PackBuilder
+from hybrisfs.dispersal.pack import EncodedPack, PackBuilder, Redundancy, choose_code
 from hybrisfs.dispersal.seal import Sealer
+from hybrisfs.dispersal.share import TableSealer
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.registers import PackedChunk, PackRecord, pack_key
 from hybrisfs.merge.signing import Signer
+from sync import Write
 
-__all__ = ["finish_pack", "is_ending", "record_pack"]
+__all__ = ["PackMaker", "is_ending", "record_pack", "record_packs"]
 
 _FILLER = 16  # random bytes that make a pack another one
 
@@ -27,36 +29,52 @@ def is_ending(fs: FileSystem, pack: bytes) -> bool:
         return row is not None and (row[1] == 0 or row[0] in fs.chunks.condemned)
 
 
-def finish_pack(fs: FileSystem, sealer: Sealer, builder: PackBuilder, k: int, n: int) -> EncodedPack:
-    """Encode what was gathered, as a pack with a name that may be used."""
-    pack = builder.finish(k, n)
-    while is_ending(fs, pack.pack_id):
-        filler = os.urandom(_FILLER)
-        identity = sealer.chunk_id(filler)
-        builder.add(identity, len(filler), sealer.seal(identity, filler))
+class PackMaker:
+    """Makes the packs of a volume and brings them to the clouds; shared by all who pack chunks."""
+
+    def __init__(
+        self,
+        sealer: Sealer,
+        tables: TableSealer,
+        redundancy: Redundancy,
+        disperse: Callable[[EncodedPack], Sequence[int]],
+    ) -> None:
+        """*disperse* puts a pack on f+k clouds."""
+        self.sealer = sealer
+        self._tables = tables
+        self._disperse = disperse
+        self.redundancy = redundancy
+        """How packs are written from now on: it may be set at any time."""
+
+    def builder(self) -> PackBuilder:
+        return PackBuilder(self._tables)
+
+    def fits(self, builder: PackBuilder, sealed: int) -> bool:
+        """Whether a chunk of so many sealed bytes can be added."""
+        return builder.fits(sealed, sum(self.redundancy))
+
+    def finish(self, fs: FileSystem, builder: PackBuilder) -> EncodedPack:
+        """Encode what was gathered, as a pack with a name that may be used."""
+        k, n = choose_code(builder.sealed_size, *self.redundancy)
         pack = builder.finish(k, n)
-    return pack
+        while is_ending(fs, pack.pack_id):
+            filler = os.urandom(_FILLER)
+            identity = self.sealer.chunk_id(filler)
+            builder.add(identity, len(filler), self.sealer.seal(identity, filler))
+            pack = builder.finish(k, n)
+        return pack
+
+    def disperse(self, pack: EncodedPack) -> bytes:
+        """Put a pack on f+k clouds; its placement. Raises CloudsUnavailable."""
+        return bytes(self._disperse(pack))
 
 
 def record_pack(
     fs: FileSystem, signer: Signer, pack: EncodedPack, placement: bytes, numbers: Mapping[bytes, int]
 ) -> bool:
-    """Note where the chunks are, in the view and as a signed update of the pack's register.
+    """Note where the chunks are; see `record_packs`. *numbers*: of the chunks by their ids."""
 
-    *numbers*: of the chunks by their ids. False, and nothing is noted, when the pack is to end already.
-    """
-    chunks = [PackedChunk(one.chunk_id, one.offset, one.sealed_length, one.length) for one in pack.entries]
-    key = pack_key(pack.pack_id)
-    value = PackRecord(pack.k, pack.n, placement, chunks).encode()
-    with fs.lock:
-        if is_ending(fs, pack.pack_id):
-            return False
-        # Another device may have packed the same chunks in the same order: that makes the same pack.
-        (number,) = fs.db.execute(
-            "INSERT INTO pack (id, k, n, placement) VALUES (?, ?, ?, ?) "
-            "ON CONFLICT (id) DO UPDATE SET placement = excluded.placement RETURNING number",
-            (pack.pack_id, pack.k, pack.n, placement),
-        ).fetchone()
+    def settle(number: int, chunks: Sequence[PackedChunk]) -> None:
         others = []
         for chunk in chunks:
             mine = numbers.get(chunk.id)
@@ -64,10 +82,48 @@ def record_pack(
                 others.append(chunk)
         # Fillers, and what was dropped here meanwhile; but another device may come to name it.
         fs.chunks.packed_elsewhere(number, others)
-        fs.changes.mark(key, 0)
-        stamp = signer.sign([(key, value)], 0)
-        fs.db.execute(
-            "UPDATE pack SET clock = ?, branch = ? WHERE number = ?", (stamp.clock, stamp.writer, number)
+
+    return record_packs(fs, signer, [(pack, placement)], settle)
+
+
+def record_packs(
+    fs: FileSystem,
+    signer: Signer,
+    placed: Sequence[tuple[EncodedPack, bytes]],
+    settle: Callable[[int, Sequence[PackedChunk]], None],
+    more: Sequence[Write] = (),
+) -> bool:
+    """Note where packs are, in the view and in one signed update of their registers and *more*.
+
+    *settle* is told of each pack's number and chunks, with the lock held. False, and nothing is noted, when
+    one of the packs is to end already.
+    """
+    writes: list[Write] = []
+    seqs: dict[bytes, int] = {}
+    numbers: list[int] = []
+    with fs.lock:
+        if any(is_ending(fs, pack.pack_id) for pack, _ in placed):
+            return False
+        for pack, placement in placed:
+            chunks = [
+                PackedChunk(one.chunk_id, one.offset, one.sealed_length, one.length) for one in pack.entries
+            ]
+            # Another device may have packed the same chunks in the same order: that makes the same pack.
+            (number,) = fs.db.execute(
+                "INSERT INTO pack (id, k, n, placement) VALUES (?, ?, ?, ?) "
+                "ON CONFLICT (id) DO UPDATE SET placement = excluded.placement RETURNING number",
+                (pack.pack_id, pack.k, pack.n, placement),
+            ).fetchone()
+            settle(number, chunks)
+            numbers.append(number)
+            key = pack_key(pack.pack_id)
+            writes.append((key, PackRecord(pack.k, pack.n, placement, chunks).encode()))
+            fs.changes.mark(key, 0)
+            seqs[key] = fs.changes.seq
+        stamp = signer.sign([*writes, *more], 0)
+        fs.db.executemany(
+            "UPDATE pack SET clock = ?, branch = ? WHERE number = ?",
+            [(stamp.clock, stamp.writer, number) for number in numbers],
         )
-        fs.changes.signed({key: fs.changes.seq}, stamp.clock)
+        fs.changes.signed(seqs, stamp.clock)
     return True

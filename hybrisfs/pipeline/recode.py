@@ -15,16 +15,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable
-from hybrisfs.dispersal.pack import ERASURE_THRESHOLD, EncodedPack, PackBuilder, choose_code
+from hybrisfs.dispersal.pack import ERASURE_THRESHOLD, EncodedPack, PackBuilder, Redundancy
 from hybrisfs.dispersal.runs import ChunkLocation
-from hybrisfs.dispersal.seal import Sealer
-from hybrisfs.dispersal.share import TableSealer
 from hybrisfs.filesystem.chunks import CHUNK_COLUMNS, ChunkRef
 from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.registers import PackedChunk, PackRecord, Rewritten, pack_key, rewritten_key
+from hybrisfs.filesystem.registers import PackedChunk, Rewritten, rewritten_key
 from hybrisfs.merge.signing import Signer
-from hybrisfs.pipeline.pack import Redundancy
-from hybrisfs.pipeline.placed import finish_pack, is_ending
+from hybrisfs.pipeline.placed import PackMaker, is_ending, record_packs
 from hybrisfs.pipeline.signals import Signals
 
 __all__ = ["Former", "Recoder", "outdated_packs"]
@@ -57,53 +54,44 @@ def outdated_packs(database: sqlite3.Connection, code: Redundancy) -> list[Forme
 
 
 class Recoder:
-    """Rewrites packs, one after the other. *disperse* puts a pack on the clouds, *get_chunks* reads chunks of
-    one pack from them."""
+    """Rewrites packs, one after the other. *get_chunks* reads chunks of one pack from the clouds."""
 
     def __init__(
         self,
         fs: FileSystem,
         signer: Signer,
         signals: Signals,
-        sealer: Sealer,
-        tables: TableSealer,
-        disperse: Callable[[EncodedPack], Sequence[int]],
+        maker: PackMaker,
         get_chunks: Callable[[Sequence[ChunkLocation]], list[bytes]],
     ) -> None:
         self._fs = fs
         self._signer = signer
         self._signals = signals
-        self._sealer = sealer
-        self._tables = tables
-        self._disperse = disperse
+        self._maker = maker
         self._get_chunks = get_chunks
 
-    def rewrite(self, former: Former, code: Redundancy) -> str | None:
+    def rewrite(self, former: Former) -> str | None:
         """Pack the chunks of a pack anew; why that failed, None when it is done."""
         if is_ending(self._fs, former.id):
             return f"pack {former.id.hex()[:16]} is about to be discarded: that comes first"
         try:
-            packs = self._encode(former, code)
-            placed = [(pack, bytes(self._disperse(pack))) for pack in packs]
+            packs = self._encode(former)
+            placed = [(pack, self._maker.disperse(pack)) for pack in packs]
         except (ChunkUnavailable, CloudsUnavailable) as error:
             return str(error)
         if placed and not self._record(former, placed):
             return f"pack {former.id.hex()[:16]}: what was to take its place was discarded meanwhile"
         return None
 
-    def _encode(self, former: Former, code: Redundancy) -> list[EncodedPack]:
+    def _encode(self, former: Former) -> list[EncodedPack]:
         """Raises ChunkUnavailable."""
-        n = code.f + code.k
         builders: list[PackBuilder] = []
         for ref, data in self._read(former):
-            sealed = self._sealer.seal(ref.id, data)
-            if not builders or not builders[-1].fits(len(sealed) + len(ref.id), n):
-                builders.append(PackBuilder(self._tables))
+            sealed = self._maker.sealer.seal(ref.id, data)
+            if not builders or not self._maker.fits(builders[-1], len(sealed) + len(ref.id)):
+                builders.append(self._maker.builder())
             builders[-1].add(ref.id, ref.length, sealed)
-        return [
-            finish_pack(self._fs, self._sealer, one, *choose_code(one.sealed_size, code.f, code.k))
-            for one in builders
-        ]
+        return [self._maker.finish(self._fs, one) for one in builders]
 
     def _read(self, former: Former) -> list[tuple[ChunkRef, bytes]]:
         """The chunks that are read from a pack, from this disk where they are here."""
@@ -129,35 +117,16 @@ class Recoder:
         )
 
     def _record(self, former: Former, placed: Sequence[tuple[EncodedPack, bytes]]) -> bool:
-        fs = self._fs
-        entries: list[tuple[bytes, bytes | None]] = []
-        numbers = []
-        with fs.lock:
-            if any(is_ending(fs, pack.pack_id) for pack, _ in placed):
-                return False
-            for pack, placement in placed:
-                chunks = [
-                    PackedChunk(one.chunk_id, one.offset, one.sealed_length, one.length)
-                    for one in pack.entries
-                ]
-                (number,) = fs.db.execute(
-                    "INSERT INTO pack (id, k, n, placement) VALUES (?, ?, ?, ?) "
-                    "ON CONFLICT (id) DO UPDATE SET placement = excluded.placement RETURNING number",
-                    (pack.pack_id, pack.k, pack.n, placement),
-                ).fetchone()
-                for chunk in chunks:
-                    fs.chunks.repacked(chunk.id, former.number, number, chunk.offset, chunk.sealed)
-                numbers.append(number)
-                key = pack_key(pack.pack_id)
-                entries.append((key, PackRecord(pack.k, pack.n, placement, chunks).encode()))
-                fs.changes.mark(key, 0)
-            into = Rewritten(tuple(pack.pack_id for pack, _ in placed))
-            stamp = self._signer.sign([*entries, (rewritten_key(former.id), into.encode())], 0)
-            fs.db.executemany(
-                "UPDATE pack SET clock = ?, branch = ? WHERE number = ?",
-                [(stamp.clock, stamp.writer, number) for number in numbers],
-            )
-            fs.changes.signed({key: fs.changes.seq for key, _ in entries}, stamp.clock)
+        chunks = self._fs.chunks
+
+        def settle(number: int, packed: Sequence[PackedChunk]) -> None:
+            for chunk in packed:
+                chunks.repacked(chunk.id, former.number, number, chunk.offset, chunk.sealed)
+
+        into = Rewritten(tuple(pack.pack_id for pack, _ in placed))
+        rewritten = rewritten_key(former.id), into.encode()
+        if not record_packs(self._fs, self._signer, placed, settle, [rewritten]):
+            return False
         log.info("pack %s was rewritten as %d", former.id.hex()[:16], len(placed))
         self._signals.packed()
         return True

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 from backends.address import without_secrets
+from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.poll import Changed, Look
 from hybrisfs.errors import UsageError
 from hybrisfs.merge.cloud_set import (
@@ -21,7 +22,6 @@ from hybrisfs.merge.cloud_set import (
     CloudState,
     RedundancyRecord,
 )
-from hybrisfs.pipeline.pack import Redundancy
 from hybrisfs.volume.agreed_clouds import unique_name
 from hybrisfs.volume.cloud_keeper import CloudKeeper
 from hybrisfs.volume.cloud_test import PROBE_LIMIT, claim_place, open_for_test, prepare_place, try_out

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from backends.credentials import CredentialStore
+from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.errors import HybrisError
 from hybrisfs.home import Home
 from hybrisfs.merge.cloud_set import (
@@ -30,7 +31,6 @@ from hybrisfs.merge.cloud_set import (
 )
 from hybrisfs.merge.rules import Stamp
 from hybrisfs.pipeline.drain import Drain, held_by_cloud
-from hybrisfs.pipeline.pack import Redundancy
 from hybrisfs.pipeline.recode import Recoder
 from hybrisfs.volume.agreed_clouds import agreed_config, open_cloud
 from hybrisfs.volume.config import VolumeConfig
@@ -211,9 +211,7 @@ class CloudKeeper:
             volume.grants.again()
             log.info("volume %s: %d clouds, f=%d, k=%d", volume.name, len(after), config.f, config.k)
         engine.arrange([one.number for one in config.clouds if not one.in_use], config.f)
-        redundancy = Redundancy(config.f, config.k)
-        volume.packer.use(redundancy)
-        volume.collector.use(redundancy)
+        volume.packs.redundancy = Redundancy(config.f, config.k)
         volume.maintenance.use({one.number: one.name for one in config.clouds if one.in_use})
         volume.signals.look_around()
 
@@ -258,18 +256,18 @@ class CloudKeeper:
         self._signposts.post()
         records, code = self.records()
         leaving = [n for n, (record, _) in records.items() if record.state is not CloudState.ACTIVE]
-        rewritten = self._rewrite(code)
+        rewritten = self._rewrite()
         left = [n for n in leaving if self._go_on() and not self._empty(n, *records[n], code)]
         self.arrange()  # nothing may be on record any more at one that has gone
         return unproven or bool(left) or not rewritten
 
-    def _rewrite(self, code: RedundancyRecord) -> bool:
+    def _rewrite(self) -> bool:
         """Write anew what was written with another f or k; False when something is left."""
         with self._volume.fs.lock:
             agreed = read_redundancy(self._volume.sharing.registers)
         own = self._own_branches()
         return agreed is None or self.rewriting.run(
-            Redundancy(code.f, code.k), own, self._go_on, everything=agreed[1].writer in own
+            self._volume.packs.redundancy, own, self._go_on, everything=agreed[1].writer in own
         )
 
     def _rewriting(self) -> Rewriting:
@@ -280,9 +278,7 @@ class CloudKeeper:
                 volume.fs,
                 volume.sharing.signer,
                 volume.signals,
-                volume.sealer,
-                volume.tables,
-                volume.engine.put_pack,
+                volume.packs,
                 lambda locations: volume.engine.get_chunks(locations, timeout=_CHUNK_SECONDS),
             ),
             volume.maintenance.segments,

@@ -12,7 +12,6 @@ from hybrisfs.discard.pages import Pages
 from hybrisfs.discard.propose import Proposer
 from hybrisfs.discard.rewrite import Rewriter
 from hybrisfs.discard.vote import Voter
-from hybrisfs.pipeline.pack import Redundancy
 
 if TYPE_CHECKING:
     from hybrisfs.volume.volume import Volume
@@ -31,11 +30,8 @@ def make_collector(volume: Volume) -> Collector:
         fs,
         sharing.signer,
         signals,
-        volume.sealer,
-        volume.tables,
-        Redundancy(config.f, config.k),
+        volume.packs,
         volume.fetcher.fetch_one,
-        volume.engine.put_pack,
     )
     parts = Parts(
         assembly,

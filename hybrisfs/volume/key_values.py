@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Final
 
 from hybrisfs.dispersal.engine import Engine
+from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.errors import HybrisError
 from hybrisfs.keys import VolumeKeys
 from hybrisfs.kv.database import MetadataDatabase
 from hybrisfs.kv.seal import STORE_ID_SIZE
-from hybrisfs.kv.store import KeyValueStore, Redundancy
+from hybrisfs.kv.store import KeyValueStore
 from hybrisfs.store.files import sync_directory
 from hybrisfs.volume.config import VolumeConfig
 

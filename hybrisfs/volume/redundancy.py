@@ -10,9 +10,9 @@ import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.pipeline.log_repair import SegmentMender
-from hybrisfs.pipeline.pack import Redundancy
 from hybrisfs.pipeline.recode import Former, Recoder, outdated_packs
 
 __all__ = ["Rewriting", "RewritingState"]
@@ -48,7 +48,8 @@ class Rewriting:
     def run(
         self, code: Redundancy, own: Collection[bytes], go_on: Callable[[], bool], *, everything: bool
     ) -> bool:
-        """Write anew what is to be, of packs of the *own* branches first, then, with *everything*, of others.
+        """Write anew what is not written with *code*, which packs are made with now: of packs of the *own*
+        branches first, then, with *everything*, of others.
 
         True when nothing is left; stops when *go_on* says so.
         """
@@ -67,7 +68,7 @@ class Rewriting:
             self.state = RewritingState(done, len(todo), troubles[0] if troubles else "")
             if not go_on():
                 return False
-            trouble = self._recoder.rewrite(former, code)
+            trouble = self._recoder.rewrite(former)
             if trouble is not None:
                 troubles.append(trouble)
                 log.warning("pack %s is not written anew: %s", former.id.hex()[:16], trouble)

@@ -116,6 +116,8 @@ class Sharing:
 
     def look_after(self) -> None:
         """What is to be done now and then."""
+        if self.has_looked() and self._is_removal_unheeded():  # it was cut short by a crash
+            self._heed_removals()
         if len(self.current_members()) > 1:
             self.on_quiet()
             self.agreement.refresh(self._signals.last_change)
@@ -200,14 +202,17 @@ class Sharing:
         so by depending on it."""
         with self._fs.cutting, self._fs.lock:
             self._epochs.exclude()
-            if not self.signer.may_sign:
+            if not self._is_removal_unheeded():
                 return
             writes = [self._epochs.begin()] if self._epochs.is_one_due else []
-            if not writes and self._is_anything_unvouched():
-                writes.append(self._own_register())
-            if writes:
-                self.signer.sign(writes, 0)
+            self.signer.sign(writes or [self._own_register()], 0)
         self._signals.chunks_made()
+
+    def _is_removal_unheeded(self) -> bool:
+        """Whether this device has something to sign because another was removed."""
+        with self._fs.lock:
+            due = self._epochs.is_one_due or self._is_anything_unvouched()
+            return due and self.signer.may_sign
 
     def _is_anything_unvouched(self) -> bool:
         """Whether no member has said yet that it saw all that removed devices have written."""

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from backends.credentials import CredentialStore
 from hybrisfs.dispersal.engine import Marker
+from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.runs import ChunkLocation
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
@@ -31,7 +32,8 @@ from hybrisfs.pipeline.fetch import Fetcher
 from hybrisfs.pipeline.grants import Grants
 from hybrisfs.pipeline.hoard import Hoarder
 from hybrisfs.pipeline.log_repair import SegmentMender
-from hybrisfs.pipeline.pack import Packer, Redundancy
+from hybrisfs.pipeline.pack import Packer
+from hybrisfs.pipeline.placed import PackMaker
 from hybrisfs.pipeline.publish import Publisher
 from hybrisfs.pipeline.relay import Relayer
 from hybrisfs.pipeline.repair import PackMender
@@ -166,8 +168,8 @@ class Volume:
         settler = Settler(fs, self.sealer.chunk_id, self.fetcher.fetch_one)
         sharing = self.sharing
         publisher = Publisher(fs, settler, sharing.signer, sharing.receiver.signed, signals)
-        code, put = Redundancy(config.f, config.k), self.engine.put_pack
-        self.packer = Packer(fs, sharing.signer, signals, self.sealer, self.tables, code, put)
+        redundancy = Redundancy(config.f, config.k)
+        self.packs = PackMaker(self.sealer, self.tables, redundancy, self.engine.put_pack)
         self.grants = Grants(self.ring, config.id, sharing.current_members, self.engine)
         puller = sharing.follow(self.engine, self.grants.fetch)
         shipper = Shipper(
@@ -214,7 +216,7 @@ class Volume:
         sharing.on_quiet = self.peering.look_after
         bodies: dict[str, Callable[[], None]] = {
             "publish": publisher.run,
-            "pack": self.packer.run,
+            "pack": Packer(fs, sharing.signer, signals, self.packs).run,
             "ship": shipper.run,
             "room": self.room.run,
             "hoard": hoarder.run,

@@ -16,8 +16,7 @@ from hybrisfs.discard.vote import Voter
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.dispersal.runs import ChunkLocation
 from hybrisfs.dispersal.share import parse_share_name
-from hybrisfs.pipeline.pack import Redundancy
-from tests.filesystem.rig import SEALER, TABLES, FakeClouds
+from tests.filesystem.rig import SEALER, FakeClouds
 from tests.merge.fleet import Device
 
 __all__ = ["Discarding", "check_shown"]
@@ -67,11 +66,8 @@ class Discarding:
             rig.fs,
             sharing.signer,
             rig.signals,
-            SEALER,
-            TABLES,
-            Redundancy(1, 2),
+            rig.packs,
             rig.fetcher.fetch_one,
-            rig.clouds.disperse,
         )
         upkeep = FakeUpkeep(rig.clouds)
         self.disposer = Disposer(rig.fs, upkeep, lambda: {0, 1, 2})  # type: ignore[arg-type]

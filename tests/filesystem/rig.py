@@ -20,7 +20,7 @@ from unittest import mock
 
 from hybrisfs.dispersal.erasure import fragment_length, join
 from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable
-from hybrisfs.dispersal.pack import EncodedPack
+from hybrisfs.dispersal.pack import EncodedPack, Redundancy
 from hybrisfs.dispersal.runs import ChunkLocation
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
@@ -32,7 +32,8 @@ from hybrisfs.keys import EpochKeys, SharedKeys, VolumeKeys
 from hybrisfs.merge.refresh import Change
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.fetch import Fetcher
-from hybrisfs.pipeline.pack import Packer, Redundancy
+from hybrisfs.pipeline.pack import Packer
+from hybrisfs.pipeline.placed import PackMaker
 from hybrisfs.pipeline.publish import Publisher
 from hybrisfs.pipeline.room import RoomMaker
 from hybrisfs.pipeline.settle import Settler
@@ -185,9 +186,8 @@ class Rig:
             self.fs, self.settler, sharing.signer, sharing.receiver.signed, self.signals
         )
         with mock.patch("hybrisfs.pipeline.pack.ThreadPoolExecutor", InlineExecutor):
-            self.packer = Packer(
-                self.fs, sharing.signer, self.signals, SEALER, TABLES, Redundancy(1, 2), self.clouds.disperse
-            )
+            self.packs = PackMaker(SEALER, TABLES, Redundancy(1, 2), self.clouds.disperse)
+            self.packer = Packer(self.fs, sharing.signer, self.signals, self.packs)
 
     def _chunk_id(self, data: Buffer) -> bytes:
         """The chunk's name; what it names is kept for those who check what was published."""

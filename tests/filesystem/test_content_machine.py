@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -433,14 +434,14 @@ class ContentMachine(RuleBasedStateMachine):
         """Upload all, while programs and the room maker go on."""
         if self.clouds.down:
             return
-        disperse = self.rig.packer._disperse
+        disperse = self.rig.packs._disperse
 
-        def slowly(pack: EncodedPack) -> tuple[int, ...]:
+        def slowly(pack: EncodedPack) -> Sequence[int]:
             if meanwhile is not None:
                 (self.unlink_any, self.drop_cache, self.evict_all, self.write_any)[meanwhile](pick)
             return disperse(pack)
 
-        with mock.patch.object(self.rig.packer, "_disperse", slowly):
+        with mock.patch.object(self.rig.packs, "_disperse", slowly):
             self.rig.pack()
 
     def unlink_any(self, pick: int) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 from types import TracebackType
 
 from hybrisfs.dispersal.engine import Timing
+from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.kv.cache import CachePolicy
 from hybrisfs.kv.database import MetadataDatabase
-from hybrisfs.kv.store import KeyValueStore, Redundancy
+from hybrisfs.kv.store import KeyValueStore
 from tests.dispersal.fakes import CALM, Cluster, FakeClock
 
 __all__ = ["CONTAINER", "KEY", "LONG", "Rig", "new_database"]

@@ -12,8 +12,9 @@ import pytest
 
 from backends.file import FileStore
 from hybrisfs.dispersal.engine import Cloud, Engine
+from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.kv.errors import NoSuchKeyError
-from hybrisfs.kv.store import KeyValueStore, Redundancy
+from hybrisfs.kv.store import KeyValueStore
 from tests.dispersal.fakes import SEALER, TABLES
 from tests.kv.rig import CONTAINER, KEY, LONG, new_database
 

@@ -21,10 +21,11 @@ from hypothesis import strategies as st
 
 from backends.store import Store
 from hybrisfs.dispersal.engine import Cloud, Engine, Timing
+from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.ranking import TimerBounds
 from hybrisfs.kv.cache import CachePolicy
 from hybrisfs.kv.errors import NoSuchKeyError
-from hybrisfs.kv.store import Key, KeyValueStore, Redundancy
+from hybrisfs.kv.store import Key, KeyValueStore
 from tests.adversary import ALL, READS, WRITES, Fault, FaultyStore, Kind
 from tests.dispersal.fakes import SEALER, TABLES, FakeStore
 from tests.kv.linearizability import Effect, Operation, is_linearizable, listed, read, wrote

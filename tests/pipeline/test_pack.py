@@ -82,7 +82,7 @@ def test_a_crash_between_upload_and_record_costs_an_upload(rig: Rig) -> None:
         crashed.append(rig.crashed(leave=False))
         return placement
 
-    with mock.patch.object(rig.packer, "_disperse", upload_and_die):
+    with mock.patch.object(rig.packs, "_disperse", upload_and_die):
         rig.pack()
     survivor = crashed[0]
     assert survivor.unpacked() == 5
@@ -107,7 +107,7 @@ def test_a_pack_waits_for_the_clouds(rig: Rig) -> None:
 
     with (
         mock.patch("hybrisfs.pipeline.pack._FIRST_RETRY", 0.0),
-        mock.patch.object(rig.packer, "_disperse", at_last),
+        mock.patch.object(rig.packs, "_disperse", at_last),
     ):
         rig.pack()
     assert rig.unpacked() == 0
@@ -126,7 +126,7 @@ def test_stopping_waits_for_no_cloud(rig: Rig) -> None:
     rig.signals.begin_flush()
     with (
         mock.patch("hybrisfs.pipeline.pack._FIRST_RETRY", 1e6),
-        mock.patch.object(rig.packer, "_disperse", refuse),
+        mock.patch.object(rig.packs, "_disperse", refuse),
         ThreadPoolExecutor(1) as pool,
     ):
         body = pool.submit(rig.packer.run)
@@ -188,7 +188,7 @@ def test_a_chunk_that_is_dropped_while_it_is_under_way(rig: Rig) -> None:
         rig.publish()
         return disperse(pack)
 
-    with mock.patch.object(rig.packer, "_disperse", drop_meanwhile):
+    with mock.patch.object(rig.packs, "_disperse", drop_meanwhile):
         rig.pack()
     assert rig.unpacked() == 1
     check_accounts(rig, [])
