@@ -37,6 +37,7 @@ from sync import (
     segment_name,
 )
 from sync.follow import ANNOUNCE_SECONDS
+from sync.segment import if_followed
 
 __all__ = ["LINGER_SECONDS", "Shipper"]
 
@@ -276,13 +277,14 @@ class Shipper:
             updates = self._updates.own_between(batch.first, batch.last)
             identity = SegmentId.of(batch.first, decode_signed_header(updates[-1]).hash)
             before = self._extent()
+            previous = if_followed(before.newest if before else None, updates[0])
             head = self._head(Extent(before.segments + 1 if before else 1, identity, batch.last))
         # What the segment holds and what the head states must never be taken back by a crash.
         self._committer.commit_now()
         return _Shipment(
             batch,
             segment_name(self._device.device_id, identity),
-            encode_segment(updates, before.newest if before else None, self._keys, os.urandom(NONCE_SIZE)),
+            encode_segment(updates, previous, self._keys, os.urandom(NONCE_SIZE)),
             self._sealed(head),
         )
 

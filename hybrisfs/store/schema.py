@@ -21,7 +21,7 @@ import sqlite3
 __all__ = ["APPLICATION_ID", "ROOT_ID", "ROOT_INO", "SCHEMA_VERSION", "create_schema"]
 
 APPLICATION_ID = 0x48796246  # "HybF", shown by file(1)
-SCHEMA_VERSION = 4  # 1 knew of one device only, 2 of no removed one, 3 never discarded a pack
+SCHEMA_VERSION = 5  # 1 knew one device only, 2 no removed one, 3 no discarded pack, 4 no checkpoint
 ROOT_INO = 1
 ROOT_ID = bytes(16)  # the root has the same id in every volume, and no place
 
@@ -263,6 +263,7 @@ CREATE TABLE log_branch (
 ) WITHOUT ROWID;
 
 -- Accepted updates as they travel, in the order in which they were accepted: after all that they depend on.
+-- One without bytes is *bare*: only its name is known; a checkpoint (sync.checkpoint) tells what came of it.
 CREATE TABLE log (
     number     INTEGER PRIMARY KEY,
     branch     BLOB NOT NULL,
@@ -271,7 +272,8 @@ CREATE TABLE log (
     hash       BLOB NOT NULL,
     chunk_high INTEGER,                    -- it names no chunk above this number; NULL: not signed here
     vector     BLOB NOT NULL,              -- all that it depends on: its full dependency vector
-    bytes      BLOB NOT NULL,
+    time       INTEGER NOT NULL,           -- when it was signed, by its writer's clock
+    bytes      BLOB,
     UNIQUE (branch, clock)
 );
 CREATE UNIQUE INDEX log_hash ON log (hash);
@@ -294,6 +296,19 @@ CREATE TABLE relayed_segment (
     size      INTEGER NOT NULL,
     placement BLOB NOT NULL
 );
+
+-- What this device states that its registers were (sync.checkpoint), and the newest checkpoint that all
+-- members have stated, which has a root. The slices are files in the state folder. `updates`: how many it
+-- covers. `deposited`: whether it is known to be on the clouds.
+CREATE TABLE checkpoint (
+    snapshot  BLOB PRIMARY KEY,
+    vector    BLOB NOT NULL,
+    updates   INTEGER NOT NULL,
+    slices    BLOB NOT NULL,               -- of the snapshot: 32 bytes name + u32 length for each
+    hints     BLOB NOT NULL,
+    root      BLOB,
+    deposited INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
 
 -- What was last seen of each device through the clouds.
 CREATE TABLE sighting (
