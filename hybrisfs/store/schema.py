@@ -27,7 +27,8 @@ ROOT_ID = bytes(16)  # the root has the same id in every volume, and no place
 
 _TABLES = """
 -- Counters and identities: 'volume' (16 bytes), 'files' and 'bytes' (regular files and the sum of their
--- sizes), 'seq' (number of register changes so far), 'published' (newest own clock that f+1 clouds hold).
+-- sizes), 'seq' (number of register changes so far), 'published' (newest own clock that f+1 clouds hold),
+-- 'inviter' (id of the device that let this one in, empty on the first one).
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
     value ANY NOT NULL
@@ -298,16 +299,16 @@ CREATE TABLE relayed_segment (
 );
 
 -- What this device states that its registers were (sync.checkpoint), and the newest checkpoint that all
--- members have stated, which has a root. The slices are files in the state folder. `updates`: how many it
--- covers. `deposited`: whether it is known to be on the clouds.
+-- members have stated, which has a root. The slices are files in the state folder. `through`: the highest
+-- number in `log` then. `deposited`: the name of a root of it on the clouds, NULL while none is known.
 CREATE TABLE checkpoint (
     snapshot  BLOB PRIMARY KEY,
     vector    BLOB NOT NULL,
-    updates   INTEGER NOT NULL,
+    through   INTEGER NOT NULL,
     slices    BLOB NOT NULL,               -- of the snapshot: 32 bytes name + u32 length for each
     hints     BLOB NOT NULL,
     root      BLOB,
-    deposited INTEGER NOT NULL DEFAULT 0
+    deposited BLOB
 ) WITHOUT ROWID;
 
 -- What was last seen of each device through the clouds.
@@ -326,7 +327,7 @@ def create_schema(connection: sqlite3.Connection, volume: bytes) -> None:
             connection.execute(statement)
     connection.executemany(
         "INSERT INTO meta VALUES (?, ?)",
-        [("volume", volume), ("files", 0), ("bytes", 0), ("seq", 0), ("published", 0)],
+        [("volume", volume), ("files", 0), ("bytes", 0), ("seq", 0), ("published", 0), ("inviter", b"")],
     )
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
