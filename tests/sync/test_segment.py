@@ -180,7 +180,6 @@ def test_what_cannot_be_a_segment_is_not_encoded() -> None:
         ([], None),
         (DATA[::2], None),
         (DATA[:2], BEFORE),
-        (DATA[2:5], None),
         (DATA[2:5], BEFORE._replace(first=3)),
         (DATA[2:5], BEFORE._replace(first=0)),
         (DATA[2:5], SegmentId.of(1, CHAIN[0].hash)),
