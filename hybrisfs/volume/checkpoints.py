@@ -111,7 +111,10 @@ class Checkpoints:
                 self._sharing.begun.set()
                 self._volume.peering.members_changed()
         while self._signals.pause(_LOOK_SECONDS) and self._signals.wait_until_free():
+            before = frozenset(self._sharing.current_members())
             self.keeper.look(self.heads(), time.monotonic())
+            if frozenset(self._sharing.current_members()) != before:
+                self._sharing.on_members()
 
     def _begin(self) -> None:
         """Begin with the newest checkpoint that the device which let this one in names, if there is one."""
