@@ -20,6 +20,7 @@ __all__ = ["main", "program"]
 # Command: what the overview says about it. The module is cli.COMMAND, the function COMMAND in it.
 _COMMANDS: Final = {
     "quickstart": "Set up a volume over three local folders and mount it: the first thing to try.",
+    "setup": "Set up a volume step by step: name, folder, clouds.",
     "volume": "Create and list volumes, and change how many clouds may fail.",
     "mount": "Mount a volume at a folder.",
     "umount": "Unmount a volume.",

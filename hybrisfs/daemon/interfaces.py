@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any, Protocol
 
@@ -205,6 +205,14 @@ class VolumeKind(Protocol):
     ) -> Callable[[Dialogue, threading.Event], Callable[[], Config]]:
         """What has this device let in by *code*, and then makes the volume. Raises `HybrisError` for a bad
         code."""
+
+    def describe_secrets(self, home: Home, url: str) -> dict[str, object]:
+        """What the cloud at *url* can be given: "secrets", each with "name", "label" and "hidden"; "known",
+        whether there are some; "cloud", its URL."""
+
+    def try_place(self, home: Home, url: str, secrets: Mapping[str, str] | None) -> dict[str, object]:
+        """Try out what may become a cloud: "cloud" and "seconds". Secrets are kept when it answers; without
+        any it is asked with those that there are."""
 
     def open(self, home: Home, name: str) -> OpenVolume: ...
     def list(self, home: Home) -> Sequence[Config]: ...

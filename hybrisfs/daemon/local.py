@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from backends.credentials import CredentialStore
 from hybrisfs.daemon.interfaces import Cloud, Config, OpenVolume
 from hybrisfs.errors import HybrisError, UnknownVolumeError
 from hybrisfs.home import Home
 from hybrisfs.pairing import Dialogue
+from hybrisfs.volume.cloud_login import describe_secrets, log_in, try_place
 from hybrisfs.volume.config import VolumeConfig
 from hybrisfs.volume.create import create_volume
 from hybrisfs.volume.pairing import Joining
@@ -39,6 +41,14 @@ class LocalVolumes:
         self, home: Home, code: str, name: str | None, own_name: str | None
     ) -> Callable[[Dialogue, threading.Event], Callable[[], Config]]:
         return Joining(home, code, name, own_name or default_device_name()).run
+
+    def describe_secrets(self, home: Home, url: str) -> dict[str, object]:
+        return describe_secrets(url, CredentialStore(home.credentials))
+
+    def try_place(self, home: Home, url: str, secrets: Mapping[str, str] | None) -> dict[str, object]:
+        home.prepare()
+        store = CredentialStore(home.credentials)
+        return try_place(url, store) if secrets is None else log_in(url, secrets, store)
 
     def open(self, home: Home, name: str) -> OpenVolume:
         return Volume.open(home, name)

@@ -20,6 +20,7 @@ from hybrisfs.daemon.interfaces import VolumeKind, describe
 from hybrisfs.daemon.key_value import KeyValueCommands
 from hybrisfs.daemon.maintenance import MaintenanceCommands
 from hybrisfs.daemon.on_demand import ContentCommands
+from hybrisfs.daemon.places import PlaceCommands
 from hybrisfs.daemon.sharing import SharingCommands
 from hybrisfs.daemon.slots import Slot, Slots
 from hybrisfs.daemon.transfers import TransferCommands
@@ -67,6 +68,7 @@ class Daemon:
             **ContentCommands(self._slots).commands,
             **KeyValueCommands(self._slots).commands,
             **CloudCommands(self._slots).commands,
+            **PlaceCommands(home, kind).commands,
             **MaintenanceCommands(self._slots).commands,
             **TransferCommands(self._slots).commands,
             **SharingCommands(home, kind, self._slots, self._creating).commands,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any, Final
@@ -395,6 +395,8 @@ class FakeVolumes:
         self.broken: dict[str, Exception] = {}
         self.joining = FakePairing()
         self.own_names: list[str | None] = []
+        self.secrets: dict[str, dict[str, str]] = {}
+        self.tried: list[str] = []
         for name in names:
             self._add(name, [f"file:///clouds/{name}-{number}" for number in range(3)], 1, 1)
 
@@ -417,6 +419,32 @@ class FakeVolumes:
             return lambda: self._add(name or "shared", ["file:///clouds/shared"], 0, 1)
 
         return work
+
+    def describe_secrets(self, home: Home, url: str) -> dict[str, object]:
+        self._refuse_nonsense(url)
+        wanted = [
+            {"name": "user", "label": "User name", "hidden": False},
+            {"name": "password", "label": "Password", "hidden": True},
+        ]
+        return {
+            "cloud": url,
+            "secrets": [] if url.startswith("file:") else wanted,
+            "known": url in self.secrets,
+        }
+
+    def try_place(self, home: Home, url: str, secrets: Mapping[str, str] | None) -> dict[str, object]:
+        self._refuse_nonsense(url)
+        if secrets is not None:
+            if secrets.get("password") == "wrong":
+                raise HybrisError(f"the cloud {url} cannot be used", "wrong password")
+            self.secrets[url] = dict(secrets)
+        self.tried.append(url)
+        return {"cloud": url, "seconds": {"put": 0.0123}}
+
+    @staticmethod
+    def _refuse_nonsense(url: str) -> None:
+        if "://" not in url:
+            raise UsageError(f"the cloud {url} cannot be used", "it is no URL")
 
     def open(self, home: Home, name: str) -> OpenVolume:
         if name in self.broken:
