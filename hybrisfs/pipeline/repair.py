@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Container
 
+from hybrisfs.discard.banned import bans_place
 from hybrisfs.dispersal.errors import IntegrityError
 from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.rebuild import PackRebuild
@@ -150,6 +151,8 @@ class PackMender:
             if is_ending(fs, table.pack_id):
                 return False
             placement[index] = now
+            if bans_place(fs.db, table.pack_id, placement):
+                return False
             value = PackRecord(table.k, table.n, bytes(placement), chunks).encode()
             fs.changes.mark(key, 0)
             stamp = self._signer.sign([(key, value)], 0)

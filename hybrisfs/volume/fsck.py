@@ -115,3 +115,4 @@ def _check_clouds(
 
     run_checks(len(volume.config.clouds), checks, done)
     report.checked["objects on clouds"] = len(checks)
+    report.checked["objects that nothing names"] = volume.collector.count_unnamed()
