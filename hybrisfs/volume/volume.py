@@ -67,6 +67,7 @@ from hybrisfs.volume.sharing import Sharing
 from hybrisfs.volume.status import devices_of, volume_status
 from hybrisfs.volume.transfers import Transfers
 from hybrisfs.volume.uploads import Uploads
+from hybrisfs.volume.value_holdings import ValueHoldings
 from sync import DecodeError
 
 __all__ = ["Volume"]
@@ -201,6 +202,7 @@ class Volume:
             PackMender(fs, sharing.signer, signals, upkeep, self.tables),
             SegmentMender(fs, self.updates, config.id, self.ring.segments, upkeep),
             signals,
+            ValueHoldings(self.key_values),
             {one.number: one.name for one in config.clouds},
             marker(config.id),
             lambda: shipper.announce_again(_HEAD_SECONDS),

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from hybrisfs.discard.assembly import Assembly
 from hybrisfs.discard.dispose import Disposer
 from hybrisfs.discard.find import Found, find_idle, remember
+from hybrisfs.discard.orphans import Orphans
 from hybrisfs.discard.pages import Pages
 from hybrisfs.discard.propose import Proposer
 from hybrisfs.discard.records import MAX_PACKS
@@ -61,7 +62,9 @@ class Discarding:
         )
         self.pages = Pages(rig.fs, rig.fetcher.fetch_one)
         self.voter = Voter(rig.fs, self.assembly, rig.committer, self.pages)
-        self.proposer = Proposer(rig.fs, self.assembly, self.pages, lambda: [0, 1, 2])
+        upkeep = FakeUpkeep(rig.clouds)
+        self.orphans = Orphans(rig.fs, upkeep, lambda: {0, 1, 2})  # type: ignore[arg-type]
+        self.proposer = Proposer(rig.fs, self.assembly, self.pages, lambda: [0, 1, 2], self.orphans.delete)
         self.rewriter = Rewriter(
             rig.fs,
             sharing.signer,
@@ -69,7 +72,6 @@ class Discarding:
             rig.packs,
             rig.fetcher.fetch_one,
         )
-        upkeep = FakeUpkeep(rig.clouds)
         self.disposer = Disposer(rig.fs, upkeep, lambda: {0, 1, 2})  # type: ignore[arg-type]
 
     def find(self, grace: float = 0.0) -> Found:
