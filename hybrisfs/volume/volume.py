@@ -63,6 +63,7 @@ from hybrisfs.volume.metered import is_metered
 from hybrisfs.volume.on_demand import OnDemand
 from hybrisfs.volume.pairing import Invitation
 from hybrisfs.volume.peering import Peering
+from hybrisfs.volume.recovery import Kits
 from hybrisfs.volume.sharing import Sharing
 from hybrisfs.volume.status import devices_of, volume_status
 from hybrisfs.volume.transfers import Transfers
@@ -170,7 +171,7 @@ class Volume:
         publisher = Publisher(fs, settler, sharing.signer, sharing.receiver.signed, signals)
         redundancy = Redundancy(config.f, config.k)
         self.packs = PackMaker(self.sealer, self.tables, redundancy, self.engine.put_pack)
-        self.grants = Grants(self.ring, config.id, sharing.current_members, self.engine)
+        self.grants = Grants(self.ring, config.id, sharing.key_holders, self.engine)
         puller = sharing.follow(self.engine, self.grants.fetch)
         shipper = Shipper(
             fs,
@@ -209,10 +210,11 @@ class Volume:
         self.peering = Peering(
             fs, sharing, self.ring, self.sealer, self.committer, puller, signals, config.links
         )
+        self.recovery = Kits(self)
         self._keeper = CloudKeeper(self, self._home)
         self.clouds = CloudControl(self, self._keeper)
         sharing.on_growth = self.peering.advanced
-        sharing.on_members = self.peering.members_changed
+        sharing.on_members = self._members_changed
         sharing.on_quiet = self.peering.look_after
         bodies: dict[str, Callable[[], None]] = {
             "publish": publisher.run,
@@ -242,6 +244,10 @@ class Volume:
         signals.chunks_made()
         self.peering.members_changed()
         sharing.freshness.blocks = config.stale_reads == "block"
+
+    def _members_changed(self) -> None:
+        self.peering.members_changed()
+        self._keeper.changed()  # recovery kits tell who the members are
 
     def _can_upload(self) -> bool:
         if self.signals.held:
@@ -334,7 +340,7 @@ class Volume:
             self.config,
             self.ring.keys,
             sharing.own_name,
-            sharing.current_members,
+            sharing.key_holders,
             sharing.admit,
             lifetime=lifetime,
             with_credentials=with_credentials,
