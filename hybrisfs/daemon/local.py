@@ -6,13 +6,14 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hybrisfs.daemon.interfaces import Cloud, Config, OpenVolume
+from hybrisfs.daemon.interfaces import Cloud, Config, OpenVolume, Recovered
 from hybrisfs.errors import HybrisError, UnknownVolumeError
 from hybrisfs.home import Home
 from hybrisfs.pairing import Dialogue
 from hybrisfs.volume.config import VolumeConfig
 from hybrisfs.volume.create import create_volume
 from hybrisfs.volume.pairing import Joining
+from hybrisfs.volume.recover import recover_volume
 from hybrisfs.volume.sharing import default_device_name
 from hybrisfs.volume.volume import Volume
 
@@ -39,6 +40,20 @@ class LocalVolumes:
         self, home: Home, code: str, name: str | None, own_name: str | None
     ) -> Callable[[Dialogue, threading.Event], Callable[[], Config]]:
         return Joining(home, code, name, own_name or default_device_name()).run
+
+    def recover(
+        self,
+        home: Home,
+        clouds: Sequence[str],
+        passphrase: str,
+        name: str | None,
+        own_name: str | None,
+        *,
+        incomplete: bool,
+        tell: Callable[[str], None],
+    ) -> Recovered:
+        own_name = own_name or default_device_name()
+        return recover_volume(home, clouds, passphrase, name, own_name, incomplete=incomplete, tell=tell)
 
     def open(self, home: Home, name: str) -> OpenVolume:
         return Volume.open(home, name)

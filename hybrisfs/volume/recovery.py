@@ -163,10 +163,12 @@ class Kits:
     # -- what the clouds hold --------------------------------------------------------------------
 
     def refresh(self) -> bool:
-        """Put the kits on the clouds that lack them or have old ones; False when that has to wait for the
-        log."""
-        if self._volume.signals.held or not self._volume.sharing.has_looked():
-            return not self._kits()
+        """Put the kits on the clouds that lack them or have old ones; False when that is to be tried again
+        soon."""
+        if self._volume.signals.held:
+            return True
+        if not self._volume.sharing.has_looked():
+            return False  # the log on the clouds may tell of kits, or of something that they should hold
         renewed = [self._refresh(kit) for kit in self._kits()]
         return all(renewed)
 
