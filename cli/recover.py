@@ -62,7 +62,5 @@ def recover(
     if not facts["agreed"]:
         click.echo("Too few clouds have the same recovery kit: compare what you find with what you expect.")
     click.echo(f"Next: hybrisfs mount {name} DIR")
-    click.echo(
-        "Then: hybrisfs recovery make, for the kit was used; hybrisfs recovery show names the old one."
-    )
+    click.echo("Then: hybrisfs recovery make, and remove the kit that was used (hybrisfs recovery show).")
     click.echo("Machines that are lost for good: hybrisfs device list, hybrisfs device remove NAME.")

@@ -58,9 +58,7 @@ def make(name: str | None, ask: bool, file: TextIO | None, page: Path | None, as
         if "passphrase" in facts:
             click.echo("\nIts passphrase, which is shown this once:\n")
             click.echo(f"  {click.style(facts['passphrase'], bold=True)}\n")
-            click.echo(
-                f"({facts['bits']} bits: as hard to guess as a random number of {facts['bits']} bits.)"
-            )
+            click.echo(f"It is as hard to guess as a random number of {facts['bits']} bits.")
         _say_where(facts)
     if page is not None:
         _write(page, pages["html" if page.suffix.lower() in _HTML else "text"])
@@ -113,10 +111,7 @@ def show(name: str | None, as_json: bool) -> int:
     click.echo("\n".join(columns(rows, indent="")))
     for kit in kits:
         if kit["used"]:
-            click.echo(
-                f"A machine was recovered by {kit['kit'][:8]}: hybrisfs recovery make, then hybrisfs recovery "
-                f"remove {kit['kit'][:8]}"
-            )
+            click.echo(f"A machine was recovered by {kit['kit'][:8]}: make a new kit, then remove this one.")
     return code
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -72,11 +73,12 @@ class _Kit:
 
 
 class Kits:
-    """`refresh` is for one thread, the rest may be called from any."""
+    """Its methods may be called from any thread. *cost* is what trying a passphrase of a new kit costs."""
 
     def __init__(self, volume: Volume, cost: Cost = DEFAULT_COST) -> None:
         self._volume = volume
-        self._cost = cost
+        self.cost = cost
+        self._renewing = threading.Lock()
         self._settled: dict[bytes, tuple[object, float]] = {}
 
     # -- what people ask -------------------------------------------------------------------------
@@ -92,7 +94,7 @@ class Kits:
         else:
             chosen = check_passphrase(passphrase)
         secret = KitSecret(DeviceKey.generate(), os.urandom(VOUCHER_SIZE), volume.config.id)
-        key = seal_key(secret, chosen, self._cost)
+        key = seal_key(secret, chosen, self.cost)
         record = KitRecord(volume.name, int(time.time()), secret.voucher, key)
         reserve = Member(secret.reserve.public, RESERVE_NAME, reserve=True)
         volume.sharing.admit(reserve, [(kit_key(secret.kit), record.encode())])
@@ -169,7 +171,8 @@ class Kits:
             return True
         if not self._volume.sharing.has_looked():
             return False  # the log on the clouds may tell of kits, or of something that they should hold
-        renewed = [self._refresh(kit) for kit in self._kits()]
+        with self._renewing:
+            renewed = [self._refresh(kit) for kit in self._kits()]
         return all(renewed)
 
     def _refresh(self, kit: _Kit) -> bool:
