@@ -64,7 +64,7 @@ def test_at_the_same_moment_both_are_let_in_and_the_head_names_both(logs: list[R
     third = admitted(logs[2], STRANGER)
     assert third.updates[0].header.clock == 2
     after = decode_head(logs[2].head()[1], VOLUME, SECRET.reserve.public, KEYS)
-    assert [tip.hash for tip in after.own][0] == third.updates[0].header.hash
+    assert after.own[0].hash == third.updates[0].header.hash
     assert after.extent is not None
     newest = segment_name(SECRET.kit, after.extent.newest)
     assert newest.startswith(f"log/{SECRET.kit.hex()}/")
