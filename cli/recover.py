@@ -15,7 +15,7 @@ from hybrisfs.client import Client
 @click.command(
     epilog="""\b
 Example:
-  hybrisfs recover --cloud s3://bucket/home?region=eu-west-1 --cloud file:///mnt/disk/home
+  hybrisfs recover --cloud s3://bucket/home --cloud file:///mnt/disk/home
   hybrisfs mount home ~/HybrisFS"""
 )
 @click.option(

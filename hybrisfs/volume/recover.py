@@ -11,7 +11,7 @@ import contextlib
 import logging
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -24,6 +24,7 @@ from hybrisfs.dispersal.poll import all_names
 from hybrisfs.home import Home
 from hybrisfs.keyring import KeyRing
 from hybrisfs.keys import VolumeKeys
+from hybrisfs.merge.epochs import GRANT_PREFIX, MAX_GRANT, open_grant_object, parse_grant_name
 from hybrisfs.merge.members import Member
 from hybrisfs.pairing import Joined, Peer
 from hybrisfs.pairing.messages import Grant, check_device_name
@@ -56,6 +57,7 @@ _MOST_KITS: Final = 64  # looked at on one cloud
 _MOST_TRIES: Final = 16  # of the passphrase; a hostile cloud can make up kits
 _ROUNDS: Final = 3  # a newer copy of the kit may name further clouds
 _WORKERS: Final = 8
+_MOST_GRANTS: Final = 1024  # looked at on one cloud
 _MARKER_LIMIT: Final = 4096
 _SEGMENT_LIMIT: Final = MAX_SEGMENT + (2 << 20)
 
@@ -105,6 +107,7 @@ def recover_volume(
         tell("letting this machine in")
         device = DeviceKey.generate()
         reachable = {one.url: sources.stores[one.url] for one in grant.clouds if one.url not in missing}
+        grant = _with_later_epochs(reachable, secret, grant)
         admit = partial(_admit, reachable, secret, grant, Member(device.public, own_name))
         joined = Joined(grant, Peer(secret.reserve.public, RESERVE_NAME))
         config = join_volume(home, name, device, own_name, joined, admit)
@@ -258,6 +261,28 @@ def _missing(clouds: _Clouds, grant: Grant, *, incomplete: bool) -> list[str]:
             "--incomplete recovers what the others have: some files may not be readable.",
         )
     return missing
+
+
+def _with_later_epochs(stores: dict[str, Store], secret: KitSecret, grant: Grant) -> Grant:
+    """The grant with the keys of epochs that began after the kit was renewed last, which members have put on
+    the clouds for the reserve. The new machine's own key opens none of these."""
+    ring = KeyRing(VolumeKeys(grant.keys, secret.reserve))
+    publics = {device_id_of(public): public for public in grant.members}
+    for url, store in stores.items():
+        try:
+            names = all_names(store, GRANT_PREFIX, _MOST_GRANTS)
+        except StoreError as error:
+            log.warning("%s: the keys of later epochs cannot be listed: %s", url, error)
+            continue
+        for name in names:
+            try:
+                epoch, writer = parse_grant_name(name)
+                if ring.find(epoch) is None and (public := publics.get(writer)) is not None:
+                    data = store.get(name, limit=MAX_GRANT)
+                    ring.add(open_grant_object(data, epoch, grant.volume, public, writer, secret.reserve))
+            except (StoreError, DecodeError) as error:
+                log.warning("%s: %s: %s", url, name, error)
+    return replace(grant, keys=ring.keys.shared)
 
 
 def _admit(stores: dict[str, Store], secret: KitSecret, grant: Grant, member: Member) -> None:

@@ -51,6 +51,7 @@ _SOURCES: Final = (b"m", b"e", b"s", b"r", KIT_KEY_PREFIX)
 """The registers that the contents of a kit follow from."""
 _LOOK_SECONDS: Final = 15.0
 _LOOK_EVERY: Final = 1800.0  # a cloud that loses a kit is found out by then
+_RETRY_AFTER: Final = 600.0  # when a cloud did not take it
 _SHIP_SECONDS: Final = 20.0
 
 
@@ -175,6 +176,13 @@ class Kits:
             renewed = [self._refresh(kit) for kit in self._kits()]
         return all(renewed)
 
+    @property
+    def is_overdue(self) -> bool:
+        """Whether `refresh` has something to look at on the clouds, and may."""
+        now = time.monotonic()
+        due = (self._settled.get(kit.id, (None, 0.0))[1] for kit in self._kits())
+        return not self._volume.signals.held and any(until <= now for until in due)
+
     def _refresh(self, kit: _Kit) -> bool:
         volume = self._volume
         with volume.fs.lock:
@@ -193,8 +201,8 @@ class Kits:
             refused = self._settle(kit, sources, wanted)
             for reason in refused:
                 log.info("volume %s: the recovery kit is not where it should be: %s", volume.name, reason)
-            if not refused:
-                self._settled[kit.id] = state, time.monotonic() + _LOOK_EVERY
+            pause = _RETRY_AFTER if refused else _LOOK_EVERY
+            self._settled[kit.id] = state, time.monotonic() + pause
         return True
 
     def _settle(self, kit: _Kit, sources: Sources, wanted: tuple[int, bytes]) -> list[str]:

@@ -193,7 +193,7 @@ class Volume:
             self.engine,
             Marker(MARKER_NAME, marker(config.id)),
             signals,
-            sharing.look_after,
+            self._look_after,
         )
         upkeep = self.engine.upkeep
         self.maintenance = Maintenance(
@@ -244,6 +244,11 @@ class Volume:
         signals.chunks_made()
         self.peering.members_changed()
         sharing.freshness.blocks = config.stale_reads == "block"
+
+    def _look_after(self) -> None:
+        self.sharing.look_after()
+        if self.recovery.is_overdue:
+            self._keeper.changed()
 
     def _members_changed(self) -> None:
         self.peering.members_changed()
