@@ -36,6 +36,8 @@ _COMMANDS: Final = {
     "conflicts": "See and settle what several machines have changed at the same time.",
     "deletions": "Decide on mass deletions by other machines, which wait for you.",
     "device": "Let other machines into a volume, and list them.",
+    "recovery": "Prepare for the loss of all machines: make and check recovery kits.",
+    "recover": "Bring a volume back from its clouds when all machines are lost.",
     "kv": "Use the volume as a key-value store.",
     "cloud": "List, test, add, drain, remove and replace clouds.",
     "fsck": "Verify that nothing is damaged or missing.",

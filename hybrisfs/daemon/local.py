@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from backends.credentials import CredentialStore
-from hybrisfs.daemon.interfaces import Cloud, Config, OpenVolume
+from hybrisfs.daemon.interfaces import Cloud, Config, OpenVolume, Recovered
 from hybrisfs.errors import HybrisError, UnknownVolumeError
 from hybrisfs.home import Home
 from hybrisfs.pairing import Dialogue
@@ -15,6 +15,7 @@ from hybrisfs.volume.cloud_login import describe_secrets, log_in, try_place
 from hybrisfs.volume.config import VolumeConfig
 from hybrisfs.volume.create import create_volume
 from hybrisfs.volume.pairing import Joining
+from hybrisfs.volume.recover import recover_volume
 from hybrisfs.volume.sharing import default_device_name
 from hybrisfs.volume.volume import Volume
 
@@ -49,6 +50,20 @@ class LocalVolumes:
         home.prepare()
         store = CredentialStore(home.credentials)
         return try_place(url, store) if secrets is None else log_in(url, secrets, store)
+
+    def recover(
+        self,
+        home: Home,
+        clouds: Sequence[str],
+        passphrase: str,
+        name: str | None,
+        own_name: str | None,
+        *,
+        incomplete: bool,
+        tell: Callable[[str], None],
+    ) -> Recovered:
+        own_name = own_name or default_device_name()
+        return recover_volume(home, clouds, passphrase, name, own_name, incomplete=incomplete, tell=tell)
 
     def open(self, home: Home, name: str) -> OpenVolume:
         return Volume.open(home, name)

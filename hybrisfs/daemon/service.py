@@ -21,6 +21,7 @@ from hybrisfs.daemon.key_value import KeyValueCommands
 from hybrisfs.daemon.maintenance import MaintenanceCommands
 from hybrisfs.daemon.on_demand import ContentCommands
 from hybrisfs.daemon.places import PlaceCommands
+from hybrisfs.daemon.recovery import RecoveryCommands
 from hybrisfs.daemon.sharing import SharingCommands
 from hybrisfs.daemon.slots import Slot, Slots
 from hybrisfs.daemon.transfers import TransferCommands
@@ -72,6 +73,7 @@ class Daemon:
             **MaintenanceCommands(self._slots).commands,
             **TransferCommands(self._slots).commands,
             **SharingCommands(home, kind, self._slots, self._creating).commands,
+            **RecoveryCommands(home, kind, self._slots, self._creating).commands,
         }
 
     def start(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -51,12 +52,18 @@ def _secrets(credentials: CredentialStore | None, url: str) -> bytes | None:
 
 
 def join_volume(
-    home: Home, name: str | None, device: DeviceKey, own_name: str, joined: Joined
+    home: Home,
+    name: str | None,
+    device: DeviceKey,
+    own_name: str,
+    joined: Joined,
+    admit: Callable[[], None] = lambda: None,
 ) -> VolumeConfig:
     """Make the volume on this device, under *name* here (by default its own). Raises HybrisError, leaving
     nothing behind.
 
-    Nothing on the clouds is touched: what is in the volume comes with the log.
+    *admit* is called when all is ready: it lets the device in, if nobody has yet. Else nothing on the clouds
+    is touched: what is in the volume comes with the log.
     """
     home.prepare()
     grant = joined.grant
@@ -73,6 +80,7 @@ def join_volume(
         _introduce(state / DATABASE_FILE, device, own_name, joined)
         for folder in (state, state.parent, home.state):
             sync_directory(folder)
+        admit()
         config.save(home)
         # Last, since they cannot be taken back: there may have been others for the same cloud.
         store = CredentialStore(home.credentials)

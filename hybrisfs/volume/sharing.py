@@ -88,7 +88,7 @@ class Sharing:
             self._ring.segments,
             self.updates.device,
             self._signals,
-            self.current_members,
+            self.key_holders,
             self._holds,
             self.receive,
             self._vector,
@@ -108,7 +108,9 @@ class Sharing:
         return False
 
     def _suspects(self) -> bool:
-        return self._puller is not None and any(one.suspect for one in self._puller.devices())
+        members = self.current_members()
+        sightings = self._puller.devices() if self._puller is not None else []
+        return any(one.suspect for one in sightings if one.device_id in members)
 
     def _look_now(self) -> None:
         if self._puller is not None:
@@ -123,6 +125,12 @@ class Sharing:
             self.agreement.refresh(self._signals.last_change)
 
     def current_members(self) -> Members:
+        """The devices that belong to the volume, and those that did."""
+        with self._fs.lock:
+            return self.members.devices()
+
+    def key_holders(self) -> Members:
+        """The same, with those in reserve."""
         with self._fs.lock:
             return self.members.keys()
 
@@ -142,9 +150,9 @@ class Sharing:
 
     def receive(self, updates: Sequence[bytes]) -> bool:
         """See `Receiver.receive`; who came or went by these updates is a member or none from now on."""
-        before = frozenset(self.current_members())
+        before = frozenset(self.key_holders())
         complete = self.receiver.receive(updates)
-        after = frozenset(self.current_members())
+        after = frozenset(self.key_holders())
         if after != before:
             self.on_members()
         if not before <= after:
@@ -156,13 +164,14 @@ class Sharing:
 
     # -- members ---------------------------------------------------------------------------------
 
-    def admit(self, member: Member) -> None:
-        """Let a device in, and tell the others, who hear of this one, too, if they have not yet."""
+    def admit(self, member: Member, also: Sequence[Write] = ()) -> None:
+        """Let a device in, and tell the others, who hear of this one, too, if they have not yet. *also* is
+        signed with that."""
         with self._fs.cutting, self._fs.lock:
             self.members.admit([member])
             self.updates.set_members(self.members.writers())
             mine = member_key(self.updates.device)
-            entries: list[Write] = [(member_key(member.device), member.encode())]
+            entries: list[Write] = [(member_key(member.device), member.encode()), *also]
             if not self.registers.values(mine):
                 entries.append(self._own_register())
             self.signer.sign(entries, 0)
@@ -188,14 +197,27 @@ class Sharing:
                     "",
                     "Remove it on another one, or delete the volume here.",
                 )
-            removed = replace(member, removed=True)
-            self.members.admit([removed])
-            self.updates.set_members(self.members.writers())
-            self._epochs.exclude()
-            self.signer.sign([(member_key(member.device), removed.encode()), self._epochs.begin()], 0)
+            self._sign_removal(member)
         self._signals.chunks_made()
         self.on_members()
         return {"id": member.device.hex(), "device": member.name}
+
+    def remove_reserve(self, which: str, also: Callable[[Member], Sequence[Write]]) -> Member:
+        """The same with a device in reserve; what *also* makes of it is signed with that. Raises UsageError,
+        OSError."""
+        with self._fs.cutting, self._fs.lock:
+            member = _choose(self.members.reserves(), which, "recovery kit")
+            self._sign_removal(member, also(member))
+        self._signals.chunks_made()
+        self.on_members()
+        return member
+
+    def _sign_removal(self, member: Member, also: Sequence[Write] = ()) -> None:
+        removed = replace(member, removed=True)
+        self.members.admit([removed])
+        self.updates.set_members(self.members.writers())
+        self._epochs.exclude()
+        self.signer.sign([(member_key(member.device), removed.encode()), *also, self._epochs.begin()], 0)
 
     def _heed_removals(self) -> None:
         """A device was removed elsewhere. What this one saw of it before, all are to see: an own update says
@@ -309,7 +331,7 @@ class Sharing:
         ]
 
 
-def _choose(members: Sequence[Member], which: str) -> Member:
+def _choose(members: Sequence[Member], which: str, noun: str = "device") -> Member:
     """Raises UsageError unless exactly one is meant."""
     found = [one for one in members if one.name == which] or [
         one for one in members if one.device.hex().startswith(which.lower())
@@ -317,8 +339,8 @@ def _choose(members: Sequence[Member], which: str) -> Member:
     if len(found) == 1:
         return found[0]
     names = ", ".join(f"{one.name} ({one.device.hex()[:8]})" for one in members)
-    problem = "names several devices" if found else "is no device of this volume"
-    raise UsageError(f"{which[:80]!r} {problem}", "", f"There are: {names}.")
+    problem = f"names several {noun}s" if found else f"is no {noun} of this volume"
+    raise UsageError(f"{which[:80]!r} {problem}", "", f"There are: {names or 'none'}.")
 
 
 def _described(

@@ -63,6 +63,7 @@ from hybrisfs.volume.metered import is_metered
 from hybrisfs.volume.on_demand import OnDemand
 from hybrisfs.volume.pairing import Invitation
 from hybrisfs.volume.peering import Peering
+from hybrisfs.volume.recovery import Kits
 from hybrisfs.volume.sharing import Sharing
 from hybrisfs.volume.status import devices_of, volume_status
 from hybrisfs.volume.transfers import Transfers
@@ -171,7 +172,7 @@ class Volume:
         publisher = Publisher(fs, settler, sharing.signer, sharing.receiver.signed, signals)
         redundancy = Redundancy(config.f, config.k)
         self.packs = PackMaker(self.sealer, self.tables, redundancy, self.engine.put_pack)
-        self.grants = Grants(self.ring, config.id, sharing.current_members, self.engine)
+        self.grants = Grants(self.ring, config.id, sharing.key_holders, self.engine)
         puller = sharing.follow(self.engine, self.grants.fetch)
         shipper = Shipper(
             fs,
@@ -193,7 +194,7 @@ class Volume:
             self.engine,
             Marker(MARKER_NAME, marker(config.id)),
             signals,
-            sharing.look_after,
+            self._look_after,
         )
         upkeep = self.engine.upkeep
         self.maintenance = Maintenance(
@@ -211,10 +212,11 @@ class Volume:
         self.peering = Peering(
             fs, sharing, self.ring, self.sealer, self.committer, puller, signals, config.links
         )
+        self.recovery = Kits(self)
         self._keeper = CloudKeeper(self, self._home)
         self.clouds = CloudControl(self, self._keeper)
         sharing.on_growth = self.peering.advanced
-        sharing.on_members = self.peering.members_changed
+        sharing.on_members = self._members_changed
         sharing.on_quiet = self.peering.look_after
         bodies: dict[str, Callable[[], None]] = {
             "publish": publisher.run,
@@ -244,6 +246,15 @@ class Volume:
         signals.chunks_made()
         self.peering.members_changed()
         sharing.freshness.blocks = config.stale_reads == "block"
+
+    def _look_after(self) -> None:
+        self.sharing.look_after()
+        if self.recovery.is_overdue:
+            self._keeper.changed()
+
+    def _members_changed(self) -> None:
+        self.peering.members_changed()
+        self._keeper.changed()  # recovery kits tell who the members are
 
     def _can_upload(self) -> bool:
         if self.signals.held:
@@ -336,7 +347,7 @@ class Volume:
             self.config,
             self.ring.keys,
             sharing.own_name,
-            sharing.current_members,
+            sharing.key_holders,
             sharing.admit,
             lifetime=lifetime,
             with_credentials=with_credentials,
