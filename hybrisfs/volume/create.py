@@ -18,7 +18,7 @@ from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home
 from hybrisfs.keys import VolumeKeys
 from hybrisfs.store.database import Database
-from hybrisfs.store.files import sync_directory
+from hybrisfs.store.files import make_directory, sync_directory
 from hybrisfs.volume.config import CloudConfig, VolumeConfig, choose_redundancy
 from sync.codec import Writer
 
@@ -71,11 +71,10 @@ def create_volume(home: Home, name: str, clouds: Sequence[str], f: int | None, k
     try:
         credentials = CredentialStore(home.credentials)
         marked.extend(_mark(cloud, config.id, credentials) for cloud in config.clouds)
-        state.mkdir(mode=0o700, parents=True)
+        make_directory(state)
         VolumeKeys.generate().save(state / KEYS_FILE)
         Database.create(state / DATABASE_FILE, config.id)
-        for folder in (state, state.parent, home.state):
-            sync_directory(folder)
+        sync_directory(state)
         config.save(home)
     except BaseException:
         _undo(marked)
