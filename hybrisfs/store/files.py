@@ -10,8 +10,8 @@ __all__ = ["make_directory", "sync_directory"]
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory, and those above it that are missing, for their owner only, so that they survive a power
-    cut. One that is there already is left as it is. Raises OSError."""
+    """Make a directory, and those above it that are missing, for their owner only, so that they survive a
+    power cut. One that is there already is left as it is. Raises OSError."""
     missing = [one for one in (path, *path.parents) if not one.exists()]
     for one in reversed(missing):
         one.mkdir(mode=0o700, exist_ok=True)

@@ -1,7 +1,8 @@
-"""`python -m tests.crash SEED [COUNT]` records the life that the seed holds and dies in it COUNT times, or at all points.
+"""`python -m tests.crash SEED [COUNT]` records the life that the seed holds and dies in it COUNT times, or at
+all points.
 
-What went wrong is told on standard output, with its point; the exit code tells whether all held. A recording is
-not repeatable step by step, for threads take part in it: that of a failure is kept, and
+What went wrong is told on standard output, with its point; the exit code tells whether all held. A recording
+is not repeatable step by step, for threads take part in it: that of a failure is kept, and
 `python -m tests.crash --again FILE STEP VARIANT` dies there once more.
 """
 
@@ -61,13 +62,13 @@ def _live(seed: int, count: int | None) -> int:
 
 
 def _part(recording: str, chosen: str, root: str) -> int:
-    life: Life = pickle.loads(Path(recording).read_bytes())  # noqa: S301 - we wrote it
-    return _report(life, pickle.loads(Path(chosen).read_bytes()), Path(root))  # noqa: S301
+    life: Life = pickle.loads(Path(recording).read_bytes())
+    return _report(life, pickle.loads(Path(chosen).read_bytes()), Path(root))
 
 
 def _again(recording: str, step: str, variant: str) -> int:
     logging.disable(logging.NOTSET)
-    life: Life = pickle.loads(Path(recording).read_bytes())  # noqa: S301
+    life: Life = pickle.loads(Path(recording).read_bytes())
     with tempfile.TemporaryDirectory() as root:
         return _report(life, [Point(int(step), variant)], Path(root))
 

@@ -1,7 +1,7 @@
 """What is on a recorded disk after so many steps, and what a power cut leaves of it.
 
-The disk keeps no promise but that of fsync. What was done to a file or a folder after its last sync survives in
-part: of the writes any, in any order, each whole or torn at a boundary of sectors; of the changes of names
+The disk keeps no promise but that of fsync. What was done to a file or a folder after its last sync survives
+in part: of the writes any, in any order, each whole or torn at a boundary of sectors; of the changes of names
 either the first so many, as a journaling filesystem has it, or any.
 """
 
@@ -113,8 +113,8 @@ class Disk:
             survivors = [step for step in steps if choose.random() < keep]
             if choose.random() < 0.5:
                 choose.shuffle(survivors)
-            for step in survivors:
-                left.apply(_torn(step, choose))
+            for one in survivors:
+                left.apply(_torn(one, choose))
         for name in spared:
             node = self.now.folders[_ROOT][name.encode()]
             left.folders[_ROOT][name.encode()] = node

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
@@ -13,7 +14,6 @@ from typing import Final
 from unittest import mock
 
 from hybrisfs.home import Home
-from hybrisfs.peers.settings import PeerSettings
 from hybrisfs.store.journal import Journal
 from hybrisfs.volume.config import VolumeConfig
 from hybrisfs.volume.fsck import FsckReport
@@ -23,13 +23,13 @@ from tests.crash.recorder import RecordedDisk
 from tests.crash.trace import Mark, Step, read_trace
 from tests.crash.workload import Node, Programs, Shown, shown_tree
 from tests.filesystem.rig import small_chunks
-from tests.volume.device import NAME, Device
+from tests.volume.device import ALONE, NAME, PATIENCE, Device, Second
 
 __all__ = ["VARIANTS", "Life", "Point", "check", "points", "record"]
 
 CLOUDS: Final = tuple(f"cloud-{number}" for number in range(3))
 _BUDGET: Final = 1 << 20
-_ALONE: Final = PeerSettings(discover=False)
+_SECOND_SHARE: Final = 0.05  # of the deaths are looked at by another device, too
 _BEGIN: Final = "begin"
 
 KILLED: Final = "killed"
@@ -78,7 +78,7 @@ def record(seed: int, root: Path, steps: int) -> Life:
         undo.callback(device.close)
         device.close()
         config = VolumeConfig.load(device.home, NAME)
-        replace(config, links=_ALONE, cache_bytes=_BUDGET).save(device.home)
+        replace(config, links=ALONE, cache_bytes=_BUDGET).save(device.home)
         device.reopen()
         disk.mark(_BEGIN)
         programs = Programs(device, seed, disk.mark)
@@ -114,7 +114,8 @@ def check(life: Life, chosen: list[Point], root: Path) -> Iterator[tuple[Point, 
         where = Path(tempfile.mkdtemp(prefix="died-", dir=root))
         try:
             _leave(disk, life, point, choose, where)
-            wrong = _come_back(where, life.states[durable : begun + 1])
+            allowed = life.states[durable : begun + 1]
+            wrong = _come_back(where, allowed, with_second=choose.random() < _SECOND_SHARE)
         except Exception as error:  # noqa: BLE001 - whatever goes wrong is to be told with its point
             wrong = f"{type(error).__name__}: {error}"
         finally:
@@ -138,7 +139,7 @@ def _leave(disk: Disk, life: Life, point: Point, choose: random.Random, where: P
         shared_memory.unlink()  # it died with its processes
 
 
-def _come_back(where: Path, allowed: list[Shown]) -> str | None:
+def _come_back(where: Path, allowed: list[Shown], *, with_second: bool) -> str | None:
     device = _Returned(where)
     with _small_limits(), closing(device):
         device.reopen()
@@ -151,9 +152,23 @@ def _come_back(where: Path, allowed: list[Shown]) -> str | None:
         wrong += _problems(device.fsck(clouds=True))
         if shown_tree(device.volume) != first:
             wrong.append("the clouds hold another tree")
+        if with_second and not _agrees(Second(where / "second", device), first):
+            wrong.append("another device sees another tree")
         if (branches := _branches(device.volume)) != 1:
             wrong.append(f"the device has forked itself: {branches} branches")
     return "; ".join(wrong) or None
+
+
+def _agrees(second: Device, tree: Shown) -> bool:
+    """Whether the other device comes to see this tree, too, and in good order."""
+
+    def sees_it() -> bool:
+        second.volume.signals.look_around()
+        return shown_tree(second.volume) == tree
+
+    with closing(second):
+        seen = second.volume.signals.wait_until(sees_it, time.monotonic() + PATIENCE, step=0.05)
+        return seen and not _problems(second.fsck())
 
 
 class _Returned(Device):

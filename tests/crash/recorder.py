@@ -1,8 +1,8 @@
 """A disk that takes note of every change: a filesystem in memory, served by a process of its own.
 
-`python -m tests.crash.recorder DIRECTORY TRACE` serves until its standard input ends. What is recorded is what
-reaches a disk, whoever does it: our own files, SQLite's, and those of clouds that are folders. Nothing in the
-program that is recorded needs to know.
+`python -m tests.crash.recorder DIRECTORY TRACE` serves until its standard input ends. What is recorded is
+what reaches a disk, whoever does it: our own files, SQLite's, and those of clouds that are folders. Nothing
+in the program that is recorded needs to know.
 """
 
 from __future__ import annotations

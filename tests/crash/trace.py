@@ -22,8 +22,8 @@ class Made(NamedTuple):
 
 
 class Named(NamedTuple):
-    """A name leads to the node from now on, and no longer to what it led to. With *old* (folder, name) the node
-    was moved: both happens, or neither."""
+    """A name leads to the node from now on, and no longer to what it led to. With *old* (folder, name) the
+    node was moved: both happens, or neither."""
 
     folder: int
     name: bytes
@@ -73,7 +73,7 @@ def read_trace(path: Path) -> Iterator[Step]:
     with path.open("rb") as file:
         while True:
             try:
-                step: Step = pickle.load(file)  # noqa: S301 - we wrote it
+                step: Step = pickle.load(file)
             except EOFError:
                 return
             yield step

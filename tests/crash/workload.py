@@ -1,7 +1,8 @@
 """What programs do to a volume before it dies: steps determined by a seed, and the tree after each of them.
 
-Each step is one call of the filesystem, which a crash leaves done or not done. So whatever a crash leaves must be
-the tree after one of the steps: not before the last one that is durable, not after the last one begun.
+Each step is one call of the filesystem, which a crash leaves done or not done. So whatever a crash leaves
+must be the tree after one of the steps: not before the last one that is durable, not after the last one
+begun.
 """
 
 from __future__ import annotations
@@ -103,7 +104,8 @@ class Programs:
         return identity
 
     def _bytes(self) -> bytes:
-        return self._choose.randbytes(int(self._choose.choice((10, 3000, 20_000, 60_000)) * self._choose.random()) + 1)
+        most = self._choose.choice((10, 3000, 20_000, 60_000))
+        return self._choose.randbytes(self._choose.randint(1, most))
 
     # -- names -----------------------------------------------------------------------------------
 
