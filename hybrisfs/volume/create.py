@@ -22,11 +22,20 @@ from hybrisfs.store.files import make_directory, sync_directory
 from hybrisfs.volume.config import CloudConfig, VolumeConfig, choose_redundancy
 from sync.codec import Writer
 
-__all__ = ["DATABASE_FILE", "KEYS_FILE", "MARKER_NAME", "belongs_to_another", "create_volume", "marker"]
+__all__ = [
+    "DATABASE_FILE",
+    "JOURNAL_FOLDER",
+    "KEYS_FILE",
+    "MARKER_NAME",
+    "belongs_to_another",
+    "create_volume",
+    "marker",
+]
 
 log = logging.getLogger(__name__)
 
 DATABASE_FILE: Final = "volume.db"
+JOURNAL_FOLDER: Final = "journal"
 KEYS_FILE: Final = "keys.json"
 MARKER_NAME: Final = "volume"
 _MARKER_MAGIC: Final = b"HFVO"
