@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from hybrisfs.errors import HybrisError, UsageError
+from hybrisfs.store.files import make_directory
 
 __all__ = ["Home", "check_volume_name", "service_manager_socket"]
 
@@ -150,7 +151,7 @@ def _runtime(values: Mapping[str, str], state: Path) -> Path:
 
 def _make_private(folder: Path) -> None:
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(folder)
         status = folder.stat()
         if status.st_uid != os.getuid():
             raise HybrisError(f"cannot use the folder {folder}", "it belongs to another user")

@@ -222,6 +222,13 @@ class OpenVolume(Protocol):
     def close(self) -> None: ...
 
 
+class Rebuilt(Protocol):
+    """What became of a damaged volume."""
+
+    def as_dict(self) -> dict[str, object]:
+        """ "set_aside", where the damaged files are; "recovered" and "lost", paths of what no cloud had."""
+
+
 class VolumeKind(Protocol):
     """How volumes are made, found and opened."""
 
@@ -256,6 +263,10 @@ class VolumeKind(Protocol):
         """Make a volume on this device of what its clouds hold."""
 
     def open(self, home: Home, name: str) -> OpenVolume: ...
+    def rebuild(self, home: Home, name: str, step: Callable[[str, int, int], None]) -> Rebuilt:
+        """Make the database of a closed volume anew. *step* is told stage, done and total. Raises
+        `HybrisError`, `OSError`."""
+
     def list(self, home: Home) -> Sequence[Config]: ...
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from backends.credentials import CredentialStore
-from hybrisfs.daemon.interfaces import Cloud, Config, OpenVolume, Recovered
+from hybrisfs.daemon.interfaces import Cloud, Config, OpenVolume, Rebuilt, Recovered
 from hybrisfs.errors import HybrisError, UnknownVolumeError
 from hybrisfs.home import Home
 from hybrisfs.pairing import Dialogue
@@ -15,6 +15,7 @@ from hybrisfs.volume.cloud_login import describe_secrets, log_in, try_place
 from hybrisfs.volume.config import VolumeConfig
 from hybrisfs.volume.create import create_volume
 from hybrisfs.volume.pairing import Joining
+from hybrisfs.volume.rebuild import rebuild_volume
 from hybrisfs.volume.recover import recover_volume
 from hybrisfs.volume.sharing import default_device_name
 from hybrisfs.volume.volume import Volume
@@ -67,6 +68,9 @@ class LocalVolumes:
 
     def open(self, home: Home, name: str) -> OpenVolume:
         return Volume.open(home, name)
+
+    def rebuild(self, home: Home, name: str, step: Callable[[str, int, int], None]) -> Rebuilt:
+        return rebuild_volume(home, name, step)
 
     def list(self, home: Home) -> Sequence[Config]:
         """All volumes, with those whose configuration is damaged: opening them says what is wrong."""

@@ -27,7 +27,7 @@ from hybrisfs.daemon.slots import Slot, Slots
 from hybrisfs.daemon.transfers import TransferCommands
 from hybrisfs.daemon.wanted import WantedMount, WantedMounts
 from hybrisfs.dispersal.errors import DispersalError
-from hybrisfs.errors import HybrisError, UnknownVolumeError, UsageError
+from hybrisfs.errors import DamagedError, HybrisError, UnknownVolumeError, UsageError
 from hybrisfs.fuse import clear_stale
 from hybrisfs.home import Home
 from hybrisfs.volume.config import STALE_READS
@@ -107,7 +107,16 @@ class Daemon:
             raise UsageError(f"the daemon, version {VERSION}, does not know the command {command[:80]!r}")
         try:
             return action(arguments, progress)
-        except (OSError, StoreError, DispersalError, sqlite3.OperationalError) as error:
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError):
+                raise HybrisError(_sentence(error)) from error
+            log.error("%s failed: %s", command, error)
+            raise DamagedError(
+                "a database is damaged",
+                str(error),
+                "hybrisfs fsck tells which; hybrisfs volume rebuild mends it.",
+            ) from error
+        except (OSError, StoreError, DispersalError) as error:
             log.warning("%s failed: %s", command, error)
             raise HybrisError(_sentence(error)) from error
 

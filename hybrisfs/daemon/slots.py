@@ -8,11 +8,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from hybrisfs.daemon.interfaces import Config, OpenVolume, VolumeKind
+from hybrisfs.daemon.interfaces import Config, OpenVolume, Rebuilt, VolumeKind
 from hybrisfs.daemon.wanted import WantedMount, WantedMounts
 from hybrisfs.errors import HybrisError, UnknownVolumeError, UsageError
 from hybrisfs.fuse import clear_stale
@@ -96,6 +96,29 @@ class Slot:
             log.info("%s was unmounted from %s by somebody else", self.name, self._mounted_by_us)
             self._mounted_by_us = None
             self._wanted.remove(self.name)
+
+    def rebuild(self, step: Callable[[str, int, int], None]) -> Rebuilt:
+        """Close the volume, have its database made anew, open it, and mount it where it was mounted.
+
+        Raises `HybrisError` or `OSError`.
+        """
+        with self._lock:
+            self.close()
+            try:
+                report = self._kind.rebuild(self._home, self.name, step)
+            except (HybrisError, OSError):
+                with contextlib.suppress(HybrisError, OSError):
+                    self._come_back()
+                raise
+            self._come_back()
+            return report
+
+    def _come_back(self) -> None:
+        wanted = self._wanted.all().get(self.name)
+        if wanted is None:
+            self.open()
+        else:
+            self.mount(wanted, make=False)
 
     def mountpoint(self) -> Path | None:
         """Where the volume is mounted now. Does not open it."""

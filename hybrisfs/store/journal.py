@@ -25,7 +25,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from hybrisfs.store.files import sync_directory
+from hybrisfs.store.files import make_directory, sync_directory
 from sync.codec import Buffer
 
 __all__ = ["ACTIVE_SEGMENT_SIZE", "RESERVE", "Journal", "JournalFullError", "Segment"]
@@ -90,9 +90,7 @@ class Journal:
         self._ticks = 0
         self._unchecked = _SPACE_CHECK_BYTES
         self.bytes = 0
-        if not directory.is_dir():
-            directory.mkdir(mode=0o700, parents=True)
-            sync_directory(directory.parent)
+        make_directory(directory)
         for path in directory.iterdir():
             if path.suffix == ".segment" and path.stem.isdigit():
                 segment = Segment(int(path.stem), path, create=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import platform
 import time
 from collections.abc import Callable, Sequence
@@ -30,10 +31,13 @@ from hybrisfs.store.updates import UpdateLog
 from hybrisfs.volume.agreement import Agreement
 from hybrisfs.volume.config import DEFAULT_DELETION_SHARE
 from hybrisfs.volume.epochs import Epochs
+from hybrisfs.volume.regaining import Regaining
 from sync import HASH_SIZE, Members, VersionVector, Write
 from sync.follow import STALE_SECONDS
 
 __all__ = ["Sharing", "default_device_name"]
+
+log = logging.getLogger(__name__)
 
 _NOBODY: Final = "device"
 _SHORT: Final = 12  # hexadecimal digits of an update's hash that people see
@@ -55,8 +59,10 @@ class Sharing:
         signals: Signals,
         show: Callable[[Sequence[Change]], None],
         deletion_share: float = DEFAULT_DELETION_SHARE,
+        regaining: Regaining | None = None,
     ) -> None:
         """*deletion_share*: see `Brake`."""
+        self._regaining = regaining or Regaining()
         self._fs = fs
         self._show = show
         self._ring = ring
@@ -70,7 +76,9 @@ class Sharing:
         self.updates = UpdateLog(fs.db, self.members.writers(), ring.keys.device)
         self.registers = Registers(fs.db, fs.chunks.condemned.see)
         self._epochs = Epochs(ring, self.updates, self.registers, self.members)
-        self.signer = Signer(self.updates, self.registers, self.members, self._grown)
+        self.signer = Signer(
+            self.updates, self.registers, self.members, self._grown, lambda: self._regaining.under_way
+        )
         self.arrivals = Arrivals(fs, self.updates, self.registers, self.members, self._epochs.learn)
         self.brake = Brake(deletion_share)
         self.receiver = Receiver(fs, self.updates, self.arrivals, signals, show, self._grown, self.brake)
@@ -100,12 +108,25 @@ class Sharing:
 
     def has_looked(self) -> bool:
         """Whether the clouds were looked at since the start; if not, they are looked at again."""
-        if self._puller is None or self._puller.wait_until_looked(0.0):
-            return self._puller is not None
+        if self._puller is None:
+            return False
+        if self._puller.wait_until_looked(0.0) and self._has_own_log(self._puller):
+            return True
         if time.monotonic() - self._looked_at >= _LOOK_AGAIN:
             self._looked_at = time.monotonic()
             self._puller.look_now()
         return False
+
+    def _has_own_log(self, puller: Puller) -> bool:
+        if not self._regaining.under_way:
+            return True
+        own = self.updates.device
+        if not self._regaining.look(puller.heads().get(own), lambda identity: self._holds(own, identity)):
+            return False
+        log.info("the log of the rebuilt volume is back")
+        self._signals.changes_made()
+        self._signals.chunks_made()
+        return True
 
     def _suspects(self) -> bool:
         members = self.current_members()
@@ -313,6 +334,8 @@ class Sharing:
         """What is amiss with what comes from other devices, in sentences."""
         refused = self.receiver.refused
         doubts = self._puller.doubts() if self._puller is not None else []
+        if self._regaining.under_way:
+            doubts = [*doubts, "the volume was rebuilt: what the clouds have of it is still to come"]
         if self.updates.device not in self.current_members():
             doubts = ["this device was removed from the volume: what changes here stays here"]
         return [*doubts, *([f"an update was refused: {refused}"] if refused else [])]

@@ -69,4 +69,10 @@ def _warnings(volume: Volume, devices: list[dict[str, object]]) -> list[str]:
             f"files cannot be opened for reading until {' and '.join(silent)} is heard of; "
             f"hybrisfs volume set {volume.name} --stale-reads warn lets them be opened"
         )
+    damaged = len(volume.fs.chunks.lost)
+    if damaged:
+        waiting.append(
+            f"{damaged} pieces of files are damaged on this disk and on no cloud: "
+            f"hybrisfs fsck {volume.name} names the files"
+        )
     return [*waiting, *volume.sharing.doubts(), *([volume.peering.alarm] if volume.peering.alarm else [])]

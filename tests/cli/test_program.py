@@ -44,6 +44,7 @@ def test_all_commands_are_there() -> None:
         "quickstart",
         "volume create",
         "volume list",
+        "volume rebuild",
         "volume redundancy",
         "volume set",
         "mount",

@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 from typing import Any, Final
 
 from hybrisfs.daemon.interfaces import KeyValueControl, OpenVolume
-from hybrisfs.errors import HybrisError, UsageError
+from hybrisfs.errors import DamagedError, HybrisError, UsageError
 from hybrisfs.home import Home
 from hybrisfs.kv.store import KeyValueStore
 from hybrisfs.pairing import Dialogue, PairingError, Peer
@@ -442,6 +442,7 @@ class FakeVolumes:
         self.secrets: dict[str, dict[str, str]] = {}
         self.tried: list[str] = []
         self.lost: list[str] = []
+        self.rebuilt: dict[str, Any] = {"set_aside": "/state/damaged", "recovered": [], "lost": []}
         for name in names:
             self._add(name, [f"file:///clouds/{name}-{number}" for number in range(3)], 1, 1)
 
@@ -516,6 +517,15 @@ class FakeVolumes:
             raise self.broken[name]
         self.opened[name] = FakeVolume(self.configs[name])
         return self.opened[name]
+
+    def rebuild(self, home: Home, name: str, step: Callable[[str, int, int], None]) -> FakeFacts:
+        assert name not in self.opened or self.opened[name].closed
+        step("files", 1, 2)
+        if isinstance(self.broken.get(name), DamagedError):
+            del self.broken[name]
+        elif name in self.broken:
+            raise self.broken[name]
+        return FakeFacts(self.rebuilt)
 
     def list(self, home: Home) -> Sequence[FakeConfig]:
         return list(self.configs.values())

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from hybrisfs.filesystem.content import Missing
 from hybrisfs.home import Home
+from hybrisfs.merge.members import Member
+from hybrisfs.pairing import Joined, Peer
+from hybrisfs.peers.settings import PeerSettings
 from hybrisfs.store.journal import JournalFullError
 from hybrisfs.store.schema import ROOT_INO
 from hybrisfs.volume.fsck import FsckReport
+from hybrisfs.volume.join import join_volume, make_grant
 from hybrisfs.volume.volume import Volume
+from sync import DeviceKey
 
-__all__ = ["NAME", "PATIENCE", "Device"]
+__all__ = ["ALONE", "NAME", "PATIENCE", "Device", "Second"]
 
 NAME: Final = "vol"
 PATIENCE: Final = 60.0
+ALONE: Final = PeerSettings(discover=False)  # devices hear of each other through the clouds only
 
 
 class Device:
@@ -81,5 +88,21 @@ class Device:
 
     def reopen(self) -> None:
         self.close()
+        self.volume = Volume.open(self.home, NAME)
+        self._open = True
+
+
+class Second(Device):
+    """Another device of the volume."""
+
+    def __init__(self, root: Path, first: Device) -> None:
+        self.home = Home.below(root / "home")
+        self.clouds = first.clouds
+        self.home.prepare()
+        key, volume = DeviceKey.generate(), first.volume
+        grant = make_grant(volume.config, volume.ring.keys, volume.sharing.current_members(), None)
+        volume.sharing.admit(Member(key.public, "second"))
+        joined = Joined(grant, Peer(volume.ring.keys.device.public, "first"))
+        replace(join_volume(self.home, None, key, "second", joined), links=ALONE).save(self.home)
         self.volume = Volume.open(self.home, NAME)
         self._open = True
