@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Final
 
 from hybrisfs import VERSION
+from hybrisfs.daemon.only_one import ProcessLock, holder
 from hybrisfs.errors import DaemonError, HybrisError, UnknownVolumeError, UsageError, from_wire
 from hybrisfs.home import Home
 from hybrisfs.launch import start_daemon
@@ -132,28 +133,54 @@ def stop_daemon(home: Home | None = None) -> None:
 
     Works on a daemon of any version. Raises `NotRunningError`, or `DaemonError` when it goes on running.
     """
-    with _dial(home or Home.from_environment()) as connection:
-        raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        pid = _CREDENTIALS.unpack(raw)[0]
+    home = home or Home.from_environment()
+    supervisor = holder(home.supervisor_lock)
+    if supervisor is not None:  # it would start another one; told to, it ends the daemon and then itself
+        _end(supervisor)
+    try:
+        with _dial(home) as connection:
+            raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            _end(_CREDENTIALS.unpack(raw)[0])
+    except NotRunningError:
+        if supervisor is None:
+            raise
+
+
+def _end(pid: int) -> None:
+    try:
         process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
     try:
         signal.pidfd_send_signal(process, signal.SIGTERM)
         if not select.select([process], [], [], _STOPPED_WITHIN)[0]:
             raise DaemonError(f"the daemon (process {pid}) is still not done", "", f"See {log_path()}.")
+    except ProcessLookupError:
+        return
     finally:
         os.close(process)
 
 
-def umount_without_daemon(target: str) -> tuple[Path, bool]:
+def umount_without_daemon(target: str) -> tuple[Path, bool] | None:
     """Unmount what a dead daemon left behind at `target`, a volume or a folder; forget that it is wanted.
 
-    To be used when no daemon runs. Returns the folder, and whether a dead mount had to be removed there.
-    Raises `HybrisError` when nothing of that kind is there or it cannot be unmounted.
+    Returns the folder, and whether a dead mount had to be removed there; None, with nothing done, when a
+    daemon has come to life. Raises `HybrisError` when there is nothing of that kind or it stays mounted.
     """
+    home = Home.from_environment()
+    if not home.runtime.is_dir():
+        return _umount_ruin(home, target)
+    with ProcessLock(home.start_lock) as starting:  # so that nobody starts one meanwhile
+        starting.acquire()
+        return None if _runs(home) else _umount_ruin(home, target)
+
+
+def _umount_ruin(home: Home, target: str) -> tuple[Path, bool]:
+    from hybrisfs.daemon.covered import unlock
     from hybrisfs.daemon.wanted import WantedMounts
     from hybrisfs.fuse import clear_stale
 
-    wanted = WantedMounts(Home.from_environment().state)
+    wanted = WantedMounts(home.state)
     recorded = {name: mount.directory for name, mount in wanted.all().items()}
     directory = recorded.get(target, Path(target).absolute())
     names = [name for name, place in recorded.items() if place == directory]
@@ -161,6 +188,8 @@ def umount_without_daemon(target: str) -> tuple[Path, bool]:
         stale = clear_stale(directory)
         for name in names:
             wanted.remove(name)
+        if stale or names:
+            unlock(directory)
     except OSError as error:
         raise HybrisError(f"cannot unmount {directory}", str(error)) from error
     if not stale and not names:

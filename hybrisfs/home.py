@@ -81,6 +81,21 @@ class Home:
         return self.runtime / "daemon.sock"
 
     @property
+    def daemon_lock(self) -> Path:
+        """Held by the daemon."""
+        return self.runtime / "daemon.lock"
+
+    @property
+    def supervisor_lock(self) -> Path:
+        """Held by the daemon's parent, where there is one."""
+        return self.runtime / "supervisor.lock"
+
+    @property
+    def start_lock(self) -> Path:
+        """Held by whoever starts a daemon, until that is ready."""
+        return self.runtime / "start.lock"
+
+    @property
     def credentials(self) -> Path:
         """The secrets of clouds, where the provider's own configuration or the keyring does not have them."""
         return self.config / "credentials.json"

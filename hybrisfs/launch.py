@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from hybrisfs.daemon.only_one import ProcessLock
 from hybrisfs.errors import DaemonError
 from hybrisfs.home import Home
 
@@ -28,7 +27,8 @@ def start_daemon(home: Home, runs: Callable[[], bool]) -> None:
     the daemon dies or is not ready in time.
     """
     home.prepare()
-    with _locked(home.runtime / "start.lock"):
+    with ProcessLock(home.start_lock) as starting:
+        starting.acquire()
         if runs():
             return
         # Python looks for modules in the working directory first: it must not be the user's.
@@ -67,13 +67,3 @@ def _start_error(home: Home, why: str, logged: int) -> DaemonError:
     tail = log_tail(home, logged)
     shown = f"The end of its log, {home.log}:\n{tail}" if tail else f"Its log is {home.log}."
     return DaemonError("cannot start the daemon", why, shown)
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
