@@ -30,6 +30,7 @@ __all__ = [
     "NotRunningError",
     "UnknownVolumeError",
     "UsageError",
+    "examine",
     "log_path",
     "record_crash",
     "scratch_folder",
@@ -109,6 +110,13 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def examine() -> list[Message]:
+    """What `hybrisfs.doctor` finds: each with "check", "result" (ok, warn, bad), "what" and "advice"."""
+    from hybrisfs.doctor.examination import examine as examine_home
+
+    return [finding.as_dict() for finding in examine_home(Home.from_environment())]
 
 
 def log_path() -> Path:

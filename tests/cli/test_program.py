@@ -49,6 +49,7 @@ def test_all_commands_are_there() -> None:
         "mount",
         "umount",
         "daemon",
+        "doctor",
         "status",
         "sync",
         "pin",
