@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
 import socket
-import struct
 import time
 from collections.abc import Callable
 from datetime import datetime
@@ -31,19 +31,21 @@ __all__ = [
     "UnknownVolumeError",
     "UsageError",
     "examine",
+    "install_service",
     "log_path",
     "record_crash",
+    "remove_service",
     "scratch_folder",
     "serve",
+    "service_status",
     "stop_daemon",
     "umount_without_daemon",
 ]
 
-_GREETING_WITHIN: Final = 20.0  # seconds
+_GREETING_WITHIN: Final = 60.0  # seconds; a daemon that systemd starts for us mounts first
 _ENDS_WITHIN: Final = 3.0  # seconds for which a daemon that ends may hang up on us
 _REDIAL_AFTER: Final = 0.05  # seconds
 _STOPPED_WITHIN: Final = 120.0  # seconds; it writes out what is pending locally, not to the clouds
-_CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 
 class NotRunningError(DaemonError):
@@ -145,13 +147,11 @@ def stop_daemon(home: Home | None = None) -> None:
     supervisor = holder(home.supervisor_lock)
     if supervisor is not None:  # it would start another one; told to, it ends the daemon and then itself
         _end(supervisor)
-    try:
-        with _dial(home) as connection:
-            raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-            _end(_CREDENTIALS.unpack(raw)[0])
-    except NotRunningError:
-        if supervisor is None:
-            raise
+    daemon = holder(home.daemon_lock)  # not who listens on the socket: that may be the service manager
+    if daemon is not None:
+        _end(daemon)
+    if supervisor is None and daemon is None:
+        raise _not_running()
 
 
 def _end(pid: int) -> None:
@@ -205,6 +205,31 @@ def _umount_ruin(home: Home, target: str) -> tuple[Path, bool]:
     return directory, stale
 
 
+def install_service() -> Message:
+    """Have systemd run the daemon, as `hybrisfs.service_manager.status` then says. Raises `HybrisError`."""
+    from hybrisfs.service_manager import install
+
+    home = Home.from_environment()
+    home.prepare()
+    with contextlib.suppress(NotRunningError):
+        stop_daemon(home)
+    return install(home)
+
+
+def remove_service() -> tuple[str, list[str]]:
+    """The folder with the user's keys and data, which stay, and the files that were removed."""
+    from hybrisfs.service_manager import remove
+
+    return str(Home.from_environment().state), remove()
+
+
+def service_status() -> Message:
+    """What `hybrisfs.service_manager.status` says."""
+    from hybrisfs.service_manager import status
+
+    return status(Home.from_environment())
+
+
 def record_crash(report: str) -> Path:
     """Append the report of a bug in the client to a file next to the daemon's log; returns that file."""
     path = log_path().with_name("cli.log")
@@ -220,11 +245,15 @@ def _dial(home: Home) -> socket.socket:
     try:
         return connect_socket(home.socket)
     except (FileNotFoundError, ConnectionRefusedError) as error:
-        raise NotRunningError("the daemon is not running", "", "hybrisfs mount starts it.") from error
+        raise _not_running() from error
     except OSError as error:
         raise DaemonError(
             f"cannot reach the daemon at {home.socket}", error.strerror or str(error)
         ) from error
+
+
+def _not_running() -> NotRunningError:
+    return NotRunningError("the daemon is not running", "", "hybrisfs mount starts it.")
 
 
 def _runs(home: Home) -> bool:

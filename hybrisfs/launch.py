@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from hybrisfs import service_manager
 from hybrisfs.daemon.only_one import ProcessLock
 from hybrisfs.errors import DaemonError
 from hybrisfs.home import Home
@@ -21,7 +22,7 @@ _PACKAGES: Final = Path(__file__).resolve().parents[1]
 
 
 def start_daemon(home: Home, runs: Callable[[], bool]) -> None:
-    """Start the daemon unless `runs` says that it does, and return when it answers.
+    """Start the daemon, or have systemd start it, unless `runs` says that it does, and return when it answers.
 
     Raises `HybrisError` when the folders cannot be made, `DaemonError` with the end of the log when
     the daemon dies or is not ready in time.
@@ -29,7 +30,7 @@ def start_daemon(home: Home, runs: Callable[[], bool]) -> None:
     home.prepare()
     with ProcessLock(home.start_lock) as starting:
         starting.acquire()
-        if runs():
+        if runs() or service_manager.start(home):
             return
         # Python looks for modules in the working directory first: it must not be the user's.
         logged = home.log.stat().st_size if home.log.exists() else 0

@@ -7,6 +7,7 @@ import faulthandler
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -17,11 +18,11 @@ from typing import Final
 
 from hybrisfs import VERSION
 from hybrisfs.daemon.background import Readiness, detach, word_to
-from hybrisfs.daemon.notify import notify
 from hybrisfs.daemon.only_one import only_one
-from hybrisfs.daemon.supervisor import supervise
+from hybrisfs.daemon.supervisor import clear_mounts, supervise
 from hybrisfs.errors import HybrisError
-from hybrisfs.home import Home
+from hybrisfs.home import Home, logs_to_journal, watchdog_seconds
+from hybrisfs.systemd import JournalFormatter, inherited_listener, notify
 
 __all__ = ["main"]
 
@@ -43,6 +44,7 @@ def main(argv: Sequence[str]) -> int:
     )
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--background", action="store_true", help="return when it is ready; log to a file")
+    how.add_argument("--clear", action="store_true", help="remove the mounts that a dead daemon left")
     how.add_argument("--supervised", type=int, metavar="FD", help="say there when it is ready; log to a file")
     options = parser.parse_args(argv)
     home = Home.from_environment()
@@ -51,6 +53,10 @@ def main(argv: Sequence[str]) -> int:
     except HybrisError as error:
         print(error, file=sys.stderr)
         return error.exit_code
+    if options.clear:
+        _log_to(logging.StreamHandler())
+        clear_mounts(home)
+        return 0
     supervised: int | None = options.supervised
     ready = _tell_terminal if supervised is None else word_to(supervised)
     if options.background:
@@ -61,8 +67,9 @@ def main(argv: Sequence[str]) -> int:
     try:
         if options.background:
             return supervise(home, ready)
-        with only_one(home.daemon_lock, home.socket):
-            _run(home, ready)
+        listener = inherited_listener(home.socket)
+        with only_one(home.daemon_lock, home.socket if listener is None else None):
+            _run(home, ready, listener)
     except (HybrisError, OSError) as error:
         log.critical("cannot run: %s", error)
         ready(str(error))
@@ -70,11 +77,12 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _run(home: Home, ready: Readiness) -> None:
+def _run(home: Home, ready: Readiness, listener: socket.socket | None) -> None:
     from hybrisfs.daemon.control import ControlServer
     from hybrisfs.daemon.local import LocalVolumes
     from hybrisfs.daemon.service import Daemon
     from hybrisfs.daemon.tuning import tune_process
+    from hybrisfs.daemon.watchdog import Watchdog
 
     tune_process()
     # Blocked in all threads and awaited in this one: a handler would only run when this thread wakes,
@@ -83,17 +91,23 @@ def _run(home: Home, ready: Readiness) -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.chdir("/")  # a daemon keeps no file system busy
     daemon = Daemon(home, LocalVolumes())
-    server = ControlServer(home.socket, daemon.handle)
+    server = ControlServer(home.socket, daemon.handle, listener)
+    patience = watchdog_seconds()
+    watchdog = Watchdog(home.socket, daemon.mountpoints, patience) if patience else None
     log.info("HybrisFS %s starts, process %d", VERSION, os.getpid())
     try:
         daemon.start()
         server.start()
         notify("READY=1")
+        if watchdog is not None:
+            watchdog.start()
         ready("")
         received = signal.sigwait(_SIGNALS)
         log.info("stopping: %s", signal.Signals(received).name)
         notify("STOPPING=1")
     finally:
+        if watchdog is not None:
+            watchdog.stop()
         threading.Thread(target=_let_signals_kill, name="signals", daemon=True).start()
         server.stop()
         daemon.stop()
@@ -122,6 +136,8 @@ def _log_to(handler: logging.Handler) -> None:
     logging.basicConfig(
         level=logging.INFO, handlers=[handler], format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
+    if type(handler) is logging.StreamHandler and logs_to_journal():
+        handler.setFormatter(JournalFormatter())
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1)  # all stacks, to standard error: what does it hang on?
     threading.excepthook = _log_thread_death

@@ -77,14 +77,19 @@ def holder(path: Path) -> int | None:
 
 
 @contextlib.contextmanager
-def only_one(path: Path, socket: Path) -> Iterator[None]:
+def only_one(path: Path, socket: Path | None) -> Iterator[None]:
     """Hold the lock that makes this the home's only daemon; waits for one that is just stopping.
 
-    Raises `DaemonError` when another daemon answers on *socket*, or does not end in time.
+    Raises `DaemonError` when another daemon answers on *socket*, or does not end in time. None: the socket
+    tells nothing, since the service manager listens there.
     """
     deadline = time.monotonic() + _PREDECESSOR_ENDS_WITHIN
+
+    def ending() -> bool:
+        return time.monotonic() < deadline and not (socket is not None and answers(socket))
+
     with ProcessLock(path) as lock:
-        if not lock.acquire(lambda: time.monotonic() < deadline and not answers(socket)):
+        if not lock.acquire(ending):
             raise DaemonError(
                 f"a daemon runs already, process {holder(path)}", "", "hybrisfs daemon --stop ends it"
             )

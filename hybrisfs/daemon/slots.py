@@ -166,9 +166,12 @@ class Slots:
 
     def mounted_at(self, directory: Path) -> Slot | None:
         """The volume that is mounted at `directory`."""
+        return next((slot for slot in self.opened() if slot.mountpoint() == directory), None)
+
+    def opened(self) -> list[Slot]:
+        """Those that somebody has asked for; touches no disk."""
         with self._lock:
-            slots = list(self._slots.values())
-        return next((slot for slot in slots if slot.mountpoint() == directory), None)
+            return list(self._slots.values())
 
     def mounts(self) -> str:
         """A sentence on what is mounted where."""
@@ -177,9 +180,7 @@ class Slots:
 
     def close(self) -> None:
         """Close all volumes, side by side."""
-        with self._lock:
-            slots = list(self._slots.values())
-        closers = [threading.Thread(target=slot.close, name=f"close {slot.name}") for slot in slots]
+        closers = [threading.Thread(target=slot.close, name=f"close {slot.name}") for slot in self.opened()]
         for closer in closers:
             closer.start()
         for closer in closers:

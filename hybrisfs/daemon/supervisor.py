@@ -23,7 +23,7 @@ from hybrisfs.daemon.revival import Revival
 from hybrisfs.errors import DaemonError
 from hybrisfs.home import Home
 
-__all__ = ["supervise"]
+__all__ = ["clear_mounts", "supervise"]
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class _Supervisor:
             status = self._await_end()
             if status == 0:
                 return 0
-            _clear_mounts(self._home)
+            clear_mounts(self._home)
             if self._stopping or -status in _STOP:
                 return 0
             delay = revival.delay_after(time.monotonic() - begun)
@@ -159,7 +159,8 @@ def _hear_signals() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD)
 
 
-def _clear_mounts(home: Home) -> None:
+def clear_mounts(home: Home) -> None:
+    """Unmount lazily what a dead daemon has left where something is to be mounted. Failures are logged."""
     from hybrisfs.daemon.wanted import WantedMounts
     from hybrisfs.fuse import clear_stale
 
