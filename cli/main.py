@@ -44,6 +44,8 @@ _COMMANDS: Final = {
     "scrub": "Verify what the clouds hold.",
     "repair": "Rebuild what a cloud has lost or damaged.",
     "gc": "Delete from the clouds what no file needs any more.",
+    "doctor": "Examine this machine: what is wrong, and what to do.",
+    "service": "Have systemd run the daemon.",
     "daemon": "Run the daemon in the foreground, as a service manager does.",
 }
 

@@ -100,6 +100,10 @@ class Daemon:
         self._stopping.set()
         self._slots.close()
 
+    def mountpoints(self) -> list[Path]:
+        """Where volumes are mounted now."""
+        return [place for slot in self._slots.opened() if (place := slot.mountpoint()) is not None]
+
     def handle(self, command: str, arguments: Message, progress: Progress) -> Message:
         """Carry out a command. Raises `HybrisError`; anything else is a bug."""
         action = self._commands.get(command)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hybrisfs.daemon.notify import notify
+from hybrisfs.systemd import notify
 
 
 @pytest.mark.parametrize("abstract", [False, True])
