@@ -92,6 +92,7 @@ class Adapter(fuse.Operations):
             return Entry.negative(FOREVER) if inode is None else self._entry(inode)
 
     def _entry(self, inode: Inode) -> Entry:
+        inode.looked_up = True
         if inode.is_directory:
             self._known.add(inode.ino)
         return entry_of(inode)
@@ -245,8 +246,10 @@ class Adapter(fuse.Operations):
     # -- open files ------------------------------------------------------------------------------
 
     def open(self, request: Request, ino: int, flags: int) -> Opened | Later:
+        by_root = request.uid == 0
+
         def work() -> Opened:
-            number = self._fs.open(ino, flags)
+            number = self._fs.open(ino, flags, by_root=by_root)
             return self._opened(self._fs.handle(number), number)
 
         if only_writes(flags) or not self._freshness.must_wait():
