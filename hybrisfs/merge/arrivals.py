@@ -8,26 +8,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from hybrisfs.filesystem.discarded import discard_pack
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.filesystem.registers import (
-    PackRecord,
-    Place,
-    Rewritten,
-    attr_key,
-    content_key,
-    is_of_tree,
-    pack_key,
-    place_key,
-    slot_of,
-)
+from hybrisfs.filesystem.registers import Place, attr_key, content_key, is_of_tree, place_key, slot_of
 from hybrisfs.merge.members import MemberTable
 from hybrisfs.merge.newcomers import Newcomers
 from hybrisfs.merge.nodes import Nodes
+from hybrisfs.merge.packs import Packs, Placement
 from hybrisfs.merge.refresh import Refresh
 from hybrisfs.merge.registers import Registers, is_kept
 from hybrisfs.merge.rows import Change, is_taken
@@ -58,6 +48,7 @@ class Arrivals:
         self._registers = registers
         self._members = members
         self._nodes = Nodes(fs)
+        self._packs = Packs(fs)
         self.on_clouds: Callable[[], None] = lambda: None  # told that the set of clouds may have changed
         self._disturb_again()
         self._waiting: set[bytes] = set()  # nodes whose registers have changed since the last refresh
@@ -92,11 +83,11 @@ class Arrivals:
                 self._only[key] = Value(stamp, value)
         for key, value in writes:
             if key[:1] == b"k":
-                self._take_pack(key[1:], value, stamp)
+                self._packs.take([Placement(key[1:], value, stamp)])
             elif is_of_tree(key):
                 self._waiting.add(key[1:17])
             elif key[:1] == b"w":
-                self._take_rewritten(key[1:], value, dict(writes))
+                self._packs.rewrite(key[1:], value, dict(writes))
             elif key[:1] in (b"s", b"r"):
                 self.on_clouds()
             elif key[:1] == b"m":
@@ -193,42 +184,6 @@ class Arrivals:
     def myself(self) -> Author:
         """For the conflict name of what a program here has just written."""
         return Author(self._members.name_of(self._updates.device), time.time_ns())
-
-    # -- packs -----------------------------------------------------------------------------------
-
-    def _take_pack(self, pack: bytes, value: bytes | None, stamp: Stamp) -> None:
-        """Note where another device has put chunks, or moved them, unless something later is known; without
-        a value, that a pack has been discarded, which is for good."""
-        if value is None:
-            discard_pack(self._fs, pack, stamp.clock, stamp.writer)
-            return
-        try:
-            record = PackRecord.decode(value)
-        except DecodeError:
-            return
-        self._db.execute(
-            "INSERT INTO pack (id, k, n, placement, clock, branch) VALUES (?, ?, ?, ?, ?, ?) "
-            "ON CONFLICT (id) DO UPDATE SET placement = excluded.placement, clock = excluded.clock, "
-            "branch = excluded.branch "
-            "WHERE (excluded.clock, excluded.branch) > (pack.clock, pack.branch) AND pack.n > 0",
-            (pack, record.k, record.n, record.placement, stamp.clock, stamp.writer),
-        )
-        number, shares = self._db.execute("SELECT number, n FROM pack WHERE id = ?", (pack,)).fetchone()
-        if shares:
-            self._fs.chunks.packed_elsewhere(number, record.chunks)
-
-    def _take_rewritten(self, pack: bytes, value: bytes | None, writes: Mapping[bytes, bytes | None]) -> None:
-        """Read the chunks of a pack from those that the same update tells of."""
-        row = self._db.execute("SELECT number FROM pack WHERE id = ?", (pack,)).fetchone()
-        try:
-            into = Rewritten.decode(value or b"").packs if row is not None else ()
-            records = {one: PackRecord.decode(writes.get(pack_key(one)) or b"") for one in into}
-        except DecodeError:
-            return
-        for one, record in records.items():
-            found = self._db.execute("SELECT number FROM pack WHERE id = ?", (one,)).fetchone()
-            for chunk in record.chunks if found is not None else ():
-                self._fs.chunks.repacked(chunk.id, row[0], found[0], chunk.offset, chunk.sealed)
 
     # -- what is unsigned here -------------------------------------------------------------------
 

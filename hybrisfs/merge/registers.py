@@ -96,6 +96,10 @@ class Registers:
     def _value(self, clock: int, writer: int, value: bytes | None) -> Value:
         return Value(Stamp(clock, self._branches[writer]), value)
 
+    def stamp(self, clock: int, writer: int) -> Stamp:
+        """The stamp of a value whose row has these columns."""
+        return Stamp(clock, self._branches[writer])
+
     def write_own(self, stamp: Stamp, writes: Iterable[tuple[bytes, bytes | None]]) -> None:
         """An own update depends on all that is here: each write supersedes every other value."""
         number = self._number(stamp.writer)
