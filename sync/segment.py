@@ -32,9 +32,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-import zstandard
-
 from sync.codec import Buffer, Reader, Writer
+from sync.compression import compress, decompress
 from sync.errors import DecodeError, LimitError
 from sync.identity import DEVICE_ID_SIZE
 from sync.seal import SealKeys, open_sealed, seal
@@ -50,6 +49,7 @@ __all__ = [
     "SegmentId",
     "decode_segment",
     "encode_segment",
+    "if_followed",
     "parse_segment_name",
     "segment_name",
 ]
@@ -64,8 +64,6 @@ SEGMENT_PREFIX_SIZE = 8
 
 _MAGIC = b"HFSG"
 _VERSION = 2
-_LEVEL = 3  # measured: as small as 6 to 12 on metadata full of random ids, and twice as fast
-_WINDOW_LOG = 24
 _MAX_EXPANSION = 1 << 20  # zstd adds less than 1/128 to what it cannot compress, the header is small
 _NAME = re.compile(r"log/([0-9a-f]{32})/([0-9a-f]{16})-([0-9a-f]{16})")
 
@@ -93,6 +91,13 @@ class Segment:
     updates: tuple[SignedUpdate, ...]
 
 
+def if_followed(previous: SegmentId | None, update: bytes) -> SegmentId | None:
+    """`previous` if `update` follows its last one; None otherwise: what is between them is in no segment any
+    more, and `update` begins a chain of its own."""
+    followed = previous is not None and decode_signed_header(update).prev.startswith(previous.prefix)
+    return previous if followed else None
+
+
 def segment_name(writer: bytes, identity: SegmentId) -> str:
     """The object name of a segment of `writer`."""
     return f"log/{writer.hex()}/{identity.first:016x}-{identity.prefix.hex()}"
@@ -104,26 +109,6 @@ def parse_segment_name(name: str) -> tuple[bytes, SegmentId]:
     if not match or not 0 < int(match[2], 16) <= MAX_CLOCK:
         raise DecodeError(f"not the name of a log segment: {name!r}")
     return bytes.fromhex(match[1]), SegmentId(int(match[2], 16), bytes.fromhex(match[3]))
-
-
-def _compress(records: bytes) -> bytes:
-    # The window spans the segment, so that an id is found again however far back it stands.
-    parameters = zstandard.ZstdCompressionParameters.from_level(
-        _LEVEL, source_size=len(records), window_log=min(_WINDOW_LOG, max(10, len(records).bit_length()))
-    )
-    return zstandard.ZstdCompressor(compression_params=parameters).compress(records)
-
-
-def _decompress(frame: bytes, size: int) -> bytes:
-    """Decompress a frame that must hold exactly `size` bytes and allocate no more than that."""
-    try:
-        parameters = zstandard.get_frame_parameters(frame)
-        if parameters.content_size != size:
-            raise DecodeError(f"the segment states {size} bytes, its zstd frame {parameters.content_size}")
-        decompressor = zstandard.ZstdDecompressor(max_window_size=1 << _WINDOW_LOG)
-        return decompressor.decompress(frame, max_output_size=size, allow_extra_data=False)
-    except zstandard.ZstdError as error:
-        raise DecodeError(f"the segment does not decompress: {error}") from error
 
 
 def _split(records: bytes) -> tuple[SignedUpdate, ...]:
@@ -178,7 +163,7 @@ def encode_segment(
             f"{MAX_SEGMENT_UPDATES}, {MAX_WRITES} and {MAX_SEGMENT} are allowed"
         )
     payload = Writer().varint(previous.first if previous else 0)
-    payload.varint(size).raw(_compress(out.getvalue()))
+    payload.varint(size).raw(compress(out.getvalue()))
     header = Writer().format(_MAGIC, _VERSION).raw(first.writer)
     header.u64(first.clock).u64(last.clock).raw(last.hash[:SEGMENT_PREFIX_SIZE])
     return seal(header.getvalue(), first.volume, payload.getvalue(), keys, nonce)
@@ -204,7 +189,7 @@ def decode_segment(
     reader = Reader(open_sealed(reader, header, volume, keys))
     before = reader.varint(MAX_CLOCK)
     size = reader.varint(limit)
-    updates = _split(_decompress(reader.raw(reader.remaining), size))
+    updates = _split(decompress(reader.raw(reader.remaining), size))
     headers = [update.header for update in updates]
     previous = SegmentId.of(before, headers[0].prev) if before and headers else None
     try:

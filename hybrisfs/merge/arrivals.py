@@ -13,18 +13,26 @@ from functools import partial
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.filesystem.registers import Place, attr_key, content_key, is_of_tree, place_key, slot_of
+from hybrisfs.filesystem.registers import (
+    PackRecord,
+    Place,
+    attr_key,
+    content_key,
+    is_of_tree,
+    place_key,
+    slot_of,
+)
 from hybrisfs.merge.members import MemberTable
 from hybrisfs.merge.newcomers import Newcomers
 from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.packs import Packs, Placement
 from hybrisfs.merge.refresh import Refresh
-from hybrisfs.merge.registers import Registers, is_kept
+from hybrisfs.merge.registers import Merged, Registers, is_kept
 from hybrisfs.merge.rows import Change, is_taken
 from hybrisfs.merge.rules import Author, Stamp, Value, is_removed, number_names, standing_place
 from hybrisfs.merge.unsigned import unsigned_place
 from hybrisfs.store.updates import UpdateLog
-from sync import Accepted, DecodeError, Rename, Write, decode_signed_header
+from sync import Accepted, DecodeError, Rename, Write
 
 __all__ = ["Arrivals"]
 
@@ -69,8 +77,7 @@ class Arrivals:
 
     def take(self, accepted: Accepted) -> None:
         """Put the writes of an update just accepted by the log into the registers; `refresh` follows."""
-        for rename in accepted.renames:
-            self._rename(rename)
+        self.renamed(accepted.renames)
         writes = accepted.update.writes
         kept = [write for write in writes if is_kept(write[0])]
         self._make_way(kept)
@@ -84,18 +91,42 @@ class Arrivals:
         for key, value in writes:
             if key[:1] == b"k":
                 self._packs.take([Placement(key[1:], value, stamp)])
-            elif is_of_tree(key):
-                self._waiting.add(key[1:17])
             elif key[:1] == b"w":
                 self._packs.rewrite(key[1:], value, dict(writes))
-            elif key[:1] in (b"s", b"r"):
-                self.on_clouds()
-            elif key[:1] == b"m":
-                values = sorted(self._registers.values(key), key=lambda one: one.stamp)
-                if self._members.learn(key, [one.value for one in values]):
-                    self._updates.set_members(self._members.writers())
-            elif key[:1] == b"e" and value is not None:
-                self._granted(value)
+            else:
+                self._heed(key, value)
+
+    def absorb(self, changes: Sequence[Merged]) -> None:
+        """Put into the registers what a checkpoint has come to, and this device has not, or the other way
+        round; `refresh` follows."""
+        self._make_way([(one.key, value.value) for one in changes for value in one.come])
+        self._registers.merge(changes)
+        for one in changes:
+            self._only.pop(one.key, None)
+            for value in one.come:
+                self._heed(one.key, value.value)
+
+    def _heed(self, key: bytes, value: bytes | None) -> None:
+        """A register of the tree, of a device or of the volume has this value now."""
+        if is_of_tree(key):
+            self._waiting.add(key[1:17])
+        elif key[:1] in (b"s", b"r"):
+            self.on_clouds()
+        elif key[:1] == b"m":
+            values = sorted(self._registers.values(key), key=lambda one: one.stamp)
+            if self._members.learn(key, [one.value for one in values]):
+                self._updates.set_members(self._members.writers())
+        elif key[:1] == b"e" and value is not None:
+            self._granted(value)
+
+    def note_pack(self, pack: bytes, record: PackRecord, stamp: Stamp) -> None:
+        """Note what the update at *stamp* says of a pack, unless something later is known."""
+        self._packs.note(pack, record, stamp)
+
+    def renamed(self, renames: Iterable[Rename]) -> None:
+        """Branches of the log have other names now."""
+        for rename in renames:
+            self._rename(rename)
 
     def _rename(self, rename: Rename) -> None:
         """Values of a forked device go by other names, which may change who wins."""
@@ -175,11 +206,11 @@ class Arrivals:
 
     def author(self, stamp: Stamp) -> Author:
         """Who wrote an update, and when."""
-        data = self._updates.update_at(stamp.writer, stamp.clock)
-        if data is None:
+        signed = self._updates.signed_by(stamp.writer, stamp.clock)
+        if signed is None:
             return self.myself()
-        header = decode_signed_header(data)
-        return Author(self._members.name_of(header.writer), header.time_ns)
+        device, time_ns = signed
+        return Author(self._members.name_of(device), time_ns)
 
     def myself(self) -> Author:
         """For the conflict name of what a program here has just written."""

@@ -19,7 +19,7 @@ from hybrisfs.store.database import Database
 from hybrisfs.store.files import make_directory, sync_directory
 from hybrisfs.volume.config import CloudConfig, VolumeConfig, list_volumes
 from hybrisfs.volume.create import DATABASE_FILE, KEYS_FILE
-from sync import DeviceKey, Members
+from sync import DeviceKey, Members, device_id_of
 
 __all__ = ["check_can_join", "join_volume", "make_grant"]
 
@@ -135,6 +135,7 @@ def _introduce(path: Path, device: DeviceKey, own_name: str, joined: Joined) -> 
         members += [Member(public, "", removed=True) for public in joined.grant.former]
         known = {joined.inviter.public: joined.inviter.name, device.public: own_name}
         members.append(Member(device.public, own_name))
+        database.set_meta("inviter", device_id_of(joined.inviter.public))
         table = MemberTable(database)
         table.introduce(
             replace(one, name=known.get(one.public) or one.device.hex()[:_UNNAMED]) for one in members

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import platform
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -42,6 +43,7 @@ log = logging.getLogger(__name__)
 _NOBODY: Final = "device"
 _SHORT: Final = 12  # hexadecimal digits of an update's hash that people see
 _LOOK_AGAIN: Final = 1.0  # seconds
+_BEGIN_STEP: Final = 0.5  # seconds
 
 
 def default_device_name() -> str:
@@ -87,6 +89,8 @@ class Sharing:
         self._puller: Puller | None = None
         self.freshness = Freshness(self._suspects, self._look_now)
         self._looked_at = time.monotonic()
+        self.begun = threading.Event()  # cleared while this device looks for a checkpoint to begin with
+        self.begun.set()
 
     def follow(self, engine: Engine, fetch_grant: Callable[[bytes, bytes], bool]) -> Puller:
         """The puller that follows the other devices through these clouds. *fetch_grant*: see `Puller`."""
@@ -171,6 +175,9 @@ class Sharing:
 
     def receive(self, updates: Sequence[bytes]) -> bool:
         """See `Receiver.receive`; who came or went by these updates is a member or none from now on."""
+        while not self.begun.wait(_BEGIN_STEP):
+            if self._signals.stopping:
+                return False
         before = frozenset(self.key_holders())
         complete = self.receiver.receive(updates)
         after = frozenset(self.key_holders())
@@ -179,6 +186,11 @@ class Sharing:
         if not before <= after:
             self._heed_removals()
         return complete
+
+    def checkpoint_taken_in(self) -> None:
+        """Show what a checkpoint has brought; called with the locks held that `Receiver` holds."""
+        self._show(self.arrivals.refresh())
+        self._grown()
 
     def _grown(self) -> None:
         self.on_growth()

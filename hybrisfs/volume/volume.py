@@ -44,6 +44,7 @@ from hybrisfs.store.database import Database
 from hybrisfs.store.journal import Journal
 from hybrisfs.volume.agreed_clouds import open_engine
 from hybrisfs.volume.background import LastError, run_guarded
+from hybrisfs.volume.checkpoints import Checkpoints
 from hybrisfs.volume.checkup import Checkup
 from hybrisfs.volume.cloud_control import CloudControl
 from hybrisfs.volume.cloud_keeper import CloudKeeper
@@ -99,7 +100,7 @@ class Volume:
         self._mount_lock = threading.Lock()
         self._config_lock = threading.Lock()
         self.last_error = LastError()
-        state = home.volume_state(config.name)
+        self.state = state = home.volume_state(config.name)
         with contextlib.ExitStack() as undo:
             self._lock_file = lock_exclusively(state)
             undo.callback(os.close, self._lock_file)
@@ -192,8 +193,10 @@ class Volume:
             lambda head: self.peering.announce(head),
             Relayer(fs, self.updates, signals, self.ring.segments, puller.heads, self.fetcher.fetch_one),
             self.grants.ensure,
+            lambda: self.checkpoints.told(),
         )
         self._shipper = shipper
+        self.checkpoints = Checkpoints(self, puller.heads, shipper.announce_soon)
         self.checkup = Checkup(
             fs,
             self.engine,
@@ -215,7 +218,15 @@ class Volume:
         )
         self.collector = make_collector(self)
         self.peering = Peering(
-            fs, sharing, self.ring, self.sealer, self.committer, puller, signals, config.links
+            fs,
+            sharing,
+            self.ring,
+            self.sealer,
+            self.committer,
+            puller,
+            signals,
+            config.links,
+            self.checkpoints,
         )
         self.recovery = Kits(self)
         self._keeper = CloudKeeper(self, self._home)
@@ -236,6 +247,7 @@ class Volume:
             "pull": puller.run,
             "transfers": self.transfers.run,
             "clouds": self._keeper.run,
+            "checkpoint": self.checkpoints.run,
         }
         self._threads = {
             name: threading.Thread(
