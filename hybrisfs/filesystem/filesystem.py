@@ -135,12 +135,18 @@ class FileSystem:
         self.names.rmdir(parent, name)
 
     def rename(self, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int) -> None:
+        self._require_space(RESERVE // 2)  # programs save with it: it works longer than what makes things
         self.names.rename(parent, name, new_parent, new_name, flags)
 
-    def _require_space(self) -> None:
+    def set_xattr(self, inode: Inode, name: bytes, value: bytes, flags: int) -> None:
+        self._require_space()
+        self.attributes.set_xattr(inode, name, value, flags)
+
+    def _require_space(self, reserve: int = RESERVE) -> None:
+        """Raise JournalFullError when the disk has less than *reserve* left; looks now and then."""
         self._calls_until_space_check -= 1
         if self._calls_until_space_check <= 0:
-            self.journal.require_free_space()
+            self.journal.require_free_space(reserve)
             self._calls_until_space_check = _SPACE_CHECK_CALLS
 
     def unnamed(self, inode: Inode) -> None:

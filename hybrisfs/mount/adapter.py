@@ -42,6 +42,7 @@ T = TypeVar("T")
 
 _WORKERS: Final = 16
 _A_NODE: Final = 4096  # bytes of disk that a new node may take
+_REFUSALS: Final = 100  # by others who are quicker, or by the disk
 
 
 class Adapter(fuse.Operations):
@@ -136,14 +137,17 @@ class Adapter(fuse.Operations):
             return LATER
 
     def _in_room(self, length: int, work: Callable[[], T]) -> T:
-        """Do what takes *length* bytes of room, waiting for it. Raises JournalFullError when none comes."""
+        """Do what takes *length* bytes of room, waiting for it. Raises JournalFullError when none comes, or
+        when there seems to be room and the disk refuses all the same: a quota, or no inode left."""
+        refusals = 0
         while True:
             fits = self._room.wait_for_room(length)
             try:
                 with self._lock:
                     return work()
             except JournalFullError as error:
-                if not fits:
+                refusals += fits
+                if not fits or refusals > _REFUSALS:
                     log.warning("there is no room: %s", error)
                     raise
 
@@ -218,7 +222,7 @@ class Adapter(fuse.Operations):
     def setxattr(self, request: Request, ino: int, name: bytes, value: bytes, flags: int) -> None:
         self._residency.refuse_change(name)
         with self._lock:
-            self._fs.attributes.set_xattr(self._fs.get(ino), name, value, flags)
+            self._fs.set_xattr(self._fs.get(ino), name, value, flags)
 
     def removexattr(self, request: Request, ino: int, name: bytes) -> None:
         self._residency.refuse_change(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import sqlite3
@@ -111,6 +112,8 @@ def test_rotten_pages_of_the_database_never_show_wrong_bytes(device: Device, see
         except (OSError, sqlite3.DatabaseError, DispersalError, AssertionError) as error:
             if isinstance(error, AssertionError) and "is not None" not in str(error):
                 raise
+    with contextlib.suppress(OSError, sqlite3.DatabaseError):
+        device.close()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
