@@ -92,13 +92,13 @@ class Attributes:
     # -- extended attributes ---------------------------------------------------------------------
 
     def get_xattr(self, inode: Inode, name: bytes) -> bytes:
+        if not name.startswith(_NAMESPACES):
+            raise failure(errno.EOPNOTSUPP)
         row = None
         if inode.xattrs:
             row = self._db.execute(
                 "SELECT value FROM xattr WHERE ino = ? AND name = ?", (inode.ino, name)
             ).fetchone()
-        elif name.startswith(b"system."):
-            raise failure(errno.EOPNOTSUPP)
         if row is None:
             raise failure(errno.ENODATA)
         value: bytes = row[0]

@@ -55,8 +55,13 @@ def test_extended_attributes(rig: Rig) -> None:
         attributes.set_xattr(inode, b"user.c", b"", XATTR_REPLACE)
     with fails_with(errno.ENODATA):
         attributes.remove_xattr(inode, b"user.c")
-    with fails_with(errno.EOPNOTSUPP):
-        attributes.set_xattr(inode, b"system.posix_acl_access", b"", 0)
+    for name in (b"system.posix_acl_access", b"nonsense"):
+        with fails_with(errno.EOPNOTSUPP):
+            attributes.set_xattr(inode, name, b"", 0)
+        with fails_with(errno.EOPNOTSUPP):
+            attributes.get_xattr(inode, name)
+        with fails_with(errno.EOPNOTSUPP):
+            attributes.remove_xattr(inode, name)
     attributes.remove_xattr(inode, b"user.a")
     rig = rig.reopen()
     assert rig.fs.attributes.get_xattr(rig.find(b"file"), b"user.b") == b"\0\xff"
