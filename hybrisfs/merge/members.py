@@ -108,6 +108,10 @@ class MemberTable:
         """Those that no longer belong to it."""
         return self._where("state IN (1, 2)")
 
+    def told_removed(self) -> list[Member]:
+        """Those of which this device was told so when it was let in, and has not seen the update yet."""
+        return self._where("state = 1")
+
     def _where(self, condition: str) -> list[Member]:
         rows = self._db.execute(
             f"SELECT public, name, state FROM member WHERE {condition} ORDER BY name, device"

@@ -33,7 +33,7 @@ from hybrisfs.volume.agreement import Agreement
 from hybrisfs.volume.config import DEFAULT_DELETION_SHARE
 from hybrisfs.volume.epochs import Epochs
 from hybrisfs.volume.regaining import Regaining
-from sync import HASH_SIZE, Members, VersionVector, Write
+from sync import HASH_SIZE, Members, VersionVector, Write, decode_signed_header
 from sync.follow import STALE_SECONDS
 
 __all__ = ["Sharing", "default_device_name"]
@@ -100,9 +100,9 @@ class Sharing:
             self._ring.segments,
             self.updates.device,
             self._signals,
-            self.key_holders,
+            self._followed,
             self._holds,
-            self.receive,
+            self._receive_pulled,
             self._vector,
             SightingTable(self._fs.db, self._fs.lock),
             fetch_grant,
@@ -159,6 +159,12 @@ class Sharing:
         with self._fs.lock:
             return self.members.keys()
 
+    def _followed(self) -> Members:
+        """Whose log is looked for on the clouds: also that of devices whose removal is still to be heard
+        of."""
+        with self._fs.lock:
+            return self.members.writers()
+
     def _holds(self, device: bytes, prefix: bytes) -> bool:
         """Whether the log has the update of the device whose hash begins so."""
         rest = HASH_SIZE - len(prefix)
@@ -191,6 +197,19 @@ class Sharing:
         """Show what a checkpoint has brought; called with the locks held that `Receiver` holds."""
         self._show(self.arrivals.refresh())
         self._grown()
+
+    def _receive_pulled(self, updates: Sequence[bytes]) -> bool:
+        """Take in consecutive updates of one device from the clouds. Of a device that had been removed before
+        this one was let in only what others depend on: the rest it may have written afterwards."""
+        headers = [decode_signed_header(update) for update in updates]
+        with self._fs.lock:
+            told = {member.device for member in self.members.told_removed()}
+        if headers and headers[0].writer in told:
+            last = self.receiver.named(headers[0].writer)
+            updates = [
+                update for update, header in zip(updates, headers, strict=True) if header.clock <= last
+            ]
+        return self.receive(updates)
 
     def _grown(self) -> None:
         self.on_growth()

@@ -182,3 +182,20 @@ def test_a_removed_kit_is_gone_and_gets_no_keys_any_more(first: First) -> None:
     first.write("after", b"not for the kit")
     first.sync()
     assert first.fsck(clouds=True).problems == []
+
+
+def test_who_joins_through_the_clouds_after_a_removal_gets_the_whole_log(
+    first: First, second: Second, tmp_path: Path
+) -> None:
+    second.write("answer", b"y")
+    second.sync()
+    waits(first, lambda: has(first, "answer"))
+    first.close()
+    second.volume.remove_device(first.volume.updates.device.hex())
+    second.write("afterwards", b"z")
+    third = Second(tmp_path / "third", second, "third")
+    second.sync()
+    waits(third, lambda: has(third, "afterwards"))
+    assert has(third, "known to both") and has(third, "answer")
+    assert third.fsck(clouds=True).problems == []
+    third.close()
