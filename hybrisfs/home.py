@@ -85,15 +85,12 @@ class Home:
         """The environment of a child process that is to use these folders, whatever its working directory."""
         return {**os.environ, **({"HYBRISFS_HOME": str(self.root)} if self.root else {})}
 
-    @staticmethod
-    def chosen(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-        """The variables by which somebody has chosen these folders: none, for the usual ones."""
+    def variables(self, environment: Mapping[str, str] | None = None) -> dict[str, str]:
+        """By which variables somebody has chosen these folders: none, for the usual ones."""
+        if self.root is not None:
+            return {"HYBRISFS_HOME": str(self.root)}
         values = os.environ if environment is None else environment
-        names = ("HYBRISFS_HOME",) if values.get("HYBRISFS_HOME") else _XDG
-        chosen = {name: values[name] for name in names if values.get(name)}
-        if "HYBRISFS_HOME" in chosen:
-            chosen["HYBRISFS_HOME"] = str(Path(chosen["HYBRISFS_HOME"]).absolute())
-        return chosen
+        return {name: values[name] for name in _XDG if values.get(name)}
 
     @property
     def socket(self) -> Path:

@@ -22,7 +22,7 @@ _PACKAGES: Final = Path(__file__).resolve().parents[1]
 
 
 def start_daemon(home: Home, runs: Callable[[], bool]) -> None:
-    """Start the daemon, or have systemd start it, unless `runs` says that it does, and return when it answers.
+    """Start the daemon, or have systemd do it, unless `runs` says that it runs; return when it answers.
 
     Raises `HybrisError` when the folders cannot be made, `DaemonError` with the end of the log when
     the daemon dies or is not ready in time.

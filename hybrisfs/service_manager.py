@@ -26,7 +26,7 @@ def serves(home: Home) -> bool:
     if not enabled_link().is_symlink():
         return False
     try:
-        return installed_text(SERVICE) == unit_texts(home, Home.chosen())[SERVICE]
+        return installed_text(SERVICE) == unit_texts(home)[SERVICE]
     except (HybrisError, OSError):
         return False
 
@@ -37,7 +37,7 @@ def install(home: Home) -> Message:
     No daemon of this home may run. Raises `HybrisError`.
     """
     _require_manager()
-    texts = unit_texts(home, Home.chosen())
+    texts = unit_texts(home)
     try:
         for name, text in texts.items():
             if installed_text(name) != text:
@@ -76,8 +76,8 @@ def start(home: Home) -> bool:
 
 
 def status(home: Home) -> Message:
-    """ "installed", "enabled", "state" (as systemctl says), "pid", "current" (made for this program and home),
-    "packaged", "linger" and "manager" (whether systemd answers)."""
+    """The facts: "installed", "enabled", "packaged", "state" as systemctl says, "pid", "linger", "current"
+    (made for this program and home) and "manager" (systemd answers)."""
     answers = _manager_answers()
     text = installed_text(SERVICE)
     state, pid = "unknown", None
@@ -90,7 +90,7 @@ def status(home: Home) -> Message:
         "enabled": enabled_link().is_symlink(),
         "state": state,
         "pid": pid,
-        "current": text == unit_texts(home, Home.chosen())[SERVICE],
+        "current": text == unit_texts(home)[SERVICE],
         "packaged": packaged(SERVICE),
         "linger": (_LINGER / pwd.getpwuid(os.getuid()).pw_name).exists(),
         "manager": answers,
@@ -113,7 +113,7 @@ def _require_manager() -> None:
         raise HybrisError(
             "systemd does not answer for this user",
             "there is no systemd here, or this is no login of its own, as after su",
-            "Log in directly (ssh, machinectl shell), or go without: commands start the daemon by themselves.",
+            "Log in directly (ssh, machinectl shell), or go without: commands start the daemon themselves.",
         )
 
 

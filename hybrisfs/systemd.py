@@ -1,4 +1,4 @@
-"""What a service and systemd tell each other: sd_notify(3), sd_listen_fds(3), sd-daemon(3); without a library."""
+"""What a service and systemd tell each other: sd_notify(3), sd_listen_fds(3), sd-daemon(3); no library."""
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ imply NoNewPrivileges, as most of systemd's sandboxing does for a user's units: 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -38,7 +37,7 @@ Type=notify
 ExecStart={python} -m hybrisfs.daemon
 ExecStopPost={python} -m hybrisfs.daemon --clear
 Restart=on-failure
-RestartSec=1
+RestartSec=200ms
 TimeoutStartSec=120
 TimeoutStopSec=60
 WatchdogSec=180
@@ -66,8 +65,8 @@ WantedBy=sockets.target
 """
 
 
-def unit_texts(home: Home, chosen: Mapping[str, str]) -> dict[str, str]:
-    """The text of each unit, by its name; *chosen* are the variables that make the folders those of *home*.
+def unit_texts(home: Home) -> dict[str, str]:
+    """The text of each unit, by its name.
 
     Raises `HybrisError` when systemd cannot listen where the daemon would.
     """
@@ -78,7 +77,9 @@ def unit_texts(home: Home, chosen: Mapping[str, str]) -> dict[str, str]:
             "its path is too long for systemd to listen there",
             "Choose a shorter HYBRISFS_HOME.",
         )
-    environment = "".join(f"Environment={_word(f'{name}={value}')}\n" for name, value in chosen.items())
+    environment = "".join(
+        f"Environment={_word(f'{name}={value}')}\n" for name, value in home.variables().items()
+    )
     service = _SERVICE_TEXT.format(
         socket=SOCKET,
         environment=environment,

@@ -54,10 +54,10 @@ from hybrisfs.home import Home
 from hybrisfs.units import unit_texts
 
 folder, root = sys.argv[1:]
-for name, text in unit_texts(Home.from_environment({"HOME": "/nonexistent"}), {}).items():
+for name, text in unit_texts(Home.from_environment()).items():
     (Path(folder) / name).write_text(text.replace(root, ""))
 PYTHON
-"$python" -m compileall -q -s "$root" -p / "$site"
+"$python" -m compileall -q -j 0 -s "$root" -p / "$site"
 ln -s "$prefix/bin/hybrisfs" "$root/usr/bin/hybrisfs"
 
 complete() {
@@ -86,4 +86,5 @@ sed -e "s/@VERSION@/$version/" -e "s/@ARCHITECTURE@/$architecture/" \
 (cd "$root" && find usr -type f -print0 | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
 
 mkdir -p "$output"
-dpkg-deb --root-owner-group -Zxz -z1 --build "$root" "$output/hybrisfs_${version}_$architecture.deb"
+export DPKG_DEB_COMPRESSOR_TYPE="${DPKG_DEB_COMPRESSOR_TYPE:-xz}" DPKG_DEB_COMPRESSOR_LEVEL="${DPKG_DEB_COMPRESSOR_LEVEL:-1}"
+dpkg-deb --root-owner-group --build "$root" "$output/hybrisfs_${version}_$architecture.deb"
