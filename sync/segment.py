@@ -15,7 +15,8 @@ It sees no volume, no key, no value and no other device.
              last    u64, clock of the last update
              prefix  8, beginning of the hash of the last update
     sealed   (`sync.seal`) previous  varint: clock of the first update in the writer's segment before this
-                                     one, 0 = none
+                                     one; 0 = none, as this is its first, or what comes
+                                     before is known through checkpoints only
                            size      varint: bytes of the records when decompressed
                            records   one zstd frame of: length varint + signed update, repeated
 
@@ -87,7 +88,7 @@ class Segment:
 
     writer: bytes
     previous: SegmentId | None
-    """The writer's segment before this one, None when this is its first."""
+    """The writer's segment before this one, None when there is none."""
     updates: tuple[SignedUpdate, ...]
 
 
@@ -128,11 +129,9 @@ def _check_chain(headers: Sequence[SignedHeader], previous: SegmentId | None) ->
     if not headers:
         raise ValueError("a segment holds at least one update")
     first = headers[0]
-    if previous is None:
-        fits = first.prev_clock == 0
-    else:
-        fits = 0 < previous.first <= first.prev_clock and first.prev.startswith(previous.prefix)
-    if not fits:
+    if previous is not None and not (
+        0 < previous.first <= first.prev_clock and first.prev.startswith(previous.prefix)
+    ):
         raise ValueError(f"segment {previous} cannot come before update {first.clock}")
     for before, after in pairwise(headers):
         if (after.volume, after.writer, after.prev) != (before.volume, before.writer, before.hash):

@@ -15,10 +15,10 @@ from typing import Final
 from hybrisfs.checkpoint.reading import HintedPack, Latest, read_hints, read_snapshot
 from hybrisfs.checkpoint.shelf import Shelf, Shelved
 from hybrisfs.checkpoint.snapshot import Header, SnapshotHash
-from hybrisfs.filesystem.discarded import discard_pack
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.registers import PackRecord
 from hybrisfs.merge.arrivals import Arrivals
+from hybrisfs.merge.packs import Placement
 from hybrisfs.merge.registers import Merged, Registers, is_kept
 from hybrisfs.merge.rules import Stamp, Value
 from hybrisfs.store.updates import UpdateLog
@@ -29,6 +29,7 @@ from sync.skeleton import Bone
 __all__ = ["Adoption", "check_snapshot"]
 
 _KEYS: Final = 4096  # registers that are merged at once
+_PACKS: Final = 64
 
 
 def check_snapshot(shelf: Shelf, shelved: Shelved, root: Root) -> Header:
@@ -75,11 +76,13 @@ class Adoption:
         next(records)
         latest = self._adopt_log(records)
         self._merge(latest)
-        updates = len(self._stamps)
         # Chunks that are read from one pack and are in another one, too, are seen in the first one first.
         for primary in (True, False):
-            for pack in read_hints(shelf.hints(shelved), updates):
-                self._note(pack, primary=primary)
+            packs = read_hints(shelf.hints(shelved), len(self._stamps))
+            while some := list(islice(packs, _PACKS)):
+                self._arrivals.place(
+                    [self._placement(one, primary=primary) for one in some if primary or one.spare]
+                )
 
     def _adopt_log(self, records: Iterator[Header | Bone | Latest]) -> Iterator[Latest]:
         """Take in the bones; what comes after them."""
@@ -143,16 +146,10 @@ class Adoption:
         ]
         return Merged(key, gone, come)
 
-    def _note(self, pack: HintedPack, *, primary: bool) -> None:
-        clock, branch = self._stamps[pack.update]
-        if pack.n == 0:
-            if primary:
-                discard_pack(self._fs, pack.id, clock, branch)
-            return
+    def _placement(self, pack: HintedPack, *, primary: bool) -> Placement:
         chunks = pack.primary if primary else pack.spare
-        if primary or chunks:
-            record = PackRecord(pack.k, pack.n, pack.placement, chunks)
-            self._arrivals.note_pack(pack.id, record, Stamp(clock, branch))
+        record = PackRecord(pack.k, pack.n, pack.placement, chunks)
+        return Placement(pack.id, record.encode() if pack.n else None, self._stamps[pack.update])
 
 
 def _covers(vector: VersionVector, stamp: Stamp) -> bool:

@@ -25,6 +25,7 @@ class CloudStore(Protocol):
     def put(self, name: str, data: bytes) -> object:
         """Put an object on f+k clouds. Raises CloudsUnavailable."""
 
+    @property
     def numbers(self) -> Collection[int]:
         """The clouds that objects may be removed from."""
 
@@ -71,7 +72,7 @@ class Depositor:
         """Remove from the clouds what is part of none of these checkpoints, given by name and root."""
         names = {name for name, _ in wanted}
         names.update(one.name for _, root in wanted for one in (*root.slices, *root.hints))
-        for cloud in self._store.numbers():
+        for cloud in self._store.numbers:
             found = self._store.names(cloud, CHECKPOINTS, _MOST_NAMES) or ()
             old = [
                 one for one in found if (name := parse_checkpoint_name(one)) is not None and name not in names

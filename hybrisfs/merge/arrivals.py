@@ -13,15 +13,8 @@ from functools import partial
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.filesystem.registers import (
-    PackRecord,
-    Place,
-    attr_key,
-    content_key,
-    is_of_tree,
-    place_key,
-    slot_of,
-)
+from hybrisfs.filesystem.registers import Place, attr_key, content_key, is_of_tree, place_key, slot_of
+from hybrisfs.merge.first_nodes import build_view
 from hybrisfs.merge.members import MemberTable
 from hybrisfs.merge.newcomers import Newcomers
 from hybrisfs.merge.nodes import Nodes
@@ -31,6 +24,7 @@ from hybrisfs.merge.registers import Merged, Registers, is_kept
 from hybrisfs.merge.rows import Change, is_taken
 from hybrisfs.merge.rules import Author, Stamp, Value, is_removed, number_names, standing_place
 from hybrisfs.merge.unsigned import unsigned_place
+from hybrisfs.store.schema import ROOT_INO
 from hybrisfs.store.updates import UpdateLog
 from sync import Accepted, DecodeError, Rename, Write
 
@@ -106,6 +100,19 @@ class Arrivals:
             for value in one.come:
                 self._heed(one.key, value.value)
 
+    def place(self, placements: Sequence[Placement]) -> None:
+        """See `Packs.take`."""
+        self._packs.take(placements)
+
+    def unveil(self) -> list[Change]:
+        """`refresh` after much has been absorbed: at once when the view shows nothing yet."""
+        if self._db.execute("SELECT 1 FROM node WHERE ino <> ? LIMIT 1", (ROOT_INO,)).fetchone():
+            return self.refresh()
+        self._waiting.clear()
+        self._only.clear()
+        changes, self._changes = self._changes, []
+        return changes + build_view(self._fs, self._registers, self.depends, self.author)
+
     def _heed(self, key: bytes, value: bytes | None) -> None:
         """A register of the tree, of a device or of the volume has this value now."""
         if is_of_tree(key):
@@ -118,10 +125,6 @@ class Arrivals:
                 self._updates.set_members(self._members.writers())
         elif key[:1] == b"e" and value is not None:
             self._granted(value)
-
-    def note_pack(self, pack: bytes, record: PackRecord, stamp: Stamp) -> None:
-        """Note what the update at *stamp* says of a pack, unless something later is known."""
-        self._packs.note(pack, record, stamp)
 
     def renamed(self, renames: Iterable[Rename]) -> None:
         """Branches of the log have other names now."""

@@ -56,13 +56,6 @@ class Packs:
                 self._take_again(one.pack, record, one.stamp)
         self._take_new(new)
 
-    def note(self, pack: bytes, record: PackRecord, stamp: Stamp) -> None:
-        """Note where the chunks of one pack are, unless something later is known."""
-        if self._db.execute("SELECT 1 FROM pack WHERE id = ?", (pack,)).fetchone() is None:
-            self._take_new({pack: (record, stamp)})
-        else:
-            self._take_again(pack, record, stamp)
-
     def _take_new(self, records: Mapping[bytes, tuple[PackRecord, Stamp]]) -> None:
         """Packs that nobody has told of."""
         self._db.executemany(

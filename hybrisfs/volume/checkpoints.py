@@ -133,6 +133,7 @@ class _Store:
     def put(self, name: str, data: bytes) -> object:
         return self._engine.put_object(name, data, self._copies())
 
+    @property
     def numbers(self) -> Collection[int]:
         return self._engine.numbers
 

@@ -195,7 +195,7 @@ class Sharing:
 
     def checkpoint_taken_in(self) -> None:
         """Show what a checkpoint has brought; called with the locks held that `Receiver` holds."""
-        self._show(self.arrivals.refresh())
+        self._show(self.arrivals.unveil())
         self._grown()
 
     def _receive_pulled(self, updates: Sequence[bytes]) -> bool:

@@ -54,7 +54,7 @@ def adopt(device: Device, shelf: Shelf, shelved: Shelved) -> None:
     sharing, fs = device.rig.sharing, device.rig.fs
     with fs.cutting, fs.lock:
         Adoption(fs, device.rig.updates, sharing.registers, sharing.arrivals).run(shelf, shelved)
-        sharing.arrivals.refresh()
+        sharing.arrivals.unveil()
 
 
 def log_of(device: Device) -> list[tuple[object, ...]]:
