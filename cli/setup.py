@@ -27,7 +27,8 @@ _KINDS: Final = """\
     epilog="""\b
 Examples:
   hybrisfs setup
-  hybrisfs setup --name photos --folder ~/Photos --cloud file:///mnt/a --cloud file:///mnt/b --cloud file:///mnt/c"""
+  hybrisfs setup --name photos --folder ~/Photos \\
+    --cloud file:///mnt/a/x --cloud file:///mnt/b/x --cloud file:///mnt/c/x"""
 )
 @click.option("--name", help="What the volume is to be called.")
 @click.option("--folder", metavar="DIR", help="Where it is to be mounted.")

@@ -42,6 +42,7 @@ def test_every_command_has_help_with_an_example(run: Run, command: tuple[str, ..
 def test_all_commands_are_there() -> None:
     assert {" ".join(command) for command in every_command(program)} == {
         "quickstart",
+        "setup",
         "volume create",
         "volume list",
         "volume rebuild",
@@ -81,6 +82,7 @@ def test_all_commands_are_there() -> None:
         "cloud add",
         "cloud drain",
         "cloud list",
+        "cloud login",
         "cloud remove",
         "cloud replace",
         "cloud test",
