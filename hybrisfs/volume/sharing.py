@@ -30,10 +30,11 @@ from hybrisfs.pipeline.signals import Signals
 from hybrisfs.store.sightings import SightingTable
 from hybrisfs.store.updates import UpdateLog
 from hybrisfs.volume.agreement import Agreement
+from hybrisfs.volume.clocks import clock_doubts
 from hybrisfs.volume.config import DEFAULT_DELETION_SHARE
 from hybrisfs.volume.epochs import Epochs
 from hybrisfs.volume.regaining import Regaining
-from sync import HASH_SIZE, Members, VersionVector, Write, decode_signed_header
+from sync import HASH_SIZE, Head, Members, VersionVector, Write, decode_signed_header
 from sync.follow import STALE_SECONDS
 
 __all__ = ["Sharing", "default_device_name"]
@@ -91,6 +92,7 @@ class Sharing:
         self._looked_at = time.monotonic()
         self.begun = threading.Event()  # cleared while this device looks for a checkpoint to begin with
         self.begun.set()
+        self._head_before: Head | None = None  # our own, as the last start left it
 
     def follow(self, engine: Engine, fetch_grant: Callable[[bytes, bytes], bool]) -> Puller:
         """The puller that follows the other devices through these clouds. *fetch_grant*: see `Puller`."""
@@ -115,6 +117,8 @@ class Sharing:
         if self._puller is None:
             return False
         if self._puller.wait_until_looked(0.0) and self._has_own_log(self._puller):
+            if self._head_before is None:  # before this start has put another in its place
+                self._head_before = self._puller.heads().get(self.updates.device)
             return True
         if time.monotonic() - self._looked_at >= _LOOK_AGAIN:
             self._looked_at = time.monotonic()
@@ -365,6 +369,12 @@ class Sharing:
         """What is amiss with what comes from other devices, in sentences."""
         refused = self.receiver.refused
         doubts = self._puller.doubts() if self._puller is not None else []
+        heads = dict(self._puller.heads()) if self._puller is not None else {}
+        if self._head_before is not None:
+            heads[self.updates.device] = self._head_before
+        with self._fs.lock:
+            names = {device: self.members.name_of(device) for device in heads}
+        doubts += clock_doubts(heads, self.updates.device, time.time_ns(), names.__getitem__)
         if self._regaining.under_way:
             doubts = [*doubts, "the volume was rebuilt: what the clouds have of it is still to come"]
         if self.updates.device not in self.current_members():
