@@ -217,6 +217,8 @@ class Adapter(fuse.Operations):
     def listxattr(self, request: Request, ino: int, size: int) -> bytes | int:
         with self._lock:
             names = self._fs.attributes.list_xattrs(self._fs.get(ino))
+        if request.uid != 0:
+            names = [name for name in names if not name.startswith(b"trusted.")]  # xattr(7)
         return sized(b"".join(name + b"\0" for name in names), size)
 
     def setxattr(self, request: Request, ino: int, name: bytes, value: bytes, flags: int) -> None:

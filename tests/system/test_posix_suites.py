@@ -10,13 +10,11 @@ import os
 import pwd
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.system.device import Device
-from tests.system.everybody import device_for_all
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become the users of the suites")
 
@@ -64,12 +62,6 @@ def _program(name: str) -> Path:
     if not path.exists():
         pytest.skip(f"{name} is not installed: packaging/posix-suites.sh")
     return path
-
-
-@pytest.fixture
-def everybodys() -> Iterator[Device]:
-    with device_for_all() as device:
-        yield device
 
 
 def test_pjdfstest_passes_whole(everybodys: Device) -> None:

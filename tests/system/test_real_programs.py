@@ -8,13 +8,12 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.system.device import Device
-from tests.system.everybody import device_for_all
 from tests.system.shell import run, tool
 from tests.system.trees import make_tree, snapshot
 
@@ -208,12 +207,6 @@ def _postgres() -> Path:
     if not found:
         pytest.skip("PostgreSQL is not installed")
     return found[-1].parent
-
-
-@pytest.fixture
-def everybodys() -> Iterator[Device]:
-    with device_for_all() as device:
-        yield device
 
 
 def _as_user(name: str, words: Sequence[str | Path], *, cwd: Path) -> str:
