@@ -15,7 +15,7 @@ import pytest
 
 from hybrisfs.errors import UsageError
 from hybrisfs.home import Home
-from hybrisfs.recovery import RecoveryError, ReserveLog, sealed_key
+from hybrisfs.recovery import Cost, RecoveryError, ReserveLog, sealed_key
 from hybrisfs.volume.parallel import in_parallel
 from hybrisfs.volume.recover import Recovered
 from tests.volume.device import Device
@@ -221,6 +221,31 @@ def test_a_device_that_was_not_lost_after_all_goes_on_with_the_new_one(
     waits(new, lambda: has(new, "not yet there"))
     assert names(first) == names(new)
     assert kit_of(first)["used"]
+
+
+def test_after_one_recovery_comes_the_next(first: First, tmp_path: Path, opens: Opens) -> None:
+    kit, lost = kit_in(first), first.volume.updates.device.hex()
+    lose(first)
+    homes = [Home.below(tmp_path / name) for name in ("one", "two")]
+    recover(homes[0], first.clouds, own_name="one")
+    one = opens(homes[0])
+    waits(one, lambda: has(one, "file"))
+    one.volume.recovery.cost = Cost(1, 8)
+    assert one.volume.recovery.make("another passphrase")["complete"]
+    one.volume.recovery.remove(kit)
+    one.volume.remove_device(lost)
+    one.write("with new keys", CONTENT)
+    one.sync()
+    waits(one, lambda: kit_of(one)["complete"])
+    lose(one)
+    with pytest.raises(RecoveryError, match="the passphrase is wrong"):
+        recover(homes[1], first.clouds)
+    recover(homes[1], first.clouds, "another passphrase", own_name="two")
+    two = opens(homes[1])
+    waits(two, lambda: has(two, "with new keys"))
+    assert two.read("file") == two.read("with new keys") == CONTENT
+    waits(two, lambda: names(two) == {"one", "two"})
+    assert two.fsck(clouds=True).problems == []
 
 
 def test_a_removed_kit_recovers_nothing(first: First, home: Home) -> None:
