@@ -28,7 +28,8 @@ class Machine:
         subprocess.run(["cp", "-a", "--reflink=auto", ROOT, self.root], check=True)
         (self.root / "dev" / "fuse").unlink(missing_ok=True)
         self._unshare = subprocess.Popen(
-            ["unshare", "-p", "-m", "-u", "-i", "-C", "-f", str(_BOOT), str(self.root)], start_new_session=True
+            ["unshare", "-p", "-m", "-u", "-i", "-C", "-f", str(_BOOT), str(self.root)],
+            start_new_session=True,
         )
         self._init = 0
 
