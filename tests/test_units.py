@@ -17,7 +17,7 @@ from tests.daemon.conftest import home
 
 __all__ = ["home"]
 
-# Settings that make systemd set no_new_privs for a user's service (systemd.exec(5)), which disables fusermount3.
+# Settings that make systemd set no_new_privs for a user's service (systemd.exec(5)): fusermount3 would fail.
 _NO_NEW_PRIVILEGES = re.compile(
     r"^(NoNewPrivileges|Private|Protect|Restrict|SystemCall|MemoryDeny|LockPersonality|DynamicUser)",
     re.MULTILINE,
@@ -69,7 +69,8 @@ def told(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callabl
     program.parent.mkdir()
     program.write_text(
         f'#!/bin/sh\nshift 2; echo "$*" >>{log}\n[ "$1" != "$(cat {log}.fails 2>/dev/null)" ] || '
-        "{ echo it is broken >&2; exit 1; }\n[ \"$1\" != show ] || printf 'ActiveState=active\\nMainPID=77\\n'\n"
+        "{ echo it is broken >&2; exit 1; }\n"
+        "[ \"$1\" != show ] || printf 'ActiveState=active\\nMainPID=77\\n'\n"
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,7 +23,6 @@ pytestmark = [
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
     """A fresh machine on which the package has just been installed."""
-    begun = time.monotonic()
     environment = {**os.environ, "DPKG_DEB_COMPRESSOR_TYPE": "none"}
     subprocess.run(
         [REPOSITORY / "packaging" / "build-deb.sh", tmp_path],
@@ -33,7 +31,6 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
         timeout=600,
         stdout=subprocess.DEVNULL,
     )
-    print(f"built in {time.monotonic() - begun:.0f} s")
     [package] = tmp_path.glob("*.deb")
     with Machine(tmp_path) as machine:
         package.rename(machine.root / "hybrisfs.deb")
@@ -52,6 +49,8 @@ def is_mounted(machine: Machine) -> bool:
 def test_install_use_kill_stop_remove(machine: Machine) -> None:
     assert not machine.alice_can("systemctl --user is-enabled hybrisfs.service")
     machine.as_alice("hybrisfs doctor")
+    completed = "COMP_WORDS='hybrisfs servi' COMP_CWORD=1 _HYBRISFS_COMPLETE=bash_complete hybrisfs"
+    assert machine.as_alice(completed) == "plain,service\n"
     machine.as_alice("hybrisfs quickstart; echo kept >HybrisFS/letter; sync HybrisFS/letter")
 
     assert not machine.alice_can("hybrisfs service status")
@@ -63,7 +62,8 @@ def test_install_use_kill_stop_remove(machine: Machine) -> None:
     machine.as_alice(f"kill -9 {first}")
     until(lambda: machine.alice_can("cat HybrisFS/letter"), "the mount to be back", 120)
     assert pid_of_service(machine) not in ("0", first)
-    assert "<3>" not in machine.as_root("journalctl --user-unit hybrisfs.service")
+    log = machine.as_root("journalctl -p err -o cat --user-unit hybrisfs.service")
+    assert "hybrisfs." not in log.replace("hybrisfs.service", ""), "nothing of ours is an error"
 
     machine.as_alice("systemctl --user stop hybrisfs.service")
     assert not is_mounted(machine)
@@ -74,14 +74,6 @@ def test_install_use_kill_stop_remove(machine: Machine) -> None:
     said = machine.as_root("dpkg -r hybrisfs")
     assert "~/.local/state/hybrisfs" in said
     assert not is_mounted(machine)
-    assert machine.as_root("find / -xdev -path '*/hybrisfs*' -newer /hybrisfs.deb -name keys.json") != ""
+    machine.as_alice("test -s .local/state/hybrisfs/volumes/home/keys.json")
     assert machine.as_alice("ls .local/share/hybrisfs/clouds") == "cloud-1\ncloud-2\ncloud-3\n"
     assert not machine.alice_can("systemctl --user is-active hybrisfs.socket")
-
-
-def test_completion_knows_the_commands(machine: Machine) -> None:
-    script = (
-        "COMP_WORDS='hybrisfs servi' COMP_CWORD=1 _HYBRISFS_COMPLETE=bash_complete hybrisfs;"
-        " test -s /usr/share/bash-completion/completions/hybrisfs"
-    )
-    assert machine.as_alice(script) == "plain,service\n"
