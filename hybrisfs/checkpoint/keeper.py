@@ -105,6 +105,13 @@ class Keeper:
             return None
         return CheckpointId(agreed.deposited, agreed.shelved.snapshot)
 
+    def is_current(self) -> bool:
+        """Whether the newest checkpoint on the clouds is of all that this device has accepted."""
+        with self._fs.lock:
+            agreed = self._table.agreed()
+            vector = self._updates.state.vector
+        return agreed is not None and agreed.deposited is not None and agreed.vector == vector
+
     def root(self) -> bytes | None:
         """The name of the root that others may ask this device for. Called with the volume's lock held."""
         agreed = self._table.agreed()

@@ -95,6 +95,13 @@ class Checkpoints:
         """What the own head says of checkpoints. Called with the volume's lock held."""
         return self.keeper.statement(), self.keeper.newest()
 
+    def facts(self) -> dict[str, object]:
+        """What `status` shows: whether all is in a checkpoint on the clouds, and which devices one waits for."""
+        waiting = self.keeper.waits_for(self.heads())
+        with self._volume.fs.lock:
+            names = [self._sharing.members.name_of(device) for device in waiting]
+        return {"current": self.keeper.is_current(), "waits_for": sorted(names)}
+
     def run(self) -> None:
         """The thread's body."""
         if not self._sharing.begun.is_set():

@@ -20,6 +20,7 @@ def volume_status(volume: Volume) -> dict[str, object]:
     warnings = _warnings(volume, devices)
     jobs = volume.clouds.jobs()
     transfers = volume.transfers.facts()
+    checkpoint = volume.checkpoints.facts()
     fs, mountpoint = volume.fs, volume.mountpoint
     with fs.lock:
         return {
@@ -37,6 +38,7 @@ def volume_status(volume: Volume) -> dict[str, object]:
             "stale_reads": volume.config.stale_reads,
             "jobs": jobs,
             "pinned": volume.content.summary(),
+            "checkpoint": checkpoint,
             "cache": {"bytes": fs.journal.bytes, "budget": fs.journal.budget},
             "transfers": transfers,
             "warnings": warnings,
@@ -75,4 +77,5 @@ def _warnings(volume: Volume, devices: list[dict[str, object]]) -> list[str]:
             f"{damaged} pieces of files are damaged on this disk and on no cloud: "
             f"hybrisfs fsck {volume.name} names the files"
         )
-    return [*waiting, *volume.sharing.doubts(), *([volume.peering.alarm] if volume.peering.alarm else [])]
+    alarms = [one for one in (volume.peering.alarm, volume.checkpoints.keeper.alarm) if one]
+    return [*waiting, *volume.sharing.doubts(), *alarms]
