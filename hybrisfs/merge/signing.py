@@ -25,8 +25,11 @@ class Signer:
         registers: Registers,
         members: MemberTable,
         signed: Callable[[], None] = lambda: None,
+        waits: Callable[[], bool] = lambda: False,
     ) -> None:
-        """*signed* is told that there is an own update more, with the lock held."""
+        """*signed* is told that there is an own update more, with the lock held. *waits*: whether own updates
+        that this device has forgotten are still to come."""
+        self._waits = waits
         self._signed = signed
         self._updates = updates
         self._registers = registers
@@ -36,8 +39,15 @@ class Signer:
         """Sign *writes*, which name no chunk above *chunk_high*, as one transaction; its stamp.
 
         A place register without a value means that its node is gone. *directories*: the keys of the places
-        of directories. Raises HybrisError when this device was removed from the volume.
+        of directories. Raises HybrisError when this device was removed from the volume, or waits for its own
+        log.
         """
+        if self._waits():
+            raise HybrisError(
+                "this cannot be done yet",
+                "the volume was rebuilt, and its log is not back from the clouds",
+                "hybrisfs status tells when it is there.",
+            )
         if not self.may_sign:
             raise HybrisError(
                 "this device was removed from the volume", "nothing that it writes is accepted by others"
@@ -55,8 +65,9 @@ class Signer:
 
     @property
     def may_sign(self) -> bool:
-        """False once this device was removed from the volume: what it signs is worth nothing to others."""
-        return self._updates.device in self._updates.members
+        """False once this device was removed from the volume: what it signs is worth nothing to others. And
+        while its own log is to come back: what it signed would make it fork."""
+        return not self._waits() and self._updates.device in self._updates.members
 
     def number_of(self, stamp: Stamp) -> int:
         """The stamp as the view stores it."""

@@ -7,9 +7,9 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from hybrisfs.dispersal.finding import Finding
+from hybrisfs.dispersal.restoring import Repair, candidates, restore
 from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.pipeline.repair import Repair, candidates, restore
 from hybrisfs.store.updates import UpdateLog
 from sync import NONCE_SIZE, SealKeys, decode_segment, encode_segment, parse_segment_name
 from sync.segment import if_followed

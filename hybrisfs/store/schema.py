@@ -21,7 +21,7 @@ import sqlite3
 __all__ = ["APPLICATION_ID", "ROOT_ID", "ROOT_INO", "SCHEMA_VERSION", "create_schema"]
 
 APPLICATION_ID = 0x48796246  # "HybF", shown by file(1)
-SCHEMA_VERSION = 5  # 1 knew one device only, 2 no removed one, 3 no discarded pack, 4 no checkpoint
+SCHEMA_VERSION = 5  # 1 knew one device only, 2 no removed one, 3 no discarded pack, 4 no orphan or checkpoint
 ROOT_INO = 1
 ROOT_ID = bytes(16)  # the root has the same id in every volume, and no place
 
@@ -182,6 +182,16 @@ CREATE TABLE disposal (
     size   INTEGER NOT NULL,
     clock  INTEGER NOT NULL,
     PRIMARY KEY (cloud, pack)
+) WITHOUT ROWID;
+
+-- Shares that the last look at the clouds found there although no register names them there, and since when
+-- each has been known, ns since the epoch.
+CREATE TABLE unnamed_share (
+    cloud INTEGER NOT NULL,
+    pack  BLOB NOT NULL,
+    share INTEGER NOT NULL,
+    since INTEGER NOT NULL,
+    PRIMARY KEY (cloud, pack, share)
 ) WITHOUT ROWID;
 
 -- The branches of devices' logs (sync.log) by the number that register values name them with.

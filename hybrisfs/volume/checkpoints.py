@@ -96,7 +96,7 @@ class Checkpoints:
         return self.keeper.statement(), self.keeper.newest()
 
     def facts(self) -> dict[str, object]:
-        """What `status` shows: whether all is in a checkpoint on the clouds, and which devices one waits for."""
+        """What `status` shows: whether a checkpoint on the clouds has it all, and whom one waits for."""
         waiting = self.keeper.waits_for(self.heads())
         with self._volume.fs.lock:
             names = [self._sharing.members.name_of(device) for device in waiting]

@@ -30,6 +30,7 @@ _KINDS: Final = {
     b"s": "cloud",
     b"r": "redundancy",
     b"w": "rewritten pack",
+    b"y": "recovery kit",
 }
 
 
@@ -121,7 +122,7 @@ class RegisterCheck:
                 continue
             if signed.name != name:
                 yield f"member {device.hex()}: called {name!r} here, but {signed.name!r} by its register"
-            if signed.removed and state == Membership.MEMBER:
+            if signed.removed and state in (Membership.MEMBER, Membership.RESERVE):
                 yield f"member {device.hex()}: belongs to the volume here, but was removed by its register"
 
 

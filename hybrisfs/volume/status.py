@@ -71,5 +71,11 @@ def _warnings(volume: Volume, devices: list[dict[str, object]]) -> list[str]:
             f"files cannot be opened for reading until {' and '.join(silent)} is heard of; "
             f"hybrisfs volume set {volume.name} --stale-reads warn lets them be opened"
         )
+    damaged = len(volume.fs.chunks.lost)
+    if damaged:
+        waiting.append(
+            f"{damaged} pieces of files are damaged on this disk and on no cloud: "
+            f"hybrisfs fsck {volume.name} names the files"
+        )
     alarms = [one for one in (volume.peering.alarm, volume.checkpoints.keeper.alarm) if one]
     return [*waiting, *volume.sharing.doubts(), *alarms]

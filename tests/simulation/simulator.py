@@ -25,6 +25,7 @@ _MOST_DEVICES: Final = 8
 _F: Final = 1
 _HOUR: Final = 3600.0
 _DAY: Final = 24 * _HOUR
+_YEARS: Final = 20 * 365 * _DAY
 _PROGRAMS: Final = {
     "write": 6, "write_same": 2, "append": 14, "mkdir": 3, "symlink": 1, "remove": 4, "rename": 6, "link": 2,
     "chmod": 1, "xattr": 1, "open_file": 6, "read_open": 3, "write_open": 8, "close_file": 2, "look": 3,
@@ -289,7 +290,8 @@ class Simulation:
         self.lives[f"{device} until {self.clocks.passed}"] = operations(self.world.fleet[device], self.bodies)
 
     def _jump(self, device: int) -> None:
-        ahead = self.random.choice((0.0, self.random.uniform(-_DAY, _DAY), self.random.uniform(-9.0, 9.0)))
+        reach = self.random.choice((0.0, 9.0, _DAY, _YEARS))
+        ahead = self.random.uniform(-reach, reach)
         self.clocks.set_ahead(device, ahead)
         self.note(f"the clock of {device} is {ahead:.0f} s ahead")
 
