@@ -19,7 +19,7 @@ from hybrisfs.merge.newcomers import Newcomers
 from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.packs import Packs, Placement
 from hybrisfs.merge.refresh import Refresh
-from hybrisfs.merge.registers import Registers, is_kept
+from hybrisfs.merge.registers import Registers, Written, is_kept
 from hybrisfs.merge.rows import Change, is_taken
 from hybrisfs.merge.rules import Author, Stamp, Value, is_removed, number_names, standing_place
 from hybrisfs.merge.unsigned import unsigned_place
@@ -53,6 +53,9 @@ class Arrivals:
         self._disturb_again()
         self._waiting: set[bytes] = set()  # nodes whose registers have changed since the last refresh
         self._only: dict[bytes, Value] = {}  # registers that got their first value since then
+        self._unwritten: list[Written] = []  # what is to be put into registers yet
+        self._placements: list[Placement] = []  # what is to be put into packs yet
+        self._edited: set[bytes] | None = None  # nodes with unsigned changes, while the lock is held
         self._changes: list[Change] = []  # what the kernel must hear of since then
 
     def _disturb_again(self) -> None:
@@ -68,34 +71,55 @@ class Arrivals:
                 disturbed.add(inode.ino)
 
     def take(self, accepted: Accepted) -> None:
-        """Put the writes of an update just accepted by the log into the registers; `refresh` follows."""
+        """Take in the writes of an update just accepted by the log; `refresh` follows, at the latest when the
+        lock is let go. What follows for registers and packs is done for many updates at once."""
+        if accepted.renames:
+            self._write()
         for rename in accepted.renames:
             self._rename(rename)
         writes = accepted.update.writes
-        kept = [write for write in writes if is_kept(write[0])]
+        kept = (
+            writes if all(is_kept(key) for key, _ in writes) else [one for one in writes if is_kept(one[0])]
+        )
         self._make_way(kept)
         stamp = Stamp(accepted.update.header.clock, accepted.branch)
-        before = self._registers.write(stamp, accepted.dependencies, kept)
-        for key, value in kept:
-            if key in before:
-                self._only.pop(key, None)
-            else:
-                self._only[key] = Value(stamp, value)
+        self._unwritten.append(Written(stamp, accepted.dependencies, kept))
         for key, value in writes:
-            if key[:1] == b"k":
-                self._packs.take([Placement(key[1:], value, stamp)])
-            elif is_of_tree(key):
+            if is_of_tree(key):
                 self._waiting.add(key[1:17])
-            elif key[:1] == b"w":
-                self._packs.rewrite(key[1:], value, dict(writes))
-            elif key[:1] in (b"s", b"r"):
-                self.on_clouds()
-            elif key[:1] == b"m":
-                values = sorted(self._registers.values(key), key=lambda one: one.stamp)
-                if self._members.learn(key, [one.value for one in values]):
-                    self._updates.set_members(self._members.writers())
-            elif key[:1] == b"e" and value is not None:
-                self._granted(value)
+            elif key[:1] == b"k":
+                self._placements.append(Placement(key[1:], value, stamp))
+            elif key[:1] in b"wsrme":
+                self._write()
+                self._take_special(key, value, accepted)
+        if self._fs.chunks.condemned:
+            self._write()  # what needs a chunk of a condemned pack is to be noticed in its turn
+
+    def _take_special(self, key: bytes, value: bytes | None, accepted: Accepted) -> None:
+        """A register that says something about the volume as a whole, or of packs written anew."""
+        kind = key[:1]
+        if kind == b"w":
+            self._packs.rewrite(key[1:], value, dict(accepted.update.writes))
+        elif kind in (b"s", b"r"):
+            self.on_clouds()
+        elif kind == b"m":
+            values = sorted(self._registers.values(key), key=lambda one: one.stamp)
+            if self._members.learn(key, [one.value for one in values]):
+                self._updates.set_members(self._members.writers())
+        elif kind == b"e" and value is not None:
+            self._granted(value)
+
+    def _write(self) -> None:
+        """Put what has been taken into registers and packs."""
+        unwritten, self._unwritten = self._unwritten, []
+        if unwritten:
+            for key, only in self._registers.write(unwritten).items():
+                if only is None:
+                    self._only.pop(key, None)
+                else:
+                    self._only[key] = only
+        placements, self._placements = self._placements, []
+        self._packs.take(placements)
 
     def _rename(self, rename: Rename) -> None:
         """Values of a forked device go by other names, which may change who wins."""
@@ -116,6 +140,8 @@ class Arrivals:
 
     def refresh(self) -> list[Change]:
         """Let the view show what has been taken; what the kernel must hear of."""
+        self._write()
+        self._edited = None
         waiting, self._waiting = self._waiting, set()
         return self._refresh(waiting, ())
 
@@ -190,9 +216,12 @@ class Arrivals:
     def _make_way(self, writes: Sequence[Write]) -> None:
         """Edits here that are not signed yet were made without knowing of these: keep both."""
         unsigned = self._fs.changes.unsigned
-        if len(unsigned) < len(writes):
-            touched = {key[1:17] for key in unsigned}
-            writes = [write for write in writes if write[0][1:17] in touched]
+        if self._edited is None:
+            self._edited = {key[1:17] for key in unsigned}
+        edited = self._edited
+        if not edited or not any(key[1:17] in edited and key[:1] in b"pc" for key, _ in writes):
+            return
+        self._write()
         removed: dict[bytes, set[int]] = {}
         for key, value in writes:
             if key[:1] == b"p" and _is_removal(value):

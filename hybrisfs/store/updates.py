@@ -12,6 +12,7 @@ holds all that the device signed, unless it was restored from a backup and has g
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
@@ -43,6 +44,9 @@ from sync import (
 __all__ = ["UpdateLog"]
 
 _LAST: Final = b"\xff" * (HASH_SIZE - PREFIX_SIZE)
+_INSERT: Final = (
+    "INSERT INTO log (branch, clock, device, hash, chunk_high, vector, bytes) VALUES (?, ?, ?, ?, ?, ?, ?)"
+)
 _KNOWN: Final = "device, branch, clock, hash, vector"
 
 
@@ -54,6 +58,8 @@ class UpdateLog:
         self._key = key
         self._members = members
         self.volume: bytes = database.meta("volume")
+        self._deferring = False
+        self._unstored: list[tuple[object, ...]] = []  # rows of accepted updates; `_read` stores them first
         self.state = self._load()
 
     def _load(self) -> LogState:
@@ -114,11 +120,33 @@ class UpdateLog:
             return outcome
 
     @contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Meanwhile, rows of accepted updates are stored when something looks for them or at the end, many at
+        a time. The caller keeps the volume's lock, so that no transaction ends before."""
+        self._deferring = True
+        try:
+            yield
+        finally:
+            self._deferring = False
+            self._store_rows()
+
+    def _store_rows(self) -> None:
+        rows, self._unstored = self._unstored, []
+        if rows:
+            self._db.executemany(_INSERT, rows)
+
+    def _read(self, query: str, parameters: tuple[object, ...]) -> sqlite3.Cursor:
+        """Run a query on the log."""
+        self._store_rows()
+        return self._db.execute(query, parameters)
+
+    @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
         """What is in memory must not be ahead of what is stored."""
         try:
             yield
         except BaseException:
+            self._store_rows()
             self.state = self._load()
             raise
 
@@ -133,13 +161,12 @@ class UpdateLog:
             accepted.dependencies.encode(),
             accepted.update.data,
         )
-        insert = (
-            "INSERT INTO log (branch, clock, device, hash, chunk_high, vector, bytes) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?)"
-        )
         if header.prev_clock and accepted.proof is None:
-            self._db.execute(insert, row)
+            self._unstored.append(row)
+            if not self._deferring:
+                self._store_rows()
             return
+        self._store_rows()
         self._db.execute("SAVEPOINT branches")
         try:
             for rename in accepted.renames:
@@ -149,7 +176,7 @@ class UpdateLog:
                 "INSERT INTO log_branch (id, device, parent, above) VALUES (?, ?, ?, ?)",
                 [(one.id, one.device, one.parent, one.above) for one in self.state.branches],
             )
-            self._db.execute(insert, row)
+            self._db.execute(_INSERT, row)
         except BaseException:
             self._db.execute("ROLLBACK TO branches")
             raise
@@ -184,7 +211,7 @@ class UpdateLog:
         """(clock, chunk_high, size in bytes) of up to *limit* updates of the own chain above *clock*."""
         found: list[tuple[int, int, int]] = []
         for branch, end in self._own_chain():
-            found += self._db.execute(
+            found += self._read(
                 "SELECT clock, ifnull(chunk_high, 0), length(bytes) FROM log "
                 "WHERE branch = ? AND clock > ? AND clock <= ? ORDER BY clock LIMIT ?",
                 (branch, clock, end, limit - len(found)),
@@ -195,7 +222,7 @@ class UpdateLog:
         """The updates of the own chain from clock *first* to *last*, in order."""
         found: list[bytes] = []
         for branch, end in self._own_chain():
-            rows = self._db.execute(
+            rows = self._read(
                 "SELECT bytes FROM log WHERE branch = ? AND clock BETWEEN ? AND ? ORDER BY clock",
                 (branch, first, min(end, last)),
             )
@@ -225,7 +252,7 @@ class UpdateLog:
 
     def newest_below(self, branch: bytes, clock: int) -> Known | None:
         """The newest update on *branch* with at most this clock."""
-        row = self._db.execute(
+        row = self._read(
             f"SELECT {_KNOWN} FROM log WHERE branch = ? AND clock <= ? ORDER BY clock DESC LIMIT 1",
             (branch, clock),
         ).fetchone()
@@ -238,7 +265,7 @@ class UpdateLog:
         start = self._first_missing(known, after)
         if start is None:
             return rows
-        for number, branch, clock, device, identity, length in self._db.execute(
+        for number, branch, clock, device, identity, length in self._read(
             "SELECT number, branch, clock, device, hash, length(bytes) FROM log WHERE number >= ? "
             "ORDER BY number",
             (start,),
@@ -248,7 +275,7 @@ class UpdateLog:
             size -= length
             if size < 0 and rows:
                 break
-            data = self._db.execute("SELECT bytes FROM log WHERE number = ?", (number,)).fetchone()[0]
+            data = self._read("SELECT bytes FROM log WHERE number = ?", (number,)).fetchone()[0]
             rows.append(LogRow(number, Stamp(device, clock, identity[:PREFIX_SIZE]), branch, data))
         return rows
 
@@ -258,7 +285,7 @@ class UpdateLog:
         for branch, clock in self.state.vector.items():
             if clock > known[branch]:
                 newest, oldest = (
-                    self._db.execute(
+                    self._read(
                         "SELECT number FROM log WHERE branch = ? AND clock >= ? ORDER BY clock LIMIT 1",
                         (branch, low),
                     ).fetchone()[0]
@@ -281,7 +308,7 @@ class UpdateLog:
         return self._one("SELECT hash FROM log WHERE branch = ? AND clock = ?", branch, clock)
 
     def find(self, prefix: bytes) -> Known | None:
-        row = self._db.execute(
+        row = self._read(
             f"SELECT {_KNOWN} FROM log WHERE hash BETWEEN ? AND ? LIMIT 1",
             (prefix + bytes(len(_LAST)), prefix + _LAST),
         ).fetchone()
@@ -289,6 +316,7 @@ class UpdateLog:
 
     def known(self, hashes: Iterable[bytes]) -> set[bytes]:
         """Those of *hashes* that are of accepted updates."""
+        self._store_rows()
         query = "SELECT hash FROM log WHERE hash IN (VALUES {})"
         return {identity for (identity,) in select_many(self._db, query, [(one,) for one in hashes])}
 
@@ -298,7 +326,7 @@ class UpdateLog:
         )
 
     def _one(self, query: str, branch: bytes, clock: int) -> bytes | None:
-        row: tuple[bytes] | None = self._db.execute(query, (branch, clock)).fetchone()
+        row: tuple[bytes] | None = self._read(query, (branch, clock)).fetchone()
         return row[0] if row else None
 
 
