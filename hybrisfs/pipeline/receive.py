@@ -187,7 +187,7 @@ class Receiver:
 
 @contextlib.contextmanager
 def _without_collections() -> Iterator[None]:
-    """Nothing of the tens of thousands of small objects that a batch is made of is part of a cycle, and all are
+    """None of the tens of thousands of small objects that a batch is made of is part of a cycle, and all are
     gone when it ends: to look for cycles among them would take a sixth of the time."""
     enabled = gc.isenabled()
     gc.disable()
