@@ -297,7 +297,8 @@ class ChunkStore:
         if moved:
             # That it stood here, too, is no news any more.
             self._db.executemany(
-                "DELETE FROM spare WHERE pack = ? AND chunk = ?", [(pack, number) for *_, number in moved]
+                "DELETE FROM spare WHERE pack = ? AND chunk = ?",
+                [(pack, number) for _, pack, _, _, number in moved],
             )
             self.on_located()
         if again:

@@ -10,7 +10,7 @@ from sync import decode_signed
 from tests.filesystem.rig import Rig
 from tests.merge.fleet import Device
 
-__all__ = ["filled_like", "shown"]
+__all__ = ["filled_like", "shown", "stored"]
 
 _COPIED: Final = ("member", "writer", "register", "log", "log_branch")
 
@@ -65,4 +65,21 @@ def shown(rig: Rig) -> dict[str, Any]:
         "moved": dict(rig.db.execute("SELECT id, parent FROM moved").fetchall()),
         "entangled": {rig.fs.inodes.get(ino).id for ino in rig.fs.inodes.entangled},
         "totals": (rig.fs.total_files, rig.fs.content.total_bytes),
+    }
+
+
+def stored(rig: Rig) -> dict[str, Any]:
+    """The log and the places of chunks, without numbers that are the device's own."""
+    return {
+        "log": rig.db.execute("SELECT branch, clock, hash, vector FROM log ORDER BY hash").fetchall(),
+        "branches": rig.db.execute("SELECT * FROM log_branch ORDER BY id").fetchall(),
+        "packs": rig.db.execute("SELECT id, k, n, placement, clock, branch FROM pack ORDER BY id").fetchall(),
+        "chunks": rig.db.execute(
+            "SELECT c.id, c.length, p.id, c.offset, c.sealed FROM chunk c "
+            "LEFT JOIN pack p ON p.number = c.pack ORDER BY c.id"
+        ).fetchall(),
+        "spares": rig.db.execute(
+            "SELECT c.id, p.id, s.offset FROM spare s JOIN chunk c ON c.number = s.chunk "
+            "JOIN pack p ON p.number = s.pack ORDER BY c.id, p.id"
+        ).fetchall(),
     }

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import random
 from copy import copy
-from typing import Any, Final
+from typing import Final
 
 from hypothesis import HealthCheck, settings
 
 from sync import DeviceKey
 from tests.filesystem.invariants import check_accounts
 from tests.filesystem.rig import Rig
-from tests.merge.beginner import shown
+from tests.merge.beginner import shown, stored
 from tests.merge.fleet import Device
 from tests.merge.test_machine import TreeOfMany
 
@@ -28,23 +28,6 @@ def stranger(source: Device) -> Device:
         other.rig.sharing.members.admit(source.rig.sharing.members.all())
         other.rig.updates.set_members(other.rig.sharing.members.keys())
     return other
-
-
-def stored(rig: Rig) -> dict[str, Any]:
-    """The log and the places of chunks, without numbers that are the device's own."""
-    return {
-        "log": rig.db.execute("SELECT branch, clock, hash, vector FROM log ORDER BY hash").fetchall(),
-        "branches": rig.db.execute("SELECT * FROM log_branch ORDER BY id").fetchall(),
-        "packs": rig.db.execute("SELECT id, k, n, placement, clock, branch FROM pack ORDER BY id").fetchall(),
-        "chunks": rig.db.execute(
-            "SELECT c.id, c.length, p.id, c.offset, c.sealed FROM chunk c "
-            "LEFT JOIN pack p ON p.number = c.pack ORDER BY c.id"
-        ).fetchall(),
-        "spares": rig.db.execute(
-            "SELECT c.id, p.id, s.offset FROM spare s JOIN chunk c ON c.number = s.chunk "
-            "JOIN pack p ON p.number = s.pack ORDER BY c.id, p.id"
-        ).fetchall(),
-    }
 
 
 class Batches(TreeOfMany):
