@@ -89,7 +89,7 @@ def record_pack(
             if mine is None or not fs.chunks.packed(mine, number, chunk.offset, chunk.sealed):
                 others.append(chunk)
         # Fillers, and what was dropped here meanwhile; but another device may come to name it.
-        fs.chunks.packed_elsewhere(number, others)
+        fs.chunks.packed_elsewhere([(number, others)])
 
     return record_packs(fs, signer, [(pack, placement)], settle)
 

@@ -24,7 +24,8 @@ from hybrisfs.merge.cloud_set import (
 )
 from hybrisfs.volume.agreed_clouds import unique_name
 from hybrisfs.volume.cloud_keeper import CloudKeeper
-from hybrisfs.volume.cloud_test import PROBE_LIMIT, claim_place, open_for_test, prepare_place, try_out
+from hybrisfs.volume.cloud_login import try_place
+from hybrisfs.volume.cloud_test import PROBE_LIMIT, claim_place, open_for_test, try_out
 from hybrisfs.volume.config import MAX_CLOUDS, choose_redundancy
 from hybrisfs.volume.redundancy import RewritingState
 
@@ -79,17 +80,12 @@ class CloudControl:
     def test(self, which: str) -> dict[str, object]:
         """Try out a cloud of the volume, or any other by its URL. Raises HybrisError."""
         record = next((one for _, one in self._remaining() if which in (one.name, one.url)), None)
-        url = record.url if record is not None else which
-        if record is None and "://" not in which:
-            raise _unknown(which, [one.name for _, one in self._remaining()])
-        with contextlib.closing(open_for_test(url, self._keeper.credentials)) as store:
-            if record is None:
-                prepare_place(store)
-            seconds = try_out(store)
-        return {
-            "cloud": record.name if record is not None else without_secrets(url),
-            "seconds": dict(seconds),
-        }
+        if record is None:
+            if "://" not in which:
+                raise _unknown(which, [one.name for _, one in self._remaining()])
+            return try_place(which, self._keeper.credentials)
+        with contextlib.closing(open_for_test(record.url, self._keeper.credentials)) as store:
+            return {"cloud": record.name, "seconds": dict(try_out(store))}
 
     def add(self, url: str, name: str | None) -> dict[str, object]:
         """Let the volume use one more cloud, after it was tested. Raises HybrisError."""

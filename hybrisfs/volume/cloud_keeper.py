@@ -264,12 +264,13 @@ class CloudKeeper:
         self.arrange()
         unproven = self._prove_all()
         self._signposts.post()
+        renewed = self._volume.recovery.refresh()
         records, code = self.records()
         leaving = [n for n, (record, _) in records.items() if record.state is not CloudState.ACTIVE]
         rewritten = self._rewrite()
         left = [n for n in leaving if self._go_on() and not self._empty(n, *records[n], code)]
         self.arrange()  # nothing may be on record any more at one that has gone
-        return unproven or bool(left) or not rewritten
+        return unproven or bool(left) or not rewritten or not renewed
 
     def _rewrite(self) -> bool:
         """Write anew what was written with another f or k; False when something is left."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import platform
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -28,16 +30,21 @@ from hybrisfs.pipeline.signals import Signals
 from hybrisfs.store.sightings import SightingTable
 from hybrisfs.store.updates import UpdateLog
 from hybrisfs.volume.agreement import Agreement
+from hybrisfs.volume.clocks import clock_doubts
 from hybrisfs.volume.config import DEFAULT_DELETION_SHARE
 from hybrisfs.volume.epochs import Epochs
-from sync import HASH_SIZE, Members, VersionVector, Write
+from hybrisfs.volume.regaining import Regaining
+from sync import HASH_SIZE, Head, Members, VersionVector, Write, decode_signed_header
 from sync.follow import STALE_SECONDS
 
 __all__ = ["Sharing", "default_device_name"]
 
+log = logging.getLogger(__name__)
+
 _NOBODY: Final = "device"
 _SHORT: Final = 12  # hexadecimal digits of an update's hash that people see
 _LOOK_AGAIN: Final = 1.0  # seconds
+_BEGIN_STEP: Final = 0.5  # seconds
 
 
 def default_device_name() -> str:
@@ -55,8 +62,10 @@ class Sharing:
         signals: Signals,
         show: Callable[[Sequence[Change]], None],
         deletion_share: float = DEFAULT_DELETION_SHARE,
+        regaining: Regaining | None = None,
     ) -> None:
         """*deletion_share*: see `Brake`."""
+        self._regaining = regaining or Regaining()
         self._fs = fs
         self._show = show
         self._ring = ring
@@ -70,7 +79,9 @@ class Sharing:
         self.updates = UpdateLog(fs.db, self.members.writers(), ring.keys.device)
         self.registers = Registers(fs.db, fs.chunks.condemned.see)
         self._epochs = Epochs(ring, self.updates, self.registers, self.members)
-        self.signer = Signer(self.updates, self.registers, self.members, self._grown)
+        self.signer = Signer(
+            self.updates, self.registers, self.members, self._grown, lambda: self._regaining.under_way
+        )
         self.arrivals = Arrivals(fs, self.updates, self.registers, self.members, self._epochs.learn)
         self.brake = Brake(deletion_share)
         self.receiver = Receiver(fs, self.updates, self.arrivals, signals, show, self._grown, self.brake)
@@ -79,6 +90,9 @@ class Sharing:
         self._puller: Puller | None = None
         self.freshness = Freshness(self._suspects, self._look_now)
         self._looked_at = time.monotonic()
+        self.begun = threading.Event()  # cleared while this device looks for a checkpoint to begin with
+        self.begun.set()
+        self._head_before: Head | None = None  # our own, as the last start left it
 
     def follow(self, engine: Engine, fetch_grant: Callable[[bytes, bytes], bool]) -> Puller:
         """The puller that follows the other devices through these clouds. *fetch_grant*: see `Puller`."""
@@ -88,9 +102,9 @@ class Sharing:
             self._ring.segments,
             self.updates.device,
             self._signals,
-            self.current_members,
+            self._followed,
             self._holds,
-            self.receive,
+            self._receive_pulled,
             self._vector,
             SightingTable(self._fs.db, self._fs.lock),
             fetch_grant,
@@ -100,15 +114,32 @@ class Sharing:
 
     def has_looked(self) -> bool:
         """Whether the clouds were looked at since the start; if not, they are looked at again."""
-        if self._puller is None or self._puller.wait_until_looked(0.0):
-            return self._puller is not None
+        if self._puller is None:
+            return False
+        if self._puller.wait_until_looked(0.0) and self._has_own_log(self._puller):
+            if self._head_before is None:  # before this start has put another in its place
+                self._head_before = self._puller.heads().get(self.updates.device)
+            return True
         if time.monotonic() - self._looked_at >= _LOOK_AGAIN:
             self._looked_at = time.monotonic()
             self._puller.look_now()
         return False
 
+    def _has_own_log(self, puller: Puller) -> bool:
+        if not self._regaining.under_way:
+            return True
+        own = self.updates.device
+        if not self._regaining.look(puller.heads().get(own), lambda identity: self._holds(own, identity)):
+            return False
+        log.info("the log of the rebuilt volume is back")
+        self._signals.changes_made()
+        self._signals.chunks_made()
+        return True
+
     def _suspects(self) -> bool:
-        return self._puller is not None and any(one.suspect for one in self._puller.devices())
+        members = self.current_members()
+        sightings = self._puller.devices() if self._puller is not None else []
+        return any(one.suspect for one in sightings if one.device_id in members)
 
     def _look_now(self) -> None:
         if self._puller is not None:
@@ -123,8 +154,20 @@ class Sharing:
             self.agreement.refresh(self._signals.last_change)
 
     def current_members(self) -> Members:
+        """The devices that belong to the volume, and those that did."""
+        with self._fs.lock:
+            return self.members.devices()
+
+    def key_holders(self) -> Members:
+        """The same, with those in reserve."""
         with self._fs.lock:
             return self.members.keys()
+
+    def _followed(self) -> Members:
+        """Whose log is looked for on the clouds: also that of devices whose removal is still to be heard
+        of."""
+        with self._fs.lock:
+            return self.members.writers()
 
     def _holds(self, device: bytes, prefix: bytes) -> bool:
         """Whether the log has the update of the device whose hash begins so."""
@@ -142,27 +185,49 @@ class Sharing:
 
     def receive(self, updates: Sequence[bytes]) -> bool:
         """See `Receiver.receive`; who came or went by these updates is a member or none from now on."""
-        before = frozenset(self.current_members())
+        while not self.begun.wait(_BEGIN_STEP):
+            if self._signals.stopping:
+                return False
+        before = frozenset(self.key_holders())
         complete = self.receiver.receive(updates)
-        after = frozenset(self.current_members())
+        after = frozenset(self.key_holders())
         if after != before:
             self.on_members()
         if not before <= after:
             self._heed_removals()
         return complete
 
+    def checkpoint_taken_in(self) -> None:
+        """Show what a checkpoint has brought; called with the locks held that `Receiver` holds."""
+        self._show(self.arrivals.unveil())
+        self._grown()
+
+    def _receive_pulled(self, updates: Sequence[bytes]) -> bool:
+        """Take in consecutive updates of one device from the clouds. Of a device that had been removed before
+        this one was let in only what others depend on: the rest it may have written afterwards."""
+        headers = [decode_signed_header(update) for update in updates]
+        with self._fs.lock:
+            told = {member.device for member in self.members.told_removed()}
+        if headers and headers[0].writer in told:
+            last = self.receiver.named(headers[0].writer)
+            updates = [
+                update for update, header in zip(updates, headers, strict=True) if header.clock <= last
+            ]
+        return self.receive(updates)
+
     def _grown(self) -> None:
         self.on_growth()
 
     # -- members ---------------------------------------------------------------------------------
 
-    def admit(self, member: Member) -> None:
-        """Let a device in, and tell the others, who hear of this one, too, if they have not yet."""
+    def admit(self, member: Member, also: Sequence[Write] = ()) -> None:
+        """Let a device in, and tell the others, who hear of this one, too, if they have not yet. *also* is
+        signed with that."""
         with self._fs.cutting, self._fs.lock:
             self.members.admit([member])
             self.updates.set_members(self.members.writers())
             mine = member_key(self.updates.device)
-            entries: list[Write] = [(member_key(member.device), member.encode())]
+            entries: list[Write] = [(member_key(member.device), member.encode()), *also]
             if not self.registers.values(mine):
                 entries.append(self._own_register())
             self.signer.sign(entries, 0)
@@ -188,14 +253,27 @@ class Sharing:
                     "",
                     "Remove it on another one, or delete the volume here.",
                 )
-            removed = replace(member, removed=True)
-            self.members.admit([removed])
-            self.updates.set_members(self.members.writers())
-            self._epochs.exclude()
-            self.signer.sign([(member_key(member.device), removed.encode()), self._epochs.begin()], 0)
+            self._sign_removal(member)
         self._signals.chunks_made()
         self.on_members()
         return {"id": member.device.hex(), "device": member.name}
+
+    def remove_reserve(self, which: str, also: Callable[[Member], Sequence[Write]]) -> Member:
+        """The same with a device in reserve; what *also* makes of it is signed with that. Raises UsageError,
+        OSError."""
+        with self._fs.cutting, self._fs.lock:
+            member = _choose(self.members.reserves(), which, "recovery kit")
+            self._sign_removal(member, also(member))
+        self._signals.chunks_made()
+        self.on_members()
+        return member
+
+    def _sign_removal(self, member: Member, also: Sequence[Write] = ()) -> None:
+        removed = replace(member, removed=True)
+        self.members.admit([removed])
+        self.updates.set_members(self.members.writers())
+        self._epochs.exclude()
+        self.signer.sign([(member_key(member.device), removed.encode()), *also, self._epochs.begin()], 0)
 
     def _heed_removals(self) -> None:
         """A device was removed elsewhere. What this one saw of it before, all are to see: an own update says
@@ -291,6 +369,14 @@ class Sharing:
         """What is amiss with what comes from other devices, in sentences."""
         refused = self.receiver.refused
         doubts = self._puller.doubts() if self._puller is not None else []
+        heads = dict(self._puller.heads()) if self._puller is not None else {}
+        if self._head_before is not None:
+            heads[self.updates.device] = self._head_before
+        with self._fs.lock:
+            names = {device: self.members.name_of(device) for device in heads}
+        doubts += clock_doubts(heads, self.updates.device, time.time_ns(), names.__getitem__)
+        if self._regaining.under_way:
+            doubts = [*doubts, "the volume was rebuilt: what the clouds have of it is still to come"]
         if self.updates.device not in self.current_members():
             doubts = ["this device was removed from the volume: what changes here stays here"]
         return [*doubts, *([f"an update was refused: {refused}"] if refused else [])]
@@ -309,7 +395,7 @@ class Sharing:
         ]
 
 
-def _choose(members: Sequence[Member], which: str) -> Member:
+def _choose(members: Sequence[Member], which: str, noun: str = "device") -> Member:
     """Raises UsageError unless exactly one is meant."""
     found = [one for one in members if one.name == which] or [
         one for one in members if one.device.hex().startswith(which.lower())
@@ -317,8 +403,8 @@ def _choose(members: Sequence[Member], which: str) -> Member:
     if len(found) == 1:
         return found[0]
     names = ", ".join(f"{one.name} ({one.device.hex()[:8]})" for one in members)
-    problem = "names several devices" if found else "is no device of this volume"
-    raise UsageError(f"{which[:80]!r} {problem}", "", f"There are: {names}.")
+    problem = f"names several {noun}s" if found else f"is no {noun} of this volume"
+    raise UsageError(f"{which[:80]!r} {problem}", "", f"There are: {names or 'none'}.")
 
 
 def _described(

@@ -128,3 +128,17 @@ def test_gc(photos: FakeVolume, run: Run) -> None:
     assert photos.collector.dry == [False, False, True]
     photos.collector.facts = {**nothing, "trouble": "no cloud answers"}
     assert run("gc").exit_code == 1
+
+
+def test_rebuild_tells_what_became_of_files_that_no_cloud_had(
+    served: Daemon, volumes: FakeVolumes, run: Run
+) -> None:
+    served.start()
+    done = run("volume", "rebuild", "photos")
+    assert done.exit_code == 0
+    assert done.stdout.startswith("Set aside: /state/damaged. Remove it when all is well.\n")
+    volumes.rebuilt |= {"recovered": ["recovered/a\nb"], "lost": ["c"]}
+    done = run("volume", "rebuild", "photos")
+    assert done.exit_code == 1
+    assert "recovered: $'recovered/a\\nb'\nlost: c\n" in done.stdout
+    assert json.loads(run("volume", "rebuild", "photos", "--json").stdout)["lost"] == ["c"]
