@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any, Protocol
 
@@ -21,6 +21,8 @@ __all__ = [
     "MaintenanceControl",
     "OpenVolume",
     "PairingWork",
+    "Recovered",
+    "RecoveryControl",
     "Report",
     "TransferControl",
     "VolumeKind",
@@ -145,6 +147,30 @@ class TransferControl(Protocol):
         "paused_until"."""
 
 
+class RecoveryControl(Protocol):
+    """The recovery kits of a volume; each has "kit", "created", "used", "clouds" (with "state") and
+    "complete"."""
+
+    def make(self, passphrase: str | None) -> dict[str, Any]:
+        """With "pages" ("html" and "text") and, when *passphrase* is None, "passphrase" and its "bits"."""
+
+    def all(self) -> list[dict[str, Any]]: ...
+    def remove(self, which: str) -> dict[str, Any]:
+        """Its id ("kit"), and the names of clouds that may have it still ("left")."""
+
+
+class Recovered(Protocol):
+    """A volume that was recovered: the URLs of clouds that are missing, and whether enough clouds agree on
+    the kit that it was recovered by."""
+
+    @property
+    def config(self) -> Config: ...
+    @property
+    def missing(self) -> Sequence[str]: ...
+    @property
+    def agreed(self) -> bool: ...
+
+
 class CollectorControl(Protocol):
     """Discarding what nobody needs."""
 
@@ -173,6 +199,8 @@ class OpenVolume(Protocol):
     def collector(self) -> CollectorControl: ...
     @property
     def clouds(self) -> CloudControl: ...
+    @property
+    def recovery(self) -> RecoveryControl: ...
 
     def mount(self, directory: Path, *, allow_other: bool = False) -> None: ...
     def unmount(self, *, lazy: bool = False) -> None: ...
@@ -212,6 +240,27 @@ class VolumeKind(Protocol):
     ) -> Callable[[Dialogue, threading.Event], Callable[[], Config]]:
         """What has this device let in by *code*, and then makes the volume. Raises `HybrisError` for a bad
         code."""
+
+    def describe_secrets(self, home: Home, url: str) -> dict[str, object]:
+        """What the cloud at *url* can be given: "secrets", each with "name", "label" and "hidden"; "known",
+        whether there are some; "cloud", its URL."""
+
+    def try_place(self, home: Home, url: str, secrets: Mapping[str, str] | None) -> dict[str, object]:
+        """Try out what may become a cloud: "cloud" and "seconds". Secrets are kept when it answers; without
+        any it is asked with those that there are."""
+
+    def recover(
+        self,
+        home: Home,
+        clouds: Sequence[str],
+        passphrase: str,
+        name: str | None,
+        own_name: str | None,
+        *,
+        incomplete: bool,
+        tell: Callable[[str], None],
+    ) -> Recovered:
+        """Make a volume on this device of what its clouds hold."""
 
     def open(self, home: Home, name: str) -> OpenVolume: ...
     def rebuild(self, home: Home, name: str, step: Callable[[str, int, int], None]) -> Rebuilt:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hybrisfs.daemon.interfaces import Cloud, Config, OpenVolume, Rebuilt
+from backends.credentials import CredentialStore
+from hybrisfs.daemon.interfaces import Cloud, Config, OpenVolume, Rebuilt, Recovered
 from hybrisfs.errors import HybrisError, UnknownVolumeError
 from hybrisfs.home import Home
 from hybrisfs.pairing import Dialogue
+from hybrisfs.volume.cloud_login import describe_secrets, log_in, try_place
 from hybrisfs.volume.config import VolumeConfig
 from hybrisfs.volume.create import create_volume
 from hybrisfs.volume.pairing import Joining
 from hybrisfs.volume.rebuild import rebuild_volume
+from hybrisfs.volume.recover import recover_volume
 from hybrisfs.volume.sharing import default_device_name
 from hybrisfs.volume.volume import Volume
 
@@ -40,6 +43,28 @@ class LocalVolumes:
         self, home: Home, code: str, name: str | None, own_name: str | None
     ) -> Callable[[Dialogue, threading.Event], Callable[[], Config]]:
         return Joining(home, code, name, own_name or default_device_name()).run
+
+    def describe_secrets(self, home: Home, url: str) -> dict[str, object]:
+        return describe_secrets(url, CredentialStore(home.credentials))
+
+    def try_place(self, home: Home, url: str, secrets: Mapping[str, str] | None) -> dict[str, object]:
+        home.prepare()
+        store = CredentialStore(home.credentials)
+        return try_place(url, store) if secrets is None else log_in(url, secrets, store)
+
+    def recover(
+        self,
+        home: Home,
+        clouds: Sequence[str],
+        passphrase: str,
+        name: str | None,
+        own_name: str | None,
+        *,
+        incomplete: bool,
+        tell: Callable[[str], None],
+    ) -> Recovered:
+        own_name = own_name or default_device_name()
+        return recover_volume(home, clouds, passphrase, name, own_name, incomplete=incomplete, tell=tell)
 
     def open(self, home: Home, name: str) -> OpenVolume:
         return Volume.open(home, name)

@@ -20,6 +20,8 @@ from hybrisfs.daemon.interfaces import VolumeKind, describe
 from hybrisfs.daemon.key_value import KeyValueCommands
 from hybrisfs.daemon.maintenance import MaintenanceCommands
 from hybrisfs.daemon.on_demand import ContentCommands
+from hybrisfs.daemon.places import PlaceCommands
+from hybrisfs.daemon.recovery import RecoveryCommands
 from hybrisfs.daemon.sharing import SharingCommands
 from hybrisfs.daemon.slots import Slot, Slots
 from hybrisfs.daemon.transfers import TransferCommands
@@ -67,9 +69,11 @@ class Daemon:
             **ContentCommands(self._slots).commands,
             **KeyValueCommands(self._slots).commands,
             **CloudCommands(self._slots).commands,
+            **PlaceCommands(home, kind).commands,
             **MaintenanceCommands(self._slots).commands,
             **TransferCommands(self._slots).commands,
             **SharingCommands(home, kind, self._slots, self._creating).commands,
+            **RecoveryCommands(home, kind, self._slots, self._creating).commands,
         }
 
     def start(self) -> None:
@@ -95,6 +99,10 @@ class Daemon:
         """Unmount and close all volumes."""
         self._stopping.set()
         self._slots.close()
+
+    def mountpoints(self) -> list[Path]:
+        """Where volumes are mounted now."""
+        return [place for slot in self._slots.opened() if (place := slot.mountpoint()) is not None]
 
     def handle(self, command: str, arguments: Message, progress: Progress) -> Message:
         """Carry out a command. Raises `HybrisError`; anything else is a bug."""

@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from typing import Final
 
 from hybrisfs.errors import DamagedError, NewerFormatError
-from hybrisfs.kv.schema import APPLICATION_ID, SCHEMA_VERSION, create_schema
+from hybrisfs.kv.schema import APPLICATION_ID, SCHEMA_VERSION, create_schema, upgrade_schema
 
 __all__ = ["MetadataDatabase"]
 
@@ -67,6 +67,10 @@ class MetadataDatabase:
                 f"this program knows formats up to {SCHEMA_VERSION}",
                 "Update HybrisFS; nothing was changed.",
             )
+        if version < SCHEMA_VERSION:
+            self.writer.execute("BEGIN IMMEDIATE")
+            upgrade_schema(self.writer)
+            self.writer.execute("COMMIT")
 
     @contextlib.contextmanager
     def reader(self) -> Iterator[sqlite3.Connection]:

@@ -60,6 +60,7 @@ from sync import (
 from sync.identity import BOX_OVERHEAD, SIGNATURE_SIZE, box_for, verify
 
 __all__ = [
+    "GRANT_PREFIX",
     "MAX_GRANT",
     "encode_grant",
     "encode_grant_object",
@@ -67,10 +68,12 @@ __all__ = [
     "grant_name",
     "open_grant",
     "open_grant_object",
+    "parse_grant_name",
     "read_epochs",
     "write_epochs",
 ]
 
+GRANT_PREFIX: Final = "epochs/"
 MAX_GRANT: Final = 1 << 20
 """Most bytes of a grant object."""
 
@@ -88,7 +91,19 @@ def epoch_key(epoch: bytes) -> bytes:
 
 def grant_name(epoch: bytes, writer: bytes) -> str:
     """The object name of the grant of `writer`."""
-    return f"epochs/{epoch.hex()}/{writer.hex()}"
+    return f"{GRANT_PREFIX}{epoch.hex()}/{writer.hex()}"
+
+
+def parse_grant_name(name: str) -> tuple[bytes, bytes]:
+    """The epoch and the writer in the object name of a grant. Raises DecodeError for any other name."""
+    parts = name.removeprefix(GRANT_PREFIX).split("/")
+    try:
+        epoch, writer = (bytes.fromhex(part) for part in parts)
+    except ValueError as error:
+        raise DecodeError(f"not the name of a grant: {name!r}") from error
+    if (len(epoch), len(writer)) != (EPOCH_SIZE, DEVICE_ID_SIZE) or grant_name(epoch, writer) != name:
+        raise DecodeError(f"not the name of a grant: {name!r}")
+    return epoch, writer
 
 
 def write_epochs(out: Writer, epochs: Iterable[EpochKeys]) -> None:

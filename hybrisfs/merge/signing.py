@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Container, Iterable
 
 from hybrisfs.errors import HybrisError
-from hybrisfs.filesystem.registers import Place, attr_key, content_key
+from hybrisfs.filesystem.registers import Place
 from hybrisfs.merge.members import MemberTable
 from hybrisfs.merge.registers import Registers, is_kept
 from hybrisfs.merge.rules import Stamp, standing_place
@@ -59,9 +59,7 @@ class Signer:
         tip = self._updates.own_tip()
         assert tip is not None
         stamp = Stamp(update.header.clock, tip.branch)
-        kept = [write for write in writes if is_kept(write[0])]
-        self._registers.write_own(stamp, kept)
-        self._purge(kept)
+        self._registers.write_own(stamp, [write for write in writes if is_kept(write[0])])
         self._signed()
         return stamp
 
@@ -89,15 +87,3 @@ class Signer:
         if before is None or before[1].parent == place.parent:
             return key, value
         return key, Place(place.parent, place.name, former=before[1].parent).encode()
-
-    def _purge(self, writes: Iterable[Write]) -> None:
-        """While this is the only device, nobody can edit what it has removed: forget it at once."""
-        if self._members.count() > 1:
-            return
-        for key, value in writes:
-            if key[:1] == b"p" and value is not None and Place.decode(value).removed:
-                self._registers.forget(key)
-                node = key[1:17]
-                if not self._registers.with_prefix(b"p" + node):
-                    self._registers.forget(attr_key(node))
-                    self._registers.forget(content_key(node))

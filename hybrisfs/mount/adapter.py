@@ -93,6 +93,7 @@ class Adapter(fuse.Operations):
             return Entry.negative(FOREVER) if inode is None else self._entry(inode)
 
     def _entry(self, inode: Inode) -> Entry:
+        inode.looked_up = True
         if inode.is_directory:
             self._known.add(inode.ino)
         return entry_of(inode)
@@ -216,6 +217,8 @@ class Adapter(fuse.Operations):
     def listxattr(self, request: Request, ino: int, size: int) -> bytes | int:
         with self._lock:
             names = self._fs.attributes.list_xattrs(self._fs.get(ino))
+        if request.uid != 0:
+            names = [name for name in names if not name.startswith(b"trusted.")]  # xattr(7)
         return sized(b"".join(name + b"\0" for name in names), size)
 
     def setxattr(self, request: Request, ino: int, name: bytes, value: bytes, flags: int) -> None:
@@ -249,8 +252,10 @@ class Adapter(fuse.Operations):
     # -- open files ------------------------------------------------------------------------------
 
     def open(self, request: Request, ino: int, flags: int) -> Opened | Later:
+        by_root = request.uid == 0
+
         def work() -> Opened:
-            number = self._fs.open(ino, flags)
+            number = self._fs.open(ino, flags, by_root=by_root)
             return self._opened(self._fs.handle(number), number)
 
         if only_writes(flags) or not self._freshness.must_wait():

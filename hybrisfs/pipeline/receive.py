@@ -68,6 +68,7 @@ class Receiver:
         self._show = show
         self._accepted = accepted
         self._inbox = Inbox()
+        self._named: dict[bytes, int] = {}
         self.refused: str | None = None
 
     def receive(self, updates: Sequence[bytes]) -> bool:
@@ -82,6 +83,11 @@ class Receiver:
                 self._show(changes)
         self._signals.progressed()
         return complete
+
+    def named(self, device: bytes) -> int:
+        """The highest clock of an update of *device* that one which had to wait depends on; 0 when none
+        did."""
+        return self._named.get(device, 0)
 
     def signed(self, nodes: set[bytes]) -> None:
         """An own update has written to *nodes*; called with the volume's lock held."""
@@ -134,6 +140,9 @@ class Receiver:
         outcome = self._updates.accept_signed(signed, verified=data in verified)
         if isinstance(outcome, Accepted):
             self._arrivals.take(outcome)
+        elif isinstance(outcome, Refused) and outcome.missing is not None:
+            for cause in signed.header.deps:
+                self._named[cause.device] = max(cause.clock, self.named(cause.device))
         return outcome
 
     def _goes_too_far(self, signed: SignedUpdate) -> bool:

@@ -20,6 +20,7 @@ from hybrisfs.keys import VolumeKeys
 from hybrisfs.store.database import Database
 from hybrisfs.store.files import make_directory, sync_directory
 from hybrisfs.volume.config import CloudConfig, VolumeConfig, choose_redundancy
+from hybrisfs.volume.store_errors import unusable
 from sync.codec import Writer
 
 __all__ = [
@@ -106,8 +107,7 @@ def _mark(cloud: CloudConfig, volume: bytes, credentials: Credentials) -> Store:
                 "Give each volume a folder or bucket of its own.",
             )
     except StoreError as error:
-        advice = f"{error.advice[:1].upper()}{error.advice[1:]}." if error.advice else ""
-        raise HybrisError(f"the cloud {error.url} cannot be used", error.reason, advice) from error
+        raise unusable(error) from error
     except ValueError as error:
         raise HybrisError(f"the cloud {cloud.url} cannot be used", str(error)) from error
     return store

@@ -39,6 +39,7 @@ def check_volume(volume: Volume, *, clouds: bool, progress: Progress) -> FsckRep
             (
                 partial(_check_cache, volume, db, report, progress),
                 lambda: checks.extend(object_checks(volume, db)),
+                partial(_check_values, volume, report, checks if clouds else None),
             ),
         )
     if clouds:
@@ -80,6 +81,18 @@ def _check_cache(volume: Volume, db: sqlite3.Connection, report: FsckReport, pro
     progress("cache", total, total)
 
 
+def _check_values(volume: Volume, report: FsckReport, checks: list[ObjectCheck] | None) -> None:
+    """The key-value store of this device; *checks* gets what its clouds are to hold."""
+    values = volume.maintenance.values
+    count, problems = values.problems()
+    for problem in problems:
+        report.add("key-value store", problem)
+    if count:
+        report.checked["keys with values"] = count
+    if checks is not None and not problems:
+        checks.extend(ObjectCheck(*one) for one in values.checks())
+
+
 def _files_of(db: sqlite3.Connection, chunk: int) -> str:
     """The paths of some files that show the chunk."""
     rows = db.execute(
@@ -111,7 +124,7 @@ def _still_there(volume: Volume, query: str, *facts: int) -> bool:
 def _check_clouds(
     volume: Volume, checks: Sequence[ObjectCheck], report: FsckReport, progress: Progress
 ) -> None:
-    names = {one.number: one.name for one in volume.config.clouds}
+    names = volume.clouds.names()
     finished = 0
 
     def done(check: ObjectCheck, wrong: str | None) -> None:
@@ -121,5 +134,6 @@ def _check_clouds(
             report.add(f"cloud {names.get(check.cloud, check.cloud)}", wrong)
         progress("clouds", finished, len(checks))
 
-    run_checks(len(names), checks, done)
+    run_checks(len(volume.config.clouds), checks, done)
     report.checked["objects on clouds"] = len(checks)
+    report.checked["objects that nothing names"] = volume.collector.count_unnamed()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -18,7 +19,7 @@ from hybrisfs.store.database import Database
 from hybrisfs.store.files import make_directory, sync_directory
 from hybrisfs.volume.config import CloudConfig, VolumeConfig, list_volumes
 from hybrisfs.volume.create import DATABASE_FILE, KEYS_FILE
-from sync import DeviceKey, Members
+from sync import DeviceKey, Members, device_id_of
 
 __all__ = ["check_can_join", "join_volume", "make_grant"]
 
@@ -51,12 +52,18 @@ def _secrets(credentials: CredentialStore | None, url: str) -> bytes | None:
 
 
 def join_volume(
-    home: Home, name: str | None, device: DeviceKey, own_name: str, joined: Joined
+    home: Home,
+    name: str | None,
+    device: DeviceKey,
+    own_name: str,
+    joined: Joined,
+    admit: Callable[[], None] = lambda: None,
 ) -> VolumeConfig:
     """Make the volume on this device, under *name* here (by default its own). Raises HybrisError, leaving
     nothing behind.
 
-    Nothing on the clouds is touched: what is in the volume comes with the log.
+    *admit* is called when all is ready: it lets the device in, if nobody has yet. Else nothing on the clouds
+    is touched: what is in the volume comes with the log.
     """
     home.prepare()
     grant = joined.grant
@@ -72,6 +79,7 @@ def join_volume(
         Database.create(state / DATABASE_FILE, config.id)
         _introduce(state / DATABASE_FILE, device, own_name, joined)
         sync_directory(state)
+        admit()
         config.save(home)
         # Last, since they cannot be taken back: there may have been others for the same cloud.
         store = CredentialStore(home.credentials)
@@ -127,6 +135,7 @@ def _introduce(path: Path, device: DeviceKey, own_name: str, joined: Joined) -> 
         members += [Member(public, "", removed=True) for public in joined.grant.former]
         known = {joined.inviter.public: joined.inviter.name, device.public: own_name}
         members.append(Member(device.public, own_name))
+        database.set_meta("inviter", device_id_of(joined.inviter.public))
         table = MemberTable(database)
         table.introduce(
             replace(one, name=known.get(one.public) or one.device.hex()[:_UNNAMED]) for one in members

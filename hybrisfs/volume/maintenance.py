@@ -8,15 +8,17 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
+from hybrisfs.dispersal.restoring import Repair
 from hybrisfs.dispersal.share import parse_share_name
 from hybrisfs.dispersal.upkeep import Upkeep, WrongObject
 from hybrisfs.errors import HybrisError
 from hybrisfs.pipeline.log_repair import SegmentMender
-from hybrisfs.pipeline.repair import PackMender, Repair
+from hybrisfs.pipeline.repair import PackMender
 from hybrisfs.pipeline.signals import Signals
 from hybrisfs.volume.holdings import Holdings
 from hybrisfs.volume.repair import Repairer, RepairReport
 from hybrisfs.volume.scrub import ScrubReport, Step, scrub
+from hybrisfs.volume.value_holdings import ValueHoldings
 
 __all__ = ["Maintenance"]
 
@@ -36,6 +38,7 @@ class Maintenance:
         packs: PackMender,
         segments: SegmentMender,
         signals: Signals,
+        values: ValueHoldings,
         clouds: Mapping[int, str],
         marker: bytes,
         announce: Callable[[], bool],
@@ -45,15 +48,16 @@ class Maintenance:
         self.packs = packs
         self.segments = segments
         self._signals = signals
-        self._clouds = clouds
+        self._clouds = self._names = clouds
+        self.values = values
         self.announce = announce
-        self._repairer = Repairer(holdings, upkeep, packs, segments, clouds, marker, announce)
+        self._repairer = Repairer(holdings, upkeep, packs, segments, values, clouds, marker, announce)
         self._busy = threading.Lock()
 
-    def use(self, clouds: Mapping[int, str]) -> None:
-        """Look after these clouds from now on."""
-        self._clouds = clouds
-        self._repairer.use(clouds)
+    def use(self, clouds: Mapping[int, str], names: Mapping[int, str]) -> None:
+        """Look after these clouds from now on; *names* is what they and all others are called."""
+        self._clouds, self._names = clouds, names
+        self._repairer.use(clouds, names)
 
     def scrub(self, percent: float, step: Step) -> ScrubReport:
         """Look at the shares of so many per cent of the packs, and at all else; changes nothing.
@@ -61,7 +65,9 @@ class Maintenance:
         Raises HybrisError while another scrub or repair is under way, and when the volume is closed.
         """
         with self._exclusively():
-            return scrub(self.holdings, self._upkeep, self._clouds, percent, self._stoppable(step))
+            report = ScrubReport(self._clouds, self._names)
+            scrub(self.holdings, self.values, self._upkeep, report, percent, self._stoppable(step))
+            return report
 
     def repair(self, step: Step) -> RepairReport:
         """Verify everything on the clouds and put right what is wrong. Raises like `scrub`."""
@@ -90,18 +96,25 @@ class Maintenance:
         Does nothing while a scrub or repair is under way.
         """
         wrong = set(wrong)
+        values = {one for one in wrong if self.values.is_value(one.name)}
         if not self._busy.acquire(blocking=False):
             return wrong
         try:
             trusted = self._repairer.trusted()
-            for one in sorted(wrong):
+            for one in sorted(wrong - values):
                 if self._signals.stopping:
                     break
-                for repair in self._heal(one, trusted):
-                    log.info("%s: %s", repair.finding.what, repair.failure or "repaired")
+                self._log(self._heal(one, trusted))
+            if values:
+                self._log(self.values.heal(values, trusted, lambda: not self._signals.stopping))
         finally:
             self._busy.release()
         return wrong.intersection(self._upkeep.wrong_objects())
+
+    @staticmethod
+    def _log(repairs: Iterable[Repair]) -> None:
+        for repair in repairs:
+            log.info("%s: %s", repair.finding.what, repair.failure or "repaired")
 
     def _heal(self, one: WrongObject, trusted: set[int]) -> list[Repair]:
         share = parse_share_name(one.name)

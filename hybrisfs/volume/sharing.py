@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import platform
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -33,7 +34,7 @@ from hybrisfs.volume.clocks import clock_doubts
 from hybrisfs.volume.config import DEFAULT_DELETION_SHARE
 from hybrisfs.volume.epochs import Epochs
 from hybrisfs.volume.regaining import Regaining
-from sync import HASH_SIZE, Head, Members, VersionVector, Write
+from sync import HASH_SIZE, Head, Members, VersionVector, Write, decode_signed_header
 from sync.follow import STALE_SECONDS
 
 __all__ = ["Sharing", "default_device_name"]
@@ -43,6 +44,7 @@ log = logging.getLogger(__name__)
 _NOBODY: Final = "device"
 _SHORT: Final = 12  # hexadecimal digits of an update's hash that people see
 _LOOK_AGAIN: Final = 1.0  # seconds
+_BEGIN_STEP: Final = 0.5  # seconds
 
 
 def default_device_name() -> str:
@@ -88,6 +90,8 @@ class Sharing:
         self._puller: Puller | None = None
         self.freshness = Freshness(self._suspects, self._look_now)
         self._looked_at = time.monotonic()
+        self.begun = threading.Event()  # cleared while this device looks for a checkpoint to begin with
+        self.begun.set()
         self._head_before: Head | None = None  # our own, as the last start left it
 
     def follow(self, engine: Engine, fetch_grant: Callable[[bytes, bytes], bool]) -> Puller:
@@ -98,9 +102,9 @@ class Sharing:
             self._ring.segments,
             self.updates.device,
             self._signals,
-            self.current_members,
+            self._followed,
             self._holds,
-            self.receive,
+            self._receive_pulled,
             self._vector,
             SightingTable(self._fs.db, self._fs.lock),
             fetch_grant,
@@ -133,7 +137,9 @@ class Sharing:
         return True
 
     def _suspects(self) -> bool:
-        return self._puller is not None and any(one.suspect for one in self._puller.devices())
+        members = self.current_members()
+        sightings = self._puller.devices() if self._puller is not None else []
+        return any(one.suspect for one in sightings if one.device_id in members)
 
     def _look_now(self) -> None:
         if self._puller is not None:
@@ -148,8 +154,20 @@ class Sharing:
             self.agreement.refresh(self._signals.last_change)
 
     def current_members(self) -> Members:
+        """The devices that belong to the volume, and those that did."""
+        with self._fs.lock:
+            return self.members.devices()
+
+    def key_holders(self) -> Members:
+        """The same, with those in reserve."""
         with self._fs.lock:
             return self.members.keys()
+
+    def _followed(self) -> Members:
+        """Whose log is looked for on the clouds: also that of devices whose removal is still to be heard
+        of."""
+        with self._fs.lock:
+            return self.members.writers()
 
     def _holds(self, device: bytes, prefix: bytes) -> bool:
         """Whether the log has the update of the device whose hash begins so."""
@@ -167,27 +185,49 @@ class Sharing:
 
     def receive(self, updates: Sequence[bytes]) -> bool:
         """See `Receiver.receive`; who came or went by these updates is a member or none from now on."""
-        before = frozenset(self.current_members())
+        while not self.begun.wait(_BEGIN_STEP):
+            if self._signals.stopping:
+                return False
+        before = frozenset(self.key_holders())
         complete = self.receiver.receive(updates)
-        after = frozenset(self.current_members())
+        after = frozenset(self.key_holders())
         if after != before:
             self.on_members()
         if not before <= after:
             self._heed_removals()
         return complete
 
+    def checkpoint_taken_in(self) -> None:
+        """Show what a checkpoint has brought; called with the locks held that `Receiver` holds."""
+        self._show(self.arrivals.unveil())
+        self._grown()
+
+    def _receive_pulled(self, updates: Sequence[bytes]) -> bool:
+        """Take in consecutive updates of one device from the clouds. Of a device that had been removed before
+        this one was let in only what others depend on: the rest it may have written afterwards."""
+        headers = [decode_signed_header(update) for update in updates]
+        with self._fs.lock:
+            told = {member.device for member in self.members.told_removed()}
+        if headers and headers[0].writer in told:
+            last = self.receiver.named(headers[0].writer)
+            updates = [
+                update for update, header in zip(updates, headers, strict=True) if header.clock <= last
+            ]
+        return self.receive(updates)
+
     def _grown(self) -> None:
         self.on_growth()
 
     # -- members ---------------------------------------------------------------------------------
 
-    def admit(self, member: Member) -> None:
-        """Let a device in, and tell the others, who hear of this one, too, if they have not yet."""
+    def admit(self, member: Member, also: Sequence[Write] = ()) -> None:
+        """Let a device in, and tell the others, who hear of this one, too, if they have not yet. *also* is
+        signed with that."""
         with self._fs.cutting, self._fs.lock:
             self.members.admit([member])
             self.updates.set_members(self.members.writers())
             mine = member_key(self.updates.device)
-            entries: list[Write] = [(member_key(member.device), member.encode())]
+            entries: list[Write] = [(member_key(member.device), member.encode()), *also]
             if not self.registers.values(mine):
                 entries.append(self._own_register())
             self.signer.sign(entries, 0)
@@ -213,14 +253,27 @@ class Sharing:
                     "",
                     "Remove it on another one, or delete the volume here.",
                 )
-            removed = replace(member, removed=True)
-            self.members.admit([removed])
-            self.updates.set_members(self.members.writers())
-            self._epochs.exclude()
-            self.signer.sign([(member_key(member.device), removed.encode()), self._epochs.begin()], 0)
+            self._sign_removal(member)
         self._signals.chunks_made()
         self.on_members()
         return {"id": member.device.hex(), "device": member.name}
+
+    def remove_reserve(self, which: str, also: Callable[[Member], Sequence[Write]]) -> Member:
+        """The same with a device in reserve; what *also* makes of it is signed with that. Raises UsageError,
+        OSError."""
+        with self._fs.cutting, self._fs.lock:
+            member = _choose(self.members.reserves(), which, "recovery kit")
+            self._sign_removal(member, also(member))
+        self._signals.chunks_made()
+        self.on_members()
+        return member
+
+    def _sign_removal(self, member: Member, also: Sequence[Write] = ()) -> None:
+        removed = replace(member, removed=True)
+        self.members.admit([removed])
+        self.updates.set_members(self.members.writers())
+        self._epochs.exclude()
+        self.signer.sign([(member_key(member.device), removed.encode()), *also, self._epochs.begin()], 0)
 
     def _heed_removals(self) -> None:
         """A device was removed elsewhere. What this one saw of it before, all are to see: an own update says
@@ -342,7 +395,7 @@ class Sharing:
         ]
 
 
-def _choose(members: Sequence[Member], which: str) -> Member:
+def _choose(members: Sequence[Member], which: str, noun: str = "device") -> Member:
     """Raises UsageError unless exactly one is meant."""
     found = [one for one in members if one.name == which] or [
         one for one in members if one.device.hex().startswith(which.lower())
@@ -350,8 +403,8 @@ def _choose(members: Sequence[Member], which: str) -> Member:
     if len(found) == 1:
         return found[0]
     names = ", ".join(f"{one.name} ({one.device.hex()[:8]})" for one in members)
-    problem = "names several devices" if found else "is no device of this volume"
-    raise UsageError(f"{which[:80]!r} {problem}", "", f"There are: {names}.")
+    problem = f"names several {noun}s" if found else f"is no {noun} of this volume"
+    raise UsageError(f"{which[:80]!r} {problem}", "", f"There are: {names or 'none'}.")
 
 
 def _described(

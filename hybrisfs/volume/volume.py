@@ -44,6 +44,7 @@ from hybrisfs.store.database import Database
 from hybrisfs.store.journal import Journal
 from hybrisfs.volume.agreed_clouds import open_engine
 from hybrisfs.volume.background import LastError, run_guarded
+from hybrisfs.volume.checkpoints import Checkpoints
 from hybrisfs.volume.checkup import Checkup
 from hybrisfs.volume.cloud_control import CloudControl
 from hybrisfs.volume.cloud_keeper import CloudKeeper
@@ -70,11 +71,13 @@ from hybrisfs.volume.metered import is_metered
 from hybrisfs.volume.on_demand import OnDemand
 from hybrisfs.volume.pairing import Invitation
 from hybrisfs.volume.peering import Peering
+from hybrisfs.volume.recovery import Kits
 from hybrisfs.volume.regaining import Regaining
 from hybrisfs.volume.sharing import Sharing
 from hybrisfs.volume.status import devices_of, volume_status
 from hybrisfs.volume.transfers import Transfers
 from hybrisfs.volume.uploads import Uploads
+from hybrisfs.volume.value_holdings import ValueHoldings
 
 __all__ = ["Volume"]
 
@@ -97,7 +100,7 @@ class Volume:
         self._mount_lock = threading.Lock()
         self._config_lock = threading.Lock()
         self.last_error = LastError()
-        state = home.volume_state(config.name)
+        self.state = state = home.volume_state(config.name)
         with contextlib.ExitStack() as undo:
             self._lock_file = lock_exclusively(state)
             undo.callback(os.close, self._lock_file)
@@ -175,7 +178,7 @@ class Volume:
         publisher = Publisher(fs, settler, sharing.signer, sharing.receiver.signed, signals)
         redundancy = Redundancy(config.f, config.k)
         self.packs = PackMaker(self.sealer, self.tables, redundancy, self.engine.put_pack)
-        self.grants = Grants(self.ring, config.id, sharing.current_members, self.engine)
+        self.grants = Grants(self.ring, config.id, sharing.key_holders, self.engine)
         puller = sharing.follow(self.engine, self.grants.fetch)
         shipper = Shipper(
             fs,
@@ -190,14 +193,16 @@ class Volume:
             lambda head: self.peering.announce(head),
             Relayer(fs, self.updates, signals, self.ring.segments, puller.heads, self.fetcher.fetch_one),
             self.grants.ensure,
+            lambda: self.checkpoints.told(),
         )
         self._shipper = shipper
+        self.checkpoints = Checkpoints(self, puller.heads, shipper.announce_soon)
         self.checkup = Checkup(
             fs,
             self.engine,
             Marker(MARKER_NAME, marker(config.id)),
             signals,
-            sharing.look_after,
+            self._look_after,
         )
         upkeep = self.engine.upkeep
         self.maintenance = Maintenance(
@@ -206,18 +211,28 @@ class Volume:
             PackMender(fs, sharing.signer, signals, upkeep, self.tables),
             SegmentMender(fs, self.updates, config.id, self.ring.segments, upkeep),
             signals,
+            ValueHoldings(self.key_values),
             {one.number: one.name for one in config.clouds},
             marker(config.id),
             lambda: shipper.announce_again(_HEAD_SECONDS),
         )
         self.collector = make_collector(self)
         self.peering = Peering(
-            fs, sharing, self.ring, self.sealer, self.committer, puller, signals, config.links
+            fs,
+            sharing,
+            self.ring,
+            self.sealer,
+            self.committer,
+            puller,
+            signals,
+            config.links,
+            self.checkpoints,
         )
+        self.recovery = Kits(self)
         self._keeper = CloudKeeper(self, self._home)
         self.clouds = CloudControl(self, self._keeper)
         sharing.on_growth = self.peering.advanced
-        sharing.on_members = self.peering.members_changed
+        sharing.on_members = self._members_changed
         sharing.on_quiet = self.peering.look_after
         bodies: dict[str, Callable[[], None]] = {
             "publish": publisher.run,
@@ -232,6 +247,7 @@ class Volume:
             "pull": puller.run,
             "transfers": self.transfers.run,
             "clouds": self._keeper.run,
+            "checkpoint": self.checkpoints.run,
         }
         self._threads = {
             name: threading.Thread(
@@ -247,6 +263,15 @@ class Volume:
         signals.chunks_made()
         self.peering.members_changed()
         sharing.freshness.blocks = config.stale_reads == "block"
+
+    def _look_after(self) -> None:
+        self.sharing.look_after()
+        if self.recovery.is_overdue:
+            self._keeper.changed()
+
+    def _members_changed(self) -> None:
+        self.peering.members_changed()
+        self._keeper.changed()  # recovery kits tell who the members are
 
     def _can_upload(self) -> bool:
         if self.signals.held:
@@ -339,7 +364,7 @@ class Volume:
             self.config,
             self.ring.keys,
             sharing.own_name,
-            sharing.current_members,
+            sharing.key_holders,
             sharing.admit,
             lifetime=lifetime,
             with_credentials=with_credentials,

@@ -92,6 +92,7 @@ def test_repair(photos: FakeVolume, run: Run) -> None:
 
 def test_gc(photos: FakeVolume, run: Run) -> None:
     nothing: dict[str, object] = {
+        "unnamed": {"orphans": 0, "strays": 0, "leftovers": 0, "young": 0},
         **{kind: {"packs": 0, "bytes": 0} for kind in ("empty", "sparse", "young", "deleted", "due")},
         "rewritten": 0,
         "proposed": 0,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any, Final
@@ -13,10 +13,12 @@ from hybrisfs.errors import DamagedError, HybrisError, UsageError
 from hybrisfs.home import Home
 from hybrisfs.kv.store import KeyValueStore
 from hybrisfs.pairing import Dialogue, PairingError, Peer
+from hybrisfs.recovery import RecoveryError
 
 __all__ = [
     "CODE",
     "COMPARISON",
+    "DRAWN",
     "EXPIRES",
     "FakeCloud",
     "FakeConfig",
@@ -25,11 +27,14 @@ __all__ = [
     "FakeReport",
     "FakeVolume",
     "FakeVolumes",
+    "KIT",
 ]
 
 CODE: Final = "hfs1-code"
 COMPARISON: Final = "1234 5678"
 EXPIRES: Final = 1_800_000_000
+KIT: Final = "0123456789abcdef" * 2
+DRAWN: Final = "eight words that nobody ever will easily guess"
 
 
 @dataclass(frozen=True)
@@ -210,6 +215,44 @@ class FakeClouds:
 
 
 @dataclass
+class FakeRecovery:
+    """One kit, which the clouds hold as `states` says; `given` are the passphrases of those made."""
+
+    states: list[str] = field(default_factory=list)
+    given: list[str | None] = field(default_factory=list)
+    used: bool = False
+
+    def all(self) -> list[dict[str, Any]]:
+        clouds = [
+            {"name": f"cloud-{number}", "url": f"file:///{number}", "state": state}
+            for number, state in enumerate(self.states)
+        ]
+        complete = all(state == "complete" for state in self.states)
+        kit = {"kit": KIT, "created": EXPIRES, "used": self.used, "clouds": clouds, "complete": complete}
+        return [kit] if self.states else []
+
+    def make(self, passphrase: str | None) -> dict[str, Any]:
+        self.given.append(passphrase)
+        if passphrase == "short":
+            raise UsageError("the passphrase has fewer than 12 characters")
+        self.states = self.states or ["complete", "complete"]
+        drawn = {"passphrase": DRAWN, "bits": 103} if passphrase is None else {}
+        return {**self.all()[0], "pages": {"html": "<html>page</html>", "text": "page"}, **drawn}
+
+    def remove(self, which: str) -> dict[str, Any]:
+        if not KIT.startswith(which):
+            raise UsageError(f"{which!r} is no recovery kit of this volume", "", "There are: none.")
+        return {"kit": KIT, "left": [f"cloud-{n}" for n, one in enumerate(self.states) if one == "unknown"]}
+
+
+@dataclass(frozen=True)
+class FakeRecovered:
+    config: FakeConfig
+    missing: Sequence[str]
+    agreed: bool
+
+
+@dataclass
 class FakePairing:
     """Meets a device called *peer*; without one it waits until it is stopped, and notes that it was."""
 
@@ -281,6 +324,7 @@ class FakeVolume:
     collector: FakeCollector = field(default_factory=FakeCollector)
     key_values: KeyValueControl = field(default_factory=NoKeyValues)
     clouds: FakeClouds = field(default_factory=FakeClouds)
+    recovery: FakeRecovery = field(default_factory=FakeRecovery)
     pairing: FakePairing = field(default_factory=FakePairing)
     invited: list[tuple[float, bool]] = field(default_factory=list)
     others: list[dict[str, object]] = field(default_factory=list)
@@ -395,6 +439,9 @@ class FakeVolumes:
         self.broken: dict[str, Exception] = {}
         self.joining = FakePairing()
         self.own_names: list[str | None] = []
+        self.secrets: dict[str, dict[str, str]] = {}
+        self.tried: list[str] = []
+        self.lost: list[str] = []
         self.rebuilt: dict[str, Any] = {"set_aside": "/state/damaged", "recovered": [], "lost": []}
         for name in names:
             self._add(name, [f"file:///clouds/{name}-{number}" for number in range(3)], 1, 1)
@@ -418,6 +465,52 @@ class FakeVolumes:
             return lambda: self._add(name or "shared", ["file:///clouds/shared"], 0, 1)
 
         return work
+
+    def describe_secrets(self, home: Home, url: str) -> dict[str, object]:
+        self._refuse_nonsense(url)
+        wanted = [
+            {"name": "user", "label": "User name", "hidden": False},
+            {"name": "password", "label": "Password", "hidden": True},
+        ]
+        return {
+            "cloud": url,
+            "secrets": [] if url.startswith("file:") else wanted,
+            "known": url in self.secrets,
+        }
+
+    def try_place(self, home: Home, url: str, secrets: Mapping[str, str] | None) -> dict[str, object]:
+        self._refuse_nonsense(url)
+        if secrets is not None:
+            if secrets.get("password") == "wrong":
+                raise HybrisError(f"the cloud {url} cannot be used", "wrong password")
+            self.secrets[url] = dict(secrets)
+        self.tried.append(url)
+        return {"cloud": url, "seconds": {"put": 0.0123}}
+
+    @staticmethod
+    def _refuse_nonsense(url: str) -> None:
+        if "://" not in url:
+            raise UsageError(f"the cloud {url} cannot be used", "it is no URL")
+
+    def recover(
+        self,
+        home: Home,
+        clouds: Sequence[str],
+        passphrase: str,
+        name: str | None,
+        own_name: str | None,
+        *,
+        incomplete: bool,
+        tell: Callable[[str], None],
+    ) -> FakeRecovered:
+        """DRAWN is the right passphrase; without *incomplete* none of the clouds may be `lost`."""
+        tell("trying the passphrase")
+        if passphrase != DRAWN:
+            raise RecoveryError("the passphrase is wrong", "it opens none of the kits", "Compare it.")
+        if self.lost and not incomplete:
+            raise RecoveryError(f"{len(self.lost)} clouds are missing", self.lost[0], "Find them.")
+        self.own_names.append(own_name)
+        return FakeRecovered(self._add(name or "lost", clouds, 1, 1), self.lost, not self.lost)
 
     def open(self, home: Home, name: str) -> OpenVolume:
         if name in self.broken:

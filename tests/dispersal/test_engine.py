@@ -408,6 +408,16 @@ def test_absence_needs_the_word_of_all_but_f() -> None:
         assert not isinstance(caught.value, ObjectMissing)
 
 
+@pytest.mark.parametrize("hanging", range(3))
+def test_a_cloud_that_hangs_does_not_hold_up_who_learns_that_there_is_nothing(hanging: int) -> None:
+    """The deadline is so far away that it would be noticed."""
+    with Cluster(1, 1, 3, replace(HASTY, get=3600.0)) as cluster:
+        cluster.behave("hang", hanging)
+        with pytest.raises(ObjectMissing):
+            cluster.engine.get_object("meta/1", 100, parse)
+        assert cluster.bad() == set()
+
+
 def test_missing_objects_incriminate_only_clouds_that_acknowledged_them() -> None:
     with Cluster(1, 1, 3) as cluster:
         cluster.stores[2].objects["meta/1"] = b"good data"

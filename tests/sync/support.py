@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from sync import OneKey
-from sync.accepted import Known
+from sync.accepted import Known, Successor
 from sync.errors import DecodeError
 from sync.exchange import LogRow
 from sync.history import history_hash
@@ -74,9 +74,12 @@ class MemoryLog:
         row = self.rows.get((branch, clock))
         return row[0].hash if row else None
 
-    def successor_of(self, branch: bytes, clock: int) -> bytes | None:
+    def successor_of(self, branch: bytes, clock: int) -> Successor | None:
         later = [stamp for stamp in self.rows if stamp[0] == branch and stamp[1] > clock]
-        return self.rows[min(later)][0].data if later else None
+        if not later:
+            return None
+        update = self.rows[min(later)][0]
+        return Successor(update.hash, update.data)
 
 
 class Device:

@@ -9,7 +9,9 @@ import pytest
 
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.keys import EpochKeys
+from hybrisfs.merge.members import Member
 from hybrisfs.volume.sharing import Sharing
+from sync import decode_signed_header
 from tests.merge.fleet import Device, Fleet
 
 
@@ -100,3 +102,34 @@ def test_a_rename_at_the_same_moment_does_not_bring_a_device_back(fleet: Fleet) 
         assert cyd.key.device_id not in device.rig.sharing.current_members()
         assert cyd.key.device_id in newest(device).excluded
     assert ada.tree() == bob.tree()
+
+
+def test_who_comes_later_reads_of_a_removed_device_what_others_saw_of_it_and_no_more(fleet: Fleet) -> None:
+    ada, bob, cyd, dan = fleet.devices
+    for number in range(3):
+        cyd.write(f"seen {number}", b"before the removal")
+        cyd.sign()
+        exchange(ada, bob, cyd)
+        ada.write(f"answer {number}", b"which depends on that")
+        ada.sign()
+    ada.rig.sharing.remove("cyd")
+    exchange(ada, bob)
+    cyd.write("not seen", b"after the removal")
+    cyd.sign()
+    newcomer = dan.rig.sharing
+    with dan.rig.fs.lock:
+        newcomer.members.introduce([Member(cyd.key.public, "cyd", removed=True)])
+        newcomer.updates.set_members(newcomer.members.writers())
+    assert cyd.key.device_id in newcomer._followed()
+    for _ in range(2):  # what the clouds hold of each device, in the least helpful order
+        newcomer._receive_pulled(written_by(cyd))
+        newcomer._receive_pulled(written_by(bob))
+        newcomer._receive_pulled(written_by(ada))
+    assert dan.tree() == ada.tree()
+    assert "seen 2" in dan.tree() and "not seen" not in dan.tree()
+    assert cyd.key.device_id not in newcomer._followed(), "its removal has been accepted"
+
+
+def written_by(device: Device) -> list[bytes]:
+    """The device's own updates, as its segments hold them."""
+    return [data for data in device.log() if decode_signed_header(data).writer == device.key.device_id]

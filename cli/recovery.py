@@ -1,0 +1,143 @@
+"""hybrisfs recovery make, show, remove"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+import click
+
+from cli.output import columns, json_option, print_json, shown
+from cli.passphrase import passphrase_file_option, read_passphrase
+from hybrisfs.client import Client
+
+_HTML: Final = (".html", ".htm")
+
+
+@click.group()
+def recovery() -> None:
+    """Prepare for the loss of all machines.
+
+    A recovery kit is kept on all clouds of a volume. With its passphrase and the accounts of the clouds,
+    hybrisfs recover brings the volume back on a new machine, when none of the old ones is left.
+    """
+
+
+@recovery.command(
+    epilog="""\b
+Examples:
+  hybrisfs recovery make --page kit.html
+  hybrisfs recovery make photos --passphrase-file secret.txt"""
+)
+@click.argument("name", required=False)
+@click.option("--ask", is_flag=True, help="Ask for a passphrase of your own instead of drawing one.")
+@passphrase_file_option
+@click.option(
+    "--page",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write a page to be printed, without the passphrase: HTML if it is named so, else text.",
+)
+@json_option
+def make(name: str | None, ask: bool, file: TextIO | None, page: Path | None, as_json: bool) -> None:
+    """Make a recovery kit for the volume NAME.
+
+    Its passphrase is drawn at random and shown once. Write it down and keep it away from the machines.
+    Clouds that cannot be reached now get the kit later.
+    """
+    passphrase = read_passphrase(file, twice=True) if ask or file is not None else None
+    with Client.connect() as client:
+        facts = client.call("recovery make", {"name": name, "passphrase": passphrase})
+    pages = facts.pop("pages")
+    if as_json:
+        print_json(facts)
+    else:
+        click.echo(f"Recovery kit {facts['kit'][:8]} of the volume {shown(facts['name'])}.")
+        if "passphrase" in facts:
+            click.echo("\nIts passphrase, which is shown this once:\n")
+            click.echo(f"  {click.style(facts['passphrase'], bold=True)}\n")
+            click.echo(f"It is as hard to guess as a random number of {facts['bits']} bits.")
+        _say_where(facts)
+    if page is not None:
+        _write(page, pages["html" if page.suffix.lower() in _HTML else "text"])
+        click.echo(f"Print {shown(str(page))} and write the passphrase on it.", err=True)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise click.ClickException(f"The page was not written, the kit was made: {error}") from error
+
+
+def _say_where(kit: dict[str, Any]) -> None:
+    lacking = [one for one in kit["clouds"] if one["state"] != "complete"]
+    if not lacking:
+        click.echo("All clouds have the kit.")
+        return
+    names = ", ".join(f"{shown(one['name'])} ({one['state']})" for one in lacking)
+    click.echo(f"These clouds do not have the kit yet, and get it when they can be reached: {names}.")
+    click.echo("hybrisfs recovery show tells when they have.")
+
+
+@recovery.command(epilog="\b\nExample:\n  hybrisfs recovery show --json")
+@click.argument("name", required=False)
+@json_option
+def show(name: str | None, as_json: bool) -> int:
+    """Show the recovery kits of the volume NAME, and whether the clouds hold them.
+
+    Exit code 1 when there is none, or a cloud lacks one.
+    """
+    with Client.connect() as client:
+        facts = client.call("recovery show", {"name": name})
+    kits = facts["kits"]
+    code = 0 if kits and all(kit["complete"] for kit in kits) else 1
+    if as_json:
+        print_json(facts)
+        return code
+    if not kits:
+        click.echo("There is no recovery kit: if all machines are lost, so is the volume.")
+        click.echo("Next: hybrisfs recovery make --page kit.html")
+        return code
+    rows = [["KIT", "MADE", "USED", "CLOUD", "STATE"]]
+    for kit in kits:
+        cells = [kit["kit"][:8], _when(kit["created"]), "yes" if kit["used"] else "no"]
+        for cloud in kit["clouds"]:
+            rows.append([*cells, shown(cloud["name"]), cloud["state"]])
+            cells = ["", "", ""]
+    click.echo("\n".join(columns(rows, indent="")))
+    for kit in kits:
+        if kit["used"]:
+            click.echo(f"A machine was recovered by {kit['kit'][:8]}: make a new kit, then remove this one.")
+    return code
+
+
+def _when(seconds: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+
+
+@recovery.command(epilog="\b\nExample:\n  hybrisfs recovery remove 1f0c9a2e")
+@click.argument("kit")
+@click.option("--volume", "name", help="Which volume, if there are several.")
+@click.option("--yes", is_flag=True, help="Do not ask; without a terminal nobody is asked.")
+@json_option
+def remove(kit: str, name: str | None, yes: bool, as_json: bool) -> None:
+    """Make a recovery kit worthless, because its passphrase became known or another kit replaces it.
+
+    KIT is the beginning of its id. It opens nothing that is written from now on; what it has opened before
+    may be known to whoever has the passphrase.
+    """
+    if sys.stdin.isatty() and not yes:
+        click.confirm(f"Remove the recovery kit {shown(kit)} for good?", abort=True, err=True)
+    with Client.connect() as client:
+        facts = client.call("recovery remove", {"name": name, "kit": kit})
+    if as_json:
+        print_json(facts)
+        return
+    click.echo(f"The recovery kit {facts['kit'][:8]} opens nothing any more that is written from now on.")
+    if facts["left"]:
+        names = ", ".join(shown(one) for one in facts["left"])
+        click.echo(f"These clouds may keep it, since they could not be reached: {names}.")

@@ -1,0 +1,53 @@
+"""Recovery: a passphrase and the accounts are enough when all devices of a volume are lost.
+
+A *recovery kit* is the key of a device that is no machine: a member in reserve (`hybrisfs.merge.members`).
+The kit is an object on every cloud; its contents open with the reserve's key, and that with the passphrase:
+
+    passphrase --Argon2id--> sealed key: seed of the reserve's key, voucher      (`sealed_key`)
+    reserve's key ---------> contents: keys of all epochs, clouds, members       (`kit`)
+
+The contents are sealed for the reserve's public key, so any device renews them when clouds, epochs or members
+change, without the passphrase. What a device needs for that is a register (`record`).
+
+Whoever recovers gives the new machine a key of its own, which the reserve lets in by an update (`admission`);
+the reserve's key is not kept. So two machines may recover by one kit and are two devices.
+
+An old kit is as good as a device that was away for long: it reads the log from where it left off, and the
+grants of later epochs, which are sealed to the reserve, too. A cloud that shows an old one gains nothing but
+that clouds which came later are found by the signposts only.
+"""
+
+from __future__ import annotations
+
+from hybrisfs.recovery.admission import ReserveLog
+from hybrisfs.recovery.errors import RecoveryError
+from hybrisfs.recovery.kit import KIT_PREFIX, MAX_KIT, KitCopy, Sources, decode_kit, encode_kit, kit_name
+from hybrisfs.recovery.passphrase import Passphrase, check_passphrase, new_passphrase
+from hybrisfs.recovery.record import KIT_KEY_PREFIX, KitRecord, kit_key
+from hybrisfs.recovery.sealed_key import DEFAULT_COST, Cost, KitSecret, SealedKey, seal_key
+from hybrisfs.recovery.selection import Chosen, choose_copy
+
+__all__ = [
+    "DEFAULT_COST",
+    "KIT_KEY_PREFIX",
+    "KIT_PREFIX",
+    "MAX_KIT",
+    "Chosen",
+    "Cost",
+    "KitCopy",
+    "KitRecord",
+    "KitSecret",
+    "Passphrase",
+    "RecoveryError",
+    "ReserveLog",
+    "SealedKey",
+    "Sources",
+    "check_passphrase",
+    "choose_copy",
+    "decode_kit",
+    "encode_kit",
+    "kit_key",
+    "kit_name",
+    "new_passphrase",
+    "seal_key",
+]

@@ -1,0 +1,152 @@
+"""The secret of a recovery kit, sealed under a passphrase.
+
+    sealed key  version  u8 = 1
+                passes   u32, Argon2id's time cost
+                memory   u32, its memory cost in KiB
+                salt     16, random
+                nonce    24, random
+                box      96: XChaCha20-Poly1305, under the key that Argon2id makes of passphrase and salt, of
+                         seed     32, of the reserve's Ed25519 key
+                         voucher  32, the key by which devices vouch for copies of the kit
+                         volume   16
+                         the associated data is all before the nonce, then the kit's id (16)
+
+Argon2id is libsodium's (version 1.3, one lane). The costs are read from a cloud before anything proves them
+right, so they are bounded: a hostile cloud makes a try take seconds and 1 GiB of memory, no more.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Final
+
+import nacl.exceptions
+from nacl.bindings import (
+    crypto_aead_xchacha20poly1305_ietf_decrypt,
+    crypto_aead_xchacha20poly1305_ietf_encrypt,
+    crypto_pwhash_alg,
+    crypto_pwhash_ALG_ARGON2ID13,
+)
+
+from hybrisfs.recovery.errors import RecoveryError
+from hybrisfs.recovery.passphrase import normalised
+from sync import KEY_SIZE, NONCE_SIZE, VOLUME_ID_SIZE, DecodeError, DeviceKey, Reader, Writer
+
+__all__ = [
+    "DEFAULT_COST",
+    "SEALED_KEY_SIZE",
+    "VOUCHER_SIZE",
+    "Cost",
+    "KitSecret",
+    "SealedKey",
+    "seal_key",
+]
+
+VOUCHER_SIZE: Final = 32
+_VERSION: Final = 1
+_SALT_SIZE: Final = 16
+_SEED_SIZE: Final = 32
+_BOX_SIZE: Final = _SEED_SIZE + VOUCHER_SIZE + VOLUME_ID_SIZE + 16
+SEALED_KEY_SIZE: Final = 1 + 4 + 4 + _SALT_SIZE + NONCE_SIZE + _BOX_SIZE
+_MOST_PASSES: Final = 16
+_LEAST_MEMORY: Final = 8  # KiB, libsodium's own limit
+_MOST_MEMORY: Final = 1 << 20  # KiB
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a try of a passphrase costs: Argon2id's passes, and memory in KiB."""
+
+    passes: int
+    memory: int
+
+    def check(self) -> None:
+        """Raise DecodeError for costs that no correct device chooses."""
+        if not (1 <= self.passes <= _MOST_PASSES and _LEAST_MEMORY <= self.memory <= _MOST_MEMORY):
+            raise DecodeError(f"Argon2id with {self.passes} passes and {self.memory} KiB is out of bounds")
+
+
+DEFAULT_COST: Final = Cost(3, 256 << 10)
+"""libsodium's "moderate"; less than a second on a laptop."""
+
+
+@dataclass(frozen=True, slots=True)
+class KitSecret:
+    """What the passphrase opens."""
+
+    reserve: DeviceKey
+    voucher: bytes = field(repr=False)
+    volume: bytes
+
+    @property
+    def kit(self) -> bytes:
+        """The kit's id: the device id of the reserve."""
+        return self.reserve.device_id
+
+
+@dataclass(frozen=True, slots=True)
+class SealedKey:
+    """The record above."""
+
+    cost: Cost
+    salt: bytes
+    nonce: bytes
+    box: bytes
+
+    def write_to(self, out: Writer) -> None:
+        """Append the record."""
+        out.raw(self._clear).raw(self.nonce).raw(self.box)
+
+    @property
+    def _clear(self) -> bytes:
+        return Writer().u8(_VERSION).u32(self.cost.passes).u32(self.cost.memory).raw(self.salt).getvalue()
+
+    @staticmethod
+    def read_from(reader: Reader) -> SealedKey:
+        """Raises DecodeError."""
+        if reader.u8() != _VERSION:
+            raise DecodeError("a sealed key of another version")
+        cost = Cost(reader.u32(), reader.u32())
+        cost.check()
+        return SealedKey(cost, reader.raw(_SALT_SIZE), reader.raw(NONCE_SIZE), reader.raw(_BOX_SIZE))
+
+    def open(self, passphrase: str, kit: bytes) -> KitSecret | None:
+        """The secret of *kit*; None when the passphrase is another one, or the record was altered. Raises
+        RecoveryError when there is not enough memory to try."""
+        key = _stretch(passphrase, self.salt, self.cost)
+        try:
+            opened = crypto_aead_xchacha20poly1305_ietf_decrypt(self.box, self._clear + kit, self.nonce, key)
+        except nacl.exceptions.CryptoError:
+            return None
+        reader = Reader(opened)
+        secret = KitSecret(
+            DeviceKey.from_seed(reader.raw(_SEED_SIZE)), reader.raw(VOUCHER_SIZE), reader.raw(VOLUME_ID_SIZE)
+        )
+        return secret if secret.kit == kit else None
+
+
+def seal_key(secret: KitSecret, passphrase: str, cost: Cost = DEFAULT_COST) -> SealedKey:
+    """Seal the secret of a kit under a passphrase. Takes as long as a try of the passphrase."""
+    unsealed = SealedKey(cost, os.urandom(_SALT_SIZE), os.urandom(NONCE_SIZE), b"")
+    key = _stretch(passphrase, unsealed.salt, cost)
+    plain = secret.reserve.seed + secret.voucher + secret.volume
+    box = crypto_aead_xchacha20poly1305_ietf_encrypt(plain, unsealed._clear + secret.kit, unsealed.nonce, key)
+    return SealedKey(cost, unsealed.salt, unsealed.nonce, box)
+
+
+def _stretch(passphrase: str, salt: bytes, cost: Cost) -> bytes:
+    """Raises RecoveryError when there is not enough memory for that."""
+    try:
+        return crypto_pwhash_alg(
+            KEY_SIZE,
+            normalised(passphrase),
+            salt,
+            cost.passes,
+            cost.memory << 10,
+            crypto_pwhash_ALG_ARGON2ID13,
+        )
+    except nacl.exceptions.RuntimeError as error:
+        raise RecoveryError(
+            "the passphrase cannot be tried", f"that takes {cost.memory >> 10} MiB of memory", "Free some."
+        ) from error

@@ -1,0 +1,288 @@
+"""The recovery kits of an open volume: made, renewed, shown, removed.
+
+Every device renews every kit: it compares what the clouds hold with what it knows itself. The later contents
+win (`hybrisfs.recovery.kit`), and all clouds get the very same bytes, so that f+1 of them agree.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from hybrisfs.dispersal.poll import Changed, Failed, Look, Missing, Polled
+from hybrisfs.merge.members import Member
+from hybrisfs.merge.rules import Value, winner
+from hybrisfs.recovery import (
+    DEFAULT_COST,
+    KIT_KEY_PREFIX,
+    MAX_KIT,
+    Cost,
+    KitCopy,
+    KitRecord,
+    KitSecret,
+    Sources,
+    check_passphrase,
+    decode_kit,
+    encode_kit,
+    kit_key,
+    kit_name,
+    new_passphrase,
+    seal_key,
+)
+from hybrisfs.recovery.page import html_page, text_page
+from hybrisfs.recovery.sealed_key import VOUCHER_SIZE
+from hybrisfs.volume.join import make_grant
+from sync import DecodeError, DeviceKey, Write
+
+if TYPE_CHECKING:
+    from hybrisfs.volume.volume import Volume
+
+__all__ = ["RESERVE_NAME", "Kits"]
+
+log = logging.getLogger(__name__)
+
+RESERVE_NAME: Final = "recovery kit"
+_SOURCES: Final = (b"m", b"e", b"s", b"r", KIT_KEY_PREFIX)
+"""The registers that the contents of a kit follow from."""
+_LOOK_SECONDS: Final = 15.0
+_LOOK_EVERY: Final = 1800.0  # a cloud that loses a kit is found out by then
+_RETRY_AFTER: Final = 600.0  # when a cloud did not take it
+_SHIP_SECONDS: Final = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Kit:
+    """A kit of which there is a register, and the reserve that it is of."""
+
+    reserve: Member
+    record: KitRecord
+    clock: int | None
+    """Of the update that made it, when that is one of this device's own."""
+
+    @property
+    def id(self) -> bytes:
+        return self.reserve.device
+
+    @property
+    def name(self) -> str:
+        return kit_name(self.id)
+
+
+class Kits:
+    """Its methods may be called from any thread. *cost* is what trying a passphrase of a new kit costs."""
+
+    def __init__(self, volume: Volume, cost: Cost = DEFAULT_COST) -> None:
+        self._volume = volume
+        self.cost = cost
+        self._renewing = threading.Lock()
+        self._settled: dict[bytes, tuple[object, float]] = {}
+
+    # -- what people ask -------------------------------------------------------------------------
+
+    def make(self, passphrase: str | None) -> dict[str, Any]:
+        """Make a kit, under a passphrase that is drawn when there is none; see `all` for the facts of it,
+        which here tell the passphrase that was drawn and a page to be printed. Raises UsageError,
+        HybrisError."""
+        volume, bits = self._volume, None
+        if passphrase is None:
+            drawn = new_passphrase()
+            chosen, bits = drawn.text, drawn.bits
+        else:
+            chosen = check_passphrase(passphrase)
+        secret = KitSecret(DeviceKey.generate(), os.urandom(VOUCHER_SIZE), volume.config.id)
+        key = seal_key(secret, chosen, self.cost)
+        record = KitRecord(volume.name, int(time.time()), secret.voucher, key)
+        reserve = Member(secret.reserve.public, RESERVE_NAME, reserve=True)
+        volume.sharing.admit(reserve, [(kit_key(secret.kit), record.encode())])
+        volume.committer.commit_now()
+        if not volume.signals.held:
+            volume.uploads.wait(_SHIP_SECONDS, lambda done, total: None)
+            self.refresh()
+        facts = next(one for one in self.all() if one["kit"] == secret.kit.hex())
+        urls, created = [cloud.url for cloud in volume.config.clouds], time.localtime(record.created)
+        pages = {
+            form: page(volume.name, secret.kit.hex(), urls, created)
+            for form, page in (("html", html_page), ("text", text_page))
+        }
+        return {**facts, "pages": pages, **({} if bits is None else {"passphrase": chosen, "bits": bits})}
+
+    def all(self) -> list[dict[str, Any]]:
+        """The kits, the oldest first: "kit" (its id), "created" (seconds since the epoch), "used" (whether a
+        machine was recovered by it), "clouds" (each with "name", "url" and "state": complete, old, missing,
+        damaged or unknown) and "complete": whether all clouds have it as it should be."""
+        return [self._described(kit) for kit in sorted(self._kits(), key=lambda one: one.record.created)]
+
+    def _described(self, kit: _Kit) -> dict[str, Any]:
+        volume = self._volume
+        sources, answers = self._sources(kit), self._look(kit)
+        wanted = sources.rank(kit.record.voucher)
+        names = {one.number: one for one in volume.config.clouds}
+        clouds = [
+            {"name": names[n].name, "url": names[n].url, "state": self._state(kit, answer, wanted)}
+            for n, answer in sorted(answers.items())
+            if n in names
+        ]
+        with volume.fs.lock:
+            used = any(branch.device == kit.id for branch in volume.updates.state.branches)
+        return {
+            "kit": kit.id.hex(),
+            "created": kit.record.created,
+            "used": used,
+            "clouds": clouds,
+            "complete": all(one["state"] == "complete" for one in clouds),
+        }
+
+    def _state(self, kit: _Kit, answer: Polled, wanted: tuple[int, bytes]) -> str:
+        match answer:
+            case Changed(data, _):
+                copy = self._verified(kit, data)
+                return "damaged" if copy is None else "complete" if copy.rank >= wanted else "old"
+            case Missing():
+                return "missing"
+            case Failed(_, wrong) if wrong:
+                return "damaged"
+        return "unknown"
+
+    def remove(self, which: str) -> dict[str, Any]:
+        """Make a kit worthless: it opens nothing that is written from now on. "kit", and "left": the names of
+        clouds that may still have the object. Raises UsageError, OSError."""
+        volume = self._volume
+        reserve = volume.sharing.remove_reserve(which, self._erased)
+        volume.committer.commit_now()
+        self._settled.pop(reserve.device, None)
+        upkeep, name = volume.engine.upkeep, kit_name(reserve.device)
+        left = [one.name for one in volume.config.clouds if upkeep.delete(one.number, [name]) is not None]
+        return {"kit": reserve.device.hex(), "left": left}
+
+    @staticmethod
+    def _erased(reserve: Member) -> list[Write]:
+        return [(kit_key(reserve.device), None)]
+
+    # -- what the clouds hold --------------------------------------------------------------------
+
+    def refresh(self) -> bool:
+        """Put the kits on the clouds that lack them or have old ones; False when that is to be tried again
+        soon."""
+        if self._volume.signals.held:
+            return True
+        if not self._volume.sharing.has_looked():
+            return False  # the log on the clouds may tell of kits, or of something that they should hold
+        with self._renewing:
+            renewed = [self._refresh(kit) for kit in self._kits()]
+        return all(renewed)
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether `refresh` has something to look at on the clouds, and may."""
+        now = time.monotonic()
+        due = (self._settled.get(kit.id, (None, 0.0))[1] for kit in self._kits())
+        return not self._volume.signals.held and any(until <= now for until in due)
+
+    def _refresh(self, kit: _Kit) -> bool:
+        volume = self._volume
+        with volume.fs.lock:
+            published: int = volume.fs.db.meta("published")
+        if kit.clock is not None and kit.clock > published:
+            return False  # whoever recovers by it must find the update that tells of it
+        try:
+            sources = self._sources(kit)
+            wanted = sources.rank(kit.record.voucher)
+        except (DecodeError, ValueError) as error:  # clouds that are too few just now, or the like
+            log.warning("volume %s: the recovery kit cannot be renewed: %s", volume.name, error)
+            return True
+        state = wanted, volume.engine.in_use
+        settled, until = self._settled.get(kit.id, (None, 0.0))
+        if state != settled or time.monotonic() >= until:
+            refused = self._settle(kit, sources, wanted)
+            for reason in refused:
+                log.info("volume %s: the recovery kit is not where it should be: %s", volume.name, reason)
+            pause = _RETRY_AFTER if refused else _LOOK_EVERY
+            self._settled[kit.id] = state, time.monotonic() + pause
+        return True
+
+    def _settle(self, kit: _Kit, sources: Sources, wanted: tuple[int, bytes]) -> list[str]:
+        """Have all clouds hold the latest copy; why some do not."""
+        volume = self._volume
+        answers = self._look(kit)
+        copies = {
+            n: copy
+            for n, answer in answers.items()
+            if isinstance(answer, Changed) and (copy := self._verified(kit, answer.data)) is not None
+        }
+        # The rest of the tuple only makes all devices choose the same of several copies alike.
+        best = max(copies.values(), key=lambda one: (one.rank, one.data), default=None)
+        if best is None or best.rank < wanted:
+            data = encode_kit(kit.record, kit.reserve.public, sources, volume.ring.keys.device)
+        else:
+            data = best.data
+        lacking = [n for n in volume.engine.in_use if n not in copies or copies[n].data != data]
+        put = volume.engine.upkeep.put
+        return [reason for n in lacking if (reason := put(n, kit.name, data)) is not None]
+
+    def _look(self, kit: _Kit) -> Mapping[int, Polled]:
+        looks = [Look(kit.name, number, None) for number in self._volume.engine.in_use]
+        answers = self._volume.engine.poll_objects(looks, limit=MAX_KIT, timeout=_LOOK_SECONDS)
+        return {look.cloud: answer for look, answer in answers.items()}
+
+    def _verified(self, kit: _Kit, data: bytes) -> KitCopy | None:
+        """The copy, if a member made it, and of this kit."""
+        try:
+            copy = decode_kit(data, kit.name)
+        except DecodeError as error:
+            log.warning("volume %s: a cloud has a wrong recovery kit: %s", self._volume.name, error)
+            return None
+        public = self._volume.sharing.current_members().public_key(copy.writer)
+        right = (
+            copy.key == kit.record.key
+            and copy.is_vouched_for(kit.record.voucher)
+            and public is not None
+            and copy.is_signed_by(public)
+        )
+        return copy if right else None
+
+    # -- what is known here ----------------------------------------------------------------------
+
+    def _kits(self) -> list[_Kit]:
+        volume, found = self._volume, []
+        with volume.fs.lock:
+            registers = volume.sharing.registers
+            own = {one.id for one in volume.updates.state.branches if one.device == volume.updates.device}
+            for reserve in volume.sharing.members.reserves():
+                value = winner([one for one in registers.values(kit_key(reserve.device)) if _record(one)])
+                record = _record(value) if value is not None else None
+                if value is not None and record is not None:
+                    mine = value.stamp.writer in own
+                    found.append(_Kit(reserve, record, value.stamp.clock if mine else None))
+        return found
+
+    def _sources(self, kit: _Kit) -> Sources:
+        volume = self._volume
+        with volume.fs.lock:
+            registers = volume.sharing.registers
+            stamps = [
+                value.stamp.clock
+                for prefix in _SOURCES
+                for values in registers.with_prefix(prefix).values()
+                for value in values
+            ]
+            grant = make_grant(volume.config, volume.ring.keys, volume.sharing.members.keys(), None)
+        grant = replace(
+            grant,
+            name=kit.record.volume_name,
+            clouds=tuple(sorted(grant.clouds, key=lambda one: one.number)),
+            members=tuple(sorted(grant.members)),
+            former=tuple(sorted(grant.former)),
+        )
+        return Sources(grant, max(stamps, default=0))
+
+
+def _record(value: Value) -> KitRecord | None:
+    try:
+        return KitRecord.decode(value.value or b"")
+    except DecodeError:
+        return None

@@ -1,0 +1,67 @@
+"""What the member table makes of what it hears of a device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+
+from hybrisfs.merge.members import Member, MemberTable, member_key
+from hybrisfs.store.database import Database
+from sync import DecodeError, DeviceKey
+
+KEY = DeviceKey.from_seed(b"k" * 32)
+MEMBER, RESERVE = Member(KEY.public, "one"), Member(KEY.public, "one", reserve=True)
+REMOVED = Member(KEY.public, "one", removed=True)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[MemberTable]:
+    Database.create(tmp_path / "volume.db", b"v" * 16)
+    database = Database(tmp_path / "volume.db")
+    yield MemberTable(database)
+    database.abandon()
+
+
+def test_one_in_reserve_has_keys_and_may_write_but_is_no_device(table: MemberTable) -> None:
+    table.admit([RESERVE])
+    assert table.all() == [] and table.reserves() == [RESERVE] and table.removed() == []
+    assert list(table.keys()) == list(table.writers()) == [KEY.device_id]
+    assert KEY.device_id not in table.devices()
+    assert table.count() == 1, "who is let in by it may edit what was removed here"
+
+
+@pytest.mark.parametrize("order", list(permutations((MEMBER, RESERVE, REMOVED))))
+def test_removed_is_removed_in_whatever_order_it_is_heard(
+    table: MemberTable, order: tuple[Member, ...]
+) -> None:
+    table.admit(order)
+    assert table.removed() == [REMOVED] and table.reserves() == table.all() == []
+    assert KEY.device_id not in table.writers() and table.writers().former_key(KEY.device_id) is not None
+
+
+@pytest.mark.parametrize("order", list(permutations((MEMBER, RESERVE))))
+def test_who_was_told_of_a_member_learns_that_it_is_in_reserve(
+    table: MemberTable, order: tuple[Member, ...]
+) -> None:
+    table.introduce(order)
+    assert table.reserves() == [RESERVE] and table.all() == []
+
+
+def test_told_removed_it_may_write_until_its_removal_is_accepted(table: MemberTable) -> None:
+    table.introduce([RESERVE, REMOVED])
+    assert table.told_removed() == [REMOVED]
+    assert KEY.device_id in table.writers() and table.keys().former_key(KEY.device_id)
+    assert table.learn(member_key(KEY.device_id), [RESERVE.encode(), REMOVED.encode()])
+    assert table.told_removed() == [] and KEY.device_id not in table.writers()
+
+
+@pytest.mark.parametrize("member", [MEMBER, RESERVE, REMOVED])
+def test_the_record_comes_back(member: Member) -> None:
+    data = member.encode()
+    assert Member.decode(data) == member
+    for wrong in (data[:-1] + b"\3", data + b"\0", data[:-1]):
+        with pytest.raises(DecodeError):
+            Member.decode(wrong)

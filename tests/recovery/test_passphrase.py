@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from hybrisfs.errors import UsageError
+from hybrisfs.recovery import check_passphrase, new_passphrase
+from hybrisfs.recovery.passphrase import LEAST_CHARACTERS, WORDS, _word_list, normalised
+
+
+def test_words_come_from_a_list_of_the_size_that_the_strength_is_told_by() -> None:
+    words = _word_list()
+    assert len(set(words)) == len(words) == 7776
+    assert all(word.isascii() and word == word.lower() and word for word in words)
+
+
+def test_a_drawn_passphrase_is_words_and_never_the_same() -> None:
+    drawn = [new_passphrase() for _ in range(20)]
+    assert len({one.text for one in drawn}) == len(drawn)
+    words = set(_word_list())
+    for one in drawn:
+        assert len(one.text.split()) == WORDS
+        assert words.issuperset(one.text.split())
+        assert one.bits == math.floor(WORDS * math.log2(7776)) == 103
+        assert one.text not in repr(one)
+        assert check_passphrase(one.text) == one.text
+
+
+def test_spaces_and_forms_of_letters_make_no_difference() -> None:
+    assert normalised("  blue   moon\trises\n") == normalised("blue moon rises")
+    assert normalised("cafe\u0301 creme") == normalised("caf\u00e9 creme")
+    assert normalised("Blue moon") != normalised("blue moon")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "short", " " * 40, "x" * (LEAST_CHARACTERS - 1), "a       b       c", "x" * 1025]
+)
+def test_what_is_too_short_or_too_long_is_refused_and_not_told(text: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        check_passphrase(text)
+    assert not text.strip() or text not in str(refused.value)

@@ -1,0 +1,87 @@
+"""From the package to its removal on a bare Debian with systemd, as an ordinary user."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.system.deadline import until
+from tests.system.device import REPOSITORY
+from tests.system.machine import ROOT, Machine
+
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can boot a machine"),
+    pytest.mark.skipif(not (ROOT / "complete").exists(), reason="packaging/debian-root.sh makes the machine"),
+    pytest.mark.timeout(900),
+]
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    """A fresh machine on which the package has just been installed."""
+    begun = time.monotonic()
+    environment = {**os.environ, "DPKG_DEB_COMPRESSOR_TYPE": "none"}
+    subprocess.run(
+        [REPOSITORY / "packaging" / "build-deb.sh", tmp_path],
+        env=environment,
+        check=True,
+        timeout=600,
+        stdout=subprocess.DEVNULL,
+    )
+    print(f"built in {time.monotonic() - begun:.0f} s")
+    [package] = tmp_path.glob("*.deb")
+    with Machine(tmp_path) as machine:
+        package.rename(machine.root / "hybrisfs.deb")
+        machine.as_root("dpkg -i /hybrisfs.deb")
+        yield machine
+
+
+def pid_of_service(machine: Machine) -> str:
+    return machine.as_alice("systemctl --user show --property MainPID --value hybrisfs.service").strip()
+
+
+def is_mounted(machine: Machine) -> bool:
+    return machine.alice_can("grep -q ' fuse.hybrisfs ' /proc/self/mounts")
+
+
+def test_install_use_kill_stop_remove(machine: Machine) -> None:
+    assert not machine.alice_can("systemctl --user is-enabled hybrisfs.service")
+    machine.as_alice("hybrisfs doctor")
+    machine.as_alice("hybrisfs quickstart; echo kept >HybrisFS/letter; sync HybrisFS/letter")
+
+    assert not machine.alice_can("hybrisfs service status")
+    machine.as_alice("hybrisfs service install")
+    machine.as_alice("hybrisfs service status")
+    assert machine.as_alice("cat HybrisFS/letter") == "kept\n"
+
+    first = pid_of_service(machine)
+    machine.as_alice(f"kill -9 {first}")
+    until(lambda: machine.alice_can("cat HybrisFS/letter"), "the mount to be back", 120)
+    assert pid_of_service(machine) not in ("0", first)
+    assert "<3>" not in machine.as_root("journalctl --user-unit hybrisfs.service")
+
+    machine.as_alice("systemctl --user stop hybrisfs.service")
+    assert not is_mounted(machine)
+    assert not machine.alice_can("ls HybrisFS"), "an unmounted folder looks like an empty one"
+    machine.as_alice("hybrisfs status")  # the socket starts the service
+    assert machine.as_alice("cat HybrisFS/letter") == "kept\n"
+
+    said = machine.as_root("dpkg -r hybrisfs")
+    assert "~/.local/state/hybrisfs" in said
+    assert not is_mounted(machine)
+    assert machine.as_root("find / -xdev -path '*/hybrisfs*' -newer /hybrisfs.deb -name keys.json") != ""
+    assert machine.as_alice("ls .local/share/hybrisfs/clouds") == "cloud-1\ncloud-2\ncloud-3\n"
+    assert not machine.alice_can("systemctl --user is-active hybrisfs.socket")
+
+
+def test_completion_knows_the_commands(machine: Machine) -> None:
+    script = (
+        "COMP_WORDS='hybrisfs servi' COMP_CWORD=1 _HYBRISFS_COMPLETE=bash_complete hybrisfs;"
+        " test -s /usr/share/bash-completion/completions/hybrisfs"
+    )
+    assert machine.as_alice(script) == "plain,service\n"

@@ -1,0 +1,111 @@
+"""Volumes that are recovered from clouds and a passphrase; no mounts, no links."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hybrisfs.home import Home
+from hybrisfs.merge.members import Member
+from hybrisfs.pairing import Joined, Peer
+from hybrisfs.peers.settings import PeerSettings
+from hybrisfs.recovery import Cost, KitCopy, decode_kit, kit_name
+from hybrisfs.volume.config import VolumeConfig
+from hybrisfs.volume.join import join_volume, make_grant
+from hybrisfs.volume.recover import Recovered, recover_volume
+from hybrisfs.volume.volume import Volume
+from sync import DeviceKey
+from tests.volume.device import NAME, PATIENCE, Device
+
+__all__ = ["PASSPHRASE", "First", "New", "Second", "copies", "has", "kit_of", "recover", "waits"]
+
+PASSPHRASE = "correct horse battery staple"
+_ALONE = PeerSettings(discover=False)  # the devices hear of each other through the clouds only
+
+
+class First(Device):
+    """The device that the volume was made on."""
+
+    def __init__(self, root: Path, clouds: int = 3) -> None:
+        super().__init__(root, clouds)
+        self.close()
+        replace(VolumeConfig.load(self.home, NAME), links=_ALONE).save(self.home)
+        self.reopen()
+
+    def reopen(self) -> None:
+        super().reopen()
+        self.volume.recovery.cost = Cost(1, 8)
+
+    def make_kit(self) -> dict[str, Any]:
+        return self.volume.recovery.make(PASSPHRASE)
+
+
+class Second(Device):
+    """Another device of the volume, which was paired."""
+
+    def __init__(self, root: Path, first: Device, name: str = "second") -> None:
+        self.home = Home.below(root / "home")
+        self.clouds = first.clouds
+        self.home.prepare()
+        key, volume = DeviceKey.generate(), first.volume
+        grant = make_grant(volume.config, volume.ring.keys, volume.sharing.key_holders(), None)
+        volume.sharing.admit(Member(key.public, name))
+        joined = Joined(grant, Peer(volume.ring.keys.device.public, "first"))
+        replace(join_volume(self.home, None, key, name, joined), links=_ALONE).save(self.home)
+        self.volume = Volume.open(self.home, NAME)
+        self._open = True
+
+
+class New(Device):
+    """A device that was recovered."""
+
+    def __init__(self, home: Home, clouds: Sequence[Path]) -> None:
+        self.home = home
+        self.clouds = list(clouds)
+        replace(VolumeConfig.load(home, NAME), links=_ALONE).save(home)
+        self.volume = Volume.open(home, NAME)
+        self._open = True
+
+
+def recover(
+    home: Home,
+    clouds: Sequence[Path],
+    passphrase: str = PASSPHRASE,
+    own_name: str = "new",
+    *,
+    incomplete: bool = False,
+) -> Recovered:
+    urls = [one.as_uri() for one in clouds]
+    return recover_volume(home, urls, passphrase, None, own_name, incomplete=incomplete)
+
+
+def kit_of(device: Device) -> dict[str, Any]:
+    """What the device tells of the only kit."""
+    [kit] = device.volume.recovery.all()
+    return kit
+
+
+def copies(device: Device, kit: str) -> list[KitCopy | None]:
+    """What the folders that play the clouds hold of a kit."""
+    name = kit_name(bytes.fromhex(kit))
+    paths = [cloud / name for cloud in device.clouds]
+    return [decode_kit(path.read_bytes(), name) if path.exists() else None for path in paths]
+
+
+def has(device: Device, name: str) -> bool:
+    with device.volume.fs.lock:
+        return device.volume.fs.lookup(1, name.encode()) is not None
+
+
+def waits(device: Device, what: Callable[[], bool]) -> None:
+    """Wait until the device has heard or done what makes this true."""
+
+    def look() -> bool:
+        device.volume.signals.look_around()
+        return what()
+
+    deadline = time.monotonic() + PATIENCE
+    assert device.volume.signals.wait_until(look, deadline, step=0.2)

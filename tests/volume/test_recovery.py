@@ -1,0 +1,201 @@
+"""Recovery kits of an open volume: made, kept on the clouds, renewed, removed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from hybrisfs.errors import UsageError
+from hybrisfs.merge.members import Member
+from hybrisfs.recovery import encode_kit
+from hybrisfs.volume import checkup
+from tests.volume.recovery_rig import PASSPHRASE, First, Second, copies, has, kit_of, waits
+
+
+@pytest.fixture
+def first(tmp_path: Path) -> Iterator[First]:
+    device = First(tmp_path / "first")
+    yield device
+    device.close()
+
+
+@pytest.fixture
+def second(tmp_path: Path, first: First) -> Iterator[Second]:
+    device = Second(tmp_path / "second", first)
+    first.write("known to both", b"x")
+    first.sync()
+    waits(device, lambda: has(device, "known to both"))
+    yield device
+    device.close()
+
+
+def states(device: First | Second) -> list[str]:
+    return [one["state"] for one in kit_of(device)["clouds"]]
+
+
+def are_alike(device: First | Second, kit: str) -> bool:
+    found = {copy.data if copy is not None else b"" for copy in copies(device, kit)}
+    return len(found) == 1 and found != {b""}
+
+
+def test_a_kit_is_on_all_clouds_when_it_was_made(first: First) -> None:
+    assert first.volume.recovery.all() == []
+    made = first.volume.recovery.make(None)
+    assert made["complete"] and len(made["clouds"]) == 3 and not made["used"]
+    assert made["passphrase"].count(" ") == 7 and made["bits"] == 103
+    assert kit_of(first) == {key: made[key] for key in ("kit", "created", "used", "clouds", "complete")}
+    assert are_alike(first, made["kit"])
+    assert set(made["pages"]) == {"html", "text"}
+    for page in made["pages"].values():
+        assert made["passphrase"] not in page and made["kit"][:8] in page
+        assert all(cloud.as_uri() in page for cloud in first.clouds)
+    chosen = first.make_kit()
+    assert "passphrase" not in chosen and len(first.volume.recovery.all()) == 2
+    assert PASSPHRASE.encode() not in b"".join(p.read_bytes() for p in first.state.rglob("*") if p.is_file())
+    assert first.fsck(clouds=True).problems == []
+
+
+def test_nobody_waits_for_a_kit_and_it_is_no_device(first: First, second: Second) -> None:
+    kit = first.make_kit()["kit"]
+    waits(second, lambda: len(second.volume.recovery.all()) == 1)
+    for device in (first, second):
+        assert len(device.volume.devices()) == 2
+        assert kit not in [one["id"] for one in device.volume.devices()]
+        assert bytes.fromhex(kit) not in device.volume.sharing.current_members()
+        assert bytes.fromhex(kit) in device.volume.sharing.key_holders()
+        with pytest.raises(UsageError, match="is no device"):
+            device.volume.remove_device(kit)
+    discards = first.volume.collector.collect(lambda stage, done, total: None, dry_run=True).as_dict()
+    assert kit not in str(discards)
+
+
+def test_a_removed_device_gets_no_kit_renewed_and_the_kit_has_the_new_keys(
+    first: First, second: Second
+) -> None:
+    kit = first.make_kit()["kit"]
+    waits(second, lambda: len(second.volume.recovery.all()) == 1)
+    before = copies(first, kit)[0]
+    first.volume.remove_device("second")
+    first.sync()
+    waits(first, lambda: are_alike(first, kit) and copies(first, kit)[0] != before)
+    after = copies(first, kit)[0]
+    assert before is not None and after is not None and after.rank > before.rank
+    assert kit_of(first)["complete"]
+    # What the removed device puts there is put right, however late it claims to be.
+    forged = first.clouds[0] / "recovery" / kit
+    forged.write_bytes(_forged(second))
+    assert states(first)[0] == "damaged"
+    first.volume.recovery._settled.clear()
+    assert first.volume.recovery.refresh() and are_alike(first, kit)
+
+
+def _forged(device: Second) -> bytes:
+    recovery = device.volume.recovery
+    [kit] = recovery._kits()
+    sources = replace(recovery._sources(kit), serial=1 << 50)
+    return encode_kit(kit.record, kit.reserve.public, sources, device.volume.ring.keys.device)
+
+
+def test_whichever_device_can_renews_it(first: First, second: Second, tmp_path: Path) -> None:
+    kit = first.make_kit()["kit"]
+    waits(second, lambda: len(second.volume.recovery.all()) == 1)
+    first.close()
+    before = copies(second, kit)[0]
+    second.volume.sharing.admit(Member(bytes(range(32)), "third"))
+    second.sync()
+    waits(second, lambda: are_alike(second, kit) and copies(second, kit)[0] != before)
+    assert kit_of(second)["complete"]
+    renewed = copies(second, kit)[0]
+    assert renewed is not None and renewed.writer == second.volume.updates.device
+
+
+def test_a_cloud_that_lost_or_damaged_it_gets_it_again(first: First) -> None:
+    kit = first.make_kit()["kit"]
+    names = [cloud / "recovery" / kit for cloud in first.clouds]
+    good = names[2].read_bytes()
+    names[0].unlink()
+    names[1].write_bytes(os.urandom(len(good)))
+    assert states(first) == ["missing", "damaged", "complete"]
+    assert not kit_of(first)["complete"]
+    first.volume.recovery._settled.clear()  # as after half an hour
+    assert first.volume.recovery.refresh()
+    assert [name.read_bytes() for name in names] == [good] * 3
+    assert states(first) == ["complete"] * 3
+
+
+def test_an_old_copy_is_replaced_and_a_later_one_is_spread(first: First) -> None:
+    kit = first.make_kit()["kit"]
+    name = first.clouds[0] / "recovery" / kit
+    old = name.read_bytes()
+    first.volume.sharing.admit(Member(bytes(range(32)), "another"))
+    first.sync()
+    waits(first, lambda: are_alike(first, kit) and name.read_bytes() != old)
+    name.write_bytes(old)
+    assert states(first) == ["old", "complete", "complete"]
+    first.volume.recovery._settled.clear()
+    assert first.volume.recovery.refresh() and are_alike(first, kit)
+    assert name.read_bytes() != old
+
+
+def test_made_while_no_cloud_is_there_it_gets_there_later(first: First) -> None:
+    away = [cloud.rename(cloud.with_name(f"{cloud.name} away")) for cloud in first.clouds]
+    first.volume.transfers.pause(None)  # so that nothing waits for the clouds
+    made = first.make_kit()
+    assert not made["complete"]
+    with mock.patch.object(checkup, "_INTERVAL", 0.5):
+        first.close()
+        first.reopen()
+        assert kit_of(first)["kit"] == made["kit"], "it was forgotten"
+        for cloud, elsewhere in zip(first.clouds, away, strict=True):
+            elsewhere.rename(cloud)
+        first.volume.transfers.resume()
+        waits(first, lambda: are_alike(first, made["kit"]))
+
+
+def test_a_new_cloud_gets_the_kit_and_the_kit_names_it(first: First, tmp_path: Path) -> None:
+    kit = first.make_kit()["kit"]
+    before = copies(first, kit)[0]
+    first.clouds.append(tmp_path / "first" / "cloud-3")
+    first.volume.clouds.add(first.clouds[3].as_uri(), None)
+    waits(first, lambda: are_alike(first, kit) and copies(first, kit)[0] != before)
+    assert len(kit_of(first)["clouds"]) == 4 and kit_of(first)["complete"]
+
+
+def test_a_removed_kit_is_gone_and_gets_no_keys_any_more(first: First) -> None:
+    kit = first.make_kit()["kit"]
+    shutil.copytree(first.clouds[2], first.clouds[2].with_name("copy"))
+    epoch = first.volume.ring.newest
+    with pytest.raises(UsageError, match="is no recovery kit"):
+        first.volume.recovery.remove("ffff")
+    assert first.volume.recovery.remove(kit[:8]) == {"kit": kit, "left": []}
+    assert first.volume.recovery.all() == [] and copies(first, kit) == [None] * 3
+    assert first.volume.ring.newest != epoch
+    assert first.volume.ring.newest.excluded == {bytes.fromhex(kit)}
+    first.volume.recovery.refresh()
+    assert copies(first, kit) == [None] * 3
+    first.write("after", b"not for the kit")
+    first.sync()
+    assert first.fsck(clouds=True).problems == []
+
+
+def test_who_joins_through_the_clouds_after_a_removal_gets_the_whole_log(
+    first: First, second: Second, tmp_path: Path
+) -> None:
+    second.write("answer", b"y")
+    second.sync()
+    waits(first, lambda: has(first, "answer"))
+    first.close()
+    second.volume.remove_device(first.volume.updates.device.hex())
+    second.write("afterwards", b"z")
+    third = Second(tmp_path / "third", second, "third")
+    second.sync()
+    waits(third, lambda: has(third, "afterwards"))
+    assert has(third, "known to both") and has(third, "answer")
+    assert third.fsck(clouds=True).problems == []
+    third.close()
