@@ -164,7 +164,10 @@ def _seen_by(second: Device, tree: Shown) -> list[str]:
 
     def sees_it() -> bool:
         second.volume.signals.look_around()
-        return shown_tree(second.volume) == tree
+        try:
+            return shown_tree(second.volume) == tree
+        except OSError:  # it changes while it is looked at
+            return False
 
     with closing(second):
         if not second.volume.signals.wait_until(sees_it, time.monotonic() + PATIENCE, step=0.05):
