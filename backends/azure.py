@@ -34,13 +34,14 @@ from backends.http_errors import HttpFailure, RedirectedError, connection_error,
 from backends.lazy import LazyClient
 from backends.listing import ServicePage, collect
 from backends.names import check_name, check_prefix
+from backends.secrets import secret_names
 from backends.store import MAX_PAGE, Buffer, Page
 
 __all__ = ["AzureStore"]
 
 _FORM: Final = "az://container/folder?account=ACCOUNT"
 _OPTIONS: Final = frozenset({"account", "endpoint"})
-_SECRETS: Final = frozenset({"account_key", "sas_token"})
+_SECRETS: Final = secret_names("az")
 _ONE_REQUEST: Final = 1 << 28  # bytes; the largest object that is sent and fetched in one request
 _DELETE_BATCH: Final = 256  # blobs of one batch
 _MARKERS: Final = 64

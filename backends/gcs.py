@@ -33,13 +33,14 @@ from backends.http_errors import HttpFailure, RedirectedError, connection_error,
 from backends.lazy import LazyClient
 from backends.listing import ServicePage, collect
 from backends.names import check_name, check_prefix
+from backends.secrets import secret_names
 from backends.store import MAX_PAGE, Buffer, Page
 
 __all__ = ["GcsStore"]
 
 _FORM: Final = "gs://bucket/folder?project=PROJECT"
 _OPTIONS: Final = frozenset({"endpoint", "location", "project"})
-_SECRETS: Final = frozenset({"service_account", "token"})
+_SECRETS: Final = secret_names("gs")
 _SCOPES: Final = ("https://www.googleapis.com/auth/devstorage.read_write",)
 _MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError)
 

@@ -35,13 +35,14 @@ from backends.http_errors import HttpFailure, RedirectedError, connection_error,
 from backends.lazy import LazyClient
 from backends.listing import ServicePage, collect
 from backends.names import check_name, check_prefix
+from backends.secrets import secret_names
 from backends.store import MAX_PAGE, Buffer, Page
 
 __all__ = ["S3Store"]
 
 _FORM: Final = "s3://bucket/folder?region=REGION&endpoint=https://HOST"
 _OPTIONS: Final = frozenset({"addressing", "endpoint", "profile", "region"})
-_SECRETS: Final = frozenset({"access_key_id", "secret_access_key", "session_token"})
+_SECRETS: Final = secret_names("s3")
 _DELETE_BATCH: Final = 1000  # keys of one DeleteObjects request
 _ANY_SIZE: Final = 1 << 62  # bytes; of an answer whose body is not read
 _NO_OBJECT: Final = frozenset({"NoSuchKey", "404", "NotFound"})

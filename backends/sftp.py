@@ -46,6 +46,7 @@ from backends.errors import (
 )
 from backends.names import check_name, check_prefix
 from backends.pacing import piece, received, sending
+from backends.secrets import secret_names
 from backends.store import MAX_PAGE, Buffer, Page
 from backends.tree import Child, list_tree
 
@@ -58,7 +59,7 @@ __all__ = ["SftpStore"]
 
 _FORM: Final = "sftp://user@host/absolute/folder"
 _OPTIONS: Final = frozenset({"key", "known_hosts"})
-_SECRETS: Final = frozenset({"passphrase", "password", "private_key"})
+_SECRETS: Final = secret_names("sftp")
 _MARKER: Final = ".hybrisfs"
 _STALE_AFTER: Final = 24 * 3600.0  # seconds
 _MAX_CHILDREN: Final = 1_000_000

@@ -44,6 +44,7 @@ from backends.errors import (
 from backends.http_errors import RedirectedError, connection_error, http_error
 from backends.lazy import LazyClient
 from backends.names import check_name, check_prefix
+from backends.secrets import secret_names
 from backends.store import MAX_PAGE, Buffer, Page
 from backends.tree import Child, list_tree
 from backends.webdav_client import RefusedError, WebDavClient
@@ -51,7 +52,7 @@ from backends.webdav_client import RefusedError, WebDavClient
 __all__ = ["WebDavStore"]
 
 _FORM: Final = "webdavs://user@host/folder"
-_SECRETS: Final = frozenset({"user", "password"})
+_SECRETS: Final = secret_names("webdav")
 _MARKER: Final = ".hybrisfs"
 _STALE_AFTER: Final = 24 * 3600.0  # seconds
 _CLAIM_EXPIRES: Final = 60.0  # seconds

@@ -1,7 +1,7 @@
 """`python -m benchmarks.joining`: how soon can a large volume be browsed on a new device?
 
-Fills a volume with folders of 100 tiny files, lets a second daemon on this machine into it, over the direct
-link, and measures from the start of `device join` until all names are there, and until all have been listed.
+Fills a volume with folders of 100 tiny files, waits until it has a checkpoint, lets a second daemon on this
+machine into it, and measures from the start of `device join` until all names are there, and until all have been listed.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ def measure(one: Device, other: Device, folders: int) -> Figures:
     one.create(3, f=1, k=1).mount()
     fill(one.mountpoint, 0, folders)
     one.sync(timeout=7200)
+    _rest(one)
     begun = time.monotonic()
     pair(one, other, "other")
     other.mount()
@@ -60,6 +61,15 @@ def measure(one: Device, other: Device, folders: int) -> Figures:
     if listed != files:
         raise SystemExit(f"{listed} files are listed, {files} are there")
     return Figures(files, mounted, named, time.monotonic() - begun)
+
+
+def _rest(device: Device) -> None:
+    """Wait until the device has put a checkpoint of all on the clouds, as it does when nothing happens."""
+    given_up = time.monotonic() + _GIVE_UP
+    while not device.status()["checkpoint"]["current"]:
+        if time.monotonic() > given_up:
+            raise SystemExit("there never was a checkpoint")
+        time.sleep(_LOOK_EVERY)
 
 
 def _markdown(rows: list[tuple[str, str]]) -> str:

@@ -1,7 +1,8 @@
-"""hybrisfs cloud list, test, add, drain, remove, replace"""
+"""hybrisfs cloud list, login, test, add, drain, remove, replace"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -9,6 +10,7 @@ import click
 
 from cli.output import columns, json_option, print_json, shown, size
 from cli.progress import progress_bar
+from cli.secrets import ask_secrets, read_secrets
 from hybrisfs.client import Client
 
 _NOT_YET: Final = 3
@@ -17,7 +19,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 @click.group()
 def cloud() -> None:
-    """List, test, add, drain, remove and replace the clouds of a volume.
+    """List, log in to, test, add, drain, remove and replace the clouds of a volume.
 
     A cloud is named by its name or its URL. What a cloud holds moves in the background, also when the
     daemon is stopped and started meanwhile.
@@ -74,6 +76,46 @@ def test(cloud_name: str, name: str | None, as_json: bool) -> None:
     """
     with Client.connect() as client:
         facts = client.call("cloud test", {"name": name, "cloud": cloud_name})
+    _show_test(facts, as_json)
+
+
+@cloud.command(
+    epilog="""\b
+Examples:
+  hybrisfs cloud login s3://bucket/folder?region=eu-west-1
+  hybrisfs cloud login webdavs://me@nas.example/backup --secrets secrets.json"""
+)
+@click.argument("url")
+@click.option(
+    "--secrets",
+    "source",
+    metavar="FILE",
+    help='A JSON object like {"password": "..."} instead of questions; - is standard input.',
+)
+@json_option
+def login(url: str, source: str | None, as_json: bool) -> None:
+    """Give this machine the secrets of the cloud at URL.
+
+    They are tried out, and kept in credentials.json, which only you may read, if the cloud accepts them. They
+    count for all folders below URL, too. No volume needs to use the cloud yet.
+    """
+    with Client.connect() as client:
+        wanted = client.call("place secrets", {"url": url})["secrets"]
+        if not wanted:
+            raise click.UsageError(f"{shown(url)} takes no secrets")
+        if source is not None:
+            secrets = read_secrets(source)
+        elif sys.stdin.isatty():
+            secrets = ask_secrets(wanted)
+        else:
+            raise click.UsageError("give --secrets, for there is no terminal to ask at")
+        if not secrets:
+            raise click.UsageError("nothing was given")
+        facts = client.call("place try", {"url": url, "secrets": secrets})
+    _show_test(facts, as_json)
+
+
+def _show_test(facts: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(facts)
         return

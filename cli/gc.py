@@ -65,6 +65,14 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         lines.append(f"hardly needed: {_packs(facts['sparse'])}{done}")
     if facts["young"]["packs"]:
         lines.append(f"kept for some time yet: {_packs(facts['young'])}")
+    unnamed = facts["unnamed"]
+    shares = unnamed["strays"] + unnamed["leftovers"]
+    if unnamed["orphans"] or shares:
+        lines.append(
+            f"named by nothing: {count(unnamed['orphans'], 'pack')}, {count(shares, 'single share')}"
+        )
+    if unnamed["young"]:
+        lines.append(f"perhaps on the way still: {count(unnamed['young'], 'share')} that nothing names")
     if facts["due"]["packs"]:
         lines.append(f"to be deleted when the clouds can be reached: {_packs(facts['due'])}")
     return lines

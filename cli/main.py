@@ -20,6 +20,7 @@ __all__ = ["main", "program"]
 # Command: what the overview says about it. The module is cli.COMMAND, the function COMMAND in it.
 _COMMANDS: Final = {
     "quickstart": "Set up a volume over three local folders and mount it: the first thing to try.",
+    "setup": "Set up a volume step by step: name, folder, clouds.",
     "volume": "Create and list volumes, and change how many clouds may fail.",
     "mount": "Mount a volume at a folder.",
     "umount": "Unmount a volume.",
@@ -43,6 +44,8 @@ _COMMANDS: Final = {
     "scrub": "Verify what the clouds hold.",
     "repair": "Rebuild what a cloud has lost or damaged.",
     "gc": "Delete from the clouds what no file needs any more.",
+    "doctor": "Examine this machine: what is wrong, and what to do.",
+    "service": "Have systemd run the daemon.",
     "daemon": "Run the daemon in the foreground, as a service manager does.",
 }
 

@@ -23,14 +23,11 @@ def umount(target: str, lazy: bool) -> None:
     try:
         client = Client.connect(start=False)
     except NotRunningError:
-        directory, stale = umount_without_daemon(target)
-        if stale:
-            click.echo(
-                f"The daemon was dead; removed the mount that it left behind at {shown(str(directory))}."
-            )
-        else:
-            click.echo(f"The daemon is not running; {shown(str(directory))} will not be mounted again.")
-        return
+        done = umount_without_daemon(target)
+        if done is not None:
+            _explain_without_daemon(*done)
+            return
+        client = Client.connect()
     with client:
         place = str(Path(target).absolute())
         facts = client.call("umount", {"target": target, "directory": place, "lazy": lazy})
@@ -39,3 +36,11 @@ def umount(target: str, lazy: bool) -> None:
         click.echo(f"Removed the mount that a dead daemon left behind at {where}.")
     else:
         click.echo(f"Unmounted {shown(facts['name'])} from {where}.")
+
+
+def _explain_without_daemon(directory: Path, stale: bool) -> None:
+    where = shown(str(directory))
+    if stale:
+        click.echo(f"The daemon was dead; removed the mount that it left behind at {where}.")
+    else:
+        click.echo(f"The daemon is not running; {where} will not be mounted again.")

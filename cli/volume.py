@@ -1,4 +1,4 @@
-"""hybrisfs volume create, list, set, redundancy"""
+"""hybrisfs volume create, list, set, redundancy, rebuild"""
 
 from __future__ import annotations
 
@@ -139,3 +139,29 @@ def redundancy(
             )
             click.echo(f"What is stored already is written anew in the background{why}.")
     return _NOT_YET if wait and not facts["done"] else 0
+
+
+@volume.command(epilog="\b\nExample:\n  hybrisfs volume rebuild photos")
+@click.argument("name")
+@json_option
+def rebuild(name: str, as_json: bool) -> int:
+    """Make the database of the volume NAME on this machine anew, when it is damaged.
+
+    The damaged files are set aside. What the clouds have comes back from there in the background; files that
+    no cloud had are put into a folder of their own, as far as they can be read. The exit code is 1 when some
+    could not.
+    """
+    with Client.connect() as client, progress_bar("files") as show:
+        facts = client.call(
+            "volume rebuild", {"name": name}, lambda step: show("recovered", step["done"], step["total"])
+        )
+    if as_json:
+        print_json(facts)
+    else:
+        click.echo(f"Set aside: {shown(facts['set_aside'])}. Remove it when all is well.")
+        for path in facts["recovered"]:
+            click.echo(f"recovered: {shown(path)}")
+        for path in facts["lost"]:
+            click.echo(f"lost: {shown(path)}")
+        click.echo("What the clouds have comes back in the background: hybrisfs status tells how far it is.")
+    return 1 if facts["lost"] else 0

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
 import socket
-import struct
 import time
 from collections.abc import Callable
 from datetime import datetime
@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Final
 
 from hybrisfs import VERSION
+from hybrisfs.daemon.only_one import ProcessLock, holder
 from hybrisfs.errors import DaemonError, HybrisError, UnknownVolumeError, UsageError, from_wire
 from hybrisfs.home import Home
 from hybrisfs.launch import start_daemon
@@ -29,19 +30,22 @@ __all__ = [
     "NotRunningError",
     "UnknownVolumeError",
     "UsageError",
+    "examine",
+    "install_service",
     "log_path",
     "record_crash",
+    "remove_service",
     "scratch_folder",
     "serve",
+    "service_status",
     "stop_daemon",
     "umount_without_daemon",
 ]
 
-_GREETING_WITHIN: Final = 20.0  # seconds
+_GREETING_WITHIN: Final = 60.0  # seconds; a daemon that systemd starts for us mounts first
 _ENDS_WITHIN: Final = 3.0  # seconds for which a daemon that ends may hang up on us
 _REDIAL_AFTER: Final = 0.05  # seconds
 _STOPPED_WITHIN: Final = 120.0  # seconds; it writes out what is pending locally, not to the clouds
-_CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 
 class NotRunningError(DaemonError):
@@ -110,6 +114,13 @@ class Client:
         self.close()
 
 
+def examine() -> list[Message]:
+    """What `hybrisfs.doctor` finds: each with "check", "result" (ok, warn, bad), "what" and "advice"."""
+    from hybrisfs.doctor.examination import examine as examine_home
+
+    return [finding.as_dict() for finding in examine_home(Home.from_environment())]
+
+
 def log_path() -> Path:
     """Where a daemon in the background writes its log."""
     return Home.from_environment().log
@@ -132,28 +143,52 @@ def stop_daemon(home: Home | None = None) -> None:
 
     Works on a daemon of any version. Raises `NotRunningError`, or `DaemonError` when it goes on running.
     """
-    with _dial(home or Home.from_environment()) as connection:
-        raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        pid = _CREDENTIALS.unpack(raw)[0]
+    home = home or Home.from_environment()
+    supervisor = holder(home.supervisor_lock)
+    if supervisor is not None:  # it would start another one; told to, it ends the daemon and then itself
+        _end(supervisor)
+    daemon = holder(home.daemon_lock)  # not who listens on the socket: that may be the service manager
+    if daemon is not None:
+        _end(daemon)
+    if supervisor is None and daemon is None:
+        raise _not_running()
+
+
+def _end(pid: int) -> None:
+    try:
         process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
     try:
         signal.pidfd_send_signal(process, signal.SIGTERM)
         if not select.select([process], [], [], _STOPPED_WITHIN)[0]:
             raise DaemonError(f"the daemon (process {pid}) is still not done", "", f"See {log_path()}.")
+    except ProcessLookupError:
+        return
     finally:
         os.close(process)
 
 
-def umount_without_daemon(target: str) -> tuple[Path, bool]:
+def umount_without_daemon(target: str) -> tuple[Path, bool] | None:
     """Unmount what a dead daemon left behind at `target`, a volume or a folder; forget that it is wanted.
 
-    To be used when no daemon runs. Returns the folder, and whether a dead mount had to be removed there.
-    Raises `HybrisError` when nothing of that kind is there or it cannot be unmounted.
+    Returns the folder, and whether a dead mount had to be removed there; None, with nothing done, when a
+    daemon has come to life. Raises `HybrisError` when there is nothing of that kind or it stays mounted.
     """
+    home = Home.from_environment()
+    if not home.runtime.is_dir():
+        return _umount_ruin(home, target)
+    with ProcessLock(home.start_lock) as starting:  # so that nobody starts one meanwhile
+        starting.acquire()
+        return None if _runs(home) else _umount_ruin(home, target)
+
+
+def _umount_ruin(home: Home, target: str) -> tuple[Path, bool]:
+    from hybrisfs.daemon.covered import unlock
     from hybrisfs.daemon.wanted import WantedMounts
     from hybrisfs.fuse import clear_stale
 
-    wanted = WantedMounts(Home.from_environment().state)
+    wanted = WantedMounts(home.state)
     recorded = {name: mount.directory for name, mount in wanted.all().items()}
     directory = recorded.get(target, Path(target).absolute())
     names = [name for name, place in recorded.items() if place == directory]
@@ -161,11 +196,38 @@ def umount_without_daemon(target: str) -> tuple[Path, bool]:
         stale = clear_stale(directory)
         for name in names:
             wanted.remove(name)
+        if stale or names:
+            unlock(directory)
     except OSError as error:
         raise HybrisError(f"cannot unmount {directory}", str(error)) from error
     if not stale and not names:
         raise HybrisError(f"{target} is not mounted", "the daemon is not running")
     return directory, stale
+
+
+def install_service() -> Message:
+    """Have systemd run the daemon, as `hybrisfs.service_manager.status` then says. Raises `HybrisError`."""
+    from hybrisfs.service_manager import install
+
+    home = Home.from_environment()
+    home.prepare()
+    with contextlib.suppress(NotRunningError):
+        stop_daemon(home)
+    return install(home)
+
+
+def remove_service() -> tuple[str, list[str]]:
+    """The folder with the user's keys and data, which stay, and the files that were removed."""
+    from hybrisfs.service_manager import remove
+
+    return str(Home.from_environment().state), remove()
+
+
+def service_status() -> Message:
+    """What `hybrisfs.service_manager.status` says."""
+    from hybrisfs.service_manager import status
+
+    return status(Home.from_environment())
 
 
 def record_crash(report: str) -> Path:
@@ -183,11 +245,15 @@ def _dial(home: Home) -> socket.socket:
     try:
         return connect_socket(home.socket)
     except (FileNotFoundError, ConnectionRefusedError) as error:
-        raise NotRunningError("the daemon is not running", "", "hybrisfs mount starts it.") from error
+        raise _not_running() from error
     except OSError as error:
         raise DaemonError(
             f"cannot reach the daemon at {home.socket}", error.strerror or str(error)
         ) from error
+
+
+def _not_running() -> NotRunningError:
+    return NotRunningError("the daemon is not running", "", "hybrisfs mount starts it.")
 
 
 def _runs(home: Home) -> bool:

@@ -23,9 +23,19 @@ from pathlib import Path
 from typing import Final
 
 from hybrisfs.errors import HybrisError, UsageError
+from hybrisfs.store.files import make_directory
 
-__all__ = ["Home", "check_volume_name", "service_manager_socket"]
+__all__ = [
+    "Home",
+    "check_volume_name",
+    "logs_to_journal",
+    "service_manager_socket",
+    "take_listening_sockets",
+    "user_units",
+    "watchdog_seconds",
+]
 
+_XDG: Final = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME")
 _VOLUME_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -75,10 +85,32 @@ class Home:
         """The environment of a child process that is to use these folders, whatever its working directory."""
         return {**os.environ, **({"HYBRISFS_HOME": str(self.root)} if self.root else {})}
 
+    def variables(self, environment: Mapping[str, str] | None = None) -> dict[str, str]:
+        """By which variables somebody has chosen these folders: none, for the usual ones."""
+        if self.root is not None:
+            return {"HYBRISFS_HOME": str(self.root)}
+        values = os.environ if environment is None else environment
+        return {name: values[name] for name in _XDG if values.get(name)}
+
     @property
     def socket(self) -> Path:
         """The daemon's control socket."""
         return self.runtime / "daemon.sock"
+
+    @property
+    def daemon_lock(self) -> Path:
+        """Held by the daemon."""
+        return self.runtime / "daemon.lock"
+
+    @property
+    def supervisor_lock(self) -> Path:
+        """Held by the daemon's parent, where there is one."""
+        return self.runtime / "supervisor.lock"
+
+    @property
+    def start_lock(self) -> Path:
+        """Held by whoever starts a daemon, until that is ready."""
+        return self.runtime / "start.lock"
 
     @property
     def credentials(self) -> Path:
@@ -134,6 +166,31 @@ def service_manager_socket() -> str | None:
     return os.environ.get("NOTIFY_SOCKET") or None
 
 
+def watchdog_seconds() -> float | None:
+    """Within which time systemd wants to hear from us again and again, if at all (sd_watchdog_enabled(3))."""
+    microseconds, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID", str(os.getpid()))
+    return int(microseconds) / 1e6 if microseconds.isdigit() and pid == str(os.getpid()) else None
+
+
+def take_listening_sockets() -> int:
+    """How many sockets systemd has handed us, from descriptor 3 on (sd_listen_fds(3)); not our children."""
+    count, pid = os.environ.pop("LISTEN_FDS", ""), os.environ.pop("LISTEN_PID", "")
+    return int(count) if count.isdigit() and pid == str(os.getpid()) else 0
+
+
+def logs_to_journal() -> bool:
+    """Whether standard error goes to systemd's journal (systemd.exec(5), JOURNAL_STREAM)."""
+    status = os.fstat(2)
+    return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
+
+
+def user_units(environment: Mapping[str, str] | None = None) -> Path:
+    """Where systemd finds the units of this user."""
+    values = os.environ if environment is None else environment
+    user = Path(values["HOME"]) if values.get("HOME") else Path.home()
+    return _xdg(values, "XDG_CONFIG_HOME", user / ".config") / "systemd" / "user"
+
+
 def _xdg(values: Mapping[str, str], variable: str, default: Path) -> Path:
     # The specification wants relative paths ignored.
     value = values.get(variable, "")
@@ -150,7 +207,7 @@ def _runtime(values: Mapping[str, str], state: Path) -> Path:
 
 def _make_private(folder: Path) -> None:
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(folder)
         status = folder.stat()
         if status.st_uid != os.getuid():
             raise HybrisError(f"cannot use the folder {folder}", "it belongs to another user")

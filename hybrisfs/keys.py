@@ -3,8 +3,9 @@
 The file is JSON, mode 0600, in the volume's state folder: `format` (2), as hex `dedup` (32 bytes, shared by
 the volume's devices) and `device` (the seed of this device's Ed25519 key), and `epochs`, each with `id` (4
 bytes), `number`, `data` and `metadata` (32 bytes each, shared) and `excluded`, the ids (16 bytes) of the
-devices that were removed before the epoch began. Whoever has it can read and write the volume; without it
-nobody can read what is on the clouds.
+devices that were removed before the epoch began. `check` is the BLAKE3 hash (hex) of all that, so that a disk
+which returns other bytes is found out; a file without it was written by an earlier version. Whoever has it
+can read and write the volume; without it nobody can read what is on the clouds.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ class VolumeKeys:
         sync_directory(path.parent)
 
     def _write(self, path: Path) -> None:
-        secrets = {
+        secrets: dict[str, Any] = {
             "format": _FORMAT,
             "dedup": self.dedup.hex(),
             "device": self.device.seed.hex(),
@@ -141,6 +142,7 @@ class VolumeKeys:
                 for epoch in self.shared.epochs
             ],
         }
+        secrets["check"] = _check(secrets)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with open(descriptor, "w", encoding="ascii") as file:
             json.dump(secrets, file)
@@ -161,6 +163,8 @@ class VolumeKeys:
                 )
             if secrets["format"] != _FORMAT:
                 raise ValueError(f"format {secrets['format']}")
+            if secrets.get("check") not in (None, _check(secrets)):
+                raise ValueError("it is damaged: its check does not hold")
             device = DeviceKey.from_seed(_secret(secrets, "device"))
             keys = VolumeKeys(SharedKeys(_secret(secrets, "dedup"), ()), device)
             return keys.with_epochs(_parse_epochs(secrets["epochs"]))
@@ -170,6 +174,12 @@ class VolumeKeys:
             ) from error
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise DamagedError(f"{path} is no key file", str(error), advice) from error
+
+
+def _check(secrets: dict[str, Any]) -> str:
+    """The hash of all fields but `check`."""
+    facts = {name: value for name, value in secrets.items() if name != "check"}
+    return blake3(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
 def _parse_epochs(entries: list[dict[str, Any]]) -> list[EpochKeys]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from hybrisfs import service_manager
+from hybrisfs.daemon.only_one import ProcessLock
 from hybrisfs.errors import DaemonError
 from hybrisfs.home import Home
 
@@ -22,14 +22,15 @@ _PACKAGES: Final = Path(__file__).resolve().parents[1]
 
 
 def start_daemon(home: Home, runs: Callable[[], bool]) -> None:
-    """Start the daemon unless `runs` says that it does, and return when it answers.
+    """Start the daemon, or have systemd do it, unless `runs` says that it runs; return when it answers.
 
     Raises `HybrisError` when the folders cannot be made, `DaemonError` with the end of the log when
     the daemon dies or is not ready in time.
     """
     home.prepare()
-    with _locked(home.runtime / "start.lock"):
-        if runs():
+    with ProcessLock(home.start_lock) as starting:
+        starting.acquire()
+        if runs() or service_manager.start(home):
             return
         # Python looks for modules in the working directory first: it must not be the user's.
         logged = home.log.stat().st_size if home.log.exists() else 0
@@ -67,13 +68,3 @@ def _start_error(home: Home, why: str, logged: int) -> DaemonError:
     tail = log_tail(home, logged)
     shown = f"The end of its log, {home.log}:\n{tail}" if tail else f"Its log is {home.log}."
     return DaemonError("cannot start the daemon", why, shown)
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

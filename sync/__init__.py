@@ -6,8 +6,9 @@ keeps what comes back. Names of this facade are the public interface; the rest i
 
 from __future__ import annotations
 
-from sync.accepted import AcceptedLog, Known
+from sync.accepted import AcceptedLog, Known, Successor
 from sync.branch import Branch, Branches, branch_id
+from sync.checkpoint import Statement
 from sync.codec import Buffer, Reader, Writer
 from sync.errors import (
     DecodeError,
@@ -18,12 +19,13 @@ from sync.errors import (
     SyncError,
     UnknownEpochError,
 )
-from sync.exchange import Action, Alarm, Deliver, Exchange, ExchangeLog, Failed, LogRow, Send
+from sync.exchange import Action, Alarm, Deliver, Exchange, ExchangeLog, Failed, LogRow, Offer, Send
 from sync.fork import ForkProof, verify_fork_proof
 from sync.hashing import HASH_SIZE, ZERO_HASH
 from sync.head import (
     MAX_OWN_TIPS,
     MAX_RELAYED,
+    CheckpointId,
     Extent,
     Head,
     OwnTip,
@@ -72,6 +74,7 @@ __all__ = [
     "Branch",
     "Branches",
     "Buffer",
+    "CheckpointId",
     "DEVICE_ID_SIZE",
     "DecodeError",
     "Deliver",
@@ -109,6 +112,7 @@ __all__ = [
     "NONCE_SIZE",
     "NewerFormatError",
     "NotAMemberError",
+    "Offer",
     "OneKey",
     "Order",
     "Outcome",
@@ -126,6 +130,8 @@ __all__ = [
     "SignedHeader",
     "SignedUpdate",
     "Stamp",
+    "Statement",
+    "Successor",
     "SyncError",
     "UnknownEpochError",
     "Update",

@@ -8,7 +8,7 @@ from typing import Protocol
 from sync.update import PREFIX_SIZE, Stamp
 from sync.vector import VersionVector
 
-__all__ = ["AcceptedLog", "Known"]
+__all__ = ["AcceptedLog", "Known", "Successor"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,15 @@ class Known:
         return Stamp(self.device, self.clock, self.hash[:PREFIX_SIZE])
 
 
+@dataclass(frozen=True, slots=True)
+class Successor:
+    """An accepted update that follows another one."""
+
+    hash: bytes
+    data: bytes | None
+    """Its header and signature, whatever follows them; None when it is known from a checkpoint only."""
+
+
 class AcceptedLog(Protocol):
     """Lookups in the caller's store of accepted updates."""
 
@@ -37,8 +46,5 @@ class AcceptedLog(Protocol):
     def hash_of(self, branch: bytes, clock: int) -> bytes | None:
         """The hash of the accepted update with this stamp, or None when there is none."""
 
-    def successor_of(self, branch: bytes, clock: int) -> bytes | None:
-        """The bytes of the first accepted update above `clock` on a branch, or None when there is none.
-
-        Its header and signature are enough; what follows them is not read.
-        """
+    def successor_of(self, branch: bytes, clock: int) -> Successor | None:
+        """The first accepted update above `clock` on a branch, or None when there is none."""

@@ -15,6 +15,9 @@ updates were delivered. So both sides hold a bounded amount, however slow the ot
 it asks once more, unless it did so before and nothing has changed since. Nothing needs to be remembered
 between connections.
 
+*Compaction*: of some updates a device may know only what a checkpoint (`sync.checkpoint`) tells. Whoever
+lacks them is told that, is sent nothing that comes after them, and asks again when its log has grown.
+
 *Alarm*: equal histories must give equal states. Frontiers carry the hash of both, and when the histories are
 equal and the states are not, one of the two programs or disks is wrong.
 """
@@ -30,6 +33,7 @@ from sync.errors import DecodeError
 from sync.hashing import ZERO_HASH
 from sync.messages import (
     Answer,
+    Compacted,
     Frontier,
     Message,
     Probe,
@@ -42,7 +46,7 @@ from sync.search import PrefixSearch
 from sync.update import Stamp
 from sync.vector import MAX_WRITERS, VersionVector
 
-__all__ = ["Action", "Alarm", "Deliver", "Exchange", "ExchangeLog", "Failed", "LogRow", "Send"]
+__all__ = ["Action", "Alarm", "Deliver", "Exchange", "ExchangeLog", "Failed", "LogRow", "Offer", "Send"]
 
 WINDOW = 8 << 20
 """Most bytes of updates on the way to the other side; a larger update goes alone."""
@@ -78,7 +82,14 @@ class Alarm:
     reason: str
 
 
-Action: TypeAlias = Send | Deliver | Failed | Alarm
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What is lacking here begins below a checkpoint of the other side, whose root has this name."""
+
+    root: bytes
+
+
+Action: TypeAlias = Send | Deliver | Failed | Alarm | Offer
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +99,8 @@ class LogRow:
     number: int
     stamp: Stamp
     branch: bytes
-    data: bytes
+    data: bytes | None
+    """None when a checkpoint has taken its place."""
 
 
 class ExchangeLog(Protocol):
@@ -111,15 +123,24 @@ class ExchangeLog(Protocol):
 
     def missing(self, known: VersionVector, after: int, size: int) -> list[LogRow]:
         """Updates with a number above `after` that `known` does not cover, in order, about `size` bytes of
-        them, at least one if there is any."""
+        them, at least one if there is any. One without data is the last of them."""
 
 
 class Exchange:
-    """One side of one connection. `state_hash` returns 32 bytes, or None while the state is not known."""
+    """One side of one connection. `state_hash` returns 32 bytes, or None while the state is not known;
+    `checkpoint` the root of the checkpoint that can be offered, if there is one."""
 
-    def __init__(self, log: ExchangeLog, state_hash: Callable[[], bytes | None]) -> None:
+    def __init__(
+        self,
+        log: ExchangeLog,
+        state_hash: Callable[[], bytes | None],
+        checkpoint: Callable[[], bytes | None] = lambda: None,
+    ) -> None:
         self._log = log
         self._state_hash = state_hash
+        self._checkpoint = checkpoint
+        self._blocked = False  # what they lack begins with what only a checkpoint tells
+        self._lacking = False  # they said that of what we lack
         self._theirs: dict[bytes, Stamp] | None = None  # the newest that they have, as far as we know
         self._search: PrefixSearch | None = None
         self._probed: tuple[bytes, ...] = ()
@@ -137,7 +158,10 @@ class Exchange:
 
     def advanced(self) -> list[bytes]:
         """Our log has grown: the messages that bring the other side what it lacks."""
-        return [] if self._failed else self._push()
+        if self._failed:
+            return []
+        lacking, self._lacking = self._lacking, False
+        return [*([self._frontier(request=True)] if lacking else []), *self._push()]
 
     def receive(self, message: bytes) -> list[Action]:
         """What to do about a message. Never raises because of what is in it."""
@@ -167,6 +191,9 @@ class Exchange:
                 return [Send(encode_message(Answer.of(known)))]
             case Answer():
                 return _sends(self._on_answer(message))
+            case Compacted(root):
+                self._lacking = True
+                return [] if root == ZERO_HASH else [Offer(root)]
 
     def _on_frontier(self, message: Frontier) -> list[Action]:
         actions: list[Action] = []
@@ -193,6 +220,7 @@ class Exchange:
             return []
         self._theirs = {}
         self._sent_up_to = 0
+        self._blocked = False
         self._learn(message.tips)
         unknown = {stamp.device for stamp in message.tips if self._log.find(stamp.prefix) is None}
         self._search = PrefixSearch(self._log, unknown, self._covered())
@@ -260,7 +288,7 @@ class Exchange:
     # -- sending ---------------------------------------------------------------------------------
 
     def _push(self) -> list[bytes]:
-        if self._theirs is None or self._search is not None:
+        if self._theirs is None or self._search is not None or self._blocked:
             return []
         messages: list[bytes] = []
         covered: VersionVector | None = None
@@ -272,14 +300,20 @@ class Exchange:
                     messages.append(self._frontier(request=False))
                     self._told = True
                 break
-            size = sum(len(row.data) for row in rows)
+            updates = tuple(row.data for row in rows if row.data is not None)
+            size = sum(map(len, updates))
             if self._on_the_way and self._on_the_way + size > WINDOW:
                 break
-            ends = {row.branch: row.stamp for row in rows}
-            messages.append(encode_message(Updates(tuple(ends.values()), tuple(row.data for row in rows))))
-            self._sent_up_to = rows[-1].number
-            self._on_the_way += size
-            self._told = False
+            if updates:
+                ends = {row.branch: row.stamp for row in rows if row.data is not None}
+                messages.append(encode_message(Updates(tuple(ends.values()), updates)))
+                self._sent_up_to = rows[len(updates) - 1].number
+                self._on_the_way += size
+                self._told = False
+            if len(updates) < len(rows):
+                messages.append(encode_message(Compacted(self._checkpoint() or ZERO_HASH)))
+                self._blocked = True
+                break
         return messages
 
 

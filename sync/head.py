@@ -7,7 +7,7 @@ object `heads/<device id, hex>`. What a cloud sees: the device, the size, when i
              writer  16
     sealed   (`sync.seal`) record, then signature 64 over exactly the record bytes
 
-    record   magic "HFHR", version u16 = 1
+    record   magic "HFHR", version u16 = 2
              volume     16
              writer     16
              time       u64, ns since the epoch by the writer's clock
@@ -28,6 +28,13 @@ object `heads/<device id, hex>`. What a cloud sees: the device, the size, when i
                         author  16
                         first   varint, clock of the first update in it
                         prefix  8, beginning of its last update's hash
+             stated     u8: 1 when the writer states a snapshot (`sync.checkpoint`), else 0; if 1
+                        vector     version vector form: where its registers were that
+                        snapshot   32
+                        signature  64
+             checkpoint u8: 1 when it knows an agreed checkpoint to be on the clouds, else 0; if 1
+                        root       32, name of the newest one's root
+                        snapshot   32
 
 From the newest segment all others on the writer's own chain are found through their `previous`, and
 `segments` tells how many there are. There is more than one own branch when the writer was restored from a
@@ -46,6 +53,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
+from sync.checkpoint import Statement
 from sync.codec import Buffer, Reader, Writer
 from sync.errors import DecodeError, LimitError
 from sync.hashing import HASH_SIZE
@@ -56,6 +64,7 @@ from sync.update import VOLUME_ID_SIZE
 from sync.vector import MAX_CLOCK, VersionVector
 
 __all__ = [
+    "CheckpointId",
     "MAX_OWN_TIPS",
     "MAX_RELAYED",
     "Extent",
@@ -73,7 +82,7 @@ MAX_RELAYED = 64
 _MAGIC = b"HFHD"
 _VERSION = 2
 _RECORD_MAGIC = b"HFHR"
-_RECORD_VERSION = 1
+_RECORD_VERSION = 2
 _MAX_HEAD = 1 << 16
 
 
@@ -89,6 +98,13 @@ class Relayed(NamedTuple):
 
     author: bytes
     segment: SegmentId
+
+
+class CheckpointId(NamedTuple):
+    """An agreed checkpoint: the name of its root, and the hash of its snapshot."""
+
+    root: bytes
+    snapshot: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +130,8 @@ class Head:
     offline: bool = False
     relayed: tuple[Relayed, ...] = ()
     """In ascending order."""
+    stated: Statement | None = None
+    checkpoint: CheckpointId | None = None
 
     @property
     def newest(self) -> OwnTip | None:
@@ -153,9 +171,20 @@ def encode_head(head: Head, device: DeviceKey, keys: SealKeys, nonce: bytes) -> 
     out.varint(len(head.relayed))
     for author, segment in head.relayed:
         out.raw(author).varint(segment.first).raw(segment.prefix)
+    _write_checkpoints(out, head)
     record = out.getvalue()
     header = Writer().format(_MAGIC, _VERSION).raw(head.writer).getvalue()
     return seal(header, head.volume, record + device.sign(record), keys, nonce)
+
+
+def _write_checkpoints(out: Writer, head: Head) -> None:
+    out.u8(head.stated is not None)
+    if head.stated is not None:
+        head.stated.vector.write_to(out)
+        out.raw(head.stated.snapshot).raw(head.stated.signature)
+    out.u8(head.checkpoint is not None)
+    if head.checkpoint is not None:
+        out.raw(head.checkpoint.root).raw(head.checkpoint.snapshot)
 
 
 def decode_head(data: Buffer, volume: bytes, public: bytes, keys: SealKeys) -> Head:
@@ -186,7 +215,7 @@ def _read_record(reader: Reader) -> Head:
     volume = reader.raw(VOLUME_ID_SIZE)
     writer = reader.raw(DEVICE_ID_SIZE)
     time_ns = reader.u64()
-    offline = reader.u8()
+    offline = _flag(reader)
     vector = VersionVector.read_from(reader)
     own = tuple(
         OwnTip(reader.varint(MAX_CLOCK), reader.raw(HASH_SIZE)) for _ in range(reader.varint(MAX_OWN_TIPS))
@@ -203,9 +232,13 @@ def _read_record(reader: Reader) -> Head:
         )
         for _ in range(reader.varint(MAX_RELAYED))
     )
+    stated = (
+        Statement(VersionVector.read_from(reader), reader.raw(HASH_SIZE), reader.raw(SIGNATURE_SIZE))
+        if _flag(reader)
+        else None
+    )
+    checkpoint = CheckpointId(reader.raw(HASH_SIZE), reader.raw(HASH_SIZE)) if _flag(reader) else None
     reader.end()
-    if offline > 1:
-        raise DecodeError(f"offline is {offline}, not 0 or 1")
     if any(not 0 < tip.clock <= vector.highest for tip in own) or len(set(own)) != len(own):
         raise DecodeError("an own branch that the vector does not cover, or one named twice")
     if extent and not _can_be_newest(extent, own):
@@ -214,7 +247,14 @@ def _read_record(reader: Reader) -> Head:
         raise DecodeError("a relayed segment of the writer itself, or one that begins nowhere")
     if any(one >= other for one, other in pairwise(relayed)):
         raise DecodeError("relayed segments out of order")
-    return Head(volume, writer, time_ns, vector, own, extent, bool(offline), relayed)
+    return Head(volume, writer, time_ns, vector, own, extent, offline, relayed, stated, checkpoint)
+
+
+def _flag(reader: Reader) -> bool:
+    flag = reader.u8()
+    if flag > 1:
+        raise DecodeError(f"a flag of a head is {flag}, not 0 or 1")
+    return bool(flag)
 
 
 def _can_be_newest(extent: Extent, own: tuple[OwnTip, ...]) -> bool:

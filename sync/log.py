@@ -33,12 +33,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from sync.accepted import AcceptedLog, Known
-from sync.branch import Branch, Branches
-from sync.errors import LimitError, LogStoreError, NotAMemberError
+from sync.branch import Branch
+from sync.errors import LimitError, NotAMemberError
 from sync.fork import ForkProof
 from sync.hashing import ZERO_HASH
 from sync.history import history_hash
 from sync.identity import DeviceKey, Members
+from sync.log_tree import LogTree, including
 from sync.outcome import Accepted, Duplicate, Outcome, Reason, Refused
 from sync.update import (
     PREFIX_SIZE,
@@ -49,16 +50,15 @@ from sync.update import (
     decode_signed_header,
     encode_signed,
 )
-from sync.vector import MAX_WRITERS, Rename, VersionVector
+from sync.vector import MAX_WRITERS, VersionVector
 from sync.writes import Write
 
 __all__ = ["LogState"]
 
-_RECENT = 8192
 _MOST_VOUCHED = 100_000
 
 
-class LogState:
+class LogState(LogTree):
     """What has been accepted into the log of one volume on one device.
 
     `accept` and `next_update` change the state, `set_members` says by whom; nothing else does.
@@ -77,68 +77,18 @@ class LogState:
         (branch, clock) of the newest update that this device signed itself."""
         self._volume = volume
         self.set_members(members)
-        self._log = log
-        self._branches = Branches(branches)
-        self._tips = {tip.branch: tip for tip in tips}
-        self._signed = signed
-        self._recent: dict[bytes, Known] = {}
+        super().__init__(log, branches, tips, signed)
         self._vouched: set[bytes] = set()  # beginnings of hashes of what members depend on
-        self._index()
-
-    def _index(self) -> None:
-        """Make again what follows from branches and tips."""
-        self._vector = VersionVector({branch: tip.clock for branch, tip in self._tips.items()})
-        self._leaves = {
-            tip.hash: branch for branch, tip in self._tips.items() if not self._branches.children(branch)
-        }
 
     @property
     def volume(self) -> bytes:
         return self._volume
-
-    @property
-    def vector(self) -> VersionVector:
-        """For each branch, the clock of its newest accepted update."""
-        return self._vector
-
-    @property
-    def branches(self) -> Branches:
-        """The tree of branches, to look at."""
-        return self._branches
 
     def set_members(self, members: Members) -> None:
         """From now on updates by these are accepted. Raises `LimitError` above MAX_WRITERS."""
         if len(members) > MAX_WRITERS:
             raise LimitError(f"{len(members)} members, a version vector holds {MAX_WRITERS}")
         self._members = members
-
-    def tip(self, branch: bytes) -> Known | None:
-        """The newest accepted update of a branch, None when there is none."""
-        return self._tips.get(branch)
-
-    def tips(self) -> list[Known]:
-        """The newest update of each branch that no other branch grows from: together they imply all."""
-        return [self._tips[branch] for branch in self._leaves.values()]
-
-    def newest(self, device: bytes) -> Known | None:
-        """Where `device` goes on writing: its newest update; on this device's own branch if it has forked.
-
-        The own branch is the one that grows from the last update that this device signed itself.
-        """
-        own = [tip for tip in self.tips() if tip.device == device and self._descends(tip)]
-        return max(own, key=lambda tip: (tip.clock, tip.hash), default=None)
-
-    def _descends(self, tip: Known) -> bool:
-        """False when this device has gone on from its last signed update on another branch."""
-        if self._signed is None or self._branches[self._signed[0]].device != tip.device:
-            return True
-        branch, signed = self._signed
-        path = self._branches.path(tip.branch, tip.clock)
-        return any(one == branch and clock >= signed for one, clock in path)
-
-    def history(self) -> bytes:
-        """The history hash at our vector: equal hashes mean equal logs."""
-        return history_hash((tip.device, tip.clock, tip.hash) for tip in self.tips())
 
     def next_update(self, writes: Sequence[Write], time_ns: int, key: DeviceKey) -> Accepted:
         """Sign `writes` as our next update, which depends on all that is accepted, and accept it.
@@ -171,9 +121,7 @@ class LogState:
         data = encode_signed(update, key)
         signed = SignedUpdate(data, decode_signed_header(data), tuple(writes))
         hashes = {branch: tip.hash for branch, tip in self._tips.items()}
-        accepted = self._place(signed, prev, self._vector, hashes)
-        if isinstance(accepted, Refused):
-            raise LimitError(accepted.message)
+        accepted = self._put(signed, prev, self._vector, hashes)
         self._signed = (accepted.branch, signed.header.clock)
         return accepted
 
@@ -197,7 +145,26 @@ class LogState:
         if isinstance(causes, Refused):
             return self._vouching(causes)
         refused = self._check_history(header, *causes)
-        return refused or self._place(signed, prev, *causes)
+        try:
+            return refused or self._put(signed, prev, *causes)
+        except LimitError as error:
+            return Refused(Reason.TOO_MANY_BRANCHES, str(error))
+
+    def _put(
+        self, signed: SignedUpdate, prev: Known, causes: VersionVector, hashes: dict[bytes, bytes]
+    ) -> Accepted:
+        """Put the update where it belongs. Raises `LimitError`."""
+        header = signed.header
+        placed = self._place(header.writer, header.clock, header.hash, prev, causes, hashes)
+        headers = [decode_signed_header(one.data) for one in placed.siblings if one.data is not None]
+        proof = min(
+            (ForkProof.of(one, header) for one in headers),
+            key=lambda proof: (proof.first, proof.second),
+            default=None,
+        )
+        return Accepted(
+            signed, placed.branch, placed.dependencies, placed.renames, proof, forks=bool(placed.siblings)
+        )
 
     def _check_author(self, header: SignedHeader, verified: bool) -> Refused | None:
         if header.volume != self._volume:
@@ -221,10 +188,6 @@ class LogState:
             self._vouched.add(refused.missing.prefix)
         return refused
 
-    def _beginning(self, device: bytes) -> Known:
-        """What the first update of a device follows."""
-        return Known(device, device, 0, ZERO_HASH, VersionVector())
-
     def _previous(self, header: SignedHeader) -> Known | Refused:
         if header.prev == ZERO_HASH:
             return self._beginning(header.writer)
@@ -245,12 +208,7 @@ class LogState:
         self, header: SignedHeader, prev: Known
     ) -> tuple[VersionVector, dict[bytes, bytes]] | Refused:
         """The full dependency vector, if all of it is accepted and nothing is left out, and hashes of it."""
-        known = prev.dependencies.with_entry(prev.branch, prev.clock) if prev.clock else prev.dependencies
-        hashes = prev.hashes.copy()
-        hashes[prev.branch] = prev.hash
-        if not header.deps:
-            return known, hashes
-        entries: dict[bytes, int] = {}
+        known = including(prev)
         causes: list[Known] = []
         for stamp in header.deps:
             cause = self._find(stamp.prefix)
@@ -265,13 +223,7 @@ class LogState:
             if cause.clock <= known[cause.branch]:
                 return Refused(Reason.STALE_DEPENDENCY, f"its writer already depended on {stamp}")
             causes.append(cause)
-            if cause.clock > entries.get(cause.branch, 0):
-                entries[cause.branch] = cause.clock
-                hashes[cause.branch] = cause.hash
-            for branch, clock in self._branches.ancestors(cause.branch):
-                if clock > max(known[branch], entries.get(branch, 0)):
-                    entries[branch] = clock
-        full = known.with_entries(entries.items())
+        full, hashes = self._closed(prev, known, causes)
         for cause in causes:
             if not full.covers(cause.dependencies):
                 return Refused(
@@ -294,97 +246,3 @@ class LogState:
         if header.history != history_hash(newest):
             return Refused(Reason.WRONG_HISTORY, "its writer saw another history than the one accepted here")
         return None
-
-    # -- from here on nothing is refused but for want of room ------------------------------------
-
-    def _place(
-        self, signed: SignedUpdate, prev: Known, causes: VersionVector, hashes: dict[bytes, bytes]
-    ) -> Accepted | Refused:
-        """Put the update on its branch, a new one where it makes a fork."""
-        header = signed.header
-        branch, tip = prev.branch, self._tips.get(prev.branch)
-        if prev.hash in self._leaves:
-            self._advance(Known(header.writer, branch, header.clock, header.hash, causes, hashes), prev.hash)
-            return Accepted(signed, branch, causes)
-        if len(self._branches) + 2 > MAX_WRITERS:
-            return Refused(Reason.TOO_MANY_BRANCHES, f"more than {MAX_WRITERS} branches of all devices")
-        renames: tuple[Rename, ...] = ()
-        proof = None
-        if branch not in self._branches:
-            self._branches.add(Branch(branch, header.writer, None, 0))
-        else:
-            proof = self._prove(prev, header)
-            if tip and tip.clock > prev.clock:
-                renames = self._branches.split(branch, prev.clock, self._first_above)
-                self._rename(renames, prev)
-                causes = causes.renamed(renames)
-            branch = self._branches.grow(branch, prev.clock, header.hash)
-        self._tips[branch] = Known(header.writer, branch, header.clock, header.hash, causes)
-        self._index()
-        return Accepted(signed, branch, causes, renames, proof)
-
-    def _advance(self, known: Known, before: bytes) -> None:
-        branch = known.branch
-        self._tips[branch] = known
-        self._vector = self._vector.with_entry(branch, known.clock)
-        del self._leaves[before]
-        self._leaves[known.hash] = branch
-        self._remember(known)
-
-    def _rename(self, renames: Sequence[Rename], fork: Known) -> None:
-        """Give the tips to their new branches; `fork` is the newest update of the branch that was cut."""
-        moved = {rename.old: rename.new for rename in renames}
-        tips: dict[bytes, Known] = {}
-        for old, tip in self._tips.items():
-            new = moved.get(old, old)
-            tips[new] = Known(tip.device, new, tip.clock, tip.hash, tip.dependencies.renamed(renames))
-        if fork.clock:
-            tips[fork.branch] = Known(fork.device, fork.branch, fork.clock, fork.hash, fork.dependencies)
-        self._tips = tips
-        self._recent.clear()
-        for rename in renames:
-            if self._signed and self._signed[0] == rename.old and self._signed[1] > rename.above:
-                self._signed = (rename.new, self._signed[1])
-                break
-
-    def _prove(self, prev: Known, header: SignedHeader) -> ForkProof:
-        """The proof made of the new update and one that follows the same."""
-        tip = self._tips.get(prev.branch)
-        if tip and tip.clock > prev.clock:
-            siblings = [self._successor(prev.branch, prev.clock)]
-        else:
-            siblings = [self._successor(child, 0) for child in self._branches.children(prev.branch)]
-        return min(
-            (ForkProof.of(decode_signed_header(data), header) for data in siblings),
-            key=lambda proof: (proof.first, proof.second),
-        )
-
-    def _first_above(self, branch: bytes, clock: int) -> bytes:
-        return decode_signed_header(self._successor(branch, clock)).hash
-
-    def _successor(self, branch: bytes, clock: int) -> bytes:
-        found = self._log.successor_of(branch, clock)
-        if found is None:
-            raise LogStoreError(f"the log store lost what follows update {clock} of branch {branch.hex()}")
-        return found
-
-    def _find(self, prefix: bytes) -> Known | None:
-        found = self._recent.get(prefix)
-        if found is None:
-            found = self._log.find(prefix)
-            if found:
-                self._remember(found)
-        return found
-
-    def _remember(self, known: Known) -> None:
-        recent = self._recent
-        recent[known.hash[:PREFIX_SIZE]] = known
-        if len(recent) > _RECENT:
-            del recent[next(iter(recent))]
-
-    def _hash_of(self, branch: bytes, clock: int) -> bytes:
-        tip = self._tips.get(branch)
-        found = tip.hash if tip and tip.clock == clock else self._log.hash_of(branch, clock)
-        if found is None:
-            raise LogStoreError(f"the log store lost update {clock} of branch {branch.hex()}")
-        return found

@@ -13,6 +13,8 @@ ascending order.
     3 taken      varint, how many bytes of updates the receiver has dealt with
     4 probe      varint count, 1 .. MAX_PROBES, then the first 16 bytes of as many update hashes
     5 answer     for each hash of the probe a bit, 1 = accepted here; lowest bit first, filled up with 0
+    6 compacted  root 32: some of what you lack is known to the sender through a checkpoint only; this is the
+                 name of its root (`sync.checkpoint`), zeros when it has none to offer
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ __all__ = [
     "MAX_MESSAGE",
     "MAX_PROBES",
     "Answer",
+    "Compacted",
     "Frontier",
     "Message",
     "Probe",
@@ -46,7 +49,7 @@ MAX_MESSAGE = MAX_UPDATE + (1 << 17)
 """Most bytes of a message: the largest update fits, and the stamps."""
 
 _VERSION = 1
-_FRONTIER, _UPDATES, _TAKEN, _PROBE, _ANSWER = range(1, 6)
+_FRONTIER, _UPDATES, _TAKEN, _PROBE, _ANSWER, _COMPACTED = range(1, 7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,15 @@ class Answer:
         return [bool(number >> index & 1) for index in range(count)]
 
 
-Message: TypeAlias = Frontier | Updates | Taken | Probe | Answer
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What you lack begins with updates that the checkpoint with this root stands for; zeros: with none that
+    can be had here."""
+
+    root: bytes
+
+
+Message: TypeAlias = Frontier | Updates | Taken | Probe | Answer | Compacted
 
 
 def encode_message(message: Message) -> bytes:
@@ -121,6 +132,8 @@ def encode_message(message: Message) -> bytes:
             out.u8(_PROBE).varint(len(message.prefixes)).raw(b"".join(message.prefixes))
         case Answer():
             out.u8(_ANSWER).raw(message.bits)
+        case Compacted():
+            out.u8(_COMPACTED).raw(message.root)
     return out.getvalue()
 
 
@@ -174,12 +187,17 @@ def _read_answer(reader: Reader) -> Answer:
     return Answer(reader.raw(reader.remaining))
 
 
+def _read_compacted(reader: Reader) -> Compacted:
+    return Compacted(reader.raw(HASH_SIZE))
+
+
 _READERS: dict[int, Callable[[Reader], Message]] = {
     _FRONTIER: _read_frontier,
     _UPDATES: _read_updates,
     _TAKEN: _read_taken,
     _PROBE: _read_probe,
     _ANSWER: _read_answer,
+    _COMPACTED: _read_compacted,
 }
 
 

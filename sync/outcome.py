@@ -45,7 +45,10 @@ class Accepted:
     renames: tuple[Rename, ...] = ()
     """Updates accepted earlier that have other branches now, and so have other stamps and vectors."""
     proof: ForkProof | None = None
-    """Set when the update and one accepted earlier have the same `prev`."""
+    """Set when the update and one accepted earlier have the same `prev`, unless a checkpoint has taken that
+    one's place."""
+    forks: bool = False
+    """Whether there is an update with the same `prev`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ It sees no volume, no key, no value and no other device.
              last    u64, clock of the last update
              prefix  8, beginning of the hash of the last update
     sealed   (`sync.seal`) previous  varint: clock of the first update in the writer's segment before this
-                                     one, 0 = none
+                                     one; 0 = none, as this is its first, or what comes
+                                     before is known through checkpoints only
                            size      varint: bytes of the records when decompressed
                            records   one zstd frame of: length varint + signed update, repeated
 
@@ -32,9 +33,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-import zstandard
-
 from sync.codec import Buffer, Reader, Writer
+from sync.compression import compress, decompress
 from sync.errors import DecodeError, LimitError
 from sync.identity import DEVICE_ID_SIZE
 from sync.seal import SealKeys, open_sealed, seal
@@ -50,6 +50,7 @@ __all__ = [
     "SegmentId",
     "decode_segment",
     "encode_segment",
+    "if_followed",
     "parse_segment_name",
     "segment_name",
 ]
@@ -64,8 +65,6 @@ SEGMENT_PREFIX_SIZE = 8
 
 _MAGIC = b"HFSG"
 _VERSION = 2
-_LEVEL = 3  # measured: as small as 6 to 12 on metadata full of random ids, and twice as fast
-_WINDOW_LOG = 24
 _MAX_EXPANSION = 1 << 20  # zstd adds less than 1/128 to what it cannot compress, the header is small
 _NAME = re.compile(r"log/([0-9a-f]{32})/([0-9a-f]{16})-([0-9a-f]{16})")
 
@@ -89,8 +88,15 @@ class Segment:
 
     writer: bytes
     previous: SegmentId | None
-    """The writer's segment before this one, None when this is its first."""
+    """The writer's segment before this one, None when there is none."""
     updates: tuple[SignedUpdate, ...]
+
+
+def if_followed(previous: SegmentId | None, update: bytes) -> SegmentId | None:
+    """`previous` if `update` follows its last one; None otherwise: what is between them is in no segment any
+    more, and `update` begins a chain of its own."""
+    followed = previous is not None and decode_signed_header(update).prev.startswith(previous.prefix)
+    return previous if followed else None
 
 
 def segment_name(writer: bytes, identity: SegmentId) -> str:
@@ -104,26 +110,6 @@ def parse_segment_name(name: str) -> tuple[bytes, SegmentId]:
     if not match or not 0 < int(match[2], 16) <= MAX_CLOCK:
         raise DecodeError(f"not the name of a log segment: {name!r}")
     return bytes.fromhex(match[1]), SegmentId(int(match[2], 16), bytes.fromhex(match[3]))
-
-
-def _compress(records: bytes) -> bytes:
-    # The window spans the segment, so that an id is found again however far back it stands.
-    parameters = zstandard.ZstdCompressionParameters.from_level(
-        _LEVEL, source_size=len(records), window_log=min(_WINDOW_LOG, max(10, len(records).bit_length()))
-    )
-    return zstandard.ZstdCompressor(compression_params=parameters).compress(records)
-
-
-def _decompress(frame: bytes, size: int) -> bytes:
-    """Decompress a frame that must hold exactly `size` bytes and allocate no more than that."""
-    try:
-        parameters = zstandard.get_frame_parameters(frame)
-        if parameters.content_size != size:
-            raise DecodeError(f"the segment states {size} bytes, its zstd frame {parameters.content_size}")
-        decompressor = zstandard.ZstdDecompressor(max_window_size=1 << _WINDOW_LOG)
-        return decompressor.decompress(frame, max_output_size=size, allow_extra_data=False)
-    except zstandard.ZstdError as error:
-        raise DecodeError(f"the segment does not decompress: {error}") from error
 
 
 def _split(records: bytes) -> tuple[SignedUpdate, ...]:
@@ -143,11 +129,9 @@ def _check_chain(headers: Sequence[SignedHeader], previous: SegmentId | None) ->
     if not headers:
         raise ValueError("a segment holds at least one update")
     first = headers[0]
-    if previous is None:
-        fits = first.prev_clock == 0
-    else:
-        fits = 0 < previous.first <= first.prev_clock and first.prev.startswith(previous.prefix)
-    if not fits:
+    if previous is not None and not (
+        0 < previous.first <= first.prev_clock and first.prev.startswith(previous.prefix)
+    ):
         raise ValueError(f"segment {previous} cannot come before update {first.clock}")
     for before, after in pairwise(headers):
         if (after.volume, after.writer, after.prev) != (before.volume, before.writer, before.hash):
@@ -178,7 +162,7 @@ def encode_segment(
             f"{MAX_SEGMENT_UPDATES}, {MAX_WRITES} and {MAX_SEGMENT} are allowed"
         )
     payload = Writer().varint(previous.first if previous else 0)
-    payload.varint(size).raw(_compress(out.getvalue()))
+    payload.varint(size).raw(compress(out.getvalue()))
     header = Writer().format(_MAGIC, _VERSION).raw(first.writer)
     header.u64(first.clock).u64(last.clock).raw(last.hash[:SEGMENT_PREFIX_SIZE])
     return seal(header.getvalue(), first.volume, payload.getvalue(), keys, nonce)
@@ -204,7 +188,7 @@ def decode_segment(
     reader = Reader(open_sealed(reader, header, volume, keys))
     before = reader.varint(MAX_CLOCK)
     size = reader.varint(limit)
-    updates = _split(_decompress(reader.raw(reader.remaining), size))
+    updates = _split(decompress(reader.raw(reader.remaining), size))
     headers = [update.header for update in updates]
     previous = SegmentId.of(before, headers[0].prev) if before and headers else None
     try:

@@ -106,3 +106,17 @@ def test_missing_and_newer_keys(path: Path) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 3}))
     with pytest.raises(NewerFormatError):
         VolumeKeys.load(path)
+
+
+def test_any_flipped_bit_of_the_key_file_is_found_out(tmp_path: Path) -> None:
+    """A key of which one digit is another is a key, too: nothing could be read with it any more."""
+    path = tmp_path / "keys.json"
+    VolumeKeys.generate().save(path)
+    good = path.read_bytes()
+    for position in range(len(good)):
+        damaged = bytearray(good)
+        damaged[position] ^= 1
+        path.write_bytes(damaged)
+        if b'"check"' in damaged:
+            with pytest.raises((DamagedError, NewerFormatError)):
+                VolumeKeys.load(path)

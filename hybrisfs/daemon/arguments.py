@@ -7,10 +7,21 @@ from pathlib import Path
 from hybrisfs.errors import UsageError
 from hybrisfs.wire import Message
 
-__all__ = ["flag", "folder", "number", "optional_folder", "optional_text", "seconds", "text", "texts"]
+__all__ = [
+    "flag",
+    "folder",
+    "number",
+    "optional_folder",
+    "optional_secrets",
+    "optional_text",
+    "seconds",
+    "text",
+    "texts",
+]
 
 _MAX_TEXT = 8192  # characters; more than any path
 _MAX_TEXTS = 256
+_MAX_SECRET = 16384  # characters; more than the key file of a service account
 
 
 def text(arguments: Message, key: str) -> str:
@@ -35,6 +46,22 @@ def texts(arguments: Message, key: str) -> list[str]:
     if not isinstance(values, list) or len(values) > _MAX_TEXTS:
         raise UsageError(f"{key} must be a list")
     return [text({key: value}, key) for value in values]
+
+
+def optional_secrets(arguments: Message, key: str) -> dict[str, str] | None:
+    """The texts by name `key`, or None when they are left out. The error never shows any."""
+    values = arguments.get(key)
+    if values is None:
+        return None
+    if not isinstance(values, dict) or len(values) > _MAX_TEXTS:
+        raise UsageError(f"{key} must be texts by name")
+    return {text({"name": name}, "name"): _secret(key, value) for name, value in values.items()}
+
+
+def _secret(key: str, value: object) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= _MAX_SECRET or "\0" in value:
+        raise UsageError(f"{key} must be texts of 1 to {_MAX_SECRET} characters")
+    return value
 
 
 def folder(arguments: Message, key: str) -> Path:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-__all__ = ["Readiness", "detach"]
+__all__ = ["READY", "Readiness", "detach", "word_to"]
 
-_READY: Final = b"ready"
+READY: Final = b"ready"
 
 Readiness = Callable[[str], None]
 """Called with "" when the daemon is ready, with the reason when it cannot start. Later calls do nothing."""
@@ -38,12 +39,18 @@ def detach(log: Path) -> Readiness:
     os.close(nothing)
     os.close(output)
 
-    waiting = [childs]
+    return word_to(childs)
+
+
+def word_to(pipe: int) -> Readiness:
+    """Tell who reads from *pipe*, once: `READY`, or the reason."""
+    waiting = [pipe]
 
     def tell(reason: str) -> None:
         while waiting:
             parent = waiting.pop()
-            os.write(parent, reason.encode(errors="replace") or _READY)
+            with contextlib.suppress(BrokenPipeError):  # it has lost patience
+                os.write(parent, reason.encode(errors="replace") or READY)
             os.close(parent)
 
     return tell
@@ -53,7 +60,7 @@ def _await_word(pipe: int) -> int:
     word = b""
     while part := os.read(pipe, 4096):
         word += part
-    if word == _READY:
+    if word == READY:
         return 0
     os.write(2, word)
     return 1

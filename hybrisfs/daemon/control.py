@@ -6,10 +6,10 @@ at the latest when that next reports progress.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import logging
 import os
+import select
 import socket
 import struct
 import threading
@@ -39,8 +39,11 @@ _GOODBYE: Final = 5.0  # seconds that commands have to notice that the daemon st
 class ControlServer:
     """Answers clients on the unix socket `path` by calling `handle`, from `start` to `stop`."""
 
-    def __init__(self, path: Path, handle: Handler) -> None:
+    def __init__(self, path: Path, handle: Handler, listener: socket.socket | None = None) -> None:
+        """*listener* listens at *path* already, and goes on doing so for others after `stop`."""
         self._path = path
+        self._inherited = listener
+        self._wake, self._waker = socket.socketpair()
         self._handle = handle
         self._lock = threading.Lock()
         self._conversations: dict[threading.Thread, Channel] = {}
@@ -50,8 +53,12 @@ class ControlServer:
 
     def start(self) -> None:
         """Listen. What a killed daemon left at the path is replaced. Raises `OSError`."""
-        self._path.unlink(missing_ok=True)
-        self._listener = bind_socket(self._path)
+        if self._inherited is not None:
+            self._listener = self._inherited
+        else:
+            self._path.unlink(missing_ok=True)
+            self._listener = bind_socket(self._path)
+        self._listener.setblocking(False)
         self._acceptor.start()
 
     def stop(self) -> None:
@@ -61,11 +68,12 @@ class ControlServer:
             conversations = list(self._conversations.items())
         if self._listener is None:
             return
-        self._path.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # not connected, says Linux, and wakes the acceptor nevertheless
-            self._listener.shutdown(socket.SHUT_RDWR)
+        if self._inherited is None:
+            self._path.unlink(missing_ok=True)
+        self._waker.close()
         self._acceptor.join()
         self._listener.close()
+        self._wake.close()
         for _, channel in conversations:
             channel.close()
         deadline = time.monotonic() + _GOODBYE
@@ -79,7 +87,10 @@ class ControlServer:
         assert listener is not None
         while not self._stopping:
             try:
+                select.select([listener, self._wake], [], [])
                 connection, _ = listener.accept()
+            except BlockingIOError:  # woken up, or the client has gone again
+                continue
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ECONNABORTED):
                     log.error("cannot accept a client: %s", error.strerror)

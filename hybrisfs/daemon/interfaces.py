@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any, Protocol
 
@@ -222,6 +222,13 @@ class OpenVolume(Protocol):
     def close(self) -> None: ...
 
 
+class Rebuilt(Protocol):
+    """What became of a damaged volume."""
+
+    def as_dict(self) -> dict[str, object]:
+        """ "set_aside", where the damaged files are; "recovered" and "lost", paths of what no cloud had."""
+
+
 class VolumeKind(Protocol):
     """How volumes are made, found and opened."""
 
@@ -233,6 +240,14 @@ class VolumeKind(Protocol):
     ) -> Callable[[Dialogue, threading.Event], Callable[[], Config]]:
         """What has this device let in by *code*, and then makes the volume. Raises `HybrisError` for a bad
         code."""
+
+    def describe_secrets(self, home: Home, url: str) -> dict[str, object]:
+        """What the cloud at *url* can be given: "secrets", each with "name", "label" and "hidden"; "known",
+        whether there are some; "cloud", its URL."""
+
+    def try_place(self, home: Home, url: str, secrets: Mapping[str, str] | None) -> dict[str, object]:
+        """Try out what may become a cloud: "cloud" and "seconds". Secrets are kept when it answers; without
+        any it is asked with those that there are."""
 
     def recover(
         self,
@@ -248,6 +263,10 @@ class VolumeKind(Protocol):
         """Make a volume on this device of what its clouds hold."""
 
     def open(self, home: Home, name: str) -> OpenVolume: ...
+    def rebuild(self, home: Home, name: str, step: Callable[[str, int, int], None]) -> Rebuilt:
+        """Make the database of a closed volume anew. *step* is told stage, done and total. Raises
+        `HybrisError`, `OSError`."""
+
     def list(self, home: Home) -> Sequence[Config]: ...
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hybrisfs.daemon.interfaces import Cloud, Config, OpenVolume, Recovered
+from backends.credentials import CredentialStore
+from hybrisfs.daemon.interfaces import Cloud, Config, OpenVolume, Rebuilt, Recovered
 from hybrisfs.errors import HybrisError, UnknownVolumeError
 from hybrisfs.home import Home
 from hybrisfs.pairing import Dialogue
+from hybrisfs.volume.cloud_login import describe_secrets, log_in, try_place
 from hybrisfs.volume.config import VolumeConfig
 from hybrisfs.volume.create import create_volume
 from hybrisfs.volume.pairing import Joining
+from hybrisfs.volume.rebuild import rebuild_volume
 from hybrisfs.volume.recover import recover_volume
 from hybrisfs.volume.sharing import default_device_name
 from hybrisfs.volume.volume import Volume
@@ -41,6 +44,14 @@ class LocalVolumes:
     ) -> Callable[[Dialogue, threading.Event], Callable[[], Config]]:
         return Joining(home, code, name, own_name or default_device_name()).run
 
+    def describe_secrets(self, home: Home, url: str) -> dict[str, object]:
+        return describe_secrets(url, CredentialStore(home.credentials))
+
+    def try_place(self, home: Home, url: str, secrets: Mapping[str, str] | None) -> dict[str, object]:
+        home.prepare()
+        store = CredentialStore(home.credentials)
+        return try_place(url, store) if secrets is None else log_in(url, secrets, store)
+
     def recover(
         self,
         home: Home,
@@ -57,6 +68,9 @@ class LocalVolumes:
 
     def open(self, home: Home, name: str) -> OpenVolume:
         return Volume.open(home, name)
+
+    def rebuild(self, home: Home, name: str, step: Callable[[str, int, int], None]) -> Rebuilt:
+        return rebuild_volume(home, name, step)
 
     def list(self, home: Home) -> Sequence[Config]:
         """All volumes, with those whose configuration is damaged: opening them says what is wrong."""

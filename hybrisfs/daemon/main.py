@@ -3,54 +3,73 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import faulthandler
-import fcntl
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from logging.handlers import RotatingFileHandler
+from collections.abc import Sequence
+from logging.handlers import RotatingFileHandler, WatchedFileHandler
 from pathlib import Path
 from typing import Final
 
 from hybrisfs import VERSION
-from hybrisfs.daemon.background import Readiness, detach
-from hybrisfs.daemon.notify import notify
-from hybrisfs.errors import DaemonError, HybrisError
-from hybrisfs.home import Home
+from hybrisfs.daemon.background import Readiness, detach, word_to
+from hybrisfs.daemon.only_one import only_one
+from hybrisfs.daemon.supervisor import clear_mounts, supervise
+from hybrisfs.errors import HybrisError
+from hybrisfs.home import Home, logs_to_journal, watchdog_seconds
+from hybrisfs.systemd import JournalFormatter, inherited_listener, notify
 
 __all__ = ["main"]
 
 log = logging.getLogger(__name__)
 
-_PREDECESSOR_ENDS_WITHIN: Final = 20.0  # seconds
 _LOG_SIZE: Final = 2 << 20  # bytes
 _LOGS_KEPT: Final = 3
+_SECOND_SIGNAL_AFTER: Final = 2.0  # seconds
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run until SIGTERM, SIGINT or SIGHUP; a second one ends the process at once. Returns the exit code."""
+    """Run until SIGTERM, SIGINT or SIGHUP; one more, seconds later, ends the process at once.
+
+    Returns the exit code.
+    """
     parser = argparse.ArgumentParser(
         prog="python -m hybrisfs.daemon", description="The HybrisFS daemon; use `hybrisfs daemon`."
     )
-    parser.add_argument("--background", action="store_true", help="return when it is ready; log to a file")
-    background: bool = parser.parse_args(argv).background
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--background", action="store_true", help="return when it is ready; log to a file")
+    how.add_argument("--clear", action="store_true", help="remove the mounts that a dead daemon left")
+    how.add_argument("--supervised", type=int, metavar="FD", help="say there when it is ready; log to a file")
+    options = parser.parse_args(argv)
     home = Home.from_environment()
     try:
         home.prepare()
     except HybrisError as error:
         print(error, file=sys.stderr)
         return error.exit_code
-    ready = detach(home.log) if background else _tell_terminal
-    _log_to(home.log if background else None)
+    if options.clear:
+        _log_to(logging.StreamHandler())
+        clear_mounts(home)
+        return 0
+    supervised: int | None = options.supervised
+    ready = _tell_terminal if supervised is None else word_to(supervised)
+    if options.background:
+        ready = detach(home.log)
+        _log_to(WatchedFileHandler(home.log))
+    else:
+        _log_to(logging.StreamHandler() if supervised is None else _rotated(home.log))
     try:
-        with _only_one(home.runtime / "daemon.lock"):
-            _run(home, ready)
+        if options.background:
+            return supervise(home, ready)
+        listener = inherited_listener(home.socket)
+        with only_one(home.daemon_lock, home.socket if listener is None else None):
+            _run(home, ready, listener)
     except (HybrisError, OSError) as error:
         log.critical("cannot run: %s", error)
         ready(str(error))
@@ -58,39 +77,50 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _run(home: Home, ready: Readiness) -> None:
+def _run(home: Home, ready: Readiness, listener: socket.socket | None) -> None:
     from hybrisfs.daemon.control import ControlServer
     from hybrisfs.daemon.local import LocalVolumes
     from hybrisfs.daemon.service import Daemon
     from hybrisfs.daemon.tuning import tune_process
+    from hybrisfs.daemon.watchdog import Watchdog
 
     tune_process()
     # Blocked in all threads and awaited in this one: a handler would only run when this thread wakes,
     # and the kernel may give the signal to another.
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.chdir("/")  # a daemon keeps no file system busy
     daemon = Daemon(home, LocalVolumes())
-    server = ControlServer(home.socket, daemon.handle)
+    server = ControlServer(home.socket, daemon.handle, listener)
+    patience = watchdog_seconds()
+    watchdog = Watchdog(home.socket, daemon.mountpoints, patience) if patience else None
     log.info("HybrisFS %s starts, process %d", VERSION, os.getpid())
     try:
         daemon.start()
         server.start()
         notify("READY=1")
+        if watchdog is not None:
+            watchdog.start()
         ready("")
         received = signal.sigwait(_SIGNALS)
         log.info("stopping: %s", signal.Signals(received).name)
         notify("STOPPING=1")
     finally:
-        _let_signals_kill()
+        if watchdog is not None:
+            watchdog.stop()
+        threading.Thread(target=_let_signals_kill, name="signals", daemon=True).start()
         server.stop()
         daemon.stop()
     log.info("stopped")
 
 
 def _let_signals_kill() -> None:
-    for number in _SIGNALS:
-        signal.signal(number, signal.SIG_DFL)
+    """After a moment: at a shutdown the daemon and its parent are told to end, so it hears of that twice."""
+    time.sleep(_SECOND_SIGNAL_AFTER)
+    while signal.sigtimedwait(_SIGNALS, 0) is not None:
+        pass
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+    threading.Event().wait()
 
 
 def _tell_terminal(reason: str) -> None:
@@ -98,16 +128,16 @@ def _tell_terminal(reason: str) -> None:
         print(f"hybrisfs: {reason}", file=sys.stderr)
 
 
-def _log_to(path: Path | None) -> None:
-    """Log to a rotated file, or to standard error, where systemd's journal or a terminal listens."""
-    handler: logging.Handler = logging.StreamHandler()
-    if path is not None:
-        handler = RotatingFileHandler(
-            path, maxBytes=_LOG_SIZE, backupCount=_LOGS_KEPT, errors="backslashreplace"
-        )
+def _rotated(path: Path) -> logging.Handler:
+    return RotatingFileHandler(path, maxBytes=_LOG_SIZE, backupCount=_LOGS_KEPT, errors="backslashreplace")
+
+
+def _log_to(handler: logging.Handler) -> None:
     logging.basicConfig(
         level=logging.INFO, handlers=[handler], format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
+    if type(handler) is logging.StreamHandler and logs_to_journal():
+        handler.setFormatter(JournalFormatter())
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1)  # all stacks, to standard error: what does it hang on?
     threading.excepthook = _log_thread_death
@@ -117,41 +147,3 @@ def _log_thread_death(death: threading.ExceptHookArgs) -> None:
     name = death.thread.name if death.thread else "?"
     error = death.exc_value or death.exc_type()
     log.critical("the thread %s died", name, exc_info=(death.exc_type, error, death.exc_traceback))
-
-
-@contextlib.contextmanager
-def _only_one(path: Path) -> Iterator[None]:
-    """Hold the lock that makes this the user's only daemon; waits for one that is just stopping."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        deadline = time.monotonic() + _PREDECESSOR_ENDS_WITHIN
-        while not _try_lock(descriptor):
-            if time.monotonic() > deadline or _answers(path.parent / "daemon.sock"):
-                pid = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
-                raise DaemonError(
-                    f"a daemon runs already, process {pid}", "", "hybrisfs daemon --stop ends it"
-                )
-            time.sleep(0.05)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _answers(path: Path) -> bool:
-    from hybrisfs.wire import connect_socket
-
-    try:
-        connect_socket(path).close()
-    except OSError:
-        return False
-    return True

@@ -1,4 +1,4 @@
-"""The daemon's commands that look after the clouds of a volume."""
+"""The daemon's commands that look after a volume: its clouds, its database."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ALL: Final = 100.0
 
 
 class MaintenanceCommands:
-    """Passes on what is asked of a volume's clouds. A client that hangs up stops the work."""
+    """Passes on what is asked. A client that hangs up stops the work."""
 
     def __init__(self, slots: Slots) -> None:
         self._slots = slots
@@ -25,6 +25,7 @@ class MaintenanceCommands:
             "scrub": self._scrub,
             "repair": self._repair,
             "gc": self._gc,
+            "volume rebuild": self._rebuild,
         }
 
     def _scrub(self, arguments: Message, progress: Progress) -> Message:
@@ -42,6 +43,10 @@ class MaintenanceCommands:
         dry_run = read.flag(arguments, "dry_run")
         collection = slot.open().collector.collect(_steps(progress), dry_run=dry_run)
         return {"name": slot.name, "dry_run": dry_run, **collection.as_dict()}
+
+    def _rebuild(self, arguments: Message, progress: Progress) -> Message:
+        slot = self._slots.get(read.text(arguments, "name"))
+        return {"name": slot.name, **slot.rebuild(_steps(progress)).as_dict()}
 
 
 def _percent(arguments: Message) -> float:

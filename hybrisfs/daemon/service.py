@@ -20,13 +20,14 @@ from hybrisfs.daemon.interfaces import VolumeKind, describe
 from hybrisfs.daemon.key_value import KeyValueCommands
 from hybrisfs.daemon.maintenance import MaintenanceCommands
 from hybrisfs.daemon.on_demand import ContentCommands
+from hybrisfs.daemon.places import PlaceCommands
 from hybrisfs.daemon.recovery import RecoveryCommands
 from hybrisfs.daemon.sharing import SharingCommands
 from hybrisfs.daemon.slots import Slot, Slots
 from hybrisfs.daemon.transfers import TransferCommands
 from hybrisfs.daemon.wanted import WantedMount, WantedMounts
 from hybrisfs.dispersal.errors import DispersalError
-from hybrisfs.errors import HybrisError, UnknownVolumeError, UsageError
+from hybrisfs.errors import DamagedError, HybrisError, UnknownVolumeError, UsageError
 from hybrisfs.fuse import clear_stale
 from hybrisfs.home import Home
 from hybrisfs.volume.config import STALE_READS
@@ -68,6 +69,7 @@ class Daemon:
             **ContentCommands(self._slots).commands,
             **KeyValueCommands(self._slots).commands,
             **CloudCommands(self._slots).commands,
+            **PlaceCommands(home, kind).commands,
             **MaintenanceCommands(self._slots).commands,
             **TransferCommands(self._slots).commands,
             **SharingCommands(home, kind, self._slots, self._creating).commands,
@@ -98,6 +100,10 @@ class Daemon:
         self._stopping.set()
         self._slots.close()
 
+    def mountpoints(self) -> list[Path]:
+        """Where volumes are mounted now."""
+        return [place for slot in self._slots.opened() if (place := slot.mountpoint()) is not None]
+
     def handle(self, command: str, arguments: Message, progress: Progress) -> Message:
         """Carry out a command. Raises `HybrisError`; anything else is a bug."""
         action = self._commands.get(command)
@@ -105,7 +111,16 @@ class Daemon:
             raise UsageError(f"the daemon, version {VERSION}, does not know the command {command[:80]!r}")
         try:
             return action(arguments, progress)
-        except (OSError, StoreError, DispersalError, sqlite3.OperationalError) as error:
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError):
+                raise HybrisError(_sentence(error)) from error
+            log.error("%s failed: %s", command, error)
+            raise DamagedError(
+                "a database is damaged",
+                str(error),
+                "hybrisfs fsck tells which; hybrisfs volume rebuild mends it.",
+            ) from error
+        except (OSError, StoreError, DispersalError) as error:
             log.warning("%s failed: %s", command, error)
             raise HybrisError(_sentence(error)) from error
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from hybrisfs.daemon.interfaces import Config, OpenVolume, VolumeKind
+from hybrisfs.daemon import covered
+from hybrisfs.daemon.interfaces import Config, OpenVolume, Rebuilt, VolumeKind
 from hybrisfs.daemon.wanted import WantedMount, WantedMounts
 from hybrisfs.errors import HybrisError, UnknownVolumeError, UsageError
 from hybrisfs.fuse import clear_stale
@@ -64,7 +65,8 @@ class Slot:
                 log.info("%s: removed the mount that a dead daemon left behind", mount.directory)
             if make:
                 _make_folder(mount.directory)
-            volume.mount(mount.directory, allow_other=mount.allow_other)
+            with covered.locked_below(mount.directory):
+                volume.mount(mount.directory, allow_other=mount.allow_other)
             self._mounted_by_us = mount.directory
             self._wanted.add(self.name, mount)
             log.info("mounted %s at %s", self.name, mount.directory)
@@ -80,11 +82,13 @@ class Slot:
                 self.notice_unmount()
                 self._wanted.remove(self.name)
                 if recorded and clear_stale(recorded.directory):
+                    covered.unlock(recorded.directory)
                     return recorded.directory
                 raise HybrisError(f"the volume {self.name} is not mounted")
             volume.unmount(lazy=lazy)
             self._mounted_by_us = None
             self._wanted.remove(self.name)
+            covered.unlock(directory)
             log.info("unmounted %s from %s", self.name, directory)
             return directory
 
@@ -94,8 +98,32 @@ class Slot:
             if self._volume is None or self._mounted_by_us is None or self._volume.mountpoint is not None:
                 return
             log.info("%s was unmounted from %s by somebody else", self.name, self._mounted_by_us)
-            self._mounted_by_us = None
             self._wanted.remove(self.name)
+            covered.unlock(self._mounted_by_us)
+            self._mounted_by_us = None
+
+    def rebuild(self, step: Callable[[str, int, int], None]) -> Rebuilt:
+        """Close the volume, have its database made anew, open it, and mount it where it was mounted.
+
+        Raises `HybrisError` or `OSError`.
+        """
+        with self._lock:
+            self.close()
+            try:
+                report = self._kind.rebuild(self._home, self.name, step)
+            except (HybrisError, OSError):
+                with contextlib.suppress(HybrisError, OSError):
+                    self._come_back()
+                raise
+            self._come_back()
+            return report
+
+    def _come_back(self) -> None:
+        wanted = self._wanted.all().get(self.name)
+        if wanted is None:
+            self.open()
+        else:
+            self.mount(wanted, make=False)
 
     def mountpoint(self) -> Path | None:
         """Where the volume is mounted now. Does not open it."""
@@ -161,9 +189,12 @@ class Slots:
 
     def mounted_at(self, directory: Path) -> Slot | None:
         """The volume that is mounted at `directory`."""
+        return next((slot for slot in self.opened() if slot.mountpoint() == directory), None)
+
+    def opened(self) -> list[Slot]:
+        """Those that somebody has asked for; touches no disk."""
         with self._lock:
-            slots = list(self._slots.values())
-        return next((slot for slot in slots if slot.mountpoint() == directory), None)
+            return list(self._slots.values())
 
     def mounts(self) -> str:
         """A sentence on what is mounted where."""
@@ -172,9 +203,7 @@ class Slots:
 
     def close(self) -> None:
         """Close all volumes, side by side."""
-        with self._lock:
-            slots = list(self._slots.values())
-        closers = [threading.Thread(target=slot.close, name=f"close {slot.name}") for slot in slots]
+        closers = [threading.Thread(target=slot.close, name=f"close {slot.name}") for slot in self.opened()]
         for closer in closers:
             closer.start()
         for closer in closers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from hybrisfs.discard.consent import Book
-from hybrisfs.discard.records import Answer, Ballot, Proposal, ballot_key, proposal_key
+from hybrisfs.discard.records import Answer, Ballot, Proposal, Stray, ballot_key, proposal_key
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.registers import pack_key
 from hybrisfs.merge.members import MemberTable
@@ -41,6 +41,11 @@ class Assembly:
         """Whether this device belongs to the volume still."""
         return self._signer.may_sign
 
+    @property
+    def is_lowest(self) -> bool:
+        """Whether this is the member with the lowest id: it does what one member has to do for all."""
+        return self.device == min((one.device for one in self._members.all()), default=self.device)
+
     def book(self) -> Book:
         """What stands now."""
         members = [one.device for one in self._members.all()]
@@ -60,9 +65,21 @@ class Assembly:
         row = self._fs.db.execute("SELECT 1 FROM pack WHERE id = ? AND n = 0", (pack,)).fetchone()
         return row is not None
 
-    def propose(self, serial: int, packs: Iterable[bytes]) -> None:
-        """Propose to discard *packs*, and nothing that was proposed before."""
-        self._sign([(proposal_key(self.device), Proposal(serial, tuple(packs)).encode())])
+    def placement(self, pack: bytes) -> bytes:
+        """The cloud of each share of a pack; of none that is not on record."""
+        row = self._fs.db.execute("SELECT placement FROM pack WHERE id = ?", (pack,)).fetchone()
+        return bytes(row[0]) if row else b""
+
+    def propose(
+        self,
+        serial: int,
+        packs: Iterable[bytes],
+        orphans: Iterable[bytes] = (),
+        strays: Iterable[Stray] = (),
+    ) -> None:
+        """Propose to discard these, and nothing that was proposed before."""
+        proposal = Proposal(serial, tuple(packs), tuple(orphans), tuple(strays))
+        self._sign([(proposal_key(self.device), proposal.encode())])
 
     def answer(self, answers: Mapping[bytes, Answer]) -> None:
         """Answer these proposals, and no others."""

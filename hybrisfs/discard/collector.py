@@ -13,9 +13,10 @@ from typing import Any, Final
 from hybrisfs.discard.assembly import Assembly
 from hybrisfs.discard.dispose import Disposer
 from hybrisfs.discard.find import Found, Idle, find_idle, remember
+from hybrisfs.discard.orphans import Orphans, Unnamed
 from hybrisfs.discard.pages import Pages
 from hybrisfs.discard.propose import Proposer
-from hybrisfs.discard.records import MAX_PACKS, Stage
+from hybrisfs.discard.records import MAX_PACKS, Stage, Stray
 from hybrisfs.discard.rewrite import Rewriter
 from hybrisfs.discard.vote import Voter
 from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable
@@ -32,6 +33,7 @@ _STEP_SECONDS: Final = 15.0  # between two looks at what others have answered
 _LATER_SECONDS: Final = 300.0  # when a cloud or a chunk could not be reached
 _LOOK_SECONDS: Final = 3600.0  # between two looks for packs that nobody needs
 _FIRST_LOOK: Final = 600.0
+_LIST_SECONDS: Final = 86400.0  # between two listings of all clouds
 _REWRITTEN: Final = 64 << 20  # bytes packed anew after one look in the background
 _HELD: Final = "transfers with the clouds are paused"
 _PAUSE: Final = 0.02  # while looking in the background, after some packs
@@ -46,6 +48,8 @@ class Collection:
 
     found: Counter[str] = field(default_factory=Counter)
     """Of "empty", "sparse" and "young" packs: how many, and under "NAME bytes" what they take in vain."""
+    unnamed: Counter[str] = field(default_factory=Counter)
+    """Of "orphans" (packs), "strays", "leftovers" and "young" ones (shares): how many no register names."""
     rewritten: int = 0
     proposed: int = 0
     deleted_packs: int = 0
@@ -61,6 +65,7 @@ class Collection:
         kinds = ("empty", "sparse", "young")
         return {
             **{kind: {"packs": self.found[kind], "bytes": self.found[f"{kind} bytes"]} for kind in kinds},
+            "unnamed": {kind: self.unnamed[kind] for kind in ("orphans", "strays", "leftovers", "young")},
             "rewritten": self.rewritten,
             "proposed": self.proposed,
             "deleted": {"packs": self.deleted_packs, "bytes": self.deleted_bytes},
@@ -80,6 +85,7 @@ class Parts:
     proposer: Proposer
     rewriter: Rewriter
     disposer: Disposer
+    orphans: Orphans
 
 
 class Collector:
@@ -107,6 +113,7 @@ class Collector:
         self._flush = flush
         self._names = names
         self._busy = threading.Lock()
+        self._list_at = 0.0
 
     def run(self) -> None:
         """The thread's body."""
@@ -119,7 +126,7 @@ class Collector:
                     self._advance()
                     if time.monotonic() >= look and not self._signals.held:
                         look = time.monotonic() + _LOOK_SECONDS
-                        self._look(collection, lambda: self._signals.pause(_PAUSE))
+                        self._look(collection, lambda: self._signals.pause(_PAUSE), self._is_listing_due())
                     if time.monotonic() >= dispose and not self._signals.held:
                         self._dispose(collection)
                         left = self._parts.disposer.clouds()
@@ -140,6 +147,7 @@ class Collector:
         try:
             if dry_run:
                 self._count(collection, self._find(self._go_on))
+                self._find_unnamed(collection, self._go_on)
             else:
                 self._collect(collection, step)
         except (ChunkUnavailable, CloudsUnavailable, OSError) as error:
@@ -157,7 +165,7 @@ class Collector:
         step(stages[0], 0, len(stages))
         self._advance()
         step(stages[1], 1, len(stages))
-        self._look(collection, self._go_on)
+        self._look(collection, self._go_on, not self._signals.held)
         step(stages[2], 2, len(stages))
         if self._signals.held:
             collection.trouble = _HELD
@@ -181,7 +189,35 @@ class Collector:
                 snapshot, parts.assembly.device, parts.pages.read, time.time_ns(), self._grace_ns, pause
             )
 
-    def _look(self, collection: Collection, pause: Callable[[], bool]) -> None:
+    def count_unnamed(self) -> int:
+        """How many packs and single shares the clouds have that no register names; nothing is changed."""
+        look, _ = self._parts.orphans.look(self._committer.commit_now, time.time_ns(), 0, self._go_on)
+        return look.count
+
+    def _is_listing_due(self) -> bool:
+        """Whether the clouds are to be listed now: once a day is enough, by one device for all."""
+        with self._fs.lock:
+            lowest = self._parts.assembly.is_lowest
+        if not lowest or time.monotonic() < self._list_at:
+            return False
+        self._list_at = time.monotonic() + _LIST_SECONDS
+        return True
+
+    def _find_unnamed(self, collection: Collection, pause: Callable[[], bool]) -> Unnamed:
+        orphans = self._parts.orphans
+        now = time.time_ns()
+        found, sightings = orphans.look(self._committer.commit_now, now, self._grace_ns, pause)
+        with self._fs.lock:
+            orphans.remember(sightings)
+        collection.unnamed.update(
+            orphans=len(found.orphans),
+            strays=len(found.strays),
+            leftovers=len(found.leftovers),
+            young=found.young,
+        )
+        return found
+
+    def _look(self, collection: Collection, pause: Callable[[], bool], listing: bool) -> None:
         found = self._find(pause)
         self._count(collection, found)
         if not self._may_sign():
@@ -193,10 +229,22 @@ class Collector:
             collection.rewritten = self._parts.rewriter.rewrite(found.sparse, _REWRITTEN)
             empty += found.sparse[: collection.rewritten]
         packs = [one.pack for one in empty]
-        while packs and (proposed := self._parts.proposer.propose(packs[:MAX_PACKS])):
+        orphans, strays = self._unnamed(collection, pause) if listing else ([], [])
+        while packs or orphans or strays:
+            room = MAX_PACKS - len(orphans) - len(strays)
+            proposed = self._parts.proposer.propose(packs[:room], orphans, strays)
+            if not proposed:
+                return
             collection.proposed += proposed
-            packs = packs[MAX_PACKS:]
+            packs, orphans, strays = packs[room:], [], []
             self._advance()  # a device that is alone can go on with the rest
+
+    def _unnamed(self, collection: Collection, pause: Callable[[], bool]) -> tuple[list[bytes], list[Stray]]:
+        """Orphaned packs and strays that are to be proposed; what was discarded long ago is deleted."""
+        found = self._find_unnamed(collection, pause)
+        with self._fs.lock:
+            self._parts.orphans.dispose_leftovers(found.leftovers)
+        return self._parts.orphans.proven(found, MAX_PACKS // 2)
 
     def _advance(self) -> None:
         """Answer, and end what all have agreed on; what is signed must not be taken back by a crash."""

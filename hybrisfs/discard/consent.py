@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hybrisfs.discard.records import Answer, Ballot, Proposal, Stage
+from hybrisfs.discard.records import Answer, Ballot, Proposal, Stage, Stray
 from sync.codec import DecodeError
 
 __all__ = ["Book", "Listed"]
@@ -20,6 +20,20 @@ class Listed:
     id: bytes
     proposer: bytes
     packs: tuple[bytes, ...]
+    orphans: tuple[bytes, ...] = ()
+    strays: tuple[Stray, ...] = ()
+
+    def without(self, refused: Collection[int]) -> Listed:
+        """What is left when these indices are refused."""
+        orphans = len(self.packs)
+        strays = orphans + len(self.orphans)
+        return Listed(
+            self.id,
+            self.proposer,
+            tuple(one for index, one in enumerate(self.packs) if index not in refused),
+            tuple(one for index, one in enumerate(self.orphans, orphans) if index not in refused),
+            tuple(one for index, one in enumerate(self.strays, strays) if index not in refused),
+        )
 
 
 class Book:
@@ -41,8 +55,9 @@ class Book:
                     proposal = Proposal.decode(value or b"")
                 except DecodeError:
                     continue  # no correct device has written it
-                if proposal.packs:
-                    self.proposed.append(Listed(proposal.id_for(device), device, proposal.packs))
+                named = proposal.packs, proposal.orphans, proposal.strays
+                if any(named):
+                    self.proposed.append(Listed(proposal.id_for(device), device, *named))
         self.lists = [one for one in self.proposed if one.proposer in members]
         self._ballots = {device: [_decoded(value) for value in ballots.get(device, ())] for device in members}
 
@@ -69,12 +84,12 @@ class Book:
             return Stage.PROMISED
         return stage if self.lacking(proposal, Stage.PROMISED) else Stage.AGREED
 
-    def agreed(self, listed: Listed) -> list[bytes] | None:
-        """The packs that may be discarded: those that nobody refuses; None while somebody has not agreed."""
+    def agreed(self, listed: Listed) -> Listed | None:
+        """What may be discarded: what nobody refuses; None while somebody has not agreed."""
         if self.lacking(listed.id, Stage.AGREED):
             return None
         refused = {index for one in self._members for index in self.answer(one, listed.id).refused}
-        return [pack for index, pack in enumerate(listed.packs) if index not in refused]
+        return listed.without(refused)
 
 
 def _decoded(value: bytes | None) -> Ballot:

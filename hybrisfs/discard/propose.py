@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from hybrisfs.discard.assembly import Assembly
 from hybrisfs.discard.pages import Pages
+from hybrisfs.discard.records import Stray
+from hybrisfs.dispersal.erasure import MAX_FRAGMENTS
 from hybrisfs.filesystem.discarded import discard_pack
 from hybrisfs.filesystem.filesystem import FileSystem
 
@@ -19,21 +21,30 @@ class Proposer:
     """Proposes, and ends what all have agreed on. One caller at a time, without the volume's locks.
 
     *clouds* tells the numbers of all clouds: a share may have come to one that no placement names.
+    *delete_strays* deletes such shares; False when it has to be called again.
     """
 
     def __init__(
-        self, fs: FileSystem, assembly: Assembly, pages: Pages, clouds: Callable[[], Sequence[int]]
+        self,
+        fs: FileSystem,
+        assembly: Assembly,
+        pages: Pages,
+        clouds: Callable[[], Sequence[int]],
+        delete_strays: Callable[[Collection[Stray]], bool],
     ) -> None:
+        self._delete_strays = delete_strays
         self._fs = fs
         self._assembly = assembly
         self._pages = pages
         self._clouds = clouds
 
-    def propose(self, packs: Sequence[int]) -> int:
-        """Propose to discard up to `MAX_PACKS` packs, by their numbers, unless a proposal of this device
-        stands; how many."""
+    def propose(
+        self, packs: Sequence[int], orphans: Sequence[bytes] = (), strays: Sequence[Stray] = ()
+    ) -> int:
+        """Propose to discard up to `MAX_PACKS` packs, by their numbers, orphans by their ids, and strays,
+        unless a proposal of this device stands; how many."""
         with self._fs.cutting, self._fs.lock:
-            if not packs or self._assembly.book().of(self._assembly.device):
+            if self._assembly.book().of(self._assembly.device):
                 return 0
             ids = [
                 identity
@@ -42,9 +53,10 @@ class Proposer:
                     "SELECT id FROM pack WHERE number = ? AND n > 0", (number,)
                 )
             ]
-            if ids:
-                self._assembly.propose(time.time_ns(), ids)
-        return len(ids)
+            lost = [one for one in orphans if self._assembly.pack_number(one) is None]
+            if ids or lost or strays:
+                self._assembly.propose(time.time_ns(), ids, lost, strays)
+        return len(ids) + len(lost) + len(strays)
 
     def conclude(self) -> bool:
         """End the packs of the own proposal when all have agreed; whether anything was signed."""
@@ -55,8 +67,11 @@ class Proposer:
         if not lists or (len(lists) == 1 and agreed[0] is None):
             return False
         # A forked device with several lists begins anew.
-        for batch in self._batches(agreed[0] or []) if len(lists) == 1 else ():
-            if not self._end(batch):
+        if len(lists) == 1 and agreed[0] is not None:
+            for batch in self._batches(agreed[0].packs):
+                if not self._end(batch):
+                    return False
+            if not self._end_orphans() or not self._delete_strays(agreed[0].strays):
                 return False
         with self._fs.cutting, self._fs.lock:
             self._assembly.propose(time.time_ns(), ())
@@ -96,7 +111,7 @@ class Proposer:
                 if (
                     number is not None
                     and number in condemned
-                    and pack in agreed
+                    and pack in agreed.packs
                     and not condemned.is_wanted(number)
                 ):
                     ending.append((pack, number))
@@ -104,6 +119,30 @@ class Proposer:
                 stamp = self._assembly.end(pack for pack, _ in ending)
                 for pack, number in ending:
                     self._note_disposal(pack, number, stamp.clock)
+                    discard_pack(fs, pack, stamp.clock, stamp.writer)
+        return True
+
+    def _end_orphans(self) -> bool:
+        """Sign that packs which nobody has on record will never be; False when that has to wait."""
+        fs = self._fs
+        with fs.cutting, fs.lock:
+            lists = self._assembly.book().of(self._assembly.device)
+            agreed = self._assembly.book().agreed(lists[0]) if len(lists) == 1 else None
+            if agreed is None:
+                return False
+            ending = [
+                pack
+                for pack in agreed.orphans
+                if self._assembly.pack_number(pack) is None and not self._assembly.is_discarded(pack)
+            ]
+            if ending:
+                stamp = self._assembly.end(ending)
+                for pack in ending:
+                    fs.db.executemany(
+                        "INSERT OR REPLACE INTO disposal (pack, cloud, shares, size, clock) "
+                        "VALUES (?, ?, ?, 0, ?)",
+                        [(pack, cloud, MAX_FRAGMENTS, stamp.clock) for cloud in self._clouds()],
+                    )
                     discard_pack(fs, pack, stamp.clock, stamp.writer)
         return True
 

@@ -3,16 +3,19 @@
 ========  ==========================  ===============================================================
 register  key                         value
 ========  ==========================  ===============================================================
-proposal  ``d`` device id (16)        version u8 = 1, serial (varint), count (varint <= 256), each
-                                      pack id (32)
+proposal  ``d`` device id (16)        version u8 = 2, serial (varint), count (varint <= 256), each
+                                      pack id (32); count, each id (32) of a pack that is not on record;
+                                      count, each a share that is on record elsewhere: pack id (32),
+                                      index u8, cloud u8. At most 256 together
 ballot    ``v`` device id (16)        version u8 = 1, count (varint <= 4096), each proposal id (16),
                                       stage u8 (1 promised, 2 agreed), count (varint <= 256), each
-                                      index of a pack in the proposal that is refused (varint), in
-                                      ascending order; proposals in ascending order of their ids
+                                      index of what the proposal names (packs, then orphans, then
+                                      strays) that is refused (varint), in ascending order; proposals
+                                      in ascending order of their ids
 ========  ==========================  ===============================================================
 
-A device has one proposal at a time; one without packs means that there is none. The id of a proposal is the
-BLAKE3 hash of its key and value, derived with the context below: a ballot is about exactly these packs.
+A device has one proposal at a time; one that names nothing means that there is none. The id of a proposal is
+the BLAKE3 hash of its key and value, derived with the context below: a ballot is about exactly these packs.
 """
 
 from __future__ import annotations
@@ -21,17 +24,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 from sync.codec import DecodeError, Reader, Writer
 from sync.hashing import digest
 
-__all__ = ["MAX_PACKS", "Answer", "Ballot", "Proposal", "Stage", "ballot_key", "proposal_key"]
+__all__ = ["MAX_PACKS", "Answer", "Ballot", "Proposal", "Stage", "Stray", "ballot_key", "proposal_key"]
 
 MAX_PACKS: Final = 256
 _MAX_ANSWERS: Final = 4096
 _ID_SIZE: Final = 16
 _VERSION: Final = 1
+_PROPOSAL_VERSION: Final = 2  # 1 named packs on record only
 _CONTEXT: Final = "hybrisfs.discard 2026-11 proposal"
 
 
@@ -51,31 +55,51 @@ class Stage(IntEnum):
     AGREED = 2
 
 
+class Stray(NamedTuple):
+    """A share that a cloud has although it is on record at another one."""
+
+    pack: bytes
+    share: int
+    cloud: int
+
+
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """Packs that a device proposes to discard. *serial* tells its proposals apart."""
+    """What a device proposes to discard: packs, packs that no register names (orphans), and single shares.
+
+    *serial* tells its proposals apart.
+    """
 
     serial: int
     packs: tuple[bytes, ...]
+    orphans: tuple[bytes, ...] = ()
+    strays: tuple[Stray, ...] = ()
 
     def encode(self) -> bytes:
-        out = Writer().u8(_VERSION).varint(self.serial).varint(len(self.packs))
-        for pack in self.packs:
-            out.raw(pack)
+        out = Writer().u8(_PROPOSAL_VERSION).varint(self.serial)
+        for ids in (self.packs, self.orphans):
+            out.varint(len(ids)).raw(b"".join(ids))
+        out.varint(len(self.strays))
+        for stray in self.strays:
+            out.raw(stray.pack).u8(stray.share).u8(stray.cloud)
         return out.getvalue()
 
     @staticmethod
     def decode(value: bytes) -> Proposal:
         """Raises DecodeError."""
         reader = Reader(value)
-        if reader.u8() != _VERSION:
+        if reader.u8() != _PROPOSAL_VERSION:
             raise DecodeError("a proposal of another version")
         serial = reader.varint()
         packs = tuple(reader.raw(32) for _ in range(reader.varint(MAX_PACKS)))
+        orphans = tuple(reader.raw(32) for _ in range(reader.varint(MAX_PACKS - len(packs))))
+        most = MAX_PACKS - len(packs) - len(orphans)
+        strays = tuple(Stray(reader.raw(32), reader.u8(), reader.u8()) for _ in range(reader.varint(most)))
         reader.end()
-        if len(set(packs)) != len(packs):
-            raise DecodeError("a proposal that names a pack twice")
-        return Proposal(serial, packs)
+        ids = packs + orphans
+        if len(set(ids)) != len(ids) or len(set(strays)) != len(strays):
+            raise DecodeError("a proposal that names something twice")
+        return Proposal(serial, packs, orphans, strays)
 
     def id_for(self, device: bytes) -> bytes:
         """What ballots call this proposal of *device*."""

@@ -88,12 +88,21 @@ class Voter:
         return True
 
     def _refused(self, listed: Listed) -> set[int]:
-        """Indices of the packs of which something is needed here, or was since they were condemned.
+        """Indices of the packs of which something is needed here, or was since they were condemned, of
+        orphans that have come to be on record, and of strays that are where they belong.
 
         What is not condemned although this device has answered is needed, for all it knows: it has been
         restored from a backup.
         """
-        return {index for index, pack in enumerate(listed.packs) if not self._is_dispensable(pack)}
+        dispensable = [
+            *map(self._is_dispensable, listed.packs),
+            *(self._assembly.pack_number(pack) is None for pack in listed.orphans),
+            *(bytes((cloud,)) != self._placed(pack, index) for pack, index, cloud in listed.strays),
+        ]
+        return {index for index, one in enumerate(dispensable) if not one}
+
+    def _placed(self, pack: bytes, index: int) -> bytes:
+        return self._assembly.placement(pack)[index : index + 1]
 
     def _is_dispensable(self, pack: bytes) -> bool:
         number, condemned = self._assembly.pack_number(pack), self._fs.chunks.condemned

@@ -3,6 +3,10 @@
 Common case: ask the k best clouds that hold a share; when the timer expires, or one fails or lies, ask the
 next. When those are used up it is the worst case: all that have not delivered are asked again in
 parallel, a bounded number of rounds. Every rebuilt value is verified before it counts.
+
+Who has not answered by an expiry is *late*: it may still deliver, but nobody counts on it. When nothing is
+known to have been stored and so many deny it that its absence is believed, those that are late are not waited
+for: a cloud that hangs must not hold up who only wants to hear that there is nothing.
 """
 
 from __future__ import annotations
@@ -47,6 +51,7 @@ class GetMachine:
 
     `timer` is the usual latency in seconds, `rounds` the number of worst-case rounds, `pause` the wait in
     seconds before the first of them. `eager`: the common case has failed before, so begin with the worst.
+    `absent` is how many positions have to deny that there is anything for that to be believed.
     """
 
     def __init__(
@@ -58,6 +63,7 @@ class GetMachine:
         rounds: int = 2,
         pause: float = 0.2,
         eager: bool = False,
+        absent: int | None = None,
     ) -> None:
         if len(set(order)) != len(order):
             raise ValueError("a position is listed twice")
@@ -68,6 +74,9 @@ class GetMachine:
         self._first = len(self._order) if eager else k
         self._next = 0  # position in `order` of the first one not asked yet
         self._flying: set[int] = set()
+        self._late: set[int] = set()  # of these, those that an expiry found unanswered
+        self._absent = absent
+        self._denied: set[int] = set()
         self._arrived: list[int] = []  # delivered and not found wrong, in order of arrival
         self._reasons: dict[int, str] = {}
         self._rounds = rounds
@@ -89,17 +98,20 @@ class GetMachine:
         """The fragments of a position are here, complete but unverified."""
         if self._done or index not in self._flying:
             return []
-        self._flying.discard(index)
+        self._settle(index)
+        self._denied.discard(index)
         self._reasons.pop(index, None)
         self._arrived.append(index)
         return self._advance()
 
-    def failed(self, index: int, reason: str) -> list[GetAction]:
-        """A position did not deliver."""
+    def failed(self, index: int, reason: str, *, denied: bool = False) -> list[GetAction]:
+        """A position did not deliver; `denied`: because there is nothing, it says."""
         if self._done or index not in self._flying:
             return []
-        self._flying.discard(index)
+        self._settle(index)
         self._reasons[index] = reason
+        if denied:
+            self._denied.add(index)
         return self._advance()
 
     def rejected(self, wrong: Set[int], reason: str) -> list[GetAction]:
@@ -120,8 +132,10 @@ class GetMachine:
             self._pausing = False
             again = [i for i in self._order if i not in self._flying and i not in self._arrived]
             self._flying.update(again)
+            self._denied.difference_update(again)
             return [*map(Fetch, again), SetTimer(self._timer)]
         self._timer *= _BACKOFF
+        self._late |= self._flying
         more = self._ask(self._k - len(self._arrived))
         if more or self._flying_only():
             return [*more, SetTimer(self._timer)]
@@ -138,8 +152,8 @@ class GetMachine:
         if self._pausing:
             return []
         missing = self._k - len(self._arrived) - len(self._flying)
-        more = self._ask(missing)
-        if len(more) < missing:
+        more = self._ask(missing + len(self._late))
+        if len(more) < missing or (not more and self._is_denied()):
             return [*more, *self._worst_case()]
         return [*more, SetTimer(self._timer)] if more else []
 
@@ -148,6 +162,14 @@ class GetMachine:
         self._next += len(chosen)
         self._flying.update(chosen)
         return [Fetch(index) for index in chosen]
+
+    def _settle(self, index: int) -> None:
+        self._flying.discard(index)
+        self._late.discard(index)
+
+    def _is_denied(self) -> bool:
+        """Whether so many deny it that those which are late need not be waited for."""
+        return self._absent is not None and len(self._denied) >= self._absent and self._flying == self._late
 
     def _flying_only(self) -> bool:
         """Whether nobody can be asked again: all that did not deliver still owe an answer."""
@@ -159,7 +181,9 @@ class GetMachine:
             self._pausing = True
             pause, self._pause = self._pause, self._pause * _BACKOFF
             return [SetTimer(pause)]
-        return [] if self._flying and len(self._flying) + len(self._arrived) >= self._k else self._fail()
+        if self._is_denied() or not self._flying or len(self._flying) + len(self._arrived) < self._k:
+            return self._fail()
+        return []
 
     def _fail(self) -> list[GetAction]:
         self._done = True

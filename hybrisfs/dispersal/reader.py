@@ -44,7 +44,8 @@ class Read(Generic[T]):
     `rebuild` gets bytes by position and raises IntegrityError or ValueError when they are wrong. With k > 1
     `blame` then returns what is wrong by position, or None when that cannot be found out now; it may ask
     clouds itself within the seconds given. `recheck(position)` returns the size limit and the check of
-    that cloud's whole object, for later. `absent` is how many clouds prove by their word that there is none.
+    that cloud's whole object, for later. `absent` is how many clouds prove by their word that there is none;
+    then those that are late are not waited for.
     `rounds` is how often all clouds are asked again when none has it; `eager` asks all from the start.
     `current` says whether the clouds still owe what is read, or may have been told to delete it. `subscribe`
     has a function called when they need not have it any more, as long as its result is entered.
@@ -102,7 +103,13 @@ class _Get(Generic[T]):
         order.sort(key=lambda index: not read.targets[index].owed)
         usual = clouds.usual((read.targets[i].cloud for i in order[: read.k]), "get", read.size)
         self._machine = GetMachine(
-            read.k, order, timer=usual, rounds=read.rounds, pause=clouds.first_pause, eager=read.eager
+            read.k,
+            order,
+            timer=usual,
+            rounds=read.rounds,
+            pause=clouds.first_pause,
+            eager=read.eager,
+            absent=read.absent,
         )
 
     def run(self) -> T:
@@ -170,7 +177,7 @@ class _Get(Generic[T]):
         if target.owed and (answer.missing or answer.corrupt) and self._read.current():
             reason = "is missing although it was acknowledged" if answer.missing else f"is damaged: {reason}"
             self._lied(index, reason)
-        return self._machine.failed(index, reason)
+        return self._machine.failed(index, reason, denied=answer.missing)
 
     def _rejected(self, chosen: Mapping[int, bytes], error: Exception) -> list[GetAction]:
         read = self._read

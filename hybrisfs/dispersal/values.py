@@ -42,6 +42,11 @@ class StoredValue:
     checksums: Sequence[bytes]
     checksum: Callable[[bytes], bytes]
 
+    @property
+    def share_size(self) -> int:
+        """The exact size in bytes of each object."""
+        return fragment_length(self.k, self.size)
+
     def verify(self, index: int, data: bytes) -> None:
         """Raise IntegrityError unless `data` is the object of share `index`."""
         if self.checksum(data) != self.checksums[index]:
@@ -82,7 +87,7 @@ class Values:
         of the worst case (3.5): all are asked at once and again until `timeout`, and Superseded is raised
         when the subscription tells of a newer value.
         """
-        size = fragment_length(value.k, value.size)
+        size = value.share_size
         read = Read(
             what=value.what,
             k=value.k,

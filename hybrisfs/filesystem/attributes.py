@@ -24,6 +24,9 @@ __all__ = ["XATTR_CREATE", "XATTR_REPLACE", "Attributes"]
 XATTR_CREATE: Final = 1
 XATTR_REPLACE: Final = 2
 _NAMESPACES: Final = (b"user.", b"trusted.", b"security.")
+_CAPABILITIES: Final = b"security.capability"
+_FIRST_TIME: Final = -(1 << 63)  # what the database and an update can hold, in nanoseconds: the year 1677
+_LAST_TIME: Final = (1 << 63) - 1  # the year 2262
 
 
 class Attributes:
@@ -44,7 +47,10 @@ class Attributes:
         atime: int | None = None,
         mtime: int | None = None,
     ) -> None:
-        """Set what is not None; times are nanoseconds since the epoch."""
+        """Set what is not None; times are nanoseconds since the epoch.
+
+        A time that cannot be kept becomes the nearest that can, as Linux has its own filesystems do.
+        """
         self._inodes.intend(inode, Intent.CHANGE)
         if mode is not None:
             inode.mode = stat.S_IFMT(inode.mode) | stat.S_IMODE(mode)
@@ -53,10 +59,21 @@ class Attributes:
         if gid is not None:
             inode.gid = gid
         if atime is not None:
-            inode.atime = atime
+            inode.atime = _nearest_time(atime)
         if mtime is not None:
-            inode.mtime = mtime
+            inode.mtime = _nearest_time(mtime)
         self._changed(inode)
+
+    def lose_privileges(self, inode: Inode, *, by_root: bool) -> None:
+        """What a change of content takes from a file: its capabilities and, unless *by_root*, the
+        set-user-id bit, and set-group-id where the group may execute it (open(2), O_TRUNC).
+        """
+        if not by_root:
+            lost = stat.S_ISUID | (stat.S_ISGID if inode.mode & stat.S_IXGRP else 0)
+            if inode.mode & lost:
+                self.change(inode, mode=inode.mode & ~lost)
+        if inode.xattrs and _CAPABILITIES in self.list_xattrs(inode):
+            self.remove_xattr(inode, _CAPABILITIES)
 
     def _changed(self, inode: Inode) -> None:
         inode.ctime = self._inodes.now()
@@ -75,13 +92,13 @@ class Attributes:
     # -- extended attributes ---------------------------------------------------------------------
 
     def get_xattr(self, inode: Inode, name: bytes) -> bytes:
+        if not name.startswith(_NAMESPACES):
+            raise failure(errno.EOPNOTSUPP)
         row = None
         if inode.xattrs:
             row = self._db.execute(
                 "SELECT value FROM xattr WHERE ino = ? AND name = ?", (inode.ino, name)
             ).fetchone()
-        elif name.startswith(b"system."):
-            raise failure(errno.EOPNOTSUPP)
         if row is None:
             raise failure(errno.ENODATA)
         value: bytes = row[0]
@@ -128,3 +145,7 @@ class Attributes:
     def discard(self, inode: Inode) -> None:
         if inode.xattrs:
             self._db.execute("DELETE FROM xattr WHERE ino = ?", (inode.ino,))
+
+
+def _nearest_time(time: int) -> int:
+    return min(max(time, _FIRST_TIME), _LAST_TIME)

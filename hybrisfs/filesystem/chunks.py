@@ -255,14 +255,21 @@ class ChunkStore:
                 self._journal.pins[segment] -= 1
                 self._db.execute("DELETE FROM chunk WHERE number = ?", (number,))
 
-    def packed_elsewhere(self, pack: int, chunks: Sequence[PackedChunk]) -> None:
-        """Another device has put these chunks into the given pack."""
+    def packed_elsewhere(self, packs: Sequence[tuple[int, Sequence[PackedChunk]]]) -> None:
+        """Other devices have put chunks into these packs, given by number."""
         query = "SELECT id, number, segment, pack FROM chunk WHERE id IN (VALUES {})"
-        rows = {row[0]: row[1:] for row in select_many(self._db, query, [(one.id,) for one in chunks])}
+        wanted = [(one.id,) for _, chunks in packs for one in chunks]
+        rows = {row[0]: row[1:] for row in select_many(self._db, query, wanted)}
+        new: dict[bytes, tuple[bytes, int, int, int, int]] = {}
+        again: list[tuple[int, Sequence[PackedChunk]]] = []  # further packs of chunks that are new
         moved: list[tuple[int, int, int, int, int]] = []
         spare: list[tuple[int, int, int, int]] = []
-        for chunk in chunks:
+        for pack, chunk in ((pack, chunk) for pack, chunks in packs for chunk in chunks):
             if chunk.id not in rows:
+                if chunk.id in new:
+                    again.append((pack, [chunk]))
+                else:
+                    new[chunk.id] = chunk.id, chunk.length, pack, chunk.offset, chunk.sealed
                 continue
             number, segment, before = rows[chunk.id]
             if before is None:
@@ -272,6 +279,7 @@ class ChunkStore:
                 rows[chunk.id] = number, segment, pack
             elif before in self.condemned and pack not in self.condemned:
                 self.packed(number, pack, chunk.offset, chunk.sealed)
+                rows[chunk.id] = number, segment, pack
             elif before != pack:
                 spare.append((pack, number, chunk.offset, chunk.sealed))
         self._db.executemany(
@@ -281,8 +289,7 @@ class ChunkStore:
             "INSERT OR REPLACE INTO spare (pack, chunk, offset, sealed) VALUES (?, ?, ?, ?)", spare
         )
         self._db.executemany(
-            "INSERT OR IGNORE INTO chunk (id, length, pack, offset, sealed) VALUES (?, ?, ?, ?, ?)",
-            [(one.id, one.length, pack, one.offset, one.sealed) for one in chunks if one.id not in rows],
+            "INSERT INTO chunk (id, length, pack, offset, sealed) VALUES (?, ?, ?, ?, ?)", list(new.values())
         )
         if moved:
             # That it stood here, too, is no news any more.
@@ -290,6 +297,8 @@ class ChunkStore:
                 "DELETE FROM spare WHERE pack = ? AND chunk = ?", [(pack, number) for *_, number in moved]
             )
             self.on_located()
+        if again:
+            self.packed_elsewhere(again)
 
     def repacked(self, identity: bytes, before: int, pack: int, offset: int, sealed: int) -> None:
         """The pack *before* was rewritten: if the chunk is read from there, it is read from *pack* now."""

@@ -76,13 +76,15 @@ class FileSystem:
         self.content = Content(database, journal, self.inodes, self.changes, self.chunks)
         self.received = ReceivedContent(database, self.inodes, self.content, self.chunks)
         self.attributes = Attributes(database, self.inodes, self.changes)
-        self.names = Names(database, self.inodes, self.changes, self.unnamed)
+        self.names = Names(database, self.inodes, self.changes, self._unlinked)
         self.hoard = Hoard(database, self.inodes)
         self.total_files: int = database.meta("files")
         self.cache_generation = 0
         self.settling: list[Extent] = []  # staged bytes that the publisher is reading
         self._monotonic = monotonic
         self._handles: dict[int, Handle] = {}
+        self._lingering: dict[int, Inode] = {}  # without name or handle, but the kernel may be opening them
+        self._lingering_long: set[int] = set()  # those that were there at the last commit
         self._next_handle = 1
         self._calls_until_space_check = 0
         self._saved = database.total_changes()
@@ -133,23 +135,61 @@ class FileSystem:
         self.names.rmdir(parent, name)
 
     def rename(self, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int) -> None:
+        self._require_space(RESERVE // 2)  # programs save with it: it works longer than what makes things
         self.names.rename(parent, name, new_parent, new_name, flags)
 
-    def _require_space(self) -> None:
+    def set_xattr(self, inode: Inode, name: bytes, value: bytes, flags: int) -> None:
+        self._require_space()
+        self.attributes.set_xattr(inode, name, value, flags)
+
+    def _require_space(self, reserve: int = RESERVE) -> None:
+        """Raise JournalFullError when the disk has less than *reserve* left; looks now and then."""
         self._calls_until_space_check -= 1
         if self._calls_until_space_check <= 0:
-            self.journal.require_free_space()
+            self.journal.require_free_space(reserve)
             self._calls_until_space_check = _SPACE_CHECK_CALLS
 
     def unnamed(self, inode: Inode) -> None:
-        """The node has lost its last name; it goes now, or when the last handle is closed."""
+        """Another device took the last name of the node; it goes now, or when the last handle is closed."""
+        inode.looked_up = False  # who is about to open it does better to look again
+        self._unlinked(inode)
+
+    def _unlinked(self, inode: Inode) -> None:
+        """The node has lost its last name; it goes when nobody has it open nor is about to open it."""
         if inode.is_file:
             self.total_files -= 1
         if inode.handles:
-            self.db.execute("INSERT OR REPLACE INTO orphan VALUES (?)", (inode.ino,))
+            self._keep_nameless(inode)
             self.inodes.touch(inode)
         else:
+            self._let_go(inode)
+
+    def _keep_nameless(self, inode: Inode) -> None:
+        """Should the daemon die, the next start deletes the node."""
+        self.db.execute("INSERT OR REPLACE INTO orphan VALUES (?)", (inode.ino,))
+
+    def _let_go(self, inode: Inode) -> None:
+        """Destroy a node without name and handle, unless a program may have looked up the name that it had
+        and be about to open it: that has to succeed, as on any disk, although the name means another by now.
+        """
+        if inode.is_file and inode.looked_up:
+            self._lingering[inode.ino] = inode
+        else:
             self._destroy(inode)
+
+    def _end_lingering(self) -> None:
+        """Destroy what has lingered for two commits: the kernel has forgotten it, or never asks for it."""
+        for ino in self._lingering_long:
+            inode = self._lingering.pop(ino, None)
+            if inode is not None:
+                self._destroy_nameless(inode)
+        self._lingering_long = set(self._lingering)
+        for inode in self._lingering.values():
+            self._keep_nameless(inode)
+
+    def _destroy_nameless(self, inode: Inode) -> None:
+        self.db.execute("DELETE FROM orphan WHERE ino = ?", (inode.ino,))
+        self._destroy(inode)
 
     def _destroy(self, inode: Inode) -> None:
         if inode.is_file:
@@ -170,7 +210,12 @@ class FileSystem:
     def forget(self, ino: int) -> None:
         """The kernel does not know this node any more."""
         inode = self.inodes.cached(ino)
-        if inode is not None and inode.orphan and not inode.handles:
+        if inode is None:
+            return
+        inode.looked_up = False
+        if inode.orphan and not inode.handles:
+            if self._lingering.pop(ino, None) is not None:
+                self._destroy_nameless(inode)
             self.inodes.forget(ino)
 
     # -- attributes ------------------------------------------------------------------------------
@@ -189,19 +234,22 @@ class FileSystem:
 
     # -- open files ------------------------------------------------------------------------------
 
-    def open(self, ino: int, flags: int) -> int:
-        """A new handle on a regular file; O_TRUNC is obeyed.
+    def open(self, ino: int, flags: int, *, by_root: bool = True) -> int:
+        """A new handle on a regular file; O_TRUNC is obeyed, and takes privileges as any change does.
 
-        Raises OSError, ESTALE for a file that went while it was being looked up: the kernel looks again.
+        Raises OSError, ESTALE for a file that is gone for good: the kernel looks for the name again.
         """
         inode = self.get(ino)
         if inode.orphan and not inode.handles:
-            raise failure(errno.ESTALE)
+            if self._lingering.pop(ino, None) is None:
+                raise failure(errno.ESTALE)
+            self._keep_nameless(inode)
         if inode.is_directory:
             raise failure(errno.EISDIR)
         writable = flags & os.O_ACCMODE != os.O_RDONLY
-        if flags & os.O_TRUNC and writable:
+        if flags & os.O_TRUNC:
             self.truncate(inode, 0)
+            self.attributes.lose_privileges(inode, by_root=by_root)
         return self._new_handle(inode, writable)
 
     def create(
@@ -236,7 +284,7 @@ class FileSystem:
             self.changes.announce()  # it was held back until now
         if inode.orphan and not inode.handles:
             self.db.execute("DELETE FROM orphan WHERE ino = ?", (inode.ino,))
-            self._destroy(inode)
+            self._let_go(inode)
 
     def read(self, inode: Inode, offset: int, size: int) -> bytes | Missing:
         return self.content.read(inode, offset, size)
@@ -269,6 +317,7 @@ class FileSystem:
         """
         if self.journal.free_bytes(_COMMIT_RESERVE) < 0:
             raise JournalFullError("the disk that holds the volume's database is full", budget=False)
+        self._end_lingering()
         self.flush()
         self.db.set_meta("files", self.total_files)
         self.db.set_meta("bytes", self.content.total_bytes)

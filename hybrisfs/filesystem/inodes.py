@@ -54,6 +54,7 @@ class Inode:
         "id",
         "ino",
         "kernel_cache",
+        "looked_up",
         "mode",
         "mtime",
         "nlink",
@@ -97,6 +98,7 @@ class Inode:
         self.dirty_since = 0.0  # when its oldest unpublished change of content was made
         self.snapshots = 0  # of its content that are being settled
         self.forced = False  # to be published although it is open for writing
+        self.looked_up = False  # the kernel has been told of it and may open it without asking for a name
         self.kernel_cache = -1  # cache generation in which the kernel may have pages of it
 
     def row(self) -> NodeRow:

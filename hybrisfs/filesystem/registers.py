@@ -51,6 +51,8 @@ __all__ = [
     "Rewritten",
     "Run",
     "attr_key",
+    "beginning",
+    "beginning_of",
     "content_key",
     "decode_runs",
     "encode_runs",
@@ -69,6 +71,8 @@ MAX_XATTRS_SIZE: Final = 1 << 20  # of all names and values of one node
 _KINDS: Final = frozenset(
     (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK, stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK)
 )
+_NODE_ID: Final = 16
+_ONE_BYTE: Final = 0x80  # a varint below that is one byte
 _NODE_KEY: Final = 17  # bytes of a key that holds the id of a node and no more
 _MAX_SLOT: Final = (1 << 63) - 1  # as SQLite stores it
 _MAX_RUN: Final = 1 << 62
@@ -100,6 +104,24 @@ def is_of_tree(key: bytes) -> bool:
     return key[:1] in (b"a", b"c") and len(key) == _NODE_KEY
 
 
+def beginning(parent: bytes, name: bytes) -> bytes:
+    """How the values of place registers begin that name this place, of nodes that stand or stood there."""
+    if len(name) < _ONE_BYTE:
+        return b"%b%c%b" % (parent, len(name), name)
+    return Writer().raw(parent).blob(name).getvalue()
+
+
+def beginning_of(value: bytes) -> bytes:
+    """How the values begin that name the same place as *value*; some part of one that is no place."""
+    if len(value) <= _NODE_ID:
+        return value
+    start, length = _NODE_ID + 1, value[_NODE_ID]
+    if length >= _ONE_BYTE:
+        length = length & 0x7F | int.from_bytes(value[start : start + 1], "big") << 7
+        start += 1
+    return value[: start + length]
+
+
 def attr_key(node: bytes) -> bytes:
     return b"a" + node
 
@@ -126,10 +148,10 @@ class Place:
     former: bytes = b""
 
     def encode(self) -> bytes:
-        out = Writer().raw(self.parent).blob(self.name)
+        start = beginning(self.parent, self.name)
         if self.removed or self.former:
-            out.u8(self.removed).blob(self.former)
-        return out.getvalue()
+            return start + Writer().u8(self.removed).blob(self.former).getvalue()
+        return start
 
     @staticmethod
     def decode(value: bytes) -> Place:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from hybrisfs.fuse.errors import FuseError
 
-__all__ = ["clear_stale", "connect", "mounted_device", "unmount"]
+__all__ = ["clear_stale", "connect", "is_stale", "mounted_device", "unmount"]
 
 _DEVICE = "/dev/fuse"
 _FUSERMOUNT = "fusermount3"
@@ -74,7 +74,7 @@ def clear_stale(mountpoint: Path) -> bool:
     Raises FuseError when it is there and cannot be removed.
     """
     mountpoint = mountpoint.resolve()
-    if not _is_stale(mountpoint):
+    if not is_stale(mountpoint):
         return False
     unmount(mountpoint, lazy=True)
     return True
@@ -102,7 +102,8 @@ def _unmount_error(mountpoint: Path, number: int, message: str) -> FuseError:
     return FuseError(number, text)
 
 
-def _is_stale(mountpoint: Path) -> bool:
+def is_stale(mountpoint: Path) -> bool:
+    """Whether a server that died has left its mount at a resolved path."""
     mount = _mount_at(mountpoint)
     if mount is None or not mount.kind.startswith("fuse"):
         return False
@@ -115,7 +116,7 @@ def _is_stale(mountpoint: Path) -> bool:
 
 
 def _check(mountpoint: Path) -> None:
-    if _is_stale(mountpoint):
+    if is_stale(mountpoint):
         raise FuseError(
             errno.ENOTCONN,
             f"{mountpoint} is still mounted by a server that has died (Transport endpoint is not connected): "

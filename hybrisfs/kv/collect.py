@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from hybrisfs.dispersal.values import Values
@@ -44,7 +46,8 @@ class Collector:
         self._names = names
         self._delay = delay
         self._lock = threading.Lock()
-        self._under_way: set[int] = set()
+        self._under_way = Counter[int]()
+        self._collecting = threading.Lock()
         self._wake = threading.Event()
         self._stop = threading.Event()
 
@@ -56,8 +59,23 @@ class Collector:
     def end(self, writes: Sequence[int]) -> None:
         """These are garbage now unless a key refers to them; what they have replaced is."""
         with self._lock:
-            self._under_way.difference_update(writes)
+            self._under_way.subtract(writes)
+            self._under_way += Counter()  # drops those that nobody has under way any more
         self._wake.set()
+
+    @contextmanager
+    def sparing(self, write: int) -> Iterator[None]:
+        """The objects of this write are not deleted meanwhile, also if the key gets another value."""
+        self.begin([write])
+        try:
+            yield
+        finally:
+            self.end([write])
+
+    def under_way(self) -> frozenset[int]:
+        """The writes that have begun and not ended."""
+        with self._lock:
+            return frozenset(self._under_way)
 
     def run(self) -> None:
         """Collect whenever something was replaced, until `stop`."""
@@ -83,6 +101,10 @@ class Collector:
 
     def collect(self) -> bool:
         """Delete all that can be deleted now; return whether some cloud still owes a deletion."""
+        with self._collecting:
+            return self._collect()
+
+    def _collect(self) -> bool:
         after = 0
         while not self._stop.is_set() and not self._metadata.failed:
             # Nothing begins or ends meanwhile: a write that is not under way is what the database says.

@@ -12,9 +12,22 @@ from hybrisfs.kv.record import Entry
 from hybrisfs.kv.rmds import MetadataStore
 from hybrisfs.kv.seal import ValueSealer
 
-__all__ = ["ValueFetcher"]
+__all__ = ["ValueFetcher", "describe"]
 
 log = logging.getLogger(__name__)
+
+
+def describe(entry: Entry, sealer: ValueSealer) -> StoredValue:
+    """What *entry* tells of the objects on the clouds."""
+    return StoredValue(
+        what=f"the value of write {entry.objects}",
+        name=sealer.name(entry.objects, entry.k == 1),
+        k=entry.k,
+        size=entry.sealed,
+        placement=entry.placement,
+        checksums=entry.checksums if entry.k > 1 else entry.checksums * len(entry.placement),
+        checksum=sealer.checksum,
+    )
 
 
 class ValueFetcher:
@@ -46,21 +59,10 @@ class ValueFetcher:
         return None
 
     def _get(self, place: Place, entry: Entry, deadline: float, *, watching: bool) -> bytes:
-        name = self._sealer.name(entry.write, entry.k == 1)
-        checksums = entry.checksums if entry.k > 1 else entry.checksums * len(entry.placement)
-        stored = StoredValue(
-            what=f"the value of write {entry.write}",
-            name=name,
-            k=entry.k,
-            size=entry.sealed,
-            placement=entry.placement,
-            checksums=checksums,
-            checksum=self._sealer.checksum,
-        )
         sealed = self._values.get(
-            stored,
+            describe(entry, self._sealer),
             max(0.0, deadline - time.monotonic()),
             current=lambda: self._metadata.read(place) == entry,
             subscribe=(lambda callback: self._metadata.watch(place, callback)) if watching else None,
         )
-        return self._sealer.open(entry.write, sealed, entry.size)
+        return self._sealer.open(entry.objects, sealed, entry.size)

@@ -1,10 +1,12 @@
 """The metadata of one key, as the metadata store keeps it (Hybris 3.1).
 
     record
-    1       format (1) in the high four bits, kind in the low four: 0 tombstone, 1 copies, 2 erasure coded
+    1       format (1) in the high four bits, kind in the low four: 0 tombstone, 1 copies, 2 erasure coded,
+            5 and 6 the same of a value that was written anew without having changed
     varint  sn                                   \\ the timestamp
     varint  write: the number of the write       /
     a tombstone ends here
+    varint  the number that the objects were written anew under, less `write`; kinds 5 and 6 only
     varint  size of the value in bytes
     varint  sealed size less the size of the value; compression makes it negative, so zigzag-encoded
     varint  k, erasure coded only
@@ -14,13 +16,14 @@
 
 Timestamps order all writes to a key: by `sn`, which grows with every write that knows of the one before,
 then by `write`, which is different for every write of this store and takes the place of the client id.
+What moves to other clouds keeps its timestamp, so that a put or delete that began before wins over the move.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from hybrisfs.dispersal.erasure import MAX_FRAGMENTS, fragment_length
+from hybrisfs.dispersal.erasure import MAX_FRAGMENTS
 from sync.codec import DecodeError, Reader, Writer
 from sync.errors import NewerFormatError
 
@@ -32,6 +35,7 @@ TOMBSTONE_TAG: Final = 0x10
 
 _COPIES_TAG: Final = 0x11
 _ERASURE_TAG: Final = 0x12
+_MOVED: Final = 0x04  # added to either
 _MAX_SN: Final = (1 << 63) - 1
 _MAX_OVERHEAD: Final = 64  # bytes that sealing adds at most
 _MAX_CLOUD: Final = 1 << 16
@@ -48,7 +52,8 @@ class Entry(NamedTuple):
     """What is known of a key: where its value is and how to recognise it, or that it was deleted.
 
     `placement[i]` is the cloud that holds share i. With k = 1 all shares are equal and have one checksum.
-    A tombstone has no placement.
+    A tombstone has no placement. `moved` is the number under which the objects were written anew; 0 when that
+    never happened.
     """
 
     sn: int
@@ -58,6 +63,12 @@ class Entry(NamedTuple):
     k: int = 1
     placement: tuple[int, ...] = ()
     checksums: tuple[bytes, ...] = ()
+    moved: int = 0
+
+    @property
+    def objects(self) -> int:
+        """The number that the objects on the clouds are named and sealed by."""
+        return self.moved or self.write
 
     @property
     def timestamp(self) -> Timestamp:
@@ -67,11 +78,6 @@ class Entry(NamedTuple):
     def live(self) -> bool:
         """Whether there is a value."""
         return bool(self.placement)
-
-    @property
-    def share_size(self) -> int:
-        """The exact size in bytes of each object on the clouds."""
-        return fragment_length(self.k, self.sealed)
 
     @property
     def names(self) -> int:
@@ -87,7 +93,10 @@ class Entry(NamedTuple):
         if not self.placement:
             return Writer().u8(TOMBSTONE_TAG).varint(self.sn).varint(self.write).getvalue()
         difference = self.sealed - self.size
-        out = Writer().u8(_COPIES_TAG if self.k == 1 else _ERASURE_TAG).varint(self.sn).varint(self.write)
+        tag = (_COPIES_TAG if self.k == 1 else _ERASURE_TAG) | (_MOVED if self.moved else 0)
+        out = Writer().u8(tag).varint(self.sn).varint(self.write)
+        if self.moved:
+            out.varint(self.moved - self.write)
         out.varint(self.size).varint(difference * 2 if difference >= 0 else -difference * 2 - 1)
         if self.k > 1:
             out.varint(self.k)
@@ -103,20 +112,24 @@ class Entry(NamedTuple):
         tag = reader.u8()
         if tag >> 4 > 1:
             raise NewerFormatError(f"metadata record of format {tag >> 4}: upgrade this program")
-        if tag not in (TOMBSTONE_TAG, _COPIES_TAG, _ERASURE_TAG):
+        kind = tag & ~_MOVED
+        if kind not in (TOMBSTONE_TAG, _COPIES_TAG, _ERASURE_TAG) or tag == TOMBSTONE_TAG | _MOVED:
             raise DecodeError(f"metadata record of unknown kind {tag}")
         sn, write = reader.varint(_MAX_SN), reader.varint(_MAX_SN)
         if tag == TOMBSTONE_TAG:
             reader.end()
             return Entry(sn, write)
+        moved = write + reader.varint(_MAX_SN - write) if tag & _MOVED else 0
         size = reader.varint(MAX_VALUE)
         zigzag = reader.varint(2 * (MAX_VALUE + _MAX_OVERHEAD))
         sealed = size + (-(zigzag + 1) // 2 if zigzag & 1 else zigzag // 2)
-        k = reader.varint(MAX_FRAGMENTS) if tag == _ERASURE_TAG else 1
+        k = reader.varint(MAX_FRAGMENTS) if kind == _ERASURE_TAG else 1
         n = reader.varint(MAX_FRAGMENTS)
         placement = tuple(reader.varint(_MAX_CLOUD) for _ in range(n))
-        checksums = tuple(reader.raw(CHECKSUM_SIZE) for _ in range(1 if tag == _COPIES_TAG else n))
+        checksums = tuple(reader.raw(CHECKSUM_SIZE) for _ in range(1 if kind == _COPIES_TAG else n))
         reader.end()
-        if sealed <= 0 or not 0 < k <= n or (k == 1) != (tag == _COPIES_TAG) or len(set(placement)) != n:
+        if tag & _MOVED and moved == write:
+            raise DecodeError("metadata record of a value that was written anew under its own number")
+        if sealed <= 0 or not 0 < k <= n or (k == 1) != (kind == _COPIES_TAG) or len(set(placement)) != n:
             raise DecodeError(f"metadata record of a value of {size} bytes, sealed {sealed}, {k} of {n}")
-        return Entry(sn, write, size, sealed, k, placement, checksums)
+        return Entry(sn, write, size, sealed, k, placement, checksums, moved)

@@ -11,7 +11,8 @@ import itertools
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -27,11 +28,12 @@ from hybrisfs.kv.transaction import Action, Change, Owed, Transaction
 from hybrisfs.kv.watches import Watches
 from sync.codec import DecodeError
 
-__all__ = ["Garbage", "Listed", "MetadataStore"]
+__all__ = ["Found", "Garbage", "Listed", "MetadataStore"]
 
 log = logging.getLogger(__name__)
 
 _MOST_AT_ONCE: Final = 1024  # clients whose changes one commit carries
+_ROWS: Final = 1000
 
 
 class Garbage(NamedTuple):
@@ -46,6 +48,13 @@ class Listed(NamedTuple):
 
     key: bytes
     entry: Entry
+
+
+class Found(NamedTuple):
+    """A key of whatever container; no entry when its record is damaged."""
+
+    place: Place
+    entry: Entry | None
 
 
 class _Request:
@@ -82,6 +91,9 @@ class MetadataStore:
             self._highest_write: int = meta["write"]
             if len(self.store_id) != STORE_ID_SIZE or self._highest_write < 0:
                 raise ValueError("the store's identity is malformed")
+            self._held: Mapping[int, int] = dict(
+                self._database.writer.execute("SELECT cloud, count FROM held").fetchall()
+            )
             self._containers: dict[str, int] = dict(
                 self._database.writer.execute("SELECT name, number FROM container").fetchall()
             )
@@ -140,6 +152,47 @@ class MetadataStore:
             rows = connection.execute(query, (*bounds, bytes((TOMBSTONE_TAG,)), limit)).fetchall()
         return [Listed(key, self._decode(record)) for key, record in rows]
 
+    def values(self) -> Iterator[Found]:
+        """All keys that have values, and those with damaged records; what changes meanwhile as it may be."""
+        after: Place = (-1, b"")
+        while True:
+            with self._database.reader() as connection:
+                rows = connection.execute(
+                    "SELECT container, key, record FROM entry "
+                    "WHERE (container, key) > (?, ?) ORDER BY container, key LIMIT ?",
+                    (*after, _ROWS),
+                ).fetchall()
+            if not rows:
+                return
+            for container, key, record in rows:
+                after = container, key
+                try:
+                    entry = Entry.decode(record)
+                except DecodeError:
+                    yield Found(after, None)
+                    continue
+                if entry.live:
+                    yield Found(after, entry)
+
+    def count(self) -> int:
+        """How many keys there are, deleted ones included."""
+        with self._database.reader() as connection:
+            (count,) = connection.execute("SELECT count(*) FROM entry").fetchone()
+        return int(count)
+
+    def held(self, cloud: int) -> int:
+        """How many values are on record at a cloud. Waits for nobody."""
+        return self._held.get(cloud, 0)
+
+    def problems(self) -> list[str]:
+        """What SQLite finds wrong with the database, in its words."""
+        with self._database.reader() as connection:
+            try:
+                rows = connection.execute("PRAGMA integrity_check").fetchall()
+            except sqlite3.DatabaseError as error:
+                return [str(error)]
+        return [row[0] for row in rows if row[0] != "ok"]
+
     def watch(self, place: Place, callback: Callable[[], None]) -> AbstractContextManager[None]:
         """Have *callback*, which must be quick, called after each change of the key until the end."""
         return self._watches.subscribed(place, callback)
@@ -189,6 +242,10 @@ class MetadataStore:
         Returns whether they were made. Raises NoSuchContainerError.
         """
         return bool(self._do(lambda transaction: transaction.update(changes)))
+
+    def move(self, place: Place, old: Entry, new: Entry) -> bool:
+        """Have a key name other objects with the same value, if its entry is *old* still; whether it was."""
+        return bool(self._do(lambda transaction: transaction.move(place, old, new)))
 
     def create_container(self, name: str) -> None:
         """Raises ContainerExistsError."""
@@ -275,6 +332,11 @@ class MetadataStore:
             if highest != self._highest_write:
                 connection.execute("UPDATE meta SET value = ? WHERE key = 'write'", (highest,))
             transaction.write_out()
+            held = Counter(self._held)
+            held.update(transaction.held)
+            connection.executemany(
+                "INSERT OR REPLACE INTO held VALUES (?, ?)", [(one, held[one]) for one in transaction.held]
+            )
             begun = True
             self._recent.begin(transaction.entries)
             connection.execute("COMMIT")
@@ -286,6 +348,7 @@ class MetadataStore:
                 raise self._explained(error) from error
             raise
         self._highest_write = highest
+        self._held = held
         self._containers = transaction.containers
         self._recent.end(transaction.entries)
         self._watches.tell(transaction.entries)

@@ -9,11 +9,15 @@ So whatever a crash leaves on the clouds is known and deleted.
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 
-__all__ = ["APPLICATION_ID", "SCHEMA_VERSION", "create_schema"]
+from hybrisfs.kv.record import Entry
+from sync.codec import DecodeError
+
+__all__ = ["APPLICATION_ID", "SCHEMA_VERSION", "create_schema", "upgrade_schema"]
 
 APPLICATION_ID = 0x4879624B  # "HybK", shown by file(1)
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 _TABLES = """
 -- 'store': 16 random bytes, part of the name of every object. 'write': the highest number of a write in use.
@@ -51,6 +55,13 @@ CREATE TABLE owed_deletion (
     names INTEGER NOT NULL,
     PRIMARY KEY (cloud, write)
 ) WITHOUT ROWID;
+
+-- How many records in `entry` name a cloud, so that it is known at once whether a cloud may go. Changed in
+-- the transaction that changes the record; a cloud without a row has no value, nor has one whose count is 0.
+CREATE TABLE held (
+    cloud INTEGER PRIMARY KEY,
+    count INTEGER NOT NULL
+);
 """
 
 
@@ -61,4 +72,17 @@ def create_schema(connection: sqlite3.Connection, store: bytes) -> None:
             connection.execute(statement)
     connection.executemany("INSERT INTO meta VALUES (?, ?)", [("store", store), ("write", 0)])
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+def upgrade_schema(connection: sqlite3.Connection) -> None:
+    """Bring a database of format 1 up to date, inside the caller's transaction: it has no table `held`."""
+    connection.execute(next(one for one in _TABLES.split(";\n") if "CREATE TABLE held" in one))
+    held = Counter[int]()
+    for (record,) in connection.execute("SELECT record FROM entry"):
+        try:
+            held.update(Entry.decode(record).placement)
+        except DecodeError:
+            continue  # whoever asks for the key is told
+    connection.executemany("INSERT INTO held VALUES (?, ?)", held.items())
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

@@ -34,10 +34,11 @@ from hybrisfs.dispersal.errors import IntegrityError, NewerVersionError
 from hybrisfs.kv.record import CHECKSUM_SIZE, MAX_VALUE
 from sync.codec import Buffer
 
-__all__ = ["SEAL_OVERHEAD", "STORE_ID_SIZE", "ValueSealer"]
+__all__ = ["SEAL_OVERHEAD", "STORE_ID_SIZE", "ValueSealer", "is_value_name"]
 
 STORE_ID_SIZE: Final = 16
 
+_PREFIX: Final = "kv/"
 _VERSION: Final = 1
 _COMPRESSED: Final = 0x80
 _NONCE_SIZE: Final = 12
@@ -46,6 +47,11 @@ _BODY: Final = 1 + _NONCE_SIZE
 SEAL_OVERHEAD: Final = _BODY + _TAG_SIZE
 _KEY_SIZE: Final = 32
 _ZSTD_LEVEL: Final = 1
+
+
+def is_value_name(name: str) -> bool:
+    """Whether an object of that name may hold a share of a value, of whatever store."""
+    return name.startswith(_PREFIX)
 
 
 class ValueSealer:
@@ -100,7 +106,7 @@ class ValueSealer:
     def name(self, write: int, copies: bool) -> Callable[[int], str]:
         """The function that names share i of a write."""
         label = blake3(b"hybrisfs value name" + self._label(write), key=self._name_key).digest(16).hex()
-        return partial(_share_name, f"kv/{self._store.hex()}/{label}", copies)
+        return partial(_share_name, f"{_PREFIX}{self._store.hex()}/{label}", copies)
 
     def _keys(self, flags: int, write: int) -> tuple[bytes, bytes]:
         material = blake3(

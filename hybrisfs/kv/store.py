@@ -82,11 +82,11 @@ class KeyValueStore:
     ) -> None:
         """*path* is the metadata database, *key* the 32 bytes that everything is sealed with."""
         self.metadata = MetadataStore(path)
-        sealer = ValueSealer(key, self.metadata.store_id)
+        self.sealer = ValueSealer(key, self.metadata.store_id)
         self._cache = ValueCache(cache_bytes, cache_policy, self._newest)
-        self._uploader = Uploader(values, sealer, redundancy.f, redundancy.k)
-        self._fetcher = ValueFetcher(self.metadata, values, sealer)
-        self.collector = Collector(self.metadata, values, self._uploader.names, collect_delay)
+        self.uploader = Uploader(values, self.sealer, redundancy)
+        self.fetcher = ValueFetcher(self.metadata, values, self.sealer)
+        self.collector = Collector(self.metadata, values, self.uploader.names, collect_delay)
         self._get_timeout = get_timeout
         self._clock = clock
         self._large = threading.BoundedSemaphore(_LARGE_AT_ONCE)
@@ -139,11 +139,13 @@ class KeyValueStore:
         if any(value is not None and len(value) > MAX_VALUE for value in values.values()):
             raise UsageError("the value is too large", f"a value has at most {MAX_VALUE:,} bytes")
         before = [self.metadata.read(place) for place in places.values()]
-        uploads = [Upload(self.metadata.new_write(), value) for name, value in values.items()]
-        writes = [one.write for one in uploads if one.value is not None]
+        numbers = [self.metadata.new_write() for _ in values]
+        writes = [one for one, value in zip(numbers, values.values(), strict=True) if value is not None]
         moment = self._clock()
         self.collector.begin(writes)
         try:
+            # Planned only now, so that whoever changes f and k knows which writes may be stored as before.
+            uploads = [self.uploader.plan(*one) for one in zip(numbers, values.values(), strict=True)]
             with self._room_for(size):
                 stored = self._store(uploads)
             for _ in range(_TRANSACTION_TRIES):
@@ -170,12 +172,10 @@ class KeyValueStore:
 
     def _store(self, uploads: Sequence[Upload]) -> Sequence[Entry]:
         """Bring the values to the clouds; return their entries, without the sequence numbers."""
-        intended = [
-            Garbage(one.write, self._uploader.count_names(one)) for one in uploads if one.value is not None
-        ]
+        intended = [Garbage(one.write, one.names) for one in uploads if one.value is not None]
         if intended:
             self.metadata.intend(intended)
-        return self._uploader.upload(uploads)
+        return self.uploader.upload(uploads)
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -210,7 +210,7 @@ class KeyValueStore:
             if cached is not None:
                 return Versioned(cached, entry.timestamp)
             with self._room_for(entry.size):
-                fetched = self._fetcher.fetch(place, entry, deadline)
+                fetched = self.fetcher.fetch(place, entry, deadline)
             if fetched is not None:
                 value, entry = fetched
                 self._cache.read(place, value, entry.timestamp, moment)

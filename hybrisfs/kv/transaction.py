@@ -7,6 +7,7 @@ change is written in few statements at the end.
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -47,6 +48,7 @@ class Transaction:
         self.highest_write = 0  # of those that it records
         self._garbage: dict[int, int] = {}
         self._not_garbage: list[tuple[int]] = []
+        self.held = Counter[int]()  # by how much the number of records that name a cloud changes
 
     def entry(self, place: Place) -> Entry | None:
         """The entry as this transaction has it so far."""
@@ -77,14 +79,26 @@ class Transaction:
         if not all(change.entry.newer_than(old) for change, old in zip(changes, before, strict=True)):
             return False
         for (place, entry), old in zip(changes, before, strict=True):
-            self.entries[place] = self._unwritten[place] = entry
-            self.highest_write = max(self.highest_write, entry.write)
-            if entry.live:
-                self._not_garbage.append((entry.write,))
-                self._garbage.pop(entry.write, None)
-            if old is not None and old.live:
-                self._garbage[old.write] = old.names
+            self._replace(place, old, entry)
         return True
+
+    def move(self, place: Place, old: Entry, new: Entry) -> bool:
+        """Have a key name other objects with the same value, if its entry is *old* still; whether it was."""
+        if place[0] not in self._numbers or self.entry(place) != old:
+            return False
+        self._replace(place, old, new)
+        return True
+
+    def _replace(self, place: Place, old: Entry | None, new: Entry) -> None:
+        self.entries[place] = self._unwritten[place] = new
+        self.highest_write = max(self.highest_write, new.objects)
+        if new.live:
+            self._not_garbage.append((new.objects,))
+            self._garbage.pop(new.objects, None)
+            self.held.update(new.placement)
+        if old is not None and old.live:
+            self._garbage[old.objects] = old.names
+            self.held.subtract(old.placement)
 
     def create_container(self, name: str) -> None:
         """Raises ContainerExistsError."""

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 
 from hybrisfs.dispersal.erasure import split
-from hybrisfs.dispersal.pack import choose_code
+from hybrisfs.dispersal.pack import Redundancy, choose_code
 from hybrisfs.dispersal.values import Values
 from hybrisfs.kv.record import Entry
 from hybrisfs.kv.seal import SEAL_OVERHEAD, ValueSealer
@@ -18,30 +18,39 @@ _AT_ONCE: Final = 8  # values of one transaction
 
 
 class Upload(NamedTuple):
-    """A write under way, and its value; None deletes."""
+    """A write under way, its value (None deletes), and the code that this is stored with."""
 
     write: int
     value: bytes | None
+    k: int = 1
+    n: int = 1
+
+    @property
+    def names(self) -> int:
+        """How many names its objects will have: known before the first of them is put."""
+        return 1 if self.k == 1 else self.n
 
 
 class Uploader:
-    """Stores values. Thread-safe."""
+    """Stores values. Thread-safe; `redundancy` may be set at any time, and holds for what is planned then."""
 
-    def __init__(self, values: Values, sealer: ValueSealer, f: int, k: int) -> None:
+    def __init__(self, values: Values, sealer: ValueSealer, redundancy: Redundancy) -> None:
         self._values = values
         self._sealer = sealer
-        self._f = f
-        self._k = k
+        self.redundancy = redundancy
 
     def names(self, write: int, count: int) -> list[str]:
         """The names of the objects of a write, of which there are so many."""
         name = self._sealer.name(write, count == 1)
         return [name(index) for index in range(count)]
 
-    def count_names(self, upload: Upload) -> int:
-        """How many names the objects of this write will have: known before the first of them is put."""
-        k, n = self._code(upload)
-        return 1 if k == 1 else n
+    def plan(self, write: int, value: bytes | None) -> Upload:
+        """The write of a value as f and k are now."""
+        return Upload(write, value, *self._code(len(value or b"")))
+
+    def is_outdated(self, entry: Entry) -> bool:
+        """Whether a value is stored otherwise than it would be now."""
+        return entry.live and (entry.k, len(entry.placement)) != self._code(entry.size)
 
     def upload(self, uploads: Sequence[Upload]) -> Sequence[Entry]:
         """Store all values; return their entries, with sequence number 0. Raises CloudsUnavailable."""
@@ -54,13 +63,13 @@ class Uploader:
         if upload.value is None:
             return Entry(0, upload.write)
         sealed = self._sealer.seal(upload.write, upload.value)
-        k, n = self._code(upload)
-        shares = split(k, n, sealed)
+        k = upload.k
+        shares = split(k, upload.n, sealed)
         placement = self._values.put(
             f"the value of write {upload.write}", self._sealer.name(upload.write, k == 1), shares, k == 1
         )
         checksums = tuple(map(self._sealer.checksum, shares if k > 1 else shares[:1]))
         return Entry(0, upload.write, len(upload.value), len(sealed), k, placement, checksums)
 
-    def _code(self, upload: Upload) -> tuple[int, int]:
-        return choose_code(len(upload.value or b"") + SEAL_OVERHEAD, self._f, self._k)
+    def _code(self, size: int) -> tuple[int, int]:
+        return choose_code(size + SEAL_OVERHEAD, *self.redundancy)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.filesystem.registers import Attr, content_key, place_key
+from hybrisfs.filesystem.registers import Attr, beginning, content_key, place_key
 from hybrisfs.merge.agenda import Agenda
 from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.registers import Registers
@@ -100,8 +100,8 @@ class Arranger:
         folders = self._folders(at)
         candidates: set[bytes] = set()
         for folder in folders:
-            prefix = Writer().raw(folder).blob(name).getvalue()
-            candidates.update(key[1:17] for key in self._registers.places_beginning(prefix))
+            placed = self._registers.places_beginning(beginning(folder, name))
+            candidates.update(key[1:17] for key in placed)
             candidates |= self._unsigned.get((folder, name), set())
             candidates.update(
                 node for (node,) in self._db.execute("SELECT id FROM moved WHERE parent = ?", (folder,))

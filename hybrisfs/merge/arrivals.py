@@ -8,33 +8,25 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from hybrisfs.filesystem.discarded import discard_pack
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.filesystem.registers import (
-    PackRecord,
-    Place,
-    Rewritten,
-    attr_key,
-    content_key,
-    is_of_tree,
-    pack_key,
-    place_key,
-    slot_of,
-)
+from hybrisfs.filesystem.registers import Place, attr_key, content_key, is_of_tree, place_key, slot_of
+from hybrisfs.merge.first_nodes import build_view
 from hybrisfs.merge.members import MemberTable
 from hybrisfs.merge.newcomers import Newcomers
 from hybrisfs.merge.nodes import Nodes
+from hybrisfs.merge.packs import Packs, Placement
 from hybrisfs.merge.refresh import Refresh
-from hybrisfs.merge.registers import Registers, is_kept
+from hybrisfs.merge.registers import Merged, Registers, is_kept
 from hybrisfs.merge.rows import Change, is_taken
 from hybrisfs.merge.rules import Author, Stamp, Value, is_removed, number_names, standing_place
 from hybrisfs.merge.unsigned import unsigned_place
+from hybrisfs.store.schema import ROOT_INO
 from hybrisfs.store.updates import UpdateLog
-from sync import Accepted, DecodeError, Rename, Write, decode_signed_header
+from sync import Accepted, DecodeError, Rename, Write
 
 __all__ = ["Arrivals"]
 
@@ -58,6 +50,7 @@ class Arrivals:
         self._registers = registers
         self._members = members
         self._nodes = Nodes(fs)
+        self._packs = Packs(fs)
         self.on_clouds: Callable[[], None] = lambda: None  # told that the set of clouds may have changed
         self._disturb_again()
         self._waiting: set[bytes] = set()  # nodes whose registers have changed since the last refresh
@@ -78,8 +71,7 @@ class Arrivals:
 
     def take(self, accepted: Accepted) -> None:
         """Put the writes of an update just accepted by the log into the registers; `refresh` follows."""
-        for rename in accepted.renames:
-            self._rename(rename)
+        self.renamed(accepted.renames)
         writes = accepted.update.writes
         kept = [write for write in writes if is_kept(write[0])]
         self._make_way(kept)
@@ -92,19 +84,52 @@ class Arrivals:
                 self._only[key] = Value(stamp, value)
         for key, value in writes:
             if key[:1] == b"k":
-                self._take_pack(key[1:], value, stamp)
-            elif is_of_tree(key):
-                self._waiting.add(key[1:17])
+                self._packs.take([Placement(key[1:], value, stamp)])
             elif key[:1] == b"w":
-                self._take_rewritten(key[1:], value, dict(writes))
-            elif key[:1] in (b"s", b"r"):
-                self.on_clouds()
-            elif key[:1] == b"m":
-                values = sorted(self._registers.values(key), key=lambda one: one.stamp)
-                if self._members.learn(key, [one.value for one in values]):
-                    self._updates.set_members(self._members.writers())
-            elif key[:1] == b"e" and value is not None:
-                self._granted(value)
+                self._packs.rewrite(key[1:], value, dict(writes))
+            else:
+                self._heed(key, value)
+
+    def absorb(self, changes: Sequence[Merged]) -> None:
+        """Put into the registers what a checkpoint has come to, and this device has not, or the other way
+        round; `refresh` follows."""
+        self._make_way([(one.key, value.value) for one in changes for value in one.come])
+        self._registers.merge(changes)
+        for one in changes:
+            self._only.pop(one.key, None)
+            for value in one.come:
+                self._heed(one.key, value.value)
+
+    def place(self, placements: Sequence[Placement]) -> None:
+        """See `Packs.take`."""
+        self._packs.take(placements)
+
+    def unveil(self) -> list[Change]:
+        """`refresh` after much has been absorbed: at once when the view shows nothing yet."""
+        if self._db.execute("SELECT 1 FROM node WHERE ino <> ? LIMIT 1", (ROOT_INO,)).fetchone():
+            return self.refresh()
+        self._waiting.clear()
+        self._only.clear()
+        changes, self._changes = self._changes, []
+        return changes + build_view(self._fs, self._registers, self.depends, self.author)
+
+    def _heed(self, key: bytes, value: bytes | None) -> None:
+        """A register of the tree, of a device or of the volume has this value now."""
+        if is_of_tree(key):
+            self._waiting.add(key[1:17])
+        elif key[:1] in (b"s", b"r"):
+            self.on_clouds()
+        elif key[:1] == b"m":
+            values = sorted(self._registers.values(key), key=lambda one: one.stamp)
+            if self._members.learn(key, [one.value for one in values]):
+                self._updates.set_members(self._members.writers())
+        elif key[:1] == b"e" and value is not None:
+            self._granted(value)
+
+    def renamed(self, renames: Iterable[Rename]) -> None:
+        """Branches of the log have other names now."""
+        for rename in renames:
+            self._rename(rename)
 
     def _rename(self, rename: Rename) -> None:
         """Values of a forked device go by other names, which may change who wins."""
@@ -184,51 +209,15 @@ class Arrivals:
 
     def author(self, stamp: Stamp) -> Author:
         """Who wrote an update, and when."""
-        data = self._updates.update_at(stamp.writer, stamp.clock)
-        if data is None:
+        signed = self._updates.signed_by(stamp.writer, stamp.clock)
+        if signed is None:
             return self.myself()
-        header = decode_signed_header(data)
-        return Author(self._members.name_of(header.writer), header.time_ns)
+        device, time_ns = signed
+        return Author(self._members.name_of(device), time_ns)
 
     def myself(self) -> Author:
         """For the conflict name of what a program here has just written."""
         return Author(self._members.name_of(self._updates.device), time.time_ns())
-
-    # -- packs -----------------------------------------------------------------------------------
-
-    def _take_pack(self, pack: bytes, value: bytes | None, stamp: Stamp) -> None:
-        """Note where another device has put chunks, or moved them, unless something later is known; without
-        a value, that a pack has been discarded, which is for good."""
-        if value is None:
-            discard_pack(self._fs, pack, stamp.clock, stamp.writer)
-            return
-        try:
-            record = PackRecord.decode(value)
-        except DecodeError:
-            return
-        self._db.execute(
-            "INSERT INTO pack (id, k, n, placement, clock, branch) VALUES (?, ?, ?, ?, ?, ?) "
-            "ON CONFLICT (id) DO UPDATE SET placement = excluded.placement, clock = excluded.clock, "
-            "branch = excluded.branch "
-            "WHERE (excluded.clock, excluded.branch) > (pack.clock, pack.branch) AND pack.n > 0",
-            (pack, record.k, record.n, record.placement, stamp.clock, stamp.writer),
-        )
-        number, shares = self._db.execute("SELECT number, n FROM pack WHERE id = ?", (pack,)).fetchone()
-        if shares:
-            self._fs.chunks.packed_elsewhere(number, record.chunks)
-
-    def _take_rewritten(self, pack: bytes, value: bytes | None, writes: Mapping[bytes, bytes | None]) -> None:
-        """Read the chunks of a pack from those that the same update tells of."""
-        row = self._db.execute("SELECT number FROM pack WHERE id = ?", (pack,)).fetchone()
-        try:
-            into = Rewritten.decode(value or b"").packs if row is not None else ()
-            records = {one: PackRecord.decode(writes.get(pack_key(one)) or b"") for one in into}
-        except DecodeError:
-            return
-        for one, record in records.items():
-            found = self._db.execute("SELECT number FROM pack WHERE id = ?", (one,)).fetchone()
-            for chunk in record.chunks if found is not None else ():
-                self._fs.chunks.repacked(chunk.id, row[0], found[0], chunk.offset, chunk.sealed)
 
     # -- what is unsigned here -------------------------------------------------------------------
 

@@ -6,33 +6,20 @@ would find out about them is that there is nothing to be settled. What is out of
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from stat import S_ISDIR, S_ISREG
+from stat import S_ISDIR
 
 from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.inodes import NodeRow
-from hybrisfs.filesystem.registers import Attr, Place, attr_key, content_key, place_key
+from hybrisfs.filesystem.registers import Attr, attr_key, beginning, content_key, place_key
+from hybrisfs.merge.new_nodes import NewNode, NewNodes
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rows import Change
-from hybrisfs.merge.rules import Stamp, Value, decode_place
+from hybrisfs.merge.rules import Value, decode_place
 from hybrisfs.store.bulk import select_many
 from hybrisfs.store.schema import ROOT_ID, ROOT_INO
-from sync.codec import DecodeError, Writer
+from sync.codec import DecodeError
 
 __all__ = ["Newcomers"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Newcomer:
-    """A node of which each register has one value."""
-
-    id: bytes
-    place: Place
-    attr: Attr
-    content: bytes | None
-    content_stamp: Stamp | None
 
 
 class Newcomers:
@@ -45,14 +32,14 @@ class Newcomers:
         self._registers = registers
         self._only = only
         self._directories: dict[bytes, int | None] = {ROOT_ID: ROOT_INO}
-        self._made: list[tuple[int, int, _Newcomer]] = []  # its number, that of its directory
+        self._new = NewNodes(fs, registers)
         self.changes: list[Change] = []
 
     def settle(self, nodes: set[bytes]) -> set[bytes]:
         """Show the newcomers among *nodes*; the others."""
         if self._db.execute("SELECT 1 FROM moved LIMIT 1").fetchone():
             return nodes  # something waits for a directory, perhaps for one of these
-        waiting: dict[bytes, list[_Newcomer]] = {}
+        waiting: dict[bytes, list[NewNode]] = {}
         rest = set(nodes)
         for newcomer in self._read_all(nodes):
             rest.discard(newcomer.id)
@@ -71,14 +58,16 @@ class Newcomers:
             ]
             free = self._free(wanted)
             rest.update(one.id for _, one in wanted if one.id not in free)
-            ready = self._make([pair for pair in wanted if pair[1].id in free])
+            made = self._new.add([pair for pair in wanted if pair[1].id in free])
+            self._directories.update(made)
+            ready = list(made)
         rest.update(one.id for others in waiting.values() for one in others)
-        self._write()
+        self._show()
         return rest
 
     # -- who is one ------------------------------------------------------------------------------
 
-    def _read_all(self, nodes: set[bytes]) -> Iterator[_Newcomer]:
+    def _read_all(self, nodes: set[bytes]) -> Iterator[NewNode]:
         """The newcomers among *nodes*, in ascending order of their ids."""
         known = select_many(
             self._db,
@@ -126,9 +115,10 @@ class Newcomers:
         ).fetchone()
         return place is not None and not place.removed and (place.parent, place.name) == row
 
-    def _free(self, wanted: Sequence[tuple[int, _Newcomer]]) -> set[bytes]:
+    def _free(self, wanted: Sequence[tuple[int, NewNode]]) -> set[bytes]:
         """The ids of those whose name nobody else wants, or has for another's sake."""
-        counts = self._registers.count_beginning({_beginning(one) for _, one in wanted})
+        starts = {one.id: beginning(one.place.parent, one.place.name) for _, one in wanted}
+        counts = self._registers.count_beginning(set(starts.values()))
         taken = set(
             select_many(
                 self._db,
@@ -138,60 +128,18 @@ class Newcomers:
             )
         )
         return {
-            one.id for at, one in wanted if counts[_beginning(one)] == 1 and (at, one.place.name) not in taken
+            one.id for at, one in wanted if counts[starts[one.id]] == 1 and (at, one.place.name) not in taken
         }
 
-    # -- showing them ----------------------------------------------------------------------------
-
-    def _make(self, wanted: Sequence[tuple[int, _Newcomer]]) -> list[bytes]:
-        """Give numbers to these; the directories among them."""
-        made: list[bytes] = []
-        for ino, (at, one) in zip(self._fs.inodes.reserve(len(wanted)), wanted, strict=True):
-            self._made.append((ino, at, one))
-            if S_ISDIR(one.attr.mode):
-                self._directories[one.id] = ino
-                made.append(one.id)
-        return made
-
-    def _write(self) -> None:
-        fs, made = self._fs, self._made
-        files = {ino: one for ino, _, one in made if S_ISREG(one.attr.mode)}
-        sizes = fs.received.show_all(
-            {ino: one.content for ino, one in files.items() if one.content_stamp is not None}
-        )
-        fs.total_files += len(files)
-        fs.inodes.insert(self._row(ino, one, sizes) for ino, _, one in made)
-        self._db.executemany(
-            "INSERT INTO xattr VALUES (?, ?, ?)",
-            [(ino, name, value) for ino, _, one in made for name, value in one.attr.xattrs],
-        )
-        self._db.executemany(
-            "INSERT INTO place (parent, name, ino, slot, stamp) VALUES (?, ?, ?, 0, 1)",
-            [(at, one.place.name, ino) for ino, at, one in made],
-        )
-        self.changes += [Change(at, one.place.name) for _, at, one in made]
-        subdirectories = Counter(at for _, at, one in made if S_ISDIR(one.attr.mode))
-        for at in {at for _, at, _ in made}:
-            directory = fs.inodes.get(at)
-            directory.nlink += subdirectories[at]
-            fs.inodes.touch(directory)
-            self.changes.append(Change(at))
-        fs.flush()
-
-    def _row(self, ino: int, one: _Newcomer, sizes: Mapping[int, tuple[int, int]]) -> NodeRow:
-        attr = one.attr
-        size, stored = sizes.get(ino, (len(attr.target), 0))
-        stamp = self._registers.number_of(one.content_stamp) if ino in sizes and one.content_stamp else 0
-        now = self._fs.inodes.now()
-        return (
-            ino, one.id, attr.mode, attr.uid, attr.gid, attr.rdev, 2 if S_ISDIR(attr.mode) else 1,
-            size, stored, attr.mtime, attr.mtime, now, attr.target or None, len(attr.xattrs), 1, stamp,
-        )  # fmt: skip
+    def _show(self) -> None:
+        names = self._new.write()
+        self.changes += [Change(at, name) for at, name in names]
+        self.changes += [Change(at) for at in {at for at, _ in names}]
 
 
 def _newcomer(
     node: bytes, places: Sequence[Value], attrs: Sequence[Value], contents: Sequence[Value]
-) -> _Newcomer | None:
+) -> NewNode | None:
     """The node as these registers have it; None when there is something to be settled."""
     if len(places) != 1 or len(attrs) != 1 or len(contents) > 1:
         return None
@@ -203,10 +151,5 @@ def _newcomer(
     except DecodeError:
         return None
     if not contents:
-        return _Newcomer(node, place, attr, None, None)
-    return _Newcomer(node, place, attr, contents[0].value, contents[0].stamp)
-
-
-def _beginning(one: _Newcomer) -> bytes:
-    """How the values of place registers begin that name the same place."""
-    return Writer().raw(one.place.parent).blob(one.place.name).getvalue()
+        return NewNode(node, place, attr, None, None)
+    return NewNode(node, place, attr, contents[0].value, contents[0].stamp)

@@ -7,8 +7,8 @@ make one tree of it are in `hybrisfs.merge.rules`. Registers of packs are not ke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 from hybrisfs.filesystem.registers import is_of_tree
 from hybrisfs.merge.rules import Stamp, Value
@@ -16,7 +16,7 @@ from hybrisfs.store.bulk import select_many
 from hybrisfs.store.database import Database
 from sync import VersionVector
 
-__all__ = ["PLACES", "Registers", "is_kept"]
+__all__ = ["PLACES", "Merged", "Registers", "is_kept"]
 
 PLACES: Final = "key >= x'70' AND key < x'71'"  # as the index `register_place` has it
 _COLUMNS: Final = "clock, writer, value"
@@ -26,6 +26,16 @@ def is_kept(key: bytes) -> bool:
     """Whether a register is kept here: not those of packs, nor what no correct device calls a register of the
     tree, which nobody could show."""
     return key[:1] != b"k" and (key[:1] not in (b"p", b"a", b"c") or is_of_tree(key))
+
+
+class Merged(NamedTuple):
+    """What becomes of a register when two sets of values are merged."""
+
+    key: bytes
+    gone: Sequence[Stamp]
+    """Stamps of values here that the other set supersedes."""
+    come: Sequence[Value]
+    """Values of the other set that nothing here supersedes."""
 
 
 class Registers:
@@ -96,6 +106,10 @@ class Registers:
     def _value(self, clock: int, writer: int, value: bytes | None) -> Value:
         return Value(Stamp(clock, self._branches[writer]), value)
 
+    def stamp(self, clock: int, writer: int) -> Stamp:
+        """The stamp of a value whose row has these columns."""
+        return Stamp(clock, self._branches[writer])
+
     def write_own(self, stamp: Stamp, writes: Iterable[tuple[bytes, bytes | None]]) -> None:
         """An own update depends on all that is here: each write supersedes every other value."""
         number = self._number(stamp.writer)
@@ -128,9 +142,25 @@ class Registers:
             if key[:1] == b"c" and value is not None:
                 self._on_content(value)
 
-    def forget(self, key: bytes) -> None:
-        """Drop a register: nobody will ever write to it concurrently."""
-        self._db.execute("DELETE FROM register WHERE key = ?", (key,))
+    def merge(self, changes: Iterable[Merged]) -> None:
+        """Take out and put in the values that these tell."""
+        changes = list(changes)
+        self._db.executemany(
+            "DELETE FROM register WHERE key = ? AND clock = ? AND writer = ?",
+            [(one.key, stamp.clock, self._number(stamp.writer)) for one in changes for stamp in one.gone],
+        )
+        self._db.executemany(
+            "INSERT OR REPLACE INTO register (key, clock, writer, value) VALUES (?, ?, ?, ?)",
+            [
+                (one.key, value.stamp.clock, self._number(value.stamp.writer), value.value)
+                for one in changes
+                for value in one.come
+            ],
+        )
+        for one in changes:
+            for value in one.come:
+                if one.key[:1] == b"c" and value.value is not None:
+                    self._on_content(value.value)
 
     def rename_branch(self, old: bytes, above: int, new: bytes) -> dict[bytes, list[Stamp]]:
         """Updates of branch *old* with a clock above *above* turned out to be those of branch *new*: the

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Container, Iterable
 
 from hybrisfs.errors import HybrisError
-from hybrisfs.filesystem.registers import Place, attr_key, content_key
+from hybrisfs.filesystem.registers import Place
 from hybrisfs.merge.members import MemberTable
 from hybrisfs.merge.registers import Registers, is_kept
 from hybrisfs.merge.rules import Stamp, standing_place
@@ -25,8 +25,11 @@ class Signer:
         registers: Registers,
         members: MemberTable,
         signed: Callable[[], None] = lambda: None,
+        waits: Callable[[], bool] = lambda: False,
     ) -> None:
-        """*signed* is told that there is an own update more, with the lock held."""
+        """*signed* is told that there is an own update more, with the lock held. *waits*: whether own updates
+        that this device has forgotten are still to come."""
+        self._waits = waits
         self._signed = signed
         self._updates = updates
         self._registers = registers
@@ -36,8 +39,15 @@ class Signer:
         """Sign *writes*, which name no chunk above *chunk_high*, as one transaction; its stamp.
 
         A place register without a value means that its node is gone. *directories*: the keys of the places
-        of directories. Raises HybrisError when this device was removed from the volume.
+        of directories. Raises HybrisError when this device was removed from the volume, or waits for its own
+        log.
         """
+        if self._waits():
+            raise HybrisError(
+                "this cannot be done yet",
+                "the volume was rebuilt, and its log is not back from the clouds",
+                "hybrisfs status tells when it is there.",
+            )
         if not self.may_sign:
             raise HybrisError(
                 "this device was removed from the volume", "nothing that it writes is accepted by others"
@@ -49,16 +59,15 @@ class Signer:
         tip = self._updates.own_tip()
         assert tip is not None
         stamp = Stamp(update.header.clock, tip.branch)
-        kept = [write for write in writes if is_kept(write[0])]
-        self._registers.write_own(stamp, kept)
-        self._purge(kept)
+        self._registers.write_own(stamp, [write for write in writes if is_kept(write[0])])
         self._signed()
         return stamp
 
     @property
     def may_sign(self) -> bool:
-        """False once this device was removed from the volume: what it signs is worth nothing to others."""
-        return self._updates.device in self._updates.members
+        """False once this device was removed from the volume: what it signs is worth nothing to others. And
+        while its own log is to come back: what it signed would make it fork."""
+        return not self._waits() and self._updates.device in self._updates.members
 
     def number_of(self, stamp: Stamp) -> int:
         """The stamp as the view stores it."""
@@ -78,15 +87,3 @@ class Signer:
         if before is None or before[1].parent == place.parent:
             return key, value
         return key, Place(place.parent, place.name, former=before[1].parent).encode()
-
-    def _purge(self, writes: Iterable[Write]) -> None:
-        """While this is the only device, nobody can edit what it has removed: forget it at once."""
-        if self._members.count() > 1:
-            return
-        for key, value in writes:
-            if key[:1] == b"p" and value is not None and Place.decode(value).removed:
-                self._registers.forget(key)
-                node = key[1:17]
-                if not self._registers.with_prefix(b"p" + node):
-                    self._registers.forget(attr_key(node))
-                    self._registers.forget(content_key(node))

@@ -14,7 +14,7 @@ value      blob   }
 =========  ===========================================================================================
 
 Of each node that has a place which is no removal: these places, by their keys, then attributes and content;
-of the root its attributes. What has been removed does not count: a device that is alone forgets it at once.
+of the root its attributes. What has been removed does not count: nobody sees it.
 """
 
 from __future__ import annotations

@@ -42,6 +42,7 @@ T = TypeVar("T")
 
 _WORKERS: Final = 16
 _A_NODE: Final = 4096  # bytes of disk that a new node may take
+_REFUSALS: Final = 100  # by others who are quicker, or by the disk
 
 
 class Adapter(fuse.Operations):
@@ -92,6 +93,7 @@ class Adapter(fuse.Operations):
             return Entry.negative(FOREVER) if inode is None else self._entry(inode)
 
     def _entry(self, inode: Inode) -> Entry:
+        inode.looked_up = True
         if inode.is_directory:
             self._known.add(inode.ino)
         return entry_of(inode)
@@ -135,14 +137,17 @@ class Adapter(fuse.Operations):
             return LATER
 
     def _in_room(self, length: int, work: Callable[[], T]) -> T:
-        """Do what takes *length* bytes of room, waiting for it. Raises JournalFullError when none comes."""
+        """Do what takes *length* bytes of room, waiting for it. Raises JournalFullError when none comes, or
+        when there seems to be room and the disk refuses all the same: a quota, or no inode left."""
+        refusals = 0
         while True:
             fits = self._room.wait_for_room(length)
             try:
                 with self._lock:
                     return work()
             except JournalFullError as error:
-                if not fits:
+                refusals += fits
+                if not fits or refusals > _REFUSALS:
                     log.warning("there is no room: %s", error)
                     raise
 
@@ -212,12 +217,14 @@ class Adapter(fuse.Operations):
     def listxattr(self, request: Request, ino: int, size: int) -> bytes | int:
         with self._lock:
             names = self._fs.attributes.list_xattrs(self._fs.get(ino))
+        if request.uid != 0:
+            names = [name for name in names if not name.startswith(b"trusted.")]  # xattr(7)
         return sized(b"".join(name + b"\0" for name in names), size)
 
     def setxattr(self, request: Request, ino: int, name: bytes, value: bytes, flags: int) -> None:
         self._residency.refuse_change(name)
         with self._lock:
-            self._fs.attributes.set_xattr(self._fs.get(ino), name, value, flags)
+            self._fs.set_xattr(self._fs.get(ino), name, value, flags)
 
     def removexattr(self, request: Request, ino: int, name: bytes) -> None:
         self._residency.refuse_change(name)
@@ -245,8 +252,10 @@ class Adapter(fuse.Operations):
     # -- open files ------------------------------------------------------------------------------
 
     def open(self, request: Request, ino: int, flags: int) -> Opened | Later:
+        by_root = request.uid == 0
+
         def work() -> Opened:
-            number = self._fs.open(ino, flags)
+            number = self._fs.open(ino, flags, by_root=by_root)
             return self._opened(self._fs.handle(number), number)
 
         if only_writes(flags) or not self._freshness.must_wait():

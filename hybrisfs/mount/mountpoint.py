@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
 from collections.abc import Iterable
@@ -14,6 +15,7 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.residency import Residency
 from hybrisfs.merge.rows import Change
 from hybrisfs.mount.adapter import Adapter
+from hybrisfs.mount.holders import describe_holders, find_holders
 from hybrisfs.mount.notifier import Notifier
 from hybrisfs.mount.programs import NoFetchPrograms
 from hybrisfs.pipeline.commit import Committer
@@ -81,6 +83,8 @@ class MountPoint:
             with self._notifier.at_rest():
                 self._session.unmount(lazy=lazy)
         except fuse.FuseError as error:
+            if error.errno == errno.EBUSY:
+                raise _busy(self.directory) from error
             raise HybrisError(str(error)) from error
         self._thread.join(_JOIN_SECONDS)
         if self._thread.is_alive():
@@ -89,3 +93,12 @@ class MountPoint:
         self._notifier.stop()
         self._adapter.close()
         self._session.close()
+
+
+def _busy(directory: Path) -> HybrisError:
+    users = describe_holders(find_holders(directory))
+    return HybrisError(
+        f"cannot unmount {directory}, it is in use",
+        users or "by a program of another user",
+        "End that first, or unmount lazily (hybrisfs umount --lazy): then programs keep what they have open.",
+    )

@@ -7,11 +7,12 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from hybrisfs.dispersal.finding import Finding
+from hybrisfs.dispersal.restoring import Repair, candidates, restore
 from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.pipeline.repair import Repair, candidates, restore
 from hybrisfs.store.updates import UpdateLog
 from sync import NONCE_SIZE, SealKeys, decode_segment, encode_segment, parse_segment_name
+from sync.segment import if_followed
 
 __all__ = ["SEGMENT_LIMIT", "SegmentMender"]
 
@@ -178,7 +179,9 @@ class SegmentMender:
             row = self._fs.db.execute(
                 "SELECT name FROM log_segment WHERE first < ? ORDER BY first DESC LIMIT 1", (segment.first,)
             ).fetchone()
-        previous = parse_segment_name(row[0])[1] if row else None
+        if not updates:
+            raise ValueError("its updates are not known here")
+        previous = if_followed(parse_segment_name(row[0])[1] if row else None, updates[0])
         data = encode_segment(updates, previous, self._keys, os.urandom(NONCE_SIZE))
         decode_segment(data, segment.name, self._volume, self._keys)  # never put anything else in its place
         return data

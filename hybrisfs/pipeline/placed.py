@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 
+from hybrisfs.discard.banned import bans_orphan, bans_place, bans_strays_of
 from hybrisfs.dispersal.pack import EncodedPack, PackBuilder, Redundancy, choose_code
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
@@ -26,7 +27,9 @@ def is_ending(fs: FileSystem, pack: bytes) -> bool:
     """Whether the pack has been discarded or may be soon: no share of it is to be put or moved anywhere."""
     with fs.lock:
         row = fs.db.execute("SELECT number, n FROM pack WHERE id = ?", (pack,)).fetchone()
-        return row is not None and (row[1] == 0 or row[0] in fs.chunks.condemned)
+        if row is None:
+            return bans_orphan(fs.db, pack)
+        return row[1] == 0 or row[0] in fs.chunks.condemned
 
 
 class PackMaker:
@@ -57,12 +60,17 @@ class PackMaker:
         """Encode what was gathered, as a pack with a name that may be used."""
         k, n = choose_code(builder.sealed_size, *self.redundancy)
         pack = builder.finish(k, n)
-        while is_ending(fs, pack.pack_id):
+        while self._is_taken(fs, pack.pack_id):
             filler = os.urandom(_FILLER)
             identity = self.sealer.chunk_id(filler)
             builder.add(identity, len(filler), self.sealer.seal(identity, filler))
             pack = builder.finish(k, n)
         return pack
+
+    @staticmethod
+    def _is_taken(fs: FileSystem, pack: bytes) -> bool:
+        with fs.lock:
+            return is_ending(fs, pack) or bans_strays_of(fs.db, pack)
 
     def disperse(self, pack: EncodedPack) -> bytes:
         """Put a pack on f+k clouds; its placement. Raises CloudsUnavailable."""
@@ -81,7 +89,7 @@ def record_pack(
             if mine is None or not fs.chunks.packed(mine, number, chunk.offset, chunk.sealed):
                 others.append(chunk)
         # Fillers, and what was dropped here meanwhile; but another device may come to name it.
-        fs.chunks.packed_elsewhere(number, others)
+        fs.chunks.packed_elsewhere([(number, others)])
 
     return record_packs(fs, signer, [(pack, placement)], settle)
 
@@ -102,7 +110,7 @@ def record_packs(
     seqs: dict[bytes, int] = {}
     numbers: list[int] = []
     with fs.lock:
-        if any(is_ending(fs, pack.pack_id) for pack, _ in placed):
+        if any(is_ending(fs, pack.pack_id) or bans_place(fs.db, pack.pack_id, at) for pack, at in placed):
             return False
         for pack, placement in placed:
             chunks = [

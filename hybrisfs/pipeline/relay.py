@@ -39,6 +39,7 @@ from sync import (
     segment_name,
 )
 from sync.follow import ANNOUNCE_SECONDS
+from sync.segment import if_followed
 
 __all__ = ["RELAY_SECONDS", "RelaySegment", "Relayer"]
 
@@ -268,24 +269,26 @@ class Relayer:
     def _sealed(self, path: _Path, before: _Point | None, rows: list[_Row]) -> RelaySegment:
         (first, _, _), (last, identity, _) = rows[0], rows[-1]
         name = segment_name(path.author, SegmentId.of(first, identity))
-        previous = before.segment if before else None
+        previous = if_followed(before.segment if before else None, rows[0][2])
         sealed = encode_segment([data for _, _, data in rows], previous, self._keys, os.urandom(NONCE_SIZE))
         return RelaySegment(path.author, first, last, name, sealed)
 
     def _after(self, path: _Path, above: int) -> list[_Row]:
-        """The next updates of *path*, as many as a segment takes."""
+        """The next updates of *path* that are not bare, as many as a segment takes."""
         found: list[_Row] = []
         size = 0
         for branch, end in reversed(path.steps):
             for row in self._fs.db.execute(
                 "SELECT clock, hash, bytes FROM log WHERE branch = ? AND clock > ? AND clock <= ? "
-                "ORDER BY clock LIMIT ?",
-                (branch, above, end, _SEGMENT_UPDATES - len(found)),
+                "ORDER BY clock",
+                (branch, above, end),
             ):
-                size += len(row[2])
-                if found and size > _SEGMENT_BYTES:
+                size += len(row[2] or b"")
+                full = size > _SEGMENT_BYTES or len(found) == _SEGMENT_UPDATES
+                if found and (full or row[2] is None):
                     return found
-                found.append(row)
+                if row[2] is not None:
+                    found.append(row)
         return found
 
 

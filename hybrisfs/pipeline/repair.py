@@ -9,12 +9,13 @@ a repair that is done again, and the other devices look for the share where it i
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass
+from collections.abc import Container
 
+from hybrisfs.discard.banned import bans_place
 from hybrisfs.dispersal.errors import IntegrityError
 from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.rebuild import PackRebuild
+from hybrisfs.dispersal.restoring import Repair, candidates, restore
 from hybrisfs.dispersal.share import Table, TableSealer, share_name
 from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.filesystem.filesystem import FileSystem
@@ -23,52 +24,9 @@ from hybrisfs.merge.signing import Signer
 from hybrisfs.pipeline.placed import is_ending
 from hybrisfs.pipeline.signals import Signals
 
-__all__ = ["PackMender", "Repair", "candidates", "restore"]
+__all__ = ["PackMender"]
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Repair:
-    """An object that was wrong on a cloud: where it is now, or why it could not be repaired."""
-
-    cloud: int
-    finding: Finding
-    now_at: int | None
-    failure: str = ""
-
-
-def candidates(
-    upkeep: Upkeep, cloud: int, holders: Container[int], size: int, *, writable: Container[int], move: bool
-) -> list[int]:
-    """The clouds that may take an object of *cloud*: itself first, others only with *move*.
-
-    *holders* have a part of the same thing already; only *writable* clouds are known to be ours.
-    """
-    found = [cloud] if upkeep.takes_objects(cloud) and cloud in writable else []
-    if move:
-        found += [one for one in upkeep.order(size) if one not in holders and one in writable]
-    return found
-
-
-def restore(
-    upkeep: Upkeep,
-    name: str,
-    data: bytes,
-    targets: Sequence[int],
-    check: Callable[[int], Finding | None],
-) -> int | str:
-    """Put an object on the first of *targets* that takes it and then gives it back; which, or why none."""
-    reason = "no cloud can take it now"
-    for target in targets:
-        refusal = upkeep.put(target, name, data)
-        if refusal is None:
-            found = check(target)
-            if found is None:
-                return target
-            refusal = found.what
-        reason = refusal
-    return reason
 
 
 class PackMender:
@@ -193,6 +151,8 @@ class PackMender:
             if is_ending(fs, table.pack_id):
                 return False
             placement[index] = now
+            if bans_place(fs.db, table.pack_id, placement):
+                return False
             value = PackRecord(table.k, table.n, bytes(placement), chunks).encode()
             fs.changes.mark(key, 0)
             stamp = self._signer.sign([(key, value)], 0)

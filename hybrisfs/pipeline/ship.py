@@ -23,12 +23,14 @@ from hybrisfs.store.updates import UpdateLog
 from sync import (
     MAX_OWN_TIPS,
     NONCE_SIZE,
+    CheckpointId,
     DeviceKey,
     Extent,
     Head,
     OwnTip,
     SealKeys,
     SegmentId,
+    Statement,
     decode_signed_header,
     encode_head,
     encode_segment,
@@ -37,6 +39,7 @@ from sync import (
     segment_name,
 )
 from sync.follow import ANNOUNCE_SECONDS
+from sync.segment import if_followed
 
 __all__ = ["LINGER_SECONDS", "Shipper"]
 
@@ -89,11 +92,14 @@ class Shipper:
         tell: Callable[[bytes], None] = lambda _: None,
         relayer: Relayer | None = None,
         grant: Callable[[], None] = lambda: None,
+        checkpoints: Callable[[], tuple[Statement | None, CheckpointId | None]] = lambda: (None, None),
     ) -> None:
         """*may_begin* tells whether the clouds have been looked at since the start: before that the head
         there must not be overwritten, for it may lead to updates that this device wrote before it was
         restored from a backup. *tell* hands the head to those who are linked directly. *relayer* finds what
-        is to be shipped for other devices. *grant* sees to it that others can read what is sealed now."""
+        is to be shipped for other devices. *grant* sees to it that others can read what is sealed now.
+        *checkpoints*, called with the volume's lock held, tells what heads say of checkpoints."""
+        self._checkpoints = checkpoints
         self._may_begin = may_begin
         self._tell = tell
         self._relayer = relayer
@@ -179,9 +185,14 @@ class Shipper:
 
         False when that is not done after *timeout* seconds.
         """
-        self._again = True
-        self._signals.packed()
+        self.announce_soon()
         return self._signals.wait_until(lambda: not self._again, time.monotonic() + timeout)
+
+    def announce_soon(self) -> None:
+        """Have the head put on all clouds anew, and told to linked devices; from any thread."""
+        self._again = True
+        self._told_at = float("-inf")
+        self._signals.packed()
 
     def say_goodbye(self) -> None:
         """Say that this device goes offline, so that nobody suspects that its changes are withheld.
@@ -194,7 +205,7 @@ class Shipper:
     def _put_head(self, *, offline: bool) -> None:
         with self._fs.lock:
             head = replace(self._head(self._extent()), offline=offline)
-        if head.extent is not None or head.relayed:  # otherwise there is nothing to be found
+        if head.extent is not None or head.relayed or head.stated:  # otherwise it tells nothing
             self._committer.commit_now()
             self._grant()
             self._put_everywhere(head_name(self._device.device_id), self._sealed(head))
@@ -207,7 +218,7 @@ class Shipper:
         self._told_at = time.monotonic()
         with self._fs.lock:
             head = self._head(self._extent())
-        if head.own:
+        if head.own or head.stated:
             self._committer.commit_now()
             self._tell(self._sealed(head))
 
@@ -276,19 +287,21 @@ class Shipper:
             updates = self._updates.own_between(batch.first, batch.last)
             identity = SegmentId.of(batch.first, decode_signed_header(updates[-1]).hash)
             before = self._extent()
+            previous = if_followed(before.newest if before else None, updates[0])
             head = self._head(Extent(before.segments + 1 if before else 1, identity, batch.last))
         # What the segment holds and what the head states must never be taken back by a crash.
         self._committer.commit_now()
         return _Shipment(
             batch,
             segment_name(self._device.device_id, identity),
-            encode_segment(updates, before.newest if before else None, self._keys, os.urandom(NONCE_SIZE)),
+            encode_segment(updates, previous, self._keys, os.urandom(NONCE_SIZE)),
             self._sealed(head),
         )
 
     def _head(self, extent: Extent | None) -> Head:
         state = self._updates.state
         tips = [OwnTip(tip.clock, tip.hash) for tip in self._updates.own_tips()[:MAX_OWN_TIPS]]
+        stated, checkpoint = self._checkpoints()
         return Head(
             state.volume,
             self._device.device_id,
@@ -297,6 +310,8 @@ class Shipper:
             tuple(tips),
             extent,
             relayed=self._relayer.listed() if self._relayer is not None else (),
+            stated=stated,
+            checkpoint=checkpoint,
         )
 
     def _send(self, shipment: _Shipment) -> None:

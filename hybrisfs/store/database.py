@@ -38,7 +38,7 @@ class Database:
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
-            raise DamagedError(f"the database {path} is missing", "", "Restore it from a backup.")
+            raise DamagedError(f"the database {path} is missing")
         self.path = path
         self._failure: OSError | None = None
         try:
@@ -46,9 +46,7 @@ class Database:
         except sqlite3.OperationalError:
             raise
         except sqlite3.DatabaseError as error:
-            raise DamagedError(
-                f"{path} cannot be read as a database", str(error), "Restore it from a backup."
-            ) from error
+            raise DamagedError(f"{path} cannot be read as a database", str(error)) from error
 
     def _open(self, path: Path) -> None:
         with contextlib.ExitStack() as undo:
@@ -81,7 +79,7 @@ class Database:
         application = self._connection.execute("PRAGMA application_id").fetchone()[0]
         version = self._connection.execute("PRAGMA user_version").fetchone()[0]
         if application != APPLICATION_ID:
-            raise DamagedError(f"{self.path} is not a HybrisFS database", "", "Nothing was changed.")
+            raise DamagedError(f"{self.path} is not a HybrisFS database")
         if version < SCHEMA_VERSION:
             raise HybrisError(
                 f"{self.path} was made by an earlier development version (format {version})",

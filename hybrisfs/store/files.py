@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
-__all__ = ["sync_directory"]
+__all__ = ["make_directory", "sync_directory"]
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory, and those above it that are missing, for their owner only, so that they survive a
+    power cut. One that is there already is left as it is. Raises OSError."""
+    missing = [one for one in (path, *path.parents) if not one.exists()]
+    for one in reversed(missing):
+        one.mkdir(mode=0o700, exist_ok=True)
+        sync_directory(one.parent)
+    if not path.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
 
 
 def sync_directory(path: Path) -> None:

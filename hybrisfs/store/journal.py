@@ -21,11 +21,12 @@ import logging
 import os
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from hybrisfs.store.files import sync_directory
+from hybrisfs.store.files import make_directory, sync_directory
 from sync.codec import Buffer
 
 __all__ = ["ACTIVE_SEGMENT_SIZE", "RESERVE", "Journal", "JournalFullError", "Segment"]
@@ -90,9 +91,7 @@ class Journal:
         self._ticks = 0
         self._unchecked = _SPACE_CHECK_BYTES
         self.bytes = 0
-        if not directory.is_dir():
-            directory.mkdir(mode=0o700, parents=True)
-            sync_directory(directory.parent)
+        make_directory(directory)
         for path in directory.iterdir():
             if path.suffix == ".segment" and path.stem.isdigit():
                 segment = Segment(int(path.stem), path, create=False)
@@ -158,9 +157,9 @@ class Journal:
             self.require_free_space()
             self._unchecked = 0
 
-    def require_free_space(self) -> None:
-        """Raise JournalFullError when the disk has less than the reserve left."""
-        if self.free_bytes() < 0:
+    def require_free_space(self, reserve: int = RESERVE) -> None:
+        """Raise JournalFullError when the disk has less than *reserve* left, see `free_bytes`."""
+        if self.free_bytes(reserve) < 0:
             self._unchecked = _SPACE_CHECK_BYTES
             raise JournalFullError(f"the disk that holds {self.directory} is full", budget=False)
 
@@ -177,7 +176,8 @@ class Journal:
     def _open_next(self) -> Segment:
         # A number that the database still knows must not come to mean other bytes, even if its file is lost.
         number = max(self._next, max(self.pins, default=0) + 1)
-        segment = Segment(number, self.directory / f"{number:08d}.segment", create=True)
+        with _full_disk():  # it may be out of inodes, too
+            segment = Segment(number, self.directory / f"{number:08d}.segment", create=True)
         self._next = number + 1
         self._segments[number] = segment
         self._active = segment
@@ -307,9 +307,16 @@ def _allocated(descriptor: int) -> int:
 def _write_all(descriptor: int, data: Buffer, position: int) -> None:
     view = memoryview(data)
     done = 0
-    try:
+    with _full_disk():
         while done < len(view):
             done += os.pwrite(descriptor, view[done:], position + done)
+
+
+@contextmanager
+def _full_disk() -> Iterator[None]:
+    """Let what a full disk refuses be a JournalFullError."""
+    try:
+        yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise JournalFullError("the local disk is full", budget=False) from error

@@ -21,13 +21,14 @@ import sqlite3
 __all__ = ["APPLICATION_ID", "ROOT_ID", "ROOT_INO", "SCHEMA_VERSION", "create_schema"]
 
 APPLICATION_ID = 0x48796246  # "HybF", shown by file(1)
-SCHEMA_VERSION = 4  # 1 knew of one device only, 2 of no removed one, 3 never discarded a pack
+SCHEMA_VERSION = 5  # 1 knew one device only, 2 no removed one, 3 no discarded pack, 4 no orphan or checkpoint
 ROOT_INO = 1
 ROOT_ID = bytes(16)  # the root has the same id in every volume, and no place
 
 _TABLES = """
 -- Counters and identities: 'volume' (16 bytes), 'files' and 'bytes' (regular files and the sum of their
--- sizes), 'seq' (number of register changes so far), 'published' (newest own clock that f+1 clouds hold).
+-- sizes), 'seq' (number of register changes so far), 'published' (newest own clock that f+1 clouds hold),
+-- 'inviter' (id of the device that let this one in, empty on the first one).
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
     value ANY NOT NULL
@@ -183,6 +184,16 @@ CREATE TABLE disposal (
     PRIMARY KEY (cloud, pack)
 ) WITHOUT ROWID;
 
+-- Shares that the last look at the clouds found there although no register names them there, and since when
+-- each has been known, ns since the epoch.
+CREATE TABLE unnamed_share (
+    cloud INTEGER NOT NULL,
+    pack  BLOB NOT NULL,
+    share INTEGER NOT NULL,
+    since INTEGER NOT NULL,
+    PRIMARY KEY (cloud, pack, share)
+) WITHOUT ROWID;
+
 -- The branches of devices' logs (sync.log) by the number that register values name them with.
 CREATE TABLE writer (
     number INTEGER PRIMARY KEY,
@@ -263,6 +274,7 @@ CREATE TABLE log_branch (
 ) WITHOUT ROWID;
 
 -- Accepted updates as they travel, in the order in which they were accepted: after all that they depend on.
+-- One without bytes is *bare*: only its name is known; a checkpoint (sync.checkpoint) tells what came of it.
 CREATE TABLE log (
     number     INTEGER PRIMARY KEY,
     branch     BLOB NOT NULL,
@@ -271,7 +283,8 @@ CREATE TABLE log (
     hash       BLOB NOT NULL,
     chunk_high INTEGER,                    -- it names no chunk above this number; NULL: not signed here
     vector     BLOB NOT NULL,              -- all that it depends on: its full dependency vector
-    bytes      BLOB NOT NULL,
+    time       INTEGER NOT NULL,           -- when it was signed, by its writer's clock
+    bytes      BLOB,
     UNIQUE (branch, clock)
 );
 CREATE UNIQUE INDEX log_hash ON log (hash);
@@ -295,6 +308,19 @@ CREATE TABLE relayed_segment (
     placement BLOB NOT NULL
 );
 
+-- What this device states that its registers were (sync.checkpoint), and the newest checkpoint that all
+-- members have stated, which has a root. The slices are files in the state folder. `through`: the highest
+-- number in `log` then. `deposited`: the name of a root of it on the clouds, NULL while none is known.
+CREATE TABLE checkpoint (
+    snapshot  BLOB PRIMARY KEY,
+    vector    BLOB NOT NULL,
+    through   INTEGER NOT NULL,
+    slices    BLOB NOT NULL,               -- of the snapshot: 32 bytes name + u32 length for each
+    hints     BLOB NOT NULL,
+    root      BLOB,
+    deposited BLOB
+) WITHOUT ROWID;
+
 -- What was last seen of each device through the clouds.
 CREATE TABLE sighting (
     device BLOB PRIMARY KEY,
@@ -311,7 +337,7 @@ def create_schema(connection: sqlite3.Connection, volume: bytes) -> None:
             connection.execute(statement)
     connection.executemany(
         "INSERT INTO meta VALUES (?, ?)",
-        [("volume", volume), ("files", 0), ("bytes", 0), ("seq", 0), ("published", 0)],
+        [("volume", volume), ("files", 0), ("bytes", 0), ("seq", 0), ("published", 0), ("inviter", b"")],
     )
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

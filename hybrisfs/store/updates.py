@@ -35,15 +35,22 @@ from sync import (
     Rename,
     SignedUpdate,
     Stamp,
+    Successor,
     VersionVector,
     Write,
     decode_signed,
 )
+from sync.log_tree import Placed
+from sync.skeleton import Bone
 
 __all__ = ["UpdateLog"]
 
 _LAST: Final = b"\xff" * (HASH_SIZE - PREFIX_SIZE)
 _KNOWN: Final = "device, branch, clock, hash, vector"
+_INSERT: Final = (
+    "INSERT INTO log (branch, clock, device, hash, chunk_high, vector, time, bytes) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+)
 
 
 class UpdateLog:
@@ -131,30 +138,47 @@ class UpdateLog:
             header.hash,
             chunk_high,
             accepted.dependencies.encode(),
+            header.time_ns,
             accepted.update.data,
         )
-        insert = (
-            "INSERT INTO log (branch, clock, device, hash, chunk_high, vector, bytes) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?)"
-        )
-        if header.prev_clock and accepted.proof is None:
-            self._db.execute(insert, row)
+        if header.prev_clock and not accepted.forks:
+            self._db.execute(_INSERT, row)
             return
         self._db.execute("SAVEPOINT branches")
         try:
-            for rename in accepted.renames:
-                self._rename(rename)
-            self._db.execute("DELETE FROM log_branch")
-            self._db.executemany(
-                "INSERT INTO log_branch (id, device, parent, above) VALUES (?, ?, ?, ?)",
-                [(one.id, one.device, one.parent, one.above) for one in self.state.branches],
-            )
-            self._db.execute(insert, row)
+            self._store_branches(accepted.renames)
+            self._db.execute(_INSERT, row)
         except BaseException:
             self._db.execute("ROLLBACK TO branches")
             raise
         finally:
             self._db.execute("RELEASE branches")
+
+    def adopt(self, bone: Bone, prev: bytes, causes: Sequence[bytes]) -> Placed | None:
+        """Take in an update that a checkpoint names, which follows and depends on those with these hashes;
+        None when it is here. Raises what `LogTree.adopt` raises: then restore a savepoint and `reload`."""
+        placed = self.state.adopt(bone.device, bone.clock, bone.hash, prev, causes)
+        if placed is None:
+            return None
+        if bone.prev is None or placed.siblings:
+            self._store_branches(placed.renames)
+        vector = placed.dependencies.encode()
+        row = (placed.branch, bone.clock, bone.device, bone.hash, None, vector, bone.time_ns, None)
+        self._db.execute(_INSERT, row)
+        return placed
+
+    def reload(self) -> None:
+        """What is stored has been taken back: load it anew."""
+        self.state = self._load()
+
+    def _store_branches(self, renames: Iterable[Rename]) -> None:
+        for rename in renames:
+            self._rename(rename)
+        self._db.execute("DELETE FROM log_branch")
+        self._db.executemany(
+            "INSERT INTO log_branch (id, device, parent, above) VALUES (?, ?, ?, ?)",
+            [(one.id, one.device, one.parent, one.above) for one in self.state.branches],
+        )
 
     def _rename(self, rename: Rename) -> None:
         self._db.execute(
@@ -181,22 +205,28 @@ class UpdateLog:
         return sorted(tips, key=lambda tip: (tip != own, -tip.clock, tip.hash))
 
     def own_after(self, clock: int, limit: int) -> list[tuple[int, int, int]]:
-        """(clock, chunk_high, size in bytes) of up to *limit* updates of the own chain above *clock*."""
+        """(clock, chunk_high, size in bytes) of up to *limit* updates of the own chain above *clock*: the
+        first ones that are not bare, and consecutive."""
         found: list[tuple[int, int, int]] = []
         for branch, end in self._own_chain():
-            found += self._db.execute(
+            for *row, size in self._db.execute(
                 "SELECT clock, ifnull(chunk_high, 0), length(bytes) FROM log "
-                "WHERE branch = ? AND clock > ? AND clock <= ? ORDER BY clock LIMIT ?",
-                (branch, clock, end, limit - len(found)),
-            )
+                "WHERE branch = ? AND clock > ? AND clock <= ? ORDER BY clock",
+                (branch, clock, end),
+            ):
+                if len(found) >= limit or (size is None and found):
+                    return found
+                if size is not None:
+                    found.append((row[0], row[1], size))
         return found
 
     def own_between(self, first: int, last: int) -> list[bytes]:
-        """The updates of the own chain from clock *first* to *last*, in order."""
+        """The updates of the own chain from clock *first* to *last*, in order, but for bare ones."""
         found: list[bytes] = []
         for branch, end in self._own_chain():
             rows = self._db.execute(
-                "SELECT bytes FROM log WHERE branch = ? AND clock BETWEEN ? AND ? ORDER BY clock",
+                "SELECT bytes FROM log WHERE branch = ? AND clock BETWEEN ? AND ? AND bytes IS NOT NULL "
+                "ORDER BY clock",
                 (branch, first, min(end, last)),
             )
             found += [row[0] for row in rows]
@@ -233,7 +263,7 @@ class UpdateLog:
 
     def missing(self, known: VersionVector, after: int, size: int) -> list[LogRow]:
         """Updates with a number above *after* that *known* does not cover, in the order in which they were
-        accepted: about *size* bytes of them, at least one if there is any."""
+        accepted: about *size* bytes of them, at least one if there is any. A bare one is the last."""
         rows: list[LogRow] = []
         start = self._first_missing(known, after)
         if start is None:
@@ -245,11 +275,13 @@ class UpdateLog:
         ):
             if clock <= known[branch]:
                 continue
-            size -= length
+            size -= length or 0
             if size < 0 and rows:
                 break
             data = self._db.execute("SELECT bytes FROM log WHERE number = ?", (number,)).fetchone()[0]
             rows.append(LogRow(number, Stamp(device, clock, identity[:PREFIX_SIZE]), branch, data))
+            if data is None:
+                break
         return rows
 
     def _first_missing(self, known: VersionVector, after: int) -> int | None:
@@ -269,7 +301,7 @@ class UpdateLog:
         return min(first, default=None)
 
     def update_at(self, branch: bytes, clock: int) -> bytes | None:
-        """The bytes of an accepted update."""
+        """The bytes of an accepted update, None also when it is bare."""
         return self._one("SELECT bytes FROM log WHERE branch = ? AND clock = ?", branch, clock)
 
     def vector_of(self, branch: bytes, clock: int) -> VersionVector | None:
@@ -292,10 +324,19 @@ class UpdateLog:
         query = "SELECT hash FROM log WHERE hash IN (VALUES {})"
         return {identity for (identity,) in select_many(self._db, query, [(one,) for one in hashes])}
 
-    def successor_of(self, branch: bytes, clock: int) -> bytes | None:
-        return self._one(
-            "SELECT bytes FROM log WHERE branch = ? AND clock > ? ORDER BY clock LIMIT 1", branch, clock
-        )
+    def successor_of(self, branch: bytes, clock: int) -> Successor | None:
+        row = self._db.execute(
+            "SELECT hash, bytes FROM log WHERE branch = ? AND clock > ? ORDER BY clock LIMIT 1",
+            (branch, clock),
+        ).fetchone()
+        return Successor(*row) if row else None
+
+    def signed_by(self, branch: bytes, clock: int) -> tuple[bytes, int] | None:
+        """Which device signed an accepted update, and when by its clock, ns since the epoch."""
+        row: tuple[bytes, int] | None = self._db.execute(
+            "SELECT device, time FROM log WHERE branch = ? AND clock = ?", (branch, clock)
+        ).fetchone()
+        return row
 
     def _one(self, query: str, branch: bytes, clock: int) -> bytes | None:
         row: tuple[bytes] | None = self._db.execute(query, (branch, clock)).fetchone()

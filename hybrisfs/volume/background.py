@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from hybrisfs.pipeline.signals import Signals
 from hybrisfs.store.journal import Journal
+from hybrisfs.volume.damage import is_damage, rebuild_advice
 
 __all__ = ["LastError", "run_guarded"]
 
@@ -34,7 +35,8 @@ def run_guarded(
             return
         except Exception as error:
             log.exception("volume %s: background work %r failed; it is started again", volume, name)
-            failures.note(f"{name}: {error}")
+            advice = f"; {rebuild_advice(volume)}" if is_damage(error) else ""
+            failures.note(f"{name}: {error}{advice}")
         if journal.failure is not None and name != "commit":
             return  # nothing can be recorded; the committer goes on to say so
         if not signals.pause(1.0):

@@ -24,8 +24,10 @@ from hybrisfs.merge.cloud_set import (
 )
 from hybrisfs.volume.agreed_clouds import unique_name
 from hybrisfs.volume.cloud_keeper import CloudKeeper
-from hybrisfs.volume.cloud_test import PROBE_LIMIT, claim_place, open_for_test, prepare_place, try_out
+from hybrisfs.volume.cloud_login import try_place
+from hybrisfs.volume.cloud_test import PROBE_LIMIT, claim_place, open_for_test, try_out
 from hybrisfs.volume.config import MAX_CLOUDS, choose_redundancy
+from hybrisfs.volume.redundancy import RewritingState
 
 if TYPE_CHECKING:
     from hybrisfs.volume.volume import Volume
@@ -78,17 +80,12 @@ class CloudControl:
     def test(self, which: str) -> dict[str, object]:
         """Try out a cloud of the volume, or any other by its URL. Raises HybrisError."""
         record = next((one for _, one in self._remaining() if which in (one.name, one.url)), None)
-        url = record.url if record is not None else which
-        if record is None and "://" not in which:
-            raise _unknown(which, [one.name for _, one in self._remaining()])
-        with contextlib.closing(open_for_test(url, self._keeper.credentials)) as store:
-            if record is None:
-                prepare_place(store)
-            seconds = try_out(store)
-        return {
-            "cloud": record.name if record is not None else without_secrets(url),
-            "seconds": dict(seconds),
-        }
+        if record is None:
+            if "://" not in which:
+                raise _unknown(which, [one.name for _, one in self._remaining()])
+            return try_place(which, self._keeper.credentials)
+        with contextlib.closing(open_for_test(record.url, self._keeper.credentials)) as store:
+            return {"cloud": record.name, "seconds": dict(try_out(store))}
 
     def add(self, url: str, name: str | None) -> dict[str, object]:
         """Let the volume use one more cloud, after it was tested. Raises HybrisError."""
@@ -107,7 +104,6 @@ class CloudControl:
         """`add` the cloud at *url* and `drain` the other. Raises HybrisError."""
         with self._changing:
             number, record = self._find(which)
-            self._refuse_with_values(record)
             added = self._add(url, None)
             self._keeper.sign({number: replace(record, state=CloudState.DRAINING)})
             self._keeper.arrange()
@@ -147,31 +143,36 @@ class CloudControl:
     def wait_rewritten(self, timeout: float | None, progress: Callable[[int, int], None]) -> tuple[bool, str]:
         """Wait until all is on the clouds as f and k say: whether it is so after *timeout* seconds, and what
         keeps it."""
-        rewriting = self._keeper.rewriting
+        parts = self._keeper.rewriting, self._keeper.values
+
+        def states() -> list[RewritingState]:
+            return [one.state for one in parts if one.state is not None]
 
         def done() -> bool:
-            state = rewriting.state
-            if state is not None:
-                progress(state.done, state.total)
+            under_way = states()
+            if under_way:
+                progress(sum(one.done for one in under_way), sum(one.total for one in under_way))
             config = self._volume.config
-            return rewriting.is_done(Redundancy(config.f, config.k))
+            return all(one.is_done(Redundancy(config.f, config.k)) for one in parts)
 
         deadline = None if timeout is None else time.monotonic() + timeout
         finished = self._volume.signals.wait_until(done, deadline, step=0.3)
-        state = rewriting.state
-        return finished, "" if finished or state is None else state.trouble
+        return finished, "" if finished else "; ".join(one.trouble for one in states() if one.trouble)
+
+    def names(self) -> dict[int, str]:
+        """What all clouds are called that there ever were, by number."""
+        return self._keeper.names()
 
     def jobs(self) -> list[str]:
         """What goes on in the background, in sentences."""
-        state = self._keeper.rewriting.state
-        rewriting = (
-            [
-                f"packs are written anew with f={self._volume.config.f} and k={self._volume.config.k}: "
-                f"{state.done:,} of {state.total:,}" + (f" ({state.trouble})" if state.trouble else "")
-            ]
+        f, k = self._volume.config.f, self._volume.config.k
+        states = (("packs", self._keeper.rewriting.state), ("values", self._keeper.values.state))
+        rewriting = [
+            f"{what} are written anew with f={f} and k={k}: {state.done:,} of {state.total:,}"
+            + (f" ({state.trouble})" if state.trouble else "")
+            for what, state in states
             if state is not None
-            else []
-        )
+        ]
         return rewriting + [
             f"{job.name} is being emptied: {job.done:,} of {job.total:,} objects"
             + (f" ({job.trouble})" if job.trouble else "")
@@ -198,7 +199,6 @@ class CloudControl:
     def _leave(self, which: str, state: CloudState) -> dict[str, object]:
         with self._changing:
             number, record = self._find(which)
-            self._refuse_with_values(record)
             _, code = self._keeper.records()
             left = [
                 one for one, known in self._remaining() if known.state is CloudState.ACTIVE and one != number
@@ -219,15 +219,6 @@ class CloudControl:
             self._keeper.sign({number: replace(record, state=state)})
             self._keeper.arrange()
         return {"cloud": record.name}
-
-    def _refuse_with_values(self, record: CloudRecord) -> None:
-        """Raise UsageError when the cloud may hold values of the key-value store, which nobody would move."""
-        if self._volume.key_values.exists:
-            raise UsageError(
-                f"{record.name} cannot leave",
-                "the key-value store of this volume may have values there, which cannot be moved yet",
-                "Add clouds instead.",
-            )
 
     def _add(self, url: str, name: str | None) -> str:
         keeper, volume = self._keeper, self._volume

@@ -36,6 +36,7 @@ from hybrisfs.volume.agreed_clouds import agreed_config, open_cloud
 from hybrisfs.volume.config import VolumeConfig
 from hybrisfs.volume.redundancy import Rewriting
 from hybrisfs.volume.signposts import Signposts
+from hybrisfs.volume.value_keeping import ValueKeeping
 
 if TYPE_CHECKING:
     from hybrisfs.volume.volume import Volume
@@ -89,6 +90,7 @@ class CloudKeeper:
         self._troubles: dict[int, str] = {}
         self._signposts = Signposts(volume)
         self.rewriting = self._rewriting()
+        self.values = ValueKeeping(volume.key_values)
         volume.sharing.arrivals.on_clouds = self.changed
         self.arrange()
 
@@ -161,7 +163,7 @@ class CloudKeeper:
         for number, (record, _) in self.records()[0].items():
             if record.state in (CloudState.DRAINING, CloudState.LOST):
                 with self._volume.fs.lock:
-                    left = self._drain.on_record(number)
+                    left = self._on_record(number)
                 total = max(self._totals.get(number, left), left)
                 trouble = self._troubles.get(number, "")
                 found.append(Job(number, record.name, total - left, total, trouble))
@@ -187,8 +189,7 @@ class CloudKeeper:
                 agreed = read_redundancy(volume.sharing.registers)
                 records = {**self._heard, **told}
                 gone = [n for n, record in records.items() if record.state is CloudState.GONE]
-                # Values of the key-value store are not moved: they are read where they are.
-                on_record = {n for n in gone if volume.key_values.exists or self._drain.on_record(n)}
+                on_record = {n for n in gone if self._on_record(n)}
             if self._heard and not told:
                 for one in volume.config.clouds:
                     records.setdefault(one.number, CloudRecord(one.name, one.url))
@@ -212,8 +213,17 @@ class CloudKeeper:
             log.info("volume %s: %d clouds, f=%d, k=%d", volume.name, len(after), config.f, config.k)
         engine.arrange([one.number for one in config.clouds if not one.in_use], config.f)
         volume.packs.redundancy = Redundancy(config.f, config.k)
-        volume.maintenance.use({one.number: one.name for one in config.clouds if one.in_use})
+        volume.key_values.use(volume.packs.redundancy)
+        volume.maintenance.use({one.number: one.name for one in config.clouds if one.in_use}, self.names())
         volume.signals.look_around()
+
+    def names(self) -> dict[int, str]:
+        """What all clouds are called that there ever were."""
+        return {number: record.name for number, (record, _) in self.records()[0].items()}
+
+    def _on_record(self, number: int) -> int:
+        """How many objects are on record at a cloud; called with the volume's lock held."""
+        return self._drain.on_record(number) + self._volume.key_values.held(number)
 
     def _own_branches(self) -> set[bytes]:
         updates = self._volume.updates
@@ -266,10 +276,11 @@ class CloudKeeper:
         """Write anew what was written with another f or k; False when something is left."""
         with self._volume.fs.lock:
             agreed = read_redundancy(self._volume.sharing.registers)
-        own = self._own_branches()
-        return agreed is None or self.rewriting.run(
-            self._volume.packs.redundancy, own, self._go_on, everything=agreed[1].writer in own
-        )
+        if agreed is None:
+            return True
+        own, code = self._own_branches(), self._volume.packs.redundancy
+        packs = self.rewriting.run(code, own, self._go_on, everything=agreed[1].writer in own)
+        return self.values.rewrite(code, self._go_on) and packs
 
     def _rewriting(self) -> Rewriting:
         volume = self._volume
@@ -317,13 +328,14 @@ class CloudKeeper:
         mine = stamp.writer in self._own_branches()
         ask = record.state is not CloudState.LOST
         with self._volume.fs.lock:
-            left = self._drain.on_record(number)
+            left = self._on_record(number)
         self._totals[number] = max(self._totals.get(number, 0), left)
         writable = self._volume.engine.in_use
         leaves = mine and record.state is not CloudState.GONE
         troubles: list[str] = []
         if left or leaves:
             troubles = self._drain.move(number, writable, self._go_on, ask=ask, everything=mine)
+            troubles += self.values.move(number, self._go_on) if self._go_on() else []
         if leaves and not troubles and self._go_on():
             troubles = self._finish(number, record, code)
         if troubles:
@@ -352,16 +364,19 @@ class CloudKeeper:
         # What was on its way there when the cloud was closed to writes is on record after that, too.
         if not volume.uploads.wait(_SHIP_SECONDS, lambda done, total: None):
             return ["the clouds have not taken the word of where everything is now"]
+        trouble = self.values.settle(number)
+        if trouble is not None:
+            return [trouble]
         with volume.fs.lock:
-            left = self._drain.on_record(number)
+            left = self._on_record(number)
         if left:
             return []
         if record.state is CloudState.DRAINING:
-            trouble = self._drain.clear(number, secured)
+            trouble = self._drain.clear(number, secured) or self.values.clear(number)
             if trouble is not None:
                 return [trouble, f"if {record.name} does not come back, run hybrisfs cloud remove"]
         with volume.fs.lock:
-            left = self._drain.on_record(number)
+            left = self._on_record(number)
         if left or self._state(number) is not record.state:
             return []  # another device has put something there meanwhile; it is moved next
         self.sign({number: replace(record, state=CloudState.GONE)})

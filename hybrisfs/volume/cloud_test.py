@@ -15,6 +15,7 @@ from backends.registry import open_store
 from backends.store import Store
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.volume.create import MARKER_NAME, belongs_to_another, marker
+from hybrisfs.volume.store_errors import unusable
 
 __all__ = ["PROBE_LIMIT", "claim_place", "open_for_test", "prepare_place", "try_out"]
 
@@ -30,7 +31,7 @@ def open_for_test(url: str, credentials: Credentials) -> Store:
     try:
         return open_store(url, credentials)
     except StoreError as error:
-        raise UsageError(f"the cloud {error.url} cannot be used", error.reason, _sentence(error)) from error
+        raise unusable(error, kind=UsageError) from error
     except ValueError as error:
         raise UsageError(f"the cloud {without_secrets(url)} cannot be used", str(error)) from error
 
@@ -49,7 +50,7 @@ def try_out(store: Store, keep: Callable[[str], None] = lambda _: None) -> Mappi
             value = call()
         except StoreError as error:
             _remove_probe(store, name)
-            raise _store_error(error, f"it was tried to {what} a small object there") from error
+            raise unusable(error, f"it was tried to {what} a small object there") from error
         seconds[what] = time.monotonic() - begun
         return value
 
@@ -73,7 +74,7 @@ def try_out(store: Store, keep: Callable[[str], None] = lambda _: None) -> Mappi
     except MissingError:
         return seconds
     except StoreError as error:
-        raise _store_error(error, "it was asked for an object that was deleted") from error
+        raise unusable(error, "it was asked for an object that was deleted") from error
     raise HybrisError(f"the cloud {store.url} cannot be used", "it does not delete what it is told to")
 
 
@@ -88,7 +89,7 @@ def prepare_place(store: Store) -> None:
     try:
         store.initialise()
     except StoreError as error:
-        raise _store_error(error) from error
+        raise unusable(error) from error
 
 
 def claim_place(store: Store, volume: bytes) -> None:
@@ -110,14 +111,4 @@ def claim_place(store: Store, volume: bytes) -> None:
         if found is not None and found != marker(volume):  # ours, with a few bits damaged
             store.put(MARKER_NAME, marker(volume))
     except StoreError as error:
-        raise _store_error(error) from error
-
-
-def _store_error(error: StoreError, when: str = "") -> HybrisError:
-    """The error of a store, for people."""
-    reason = f"{error.reason} (when {when})" if when else error.reason
-    return HybrisError(f"the cloud {error.url} cannot be used", reason, _sentence(error))
-
-
-def _sentence(error: StoreError) -> str:
-    return f"{error.advice[:1].upper()}{error.advice[1:]}." if error.advice else ""
+        raise unusable(error) from error

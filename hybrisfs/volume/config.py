@@ -33,7 +33,7 @@ from typing import Any, Final
 from hybrisfs.errors import DamagedError, NewerFormatError, UnknownVolumeError, UsageError
 from hybrisfs.home import Home
 from hybrisfs.peers.settings import PeerSettings, format_address, parse_address
-from hybrisfs.store.files import sync_directory
+from hybrisfs.store.files import make_directory, sync_directory
 from hybrisfs.volume.timetable import parse_timetable
 from hybrisfs.volume.transfers import TransferSettings
 from sync import VOLUME_ID_SIZE
@@ -120,7 +120,7 @@ class VolumeConfig:
     def save(self, home: Home) -> None:
         """Write the file, whole or not at all."""
         folder = home.volume_config(self.name)
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(folder)
         facts = {
             "format": _FORMAT,
             "id": self.id.hex(),
@@ -152,8 +152,7 @@ class VolumeConfig:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(folder / _FILE)
-        for changed in (folder, folder.parent, home.config):
-            sync_directory(changed)
+        sync_directory(folder)
 
     @staticmethod
     def load(home: Home, name: str) -> VolumeConfig:

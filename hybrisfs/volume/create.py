@@ -18,15 +18,25 @@ from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home
 from hybrisfs.keys import VolumeKeys
 from hybrisfs.store.database import Database
-from hybrisfs.store.files import sync_directory
+from hybrisfs.store.files import make_directory, sync_directory
 from hybrisfs.volume.config import CloudConfig, VolumeConfig, choose_redundancy
+from hybrisfs.volume.store_errors import unusable
 from sync.codec import Writer
 
-__all__ = ["DATABASE_FILE", "KEYS_FILE", "MARKER_NAME", "belongs_to_another", "create_volume", "marker"]
+__all__ = [
+    "DATABASE_FILE",
+    "JOURNAL_FOLDER",
+    "KEYS_FILE",
+    "MARKER_NAME",
+    "belongs_to_another",
+    "create_volume",
+    "marker",
+]
 
 log = logging.getLogger(__name__)
 
 DATABASE_FILE: Final = "volume.db"
+JOURNAL_FOLDER: Final = "journal"
 KEYS_FILE: Final = "keys.json"
 MARKER_NAME: Final = "volume"
 _MARKER_MAGIC: Final = b"HFVO"
@@ -71,11 +81,10 @@ def create_volume(home: Home, name: str, clouds: Sequence[str], f: int | None, k
     try:
         credentials = CredentialStore(home.credentials)
         marked.extend(_mark(cloud, config.id, credentials) for cloud in config.clouds)
-        state.mkdir(mode=0o700, parents=True)
+        make_directory(state)
         VolumeKeys.generate().save(state / KEYS_FILE)
         Database.create(state / DATABASE_FILE, config.id)
-        for folder in (state, state.parent, home.state):
-            sync_directory(folder)
+        sync_directory(state)
         config.save(home)
     except BaseException:
         _undo(marked)
@@ -98,8 +107,7 @@ def _mark(cloud: CloudConfig, volume: bytes, credentials: Credentials) -> Store:
                 "Give each volume a folder or bucket of its own.",
             )
     except StoreError as error:
-        advice = f"{error.advice[:1].upper()}{error.advice[1:]}." if error.advice else ""
-        raise HybrisError(f"the cloud {error.url} cannot be used", error.reason, advice) from error
+        raise unusable(error) from error
     except ValueError as error:
         raise HybrisError(f"the cloud {cloud.url} cannot be used", str(error)) from error
     return store

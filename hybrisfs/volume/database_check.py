@@ -164,7 +164,7 @@ def _check_log(db: sqlite3.Connection, volume: LocalVolume, report: FsckReport, 
     """The log, and what follows from it: registers, packs."""
     members: dict[bytes, bytes] = dict(db.execute("SELECT device, public FROM member"))
     check = LogCheck(db, volume.id, volume.device, members.get)
-    registers, packs = RegisterCheck(db, volume.device, Vectors(db)), PackCheck(db)
+    registers, packs = RegisterCheck(db, Vectors(db)), PackCheck(db)
     total = db.execute("SELECT count(*) FROM log").fetchone()[0]
     done = 0
     for problem in check.branches():

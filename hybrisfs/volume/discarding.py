@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from hybrisfs.discard.assembly import Assembly
 from hybrisfs.discard.collector import Collector, Parts
 from hybrisfs.discard.dispose import Disposer
+from hybrisfs.discard.orphans import Orphans
 from hybrisfs.discard.pages import Pages
 from hybrisfs.discard.propose import Proposer
 from hybrisfs.discard.rewrite import Rewriter
@@ -33,13 +34,15 @@ def make_collector(volume: Volume) -> Collector:
         volume.packs,
         volume.fetcher.fetch_one,
     )
+    orphans = Orphans(fs, volume.engine.upkeep, volume.maintenance.trusted)
     parts = Parts(
         assembly,
         pages,
         Voter(fs, assembly, volume.committer, pages),
-        Proposer(fs, assembly, pages, lambda: volume.engine.numbers),
+        Proposer(fs, assembly, pages, lambda: volume.engine.numbers, orphans.delete),
         rewriter,
         Disposer(fs, volume.engine.upkeep, volume.maintenance.trusted),
+        orphans,
     )
 
     def names() -> Mapping[bytes, tuple[str, float | None]]:

@@ -5,13 +5,15 @@ Nothing is changed. The database is read from a snapshot, so that programs go on
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hybrisfs.filesystem.chunks import ELSEWHERE
 from hybrisfs.store.journal import Journal
+from hybrisfs.store.schema import ROOT_INO
 from hybrisfs.volume.cloud_check import ObjectCheck, object_checks, run_checks
 from hybrisfs.volume.database_check import LocalVolume, check_database, run_steps
 from hybrisfs.volume.fsck_report import FsckReport, Problem, Progress
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     from hybrisfs.volume.volume import Volume
 
 __all__ = ["FsckReport", "Problem", "check_volume"]
+
+_MOST_FILES: Final = 4
+_LONGEST_PATH: Final = 4096
 
 
 def check_volume(volume: Volume, *, clouds: bool, progress: Progress) -> FsckReport:
@@ -34,6 +39,7 @@ def check_volume(volume: Volume, *, clouds: bool, progress: Progress) -> FsckRep
             (
                 partial(_check_cache, volume, db, report, progress),
                 lambda: checks.extend(object_checks(volume, db)),
+                partial(_check_values, volume, report, checks if clouds else None),
             ),
         )
     if clouds:
@@ -55,7 +61,9 @@ def _check_cache(volume: Volume, db: sqlite3.Connection, report: FsckReport, pro
             volume, "SELECT 1 FROM chunk WHERE number = ? AND segment = ?", number, segment
         ):
             if pack is None:
-                report.add("cache", f"chunk {identity.hex()} is damaged and on no cloud yet: data is lost")
+                whose = _files_of(db, number)
+                what = f"chunk {identity.hex()} is damaged and on no cloud yet: data of {whose} is lost"
+                report.add("cache", what)
             elif pack == ELSEWHERE:
                 what = f"chunk {identity.hex()} is damaged here; the device that made it has yet to share it"
                 report.add("cache", what, "warning")
@@ -71,6 +79,32 @@ def _check_cache(volume: Volume, db: sqlite3.Connection, report: FsckReport, pro
             report.add("cache", f"bytes {start} to {start + length} of node {ino} are gone: data is lost")
     report.checked["cached chunks"] = done
     progress("cache", total, total)
+
+
+def _check_values(volume: Volume, report: FsckReport, checks: list[ObjectCheck] | None) -> None:
+    """The key-value store of this device; *checks* gets what its clouds are to hold."""
+    values = volume.maintenance.values
+    count, problems = values.problems()
+    for problem in problems:
+        report.add("key-value store", problem)
+    if count:
+        report.checked["keys with values"] = count
+    if checks is not None and not problems:
+        checks.extend(ObjectCheck(*one) for one in values.checks())
+
+
+def _files_of(db: sqlite3.Connection, chunk: int) -> str:
+    """The paths of some files that show the chunk."""
+    rows = db.execute(
+        "WITH RECURSIVE up (ino, path) AS ("
+        "SELECT p.parent, p.name FROM place p "
+        "WHERE p.ino IN (SELECT ino FROM file_chunk WHERE chunk = ? LIMIT ?) "
+        "UNION SELECT p.parent, CAST(p.name || x'2f' || up.path AS BLOB) FROM place p "
+        "JOIN up ON p.ino = up.ino WHERE length(up.path) < ?) "
+        "SELECT path FROM up WHERE ino = ?",
+        (chunk, _MOST_FILES, _LONGEST_PATH, ROOT_INO),
+    )
+    return ", ".join(os.fsdecode(path) for (path,) in rows) or "no file any more"
 
 
 def _read(journal: Journal, segment: int, position: int, length: int) -> bytes | None:
@@ -90,7 +124,7 @@ def _still_there(volume: Volume, query: str, *facts: int) -> bool:
 def _check_clouds(
     volume: Volume, checks: Sequence[ObjectCheck], report: FsckReport, progress: Progress
 ) -> None:
-    names = {one.number: one.name for one in volume.config.clouds}
+    names = volume.clouds.names()
     finished = 0
 
     def done(check: ObjectCheck, wrong: str | None) -> None:
@@ -100,5 +134,6 @@ def _check_clouds(
             report.add(f"cloud {names.get(check.cloud, check.cloud)}", wrong)
         progress("clouds", finished, len(checks))
 
-    run_checks(len(names), checks, done)
+    run_checks(len(volume.config.clouds), checks, done)
     report.checked["objects on clouds"] = len(checks)
+    report.checked["objects that nothing names"] = volume.collector.count_unnamed()

@@ -16,10 +16,10 @@ from hybrisfs.keys import VolumeKeys
 from hybrisfs.merge.members import Member, MemberTable
 from hybrisfs.pairing import Grant, GrantedCloud, Joined
 from hybrisfs.store.database import Database
-from hybrisfs.store.files import sync_directory
+from hybrisfs.store.files import make_directory, sync_directory
 from hybrisfs.volume.config import CloudConfig, VolumeConfig, list_volumes
 from hybrisfs.volume.create import DATABASE_FILE, KEYS_FILE
-from sync import DeviceKey, Members
+from sync import DeviceKey, Members, device_id_of
 
 __all__ = ["check_can_join", "join_volume", "make_grant"]
 
@@ -73,13 +73,12 @@ def join_volume(
     config = VolumeConfig(here, grant.volume, grant.f, grant.k, clouds)
     secrets = [(one.url, _opened(one)) for one in grant.clouds if one.credentials is not None]
     state, configuration = home.volume_state(here), home.volume_config(here)
-    state.mkdir(mode=0o700, parents=True)
+    make_directory(state)
     try:
         VolumeKeys(grant.keys, device).save(state / KEYS_FILE)
         Database.create(state / DATABASE_FILE, config.id)
         _introduce(state / DATABASE_FILE, device, own_name, joined)
-        for folder in (state, state.parent, home.state):
-            sync_directory(folder)
+        sync_directory(state)
         admit()
         config.save(home)
         # Last, since they cannot be taken back: there may have been others for the same cloud.
@@ -136,6 +135,7 @@ def _introduce(path: Path, device: DeviceKey, own_name: str, joined: Joined) -> 
         members += [Member(public, "", removed=True) for public in joined.grant.former]
         known = {joined.inviter.public: joined.inviter.name, device.public: own_name}
         members.append(Member(device.public, own_name))
+        database.set_meta("inviter", device_id_of(joined.inviter.public))
         table = MemberTable(database)
         table.introduce(
             replace(one, name=known.get(one.public) or one.device.hex()[:_UNNAMED]) for one in members

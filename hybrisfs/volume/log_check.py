@@ -46,7 +46,7 @@ class _Row(NamedTuple):
     hash: bytes
     chunk_high: int | None
     vector: bytes
-    data: bytes
+    data: bytes | None
 
 
 class _Cause(NamedTuple):
@@ -115,10 +115,15 @@ class LogCheck:
                 yield f"branch {row.id.hex()} of device {row.device.hex()} grows from nothing"
 
     def updates(self, wrong: Callable[[str], None]) -> Iterator[Entry | None]:
-        """The updates in order, None for what cannot be decoded; *wrong* hears what is wrong with each."""
+        """The updates in order, None for bare ones and what cannot be decoded; *wrong* hears what is wrong
+        with each."""
         for columns in self._db.execute(f"SELECT {_COLUMNS} FROM log ORDER BY number"):
             row = _Row(*columns)
             name = f"update {row.clock} of device {row.device.hex()}"
+            if row.data is None:
+                self._newest[row.branch] = _cause(row[:5], row.vector)
+                yield None
+                continue
             try:
                 update = decode_signed(row.data)
             except DecodeError as error:

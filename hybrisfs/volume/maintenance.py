@@ -8,15 +8,17 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
+from hybrisfs.dispersal.restoring import Repair
 from hybrisfs.dispersal.share import parse_share_name
 from hybrisfs.dispersal.upkeep import Upkeep, WrongObject
 from hybrisfs.errors import HybrisError
 from hybrisfs.pipeline.log_repair import SegmentMender
-from hybrisfs.pipeline.repair import PackMender, Repair
+from hybrisfs.pipeline.repair import PackMender
 from hybrisfs.pipeline.signals import Signals
 from hybrisfs.volume.holdings import Holdings
 from hybrisfs.volume.repair import Repairer, RepairReport
 from hybrisfs.volume.scrub import ScrubReport, Step, scrub
+from hybrisfs.volume.value_holdings import ValueHoldings
 
 __all__ = ["Maintenance"]
 
@@ -24,6 +26,7 @@ log = logging.getLogger(__name__)
 
 _FIRST_PAUSE: Final = 60.0  # seconds; a cloud that has just lost something may be in trouble still
 _LAST_PAUSE: Final = 3600.0
+_MOST_TRIED: Final = 10_000  # objects that it is remembered of that they were to be healed
 
 
 class Maintenance:
@@ -36,6 +39,7 @@ class Maintenance:
         packs: PackMender,
         segments: SegmentMender,
         signals: Signals,
+        values: ValueHoldings,
         clouds: Mapping[int, str],
         marker: bytes,
         announce: Callable[[], bool],
@@ -45,15 +49,17 @@ class Maintenance:
         self.packs = packs
         self.segments = segments
         self._signals = signals
-        self._clouds = clouds
+        self._clouds = self._names = clouds
+        self.values = values
         self.announce = announce
-        self._repairer = Repairer(holdings, upkeep, packs, segments, clouds, marker, announce)
+        self._repairer = Repairer(holdings, upkeep, packs, segments, values, clouds, marker, announce)
         self._busy = threading.Lock()
+        self._tried: set[WrongObject] = set()
 
-    def use(self, clouds: Mapping[int, str]) -> None:
-        """Look after these clouds from now on."""
-        self._clouds = clouds
-        self._repairer.use(clouds)
+    def use(self, clouds: Mapping[int, str], names: Mapping[int, str]) -> None:
+        """Look after these clouds from now on; *names* is what they and all others are called."""
+        self._clouds, self._names = clouds, names
+        self._repairer.use(clouds, names)
 
     def scrub(self, percent: float, step: Step) -> ScrubReport:
         """Look at the shares of so many per cent of the packs, and at all else; changes nothing.
@@ -61,7 +67,9 @@ class Maintenance:
         Raises HybrisError while another scrub or repair is under way, and when the volume is closed.
         """
         with self._exclusively():
-            return scrub(self.holdings, self._upkeep, self._clouds, percent, self._stoppable(step))
+            report = ScrubReport(self._clouds, self._names)
+            scrub(self.holdings, self.values, self._upkeep, report, percent, self._stoppable(step))
+            return report
 
     def repair(self, step: Step) -> RepairReport:
         """Verify everything on the clouds and put right what is wrong. Raises like `scrub`."""
@@ -86,22 +94,36 @@ class Maintenance:
     def heal(self, wrong: Iterable[WrongObject]) -> set[WrongObject]:
         """Put right, where they were, objects that are known to be wrong; those of them that still are.
 
+        What has been put right before, or could not be, goes to another cloud, the best that has none of it.
         Only on clouds that still have this volume's marker: a disk that is not mounted is not written to.
         Does nothing while a scrub or repair is under way.
         """
         wrong = set(wrong)
+        values = {one for one in wrong if self.values.is_value(one.name)}
         if not self._busy.acquire(blocking=False):
             return wrong
+        trusted: set[int] = set()
         try:
             trusted = self._repairer.trusted()
-            for one in sorted(wrong):
+            for one in sorted(wrong - values):
                 if self._signals.stopping:
                     break
-                for repair in self._heal(one, trusted):
-                    log.info("%s: %s", repair.finding.what, repair.failure or "repaired")
+                self._log(self._heal(one, trusted))
+            if values:
+                self._log(self.values.heal(values, trusted, self._tried, self._go_on))
         finally:
+            tried = {one for one in wrong if one.cloud in trusted}
+            self._tried = tried if len(self._tried) > _MOST_TRIED else self._tried | tried
             self._busy.release()
         return wrong.intersection(self._upkeep.wrong_objects())
+
+    def _go_on(self) -> bool:
+        return not self._signals.stopping
+
+    @staticmethod
+    def _log(repairs: Iterable[Repair]) -> None:
+        for repair in repairs:
+            log.info("%s: %s", repair.finding.what, repair.failure or "repaired")
 
     def _heal(self, one: WrongObject, trusted: set[int]) -> list[Repair]:
         share = parse_share_name(one.name)
@@ -110,7 +132,8 @@ class Maintenance:
             if self.packs.holder(pack, index) != one.cloud:
                 self._upkeep.excuse(one.cloud, one.name)  # it has been moved, maybe by another device
                 return []
-            return self.packs.mend(pack, writable=trusted, move=False) if one.cloud in trusted else []
+            again = one in self._tried
+            return self.packs.mend(pack, writable=trusted, move=again) if one.cloud in trusted else []
         if one.name == self.holdings.head and one.cloud in trusted:
             self.announce()
             shipped = self.holdings.shipped()

@@ -10,6 +10,7 @@ from typing import Final
 
 from blake3 import blake3
 
+from hybrisfs.checkpoint.keeper import Keeper
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.errors import HybrisError
 from hybrisfs.filesystem.chunks import CHUNK_COLUMNS, ChunkRef
@@ -22,8 +23,9 @@ from hybrisfs.peers.settings import PeerSettings
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.pull import Puller
 from hybrisfs.pipeline.signals import Signals
+from hybrisfs.volume.checkpoints import Checkpoints
 from hybrisfs.volume.sharing import Sharing
-from sync import Action, DecodeError, Exchange, Send, UnknownEpochError, decode_head
+from sync import Action, DecodeError, Exchange, Offer, Send, UnknownEpochError, decode_head
 
 __all__ = ["Peering"]
 
@@ -45,6 +47,7 @@ class Peering:
         puller: Puller,
         signals: Signals,
         settings: PeerSettings,
+        checkpoints: Checkpoints,
     ) -> None:
         self._fs = fs
         self._sharing = sharing
@@ -54,6 +57,7 @@ class Peering:
         self._puller = puller
         self._signals = signals
         self._settings = settings
+        self._checkpoints = checkpoints
         self._lock = threading.Lock()
         self._service: PeerService | None = None
         self._closed = False
@@ -63,7 +67,7 @@ class Peering:
         """Open the port once there is somebody to talk to, and let links be with members only."""
         members = self._sharing.current_members()
         with self._lock:
-            if self._closed or len(members) < 2:
+            if self._closed or len(members) < 2 or not self._sharing.begun.is_set():
                 return
             if self._service is None:
                 self._service = self._start()
@@ -77,7 +81,9 @@ class Peering:
         secret = blake3(_SECRET, key=self._ring.keys.first.metadata).digest()
         identity = PeerIdentity(self._sharing.updates.volume, self._ring.keys.device, secret)
         callbacks = PeerCallbacks(
-            new_exchange=lambda device: _DurableExchange(self._fs, self._sharing, self._committer),
+            new_exchange=lambda device: _DurableExchange(
+                self._fs, self._sharing, self._committer, self._checkpoints.keeper
+            ),
             receive_updates=self._receive,
             receive_beacon=self._hear,
             raise_alarm=self._raise_alarm,
@@ -148,6 +154,7 @@ class Peering:
         except DecodeError as error:
             log.warning("device %s sent a head that makes no sense: %s", device.hex(), error)
             return
+        self._checkpoints.hear(head)
         with self._fs.lock:
             known = self._sharing.updates.state.vector.covers(head.vector)
         if known:
@@ -163,7 +170,7 @@ class Peering:
                 f"SELECT {CHUNK_COLUMNS} FROM chunk c WHERE c.id = ?", (identity,)
             ).fetchone()
             if row is None:
-                return None
+                return self._checkpoints.keeper.part(identity)
             ref = ChunkRef(*row)
             try:
                 return self._fs.chunks.read(ref, 0, ref.length)
@@ -185,10 +192,11 @@ class _DurableExchange:
     """The exchange over one link. What it sends is durable here before it goes: a device that forgot an
     update which others know would write another one in its place."""
 
-    def __init__(self, fs: FileSystem, sharing: Sharing, committer: Committer) -> None:
+    def __init__(self, fs: FileSystem, sharing: Sharing, committer: Committer, keeper: Keeper) -> None:
         self._fs = fs
         self._committer = committer
-        self._exchange = Exchange(sharing.updates, sharing.agreement.current)
+        self._keeper = keeper
+        self._exchange = Exchange(sharing.updates, sharing.agreement.current, keeper.root)
 
     def begin(self) -> Sequence[bytes]:
         return self._durably(self._exchange.begin)
@@ -201,7 +209,10 @@ class _DurableExchange:
             actions = self._exchange.receive(message)
         if any(isinstance(action, Send) for action in actions):
             self._commit()
-        return actions
+        for action in actions:
+            if isinstance(action, Offer):
+                self._keeper.offered(action.root)
+        return [action for action in actions if not isinstance(action, Offer)]
 
     def _durably(self, act: Callable[[], list[bytes]]) -> list[bytes]:
         with self._fs.lock:

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RewritingState:
-    """How many packs are written anew, of how many, and what keeps the rest from it."""
+    """How many packs or values are written anew, of how many, and what keeps the rest from it."""
 
     done: int
     total: int

@@ -1,18 +1,15 @@
 """Do the registers hold what the updates say? Each the latest values of all that was written to it.
 
 One pass over the log is enough, and nothing of it need be remembered: a value that an update wrote is there,
-or a value that is there depends on that update. Only registers that were forgotten with their node are noted,
-in a temporary file.
+or a value that is there depends on that update. Of bare updates nobody knows here what they wrote.
 """
 
 from __future__ import annotations
 
-import contextlib
 import sqlite3
 from collections.abc import Iterator
 from typing import Final
 
-from hybrisfs.filesystem.registers import Place
 from hybrisfs.merge.members import Member, Membership, member_key
 from hybrisfs.merge.registers import is_kept
 from hybrisfs.volume.log_check import Entry, Vectors
@@ -43,19 +40,14 @@ def described(key: bytes) -> str:
 
 
 class RegisterCheck:
-    """Compares `register` in *db*, as it is on *device*, with the updates that it is shown, in order."""
+    """Compares `register` in *db* with the updates that it is shown, in order."""
 
-    def __init__(self, db: sqlite3.Connection, device: bytes, vectors: Vectors) -> None:
+    def __init__(self, db: sqlite3.Connection, vectors: Vectors) -> None:
         self._db = db
-        self._device = device
         self._vectors = vectors
         self._branches: dict[int, bytes] = dict(db.execute("SELECT number, branch FROM writer"))
         self._numbers = {branch: number for number, branch in self._branches.items()}
         self._found = 0
-        self._forgotten = sqlite3.connect("")
-        self._forgotten.execute(
-            "CREATE TABLE forgotten (key BLOB PRIMARY KEY, removed INTEGER NOT NULL) WITHOUT ROWID"
-        )
 
     def compare(self, entry: Entry) -> Iterator[str]:
         """What the registers hold otherwise than this update says, in words."""
@@ -66,9 +58,6 @@ class RegisterCheck:
             rows = self._db.execute(
                 "SELECT clock, writer, value FROM register WHERE key = ?", (key,)
             ).fetchall()
-            if not rows:
-                self._note_forgotten(key, value, entry.update.header.writer)
-                continue
             mine = next((row[2:] for row in rows if row[:2] == (entry.clock, number)), None)
             superseded = any(self._supersedes(row[0], row[1], entry) for row in rows)
             wrong = None
@@ -94,32 +83,18 @@ class RegisterCheck:
         vector = self._vectors.of(branch, clock)
         return vector is not None and vector[entry.branch] >= entry.clock
 
-    def _note_forgotten(self, key: bytes, value: bytes | None, writer: bytes) -> None:
-        """Registers of a node that this device has removed while it was the only one need not be there."""
-        removed = key[:1] == b"p" and writer == self._device and _is_removed(value)
-        self._forgotten.execute("INSERT OR REPLACE INTO forgotten VALUES (?, ?)", (key, removed))
-
     def finish(self) -> Iterator[str]:
-        """What the registers lack, and what they hold though no update says so."""
-        with contextlib.closing(self._forgotten):
-            for key, removed in self._forgotten.execute("SELECT key, removed FROM forgotten"):
-                if not (removed if key[:1] == b"p" else self._went_with_node(key)):
-                    yield f"{described(key)}: there is no value, but updates wrote some"
-        extra = self._db.execute("SELECT count(*) FROM register").fetchone()[0] - self._found
+        """What the registers hold though no update says so."""
+        total, bare = self._db.execute(
+            "SELECT count(*), total(EXISTS (SELECT 1 FROM log l WHERE l.branch = w.branch "
+            "AND l.clock = r.clock AND l.bytes IS NULL)) "
+            "FROM register r LEFT JOIN writer w ON w.number = r.writer"
+        ).fetchone()
+        extra = total - int(bare) - self._found
         if extra:
             yield from self._strangers()
             yield f"{extra} values of registers are not as any update says"
         yield from self._members()
-
-    def _went_with_node(self, key: bytes) -> bool:
-        if key[:1] not in (b"a", b"c"):
-            return False
-        first, last = b"p" + key[1:17], b"p" + key[1:17] + b"\xff"
-        between = "WHERE key BETWEEN ? AND ?"
-        if self._db.execute(f"SELECT 1 FROM register {between}", (first, last)).fetchone():
-            return False
-        removed = self._forgotten.execute(f"SELECT min(removed) FROM forgotten {between}", (first, last))
-        return bool(removed.fetchone()[0])
 
     def _strangers(self) -> Iterator[str]:
         """Some values of updates that are not in the log."""
@@ -149,13 +124,6 @@ class RegisterCheck:
                 yield f"member {device.hex()}: called {name!r} here, but {signed.name!r} by its register"
             if signed.removed and state in (Membership.MEMBER, Membership.RESERVE):
                 yield f"member {device.hex()}: belongs to the volume here, but was removed by its register"
-
-
-def _is_removed(value: bytes | None) -> bool:
-    try:
-        return value is not None and Place.decode(value).removed
-    except DecodeError:
-        return False
 
 
 def _member(value: bytes | None) -> Member | None:

@@ -9,13 +9,15 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from hybrisfs.dispersal.finding import Finding
+from hybrisfs.dispersal.restoring import Repair
 from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.pipeline.log_repair import SegmentMender
-from hybrisfs.pipeline.repair import PackMender, Repair
+from hybrisfs.pipeline.repair import PackMender
 from hybrisfs.volume.create import MARKER_NAME
 from hybrisfs.volume.holdings import Holdings
 from hybrisfs.volume.parallel import in_parallel
 from hybrisfs.volume.scrub import Step
+from hybrisfs.volume.value_holdings import ValueHoldings, cloud_name
 
 __all__ = ["RepairReport", "Repairer"]
 
@@ -30,6 +32,7 @@ class RepairReport:
     """What was wrong and is right again, by cloud; what went elsewhere; and what could not be mended."""
 
     clouds: Mapping[int, str]
+    names: Mapping[int, str]
     repaired: Counter[int] = field(default_factory=Counter)
     moved: Counter[int] = field(default_factory=Counter)
     failed: Counter[int] = field(default_factory=Counter)
@@ -46,7 +49,7 @@ class RepairReport:
 
     def name(self, cloud: int) -> str:
         """The cloud's name, for people."""
-        return self.clouds.get(cloud, f"cloud {cloud}")
+        return cloud_name(cloud, self.names)
 
     def as_dict(self) -> dict[str, object]:
         """The facts that `hybrisfs repair --json` prints."""
@@ -79,6 +82,7 @@ class Repairer:
         upkeep: Upkeep,
         packs: PackMender,
         segments: SegmentMender,
+        values: ValueHoldings,
         clouds: Mapping[int, str],
         marker: bytes,
         announce: Callable[[], bool],
@@ -87,17 +91,18 @@ class Repairer:
         self._upkeep = upkeep
         self._packs = packs
         self._segments = segments
-        self._clouds = clouds
+        self._values = values
+        self._clouds = self._names = clouds
         self._marker = marker
         self._announce = announce
 
-    def use(self, clouds: Mapping[int, str]) -> None:
-        """Look after these clouds from now on."""
-        self._clouds = clouds
+    def use(self, clouds: Mapping[int, str], names: Mapping[int, str]) -> None:
+        """Look after these clouds from now on; *names* is what they and all others are called."""
+        self._clouds, self._names = clouds, names
 
     def repair(self, step: Step) -> RepairReport:
         """Verify everything, and put right what is wrong. What is done is done when it is stopped."""
-        report = RepairReport(self._clouds)
+        report = RepairReport(self._clouds, self._names)
         packs, segments = self._holdings.counts()
         writable = self.mend_markers(report)
         mend_segment = partial(self._segments.mend, writable=writable, move=True)
@@ -111,6 +116,7 @@ class Repairer:
         )
         self._mend_heads(report, writable)
         _run("packs", (partial(mend_pack, one.id) for one in self._holdings.packs()), packs, report, step)
+        _run("values", self._values.mends(writable), self._values.count(), report, step)
         return report
 
     def mend_markers(self, report: RepairReport) -> set[int]:

@@ -13,6 +13,7 @@ from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.volume.holdings import Holdings
 from hybrisfs.volume.parallel import in_parallel
+from hybrisfs.volume.value_holdings import HERE, ValueHoldings, cloud_name
 
 __all__ = ["ScrubReport", "Step", "scrub"]
 
@@ -31,13 +32,15 @@ class ScrubReport:
     """How many objects were looked at by cloud, and what is wrong: in numbers, and the first cases."""
 
     clouds: Mapping[int, str]
+    names: Mapping[int, str]
     checked: Counter[int] = field(default_factory=Counter)
     wrong: Counter[tuple[int, str]] = field(default_factory=Counter)
     problems: list[tuple[int, Finding]] = field(default_factory=list)
 
     def add(self, cloud: int, finding: Finding | None) -> None:
         """Take note of an object that was looked at."""
-        self.checked[cloud] += 1
+        if cloud != HERE:
+            self.checked[cloud] += 1
         if finding is not None:
             self.wrong[cloud, finding.kind] += 1
             if len(self.problems) < _MOST_PROBLEMS:
@@ -45,7 +48,7 @@ class ScrubReport:
 
     def name(self, cloud: int) -> str:
         """The cloud's name, for people."""
-        return self.clouds.get(cloud, f"cloud {cloud}")
+        return cloud_name(cloud, self.names)
 
     def as_dict(self) -> dict[str, object]:
         """The facts that `hybrisfs scrub --json` prints."""
@@ -69,24 +72,32 @@ class ScrubReport:
 
 
 def scrub(
-    holdings: Holdings, upkeep: Upkeep, clouds: Mapping[int, str], percent: float, step: Step
-) -> ScrubReport:
-    """Read and verify the packs' shares, or those of a random sample of *percent* of the packs, and all else.
+    holdings: Holdings,
+    values: ValueHoldings,
+    upkeep: Upkeep,
+    report: ScrubReport,
+    percent: float,
+    step: Step,
+) -> None:
+    """Read and verify the shares of packs and values, or those of a random sample of *percent*, and all else.
 
     The reads that find something wrong also tell the clouds' health.
     """
-    report = ScrubReport(clouds)
-    workers = min(_PER_CLOUD * len(clouds), _MOST_WORKERS)
-    _run("log", list(_log_looks(holdings, clouds)), workers, report, step)
+    workers = min(_PER_CLOUD * len(report.clouds), _MOST_WORKERS)
+    _run("log", list(_log_looks(holdings, report.clouds)), workers, report, step)
     packs, _ = holdings.counts()
-    expected = round(packs * percent / 100)
-    done = 0
-    step("packs", 0, expected)
-    for cloud, finding, last in in_parallel(_pack_looks(holdings, upkeep, percent), workers, "scrub"):
-        report.add(cloud, finding)
-        done += last
-        step("packs", done, max(done, expected))
-    return report
+    stages = (
+        ("packs", _pack_looks(holdings, upkeep, percent), packs),
+        ("values", values.looks(percent), values.count()),
+    )
+    for stage, looks, total in stages:
+        expected = round(total * percent / 100)
+        done = 0
+        step(stage, 0, expected)
+        for cloud, finding, last in in_parallel(looks, workers, "scrub"):
+            report.add(cloud, finding)
+            done += last
+            step(stage, done, max(done, expected))
 
 
 def _run(stage: str, looks: list[_Look], workers: int, report: ScrubReport, step: Step) -> None:

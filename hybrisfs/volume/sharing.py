@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import platform
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -28,16 +30,21 @@ from hybrisfs.pipeline.signals import Signals
 from hybrisfs.store.sightings import SightingTable
 from hybrisfs.store.updates import UpdateLog
 from hybrisfs.volume.agreement import Agreement
+from hybrisfs.volume.clocks import clock_doubts
 from hybrisfs.volume.config import DEFAULT_DELETION_SHARE
 from hybrisfs.volume.epochs import Epochs
-from sync import HASH_SIZE, Members, VersionVector, Write, decode_signed_header
+from hybrisfs.volume.regaining import Regaining
+from sync import HASH_SIZE, Head, Members, VersionVector, Write, decode_signed_header
 from sync.follow import STALE_SECONDS
 
 __all__ = ["Sharing", "default_device_name"]
 
+log = logging.getLogger(__name__)
+
 _NOBODY: Final = "device"
 _SHORT: Final = 12  # hexadecimal digits of an update's hash that people see
 _LOOK_AGAIN: Final = 1.0  # seconds
+_BEGIN_STEP: Final = 0.5  # seconds
 
 
 def default_device_name() -> str:
@@ -55,8 +62,10 @@ class Sharing:
         signals: Signals,
         show: Callable[[Sequence[Change]], None],
         deletion_share: float = DEFAULT_DELETION_SHARE,
+        regaining: Regaining | None = None,
     ) -> None:
         """*deletion_share*: see `Brake`."""
+        self._regaining = regaining or Regaining()
         self._fs = fs
         self._show = show
         self._ring = ring
@@ -70,7 +79,9 @@ class Sharing:
         self.updates = UpdateLog(fs.db, self.members.writers(), ring.keys.device)
         self.registers = Registers(fs.db, fs.chunks.condemned.see)
         self._epochs = Epochs(ring, self.updates, self.registers, self.members)
-        self.signer = Signer(self.updates, self.registers, self.members, self._grown)
+        self.signer = Signer(
+            self.updates, self.registers, self.members, self._grown, lambda: self._regaining.under_way
+        )
         self.arrivals = Arrivals(fs, self.updates, self.registers, self.members, self._epochs.learn)
         self.brake = Brake(deletion_share)
         self.receiver = Receiver(fs, self.updates, self.arrivals, signals, show, self._grown, self.brake)
@@ -79,6 +90,9 @@ class Sharing:
         self._puller: Puller | None = None
         self.freshness = Freshness(self._suspects, self._look_now)
         self._looked_at = time.monotonic()
+        self.begun = threading.Event()  # cleared while this device looks for a checkpoint to begin with
+        self.begun.set()
+        self._head_before: Head | None = None  # our own, as the last start left it
 
     def follow(self, engine: Engine, fetch_grant: Callable[[bytes, bytes], bool]) -> Puller:
         """The puller that follows the other devices through these clouds. *fetch_grant*: see `Puller`."""
@@ -100,12 +114,27 @@ class Sharing:
 
     def has_looked(self) -> bool:
         """Whether the clouds were looked at since the start; if not, they are looked at again."""
-        if self._puller is None or self._puller.wait_until_looked(0.0):
-            return self._puller is not None
+        if self._puller is None:
+            return False
+        if self._puller.wait_until_looked(0.0) and self._has_own_log(self._puller):
+            if self._head_before is None:  # before this start has put another in its place
+                self._head_before = self._puller.heads().get(self.updates.device)
+            return True
         if time.monotonic() - self._looked_at >= _LOOK_AGAIN:
             self._looked_at = time.monotonic()
             self._puller.look_now()
         return False
+
+    def _has_own_log(self, puller: Puller) -> bool:
+        if not self._regaining.under_way:
+            return True
+        own = self.updates.device
+        if not self._regaining.look(puller.heads().get(own), lambda identity: self._holds(own, identity)):
+            return False
+        log.info("the log of the rebuilt volume is back")
+        self._signals.changes_made()
+        self._signals.chunks_made()
+        return True
 
     def _suspects(self) -> bool:
         members = self.current_members()
@@ -156,6 +185,9 @@ class Sharing:
 
     def receive(self, updates: Sequence[bytes]) -> bool:
         """See `Receiver.receive`; who came or went by these updates is a member or none from now on."""
+        while not self.begun.wait(_BEGIN_STEP):
+            if self._signals.stopping:
+                return False
         before = frozenset(self.key_holders())
         complete = self.receiver.receive(updates)
         after = frozenset(self.key_holders())
@@ -164,6 +196,11 @@ class Sharing:
         if not before <= after:
             self._heed_removals()
         return complete
+
+    def checkpoint_taken_in(self) -> None:
+        """Show what a checkpoint has brought; called with the locks held that `Receiver` holds."""
+        self._show(self.arrivals.unveil())
+        self._grown()
 
     def _receive_pulled(self, updates: Sequence[bytes]) -> bool:
         """Take in consecutive updates of one device from the clouds. Of a device that had been removed before
@@ -332,6 +369,14 @@ class Sharing:
         """What is amiss with what comes from other devices, in sentences."""
         refused = self.receiver.refused
         doubts = self._puller.doubts() if self._puller is not None else []
+        heads = dict(self._puller.heads()) if self._puller is not None else {}
+        if self._head_before is not None:
+            heads[self.updates.device] = self._head_before
+        with self._fs.lock:
+            names = {device: self.members.name_of(device) for device in heads}
+        doubts += clock_doubts(heads, self.updates.device, time.time_ns(), names.__getitem__)
+        if self._regaining.under_way:
+            doubts = [*doubts, "the volume was rebuilt: what the clouds have of it is still to come"]
         if self.updates.device not in self.current_members():
             doubts = ["this device was removed from the volume: what changes here stays here"]
         return [*doubts, *([f"an update was refused: {refused}"] if refused else [])]

@@ -20,6 +20,7 @@ def volume_status(volume: Volume) -> dict[str, object]:
     warnings = _warnings(volume, devices)
     jobs = volume.clouds.jobs()
     transfers = volume.transfers.facts()
+    checkpoint = volume.checkpoints.facts()
     fs, mountpoint = volume.fs, volume.mountpoint
     with fs.lock:
         return {
@@ -37,6 +38,7 @@ def volume_status(volume: Volume) -> dict[str, object]:
             "stale_reads": volume.config.stale_reads,
             "jobs": jobs,
             "pinned": volume.content.summary(),
+            "checkpoint": checkpoint,
             "cache": {"bytes": fs.journal.bytes, "budget": fs.journal.budget},
             "transfers": transfers,
             "warnings": warnings,
@@ -69,4 +71,11 @@ def _warnings(volume: Volume, devices: list[dict[str, object]]) -> list[str]:
             f"files cannot be opened for reading until {' and '.join(silent)} is heard of; "
             f"hybrisfs volume set {volume.name} --stale-reads warn lets them be opened"
         )
-    return [*waiting, *volume.sharing.doubts(), *([volume.peering.alarm] if volume.peering.alarm else [])]
+    damaged = len(volume.fs.chunks.lost)
+    if damaged:
+        waiting.append(
+            f"{damaged} pieces of files are damaged on this disk and on no cloud: "
+            f"hybrisfs fsck {volume.name} names the files"
+        )
+    alarms = [one for one in (volume.peering.alarm, volume.checkpoints.keeper.alarm) if one]
+    return [*waiting, *volume.sharing.doubts(), *alarms]

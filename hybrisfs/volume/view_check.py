@@ -134,6 +134,8 @@ class ViewCheck:
             "WHERE w.number = ? AND l.clock = ?",
             (stamp & 0xFFFF, stamp >> 16),
         ).fetchone()
+        if row is not None and row[0] is None:
+            return True  # it is bare: nobody knows here what it wrote
         try:
             return row is not None and any(key[:1] == b"p" for key, _ in decode_signed(row[0]).writes)
         except DecodeError:

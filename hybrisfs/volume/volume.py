@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,7 +17,7 @@ from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.runs import ChunkLocation
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
-from hybrisfs.errors import DamagedError, HybrisError
+from hybrisfs.errors import HybrisError
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.residency import Residency
 from hybrisfs.home import Home
@@ -45,12 +44,21 @@ from hybrisfs.store.database import Database
 from hybrisfs.store.journal import Journal
 from hybrisfs.volume.agreed_clouds import open_engine
 from hybrisfs.volume.background import LastError, run_guarded
+from hybrisfs.volume.checkpoints import Checkpoints
 from hybrisfs.volume.checkup import Checkup
 from hybrisfs.volume.cloud_control import CloudControl
 from hybrisfs.volume.cloud_keeper import CloudKeeper
 from hybrisfs.volume.config import VolumeConfig
 from hybrisfs.volume.conflicts import Conflicts
-from hybrisfs.volume.create import DATABASE_FILE, KEYS_FILE, MARKER_NAME, create_volume, marker
+from hybrisfs.volume.create import (
+    DATABASE_FILE,
+    JOURNAL_FOLDER,
+    KEYS_FILE,
+    MARKER_NAME,
+    create_volume,
+    marker,
+)
+from hybrisfs.volume.damage import naming_damage
 from hybrisfs.volume.discarding import make_collector
 from hybrisfs.volume.fsck import FsckReport, check_volume
 from hybrisfs.volume.goodbye import say_goodbye
@@ -64,11 +72,12 @@ from hybrisfs.volume.on_demand import OnDemand
 from hybrisfs.volume.pairing import Invitation
 from hybrisfs.volume.peering import Peering
 from hybrisfs.volume.recovery import Kits
+from hybrisfs.volume.regaining import Regaining
 from hybrisfs.volume.sharing import Sharing
 from hybrisfs.volume.status import devices_of, volume_status
 from hybrisfs.volume.transfers import Transfers
 from hybrisfs.volume.uploads import Uploads
-from sync import DecodeError
+from hybrisfs.volume.value_holdings import ValueHoldings
 
 __all__ = ["Volume"]
 
@@ -91,7 +100,7 @@ class Volume:
         self._mount_lock = threading.Lock()
         self._config_lock = threading.Lock()
         self.last_error = LastError()
-        state = home.volume_state(config.name)
+        self.state = state = home.volume_state(config.name)
         with contextlib.ExitStack() as undo:
             self._lock_file = lock_exclusively(state)
             undo.callback(os.close, self._lock_file)
@@ -99,9 +108,10 @@ class Volume:
             self.ring = KeyRing(keys, keep=lambda keys: keys.replace(state / KEYS_FILE))
             self.sealer = Sealer(self.ring.chunks, keys.dedup)
             self.tables = TableSealer(self.ring.tables)
-            database = Database(state / DATABASE_FILE)
-            undo.callback(database.abandon)
-            self._open_local(database, Journal(state / "journal", budget=config.cache_bytes))
+            with naming_damage(config.name, state / DATABASE_FILE):
+                database = Database(state / DATABASE_FILE)
+                undo.callback(database.abandon)
+                self._open_local(database, Journal(state / JOURNAL_FOLDER, budget=config.cache_bytes))
             self.engine = open_engine(config, CredentialStore(home.credentials), self.sealer, self.tables)
             undo.pop_all()
         self.key_values = KeyValues(state, self.engine, keys, config)
@@ -126,18 +136,15 @@ class Volume:
         return Volume(home, VolumeConfig.load(home, name))
 
     def _open_local(self, database: Database, journal: Journal) -> None:
-        try:
-            self.fs = FileSystem(database, journal, self.sealer.chunk_id, owner=(os.getuid(), os.getgid()))
-            remove_unknown_segments(database, journal)
-            self.signals = Signals()
-            self.sharing = Sharing(self.fs, self.ring, self.signals, self._show, self.config.deletion_share)
-            self.updates = self.sharing.updates
-            self.conflict_table = Conflicts(self.fs, self._show)
-            self.uploads = Uploads(self.fs, self.signals, self.updates)
-        except (sqlite3.DatabaseError, DecodeError) as error:
-            raise DamagedError(
-                f"the database {database.path} is damaged", str(error), "Restore it from a backup."
-            ) from error
+        self.fs = FileSystem(database, journal, self.sealer.chunk_id, owner=(os.getuid(), os.getgid()))
+        remove_unknown_segments(database, journal)
+        self.signals = Signals()
+        regaining = Regaining(database.path.parent)
+        share = self.config.deletion_share
+        self.sharing = Sharing(self.fs, self.ring, self.signals, self._show, share, regaining)
+        self.updates = self.sharing.updates
+        self.conflict_table = Conflicts(self.fs, self._show)
+        self.uploads = Uploads(self.fs, self.signals, self.updates)
 
     def _configure(self, **changes: Any) -> None:
         self.change_config(lambda config: replace(config, **changes))
@@ -186,8 +193,10 @@ class Volume:
             lambda head: self.peering.announce(head),
             Relayer(fs, self.updates, signals, self.ring.segments, puller.heads, self.fetcher.fetch_one),
             self.grants.ensure,
+            lambda: self.checkpoints.told(),
         )
         self._shipper = shipper
+        self.checkpoints = Checkpoints(self, puller.heads, shipper.announce_soon)
         self.checkup = Checkup(
             fs,
             self.engine,
@@ -202,13 +211,22 @@ class Volume:
             PackMender(fs, sharing.signer, signals, upkeep, self.tables),
             SegmentMender(fs, self.updates, config.id, self.ring.segments, upkeep),
             signals,
+            ValueHoldings(self.key_values),
             {one.number: one.name for one in config.clouds},
             marker(config.id),
             lambda: shipper.announce_again(_HEAD_SECONDS),
         )
         self.collector = make_collector(self)
         self.peering = Peering(
-            fs, sharing, self.ring, self.sealer, self.committer, puller, signals, config.links
+            fs,
+            sharing,
+            self.ring,
+            self.sealer,
+            self.committer,
+            puller,
+            signals,
+            config.links,
+            self.checkpoints,
         )
         self.recovery = Kits(self)
         self._keeper = CloudKeeper(self, self._home)
@@ -229,6 +247,7 @@ class Volume:
             "pull": puller.run,
             "transfers": self.transfers.run,
             "clouds": self._keeper.run,
+            "checkpoint": self.checkpoints.run,
         }
         self._threads = {
             name: threading.Thread(

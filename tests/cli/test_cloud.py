@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from click.testing import CliRunner
 
+import cli.cloud as cloud_module
+from cli.main import program
 from hybrisfs.daemon.service import Daemon
 from tests.cli.conftest import Run
 from tests.daemon.fake import FakeVolume, FakeVolumes
@@ -58,3 +63,45 @@ def test_a_cloud_that_is_not_there(photos: FakeVolume, run: Run) -> None:
     done = run("cloud", "remove", "birch")
     assert done.exit_code == 2
     assert "no cloud 'birch'" in done.stderr
+
+
+NAS = "webdavs://nas.example/backup"
+
+
+def test_secrets_from_a_file(served: Daemon, volumes: FakeVolumes, run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "secrets.json"
+    file.write_text('{"user": "ada", "password": "right"}')
+    done = run("cloud", "login", NAS, "--secrets", str(file))
+    assert done.stdout == f"{NAS} works:\n  put  12.3 ms\n"
+    assert volumes.secrets == {NAS: {"user": "ada", "password": "right"}}
+
+    file.write_text('{"password": "wrong"}')
+    refused = run("cloud", "login", NAS, "--secrets", str(file))
+    assert (refused.exit_code, "wrong password" in refused.stderr) == (1, True)
+    file.write_text('{"password": "wr')
+    broken = run("cloud", "login", NAS, "--secrets", str(file))
+    assert (broken.exit_code, "wr\n" in broken.output) == (2, False)
+    assert "cannot be read: No such file" in run("cloud", "login", NAS, "--secrets", "missing").stderr
+    assert volumes.secrets[NAS]["password"] == "right"
+
+
+def test_without_a_terminal_nobody_is_asked(served: Daemon, run: Run) -> None:
+    done = run("cloud", "login", NAS)
+    assert (done.exit_code, "give --secrets" in done.stderr) == (2, True)
+    done = run("cloud", "login", "file:///disk")
+    assert (done.exit_code, "takes no secrets" in done.stderr) == (2, True)
+
+
+def test_secrets_are_asked_for_and_not_shown(
+    served: Daemon, volumes: FakeVolumes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(cloud_module, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+    (tmp_path / "key").write_text("from a file")
+    done = CliRunner().invoke(program, ["cloud", "login", NAS], input=f"ada\n@{tmp_path / 'key'}\n")
+    assert done.exit_code == 0
+    assert volumes.secrets[NAS] == {"user": "ada", "password": "from a file"}
+    done = CliRunner().invoke(program, ["cloud", "login", NAS], input="\ntyped\n")
+    assert volumes.secrets[NAS] == {"password": "typed"}
+    assert "typed" not in done.output
+    done = CliRunner().invoke(program, ["cloud", "login", NAS], input="\n\n")
+    assert (done.exit_code, "nothing was given" in done.output) == (2, True)

@@ -92,6 +92,7 @@ def test_repair(photos: FakeVolume, run: Run) -> None:
 
 def test_gc(photos: FakeVolume, run: Run) -> None:
     nothing: dict[str, object] = {
+        "unnamed": {"orphans": 0, "strays": 0, "leftovers": 0, "young": 0},
         **{kind: {"packs": 0, "bytes": 0} for kind in ("empty", "sparse", "young", "deleted", "due")},
         "rewritten": 0,
         "proposed": 0,
@@ -108,6 +109,7 @@ def test_gc(photos: FakeVolume, run: Run) -> None:
         "young": {"packs": 1, "bytes": 1_000_000},
         "deleted": {"packs": 3, "bytes": 3_000_000},
         "due": {"packs": 1, "bytes": 1_000_000},
+        "unnamed": {"orphans": 1, "strays": 2, "leftovers": 1, "young": 4},
         "rewritten": 2,
         "waiting_for": [{"device": "lap\ntop", "last_seen": None}],
     }
@@ -117,6 +119,8 @@ def test_gc(photos: FakeVolume, run: Run) -> None:
         "  not needed at all: 4 packs (4.0 MB)\n"
         "  hardly needed: 2 packs (1.0 MB); 2 packs packed anew\n"
         "  kept for some time yet: 1 pack (1.0 MB)\n"
+        "  named by nothing: 1 pack, 3 single shares\n"
+        "  perhaps on the way still: 4 shares that nothing names\n"
         "  to be deleted when the clouds can be reached: 1 pack (1.0 MB)\n"
         "  waiting for $'lap\\ntop' to agree\n"
     )
@@ -124,3 +128,17 @@ def test_gc(photos: FakeVolume, run: Run) -> None:
     assert photos.collector.dry == [False, False, True]
     photos.collector.facts = {**nothing, "trouble": "no cloud answers"}
     assert run("gc").exit_code == 1
+
+
+def test_rebuild_tells_what_became_of_files_that_no_cloud_had(
+    served: Daemon, volumes: FakeVolumes, run: Run
+) -> None:
+    served.start()
+    done = run("volume", "rebuild", "photos")
+    assert done.exit_code == 0
+    assert done.stdout.startswith("Set aside: /state/damaged. Remove it when all is well.\n")
+    volumes.rebuilt |= {"recovered": ["recovered/a\nb"], "lost": ["c"]}
+    done = run("volume", "rebuild", "photos")
+    assert done.exit_code == 1
+    assert "recovered: $'recovered/a\\nb'\nlost: c\n" in done.stdout
+    assert json.loads(run("volume", "rebuild", "photos", "--json").stdout)["lost"] == ["c"]

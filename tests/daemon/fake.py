@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any, Final
 
 from hybrisfs.daemon.interfaces import KeyValueControl, OpenVolume
-from hybrisfs.errors import HybrisError, UsageError
+from hybrisfs.errors import DamagedError, HybrisError, UsageError
 from hybrisfs.home import Home
 from hybrisfs.kv.store import KeyValueStore
 from hybrisfs.pairing import Dialogue, PairingError, Peer
@@ -439,7 +439,10 @@ class FakeVolumes:
         self.broken: dict[str, Exception] = {}
         self.joining = FakePairing()
         self.own_names: list[str | None] = []
+        self.secrets: dict[str, dict[str, str]] = {}
+        self.tried: list[str] = []
         self.lost: list[str] = []
+        self.rebuilt: dict[str, Any] = {"set_aside": "/state/damaged", "recovered": [], "lost": []}
         for name in names:
             self._add(name, [f"file:///clouds/{name}-{number}" for number in range(3)], 1, 1)
 
@@ -462,6 +465,32 @@ class FakeVolumes:
             return lambda: self._add(name or "shared", ["file:///clouds/shared"], 0, 1)
 
         return work
+
+    def describe_secrets(self, home: Home, url: str) -> dict[str, object]:
+        self._refuse_nonsense(url)
+        wanted = [
+            {"name": "user", "label": "User name", "hidden": False},
+            {"name": "password", "label": "Password", "hidden": True},
+        ]
+        return {
+            "cloud": url,
+            "secrets": [] if url.startswith("file:") else wanted,
+            "known": url in self.secrets,
+        }
+
+    def try_place(self, home: Home, url: str, secrets: Mapping[str, str] | None) -> dict[str, object]:
+        self._refuse_nonsense(url)
+        if secrets is not None:
+            if secrets.get("password") == "wrong":
+                raise HybrisError(f"the cloud {url} cannot be used", "wrong password")
+            self.secrets[url] = dict(secrets)
+        self.tried.append(url)
+        return {"cloud": url, "seconds": {"put": 0.0123}}
+
+    @staticmethod
+    def _refuse_nonsense(url: str) -> None:
+        if "://" not in url:
+            raise UsageError(f"the cloud {url} cannot be used", "it is no URL")
 
     def recover(
         self,
@@ -488,6 +517,15 @@ class FakeVolumes:
             raise self.broken[name]
         self.opened[name] = FakeVolume(self.configs[name])
         return self.opened[name]
+
+    def rebuild(self, home: Home, name: str, step: Callable[[str, int, int], None]) -> FakeFacts:
+        assert name not in self.opened or self.opened[name].closed
+        step("files", 1, 2)
+        if isinstance(self.broken.get(name), DamagedError):
+            del self.broken[name]
+        elif name in self.broken:
+            raise self.broken[name]
+        return FakeFacts(self.rebuilt)
 
     def list(self, home: Home) -> Sequence[FakeConfig]:
         return list(self.configs.values())

@@ -21,10 +21,18 @@ from hybrisfs.client import Client, NotRunningError, stop_daemon
 from hybrisfs.errors import DaemonError
 from hybrisfs.home import Home
 from hybrisfs.launch import start_daemon
-from hybrisfs.wire import Channel, bind_socket
+from hybrisfs.wire import Channel, bind_socket, connect_socket
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DAEMON = [sys.executable, "-m", "hybrisfs.daemon"]
+
+# Become a program as systemd starts it with a socket: that is descriptor 3.
+_HANDED_A_SOCKET = """
+import os, sys
+os.dup2(int(sys.argv[1]), 3)
+os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="1")
+os.execv(sys.argv[2], sys.argv[2:])
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -150,6 +158,35 @@ def test_in_the_foreground_it_tells_the_service_manager_and_ends_cleanly(
     assert process.returncode == 0
     assert f"stopping: {number.name}" in log
     assert not home.log.exists()
+
+
+def test_the_service_manager_is_told_that_it_works_again_and_again(home: Home, tmp_path: Path) -> None:
+    address = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(address)
+        manager.settimeout(60)
+        process = foreground(home, NOTIFY_SOCKET=address, WATCHDOG_USEC="300000")
+        assert [manager.recv(100) for _ in range(3)] == [b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1"]
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+def test_a_socket_of_the_service_manager_is_served_and_left_to_it(home: Home) -> None:
+    with bind_socket(home.socket) as listener, connect_socket(home.socket) as waiting:
+        process = subprocess.Popen(
+            [sys.executable, "-c", _HANDED_A_SOCKET, str(listener.fileno()), *DAEMON],
+            cwd=REPOSITORY,
+            env=home.environment(),
+            pass_fds=[listener.fileno()],
+        )
+        waiting.settimeout(60)
+        assert Channel(waiting).receive() is not None
+        with Client.connect(home, start=False) as connection:
+            assert pid_of(connection) == process.pid
+        stop_daemon(home)
+        assert process.wait(60) == 0
+        connect_socket(home.socket).close()  # whoever comes next waits for the next daemon
+    home.socket.unlink()
 
 
 def test_a_second_daemon_is_refused(home: Home) -> None:

@@ -12,7 +12,7 @@ import pytest
 from backends.errors import TransientError
 from hybrisfs.daemon.service import Daemon
 from hybrisfs.daemon.wanted import WantedMount, WantedMounts
-from hybrisfs.errors import HybrisError, UnknownVolumeError, UsageError
+from hybrisfs.errors import DamagedError, HybrisError, UnknownVolumeError, UsageError
 from hybrisfs.home import Home
 from hybrisfs.wire import Message
 from tests.daemon.fake import FakeVolumes
@@ -287,3 +287,27 @@ def test_trouble_below_becomes_one_sentence(daemon: Daemon, volumes: FakeVolumes
 def test_malformed_requests_are_refused(daemon: Daemon, command: str, arguments: Message) -> None:
     with pytest.raises(UsageError):
         daemon.handle(command, arguments, lambda _: None)
+
+
+def test_a_damaged_volume_is_rebuilt_and_mounted_where_it_was(
+    home: Home, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    WantedMounts(home.state).add("photos", WantedMount(tmp_path))
+    volumes = FakeVolumes("photos")
+    volumes.broken["photos"] = DamagedError("the database is damaged")
+    daemon = Daemon(home, volumes)
+    with caplog.at_level(logging.CRITICAL):
+        daemon.start()
+    assert call(daemon, "volume rebuild", name="photos")["set_aside"] == "/state/damaged"
+    assert volumes.opened["photos"].mountpoint == tmp_path
+
+
+def test_a_rebuild_that_fails_leaves_the_volume_as_it_was(
+    daemon: Daemon, volumes: FakeVolumes, tmp_path: Path
+) -> None:
+    mount(daemon, tmp_path)
+    volumes.broken["photos"] = OSError(28, "no space left")
+    with pytest.raises(HybrisError, match="no space"):
+        call(daemon, "volume rebuild", name="photos")
+    del volumes.broken["photos"]
+    assert list(WantedMounts(daemon._home.state).all()) == ["photos"]

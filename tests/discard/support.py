@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from unittest import mock
 
 from hybrisfs.discard.assembly import Assembly
 from hybrisfs.discard.dispose import Disposer
 from hybrisfs.discard.find import Found, find_idle, remember
+from hybrisfs.discard.orphans import Orphans
 from hybrisfs.discard.pages import Pages
 from hybrisfs.discard.propose import Proposer
 from hybrisfs.discard.records import MAX_PACKS
 from hybrisfs.discard.rewrite import Rewriter
 from hybrisfs.discard.vote import Voter
 from hybrisfs.dispersal.errors import ChunkUnavailable
+from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.runs import ChunkLocation
-from hybrisfs.dispersal.share import parse_share_name
+from hybrisfs.dispersal.share import parse_share_name, share_name
 from tests.filesystem.rig import SEALER, FakeClouds
 from tests.merge.fleet import Device
 
-__all__ = ["Discarding", "check_shown"]
+__all__ = ["Discarding", "check_shown", "cut_short"]
 
 _SHOWN = """
 SELECT c.number, c.id, c.length, c.segment, c.pack, c.offset, c.sealed, p.id, p.k, p.n, p.placement
@@ -49,6 +52,15 @@ class FakeUpkeep:
     def excuse(self, cloud: int, name: str) -> None:
         pass
 
+    def names(self, cloud: int, prefix: str, most: int) -> list[str] | None:
+        """Share i of a pack is on cloud i."""
+        if self._clouds.down:
+            return None
+        return [share_name(pack, cloud) for pack, encoded in self._clouds.packs.items() if cloud < encoded.n]
+
+    def sample_share(self, cloud: int, pack_id: bytes, index: int) -> Finding | None:
+        return None if pack_id in self._clouds.packs else Finding("missing", "it is gone")
+
 
 class Discarding:
     """What the collector of one device is made of, as the device is now."""
@@ -61,7 +73,9 @@ class Discarding:
         )
         self.pages = Pages(rig.fs, rig.fetcher.fetch_one)
         self.voter = Voter(rig.fs, self.assembly, rig.committer, self.pages)
-        self.proposer = Proposer(rig.fs, self.assembly, self.pages, lambda: [0, 1, 2])
+        upkeep = FakeUpkeep(rig.clouds)
+        self.orphans = Orphans(rig.fs, upkeep, lambda: {0, 1, 2})  # type: ignore[arg-type]
+        self.proposer = Proposer(rig.fs, self.assembly, self.pages, lambda: [0, 1, 2], self.orphans.delete)
         self.rewriter = Rewriter(
             rig.fs,
             sharing.signer,
@@ -69,7 +83,6 @@ class Discarding:
             rig.packs,
             rig.fetcher.fetch_one,
         )
-        upkeep = FakeUpkeep(rig.clouds)
         self.disposer = Disposer(rig.fs, upkeep, lambda: {0, 1, 2})  # type: ignore[arg-type]
 
     def find(self, grace: float = 0.0) -> Found:
@@ -98,6 +111,13 @@ class Discarding:
         packs = [one.pack for one in [*found.empty, *found.sparse[:done]]]
         return self.proposer.propose(packs[:MAX_PACKS])
 
+    def look_for_orphans(self) -> int:
+        """List the clouds, and propose to delete what no register names; how many packs were proposed."""
+        unnamed, sightings = self.orphans.look(self.rig.commit, time.time_ns(), 0, lambda: True)
+        self.orphans.remember(sightings)
+        self.orphans.dispose_leftovers(unnamed.leftovers)
+        return self.proposer.propose((), *self.orphans.proven(unnamed, MAX_PACKS))
+
     def step(self) -> bool:
         """One step; whether anything was signed."""
         try:
@@ -113,6 +133,12 @@ class Discarding:
         if tip is not None:
             rig.db.set_meta("published", tip.clock)
         return self.disposer.run(lambda: True)
+
+
+def cut_short(device: Device) -> None:
+    """Sign what has changed; a crash comes between the upload of its packs and their record."""
+    with mock.patch("hybrisfs.pipeline.pack.record_pack", side_effect=OSError("killed")):
+        device.sign()
 
 
 def check_shown(device: Device) -> None:

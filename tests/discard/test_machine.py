@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from tests.discard.support import Discarding, check_shown
+from tests.discard.support import Discarding, check_shown, cut_short
 from tests.filesystem.rig import small_chunks
 from tests.merge.world import World
 
@@ -29,6 +29,18 @@ class DiscardingWorld(World):
         """Look, and propose what was found."""
         Discarding(self.fleet[number]).look()
         self._hear(number)
+
+    def collect_orphans(self, number: int) -> None:
+        """List the clouds, and propose what no register names."""
+        Discarding(self.fleet[number]).look_for_orphans()
+        self._hear(number)
+
+    def cut_short(self, number: int) -> None:
+        """An upload ends with a crash before it is on record."""
+        cut_short(self.fleet[number])
+        self._hear(number)
+        self.commit(number)
+        self.crash(number)
 
     def advance(self, number: int) -> None:
         """Answer, or end what all have agreed on; what is signed is on the clouds, and then deleted."""
@@ -116,6 +128,14 @@ class DiscardingOfMany(RuleBasedStateMachine):
     def collect(self, device: int) -> None:
         self.world.collect(device % self.count)
 
+    @rule(device=few)
+    def cut_short(self, device: int) -> None:
+        self.world.cut_short(device % self.count)
+
+    @rule(device=few)
+    def collect_orphans(self, device: int) -> None:
+        self.world.collect_orphans(device % self.count)
+
     @rule(device=few, again=st.booleans())
     def advance(self, device: int, again: bool) -> None:
         for _ in range(2 if again else 1):
@@ -131,11 +151,11 @@ class DiscardingOfMany(RuleBasedStateMachine):
             self.world.send(writer, other, 0, 0)
         self.world.remove(writer, pick)
 
-    @rule(first=few, steps=st.integers(1, 9), deaf=st.sampled_from([0, 1, 2, 9, 9, 9]))
-    def confer(self, first: int, steps: int, deaf: int) -> None:
+    @rule(first=few, steps=st.integers(1, 9), deaf=st.sampled_from([0, 1, 2, 9, 9, 9]), orphans=st.booleans())
+    def confer(self, first: int, steps: int, deaf: int, orphans: bool) -> None:
         """One proposes; all answer in turn, each having heard of the one before; one may hear nothing."""
         self.world.sign(first % self.count)
-        self.world.collect(first % self.count)
+        (self.world.collect_orphans if orphans else self.world.collect)(first % self.count)
         for step in range(steps):
             sender, receiver = (first + step) % self.count, (first + step + 1) % self.count
             if receiver != deaf:

@@ -199,3 +199,57 @@ def test_the_worst_case_asks_all_at_once_and_insists() -> None:
     assert machine.timer_expired() == [Fetch(0), Fetch(1), SetTimer(1.0)]
     assert machine.failed(1, "gone") == []
     assert machine.arrived(0) == [Verify((0,))]
+
+
+def test_a_denial_replaces_who_is_late_at_once() -> None:
+    machine = GetMachine(1, [0, 1, 2], timer=1.0)
+    machine.start()
+    assert machine.timer_expired() == [Fetch(1), SetTimer(2.0)]
+    assert machine.failed(1, "gone") == [Fetch(2), SetTimer(2.0)]
+    assert machine.arrived(2) == [Verify((2,))]
+
+
+def test_who_is_late_is_not_waited_for_when_enough_deny_it() -> None:
+    machine = GetMachine(1, [0, 1, 2], timer=1.0, rounds=0, absent=2)
+    machine.start()
+    machine.timer_expired()
+    machine.failed(1, "gone", denied=True)
+    assert machine.failed(2, "gone", denied=True) == [
+        GetFailed({0: "has not answered", 1: "gone", 2: "gone"})
+    ]
+
+
+def test_who_has_its_usual_time_left_is_waited_for_although_the_others_deny_it() -> None:
+    machine = GetMachine(1, [0, 1, 2], timer=1.0, rounds=0, absent=2, eager=True)
+    machine.start()
+    machine.failed(0, "gone", denied=True)
+    assert machine.failed(1, "gone", denied=True) == []
+    assert machine.arrived(2) == [Verify((2,))]
+
+
+def test_the_usual_time_of_the_last_is_the_end_when_the_others_deny_it() -> None:
+    machine = GetMachine(1, [0, 1, 2], timer=1.0, rounds=0, absent=2, eager=True)
+    machine.start()
+    machine.failed(0, "gone", denied=True)
+    machine.failed(1, "gone", denied=True)
+    assert machine.timer_expired() == [GetFailed({0: "gone", 1: "gone", 2: "has not answered"})]
+
+
+def test_a_failure_is_no_denial() -> None:
+    machine = GetMachine(1, [0, 1, 2], timer=1.0, rounds=0, absent=2, eager=True)
+    machine.start()
+    machine.failed(0, "gone", denied=True)
+    machine.failed(1, "down")
+    assert machine.timer_expired() == []
+    assert machine.arrived(2) == [Verify((2,))]
+
+
+def test_what_was_stored_is_asked_for_again_before_a_denial_is_believed() -> None:
+    machine = GetMachine(1, [0, 1, 2], timer=1.0, rounds=1, absent=2, eager=True)
+    machine.start()
+    machine.failed(0, "gone", denied=True)
+    machine.failed(1, "gone", denied=True)
+    assert machine.timer_expired() == [SetTimer(0.2)]
+    assert machine.timer_expired() == [Fetch(0), Fetch(1), SetTimer(2.0)]
+    assert machine.failed(0, "gone", denied=True) == []
+    assert machine.arrived(1) == [Verify((1,))]

@@ -67,10 +67,12 @@ _BUDGET: Final = 64 << 20
 
 
 @contextmanager
-def small_chunks(size: int = 4096, *, direct_runs: int = 4, runs_per_page: int = 3) -> Iterator[None]:
+def small_chunks(
+    size: int = 4096, *, direct_runs: int = 4, runs_per_page: int = 3, block: int = 8
+) -> Iterator[None]:
     """Chunks of *size* bytes, and content lists that need pages soon: limits are met with little data."""
     with (
-        mock.patch("hybrisfs.store.journal._BLOCK", 8),
+        mock.patch("hybrisfs.store.journal._BLOCK", block),
         mock.patch("hybrisfs.filesystem.chunks.MAX_CHUNK", size),
         mock.patch("hybrisfs.filesystem.content.MAX_CHUNK", size),
         mock.patch.multiple(

@@ -26,6 +26,23 @@ def test_changing_keeps_the_type_and_nanoseconds(rig: Rig) -> None:
     rig.discard()
 
 
+@pytest.mark.parametrize("time", [1 << 63, -(1 << 63) - 1, 1 << 90, -(1 << 90)])
+def test_a_time_beyond_what_can_be_kept_becomes_the_nearest(rig: Rig, time: int) -> None:
+    """The database would refuse it, and so keep everything from being committed."""
+    inode = rig.make(b"file")
+    rig.fs.attributes.change(inode, atime=time, mtime=time)
+    nearest = (1 << 63) - 1 if time > 0 else -(1 << 63)
+    assert rig.publish()
+    rig = rig.reopen()
+    inode = rig.find(b"file")
+    assert (inode.atime, inode.mtime) == (nearest, nearest)
+    reader = Reader()
+    reader.catch_up(rig.db)
+    value = reader.registers[attr_key(inode.id)]
+    assert value is not None and Attr.decode(value).mtime == nearest
+    rig.discard()
+
+
 def test_extended_attributes(rig: Rig) -> None:
     inode, attributes = rig.make(b"file"), rig.fs.attributes
     attributes.set_xattr(inode, b"user.b", b"1", 0)
@@ -38,8 +55,13 @@ def test_extended_attributes(rig: Rig) -> None:
         attributes.set_xattr(inode, b"user.c", b"", XATTR_REPLACE)
     with fails_with(errno.ENODATA):
         attributes.remove_xattr(inode, b"user.c")
-    with fails_with(errno.EOPNOTSUPP):
-        attributes.set_xattr(inode, b"system.posix_acl_access", b"", 0)
+    for name in (b"system.posix_acl_access", b"nonsense"):
+        with fails_with(errno.EOPNOTSUPP):
+            attributes.set_xattr(inode, name, b"", 0)
+        with fails_with(errno.EOPNOTSUPP):
+            attributes.get_xattr(inode, name)
+        with fails_with(errno.EOPNOTSUPP):
+            attributes.remove_xattr(inode, name)
     attributes.remove_xattr(inode, b"user.a")
     rig = rig.reopen()
     assert rig.fs.attributes.get_xattr(rig.find(b"file"), b"user.b") == b"\0\xff"

@@ -112,6 +112,48 @@ def test_an_unlinked_file_lives_until_it_is_closed(rig: Rig) -> None:
     assert not +rig.journal.pins
 
 
+def test_a_file_that_was_looked_up_can_still_be_opened_when_its_name_goes(rig: Rig) -> None:
+    """Twice ESTALE for one open(2), as when a file is replaced again and again, and the program sees it."""
+    inode = rig.make(b"file", b"content")
+    inode.looked_up = True
+    rig.fs.unlink(ROOT_INO, b"file")
+    rig.commit()
+    handle = rig.fs.open(inode.ino, os.O_RDONLY)
+    rig.commit()
+    rig.commit()
+    assert rig.read(inode) == b"content"
+    check_accounts(rig, [])
+    rig.fs.release(handle)
+    rig.fs.forget(inode.ino)
+    check_accounts(rig, [])
+    assert rig.fs.content.total_bytes == 0
+    assert not +rig.journal.pins
+
+
+def test_what_the_kernel_does_not_forget_goes_with_the_second_commit(rig: Rig) -> None:
+    for name in (b"file", b"made and removed at once"):
+        inode = rig.make(name, b"content")
+        inode.looked_up = True
+        rig.fs.unlink(ROOT_INO, name)
+        rig.commit()
+    assert rig.fs.content.total_bytes == len(b"content")  # of the second one
+    rig = rig.crashed()
+    check_accounts(rig, [])
+    assert rig.fs.content.total_bytes == 0
+    assert not +rig.journal.pins
+    rig.abandon()
+
+
+def test_opening_truncates_also_who_only_reads(rig: Rig) -> None:
+    inode = rig.make(b"file", b"content")
+    rig.fs.attributes.set_xattr(inode, b"security.capability", b"all", 0)
+    rig.fs.attributes.change(inode, mode=0o6755)
+    rig.fs.open(inode.ino, os.O_RDONLY | os.O_TRUNC, by_root=True)
+    assert (inode.size, inode.mode & 0o7777, inode.xattrs) == (0, 0o6755, 0)
+    rig.fs.open(inode.ino, os.O_RDONLY | os.O_TRUNC, by_root=False)
+    assert inode.mode & 0o7777 == 0o755
+
+
 def test_what_was_open_without_a_name_is_gone_after_a_crash(rig: Rig) -> None:
     inode, _ = opened(rig, b"file", b"content")
     rig.fs.attributes.set_xattr(inode, b"user.a", b"b", 0)

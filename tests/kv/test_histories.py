@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -25,6 +26,8 @@ from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.ranking import TimerBounds
 from hybrisfs.kv.cache import CachePolicy
 from hybrisfs.kv.errors import NoSuchKeyError
+from hybrisfs.kv.mend import ValueMender
+from hybrisfs.kv.record import Entry
 from hybrisfs.kv.store import Key, KeyValueStore
 from tests.adversary import ALL, READS, WRITES, Fault, FaultyStore, Kind
 from tests.dispersal.fakes import SEALER, TABLES, FakeStore
@@ -104,9 +107,10 @@ class Recorder:
 
 
 class World(NamedTuple):
-    """A store, what its honest clouds hold, and what lets those go on that stall."""
+    """A store and its engine, what its honest clouds hold, and what lets those go on that stall."""
 
     store: KeyValueStore
+    engine: Engine
     honest: list[FakeStore]
     released: threading.Event
 
@@ -120,11 +124,12 @@ def adversarial_store(
     *,
     policy: CachePolicy = CachePolicy.BOTH,
     cache_bytes: int | None = None,
+    spare: int = 0,
 ) -> Iterator[World]:
-    """A store of whose clouds the last ones have these characters."""
+    """A store of whose clouds, *spare* more than it needs, the last ones have these characters."""
     random = Random(seed)
     released = threading.Event()
-    stores = [FakeStore(number) for number in range(2 * f + k)]
+    stores = [FakeStore(number) for number in range(2 * f + k + spare)]
     faulty = []
     for behind, name in zip(stores[-f:], characters, strict=False):
         faults = [
@@ -148,11 +153,15 @@ def adversarial_store(
         )
         try:
             store.create_container(CONTAINER)
-            yield World(store, stores[: len(stores) - len(faulty)], released)
+            yield World(store, engine, stores[: len(stores) - len(faulty)], released)
         finally:
             released.set()
             engine.close()
             store.close()
+
+
+def _is_on(cloud: int, entry: Entry) -> bool:
+    return cloud in entry.placement
 
 
 def run_clients(store: KeyValueStore, seed: int, max_age: float | None = None) -> list[Operation]:
@@ -181,6 +190,45 @@ def test_histories_are_linearizable(seed: int, code: tuple[int, int], characters
         history = run_clients(store, seed)
         assert is_linearizable(history), sorted(history, key=lambda one: one.called)
         world.released.set()
+        store.collector.collect()
+        named = len(store.list(CONTAINER))
+        assert store.metadata.counts()[0] == 0
+        assert all(len(one.objects) <= named for one in world.honest)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    seed=st.integers(0, 1 << 32),
+    code=st.sampled_from([(1, 1), (1, 2)]),
+    characters=st.lists(st.sampled_from(sorted(CHARACTERS)), min_size=0, max_size=1),
+)
+def test_histories_are_linearizable_while_values_move(
+    seed: int, code: tuple[int, int], characters: list[str]
+) -> None:
+    """One cloud after the other is emptied meanwhile, as often as it goes."""
+    with adversarial_store(seed, *code, characters, spare=1) as world:
+        store, over = world.store, threading.Event()
+        mender = ValueMender(store, world.engine.upkeep)
+
+        def move() -> int:
+            clouds, moved = itertools.cycle(range(len(world.honest))), 0
+            while not over.is_set():
+                cloud = next(clouds)
+                world.engine.arrange([cloud], code[0])
+                for one in store.metadata.values():
+                    moved += mender.rewrite(one.place, partial(_is_on, cloud)) is None
+            world.engine.arrange([], code[0])
+            return moved
+
+        with ThreadPoolExecutor(1) as pool:
+            moving = pool.submit(move)
+            try:
+                history = run_clients(store, seed)
+            finally:
+                over.set()
+                world.released.set()
+            assert moving.result(PATIENCE) >= 0
+        assert is_linearizable(history), sorted(history, key=lambda one: one.called)
         store.collector.collect()
         named = len(store.list(CONTAINER))
         assert store.metadata.counts()[0] == 0

@@ -11,7 +11,8 @@ from hybrisfs.kv.seal import SEAL_OVERHEAD
 from sync.codec import DecodeError
 from sync.errors import NewerFormatError
 
-NUMBERS = st.integers(0, (1 << 63) - 1)
+NUMBERS_END = (1 << 63) - 1
+NUMBERS = st.integers(0, NUMBERS_END)
 
 
 @st.composite
@@ -25,7 +26,9 @@ def entries(draw: st.DrawFn) -> Entry:
     k = draw(st.integers(1, len(placement)))
     count = 1 if k == 1 else len(placement)
     checksums = tuple(draw(st.binary(min_size=16, max_size=16)) for _ in range(count))
-    return Entry(sn, write, size, sealed, k, placement, checksums)
+    written_anew = write < NUMBERS_END and draw(st.booleans())
+    moved = draw(st.integers(write + 1, NUMBERS_END)) if written_anew else 0
+    return Entry(sn, write, size, sealed, k, placement, checksums, moved)
 
 
 @given(entry=entries())

@@ -19,6 +19,7 @@ from hybrisfs.errors import DamagedError, HybrisError, NewerFormatError
 from hybrisfs.kv.errors import ContainerExistsError, ContainerInUseError, NoSuchContainerError
 from hybrisfs.kv.record import Entry
 from hybrisfs.kv.rmds import Garbage, MetadataStore
+from hybrisfs.kv.schema import SCHEMA_VERSION
 from hybrisfs.kv.transaction import Change, Owed
 from tests.kv.rig import new_database
 
@@ -203,6 +204,21 @@ def test_what_is_closed_says_so(metadata: MetadataStore) -> None:
         metadata.create_container("late")
 
 
+def test_who_goes_over_all_values_meanwhile_is_told_of_the_end(
+    metadata: MetadataStore, box: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hybrisfs.kv.rmds._ROWS", 1)
+    metadata.update([Change((box, b"%d" % number), entry(1, 1 + number)) for number in range(3)])
+    going = metadata.values()
+    assert next(going).place == (box, b"0")
+    metadata.close()
+    for _ in range(9):  # more often than there are connections
+        with pytest.raises(HybrisError, match="closed"):
+            list(metadata.values())
+    with pytest.raises(HybrisError, match="closed"):
+        next(going)
+
+
 def test_other_files_are_refused(path: Path, tmp_path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA user_version = 99")
@@ -213,6 +229,41 @@ def test_other_files_are_refused(path: Path, tmp_path: Path) -> None:
     garbage.write_bytes(os.urandom(8192))
     with pytest.raises(DamagedError):
         MetadataStore(garbage)
+
+
+def test_a_database_of_the_first_format_is_brought_up_to_date(
+    path: Path, metadata: MetadataStore, box: int
+) -> None:
+    metadata.update([Change((box, b"a"), entry(1, 1)), Change((box, b"b"), entry(1, 2))])
+    metadata.update([Change((box, b"b"), Entry(2, 3))])
+    metadata.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("DROP TABLE held")
+        connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    again = MetadataStore(path)
+    assert [again.held(cloud) for cloud in range(3)] == [1, 1, 0]
+    assert again.read((box, b"a")) == entry(1, 1)
+    again.close()
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
+    connection.close()
+
+
+def test_how_many_values_a_cloud_has_is_always_known(path: Path, metadata: MetadataStore, box: int) -> None:
+    moved = entry(1, 1)._replace(placement=(1, 2), moved=9)
+    metadata.update([Change((box, b"a"), entry(1, 1)), Change((box, b"b"), entry(1, 2))])
+    assert metadata.move((box, b"a"), entry(1, 1), moved)
+    assert not metadata.move((box, b"a"), entry(1, 1), moved)
+    assert [metadata.held(cloud) for cloud in range(4)] == [1, 2, 1, 0]
+    assert metadata.garbage(0, 9) == [Garbage(1, 1)]
+    metadata.update([Change((box, b"a"), Entry(2, 10))])
+    assert metadata.garbage(0, 9) == [Garbage(1, 1), Garbage(9, 1)]
+    metadata.close()
+    again = MetadataStore(path)
+    assert [again.held(cloud) for cloud in range(4)] == [1, 1, 0, 0]
+    assert again.new_write() == 11
+    again.close()
 
 
 def test_a_damaged_record_is_an_error_of_its_key(path: Path, metadata: MetadataStore, box: int) -> None:

@@ -155,8 +155,18 @@ class Device:
         self.rig.pack()
 
     def log(self) -> list[bytes]:
-        """All accepted updates, causes first."""
-        return [row[0] for row in self.rig.db.execute("SELECT bytes FROM log ORDER BY number")]
+        """All accepted updates but for bare ones, causes first."""
+        rows = self.rig.db.execute("SELECT bytes FROM log WHERE bytes IS NOT NULL ORDER BY number")
+        return [row[0] for row in rows]
+
+    def bare(self) -> set[bytes]:
+        """The hashes of updates that this device knows through a checkpoint only."""
+        rows = self.rig.db.execute("SELECT hash FROM log WHERE bytes IS NULL")
+        return {row[0] for row in rows}
+
+    def knows(self) -> set[bytes]:
+        """The hashes of all accepted updates."""
+        return {row[0] for row in self.rig.db.execute("SELECT hash FROM log")}
 
     def receive(self, updates: Sequence[bytes]) -> bool:
         return self.rig.sharing.receiver.receive(updates)

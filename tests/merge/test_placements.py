@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from hybrisfs.dispersal.engine import Cloud, Engine
+from hybrisfs.dispersal.restoring import Repair
 from hybrisfs.dispersal.share import share_name
-from hybrisfs.pipeline.repair import PackMender, Repair
+from hybrisfs.pipeline.repair import PackMender
 from tests.dispersal.fakes import CALM, FakeStore
 from tests.filesystem.rig import SEALER, TABLES
 from tests.merge.fleet import Device, Fleet

@@ -75,6 +75,10 @@ class Cloud:
         made_up = f"{prefix}{self._random.randrange(1, 99):016x}-{self._random.randbytes(8).hex()}"
         return [*(name for name in names if self._random.random() < 0.5), made_up, "log/nonsense"]
 
+    def delete(self, name: str) -> None:
+        if self.mood is not Mood.LOSING:
+            self._versions.pop(name, None)
+
     def _garbled(self, data: bytes) -> bytes:
         if self._random.random() < 0.3:
             return data
@@ -175,3 +179,18 @@ class Clouds:
         self, cloud: int, name: str, reason: str, limit: int, recheck: Callable[[bytes], object]
     ) -> None:
         self.accused.add((cloud, name))
+
+    # -- as the keeper of checkpoints uses them --------------------------------------------------
+
+    def put(self, name: str, data: bytes) -> tuple[int, ...]:
+        return self.put_object(name, data)
+
+    def names(self, cloud: int, prefix: str, most: int) -> list[str] | None:
+        return self.all[cloud].list(prefix) if self.all[cloud].is_up else None
+
+    def delete(self, cloud: int, names: Sequence[str]) -> str | None:
+        if not self.all[cloud].is_up:
+            return "is down"
+        for name in names:
+            self.all[cloud].delete(name)
+        return None

@@ -1,13 +1,18 @@
 """What brings a device's updates to the clouds and those of others from there, without threads: the shipper,
-the relayer and the puller of the daemon, one round at a time."""
+the relayer, the puller and the keeper of checkpoints of the daemon, one round at a time."""
 
 from __future__ import annotations
 
+import time
 from typing import Any, cast
 
+from hybrisfs.checkpoint.deposit import Depositor
+from hybrisfs.checkpoint.fetching import Fetching
+from hybrisfs.checkpoint.keeper import Keeper
+from hybrisfs.checkpoint.shelf import Shelf
 from hybrisfs.pipeline.relay import Relayer
 from hybrisfs.pipeline.ship import Shipper
-from tests.filesystem.rig import Rig
+from tests.filesystem.rig import SEALER, VOLUME, Rig
 from tests.simulation.cloud import Clouds
 
 __all__ = ["Courier"]
@@ -20,6 +25,22 @@ class Courier:
         self.rig = rig
         self.puller = rig.sharing.follow(cast("Any", clouds), lambda *_: False)
         heads, fetch = self.puller.heads, rig.fetcher.fetch_one
+        self.linked: Courier | None = None  # the device that can be asked directly
+        shelf = Shelf(rig.directory / "checkpoints", SEALER.chunk_id)
+        self.keeper = Keeper(
+            rig.fs,
+            rig.updates,
+            rig.sharing.registers,
+            rig.sharing.arrivals,
+            rig.ring.keys.device,
+            rig.sharing.current_members,
+            shelf,
+            SEALER.chunk_id,
+            Fetching(VOLUME, rig.ring.segments, shelf, SEALER.chunk_id, clouds, self._ask),
+            Depositor(VOLUME, rig.ring.segments, shelf, SEALER.chunk_id, clouds),
+            rig.sharing.checkpoint_taken_in,
+            lambda: self._shipper.announce_soon(),
+        )
         relayer = Relayer(rig.fs, rig.updates, rig.signals, rig.ring.segments, heads, fetch)
         self._shipper = Shipper(
             rig.fs,
@@ -32,9 +53,28 @@ class Courier:
             clouds.put_everywhere,
             rig.sharing.has_looked,
             relayer=relayer,
+            checkpoints=lambda: (self.keeper.statement(), self.keeper.newest()),
         )
         self._rounds = self.puller.rounds()
         next(self._rounds)
+
+    def _ask(self, name: bytes) -> bytes | None:
+        return self.linked.keeper.part(name) if self.linked is not None else None
+
+    def look_at_checkpoints(self) -> None:
+        """State, agree, deposit, take in, as far as it is time to."""
+        self.keeper.look(self.puller.heads(), time.monotonic())
+
+    def take_over(self, other: Courier) -> None:
+        """*other* has not got some of what is lacking here but through a checkpoint."""
+        with other.rig.fs.lock:
+            root = other.keeper.root()
+        if root is None:
+            return
+        self.linked = other
+        self.keeper.offered(root)
+        self.look_at_checkpoints()
+        self.linked = None
 
     def pull(self) -> None:
         """Look at the clouds, as far as it is time to."""

@@ -51,6 +51,7 @@ def _by_clouds(simulation: Simulation) -> None:
             simulation.sign(device)
             simulation.pull(device, everything=True)
             simulation.ship(device, flush=True)
+            simulation.look_at_checkpoints(device)
         quiet = quiet + 1 if _signed(simulation) == before and _agree(simulation) else 0
         if quiet >= _QUIET:
             return
@@ -95,7 +96,11 @@ def _agree(simulation: Simulation) -> bool:
 
 def _check_history(simulation: Simulation) -> None:
     """Fork-join-causal consistency of everything that devices which do not lie have ever done."""
-    now = {str(number): operations(device) for number, device in enumerate(simulation.world.fleet.devices)}
+    simulation.remember_bodies()
+    now = {
+        str(number): operations(device, simulation.bodies)
+        for number, device in enumerate(simulation.world.fleet.devices)
+    }
     violations = Execution(simulation.lives | now).violations()
     assert not violations, violations[:3]
     differences = Execution(now).differences()
@@ -107,7 +112,8 @@ def _check_forkers(simulation: Simulation) -> None:
     fleet = simulation.world.fleet
     seen: dict[tuple[bytes, bytes], bytes] = {}
     forkers: set[bytes] = set()
-    for data in fleet[0].log():
+    bare = [simulation.bodies[identity] for identity in sorted(fleet[0].bare())]
+    for data in (*fleet[0].log(), *bare):
         update = decoded(data)
         writer = update.header.writer
         if seen.setdefault((writer, update.header.prev or ZERO_HASH), update.hash) != update.hash:

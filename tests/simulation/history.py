@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 
 from hybrisfs.merge.registers import is_kept
@@ -15,16 +16,17 @@ decoded = lru_cache(maxsize=20_000)(decode_signed)
 """Updates are seen by many devices."""
 
 
-def operations(device: Device) -> list[Operation]:
-    """All that the device did, in its order; in the end it reads every register that anybody ever wrote."""
+def operations(device: Device, bodies: Mapping[bytes, bytes]) -> list[Operation]:
+    """All that the device did, in its order; in the end it reads every register that anybody ever wrote.
+    *bodies*: by their hashes, updates that it may know through a checkpoint only."""
     found: list[Operation] = []
     hashes: dict[tuple[bytes, int], bytes] = {}
     written: dict[bytes, None] = {}
     rows = device.rig.db.execute(
-        "SELECT bytes, branch, clock, chunk_high FROM log ORDER BY number"
+        "SELECT bytes, hash, branch, clock, chunk_high FROM log ORDER BY number"
     ).fetchall()
-    for data, branch, clock, chunk_high in rows:
-        update: SignedUpdate = decoded(data)
+    for data, identity, branch, clock, chunk_high in rows:
+        update: SignedUpdate = decoded(data if data is not None else bodies[identity])
         hashes[branch, clock] = update.hash
         written.update((key, None) for key, _ in update.writes if is_kept(key))
         signed_here = chunk_high is not None

@@ -15,7 +15,17 @@ from typing import Final
 from hybrisfs.filesystem.registers import Attr, Content, Place, attr_key, content_key, place_key
 from hybrisfs.merge.members import Member
 from hybrisfs.store.schema import ROOT_ID
-from sync import NONCE_SIZE, DeviceKey, Head, Members, decode_head, encode_head, head_name
+from sync import (
+    NONCE_SIZE,
+    CheckpointId,
+    DeviceKey,
+    Head,
+    Members,
+    Statement,
+    decode_head,
+    encode_head,
+    head_name,
+)
 from sync.head import Relayed
 from sync.segment import SegmentId
 from sync.update import Stamp, decode_signed
@@ -99,6 +109,8 @@ class Liar:
                 replace(head, vector=VersionVector({**dict(head.vector.items()), self.id: 1 << 40})),
                 replace(head, offline=True),
                 replace(head, relayed=(Relayed(victim, nowhere),)),
+                replace(head, stated=Statement.of(VOLUME, head.vector, self._random.randbytes(32), _KEY)),
+                replace(head, checkpoint=CheckpointId(*(self._random.randbytes(32) for _ in range(2)))),
             )
         )
 

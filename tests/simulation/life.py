@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest import mock
+
 from hybrisfs.merge.state_hash import state_hash
 from tests.filesystem.rig import small_chunks
 from tests.simulation.determinism import Clocks, determined_by
@@ -11,13 +15,25 @@ from tests.simulation.simulator import Simulation
 __all__ = ["live"]
 
 
+@contextmanager
+def small_checkpoints() -> Iterator[None]:
+    """A checkpoint whenever all stand at one vector, of small slices, for whoever lacks anything."""
+    with (
+        mock.patch.multiple(
+            "hybrisfs.checkpoint.keeper", QUIET_SECONDS=0.0, LEAST_BYTES=1, RESTATE_SECONDS=20.0, FAR_BEHIND=1
+        ),
+        mock.patch("hybrisfs.checkpoint.snapshot.SLICE_BYTES", 300),
+    ):
+        yield
+
+
 def live(seed: int, trace: list[str]) -> bytes:
     """Live through what the seed holds, heal, and check; the state hash that all devices have in the end.
 
     What was done is put into *trace*, also when it fails.
     """
     clocks = Clocks()
-    with small_chunks(256), determined_by(seed, clocks):
+    with small_chunks(256), small_checkpoints(), determined_by(seed, clocks):
         simulation = Simulation(seed, clocks)
         simulation.trace = trace
         try:

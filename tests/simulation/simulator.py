@@ -15,7 +15,7 @@ from tests.merge.world import World
 from tests.simulation.cloud import Clouds
 from tests.simulation.courier import Courier
 from tests.simulation.determinism import Clocks
-from tests.simulation.history import operations
+from tests.simulation.history import decoded, operations
 from tests.simulation.liar import Liar
 from tests.sync.fjc import Operation
 
@@ -25,6 +25,7 @@ _MOST_DEVICES: Final = 8
 _F: Final = 1
 _HOUR: Final = 3600.0
 _DAY: Final = 24 * _HOUR
+_YEARS: Final = 20 * 365 * _DAY
 _PROGRAMS: Final = {
     "write": 6, "write_same": 2, "append": 14, "mkdir": 3, "symlink": 1, "remove": 4, "rename": 6, "link": 2,
     "chmod": 1, "xattr": 1, "open_file": 6, "read_open": 3, "write_open": 8, "close_file": 2, "look": 3,
@@ -39,6 +40,8 @@ _TALK_EVERY: Final = 60.0
 _LINK_CHANGES_EVERY: Final = 120.0
 _MOOD_CHANGES_EVERY: Final = 80.0
 _LIE_EVERY: Final = 20.0
+_REST_ROUNDS: Final = 6
+_REST_SECONDS: Final = 30.0
 # For each device, in a life of whatever length: how often something happens that is rare.
 _CRASHES: Final = 0.4
 _RESTARTS: Final = 0.2
@@ -46,6 +49,7 @@ _BACKUPS: Final = 0.5
 _RESTORES: Final = 0.3
 _CLOCK_JUMPS: Final = 0.2
 _SLEEPS: Final = 0.15
+_RESTS: Final = 1.5  # when all stand still for a moment, as checkpoints want it; for all together
 
 
 class Simulation:
@@ -62,6 +66,7 @@ class Simulation:
         self.trace: list[str] = []
         self.lives: dict[str, list[Operation]] = {}  # of devices whose daemon has ended
         self.restored: set[int] = set()
+        self.bodies: dict[bytes, bytes] = {}  # of all updates that may be known through checkpoints only
         self.clouds = Clouds(self.random, count=2 * _F + 1, f=_F, copies=_F + 1)
         self.liar = self._invite_liar() if self.random.random() < 0.35 else None
         self.world = World(self.count, [self.liar.member] if self.liar else [])
@@ -71,6 +76,9 @@ class Simulation:
         self._links = dict.fromkeys(combinations(range(self.count), 2), True)
         self._couriers: dict[int, Courier] = {}
         self._plan()
+        for device in range(self.count):
+            if self.random.random() < 0.2:
+                self._back_up(device)
 
     def _invite_liar(self) -> Liar:
         return Liar(Random(self.random.random()), [member_of(number) for number in range(self.count)])
@@ -102,6 +110,7 @@ class Simulation:
             self._repeat(_LINK_CHANGES_EVERY, partial(self._change_link, pair))
         for number in self.clouds.numbers:
             self._repeat(_MOOD_CHANGES_EVERY, partial(self._change_mood, number))
+        self._repeat(self.seconds / _RESTS, self._rest)
         if self.liar is not None:
             self._repeat(_LIE_EVERY, self._lie)
 
@@ -190,12 +199,52 @@ class Simulation:
             courier.look() if everything else courier.pull()
             self.world.received(device)
 
+    def look_at_checkpoints(self, device: int) -> None:
+        self.note(f"checkpoints({device})")
+        self.remember_bodies()
+        with self.on(device):
+            self.courier(device).look_at_checkpoints()
+            self.world.received(device)
+
+    def _take_over(self, device: int, other: int) -> None:
+        """A device asks another one for its checkpoint, over a link."""
+        self.note(f"{device} asks {other} for its checkpoint")
+        self.remember_bodies()
+        with self.on(device):
+            self.courier(device).take_over(self.courier(other))
+            self.world.received(device)
+
+    def remember_bodies(self) -> None:
+        for device in self.world.fleet.devices:
+            self.bodies.update((decoded(data).hash, data) for data in device.log())
+
+    def _rest(self) -> None:
+        """Programs do nothing for a while. Afterwards a device may be set back, and take in a checkpoint."""
+        self.note("all rest")
+        for _ in range(_REST_ROUNDS):
+            for device in range(self.count):
+                self.sign(device)
+                self.ship(device, flush=True)
+                self.pull(device, everything=True)
+                self.look_at_checkpoints(device)
+            self.clocks.pass_by(_REST_SECONDS)
+        device, other = self.random.sample(range(self.count), 2)
+        if self.world.has_backup(device) and self.random.random() < 0.6:
+            self._restore(device)
+            if self.random.random() < 0.3:
+                self.sign(device)  # so that it forks
+            if self.random.random() < 0.8:
+                self._take_over(device, other)
+
     def _weather(self) -> str:
         return ", ".join(cloud.mood.value for cloud in self.clouds.all)
 
     def send(self, sender: int, receiver: int, number: int = 0, seed: int = 0) -> None:
         with self.on(sender):
             self.world.commit(sender)
+        with self.on(receiver):
+            if self.world.fleet[sender].bare() - self.world.fleet[receiver].knows():
+                self._take_over(receiver, sender)
         self._do(receiver, "send", self.world.send, sender, receiver, number, seed)
 
     def _talk(self, pair: tuple[int, int]) -> None:
@@ -237,10 +286,12 @@ class Simulation:
         self._do(device, "restore", self.world.restore, device)
 
     def _remember_life(self, device: int) -> None:
-        self.lives[f"{device} until {self.clocks.passed}"] = operations(self.world.fleet[device])
+        self.remember_bodies()
+        self.lives[f"{device} until {self.clocks.passed}"] = operations(self.world.fleet[device], self.bodies)
 
     def _jump(self, device: int) -> None:
-        ahead = self.random.choice((0.0, self.random.uniform(-_DAY, _DAY), self.random.uniform(-9.0, 9.0)))
+        reach = self.random.choice((0.0, 9.0, _DAY, _YEARS))
+        ahead = self.random.uniform(-reach, reach)
         self.clocks.set_ahead(device, ahead)
         self.note(f"the clock of {device} is {ahead:.0f} s ahead")
 

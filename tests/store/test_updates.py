@@ -25,6 +25,7 @@ from sync import (
     Refused,
     Send,
     SignedUpdate,
+    Successor,
     VersionVector,
     decode_signed,
 )
@@ -190,7 +191,7 @@ def test_what_the_log_state_asks(database: Database) -> None:
     assert log.update_at(me, 3) is None
     assert log.vector_of(me, 2) == VersionVector({me: 1})
     assert log.vector_of(KEYS[1].device_id, 1) is None
-    assert log.successor_of(me, 1) == second.data
+    assert log.successor_of(me, 1) == Successor(second.hash, second.data)
     assert log.successor_of(me, 2) is None
     assert log.find(second.hash[:16]) == log.own_tip()
     assert log.find(bytes(16)) is None

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from sync import exchange as module
 from sync.errors import DecodeError, NewerFormatError
-from sync.exchange import Action, Alarm, Deliver, Exchange, Failed, Send
+from sync.exchange import Action, Alarm, Deliver, Exchange, Failed, Offer, Send
 from sync.inbox import Inbox
 from sync.messages import (
     MAX_MESSAGE,
     Answer,
+    Compacted,
     Frontier,
     Message,
     Probe,
@@ -29,13 +30,16 @@ from sync.update import Stamp, decode_signed
 from tests.sync.support import KEYS, Device, flip, stamps
 from tests.sync.test_forks import Node, Script, play, send, steps
 
+ROOT = b"r" * 32
+
 
 class End:
     """One side of a link: a device, its exchange, and what is on the way to it."""
 
     def __init__(self, device: Device, state: bytes | None = None) -> None:
         self.device = device
-        self.exchange = Exchange(device, lambda: state)
+        self.exchange = Exchange(device, lambda: state, lambda: ROOT if device.bare else None)
+        self.offers: list[bytes] = []
         self.inbox = Inbox()
         self.arriving: deque[bytes] = deque()
         self.alarms: list[str] = []
@@ -97,6 +101,8 @@ class Net:
                     self.grown(end.device)
                 case Alarm():
                     end.alarms.append(action.reason)
+                case Offer():
+                    end.offers.append(action.root)
                 case Failed():
                     raise AssertionError(action.reason)
 
@@ -361,3 +367,27 @@ def test_what_a_peer_claims_is_kept_within_bounds() -> None:
         claimed = tuple(Stamp(bytes(16), number + 1, name) for name in names)
         exchange.receive(encode_message(replace(ask, request=False, tips=claimed)))
     assert exchange._theirs is not None and len(exchange._theirs) <= module._KEPT
+
+
+def test_what_a_checkpoint_has_taken_the_place_of_is_offered_instead() -> None:
+    net, had, new = Net(), Device(KEYS[0]), Device(KEYS[1])
+    for _ in range(6):
+        had.write()
+    had.bare = 4
+    _, end = net.connect(had, new)
+    net.run()
+    assert end.offers == [ROOT] and not new.order
+    net.write(had)
+    net.run()
+    assert end.offers == [ROOT] and not new.order, "it is not told again, nor sent what it cannot accept"
+    new.receive_all(had.order[:4])
+    net.grown(new)
+    net.run()
+    agree(had, new)
+
+
+def test_a_device_that_has_nothing_to_offer_says_that() -> None:
+    lacking = Exchange(Device(KEYS[0]), lambda: None)
+    assert lacking.receive(encode_message(Compacted(bytes(32)))) == []
+    assert decode_message(lacking.advanced()[0]) == Frontier(True, (), Device(KEYS[0]).history(), bytes(32))
+    assert lacking.advanced() == []

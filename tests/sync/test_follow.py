@@ -110,6 +110,23 @@ def test_news_quickens_the_pace() -> None:
     assert caught_up(watcher, a)
 
 
+def test_waking_up_is_one_round_and_no_storm() -> None:
+    """Whether the monotonic clock stood still in the sleep or not, and whatever the time of day says now."""
+    clouds = shelves()
+    a = Publisher(A)
+    publish(a, clouds, 0.0)
+    watcher = Watcher(OWN, clouds, 1)
+    watcher.run(4 * HOUR)
+    watcher.done.clear()
+    watcher.run(HOUR)
+    usual = len(watcher.asked())
+    for asleep in (0.0, 24 * HOUR, 365 * 24 * HOUR):
+        watcher.now += asleep
+        watcher.done.clear()
+        watcher.run(HOUR)
+        assert len(watcher.asked()) <= usual + 4 * len(clouds), asleep
+
+
 def test_our_own_head_is_looked_for_when_all_clouds_but_f_have_answered() -> None:
     follow = Follow(VOLUME, BOX_KEY, OWN.device_id, [0, 1, 2], 1, lambda *_: False, 0.0)
     assert not follow.own_looked_for

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from sync import OneKey
 from sync.branch import branch_id
+from sync.checkpoint import Root, Slice, Statement
 from sync.hashing import ZERO_HASH
-from sync.head import Extent, Head, OwnTip, Relayed, decode_head, encode_head
+from sync.head import CheckpointId, Extent, Head, OwnTip, Relayed, decode_head, encode_head
 from sync.history import history_hash
 from sync.identity import DeviceKey
 from sync.segment import SegmentId, decode_segment, encode_segment, segment_name
@@ -74,12 +75,26 @@ LATER_HASH = bytes.fromhex("717849f78a35842fe88f46c507ee2034a66e31078c1aa8a0f0e1
 
 HEAD_BYTES = bytes.fromhex(
     "484648440002176e02f68ebd77cc4ef534e6a2f21b2e00000000000102030405060708090a0b0c0d0e0f101112131415"
-    "1617fd1736e511670042b0cacd19eca932e7dbf8a059a8030fc8eae5098c0bca4282491ab742059b893a7df7c87efc2f"
+    "1617fd1736e511640042b0cacd19eca932e7dbf8a059a8030fc8eae5098c0bca4282491ab742059b893a7df7c87efc2f"
     "d9b3c86d7ec902d661b22ac92ffe0685e347881fc29b85549a36079a769dec946dbd663aaeaa851ad09e5d7bdd4d6fbc"
     "15356802867ce03ce6704fd914c425fb35ee5c1d0f4ca64f0186337ea50ba593a4e9e0063406d48b4aae70c0490a1abe"
     "c2cdec06b37933fe4a057975d27fde91e179fe41fdf1301bf31385ffa62c129279d3805a3dd5fca5aebd7a8f6aa9f4a1"
-    "b9639258317d6a8156d111000ee9205ce9ace7f5eeceeb91e35d45b34fe43133fbd62dc7c9f28d678db21e3c583a0edc"
-    "166dad580b9be1e4b0da48066000504d32ab5cf97a7dbf33cedc5987cc6e1c547cb8d65373b80f"
+    "b9639258317d6a78a4b26dc12468cda2f7ee21610e4763b390847c2b33bd8d244a06c2e90bc93ae7d7bd47c01bfe3204"
+    "57d96a60d56524da54927c86ece7c5503887eaaffd46ee20672367d1a85d2e16d9889f719f290916e0aad9bc8e93be3d"
+    "68e1f04e21cc5c3ce966fa85c785dd51ded15e44edb7088051195f0d80498d3c8f0f60621f196b70fc33b3bf10f9aba5"
+    "e56010d26de86485e48403172bfd898bca07df5840d7aad07a15efb0dfd5d3321646026dc4da26e462e532f1863aed12"
+    "e3363b09a7475772f1f28da3dae6af135087008958129ee012d26eb2396abb926af4ea6ec6780529283cf608c9e3780c"
+    "cdb902b7bcc77416fd057ba4ffc618f46fe1339d923cbf244ec6b12b09ddb441bb4cd024944a91e8ab0358711409d196"
+    "8d90"
+)
+
+ROOT_BYTES = bytes.fromhex(
+    "4846435200016465666768696a6b6c6d6e6f70717273404142434445464748494a4b4c4d4e4f50515253545556575859"
+    "5a5b5c5d5e5f02176e02f68ebd77cc4ef534e6a2f21b2eac02354f55f9738064102fa993af632efdce80808080802002"
+    "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f8080400102030405060708090a0b0c0d"
+    "0e0f101112131415161718191a1b1c1d1e1f20ac020102030405060708090a0b0c0d0e0f101112131415161718191a1b"
+    "1c1d1e1f20210901176e02f68ebd77cc4ef534e6a2f21b2ea35d71b60e04ee4a84beb2efe5529674be482c711aa62041"
+    "42d62aaee5c0ee72219d897a97b4e3374218bc257f2de5c5e6e505e703ad6cdc45fa93c01d91100d"
 )
 
 SEGMENT_BYTES = bytes.fromhex(
@@ -117,6 +132,17 @@ HEAD = Head(
     (OwnTip(300, bytes(range(32))), OwnTip(200, bytes(range(32, 64)))),
     Extent(2, SegmentId(129, bytes(range(8))), 300),
     relayed=(Relayed(OTHER.device_id, SegmentId(300, bytes(range(8, 16)))),),
+    stated=Statement.of(VOLUME, ENTRIES, bytes(range(64, 96)), DEVICE),
+    checkpoint=CheckpointId(bytes(range(96, 128)), bytes(range(128, 160))),
+)
+
+ROOT = Root(
+    VOLUME,
+    bytes(range(64, 96)),
+    ENTRIES,
+    (Slice(bytes(range(32)), 1 << 20), Slice(bytes(range(1, 33)), 300)),
+    (Slice(bytes(range(2, 34)), 9),),
+    {DEVICE.device_id: Statement.of(VOLUME, ENTRIES, bytes(range(64, 96)), DEVICE).signature},
 )
 
 
@@ -159,3 +185,8 @@ def test_segment() -> None:
     assert (
         decode_segment(encode_segment([FIRST_BYTES], None, BOX_KEY, NONCE), name, VOLUME, BOX_KEY) == segment
     )
+
+
+def test_root() -> None:
+    assert ROOT.encode() == ROOT_BYTES
+    assert Root.decode(ROOT_BYTES) == ROOT

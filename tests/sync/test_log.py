@@ -310,7 +310,7 @@ def test_members_change(scene: Scene) -> None:
 
 
 def test_branches_are_bounded(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sync.log.MAX_WRITERS", 2)
+    monkeypatch.setattr("sync.log_tree.MAX_WRITERS", 2)
     scene.c.receive_all([scene.a.write()])
     assert refused(scene.c, scene.b3).reason is Reason.TOO_MANY_BRANCHES
 

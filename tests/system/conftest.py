@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.system.device import Device, is_mounted
+from tests.system.everybody import device_for_all
 from tests.system.group import Group, make_group
 from tests.system.pairing import all_sound
 
@@ -67,6 +68,13 @@ def shared_device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Device]:
     """One mounted volume for all tests of a module that leave it in order."""
     with ExitStack() as stack:
         yield _device_in(tmp_path_factory.mktemp("shared"), stack, {}).create(3, f=1, k=1).mount()
+
+
+@pytest.fixture(scope="module")
+def everybodys() -> Iterator[Device]:
+    """Likewise, one that all users of the machine may enter. Needs root."""
+    with device_for_all() as device:
+        yield device
 
 
 @pytest.fixture

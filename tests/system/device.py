@@ -24,6 +24,7 @@ __all__ = [
     "CommandFailedError",
     "Device",
     "is_mounted",
+    "kill_at_once",
     "processes_with",
 ]
 
@@ -62,6 +63,14 @@ def processes_with(variable: str, value: str) -> list[int]:
         if mark in environment.split(b"\0"):
             found.append(int(entry.name))
     return found
+
+
+def kill_at_once(pids: Sequence[int]) -> None:
+    """SIGKILL; all are stopped first, so that none can act upon the death of another."""
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
 
 
 def _has_ended(pid: int) -> bool:
@@ -215,11 +224,17 @@ class Device:
     # -- the daemon ----------------------------------------------------------------------------------------
 
     def daemon_pids(self) -> list[int]:
-        """The processes that run with this HYBRISFS_HOME: between commands, the daemon and its children."""
+        """The processes that run with this HYBRISFS_HOME: between commands, the daemon and its kin."""
         return processes_with("HYBRISFS_HOME", str(self.home))
 
+    def daemon_pid(self) -> int:
+        """The daemon itself."""
+        pid = json.loads(self.run("status", "--json"))["daemon"]["pid"]
+        assert isinstance(pid, int)
+        return pid
+
     def kill(self) -> None:
-        """SIGKILL the daemon and wait until it is gone. The mount stays behind as a ruin."""
+        """SIGKILL the daemon and its parent and wait until it is gone. The mount stays behind as a ruin."""
         assert self._kill_all(), "no daemon to kill"
 
     def freeze(self) -> None:
@@ -234,10 +249,7 @@ class Device:
         """Kill also what is just being started; returns how many processes there were."""
         killed = 0
         while pids := self.daemon_pids():
-            for pid in pids:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGCONT)
-                    os.kill(pid, signal.SIGKILL)
+            kill_at_once(pids)
             for pid in pids:
                 until(partial(_has_ended, pid), "the killed daemon to be gone")
             killed += len(pids)

@@ -161,7 +161,7 @@ def test_invariant_11_a_hung_cloud_hangs_nothing(make_device: MakeDevice) -> Non
     hung.mkdir()
     device.create([hung, *plain], f=1, k=1).mount()
     before = _filled(device)
-    (stopped,) = harbour.daemon_pids()
+    stopped = harbour.daemon_pid()
     os.kill(stopped, signal.SIGSTOP)
     try:
         device.cache_drop()

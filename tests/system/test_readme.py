@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.system.device import REPOSITORY, is_mounted, processes_with
+from tests.system.device import REPOSITORY, is_mounted, kill_at_once, processes_with
 from tests.system.shell import run, tool
 
 _BLOCK = re.compile(r"^```(?:sh|bash|shell|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -52,5 +51,4 @@ def test_the_first_commands_of_the_readme_give_a_working_folder(tmp_path: Path) 
     finally:
         if is_mounted(mountpoint):
             run("fusermount3", "-u", "-z", mountpoint)
-        for pid in processes_with("HOME", str(home)):
-            os.kill(pid, signal.SIGKILL)
+        kill_at_once(processes_with("HOME", str(home)))

@@ -3,31 +3,58 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from hybrisfs.filesystem.content import Missing
 from hybrisfs.home import Home
+from hybrisfs.merge.members import Member
+from hybrisfs.pairing import Joined, Peer
+from hybrisfs.peers.settings import PeerSettings
 from hybrisfs.store.journal import JournalFullError
 from hybrisfs.store.schema import ROOT_INO
 from hybrisfs.volume.fsck import FsckReport
+from hybrisfs.volume.join import join_volume, make_grant
 from hybrisfs.volume.volume import Volume
+from sync import DeviceKey
 
-__all__ = ["NAME", "PATIENCE", "Device"]
+__all__ = ["ALONE", "NAME", "PATIENCE", "Device", "Second"]
 
 NAME: Final = "vol"
 PATIENCE: Final = 60.0
+_REFUSALS: Final = 100
+ALONE: Final = PeerSettings(discover=False)  # devices hear of each other through the clouds only
 
 
 class Device:
     """A home below *root*, folders that play clouds beside it, and the volume, open."""
 
-    def __init__(self, root: Path, clouds: int = 3, f: int | None = 1, k: int | None = 1) -> None:
+    def __init__(
+        self,
+        root: Path,
+        clouds: int = 3,
+        f: int | None = 1,
+        k: int | None = 1,
+        *,
+        cloud_folders: Sequence[Path] = (),
+    ) -> None:
         self.home = Home.below(root / "home")
-        self.clouds = [root / f"cloud-{number}" for number in range(clouds)]
+        self.clouds = list(cloud_folders) or [root / f"cloud-{number}" for number in range(clouds)]
         Volume.create(self.home, NAME, [cloud.as_uri() for cloud in self.clouds], f, k)
         self.volume = Volume.open(self.home, NAME)
         self._open = True
+
+    @staticmethod
+    def found(home: Path, clouds: Sequence[Path]) -> Device:
+        """One that is on the disk already, with its home at *home*; its volume is opened."""
+        device = Device.__new__(Device)
+        device.home = Home.below(home)
+        device.clouds = list(clouds)
+        device.volume = Volume.open(device.home, NAME)
+        device._open = True
+        return device
 
     @property
     def state(self) -> Path:
@@ -48,13 +75,15 @@ class Device:
     def write_at(self, handle: int, offset: int, content: bytes) -> None:
         """Like the mount: wait for room when there is none."""
         fs = self.volume.fs
+        refusals = 0
         while True:
             try:
                 with fs.lock:
                     fs.write(fs.handle(handle), offset, content)
                 return
             except JournalFullError:
-                if not self.volume.room.wait_for_room(len(content)):
+                refusals += 1
+                if refusals > _REFUSALS or not self.volume.room.wait_for_room(len(content)):
                     raise
 
     def read(self, name: str) -> bytes:
@@ -81,5 +110,21 @@ class Device:
 
     def reopen(self) -> None:
         self.close()
+        self.volume = Volume.open(self.home, NAME)
+        self._open = True
+
+
+class Second(Device):
+    """Another device of the volume."""
+
+    def __init__(self, root: Path, first: Device) -> None:
+        self.home = Home.below(root / "home")
+        self.clouds = first.clouds
+        self.home.prepare()
+        key, volume = DeviceKey.generate(), first.volume
+        grant = make_grant(volume.config, volume.ring.keys, volume.sharing.current_members(), None)
+        volume.sharing.admit(Member(key.public, "second"))
+        joined = Joined(grant, Peer(volume.ring.keys.device.public, "first"))
+        replace(join_volume(self.home, None, key, "second", joined), links=ALONE).save(self.home)
         self.volume = Volume.open(self.home, NAME)
         self._open = True

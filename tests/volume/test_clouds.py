@@ -340,11 +340,3 @@ def test_codes_that_the_clouds_are_too_few_for_are_refused(device: Device) -> No
     with pytest.raises(UsageError, match="too few for f=2"):
         device.volume.clouds.change_redundancy(2, 2)
     assert device.volume.config.f == 1
-
-
-def test_a_cloud_that_may_hold_values_of_the_key_value_store_stays(copies: Device) -> None:
-    copies.volume.key_values.open()
-    for leave in (copies.volume.clouds.drain, copies.volume.clouds.remove):
-        with pytest.raises(UsageError, match="key-value store"):
-            leave("cloud-0")
-    assert [one["use"] for one in copies.volume.clouds.all()] == ["in use"] * 4

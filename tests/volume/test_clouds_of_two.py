@@ -12,35 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from hybrisfs.home import Home
 from hybrisfs.merge.cloud_set import free_number
-from hybrisfs.merge.members import Member
-from hybrisfs.pairing import Joined, Peer
-from hybrisfs.peers.settings import PeerSettings
 from hybrisfs.volume.config import VolumeConfig
-from hybrisfs.volume.join import join_volume, make_grant
-from hybrisfs.volume.volume import Volume
-from sync import DeviceKey
-from tests.volume.device import NAME, PATIENCE, Device
+from tests.volume.device import ALONE, NAME, PATIENCE, Device, Second
 
-ALONE = PeerSettings(discover=False)  # the devices hear of each other through the clouds only
 CONTENT = os.urandom(50_000)
-
-
-class Second(Device):
-    """Another device of the volume."""
-
-    def __init__(self, root: Path, first: Device) -> None:
-        self.home = Home.below(root / "home")
-        self.clouds = first.clouds
-        self.home.prepare()
-        key, volume = DeviceKey.generate(), first.volume
-        grant = make_grant(volume.config, volume.ring.keys, volume.sharing.current_members(), None)
-        volume.sharing.admit(Member(key.public, "second"))
-        joined = Joined(grant, Peer(volume.ring.keys.device.public, "first"))
-        replace(join_volume(self.home, None, key, "second", joined), links=ALONE).save(self.home)
-        self.volume = Volume.open(self.home, NAME)
-        self._open = True
 
 
 @pytest.fixture

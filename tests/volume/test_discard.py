@@ -179,3 +179,39 @@ def test_nothing_is_deleted_while_transfers_are_paused(hasty: Device) -> None:
     hasty.volume.transfers.resume()
     collect(hasty)
     assert packs(hasty) == {}
+
+
+def test_shares_that_nothing_names_are_shown_and_deleted(hasty: Device) -> None:
+    """An upload cut short, a share that a third cloud got in vain, one that came after its pack's end."""
+    hasty.write("kept", noise(1, 100_000))
+    with mock.patch("hybrisfs.pipeline.pack.record_pack", side_effect=OSError("killed")) as cut:
+        hasty.volume.signals.chunks_made()
+        assert hasty.volume.signals.wait_until(lambda: bool(cut.called), deadline=None, step=0.05)
+        hasty.close()
+    hasty.reopen()
+    hasty.write("another", noise(3, 1000))  # so that the chunks may make another pack
+    hasty.sync()
+    (name,) = {
+        identity.hex()
+        for (identity,) in hasty.volume.fs.db.execute("SELECT id FROM pack WHERE n > 0 LIMIT 1").fetchall()
+    }
+    placed = next(cloud for cloud in hasty.clouds if list(cloud.glob(f"packs/*/{name}.*")))
+    share = next(placed.glob(f"packs/*/{name}.*"))
+    spare = next(cloud for cloud in hasty.clouds if not list(cloud.glob(f"packs/*/{name}.*")))
+    vain = spare / share.relative_to(placed)
+    vain.parent.mkdir(parents=True, exist_ok=True)
+    vain.write_bytes(share.read_bytes())
+    shown = collect(hasty, dry_run=True)
+    assert shown.unnamed["strays"] == 1
+    assert vain.exists()
+    assert hasty.fsck(clouds=True).checked["objects that nothing names"] >= 1
+    assert hasty.fsck(clouds=True).problems == []
+    done = collect(hasty)
+    assert done.unnamed["strays"] == 1 and done.trouble == ""
+    assert not vain.exists()
+    named = {identity.hex() for (identity,) in hasty.volume.fs.db.execute("SELECT id FROM pack WHERE n > 0")}
+    assert {path.split("/")[1].split(".")[0] for path in packs(hasty)} == named
+    assert collect(hasty).unnamed.total() == 0
+    sound(hasty)
+    hasty.volume.drop_cache()
+    assert hasty.read("kept") == noise(1, 100_000)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hybrisfs.daemon.notify import notify
+from hybrisfs.systemd import JournalFormatter, notify
 
 
 @pytest.mark.parametrize("abstract", [False, True])
@@ -34,3 +34,16 @@ def test_a_dead_service_manager_is_only_logged(
     with caplog.at_level(logging.WARNING):
         notify("STOPPING=1")
     assert "STOPPING=1" in caplog.text
+
+
+def test_every_line_in_the_journal_has_its_priority() -> None:
+    formatter = JournalFormatter()
+
+    def line(level: int, text: str) -> str:
+        return formatter.format(logging.LogRecord("x", level, __file__, 1, text, None, None))
+
+    assert line(logging.CRITICAL, "a\nb") == "<2>x: a\n<2>b"
+    assert line(logging.ERROR, "a") == "<3>x: a"
+    assert line(logging.WARNING, "a") == "<4>x: a"
+    assert line(logging.INFO, "a") == "<6>x: a"
+    assert line(logging.DEBUG, "a") == "<7>x: a"

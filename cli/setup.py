@@ -1,0 +1,190 @@
+"""hybrisfs setup"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import click
+
+from cli.output import count, json_option, print_json, quoted, shown
+from cli.secrets import ask_secrets
+from hybrisfs.client import Client, HybrisError
+from hybrisfs.client import UsageError as HybrisUsageError
+
+_KINDS: Final = """\
+  file:///media/disk/folder                  a disk, or a network drive
+  s3://bucket/folder?region=eu-west-1        Amazon S3; others with &endpoint=https://...
+  gs://bucket/folder                         Google Cloud Storage
+  az://container/folder?account=NAME         Azure Blob Storage
+  webdavs://user@host/folder                 Nextcloud, a NAS
+  sftp://user@host/folder                    any machine with an SSH server"""
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  hybrisfs setup
+  hybrisfs setup --name photos --folder ~/Photos \\
+    --cloud file:///mnt/a/x --cloud file:///mnt/b/x --cloud file:///mnt/c/x"""
+)
+@click.option("--name", help="What the volume is to be called.")
+@click.option("--folder", metavar="DIR", help="Where it is to be mounted.")
+@click.option("--cloud", "clouds", metavar="URL", multiple=True, help="A cloud; give it once for each.")
+@click.option("--try", "trial", is_flag=True, help="Three folders on this disk play the clouds.")
+@click.option("-f", "f", type=click.IntRange(min=0), help="How many clouds may fail or lie.")
+@json_option
+def setup(
+    name: str | None, folder: str | None, clouds: tuple[str, ...], trial: bool, f: int | None, as_json: bool
+) -> None:
+    """Set up a volume step by step: its name, its folder, its clouds.
+
+    Asks for what is not given as an option, and tries out each cloud. Without a terminal nothing is asked,
+    and everything must be given.
+    """
+    if trial and clouds:
+        raise click.UsageError("--try and --cloud exclude each other")
+    steps = _Steps(ask=sys.stdin.isatty() and not as_json)
+    name = steps.name(name)
+    folder = steps.folder(name, folder)
+    urls = steps.clouds(name, clouds, trial)
+    f = steps.faults(len(urls), f)
+    with Client.connect() as client:
+        made = client.call("volume create", {"name": name, "clouds": urls, "f": f, "k": None})["volume"]
+        place = str(Path(folder).expanduser().absolute())
+        mounted = client.call("mount", {"name": name, "directory": place, "allow_other": False})
+    if as_json:
+        print_json({"volume": made, "mountpoint": mounted["mountpoint"]})
+    else:
+        _explain(made, mounted["mountpoint"])
+
+
+class _Steps:
+    """The questions, one method each; what was given is not asked for."""
+
+    def __init__(self, *, ask: bool) -> None:
+        self._ask = ask
+
+    def name(self, given: str | None) -> str:
+        if given is not None or not self._ask:
+            return _needed(given, "--name")
+        click.echo("A volume is one folder that all your machines share.", err=True)
+        return str(click.prompt("What shall it be called?", default="home", value_proc=_free_name, err=True))
+
+    def folder(self, name: str, given: str | None) -> str:
+        with Client.connect() as client:
+            usual = client.call("place suggestions", {"name": name})["mountpoint"]
+        if given is not None or not self._ask:
+            return given if given is not None else str(usual)
+        return str(click.prompt("Where shall it be?", default=usual, value_proc=_free_folder, err=True))
+
+    def clouds(self, name: str, given: tuple[str, ...], trial: bool) -> list[str]:
+        if trial:
+            return self._on_this_disk(name)
+        if not given and not self._ask:
+            raise click.UsageError("give --cloud for each cloud, or --try")
+        for url in given:
+            self._try_out(url)
+        return list(given) or self._asked_clouds(name)
+
+    def faults(self, clouds: int, given: int | None) -> int | None:
+        most = (clouds - 1) // 2
+        if given is not None or not self._ask or most < 2:
+            return given
+        question = f"How many of the {clouds} may fail, or be lost, at the same time?"
+        return int(click.prompt(question, default=1, type=click.IntRange(0, most), err=True))
+
+    def _on_this_disk(self, name: str) -> list[str]:
+        with Client.connect() as client:
+            return list(client.call("place suggestions", {"name": name})["clouds"])
+
+    def _asked_clouds(self, name: str) -> list[str]:
+        click.echo(
+            "\nWhat you put there is kept, encrypted, on clouds: of three, one may fail; of five, two."
+            f"\nName one at a time:\n{_KINDS}",
+            err=True,
+        )
+        urls: list[str] = []
+        while True:
+            question = f"Cloud {len(urls) + 1}" + (
+                " (Enter when that is all)" if urls else " (Enter to try it out)"
+            )
+            url = click.prompt(question, default="", show_default=False, err=True).strip()
+            if url in urls:
+                click.echo("  That one is there already.", err=True)
+            elif url:
+                urls += [url] if self._accepted(url) else []
+            elif not urls:
+                question = "Shall three folders on this disk play the clouds, to try it out?"
+                if click.confirm(question, default=True, err=True):
+                    return self._on_this_disk(name)
+            elif len(urls) >= 3 or click.confirm(
+                f"With {count(len(urls), 'cloud')} none may fail. Is that all?", default=False, err=True
+            ):
+                return urls
+
+    def _accepted(self, url: str) -> bool:
+        """Whether a cloud works; a person may try again."""
+        try:
+            self._try_out(url)
+        except (HybrisError, click.UsageError) as error:
+            click.echo(
+                f"  {error.format_message() if isinstance(error, click.UsageError) else error}", err=True
+            )
+            return False
+        return True
+
+    def _try_out(self, url: str) -> None:
+        """Put, get and delete a small object, with secrets that are asked for if there are none yet."""
+        with Client.connect() as client:
+            facts = client.call("place secrets", {"url": url})
+            secrets = None
+            if self._ask and facts["secrets"] and not facts["known"]:
+                click.echo(f"  What does {shown(urlsplit(facts['cloud']).netloc)} know you by?", err=True)
+                secrets = ask_secrets(facts["secrets"]) or None
+            tried = client.call("place try", {"url": url, "secrets": secrets})
+        if self._ask:
+            longest = max(tried["seconds"].values())
+            click.echo(f"  It works: no request took longer than {longest * 1000:.0f} ms.", err=True)
+
+
+def _free_name(name: str) -> str:
+    """A name that a new volume can have. Raises UsageError, upon which click asks again."""
+    try:
+        with Client.connect() as client:
+            client.call("place suggestions", {"name": name})
+            taken = [volume["name"] for volume in client.call("volume list")["volumes"]]
+    except HybrisUsageError as error:
+        raise click.UsageError(str(error)) from error
+    if name in taken:
+        raise click.UsageError(f"there is a volume {shown(name)} already")
+    return name
+
+
+def _free_folder(name: str) -> str:
+    """A folder that is empty or can be made. Raises UsageError, upon which click asks again."""
+    folder = Path(name).expanduser()
+    if folder.exists() and not folder.is_dir():
+        raise click.UsageError(f"{shown(name)} is no folder")
+    if folder.is_dir() and any(folder.iterdir()):
+        raise click.UsageError(f"{shown(name)} is not empty")
+    return name
+
+
+def _needed(value: str | None, option: str) -> str:
+    if value is None:
+        raise click.UsageError(f"give {option}, for there is no terminal to ask at")
+    return value
+
+
+def _explain(volume: dict[str, Any], mountpoint: str) -> None:
+    clouds, f, k = len(volume["clouds"]), volume["f"], volume["k"]
+    name = volume["name"]
+    click.echo(f"\n{shown(name)} is at {shown(mountpoint)}: use it like any folder.")
+    kept = f"Everything there is kept on {f + k} of {count(clouds, 'cloud')}"
+    click.echo(f"{kept}; {'none may fail' if f == 0 else f'any {f} may fail'}.")
+    click.echo("\nNext:")
+    click.echo(f"  hybrisfs status {quoted(name)}           is everything safe?")
+    click.echo(f"  hybrisfs device invite {quoted(name)}    let another machine in")

@@ -1,0 +1,20 @@
+"""Checkpoints of the log: stated, agreed upon, put on the clouds, taken in (Depot 4.3, 5.5).
+
+A device that has been quiet for a while, and has accepted so much since the last checkpoint that another one
+is worth it, writes a *snapshot* of its log and registers to a file (`snapshot`, `shelf`), and *states* its
+hash in its heads. Whoever stands at the same vector then makes the same snapshot and states it, too. When all
+members have, the checkpoint is *agreed* (`keeper`), and one of them puts it on the clouds (`deposit`); heads
+name it.
+
+A device that has just been let in begins with the checkpoint that its inviter names, instead of reading the
+log from its beginning (`fetching`, `adoption`). One that was restored from a backup takes in a checkpoint
+that it has stated itself, if it lacks much of it. What they lack beyond that comes with the log.
+
+Whose word counts is up to who takes a checkpoint in: his own, that is a statement that he signed before his
+state was lost; or that of the device that let him in, which gave him all keys. So nobody else can make him
+believe in a state that never was. A statement that differs at an equal vector is an alarm.
+
+What a crash leaves: parts of files, removed at the next statement; statements that nobody has heard of, which
+are made known again; a checkpoint of which some slices are on the clouds, put there anew. Nothing is removed
+from the clouds while a member's head names another checkpoint than the newest.
+"""

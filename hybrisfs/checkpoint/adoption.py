@@ -1,0 +1,163 @@
+"""Taking in a checkpoint: as if all updates that it stands for had come, one after the other.
+
+The log gets the names of those that it lacks, placed as if they had been accepted: forks that come to light
+rename branches as usual. Sets of register values merge as sets with dotted version vectors do: a value that
+only one side has stays if the other side does not cover the update that wrote it; otherwise the other side
+has something that supersedes it. What is unsigned here makes way as for any update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, islice
+from typing import Final
+
+from hybrisfs.checkpoint.reading import HintedPack, Latest, read_hints, read_snapshot
+from hybrisfs.checkpoint.shelf import Shelf, Shelved
+from hybrisfs.checkpoint.snapshot import Header, SnapshotHash
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.registers import PackRecord
+from hybrisfs.merge.arrivals import Arrivals
+from hybrisfs.merge.packs import Placement
+from hybrisfs.merge.registers import Merged, Registers, is_kept
+from hybrisfs.merge.rules import Stamp, Value
+from hybrisfs.store.updates import UpdateLog
+from sync import DecodeError, LimitError, Rename, VersionVector
+from sync.checkpoint import Root
+from sync.skeleton import Bone
+
+__all__ = ["Adoption", "check_snapshot"]
+
+_KEYS: Final = 4096  # registers that are merged at once
+_PACKS: Final = 64
+
+
+def check_snapshot(shelf: Shelf, shelved: Shelved, root: Root) -> Header:
+    """Read all of a snapshot and its hints: it is the one that *root* means, and well formed.
+
+    Raises DecodeError, OSError.
+    """
+    hasher = SnapshotHash()
+    records = read_snapshot(_hashed(shelf.pieces(shelved), hasher))
+    header = next(records, None)
+    for _ in records:
+        pass
+    if not isinstance(header, Header) or hasher.digest() != root.snapshot:
+        raise DecodeError("the slices are not those of the snapshot that devices have stated")
+    if (header.volume, header.vector) != (root.volume, root.vector):
+        raise DecodeError("the snapshot does not cover what its root says")
+    for _ in read_hints(shelf.hints(shelved), header.updates):
+        pass
+    return header
+
+
+def _hashed(pieces: Iterable[bytes], hasher: SnapshotHash) -> Iterator[bytes]:
+    for piece in pieces:
+        hasher.update(piece)
+        yield piece
+
+
+class Adoption:
+    """Takes in one checked checkpoint, under the volume's lock; `Arrivals.refresh` follows."""
+
+    def __init__(self, fs: FileSystem, updates: UpdateLog, registers: Registers, arrivals: Arrivals) -> None:
+        self._fs = fs
+        self._db = fs.db
+        self._updates = updates
+        self._registers = registers
+        self._arrivals = arrivals
+        self._stamps: list[Stamp] = []  # of the checkpoint's updates, by their numbers
+        self._ours = VersionVector()
+        self._theirs = VersionVector()
+
+    def run(self, shelf: Shelf, shelved: Shelved) -> None:
+        """Raises LimitError, and nothing has changed, when there are too many branches."""
+        records = read_snapshot(shelf.pieces(shelved))
+        next(records)
+        latest = self._adopt_log(records)
+        self._merge(latest)
+        # Chunks that are read from one pack and are in another one, too, are seen in the first one first.
+        for primary in (True, False):
+            packs = read_hints(shelf.hints(shelved), len(self._stamps))
+            while some := list(islice(packs, _PACKS)):
+                self._arrivals.place(
+                    [self._placement(one, primary=primary) for one in some if primary or one.spare]
+                )
+
+    def _adopt_log(self, records: Iterator[Header | Bone | Latest]) -> Iterator[Latest]:
+        """Take in the bones; what comes after them."""
+        before = self._updates.state.vector
+        hashes: list[bytes] = []
+        renames: list[Rename] = []
+        rest: Iterator[Latest] = iter(())
+        self._db.execute("SAVEPOINT adoption")
+        try:
+            for record in records:
+                if not isinstance(record, Bone):
+                    assert isinstance(record, Latest)
+                    rest = _chained(record, records)
+                    break
+                prev = bytes(32) if record.prev is None else hashes[record.prev]
+                placed = self._updates.adopt(record, prev, [hashes[cause] for cause in record.causes])
+                hashes.append(record.hash)
+                if placed is not None and placed.renames:
+                    renames += placed.renames
+                    before = before.renamed(placed.renames)
+        except LimitError:
+            self._db.execute("ROLLBACK TO adoption")
+            self._updates.reload()
+            raise
+        finally:
+            self._db.execute("RELEASE adoption")
+        self._arrivals.renamed(renames)
+        self._ours = before
+        self._find_stamps(hashes)
+        return rest
+
+    def _find_stamps(self, hashes: Sequence[bytes]) -> None:
+        """How the log here calls the checkpoint's updates."""
+        wanted = set(hashes)
+        found = {
+            identity: Stamp(clock, branch)
+            for identity, clock, branch in self._db.execute("SELECT hash, clock, branch FROM log")
+            if identity in wanted
+        }
+        self._stamps = [found[identity] for identity in hashes]
+        theirs: dict[bytes, int] = {}
+        for clock, branch in self._stamps:
+            theirs[branch] = max(clock, theirs.get(branch, 0))
+        self._theirs = VersionVector(theirs)
+
+    def _merge(self, latest: Iterator[Latest]) -> None:
+        registers = groupby(latest, key=lambda one: one.key)
+        while some := [(key, list(values)) for key, values in islice(registers, _KEYS)]:
+            ours = self._registers.all_values(key for key, _ in some)
+            merged = [self._merged(key, ours.get(key, []), values) for key, values in some if is_kept(key)]
+            self._arrivals.absorb([one for one in merged if one.gone or one.come])
+
+    def _merged(self, key: bytes, ours: Sequence[Value], latest: Sequence[Latest]) -> Merged:
+        theirs = {self._stamps[one.update]: one.value for one in latest}
+        known = {value.stamp for value in ours}
+        gone = [stamp for stamp in known if stamp not in theirs and _covers(self._theirs, stamp)]
+        come = [
+            Value(stamp, value)
+            for stamp, value in theirs.items()
+            if stamp not in known and not _covers(self._ours, stamp)
+        ]
+        return Merged(key, gone, come)
+
+    def _placement(self, pack: HintedPack, *, primary: bool) -> Placement:
+        chunks = pack.primary if primary else pack.spare
+        record = PackRecord(pack.k, pack.n, pack.placement, chunks)
+        return Placement(pack.id, record.encode() if pack.n else None, self._stamps[pack.update])
+
+
+def _covers(vector: VersionVector, stamp: Stamp) -> bool:
+    return vector[stamp.writer] >= stamp.clock
+
+
+def _chained(first: Latest, rest: Iterator[Header | Bone | Latest]) -> Iterator[Latest]:
+    yield first
+    for record in rest:
+        assert isinstance(record, Latest)
+        yield record

@@ -1,0 +1,77 @@
+"""Bringing a checkpoint here: its root, which tells who has stated it, then its slices, onto the shelf."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol, TypeVar
+
+from hybrisfs.checkpoint.shelf import Shelf, Shelved
+from hybrisfs.dispersal.errors import CloudsUnavailable, UnreadableHereError
+from sync import Buffer, NewerFormatError, SealKeys, UnknownEpochError
+from sync.checkpoint import MAX_SLICE, Root, Slice, checkpoint_name, open_object
+
+__all__ = ["CloudObjects", "Fetching", "NotToBeHadError"]
+
+T = TypeVar("T")
+
+_MAX_OBJECT = MAX_SLICE + (1 << 20)  # sealed and, at worst, not compressible
+
+
+class NotToBeHadError(Exception):
+    """Neither a linked device nor a cloud has returned a part of a checkpoint."""
+
+
+class CloudObjects(Protocol):
+    """What is asked of the clouds."""
+
+    def get_object(self, name: str, limit: int, verify: Callable[[bytes], T]) -> T: ...
+
+
+class Fetching:
+    """Asks linked devices first, which is quick, then the clouds."""
+
+    def __init__(
+        self,
+        volume: bytes,
+        keys: SealKeys,
+        shelf: Shelf,
+        name_of: Callable[[Buffer], bytes],
+        clouds: CloudObjects,
+        ask_devices: Callable[[bytes], bytes | None],
+    ) -> None:
+        """*ask_devices* returns the part with a name, if a linked device has it."""
+        self._volume = volume
+        self._keys = keys
+        self._shelf = shelf
+        self._name_of = name_of
+        self._clouds = clouds
+        self._ask_devices = ask_devices
+
+    def root(self, name: bytes) -> Root:
+        """Raises NotToBeHadError, DecodeError."""
+        return Root.decode(self._part(name))
+
+    def shelve(self, root: Root) -> Shelved:
+        """Fetch all slices onto the shelf; they are to be checked then. Raises NotToBeHadError, OSError."""
+        return self._shelf.put(self._parts(root.slices), self._parts(root.hints), lambda: root.snapshot)
+
+    def _parts(self, slices: Iterable[Slice]) -> Iterator[bytes]:
+        for one in slices:
+            yield self._part(one.name)
+
+    def _part(self, name: bytes) -> bytes:
+        found = self._ask_devices(name)
+        if found is not None:
+            return found
+        try:
+            return self._clouds.get_object(
+                checkpoint_name(name), _MAX_OBJECT, lambda data: self._open(data, name)
+            )
+        except CloudsUnavailable as error:
+            raise NotToBeHadError(str(error)) from error
+
+    def _open(self, data: bytes, name: bytes) -> bytes:
+        try:
+            return open_object(data, name, self._volume, self._keys, self._name_of)
+        except (NewerFormatError, UnknownEpochError) as error:
+            raise UnreadableHereError(str(error)) from error

@@ -1,0 +1,363 @@
+"""The keeper of checkpoints: what this device states, what all have agreed upon, what it takes in."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Final
+
+from hybrisfs.checkpoint.adoption import Adoption, check_snapshot
+from hybrisfs.checkpoint.deposit import Depositor
+from hybrisfs.checkpoint.fetching import Fetching, NotToBeHadError
+from hybrisfs.checkpoint.shelf import Shelf
+from hybrisfs.checkpoint.snapshot import SnapshotHash, Snapshotter
+from hybrisfs.checkpoint.table import CheckpointTable, Recorded
+from hybrisfs.dispersal.errors import CloudsUnavailable
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.merge.arrivals import Arrivals
+from hybrisfs.merge.registers import Registers
+from hybrisfs.store.updates import UpdateLog
+from sync import (
+    Buffer,
+    CheckpointId,
+    DecodeError,
+    DeviceKey,
+    Head,
+    LimitError,
+    Members,
+    Statement,
+    VersionVector,
+)
+from sync.checkpoint import Root, states
+
+__all__ = ["Keeper"]
+
+log = logging.getLogger(__name__)
+
+QUIET_SECONDS: Final = 10.0
+"""How long nothing must have been accepted before a snapshot is made."""
+LEAST_BYTES: Final = 1 << 18
+"""Of updates that make a new checkpoint worth while, if they are a quarter of what the last one holds."""
+RESTATE_SECONDS: Final = 600.0
+"""How often a device states something else while others do not agree."""
+FAR_BEHIND: Final = 2000
+"""Steps of logical time that a device which has a log lags behind a checkpoint when it takes it in."""
+_TURN_SECONDS: Final = 60.0  # that each device waits longer than the one before it
+_RETRY_SECONDS: Final = 300.0
+
+
+class Keeper:
+    """Checkpoints of one volume. `look` is called by one thread, the other methods by any."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        updates: UpdateLog,
+        registers: Registers,
+        arrivals: Arrivals,
+        key: DeviceKey,
+        members: Callable[[], Members],
+        shelf: Shelf,
+        name_of: Callable[[Buffer], bytes],
+        fetching: Fetching,
+        depositor: Depositor,
+        taken_in: Callable[[], None],
+        announce: Callable[[], None],
+    ) -> None:
+        """*taken_in* shows what a checkpoint has brought; it is called with the locks held that `Receiver`
+        holds. *announce* has the own head go out soon."""
+        self._fs = fs
+        self._updates = updates
+        self._registers = registers
+        self._arrivals = arrivals
+        self._key = key
+        self._members = members
+        self._shelf = shelf
+        self._name_of = name_of
+        self._fetching = fetching
+        self._depositor = depositor
+        self._taken_in = taken_in
+        self._announce = announce
+        self._table = CheckpointTable(fs.db)
+        self._resting: tuple[VersionVector, float] | None = None  # a vector, and since when it is ours
+        self._stated_at = float("-inf")
+        self._agreed_at: float | None = None
+        self._swept = b""
+        self._examined: dict[bytes, float] = {}  # names of roots -> when to look at them again
+        self._offered: set[bytes] = set()
+        self.alarm: str | None = None
+
+    # -- what heads and links tell ---------------------------------------------------------------
+
+    def statement(self) -> Statement | None:
+        """What this device states now. Called with the volume's lock held."""
+        stated = self._table.stated()
+        if stated is None:
+            return None
+        return Statement.of(self._updates.volume, stated.vector, stated.shelved.snapshot, self._key)
+
+    def newest(self) -> CheckpointId | None:
+        """The newest agreed checkpoint that is on the clouds. Called with the volume's lock held."""
+        agreed = self._table.agreed()
+        if agreed is None or agreed.deposited is None:
+            return None
+        return CheckpointId(agreed.deposited, agreed.shelved.snapshot)
+
+    def is_current(self) -> bool:
+        """Whether the newest checkpoint on the clouds is of all that this device has accepted."""
+        with self._fs.lock:
+            agreed = self._table.agreed()
+            vector = self._updates.state.vector
+        return agreed is not None and agreed.deposited is not None and agreed.vector == vector
+
+    def root(self) -> bytes | None:
+        """The name of the root that others may ask this device for. Called with the volume's lock held."""
+        agreed = self._table.agreed()
+        return self._name_of(agreed.root) if agreed is not None and agreed.root is not None else None
+
+    def part(self, name: bytes) -> bytes | None:
+        """The root or slice with this name, if this device has it."""
+        with self._fs.lock:
+            agreed = self._table.agreed()
+        if agreed is None or agreed.root is None:
+            return None
+        if self._name_of(agreed.root) == name:
+            return agreed.root
+        return self._shelf.find(agreed.shelved, name)
+
+    def offered(self, root: bytes) -> None:
+        """A device says that what is lacking here begins below the checkpoint with this root."""
+        self._offered.add(root)
+        self._examined.pop(root, None)
+
+    # -- one look --------------------------------------------------------------------------------
+
+    def look(self, heads: Mapping[bytes, Head], now: float) -> None:
+        """Do what is due; *heads*: the newest known of each device, *now*: seconds, monotonic."""
+        self._take_in_what_is_named(heads, now)
+        if self._is_worth_while(heads, now):
+            self._state()
+            self._stated_at = now
+        self._agree(heads, now)
+        self._bring_to_the_clouds(heads, now)
+
+    # -- stating ---------------------------------------------------------------------------------
+
+    def _is_worth_while(self, heads: Mapping[bytes, Head], now: float) -> bool:
+        with self._fs.lock:
+            vector = self._updates.state.vector
+            stated, agreed = self._table.stated(), self._table.agreed()
+            if not len(vector) or (stated is not None and stated.vector == vector):
+                return False
+            if self._updates.device not in self._members():
+                return False
+            grown = self._table.grown_since(agreed.through if agreed is not None else 0)
+        if any(
+            self._is_valid(device, head) and head.stated.vector == vector
+            for device, head in heads.items()
+            if head.stated is not None
+        ):
+            return True  # somebody waits for our word
+        if self._resting is None or self._resting[0] != vector:
+            self._resting = vector, now
+        if stated is not None and stated.root is None and now - self._stated_at < RESTATE_SECONDS:
+            return False
+        held = sum(one.length for one in agreed.shelved.slices) if agreed is not None else 0
+        return now - self._resting[1] >= QUIET_SECONDS and grown >= max(LEAST_BYTES, held // 4)
+
+    def _state(self) -> None:
+        """Make a snapshot of what is here, and state it."""
+        with ExitStack() as reading:
+            with self._fs.lock:
+                self._fs.commit()
+                vector, through = self._updates.state.vector, self._table.through()
+                database = reading.enter_context(self._fs.db.snapshot())
+            hasher = SnapshotHash()
+            snapshotter = Snapshotter(database, self._updates.volume)
+
+            def pieces() -> Iterator[bytes]:
+                for piece in snapshotter.slices():
+                    hasher.update(piece)
+                    yield piece
+
+            shelved = self._shelf.put(pieces(), snapshotter.hints(), hasher.digest)
+        with self._fs.lock:
+            self._table.put(Recorded(shelved, vector, through))
+            kept = [one.shelved.snapshot for one in self._table.all()]
+        self._shelf.keep_only(kept)
+        log.info("stated snapshot %s", shelved.snapshot.hex())
+        self._announce()
+
+    # -- agreeing --------------------------------------------------------------------------------
+
+    def _is_valid(self, device: bytes, head: Head) -> bool:
+        """Whether the head's writer has signed the statement in it; heads of others are not looked at."""
+        public = self._members().public_key(device)
+        if head.stated is None or public is None or device == self._updates.device:
+            return False
+        stated = head.stated
+        return states(self._updates.volume, device, public, stated.snapshot, stated.signature)
+
+    def _agree(self, heads: Mapping[bytes, Head], now: float) -> None:
+        with self._fs.lock:
+            stated, mine = self._table.stated(), self.statement()
+        if stated is None or mine is None or stated.root is not None:
+            return
+        evidence = {self._updates.device: mine.signature}
+        self.alarm = None
+        for device, head in heads.items():
+            if head.stated is None or not self._is_valid(device, head):
+                continue
+            if head.stated.snapshot == mine.snapshot:
+                evidence[device] = head.stated.signature
+            elif head.stated.vector == mine.vector:
+                self.alarm = f"device {device.hex()} has made another state of the same log"
+        if any(device not in evidence for device in self._members()):
+            return
+        root = Root(
+            self._updates.volume,
+            mine.snapshot,
+            mine.vector,
+            stated.shelved.slices,
+            stated.shelved.hints,
+            evidence,
+        )
+        with self._fs.lock:
+            self._table.put(replace(stated, root=root.encode()))
+        self._agreed_at = now
+        log.info("checkpoint %s is agreed by %d devices", mine.snapshot.hex(), len(evidence))
+
+    def waits_for(self, heads: Mapping[bytes, Head]) -> list[bytes]:
+        """The members that have yet to state what this device states, if it waits for any."""
+        with self._fs.lock:
+            stated = self._table.stated()
+        if stated is None or stated.root is not None:
+            return []
+        snapshot = stated.shelved.snapshot
+        return [
+            device
+            for device in self._members()
+            if device != self._updates.device
+            and not ((head := heads.get(device)) and head.stated and head.stated.snapshot == snapshot)
+        ]
+
+    # -- the clouds ------------------------------------------------------------------------------
+
+    def _bring_to_the_clouds(self, heads: Mapping[bytes, Head], now: float) -> None:
+        """See to it that the agreed checkpoint is there, and what it replaces is not."""
+        with self._fs.lock:
+            agreed = self._table.agreed()
+        if agreed is None or agreed.root is None:
+            return
+        try:
+            if agreed.deposited is None:
+                name = self._found(agreed, heads) or self._deposited(agreed, now)
+                if name is None:
+                    return
+                agreed = replace(agreed, deposited=name)
+                with self._fs.lock:
+                    self._table.put(agreed)
+                self._announce()
+            elif self._swept != agreed.deposited and self._all_name(agreed, heads):
+                self._depositor.sweep([(agreed.deposited, self._fetching.root(agreed.deposited))])
+                self._swept = agreed.deposited
+        except (CloudsUnavailable, NotToBeHadError) as error:
+            log.info("the checkpoint waits for the clouds: %s", error)
+        except DecodeError as error:
+            log.warning("the checkpoint is damaged here, another one will be made: %s", error)
+
+    def _found(self, agreed: Recorded, heads: Mapping[bytes, Head]) -> bytes | None:
+        """The name of the same checkpoint's root, if another device has put it there."""
+        for device, head in heads.items():
+            named = head.checkpoint
+            if named is None or named.snapshot != agreed.shelved.snapshot or device == self._updates.device:
+                continue
+            try:
+                root = self._fetching.root(named.root)
+                root.check(self._updates.volume, self._members())
+            except DecodeError as error:
+                log.warning("device %s names a checkpoint that is none: %s", device.hex(), error)
+                continue
+            if root.snapshot == agreed.shelved.snapshot:
+                return named.root
+        return None
+
+    def _deposited(self, agreed: Recorded, now: float) -> bytes | None:
+        """Put it there when it is our turn; the name of its root."""
+        rank = sum(device < self._updates.device for device in self._members())
+        if self._agreed_at is None:
+            self._agreed_at = now
+        return self._depositor.put(agreed) if now - self._agreed_at >= rank * _TURN_SECONDS else None
+
+    def _all_name(self, agreed: Recorded, heads: Mapping[bytes, Head]) -> bool:
+        """Whether nobody needs what this checkpoint replaces: all members name it."""
+        return all(
+            (head := heads.get(device)) is not None
+            and head.checkpoint is not None
+            and head.checkpoint.root == agreed.deposited
+            for device in self._members()
+            if device != self._updates.device
+        )
+
+    # -- taking in -------------------------------------------------------------------------------
+
+    def begin(self, named: CheckpointId) -> bool:
+        """Begin with the checkpoint that the inviter names; False when that cannot be done."""
+        self._offered.add(named.root)
+        return self._examine(named.root, named.snapshot, vouched=True)
+
+    def _take_in_what_is_named(self, heads: Mapping[bytes, Head], now: float) -> None:
+        with self._fs.lock:
+            known = {one.shelved.snapshot for one in self._table.all()}
+            inviter = self._fs.db.meta("inviter")
+        named = {
+            head.checkpoint.root: (head.checkpoint.snapshot, device == inviter)
+            for device, head in sorted(heads.items(), key=lambda one: one[0] == inviter)
+            if head.checkpoint is not None and head.checkpoint.snapshot not in known
+        }
+        for root in (*named, *(self._offered - named.keys())):
+            if now < self._examined.get(root, 0.0):
+                continue
+            self._examined[root] = now + _RETRY_SECONDS
+            snapshot, vouched = named.get(root, (None, False))
+            self._examine(root, snapshot, vouched=vouched)
+
+    def _examine(self, name: bytes, snapshot: bytes | None, *, vouched: bool) -> bool:
+        """Take in the checkpoint with this root if much of it is lacking here, and it can be believed."""
+        try:
+            root = self._fetching.root(name)
+            root.check(self._updates.volume, self._members())
+            if snapshot not in (None, root.snapshot) or not self._is_wanted(name, root):
+                return False
+            if not (vouched or self._is_trusted(root)):
+                return False
+            shelved = self._fetching.shelve(root)
+            check_snapshot(self._shelf, shelved, root)
+            with self._fs.cutting, self._fs.lock:
+                Adoption(self._fs, self._updates, self._registers, self._arrivals).run(self._shelf, shelved)
+                through = self._table.through()
+                self._table.put(Recorded(shelved, root.vector, through, root.encode(), name))
+                self._taken_in()
+        except (NotToBeHadError, DecodeError, LimitError, OSError) as error:
+            log.warning("checkpoint %s is not taken in: %s", name.hex(), error)
+            return False
+        self._offered.discard(name)
+        log.info("took in checkpoint %s", root.snapshot.hex())
+        return True
+
+    def _is_wanted(self, name: bytes, root: Root) -> bool:
+        with self._fs.lock:
+            vector = self._updates.state.vector
+        if vector.covers(root.vector):
+            self._offered.discard(name)
+            return False
+        lag = root.vector.highest - vector.highest
+        return name in self._offered or not len(vector) or lag >= FAR_BEHIND
+
+    def _is_trusted(self, root: Root) -> bool:
+        """Whether this device has stated it itself, or the one that let it in has."""
+        with self._fs.lock:
+            inviter = self._fs.db.meta("inviter")
+        return self._updates.device in root.evidence or inviter in root.evidence

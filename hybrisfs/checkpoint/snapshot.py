@@ -1,0 +1,192 @@
+"""Snapshots: log and registers of a volume as slices of bytes, equal on all devices with equal vectors.
+
+A snapshot is cut into slices (`sync.checkpoint`), each of which holds whole records and is closed as soon as
+it has SLICE_BYTES. Its hash is the BLAKE3 hash, derived with the context below, of all slices in order. The
+kind is the first byte of a slice; kinds come in ascending order.
+
+    0 header      once, first: magic "HFCP", version u16 = 1; volume 16; vector (version vector form);
+                  updates varint, how many
+    1 skeleton    bones (`sync.skeleton`), to the end of the slice
+    2 registers   values, by key and then by the number of their update, to the end of the slice:
+                  key     blob, 1 .. MAX_KEY bytes
+                  update  varint: number in the skeleton, counted from 0, of the update that wrote it
+                  value   varint: 0 = tombstone, else the length + 1; then the bytes
+
+*Hints* tell where chunks are in packs, by the pack's id, in slices of their own:
+
+    3 packs       pack    32, id
+                  k, n    u8 each; 0 and 0: it has been discarded, and no chunks follow
+                  clouds  n bytes, its placement
+                  update  varint: number of the update that said so
+                  chunks  varint, at most MAX_PACK_CHUNKS; then for each: id 32, offset varint,
+                          sealed varint, length varint, u8: 1 when it is read from this pack, 0 when it is
+                          read from another one that holds it, too
+
+What is here follows from the accepted updates alone, whatever their order of arrival, and so do the bytes;
+hints are what one device knows.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Final
+
+from blake3 import blake3
+
+from sync import DecodeError, Reader, VersionVector, Writer
+from sync.skeleton import MAX_SKELETON, Bone, SkeletonWriter
+from sync.update import VOLUME_ID_SIZE
+
+__all__ = [
+    "HEADER",
+    "PACKS",
+    "REGISTERS",
+    "SKELETON",
+    "SLICE_BYTES",
+    "Header",
+    "SnapshotHash",
+    "Snapshotter",
+    "decode_header",
+]
+
+SLICE_BYTES: Final = 1 << 20
+HEADER, SKELETON, REGISTERS, PACKS = range(4)
+
+_MAGIC: Final = b"HFCP"
+_VERSION: Final = 1
+_CONTEXT: Final = "hybrisfs.checkpoint 2026-11 snapshot"
+
+
+class SnapshotHash:
+    """The hash of a snapshot, slice by slice."""
+
+    def __init__(self) -> None:
+        self._hasher = blake3(derive_key_context=_CONTEXT)
+
+    def update(self, piece: bytes) -> None:
+        self._hasher.update(piece)
+
+    def digest(self) -> bytes:
+        return self._hasher.digest()
+
+
+class Header:
+    """What the first slice of a snapshot tells."""
+
+    def __init__(self, volume: bytes, vector: VersionVector, updates: int) -> None:
+        self.volume = volume
+        self.vector = vector
+        self.updates = updates
+
+    def encode(self) -> bytes:
+        out = Writer().u8(HEADER).format(_MAGIC, _VERSION).raw(self.volume)
+        self.vector.write_to(out)
+        return out.varint(self.updates).getvalue()
+
+
+def decode_header(piece: bytes) -> Header:
+    """Raises DecodeError."""
+    reader = Reader(piece)
+    if reader.u8() != HEADER:
+        raise DecodeError("a snapshot that does not begin with its header")
+    reader.format(_MAGIC, _VERSION)
+    header = Header(reader.raw(VOLUME_ID_SIZE), VersionVector.read_from(reader), reader.varint(MAX_SKELETON))
+    reader.end()
+    return header
+
+
+class Snapshotter:
+    """Writes one snapshot of what *db*, a read-only view of a volume's database, holds. Its memory grows with
+    the number of updates, by some hundred bytes each, but not with the registers."""
+
+    def __init__(self, db: sqlite3.Connection, volume: bytes) -> None:
+        self._db = db
+        self._volume = volume
+        self._numbers: dict[tuple[bytes, int], int] = {}  # (branch, clock) -> number in the skeleton
+
+    def slices(self) -> Iterator[bytes]:
+        """The slices of the snapshot, in order."""
+        rows = self._db.execute("SELECT branch, max(clock), count(*) FROM log GROUP BY branch").fetchall()
+        vector = VersionVector({branch: clock for branch, clock, _ in rows})
+        yield Header(self._volume, vector, sum(row[2] for row in rows)).encode()
+        yield from _cut(SKELETON, self._bones())
+        yield from _cut(REGISTERS, self._values())
+
+    def hints(self) -> Iterator[bytes]:
+        """The slices of hints; to be asked for when all of `slices` have been taken."""
+        yield from _cut(PACKS, self._packs())
+
+    def _bones(self) -> Iterator[bytes]:
+        parents: dict[bytes, tuple[bytes | None, int]] = {
+            row[0]: row[1:] for row in self._db.execute("SELECT id, parent, above FROM log_branch")
+        }
+        skeleton = SkeletonWriter()
+        tips: dict[bytes, tuple[int, VersionVector]] = {}  # of each branch, with all that it implies
+        for number, (branch, clock, device, identity, time_ns, encoded) in enumerate(
+            self._db.execute("SELECT branch, clock, device, hash, time, vector FROM log ORDER BY clock, hash")
+        ):
+            parent, above = parents[branch]
+            prev, known = tips.get(branch) or (
+                tips[parent] if parent is not None and above else (None, VersionVector())
+            )
+            vector = VersionVector.decode(encoded)
+            causes = [self._numbers[one] for one in vector.items() if one[1] > known[one[0]]]
+            self._numbers[branch, clock] = number
+            tips[branch] = number, vector.with_entry(branch, clock)
+            bone = Bone(device, clock, identity, prev, causes, time_ns)
+            yield skeleton.encode(bone)
+
+    def _values(self) -> Iterator[bytes]:
+        writers: dict[int, bytes] = dict(self._db.execute("SELECT number, branch FROM writer"))
+        rows = self._db.execute("SELECT key, clock, writer, value FROM register ORDER BY key")
+        for key, group in groupby(rows, key=lambda row: row[0]):
+            values = sorted((self._numbers[writers[row[2]], row[1]], row[3]) for row in group)
+            for number, value in values:
+                yield _value(key, number, value)
+
+    def _packs(self) -> Iterator[bytes]:
+        for row in self._db.execute(
+            "SELECT number, id, k, n, placement, branch, clock FROM pack WHERE clock > 0 ORDER BY id"
+        ):
+            number, identity, k, n, placement, *stamp = row
+            update = self._numbers.get((stamp[0], stamp[1]), 0)
+            chunks = self._chunks(number) if n else []
+            yield _pack((identity, k, n, placement, update), chunks)
+
+    def _chunks(self, pack: int) -> list[tuple[bytes, int, int, int, int]]:
+        """(id, offset, sealed, length, whether it is read from there) of the chunks in a pack."""
+        return self._db.execute(
+            "SELECT id, offset, sealed, length, 1 FROM chunk WHERE pack = ?1 AND pack > 0 UNION ALL "
+            "SELECT c.id, s.offset, s.sealed, c.length, 0 FROM spare s JOIN chunk c ON c.number = s.chunk "
+            "WHERE s.pack = ?1 AND c.pack IS NOT ?1 ORDER BY 2",
+            (pack,),
+        ).fetchall()
+
+
+def _value(key: bytes, number: int, value: bytes | None) -> bytes:
+    out = Writer().blob(key).varint(number)
+    if value is None:
+        return out.varint(0).getvalue()
+    return out.varint(len(value) + 1).raw(value).getvalue()
+
+
+def _pack(row: tuple[bytes, int, int, bytes, int], chunks: list[tuple[bytes, int, int, int, int]]) -> bytes:
+    identity, k, n, placement, update = row
+    out = Writer().raw(identity).u8(k).u8(n).raw(placement).varint(update).varint(len(chunks))
+    for chunk, offset, sealed, length, primary in chunks:
+        out.raw(chunk).varint(offset).varint(sealed).varint(length).u8(primary)
+    return out.getvalue()
+
+
+def _cut(kind: int, records: Iterator[bytes]) -> Iterator[bytes]:
+    """The records as slices; none when there are none."""
+    piece = bytearray([kind])
+    for record in records:
+        piece += record
+        if len(piece) >= SLICE_BYTES:
+            yield bytes(piece)
+            piece = bytearray([kind])
+    if len(piece) > 1:
+        yield bytes(piece)

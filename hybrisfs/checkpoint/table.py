@@ -1,0 +1,89 @@
+"""The `checkpoint` table: what this device states, and which checkpoint is the newest agreed one."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from hybrisfs.checkpoint.shelf import Shelved
+from hybrisfs.store.database import Database
+from sync import VersionVector
+from sync.checkpoint import Slice
+
+__all__ = ["CheckpointTable", "Recorded"]
+
+_SLICE: Final = struct.Struct(">32sI")
+_COLUMNS: Final = "snapshot, vector, through, slices, hints, root, deposited"
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A row of the table. *root*: the encoded root of an agreed checkpoint, None of a mere statement;
+    *deposited*: the name of a root of it that is on the clouds."""
+
+    shelved: Shelved
+    vector: VersionVector
+    through: int
+    root: bytes | None = None
+    deposited: bytes | None = None
+
+
+class CheckpointTable:
+    """At most one statement and one agreed checkpoint, under the volume's lock."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def stated(self) -> Recorded | None:
+        """The newest statement, agreed upon or not."""
+        return self._one("ORDER BY through DESC LIMIT 1")
+
+    def agreed(self) -> Recorded | None:
+        """The newest agreed checkpoint."""
+        return self._one("WHERE root IS NOT NULL ORDER BY through DESC LIMIT 1")
+
+    def all(self) -> list[Recorded]:
+        """All rows."""
+        return [_recorded(row) for row in self._db.execute(f"SELECT {_COLUMNS} FROM checkpoint")]
+
+    def _one(self, rest: str) -> Recorded | None:
+        row = self._db.execute(f"SELECT {_COLUMNS} FROM checkpoint {rest}").fetchone()
+        return _recorded(row) if row else None
+
+    def put(self, one: Recorded) -> None:
+        """Record a statement or an agreed checkpoint in the place of what came before it."""
+        agreed = "" if one.root is not None else "AND root IS NULL"
+        self._db.execute(f"DELETE FROM checkpoint WHERE through <= ? {agreed}", (one.through,))
+        self._db.execute(
+            f"INSERT OR REPLACE INTO checkpoint ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (
+                one.shelved.snapshot,
+                one.vector.encode(),
+                one.through,
+                _packed(one.shelved.slices),
+                _packed(one.shelved.hints),
+                one.root,
+                one.deposited,
+            ),
+        )
+
+    def through(self) -> int:
+        """The number of the newest update in the log, 0 when there is none."""
+        return int(self._db.execute("SELECT ifnull(max(number), 0) FROM log").fetchone()[0])
+
+    def grown_since(self, through: int) -> int:
+        """Bytes of the updates that have been accepted since."""
+        row = self._db.execute("SELECT total(length(bytes)) FROM log WHERE number > ?", (through,)).fetchone()
+        return int(row[0])
+
+
+def _packed(slices: Sequence[Slice]) -> bytes:
+    return b"".join(_SLICE.pack(*one) for one in slices)
+
+
+def _recorded(row: tuple[bytes, bytes, int, bytes, bytes, bytes | None, bytes | None]) -> Recorded:
+    snapshot, vector, through, slices, hints, root, deposited = row
+    pieces, more = (tuple(Slice(*one) for one in _SLICE.iter_unpack(packed)) for packed in (slices, hints))
+    return Recorded(Shelved(snapshot, pieces, more), VersionVector.decode(vector), through, root, deposited)

@@ -1,0 +1,105 @@
+"""One daemon, one supervisor and one start at a time for each home: locks that name who holds them.
+
+A lock is an flock on a file below the runtime folder, so it ends with its process. The file holds the
+process id of its holder in decimal; it stays when the lock is released and then means nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from hybrisfs.errors import DaemonError
+from hybrisfs.wire import connect_socket
+
+__all__ = ["ProcessLock", "answers", "holder", "only_one"]
+
+_PREDECESSOR_ENDS_WITHIN: Final = 20.0  # seconds
+_LOOK_EVERY: Final = 0.05  # seconds
+
+
+class ProcessLock:
+    """The lock at *path*, for one thread of one process; closed with `release` or at the process's end."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises `OSError`."""
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def acquire(self, go_on: Callable[[], bool] = lambda: True) -> bool:
+        """Wait for the lock, as long as *go_on*, asked every 50 ms, says so. False when it was given up."""
+        while not self._try():
+            if not go_on():
+                return False
+            time.sleep(_LOOK_EVERY)
+        return True
+
+    def release(self) -> None:
+        """Idempotent."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def _try(self) -> bool:
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+        return True
+
+    def __enter__(self) -> ProcessLock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def holder(path: Path) -> int | None:
+    """The process that holds the lock at *path*; None when nobody does. Raises `OSError`."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return None
+    except BlockingIOError:
+        written = os.pread(descriptor, 32, 0).strip()
+        return int(written) if written.isdigit() else None
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def only_one(path: Path, socket: Path | None) -> Iterator[None]:
+    """Hold the lock that makes this the home's only daemon; waits for one that is just stopping.
+
+    Raises `DaemonError` when another daemon answers on *socket*, or does not end in time. None: the socket
+    tells nothing, since the service manager listens there.
+    """
+    deadline = time.monotonic() + _PREDECESSOR_ENDS_WITHIN
+
+    def ending() -> bool:
+        return time.monotonic() < deadline and not (socket is not None and answers(socket))
+
+    with ProcessLock(path) as lock:
+        if not lock.acquire(ending):
+            raise DaemonError(
+                f"a daemon runs already, process {holder(path)}", "", "hybrisfs daemon --stop ends it"
+            )
+        yield
+
+
+def answers(socket: Path) -> bool:
+    """Whether somebody listens on the control socket."""
+    try:
+        connect_socket(socket).close()
+    except OSError:
+        return False
+    return True

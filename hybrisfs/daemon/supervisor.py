@@ -1,0 +1,176 @@
+"""The small process that outlives the daemon: clears the mounts that it left and starts it again.
+
+It is the daemon's parent where no service manager is. All it does is wait, so nothing in it can crash. A
+program that uses a dead mount is told "Transport endpoint is not connected": therefore the mounts go first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from hybrisfs.daemon.background import READY, Readiness
+from hybrisfs.daemon.only_one import ProcessLock, answers, holder
+from hybrisfs.daemon.revival import Revival
+from hybrisfs.errors import DaemonError
+from hybrisfs.home import Home
+
+__all__ = ["clear_mounts", "supervise"]
+
+log = logging.getLogger(__name__)
+
+_STOP: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_HEARD: Final = (*_STOP, signal.SIGCHLD)
+_PREDECESSOR_ENDS_WITHIN: Final = 20.0  # seconds
+_LOOK_EVERY: Final = 0.1  # seconds
+_PACKAGES: Final = Path(__file__).resolve().parents[2]
+
+
+def supervise(home: Home, ready: Readiness) -> int:
+    """Keep a daemon running until it ends in good order or SIGTERM; returns the exit code.
+
+    The caller holds the lock of starts. *ready* is told when the first daemon is, or why it is not. Raises
+    `DaemonError` when another supervisor does not give way.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)
+    os.chdir("/")
+    with ProcessLock(home.supervisor_lock) as lock:
+        _take_over(lock, home.supervisor_lock)
+        return _Supervisor(home).run(ready)
+
+
+def _take_over(lock: ProcessLock, path: Path) -> None:
+    """Another supervisor, if there is one, has lost its daemon: its start is left to us."""
+    other = holder(path)
+    if other is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(other, signal.SIGTERM)
+    deadline = time.monotonic() + _PREDECESSOR_ENDS_WITHIN
+    if not lock.acquire(lambda: time.monotonic() < deadline):
+        raise DaemonError(f"another supervisor, process {holder(path)}, does not end")
+
+
+class _Supervisor:
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._stopping = False
+        self._daemon: subprocess.Popen[bytes] | None = None
+
+    def run(self, ready: Readiness) -> int:
+        revival = Revival()
+        begun = time.monotonic()
+        word = self._start()
+        if word != READY:
+            status = self._await_end()
+            ready(word.decode(errors="replace") or f"it ended ({_cause(status)})")
+            return 1
+        ready("")
+        while True:
+            status = self._await_end()
+            if status == 0:
+                return 0
+            clear_mounts(self._home)
+            if self._stopping or -status in _STOP:
+                return 0
+            delay = revival.delay_after(time.monotonic() - begun)
+            if delay is None:
+                log.critical(
+                    "the daemon died %d times within a minute of its start; it is not started again,"
+                    " but by any hybrisfs command. What it died of is above",
+                    revival.quick_deaths,
+                )
+                return 1
+            log.error("the daemon died (%s); it is started again", _cause(status))
+            begun = time.monotonic() + delay
+            if not self._revive(delay):
+                return 0
+
+    def _revive(self, delay: float) -> bool:
+        """Start another daemon; False when that is not our business any more."""
+        end = time.monotonic() + delay
+        while time.monotonic() < end:
+            if self._told_to_stop(min(_LOOK_EVERY, max(0.0, end - time.monotonic()))):
+                return False
+        with ProcessLock(self._home.start_lock) as starting:
+            if not starting.acquire(lambda: not self._told_to_stop(0.0)):
+                return False
+            if answers(self._home.socket):
+                log.info("another daemon runs")
+                return False
+            self._start()
+        return True
+
+    def _start(self) -> bytes:
+        """Start a daemon, and return its word: `READY`, why it cannot run, or nothing when it just died."""
+        ours, daemons = os.pipe()
+        try:
+            self._daemon = subprocess.Popen(
+                [sys.executable, "-m", "hybrisfs.daemon", "--supervised", str(daemons)],
+                cwd=_PACKAGES,
+                env=self._home.environment(),
+                pass_fds=[daemons],
+                start_new_session=True,
+                preexec_fn=_hear_signals,
+            )
+        finally:
+            os.close(daemons)
+        word = b""
+        try:
+            while True:
+                if select.select([ours], [], [], _LOOK_EVERY)[0]:
+                    part = os.read(ours, 4096)
+                    if not part:
+                        return word
+                    word += part
+                elif self._told_to_stop(0.0):
+                    self._daemon.terminate()
+        finally:
+            os.close(ours)
+
+    def _await_end(self) -> int:
+        """The daemon's status when it has ended; what we are told meanwhile is passed on to it."""
+        daemon = self._daemon
+        assert daemon is not None
+        if self._stopping:
+            daemon.terminate()
+        while (status := daemon.poll()) is None:
+            if signal.sigwait(_HEARD) != signal.SIGCHLD:
+                self._stopping = True
+                daemon.terminate()
+        return status
+
+    def _told_to_stop(self, seconds: float) -> bool:
+        """Wait that long for a signal. What was told once holds."""
+        received = signal.sigtimedwait(_HEARD, seconds)
+        if received is not None and received.si_signo != signal.SIGCHLD:
+            self._stopping = True
+        return self._stopping
+
+
+def _hear_signals() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD)
+
+
+def clear_mounts(home: Home) -> None:
+    """Unmount lazily what a dead daemon has left where something is to be mounted. Failures are logged."""
+    from hybrisfs.daemon.wanted import WantedMounts
+    from hybrisfs.fuse import clear_stale
+
+    for name, mount in WantedMounts(home.state).all().items():
+        try:
+            if clear_stale(mount.directory):
+                log.warning("%s: removed the dead mount at %s", name, mount.directory)
+        except OSError as error:
+            log.error("%s: cannot remove the dead mount: %s", name, error)
+
+
+def _cause(status: int) -> str:
+    return f"status {status}" if status > 0 else signal.Signals(-status).name

@@ -1,0 +1,77 @@
+"""The clouds: can each be reached with the credentials that are there, and is it the volume's?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Final
+
+from backends.credentials import Credentials
+from backends.errors import AuthError, MissingError, StoreError
+from backends.registry import open_store
+from hybrisfs.doctor.clock import clock
+from hybrisfs.doctor.finding import Finding, bad, ok, warn
+from hybrisfs.doctor.patience import side_by_side
+from hybrisfs.volume.config import CloudConfig, VolumeConfig
+from hybrisfs.volume.create import MARKER_NAME, belongs_to_another
+
+__all__ = ["examine_clouds"]
+
+_PATIENCE: Final = 30.0  # seconds for all clouds together; they are asked side by side
+_MARKER_LIMIT: Final = 4096
+
+
+def examine_clouds(volumes: Sequence[VolumeConfig], credentials: Credentials) -> Iterator[Finding]:
+    """One finding on each cloud, and one on the clock for each that tells the time."""
+    asked = [(volume, cloud) for volume in volumes for cloud in volume.clouds]
+    answers = side_by_side([partial(_examine, *one, credentials) for one in asked], _PATIENCE)
+    for (volume, cloud), findings in zip(asked, answers, strict=True):
+        if findings is None:
+            yield warn(
+                _check(volume, cloud),
+                f"{cloud.url} did not answer within {_PATIENCE:.0f} seconds",
+                "Is the network up, and the address right?",
+            )
+        else:
+            yield from findings
+
+
+def reachable(volume: VolumeConfig, cloud: CloudConfig, credentials: Credentials) -> Finding:
+    """Read the marker that says whose place it is."""
+    check = _check(volume, cloud)
+    try:
+        store = open_store(cloud.url, credentials)
+        try:
+            marker = store.get(MARKER_NAME, limit=_MARKER_LIMIT)
+        finally:
+            store.close()
+    except MissingError:
+        return bad(
+            check,
+            f"{cloud.url} does not hold this volume: its marker is gone",
+            "Was the place emptied, or is a disk not mounted? hybrisfs repair puts right what can be.",
+        )
+    except AuthError as error:
+        return bad(check, f"{error.url} refuses us: {error.reason}", _sentence(error))
+    except StoreError as error:
+        return bad(check, f"{error.url} cannot be used: {error.reason}", _sentence(error))
+    except ValueError as error:
+        return bad(check, f"{cloud.url} cannot be used: {error}", "Correct its URL in volume.json.")
+    if belongs_to_another(marker, volume.id):
+        return bad(check, f"{cloud.url} holds another volume", "Correct its URL in volume.json.")
+    return ok(check, f"{cloud.url} answers")
+
+
+def _examine(volume: VolumeConfig, cloud: CloudConfig, credentials: Credentials) -> list[Finding]:
+    findings = [reachable(volume, cloud, credentials)]
+    told = clock(cloud.url)
+    return [*findings, told] if told is not None else findings
+
+
+def _check(volume: VolumeConfig, cloud: CloudConfig) -> str:
+    return f"cloud {volume.name}/{cloud.name}"
+
+
+def _sentence(error: StoreError) -> str:
+    advice = error.advice or "is the network up? Otherwise wait: nothing is lost meanwhile"
+    return f"{advice[:1].upper()}{advice[1:]}."

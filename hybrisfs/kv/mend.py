@@ -1,0 +1,207 @@
+"""Looking after the values on the clouds: verifying, rebuilding, and writing anew elsewhere (DESIGN 4).
+
+A wrong object is put back, under its own name, where it was. When that cannot be, and when a value is to
+leave a cloud or to be stored with other f and k, the whole value is *written anew*: like a put it gets a
+number of its own, which is in `garbage` before the first byte goes up, and goes to f+k clouds; each object
+is read back. Then one conditional update makes its objects the key's, if the entry of the key is still the
+one that was read, and makes garbage of the former ones. The timestamp stays, so that a put or delete that is
+under way wins, whichever is first; the move leaves only garbage then. Nothing is resurrected: a tombstone is
+another entry.
+
+===================================  =================================================================
+killed                               what the next start finds
+===================================  =================================================================
+before the new objects are intended  nothing has happened
+before the conditional update        new objects, or some, in `garbage`: the collector deletes them
+after it                             the former objects in `garbage`: the collector deletes them
+===================================  =================================================================
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Container, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import Final
+
+from hybrisfs.dispersal.erasure import join, split
+from hybrisfs.dispersal.errors import CloudsUnavailable, IntegrityError
+from hybrisfs.dispersal.finding import Finding
+from hybrisfs.dispersal.restoring import Repair, candidates, restore
+from hybrisfs.dispersal.upkeep import Upkeep
+from hybrisfs.dispersal.values import StoredValue
+from hybrisfs.kv.fetch import describe
+from hybrisfs.kv.recent import Place
+from hybrisfs.kv.record import Entry
+from hybrisfs.kv.rmds import Garbage
+from hybrisfs.kv.store import KeyValueStore
+
+__all__ = ["ValueMender"]
+
+_LARGE: Final = 1 << 20  # bytes; of larger values one at a time is in memory
+_READ_SECONDS: Final = 10.0  # what cannot be read by then is tried again later
+_TRIES: Final = 3  # clouds that acknowledge what they do not keep are left out at the next try
+
+
+class ValueMender:
+    """Mends the values of one store. Thread-safe; blocks for a bounded time."""
+
+    def __init__(self, store: KeyValueStore, upkeep: Upkeep) -> None:
+        self._store = store
+        self._metadata = store.metadata
+        self._sealer = store.sealer
+        self._upkeep = upkeep
+        self._one_large = threading.Lock()
+
+    def look_at(self, place: Place, entry: Entry, index: int) -> Finding | None:
+        """Read and verify share *index* of a value; what is wrong with it, None when it is not needed now."""
+        stored = describe(entry, self._sealer)
+        with self._spared(place, entry) as current:
+            found = self._look(stored, index, None) if current else None
+            return found if self._metadata.read(place) == entry else None
+
+    def mend(self, place: Place, entry: Entry, *, writable: Container[int], move: bool) -> list[Repair]:
+        """Verify every share of a value and put right what is wrong; what was wrong.
+
+        Nothing is put back on clouds but *writable* ones. With *move* the value is written anew, on the best
+        clouds, when a share cannot be put back where it was.
+        """
+        with self._room_for(entry), self._spared(place, entry) as current:
+            return self._mend(place, entry, writable, move) if current else []
+
+    def rewrite(self, place: Place, misplaced: Callable[[Entry], bool]) -> str | None:
+        """Write the value of a key anew if its entry is *misplaced*; why that failed, None when it is not."""
+        entry = self._metadata.read(place)
+        if entry is None or not misplaced(entry):
+            return None
+        with self._room_for(entry):
+            try:
+                fetched = self._store.fetcher.fetch(place, entry, time.monotonic() + _READ_SECONDS)
+            except (CloudsUnavailable, IntegrityError) as error:
+                return str(error)
+            if fetched is None or not misplaced(fetched[1]):
+                return None
+            outcome = self._write_anew(place, fetched[1], fetched[0])
+        return outcome if isinstance(outcome, str) else None
+
+    def excuse(self, objects: Iterable[tuple[int, str]]) -> None:
+        """No key names these objects on these clouds any more: that they are wrong is forgotten."""
+        for cloud, name in objects:
+            self._upkeep.excuse(cloud, name)
+
+    # -- how -------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _spared(self, place: Place, entry: Entry) -> Iterator[bool]:
+        """Nothing that the entry names is deleted meanwhile. Whether the key has it still: if not, that may
+        have been deleted."""
+        with self._store.collector.sparing(entry.objects):
+            yield self._metadata.read(place) == entry
+
+    @contextmanager
+    def _room_for(self, entry: Entry) -> Iterator[None]:
+        with self._one_large if entry.size > _LARGE else nullcontext():
+            yield
+
+    def _look(
+        self, stored: StoredValue, index: int, take: Callable[[bytes], object] | None
+    ) -> Finding | None:
+        def taking(data: bytes) -> None:
+            stored.verify(index, data)
+            if take is not None:
+                take(data)
+
+        return self._upkeep.look_at(
+            stored.placement[index],
+            stored.name(index),
+            stored.share_size,
+            partial(stored.verify, index),
+            taking,
+        )
+
+    def _mend(self, place: Place, entry: Entry, writable: Container[int], move: bool) -> list[Repair]:
+        stored = describe(entry, self._sealer)
+        good: dict[int, bytes] = {}
+        wrong: dict[int, Finding] = {}
+        for index in range(len(stored.placement)):
+            found = self._look(stored, index, partial(good.__setitem__, index))
+            if found is not None:
+                wrong[index] = found
+        if not wrong or self._metadata.read(place) != entry:
+            return []
+        if len(good) < entry.k:
+            failure = f"too little of {stored.what} is left to rebuild it"
+            return [Repair(stored.placement[index], found, None, failure) for index, found in wrong.items()]
+        sealed = join(entry.k, len(stored.placement), good, entry.sealed)
+        shares = split(entry.k, len(stored.placement), sealed)
+        left: dict[int, str] = {}
+        repairs = []
+        for index, found in wrong.items():
+            outcome = self._put_back(stored, index, bytes(shares[index]), writable)
+            if isinstance(outcome, str):
+                left[index] = outcome
+            else:
+                repairs.append(Repair(outcome, found, outcome))
+        anew: Entry | str | None = None
+        if left and move:
+            try:
+                value = self._sealer.open(entry.objects, sealed, entry.size)
+                anew = self._write_anew(place, entry, value)
+            except IntegrityError as error:
+                anew = str(error)
+        for index, failure in left.items():
+            repairs.append(self._outcome(stored, index, wrong[index], failure, anew))
+        return repairs
+
+    def _outcome(
+        self, stored: StoredValue, index: int, found: Finding, failure: str, anew: Entry | str | None
+    ) -> Repair:
+        """What became of a share that could not be put back."""
+        cloud = stored.placement[index]
+        if isinstance(anew, Entry):
+            self._upkeep.excuse(cloud, stored.name(index))
+            elsewhere = [one for one in anew.placement if one not in stored.placement]
+            return Repair(cloud, found, (elsewhere or anew.placement)[0])
+        return Repair(cloud, found, None, failure if anew is None else anew)
+
+    def _put_back(self, stored: StoredValue, index: int, data: bytes, writable: Container[int]) -> int | str:
+        cloud = stored.placement[index]
+        targets = candidates(self._upkeep, cloud, stored.placement, len(data), writable=writable, move=False)
+        name = stored.name(index)
+        return restore(self._upkeep, name, data, targets, lambda _: self._look(stored, index, None))
+
+    def _write_anew(self, place: Place, entry: Entry, value: bytes) -> Entry | str:
+        """The entry that the value has now, or would have if the key had not got another one; or why not."""
+        collector, uploader = self._store.collector, self._store.uploader
+        uploads = [uploader.plan(self._metadata.new_write(), value) for _ in range(_TRIES)]
+        writes = [one.write for one in uploads]
+        # What a cloud has lost stays on its record until all is done, so that it is not chosen again.
+        collector.begin(writes)
+        trouble = ""
+        try:
+            for upload in uploads:
+                self._metadata.intend([Garbage(upload.write, upload.names)])
+                (stored,) = uploader.upload([upload])
+                anew = stored._replace(sn=entry.sn, write=entry.write, moved=upload.write)
+                found = self._read_back(anew)
+                if found is None:
+                    self._metadata.move(place, entry, anew)
+                    return anew
+                trouble = found.what
+        except CloudsUnavailable as error:
+            trouble = str(error)
+        finally:
+            # Of a commit that failed nobody knows whether a crash would show it done: keep what it names.
+            if not self._metadata.failed:
+                collector.end(writes)
+        return trouble
+
+    def _read_back(self, entry: Entry) -> Finding | None:
+        stored = describe(entry, self._sealer)
+        for index in range(len(stored.placement)):
+            found = self._look(stored, index, None)
+            if found is not None:
+                return found
+        return None

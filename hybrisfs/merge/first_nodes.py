@@ -1,0 +1,190 @@
+"""The first view of a volume, made from all its registers at once.
+
+A device that begins with a checkpoint has the registers of the whole tree and shows nothing yet. This walks
+the tree from its root, folder by folder, and shows what is plain: nodes of which each register has one value,
+and whose name no other node wants. All else is left to `Refresh`, which would find the same for every node,
+at many times the cost: what several values are told of, what several nodes compete for, and all that is below
+such a folder; what stands nowhere; what is removed and may have to stay.
+
+Most of what has been removed is *gone* whatever else there is, and competes for no name: files whose removal
+knew their content, and folders in which everything is gone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+from stat import S_ISDIR
+from typing import Final, NamedTuple
+
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.registers import Attr, Place, beginning_of
+from hybrisfs.merge.new_nodes import NewNode, NewNodes
+from hybrisfs.merge.refresh import Refresh
+from hybrisfs.merge.registers import PLACES, Registers
+from hybrisfs.merge.rows import Change
+from hybrisfs.merge.rules import Author, Stamp
+from hybrisfs.store.schema import ROOT_ID, ROOT_INO
+from sync.codec import DecodeError
+
+__all__ = ["build_view"]
+
+_AT_ONCE: Final = 4096  # nodes whose rows are in memory
+_FIRST_SLOT: Final = b"\0"  # what follows the node's id in the key of its first place
+_NODES: Final = (
+    "SELECT p.key, p.value, p.clock, p.writer, a.value, c.value, c.clock, c.writer FROM register p "
+    "LEFT JOIN register a ON a.key = CAST(x'61' || substr(p.key, 2, 16) AS BLOB) "
+    "LEFT JOIN register c ON c.key = CAST(x'63' || substr(p.key, 2, 16) AS BLOB) "
+    f"WHERE {PLACES.replace('key', 'p.key')} AND "
+)
+_CHILDREN: Final = _NODES + "p.value >= ? AND p.value < ? ORDER BY p.value"
+_REMOVED: Final = _NODES + "substr(p.value, -1) = x'00'"  # no name ends so
+_ODD: Final = (
+    "SELECT substr(key, 2, 16) FROM register WHERE key >= x'61' AND key < x'71' "
+    "GROUP BY key HAVING count(*) > 1 "
+    f"UNION ALL SELECT substr(key, 2, 16) FROM register WHERE {PLACES} AND substr(key, 18) <> x'00'"
+)
+_NOT_SHOWN: Final = (
+    f"SELECT DISTINCT substr(key, 2, 16) FROM register WHERE {PLACES} "
+    "AND NOT EXISTS (SELECT 1 FROM node WHERE id = substr(key, 2, 16))"
+)
+
+
+def build_view(
+    fs: FileSystem,
+    registers: Registers,
+    depends: Callable[[Stamp, Stamp], bool],
+    author: Callable[[Stamp], Author],
+) -> list[Change]:
+    """Show what the table `register` says in a view that shows nothing yet but the root; what the kernel must
+    hear of, should it know the root.
+
+    Called with the volume's lock held, all in the caller's transaction. The tables that it goes by are to be
+    filled before: `register`, `writer` (and *registers* made after that), `member`, `log` as far as *depends*
+    and *author* ask it, which are `Arrivals.depends` and `Arrivals.author`; and `pack` and `chunk` by
+    `Packs.take`, for chunks that nobody has placed yet are told apart there. Raises ValueError when the view
+    shows something.
+    """
+    if fs.db.execute("SELECT 1 FROM node WHERE ino <> ? LIMIT 1", (ROOT_INO,)).fetchone():
+        raise ValueError("the view shows something already")
+    fs.flush()
+    builder = _Builder(fs, registers, depends)
+    rest = builder.run()
+    return builder.changes + Refresh(fs, registers, depends, author).run({*rest, ROOT_ID})
+
+
+class _Row(NamedTuple):
+    """A value of a place register, with a value of each other register of its node: of a plain node, all."""
+
+    key: bytes
+    value: bytes
+    clock: int
+    writer: int
+    attr: bytes | None
+    content: bytes | None
+    content_clock: int | None
+    content_writer: int | None
+
+
+class _Builder:
+    """One run; use once."""
+
+    def __init__(self, fs: FileSystem, registers: Registers, depends: Callable[[Stamp, Stamp], bool]) -> None:
+        self._fs = fs
+        self._db = fs.db
+        self._registers = registers
+        self._depends = depends
+        self._new = NewNodes(fs, registers)
+        self.changes: list[Change] = []
+        # Nodes of which some register has several values, or that have several names, or unsigned changes.
+        self._odd = {node for (node,) in self._db.execute(_ODD)}
+        self._odd.update((ROOT_ID, *(key[1:17] for key in fs.changes.unsigned)))
+        self._gone = self._find_gone()
+
+    def run(self) -> Iterable[bytes]:
+        """Show what is plain; the nodes that are not, and not gone either."""
+        waiting = deque([(ROOT_INO, ROOT_ID)])
+        while waiting:
+            ino, directory = waiting.popleft()
+            found = [(ino, one) for one in self._plain_in(directory)]
+            waiting.extend((number, node) for node, number in self._new.add(found).items())
+            if len(self._new) >= _AT_ONCE:
+                self._write()
+        self._write()
+        return (node for (node,) in self._db.execute(_NOT_SHOWN).fetchall() if node not in self._gone)
+
+    def _write(self) -> None:
+        # Below the root the kernel knows nothing.
+        self.changes += [Change(at, name) for at, name in self._new.write() if at == ROOT_INO]
+
+    def _plain_in(self, directory: bytes) -> Iterator[NewNode]:
+        # What follows the directory is the length of a name, of one or two bytes.
+        rows = map(_Row._make, self._db.execute(_CHILDREN, (directory, directory + b"\xff\xff")))
+        for _, group in groupby(rows, key=lambda row: beginning_of(row.value)):
+            contenders = [row for row in group if row.key[1:17] not in self._gone]
+            if len(contenders) == 1:
+                newcomer = self._newcomer(contenders[0])
+                if newcomer is not None:
+                    yield newcomer
+
+    def _newcomer(self, row: _Row) -> NewNode | None:
+        node = row.key[1:17]
+        if node in self._odd or row.attr is None:
+            return None
+        try:
+            place, attr = Place.decode(row.value), Attr.decode(row.attr)
+        except DecodeError:
+            return None
+        return None if place.removed else NewNode(node, place, attr, row.content, self._written(row))
+
+    def _written(self, row: _Row) -> Stamp | None:
+        if row.content_clock is None or row.content_writer is None:
+            return None
+        return self._registers.stamp(row.content_clock, row.content_writer)
+
+    # -- what has been removed -------------------------------------------------------------------
+
+    def _find_gone(self) -> set[bytes]:
+        gone = set[bytes]()
+        within = Counter[bytes]()  # how many of those that are gone stood in a directory
+        folders: dict[bytes, bytes] = {}  # removed ones, with the directories in which they stood
+        for row in map(_Row._make, self._db.execute(_REMOVED)):
+            node = row.key[1:17]
+            place = self._removed_place(row)
+            if node in self._odd or place is None:
+                continue
+            if _is_directory(row.attr):
+                folders[node] = place.parent
+            elif self._ends(row):
+                gone.add(node)
+                within[place.parent] += 1
+        everything = self._registers.count_beginning(folders)
+        ready = [node for node in folders if everything.get(node, 0) == within[node]]
+        while ready:
+            node = ready.pop()
+            gone.add(node)
+            parent = folders[node]
+            within[parent] += 1
+            if parent in folders and parent not in gone and everything.get(parent, 0) == within[parent]:
+                ready.append(parent)
+        return gone
+
+    def _removed_place(self, row: _Row) -> Place | None:
+        try:
+            place = Place.decode(row.value)
+        except DecodeError:
+            return None
+        return place if place.removed else None
+
+    def _ends(self, row: _Row) -> bool:
+        """Whether the removal of a file knew its content."""
+        removal, written = self._registers.stamp(row.clock, row.writer), self._written(row)
+        return written is None or written == removal or self._depends(removal, written)
+
+
+def _is_directory(attr: bytes | None) -> bool:
+    try:
+        return S_ISDIR(Attr.decode(attr or b"").mode)
+    except DecodeError:
+        return False

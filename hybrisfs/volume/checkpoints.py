@@ -1,0 +1,151 @@
+"""The checkpoints of an open volume: the thread, and what it needs of clouds, links and other devices."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from hybrisfs.checkpoint.deposit import Depositor
+from hybrisfs.checkpoint.fetching import Fetching
+from hybrisfs.checkpoint.keeper import Keeper
+from hybrisfs.checkpoint.shelf import Shelf
+from hybrisfs.dispersal.engine import Engine
+from hybrisfs.dispersal.errors import CloudsUnavailable
+from sync import CheckpointId, Head, Statement, decode_head, head_name
+
+if TYPE_CHECKING:
+    from hybrisfs.volume.volume import Volume
+
+__all__ = ["Checkpoints"]
+
+log = logging.getLogger(__name__)
+
+_LOOK_SECONDS: Final = 5.0
+_HEAD_BYTES: Final = 1 << 16
+_PART_SECONDS: Final = 30.0
+_FOLDER: Final = "checkpoints"
+
+
+class Checkpoints:
+    """One thread. Its methods may be called from any."""
+
+    def __init__(
+        self,
+        volume: Volume,
+        heads: Callable[[], Mapping[bytes, Head]],
+        announce: Callable[[], None],
+    ) -> None:
+        """*heads*: those that were seen on clouds; *announce* has the own one go out soon."""
+        fs, sharing, engine = volume.fs, volume.sharing, volume.engine
+        self._sharing = sharing
+        self._ring = volume.ring
+        self._signals = volume.signals
+        self._engine = engine
+        self._heads = heads
+        self._volume = volume
+        self._guard = threading.Lock()
+        self._heard: dict[bytes, Head] = {}  # by links, the newest of each device
+        updates, keys, name_of = sharing.updates, volume.ring.segments, volume.sealer.chunk_id
+        shelf = Shelf(volume.state / _FOLDER, name_of)
+
+        def ask_devices(name: bytes) -> bytes | None:
+            return volume.peering.fetch_chunk(name, _PART_SECONDS)
+
+        store = _Store(engine, lambda: volume.config.f + volume.config.k)
+        self.keeper = Keeper(
+            fs,
+            updates,
+            sharing.registers,
+            sharing.arrivals,
+            volume.ring.keys.device,
+            sharing.current_members,
+            shelf,
+            name_of,
+            Fetching(updates.volume, keys, shelf, name_of, engine, ask_devices),
+            Depositor(updates.volume, keys, shelf, name_of, store),
+            sharing.checkpoint_taken_in,
+            announce,
+        )
+        with fs.lock:
+            self._inviter: bytes = fs.db.meta("inviter")
+            if self._inviter and not len(updates.state.vector):
+                sharing.begun.clear()
+
+    def hear(self, head: Head) -> None:
+        """A linked device has told its head."""
+        with self._guard:
+            known = self._heard.get(head.writer)
+            if known is None or known.time_ns <= head.time_ns:
+                self._heard[head.writer] = head
+
+    def heads(self) -> Mapping[bytes, Head]:
+        """The newest head of each device, however it was heard of."""
+        newest = dict(self._heads())
+        with self._guard:
+            for device, head in self._heard.items():
+                known = newest.get(device)
+                if known is None or known.time_ns <= head.time_ns:
+                    newest[device] = head
+        return newest
+
+    def told(self) -> tuple[Statement | None, CheckpointId | None]:
+        """What the own head says of checkpoints. Called with the volume's lock held."""
+        return self.keeper.statement(), self.keeper.newest()
+
+    def facts(self) -> dict[str, object]:
+        """What `status` shows: whether all is in a checkpoint on the clouds, and which devices one waits for."""
+        waiting = self.keeper.waits_for(self.heads())
+        with self._volume.fs.lock:
+            names = [self._sharing.members.name_of(device) for device in waiting]
+        return {"current": self.keeper.is_current(), "waits_for": sorted(names)}
+
+    def run(self) -> None:
+        """The thread's body."""
+        if not self._sharing.begun.is_set():
+            try:
+                self._begin()
+            finally:
+                self._sharing.begun.set()
+                self._volume.peering.members_changed()
+        while self._signals.pause(_LOOK_SECONDS) and self._signals.wait_until_free():
+            self.keeper.look(self.heads(), time.monotonic())
+
+    def _begin(self) -> None:
+        """Begin with the newest checkpoint that the device which let this one in names, if there is one."""
+        public = self._sharing.current_members().public_key(self._inviter)
+        if public is None:
+            return
+        volume, keys = self._sharing.updates.volume, self._ring.segments
+        try:
+            head = self._engine.get_object(
+                head_name(self._inviter), _HEAD_BYTES, lambda data: decode_head(data, volume, public, keys)
+            )
+        except CloudsUnavailable as error:
+            log.info("no checkpoint to begin with: %s", error)
+            return
+        if head.checkpoint is not None:
+            self.keeper.begin(head.checkpoint)
+
+
+class _Store:
+    """The clouds of the volume as `Depositor` uses them."""
+
+    def __init__(self, engine: Engine, copies: Callable[[], int]) -> None:
+        self._engine = engine
+        self._copies = copies
+
+    def put(self, name: str, data: bytes) -> object:
+        return self._engine.put_object(name, data, self._copies())
+
+    @property
+    def numbers(self) -> Collection[int]:
+        return self._engine.numbers
+
+    def names(self, cloud: int, prefix: str, most: int) -> Sequence[str] | None:
+        return self._engine.upkeep.names(cloud, prefix, most)
+
+    def delete(self, cloud: int, names: Sequence[str]) -> str | None:
+        return self._engine.upkeep.delete(cloud, names)

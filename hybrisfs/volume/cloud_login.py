@@ -1,0 +1,61 @@
+"""Trying a place out that may become a volume's cloud, with secrets that are kept once it answers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+
+from backends.address import without_secrets
+from backends.credentials import Credentials, CredentialStore, Secrets
+from backends.errors import AuthError
+from backends.secrets import secrets_of
+from hybrisfs.volume.cloud_test import open_for_test, prepare_place, try_out
+from hybrisfs.volume.store_errors import unusable
+
+__all__ = ["describe_secrets", "log_in", "try_place"]
+
+
+class _Given:
+    """Secrets that somebody has just typed. A `Credentials` for one cloud."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._secrets = Secrets(dict(values))
+
+    def lookup(self, url: str) -> Secrets:
+        return self._secrets
+
+
+def try_place(url: str, credentials: Credentials) -> dict[str, object]:
+    """Make the folder or bucket at *url* if it is not there, and try out what volumes ask of a cloud.
+
+    Returns its URL without secrets ("cloud") and the "seconds" that each request took. Raises HybrisError.
+    """
+    with contextlib.closing(open_for_test(url, credentials)) as store:
+        prepare_place(store)
+        seconds = try_out(store)
+    return {"cloud": without_secrets(url), "seconds": dict(seconds)}
+
+
+def log_in(url: str, secrets: Mapping[str, str], store: CredentialStore) -> dict[str, object]:
+    """`try_place` with these secrets, and keep them for the cloud and all folders below it if it answers."""
+    facts = try_place(url, _Given(secrets))
+    try:
+        store.add(url, secrets)
+    except AuthError as error:
+        raise unusable(error) from error
+    return facts
+
+
+def describe_secrets(url: str, store: CredentialStore) -> dict[str, object]:
+    """What the cloud at *url* can be given: "secrets", each with "name", "label" and "hidden"; "known" is
+    whether this device has some. Raises HybrisError."""
+    open_for_test(url, store).close()
+    try:
+        known = bool(store.lookup(url))
+    except AuthError as error:
+        raise unusable(error) from error
+    return {
+        "cloud": without_secrets(url),
+        "secrets": [secret._asdict() for secret in secrets_of(url)],
+        "known": known,
+    }

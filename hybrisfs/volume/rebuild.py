@@ -1,0 +1,164 @@
+"""Making a volume's database anew, from the keys, the log on the clouds, and what the damaged one still
+tells.
+
+The new database knows nothing but the volume's id and its members; all else comes with the log when the
+volume is opened next. Until this device has its own log back, as far as the clouds and other devices have it,
+it must sign nothing: a second update with the same predecessor would make a fork (Depot 4.3). The folder
+`rebuilding` in the volume's state says so.
+
+Files that no cloud has yet are written anew, below a folder of their own, from the bytes in the old journal.
+
+Everything is made in `rebuilding` first, then the old files are set aside and the new ones put in their
+place:
+
+killed                                  on disk                                 the next rebuild
+while the new ones are made             the damaged volume, `rebuilding`        begins again
+                                        without `complete`
+while they change places                no `volume.db`, so that nothing can     goes on with that
+                                        be opened; `complete`
+before the log has come back            the new files, `rebuilding/complete`    is not needed: opening goes on
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from hybrisfs.dispersal.seal import Sealer
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.registers import attr_key
+from hybrisfs.home import Home
+from hybrisfs.keyring import KeyRing
+from hybrisfs.keys import VolumeKeys
+from hybrisfs.merge.members import Member, MemberTable
+from hybrisfs.store.database import Database
+from hybrisfs.store.files import make_directory, sync_directory
+from hybrisfs.store.journal import Journal
+from hybrisfs.store.schema import ROOT_ID
+from hybrisfs.volume.config import VolumeConfig
+from hybrisfs.volume.create import DATABASE_FILE, JOURNAL_FOLDER, KEYS_FILE
+from hybrisfs.volume.lock import lock_exclusively
+from hybrisfs.volume.recovered import RecoveredFiles
+from hybrisfs.volume.regaining import REBUILDING_FOLDER
+from hybrisfs.volume.salvage import DamagedDatabase, UnreadablePartError
+
+__all__ = ["RebuildReport", "rebuild_volume"]
+
+_COMPLETE: Final = "complete"
+_WITH_DATABASE: Final = (DATABASE_FILE, f"{DATABASE_FILE}-wal", f"{DATABASE_FILE}-shm", JOURNAL_FOLDER)
+
+
+@dataclass(slots=True)
+class RebuildReport:
+    """What became of the old files: where they are, and the paths of those no cloud had, by their fate."""
+
+    set_aside: str = ""
+    recovered: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, object]:
+        return {"set_aside": self.set_aside, "recovered": self.recovered, "lost": self.lost}
+
+
+def rebuild_volume(home: Home, name: str, step: Callable[[str, int, int], None]) -> RebuildReport:
+    """Put a new database and journal in the place of damaged ones. The volume is closed.
+
+    *step* is told the stage, how much of it is done and how much there is. Raises HybrisError, OSError.
+    """
+    config, state = VolumeConfig.load(home, name), home.volume_state(name)
+    lock = lock_exclusively(state)
+    try:
+        keys = VolumeKeys.load(state / KEYS_FILE)
+        report = RebuildReport()
+        new = state / REBUILDING_FOLDER
+        if not ((new / _COMPLETE).exists() and (new / DATABASE_FILE).exists()):
+            _make_anew(state, config, keys, report, step)
+        report.set_aside = str(_change_places(state))
+    finally:
+        os.close(lock)
+    return report
+
+
+def _make_anew(
+    state: Path,
+    config: VolumeConfig,
+    keys: VolumeKeys,
+    report: RebuildReport,
+    step: Callable[[str, int, int], None],
+) -> None:
+    folder = state / REBUILDING_FOLDER
+    make_directory(folder)
+    _empty(folder)
+    chunk_id = Sealer(KeyRing(keys, keep=lambda _: None).chunks, keys.dedup).chunk_id
+    Database.create(folder / DATABASE_FILE, config.id)
+    with closing(DamagedDatabase(state / DATABASE_FILE, state / JOURNAL_FOLDER, chunk_id)) as old:
+        database = Database(folder / DATABASE_FILE)
+        try:
+            members = {one.device: one for one in old.members()}
+            members.setdefault(keys.device.device_id, Member(keys.device.public, ""))
+            MemberTable(database).introduce(members.values())
+            journal = Journal(folder / JOURNAL_FOLDER, budget=config.cache_bytes)
+            fs = FileSystem(database, journal, chunk_id, owner=(os.getuid(), os.getgid()))
+            _recover(old, fs, report, step)
+            journal.sync()
+            fs.commit()
+            journal.close()
+        finally:
+            database.close()
+    (folder / _COMPLETE).touch(mode=0o600)
+    sync_directory(folder)
+
+
+def _empty(folder: Path) -> None:
+    """The folder itself stays: it says that nothing must be signed."""
+    (folder / _COMPLETE).unlink(missing_ok=True)
+    sync_directory(folder)
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def _recover(
+    old: DamagedDatabase, fs: FileSystem, report: RebuildReport, step: Callable[[str, int, int], None]
+) -> None:
+    files = list(old.staged_files())
+    target = RecoveredFiles(fs, PurePosixPath(time.strftime("recovered %Y-%m-%d %H.%M.%S")))
+    for done, file in enumerate(files):
+        step("files", done, len(files))
+        try:
+            old.check(file)
+        except UnreadablePartError:
+            report.lost.append(str(file.path))
+            continue
+        report.recovered.append(str(target.add(file.path, file.mode, file.size, old.pieces(file))))
+    step("files", len(files), len(files))
+    fs.changes.drop(attr_key(ROOT_ID))  # the log knows better
+
+
+def _change_places(state: Path) -> Path:
+    """Set the old files aside and put the new ones in their place; where the old ones are.
+
+    The old database goes first and the new one comes last: in between there is none that could be opened.
+    """
+    aside = state / time.strftime("damaged-%Y%m%dT%H%M%S")
+    make_directory(aside)
+    new = state / REBUILDING_FOLDER
+    for name in _WITH_DATABASE:
+        if (state / name).exists() and (name != JOURNAL_FOLDER or (new / name).exists()):
+            (state / name).rename(aside / name)
+            sync_directory(state)
+    if (new / JOURNAL_FOLDER).exists():
+        (new / JOURNAL_FOLDER).rename(state / JOURNAL_FOLDER)
+        sync_directory(state)
+    (new / DATABASE_FILE).rename(state / DATABASE_FILE)
+    for folder in (new, aside, state):
+        sync_directory(folder)
+    return aside

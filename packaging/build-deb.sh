@@ -1,0 +1,90 @@
+#!/bin/bash
+# Build hybrisfs_VERSION_ARCHITECTURE.deb from this checkout into the folder that is given as the argument, or dist/.
+#
+# The package holds the program and all libraries that it uses in a virtual environment, /usr/lib/hybrisfs, for the
+# Python of the distribution it is built on; the units for systemd, not enabled; and completions for shells. Needs
+# python3-venv and dpkg-dev, and PyPI.
+
+set -euo pipefail
+
+checkout=$(cd "$(dirname "$0")/.." && pwd)
+output=$(realpath -m "${1:-$checkout/dist}")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+root=$work/root
+prefix=/usr/lib/hybrisfs
+python=/usr/bin/python3
+umask 022
+
+mkdir "$work/source"
+(cd "$checkout" && git ls-files -coz --exclude-standard hybrisfs sync backends cli pyproject.toml README.md LICENSE | xargs -0 cp --parents -t "$work/source")
+cd "$work" # Python looks for modules in the working directory: not in the checkout
+
+mkdir -p "$root$prefix"
+"$python" -m venv "$work/builder"
+"$python" -m venv --without-pip "$root$prefix"
+"$work/builder/bin/python" -m pip --python "$root$prefix/bin/python3" install \
+    --quiet --disable-pip-version-check --no-compile "$work/source"
+version=$("$root$prefix/bin/python3" -c 'from hybrisfs import VERSION; print(VERSION)')
+minor=$("$python" -c 'import sys; print(sys.version_info[1])')
+site=$root$prefix/lib/python3.$minor/site-packages
+
+# Programs of libraries are not ours to install; ours must not name the folder that it was built in.
+find "$root$prefix/bin" -type f ! -name hybrisfs -delete
+find "$root$prefix/bin" -type l ! -name python3 -delete
+ln -sfn "$python" "$root$prefix/bin/python3"
+rm -rf "$root$prefix/include" "$root$prefix/lib64" "$root$prefix/share"
+sed -i "1c #!$prefix/bin/python3 -P" "$root$prefix/bin/hybrisfs"
+cat >"$root$prefix/pyvenv.cfg" <<CONFIGURATION
+home = /usr/bin
+include-system-site-packages = false
+version = $("$python" -c 'import platform; print(platform.python_version())')
+CONFIGURATION
+find "$site" -name direct_url.json -delete
+find "$site" -type d \( -name tests -o -name test \) -prune -exec rm -rf {} +
+find "$site" -type f -exec chmod 644 {} +
+
+units=$root/usr/lib/systemd/user
+mkdir -p "$units" "$root/usr/bin"
+env -i HOME=/nonexistent PYTHONDONTWRITEBYTECODE=1 "$root$prefix/bin/python3" - "$units" "$root" <<'PYTHON'
+import sys
+from pathlib import Path
+
+from hybrisfs.home import Home
+from hybrisfs.units import unit_texts
+
+folder, root = sys.argv[1:]
+for name, text in unit_texts(Home.from_environment()).items():
+    (Path(folder) / name).write_text(text.replace(root, ""))
+PYTHON
+"$python" -m compileall -q -j 0 -s "$root" -p / "$site"
+ln -s "$prefix/bin/hybrisfs" "$root/usr/bin/hybrisfs"
+
+complete() {
+    mkdir -p "$root$2"
+    env PYTHONDONTWRITEBYTECODE=1 _HYBRISFS_COMPLETE="$1_source" \
+        "$root$prefix/bin/python3" -m cli.main >"$root$2/$3"
+}
+complete bash /usr/share/bash-completion/completions hybrisfs
+complete zsh /usr/share/zsh/vendor-completions _hybrisfs
+complete fish /usr/share/fish/vendor_completions.d hybrisfs.fish
+
+debian=$checkout/packaging/debian
+documents=$root/usr/share/doc/hybrisfs
+mkdir -p "$documents" "$root/usr/share/lintian/overrides" "$root/DEBIAN"
+cp "$debian/copyright" "$documents/copyright"
+gzip -9n <"$checkout/CHANGELOG.md" >"$documents/changelog.gz"
+cp "$debian/lintian-overrides" "$root/usr/share/lintian/overrides/hybrisfs"
+for script in postinst prerm postrm; do
+    install -m 755 "$debian/$script" "$root/DEBIAN/$script"
+done
+architecture=$(dpkg --print-architecture)
+sed -e "s/@VERSION@/$version/" -e "s/@ARCHITECTURE@/$architecture/" \
+    -e "s/@SIZE@/$(du -sk --exclude=DEBIAN "$root" | cut -f1)/" \
+    -e "s/@PYTHON@/3.$minor/" -e "s/@NEXT_PYTHON@/3.$((minor + 1))/" \
+    "$debian/control" >"$root/DEBIAN/control"
+(cd "$root" && find usr -type f -print0 | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
+
+mkdir -p "$output"
+export DPKG_DEB_COMPRESSOR_TYPE="${DPKG_DEB_COMPRESSOR_TYPE:-xz}" DPKG_DEB_COMPRESSOR_LEVEL="${DPKG_DEB_COMPRESSOR_LEVEL:-1}"
+dpkg-deb --root-owner-group --build "$root" "$output/hybrisfs_${version}_$architecture.deb"

@@ -1,0 +1,240 @@
+"""The tree of accepted updates: its branches, the newest update of each, and how one more is put there.
+
+What may be put there is decided elsewhere: by the rule of acceptance (`sync.log`), or by a checkpoint
+(`sync.checkpoint`), which names updates that devices have accepted without telling what they wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sync.accepted import AcceptedLog, Known, Successor
+from sync.branch import Branch, Branches
+from sync.errors import LimitError, LogStoreError
+from sync.hashing import ZERO_HASH
+from sync.history import history_hash
+from sync.update import PREFIX_SIZE
+from sync.vector import MAX_WRITERS, Rename, VersionVector
+
+__all__ = ["LogTree", "Placed", "including"]
+
+_RECENT = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where an update has been put. Carry out the renames first, then store it."""
+
+    branch: bytes
+    dependencies: VersionVector
+    """Its full dependency vector."""
+    renames: tuple[Rename, ...] = ()
+    siblings: tuple[Successor, ...] = ()
+    """Updates that follow the one that it follows, too: with one of them it makes a fork."""
+
+
+class LogTree:
+    """What has been accepted, in memory: branches and tips. The updates are in the caller's store."""
+
+    def __init__(
+        self,
+        log: AcceptedLog,
+        branches: Iterable[Branch] = (),
+        tips: Iterable[Known] = (),
+        signed: tuple[bytes, int] | None = None,
+    ) -> None:
+        """Load what was stored: see `sync.log.LogState`."""
+        self._log = log
+        self._branches = Branches(branches)
+        self._tips = {tip.branch: tip for tip in tips}
+        self._signed = signed
+        self._recent: dict[bytes, Known] = {}
+        self._index()
+
+    def _index(self) -> None:
+        """Make again what follows from branches and tips."""
+        self._vector = VersionVector({branch: tip.clock for branch, tip in self._tips.items()})
+        self._leaves = {
+            tip.hash: branch for branch, tip in self._tips.items() if not self._branches.children(branch)
+        }
+
+    @property
+    def vector(self) -> VersionVector:
+        """For each branch, the clock of its newest accepted update."""
+        return self._vector
+
+    @property
+    def branches(self) -> Branches:
+        """The tree of branches, to look at."""
+        return self._branches
+
+    def tip(self, branch: bytes) -> Known | None:
+        """The newest accepted update of a branch, None when there is none."""
+        return self._tips.get(branch)
+
+    def tips(self) -> list[Known]:
+        """The newest update of each branch that no other branch grows from: together they imply all."""
+        return [self._tips[branch] for branch in self._leaves.values()]
+
+    def newest(self, device: bytes) -> Known | None:
+        """Where `device` goes on writing: its newest update; on this device's own branch if it has forked.
+
+        The own branch is the one that grows from the last update that this device signed itself.
+        """
+        own = [tip for tip in self.tips() if tip.device == device and self._descends(tip)]
+        return max(own, key=lambda tip: (tip.clock, tip.hash), default=None)
+
+    def _descends(self, tip: Known) -> bool:
+        """False when this device has gone on from its last signed update on another branch."""
+        if self._signed is None or self._branches[self._signed[0]].device != tip.device:
+            return True
+        branch, signed = self._signed
+        path = self._branches.path(tip.branch, tip.clock)
+        return any(one == branch and clock >= signed for one, clock in path)
+
+    def history(self) -> bytes:
+        """The history hash at our vector: equal hashes mean equal logs."""
+        return history_hash((tip.device, tip.clock, tip.hash) for tip in self.tips())
+
+    def adopt(
+        self, device: bytes, clock: int, identity: bytes, prev: bytes, causes: Sequence[bytes]
+    ) -> Placed | None:
+        """Take in an update of which only its name is known: what it follows, and hashes of updates that,
+        with what it follows, imply all that it depends on. None when it is here already.
+
+        Raises `LogStoreError` when one of those is not, `LimitError` for want of branches.
+        """
+        found = self._find(identity[:PREFIX_SIZE])
+        if found is not None and found.hash == identity:
+            return None
+        before = self._beginning(device) if prev == ZERO_HASH else self._accepted(prev)
+        known = including(before)
+        full, hashes = self._closed(before, known, [self._accepted(cause) for cause in causes])
+        return self._place(device, clock, identity, before, full, hashes)
+
+    def _accepted(self, identity: bytes) -> Known:
+        found = self._find(identity[:PREFIX_SIZE])
+        if found is None or found.hash != identity:
+            raise LogStoreError(f"update {identity.hex()} is not here")
+        return found
+
+    def _closed(
+        self, prev: Known, known: VersionVector, causes: Sequence[Known]
+    ) -> tuple[VersionVector, dict[bytes, bytes]]:
+        """The full dependency vector of who follows `prev`, and so depends on all that `known` covers, and
+        depends on `causes`; and the hashes of it that are known."""
+        hashes = prev.hashes.copy()
+        hashes[prev.branch] = prev.hash
+        if not causes:
+            return known, hashes
+        entries: dict[bytes, int] = {}
+        for cause in causes:
+            if cause.clock > max(known[cause.branch], entries.get(cause.branch, 0)):
+                entries[cause.branch] = cause.clock
+                hashes[cause.branch] = cause.hash
+            for branch, clock in self._branches.ancestors(cause.branch):
+                if clock > max(known[branch], entries.get(branch, 0)):
+                    entries[branch] = clock
+        return known.with_entries(entries.items()), hashes
+
+    def _beginning(self, device: bytes) -> Known:
+        """What the first update of a device follows."""
+        return Known(device, device, 0, ZERO_HASH, VersionVector())
+
+    def _place(
+        self,
+        device: bytes,
+        clock: int,
+        identity: bytes,
+        prev: Known,
+        causes: VersionVector,
+        hashes: dict[bytes, bytes],
+    ) -> Placed:
+        """Put the update on its branch, a new one where it makes a fork. Raises `LimitError`."""
+        branch, tip = prev.branch, self._tips.get(prev.branch)
+        if prev.hash in self._leaves:
+            self._advance(Known(device, branch, clock, identity, causes, hashes), prev.hash)
+            return Placed(branch, causes)
+        if len(self._branches) + 2 > MAX_WRITERS:
+            raise LimitError(f"more than {MAX_WRITERS} branches of all devices")
+        renames: tuple[Rename, ...] = ()
+        siblings: tuple[Successor, ...] = ()
+        if branch not in self._branches:
+            self._branches.add(Branch(branch, device, None, 0))
+        else:
+            siblings = self._siblings(prev)
+            if tip and tip.clock > prev.clock:
+                renames = self._branches.split(branch, prev.clock, self._first_above)
+                self._rename(renames, prev)
+                causes = causes.renamed(renames)
+            branch = self._branches.grow(branch, prev.clock, identity)
+        self._tips[branch] = Known(device, branch, clock, identity, causes)
+        self._index()
+        return Placed(branch, causes, renames, siblings)
+
+    def _advance(self, known: Known, before: bytes) -> None:
+        branch = known.branch
+        self._tips[branch] = known
+        self._vector = self._vector.with_entry(branch, known.clock)
+        del self._leaves[before]
+        self._leaves[known.hash] = branch
+        self._remember(known)
+
+    def _rename(self, renames: Sequence[Rename], fork: Known) -> None:
+        """Give the tips to their new branches; `fork` is the newest update of the branch that was cut."""
+        moved = {rename.old: rename.new for rename in renames}
+        tips: dict[bytes, Known] = {}
+        for old, tip in self._tips.items():
+            new = moved.get(old, old)
+            tips[new] = Known(tip.device, new, tip.clock, tip.hash, tip.dependencies.renamed(renames))
+        if fork.clock:
+            tips[fork.branch] = Known(fork.device, fork.branch, fork.clock, fork.hash, fork.dependencies)
+        self._tips = tips
+        self._recent.clear()
+        for rename in renames:
+            if self._signed and self._signed[0] == rename.old and self._signed[1] > rename.above:
+                self._signed = (rename.new, self._signed[1])
+                break
+
+    def _siblings(self, prev: Known) -> tuple[Successor, ...]:
+        """The updates that follow `prev`."""
+        tip = self._tips.get(prev.branch)
+        if tip and tip.clock > prev.clock:
+            return (self._successor(prev.branch, prev.clock),)
+        return tuple(self._successor(child, 0) for child in self._branches.children(prev.branch))
+
+    def _first_above(self, branch: bytes, clock: int) -> bytes:
+        return self._successor(branch, clock).hash
+
+    def _successor(self, branch: bytes, clock: int) -> Successor:
+        found = self._log.successor_of(branch, clock)
+        if found is None:
+            raise LogStoreError(f"the log store lost what follows update {clock} of branch {branch.hex()}")
+        return found
+
+    def _find(self, prefix: bytes) -> Known | None:
+        found = self._recent.get(prefix)
+        if found is None:
+            found = self._log.find(prefix)
+            if found:
+                self._remember(found)
+        return found
+
+    def _remember(self, known: Known) -> None:
+        recent = self._recent
+        recent[known.hash[:PREFIX_SIZE]] = known
+        if len(recent) > _RECENT:
+            del recent[next(iter(recent))]
+
+    def _hash_of(self, branch: bytes, clock: int) -> bytes:
+        tip = self._tips.get(branch)
+        found = tip.hash if tip and tip.clock == clock else self._log.hash_of(branch, clock)
+        if found is None:
+            raise LogStoreError(f"the log store lost update {clock} of branch {branch.hex()}")
+        return found
+
+
+def including(prev: Known) -> VersionVector:
+    """What an update depends on because of the one that it follows."""
+    return prev.dependencies.with_entry(prev.branch, prev.clock) if prev.clock else prev.dependencies

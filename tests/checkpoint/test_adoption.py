@@ -1,0 +1,130 @@
+"""Taking in a checkpoint comes to the same as taking in all of its updates, wherever it is taken in."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hybrisfs.checkpoint.adoption import Adoption
+from hybrisfs.checkpoint.shelf import Shelf, Shelved
+from hybrisfs.checkpoint.snapshot import SnapshotHash, Snapshotter
+from hybrisfs.merge.state_hash import state_hash
+from tests.filesystem.rig import SEALER, VOLUME, Rig, small_chunks
+from tests.merge.fleet import Device
+from tests.merge.world import World
+
+_STEPS: tuple[tuple[str, int], ...] = (
+    ("write", 4), ("write_same", 4), ("append", 2), ("mkdir", 3), ("remove", 2), ("rename", 4), ("link", 4),
+    ("chmod", 3), ("sign", 1), ("send", 4), ("back_up", 1), ("restore", 1),
+)  # fmt: skip
+
+
+def live(world: World, count: int, steps: int, choices: random.Random) -> None:
+    for _ in range(steps):
+        name, arguments = choices.choice(_STEPS)
+        if name == "send":
+            sender, receiver = choices.sample(range(count), 2)
+            world.send(sender, receiver, choices.randrange(6), 0)
+        else:
+            picks = [choices.randrange(12) for _ in range(arguments - 1)]
+            getattr(world, name)(choices.randrange(count), *picks)
+
+
+def snapshot_of(device: Device, shelf: Shelf) -> Shelved:
+    device.rig.commit()
+    hasher = SnapshotHash()
+    with device.rig.db.snapshot() as db:
+        snapshotter = Snapshotter(db, VOLUME)
+
+        def pieces() -> Iterator[bytes]:
+            for piece in snapshotter.slices():
+                hasher.update(piece)
+                yield piece
+
+        return shelf.put(pieces(), snapshotter.hints(), hasher.digest)
+
+
+def adopt(device: Device, shelf: Shelf, shelved: Shelved) -> None:
+    sharing, fs = device.rig.sharing, device.rig.fs
+    with fs.cutting, fs.lock:
+        Adoption(fs, device.rig.updates, sharing.registers, sharing.arrivals).run(shelf, shelved)
+        sharing.arrivals.unveil()
+
+
+def log_of(device: Device) -> list[tuple[object, ...]]:
+    return device.rig.db.execute(
+        "SELECT branch, clock, device, hash, vector, time FROM log ORDER BY hash"
+    ).fetchall()
+
+
+@contextmanager
+def copied(device: Device) -> Iterator[Device]:
+    """Another device with the same disk and key."""
+    backup = device.saved()
+    copy = Device.__new__(Device)
+    copy.key, copy.name = device.key, device.name
+    rig = device.rig
+    copy.rig = Rig(backup, rig.clouds, plaintexts=rig.plaintexts, device=device.key)
+    try:
+        yield copy
+    finally:
+        copy.rig.abandon()
+
+
+def compare(one: Device, other: Device) -> None:
+    assert log_of(one) == log_of(other)
+    assert one.registers() == other.registers()
+    assert state_hash(one.rig.db) == state_hash(other.rig.db)
+    assert one.tree() == other.tree()
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+@given(seed=st.integers(0, 1 << 32), steps=st.integers(5, 60))
+def test_adopting_is_taking_in_all_updates(
+    seed: int, steps: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    choices = random.Random(seed)
+    directory = tmp_path_factory.mktemp("shelf")
+    shelf = Shelf(directory, SEALER.chunk_id)
+    with small_chunks(256):
+        world = World(3)
+        try:
+            live(world, 3, steps, choices)
+            world.sign(0)
+            shelved = snapshot_of(world.fleet[0], shelf)
+            log = world.fleet[0].log()
+            for number in (1, 2):
+                device = world.fleet[number]
+                device.sign()
+                with copied(device) as adopting:
+                    adopt(adopting, shelf, shelved)
+                    device.receive(log)
+                    compare(adopting, device)
+        finally:
+            world.end()
+            shutil.rmtree(directory)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(seed=st.integers(0, 1 << 32), steps=st.integers(5, 60))
+def test_devices_that_know_the_same_make_the_same_snapshot(
+    seed: int, steps: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    shelf = Shelf(tmp_path_factory.mktemp("shelf"), SEALER.chunk_id)
+    with small_chunks(256):
+        world = World(3)
+        try:
+            live(world, 3, steps, random.Random(seed))
+            world.settle()
+            made = [snapshot_of(device, shelf) for device in world.fleet.devices]
+            assert len({one.snapshot for one in made}) == len({one.slices for one in made}) == 1
+        finally:
+            world.end()

@@ -1,0 +1,173 @@
+"""What devices state, agree upon and take in; whose word they take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from hybrisfs.checkpoint.table import CheckpointTable
+from sync import Head, Statement
+from sync.checkpoint import CHECKPOINTS, Root, checkpoint_name, open_object
+from tests.filesystem.rig import SEALER, SEGMENT_KEYS, VOLUME
+from tests.merge.fleet import Device, Fleet
+from tests.simulation.cloud import Clouds
+from tests.simulation.courier import Courier
+from tests.simulation.life import small_checkpoints
+
+
+class Volume:
+    """Two devices at rest, and clouds that do not lie."""
+
+    def __init__(self) -> None:
+        self.fleet = Fleet(2)
+        self.clouds = Clouds(Random(1), count=3, f=1, copies=2)
+        self.couriers = [Courier(device.rig, self.clouds) for device in self.fleet.devices]
+        self.now = 0.0
+
+    def start_again(self, number: int) -> None:
+        self.couriers[number] = Courier(self.fleet[number].rig, self.clouds)
+
+    def heads(self) -> dict[bytes, Head]:
+        """What each device would tell over a link."""
+        found = {}
+        for courier in self.couriers:
+            with courier.rig.fs.lock:
+                head = courier._shipper._head(None)
+            found[head.writer] = head
+        return found
+
+    def look(self, *numbers: int, heads: dict[bytes, Head] | None = None) -> None:
+        self.now += 100.0
+        for number in numbers or (0, 1):
+            self.couriers[number].keeper.look(self.heads() if heads is None else heads, self.now)
+
+    def agreed(self, number: int) -> bytes | None:
+        rig = self.fleet[number].rig
+        with rig.fs.lock:
+            found = CheckpointTable(rig.db).agreed()
+        return found.shelved.snapshot if found is not None else None
+
+    def names(self) -> set[str]:
+        return {name for cloud in self.clouds.all for name in cloud.list(CHECKPOINTS)}
+
+
+@pytest.fixture
+def volume() -> Iterator[Volume]:
+    with small_checkpoints():
+        one = Volume()
+        one.fleet[0].write("file", b"x" * 100)
+        one.fleet.meet()
+        yield one
+        one.fleet.discard()
+
+
+@contextmanager
+def set_back(volume: Volume, number: int) -> Iterator[Device]:
+    """The device goes on from a backup that is made now, after what happens within."""
+    device = volume.fleet[number]
+    backup = device.saved()
+    yield device
+    device.restore(backup)
+    volume.start_again(number)
+
+
+def test_a_checkpoint_is_agreed_when_all_have_stated_it(volume: Volume) -> None:
+    volume.look(0)
+    assert volume.agreed(0) is None
+    assert volume.couriers[0].keeper.waits_for(volume.heads()) == [volume.fleet[1].key.device_id]
+    volume.look()
+    volume.look(0)
+    assert volume.agreed(0) == volume.agreed(1) is not None
+    assert volume.couriers[0].keeper.waits_for(volume.heads()) == []
+
+
+def test_one_device_brings_it_to_the_clouds_and_the_other_finds_it(volume: Volume) -> None:
+    for _ in range(4):
+        volume.look()
+    told = {courier.keeper.newest() for courier in volume.couriers}
+    assert len(told) == 1 and None not in told
+    before = volume.names()
+    assert len({name for name in before if "checkpoints/" in name}) > 2
+    volume.fleet[1].write("later", b"y")
+    volume.fleet.meet()
+    for _ in range(6):
+        volume.look()
+    newest = volume.couriers[0].keeper.newest()
+    assert newest is not None and newest not in told
+    assert checkpoint_name(next(one for one in told if one).root) not in volume.names(), "the old root stays"
+    data = volume.clouds.get_object(checkpoint_name(newest.root), 1 << 20, bytes)
+    root = Root.decode(open_object(data, newest.root, VOLUME, SEGMENT_KEYS, SEALER.chunk_id))
+    assert {checkpoint_name(one.name) for one in (*root.slices, *root.hints)} < volume.names()
+
+
+def test_another_statement_of_the_same_log_is_an_alarm(volume: Volume) -> None:
+    volume.look(0)
+    heads = volume.heads()
+    key = volume.fleet[1].key
+    [other] = [head for head in heads.values() if head.writer == key.device_id]
+    false = Statement.of(VOLUME, other.vector, b"?" * 32, key)
+    heads[key.device_id] = replace(other, stated=false)
+    volume.look(0, heads=heads)
+    assert volume.agreed(0) is None
+    assert key.device_id.hex() in (volume.couriers[0].keeper.alarm or "")
+    volume.look()
+    volume.look(0)
+    assert volume.couriers[0].keeper.alarm is None and volume.agreed(0) is not None
+
+
+def test_a_statement_that_somebody_else_signed_counts_nothing(volume: Volume) -> None:
+    volume.look(0)
+    mine, theirs = (device.key.device_id for device in volume.fleet.devices)
+    heads = volume.heads()
+    heads[theirs] = replace(heads[theirs], stated=heads[mine].stated)
+    volume.look(0, heads=heads)
+    assert volume.agreed(0) is None
+
+
+def test_a_device_that_was_set_back_takes_in_what_it_has_stated(volume: Volume) -> None:
+    with set_back(volume, 1):
+        volume.fleet[0].write("file", b"other")
+        volume.fleet[0].mkdir("folder")
+        volume.fleet.meet()
+        volume.look()
+        volume.look()
+        assert volume.agreed(1) is not None
+    device = volume.fleet[1]
+    device.write("own", b"not lost")
+    device.sign()
+    volume.couriers[1].take_over(volume.couriers[0])
+    assert device.bare()
+    assert set(device.names()) == {"", "file", "folder", "own"} - {""}
+    assert device.read("file") == b"other"
+    volume.fleet[0].receive(device.log())
+    assert volume.fleet[0].registers() == device.registers()
+    assert volume.fleet[0].tree() == device.tree()
+
+
+def test_nobody_takes_in_what_only_others_have_stated(volume: Volume) -> None:
+    with set_back(volume, 1):
+        volume.fleet[0].write("file", b"other")
+        volume.fleet[0].sign()
+        with volume.fleet[0].rig.fs.lock:  # it thinks that it is the only one
+            volume.fleet[0].rig.db.execute(
+                "UPDATE member SET state = 2 WHERE device = ?", (volume.fleet[1].key.device_id,)
+            )
+        volume.look(0)
+        volume.look(0)
+        assert volume.agreed(0) is not None
+    volume.couriers[1].take_over(volume.couriers[0])
+    assert not volume.fleet[1].bare()
+    assert volume.fleet[1].read("file") == b"x" * 100
+
+
+def test_who_was_let_in_takes_the_word_of_who_let_him_in(volume: Volume) -> None:
+    test_nobody_takes_in_what_only_others_have_stated(volume)
+    device = volume.fleet[1]
+    with device.rig.fs.lock:
+        device.rig.db.set_meta("inviter", volume.fleet[0].key.device_id)
+    volume.couriers[1].take_over(volume.couriers[0])
+    assert device.bare() and device.read("file") == b"other"

@@ -1,0 +1,160 @@
+"""A daemon that dies is replaced by its parent, and its mounts with it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hybrisfs.client import Client, NotRunningError, stop_daemon
+from hybrisfs.daemon.only_one import answers, holder
+from hybrisfs.home import Home
+from tests.system.deadline import until
+from tests.system.device import Device, is_mounted, kill_at_once, processes_with
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+# A daemon in whose way the file "trouble" is dies as soon as it has been started.
+_SITE = """
+import os, signal, sys
+if "--supervised" in getattr(sys, "orig_argv", ()) and os.path.exists({trouble!r}):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+_SUPERVISOR = """
+import logging, sys
+from hybrisfs.daemon import revival, supervisor
+from hybrisfs.home import Home
+logging.basicConfig(stream=sys.stdout)
+revival._DELAYS = ({delays},)
+sys.exit(supervisor.supervise(Home.from_environment(), lambda reason: print("ready", reason, flush=True)))
+"""
+
+
+@pytest.fixture
+def device(tmp_path: Path) -> Iterator[Device]:
+    if not Path("/dev/fuse").exists():
+        pytest.skip("this kernel has no FUSE")
+    with Device(tmp_path) as device:
+        yield device.create().mount()
+
+
+def replaced(home: Home) -> None:
+    """Kill the daemon; return when another one has mounted what is to be mounted, and answers."""
+    first = killed(home)
+    until(lambda: holder(home.daemon_lock) not in (None, first) and answers(home.socket), "another daemon")
+
+
+def killed(home: Home) -> int:
+    pid = holder(home.daemon_lock)
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    return pid
+
+
+def test_a_killed_daemon_comes_back_by_itself_and_with_it_the_mount(device: Device) -> None:
+    with (device.mountpoint / "file").open("wb") as file:
+        file.write(b"data")
+        file.flush()
+        os.fsync(file.fileno())
+    for _ in range(2):
+        replaced(Home.below(device.home))
+        assert is_mounted(device.mountpoint)
+        assert (device.mountpoint / "file").read_bytes() == b"data"
+    assert "the daemon died (SIGKILL)" in (device.home / "state" / "daemon.log").read_text()
+    device.stop()
+    assert device.daemon_pids() == []
+
+
+def test_what_was_unmounted_stays_unmounted(device: Device) -> None:
+    device.umount()
+    replaced(Home.below(device.home))
+    assert not is_mounted(device.mountpoint)
+
+
+def test_the_folder_below_is_locked_until_it_is_unmounted_on_purpose(device: Device) -> None:
+    device.stop()
+    assert stat.S_IMODE(device.mountpoint.stat().st_mode) == 0
+    device.mount()
+    device.umount()
+    assert stat.S_IMODE(device.mountpoint.stat().st_mode) == 0o755
+
+
+def test_a_busy_mount_names_who_uses_it(device: Device) -> None:
+    with (device.mountpoint / "open").open("wb"):
+        done = device.attempt("umount", device.volume)
+    assert done.returncode == 1
+    assert f"(process {os.getpid()}) uses {device.mountpoint}/open" in done.stderr
+    assert "--lazy" in done.stderr
+
+
+def test_both_are_told_to_end_at_a_shutdown(device: Device) -> None:
+    for pid in device.daemon_pids():
+        os.kill(pid, signal.SIGTERM)
+    until(lambda: not device.daemon_pids(), "all to end")
+    assert not is_mounted(device.mountpoint)
+    assert "stopped\n" in (device.home / "state" / "daemon.log").read_text()
+
+
+# -- a supervisor that the test starts itself ---------------------------------------------------------
+
+
+@pytest.fixture
+def trouble(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The file in whose presence no daemon can start."""
+    site = tmp_path / "site"
+    site.mkdir()
+    trouble = tmp_path / "trouble"
+    (site / "sitecustomize.py").write_text(_SITE.format(trouble=str(trouble)))
+    monkeypatch.setenv("PYTHONPATH", f"{site}:{REPOSITORY}")
+    yield trouble
+    kill_at_once(processes_with("HYBRISFS_HOME", str(home.root)))
+
+
+def started(home: Home, delays: str) -> subprocess.Popen[str]:
+    supervisor = subprocess.Popen(
+        [sys.executable, "-c", _SUPERVISOR.format(delays=delays)],
+        env=home.environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert supervisor.stdout is not None
+    assert supervisor.stdout.readline() == "ready \n"
+    return supervisor
+
+
+def test_it_gives_up_after_some_quick_deaths_and_says_so(home: Home, trouble: Path) -> None:
+    supervisor = started(home, "0.0, 0.0")
+    trouble.touch()
+    killed(home)
+    output, _ = supervisor.communicate(timeout=60)
+    assert supervisor.returncode == 1
+    assert output.count("it is started again") == 2
+    assert "the daemon died 3 times within a minute of its start" in output
+
+
+def test_it_can_be_stopped_while_it_waits_to_start_another(home: Home, trouble: Path) -> None:
+    supervisor = started(home, "1000.0")
+    killed(home)
+    assert supervisor.stdout is not None
+    assert "it is started again" in supervisor.stdout.readline()
+    stop_daemon(home)
+    assert supervisor.wait(60) == 0
+    with pytest.raises(NotRunningError):
+        stop_daemon(home)
+
+
+def test_a_client_need_not_wait_for_it(home: Home, trouble: Path) -> None:
+    supervisor = started(home, "1000.0")
+    killed(home)
+    assert supervisor.stdout is not None
+    assert "it is started again" in supervisor.stdout.readline()
+    with Client.connect(home):
+        assert supervisor.wait(60) == 0
+        assert holder(home.supervisor_lock) not in (None, supervisor.pid)
+    stop_daemon(home)

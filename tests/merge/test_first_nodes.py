@@ -1,0 +1,218 @@
+"""A view made from all registers at once is the one that the general path makes of them."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import copy
+from typing import Any, Final
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hybrisfs.filesystem.registers import Attr, Content, Place, Run, attr_key, content_key, place_key
+from hybrisfs.merge.first_nodes import build_view
+from hybrisfs.merge.packs import Packs, Placement
+from hybrisfs.merge.refresh import Refresh
+from hybrisfs.merge.registers import Registers
+from hybrisfs.merge.rules import Author, Stamp
+from hybrisfs.store.schema import ROOT_ID
+from sync import decode_signed
+from tests.filesystem.invariants import check_accounts
+from tests.filesystem.rig import Rig
+from tests.merge.fleet import Device
+from tests.merge.test_machine import TreeOfMany
+
+_EXAMPLES: Final = int(os.environ.get("HYBRISFS_TREE_EXAMPLES", "15"))
+_COPIED: Final = ("member", "writer", "register", "log", "log_branch")
+
+
+# -- the same registers, shown in two ways -----------------------------------------------------------
+
+
+def shown(rig: Rig) -> dict[str, Any]:
+    """All that the view says, without numbers that are this device's own."""
+    rig.fs.flush()
+    rows = rig.db.execute(
+        "SELECT d.id, p.name, p.wanted, p.slot, p.stamp, n.id FROM place p "
+        "JOIN node d ON d.ino = p.parent JOIN node n ON n.ino = p.ino"
+    ).fetchall()
+    nodes = rig.db.execute(
+        "SELECT id, mode, uid, gid, rdev, nlink, size, stored, target, xattrs, "
+        "attr_stamp, content_stamp FROM node"
+    ).fetchall()
+    contents = rig.db.execute(
+        "SELECT n.id, f.offset, f.length, c.id FROM file_chunk f "
+        "JOIN node n ON n.ino = f.ino JOIN chunk c ON c.number = f.chunk"
+    ).fetchall()
+    pages = rig.db.execute("SELECT n.id, u.value FROM unlisted u JOIN node n ON n.ino = u.ino").fetchall()
+    xattrs = rig.db.execute("SELECT n.id, x.name, x.value FROM xattr x JOIN node n ON n.ino = x.ino")
+    seen_as = "SELECT o.id, n.id FROM {} o JOIN node n ON n.ino = o.ino"
+    return {
+        "places": sorted(rows, key=repr),
+        "nodes": {row[0]: row[1:] for row in nodes},
+        "contents": sorted(contents),
+        "unlisted": dict(pages),
+        "xattrs": sorted(xattrs.fetchall()),
+        "joined": dict(rig.db.execute(seen_as.format("joined")).fetchall()),
+        "copies": sorted(rig.db.execute(seen_as.format("copy")).fetchall()),
+        "moved": dict(rig.db.execute("SELECT id, parent FROM moved").fetchall()),
+        "entangled": {rig.fs.inodes.get(ino).id for ino in rig.fs.inodes.entangled},
+        "totals": (rig.fs.total_files, rig.fs.content.total_bytes),
+    }
+
+
+_IDS: Final = [bytes([number]) * 16 for number in (1, 2, 0x5F, 0x80, 0xFE, 0xFF)] + [b"\0" * 15 + b"\1"]
+_KINDS: Final = (stat.S_IFDIR, stat.S_IFREG, stat.S_IFDIR, stat.S_IFREG, stat.S_IFLNK)
+ids = st.sampled_from(_IDS)
+places = st.builds(
+    Place,
+    parent=st.sampled_from([*_IDS, ROOT_ID, ROOT_ID, ROOT_ID]),
+    name=st.sampled_from([b"a", b"b", b"x" * 200, b"x" * 201]),
+    removed=st.sampled_from([False, False, True]),
+    former=st.sampled_from([b"", b"", _IDS[0]]),
+).map(Place.encode)
+attrs = st.builds(
+    Attr,
+    mode=st.sampled_from(_KINDS).map(lambda kind: kind | 0o644),
+    uid=st.just(1),
+    gid=st.just(1),
+    rdev=st.just(0),
+    mtime=st.integers(0, 2),
+    target=st.just(b""),
+    xattrs=st.sampled_from([(), ((b"user.x", b"1"),)]),
+).map(Attr.encode)
+contents = st.sampled_from(
+    [
+        Content(0, 0, ()).encode(),
+        Content(5, 0, (Run(5, b"c" * 32),)).encode(),
+        Content(9, 0, (Run(5, b"c" * 32), Run(4, None))).encode(),
+        Content(7, 1, (Run(7, b"d" * 32),)).encode(),
+    ]
+)
+nonsense = st.sampled_from([None, b"", b"\0", ROOT_ID, ROOT_ID + b"\x85", ROOT_ID + b"\xff\xff\xff"])
+stamps = st.builds(Stamp, st.integers(1, 6), st.sampled_from([b"A" * 16, b"B" * 16]))
+
+
+def _mostly(values: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes | None]:
+    return st.one_of(values, values, values, values, nonsense)
+
+
+registers = st.lists(
+    st.one_of(
+        st.tuples(ids.map(lambda one: place_key(one, 0)), _mostly(places), stamps),
+        st.tuples(ids.map(lambda one: place_key(one, 0)), _mostly(places), stamps),
+        st.tuples(ids.map(lambda one: place_key(one, 300)), places, stamps),
+        st.tuples(st.sampled_from([*_IDS, ROOT_ID]).map(attr_key), _mostly(attrs), stamps),
+        st.tuples(ids.map(attr_key), attrs, stamps),
+        st.tuples(ids.map(content_key), _mostly(contents), stamps),
+    ),
+    max_size=40,
+    unique_by=(lambda one: (one[0], one[2])),
+)
+plain = st.lists(st.tuples(ids, places, attrs, contents), max_size=7, unique_by=(lambda one: one[0]))
+_Written = tuple[bytes, bytes | None, Stamp]
+
+
+@contextmanager
+def filled(written: list[_Written]) -> Iterator[tuple[Rig, Registers]]:
+    rig = Rig()
+    try:
+        for key, value, stamp in written:
+            rig.sharing.registers.write_own(stamp, [])
+            number = rig.sharing.registers.number_of(stamp) & 0xFFFF
+            rig.db.execute(
+                "INSERT INTO register (key, clock, writer, value) VALUES (?, ?, ?, ?)",
+                (key, stamp.clock, number, value),
+            )
+        yield rig, Registers(rig.db)
+    finally:
+        rig.abandon()
+
+
+def _author(stamp: Stamp) -> Author:
+    return Author(stamp.writer[:1].decode(), 0)
+
+
+@given(some=registers, nodes=plain, knows=st.booleans())
+@settings(max_examples=_EXAMPLES * 10, deadline=None, suppress_health_check=list(HealthCheck))
+def test_at_once_is_like_the_general_path(
+    some: list[_Written], nodes: list[tuple[bytes, bytes, bytes, bytes]], *, knows: bool
+) -> None:
+    """*knows*: whether each writer had seen all that has a lower clock, or his own updates only."""
+    written = dict[tuple[bytes, Stamp], bytes | None]()
+    for node, place, attr, content in nodes:
+        stamp = Stamp(4, b"A" * 16)
+        for key, value in ((place_key(node, 0), place), (attr_key(node), attr), (content_key(node), content)):
+            written[key, stamp] = value
+    written.update(((key, stamp), value) for key, value, stamp in some)
+    rows = [(key, value, stamp) for (key, stamp), value in written.items()]
+
+    def depends(later: Stamp, earlier: Stamp) -> bool:
+        return later.clock > earlier.clock and (knows or later.writer == earlier.writer)
+
+    with filled(rows) as (fast, its), filled(rows) as (slow, others):
+        build_view(fast.fs, its, depends, _author)
+        every = {key[1:17] for key, _, _ in rows}
+        Refresh(slow.fs, others, depends, _author).run({*every, ROOT_ID})
+        assert shown(fast) == shown(slow)
+
+
+# -- what programs on several devices have made ------------------------------------------------------
+
+
+def begin(source: Device) -> Rig:
+    """A device that begins with the registers of another."""
+    source.rig.fs.flush()
+    rig = Rig(clouds=source.rig.clouds, plaintexts=source.rig.plaintexts)
+    for table in _COPIED:
+        rows = source.rig.db.execute(f"SELECT * FROM {table}").fetchall()
+        rig.db.execute(f"DELETE FROM {table}")
+        if rows:
+            rig.db.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
+    rig = rig.reopen()
+    placements: list[Placement] = []
+    for branch, clock, data in rig.db.execute("SELECT branch, clock, bytes FROM log ORDER BY number"):
+        placements += [
+            Placement(key[1:], value, Stamp(clock, branch))
+            for key, value in decode_signed(data).writes
+            if key[:1] == b"k"
+        ]
+    Packs(rig.fs).take(placements)
+    arrivals = rig.sharing.arrivals
+    build_view(rig.fs, rig.sharing.registers, arrivals.depends, arrivals.author)
+    return rig
+
+
+class Beginners(TreeOfMany):
+    """Whenever all have heard of all, another device begins with what they have."""
+
+    def _begun(self) -> None:
+        source = self.world.fleet[0]
+        rig = begin(source)
+        try:
+            check_accounts(rig, [])
+            mine, other = shown(source.rig), shown(rig)
+            for part in ("joined", "copies", "moved"):  # the rest tells of open files, too
+                assert other[part] == mine[part], part
+            beginner = copy(source)
+            beginner.rig = rig
+            assert beginner.tree() == source.tree()
+        finally:
+            rig.abandon()
+
+    def teardown(self) -> None:
+        if hasattr(self, "world"):
+            try:
+                self.world.settle()
+                self._begun()
+            finally:
+                super().teardown()
+
+
+Beginners.TestCase.settings = settings(
+    max_examples=_EXAMPLES, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
+TestBeginners = Beginners.TestCase

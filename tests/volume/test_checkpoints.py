@@ -1,0 +1,138 @@
+"""Checkpoints of volumes that are open: a device that comes later begins with one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from hybrisfs.home import Home
+from hybrisfs.merge.members import Member
+from hybrisfs.merge.state_hash import state_hash
+from hybrisfs.pairing import Joined, Peer
+from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.volume.join import join_volume, make_grant
+from hybrisfs.volume.volume import Volume
+from sync import DeviceKey
+from sync.checkpoint import CHECKPOINTS
+from tests.system.deadline import until
+from tests.volume.device import NAME, Device
+
+_NOTHING = "SELECT count(*) FROM log WHERE bytes IS NULL"
+
+
+@pytest.fixture
+def first(tmp_path: Path) -> Iterator[Device]:
+    """A device whose checkpoints come at once."""
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch("hybrisfs.volume.checkpoints._LOOK_SECONDS", 0.05))
+        stack.enter_context(
+            mock.patch.multiple(
+                "hybrisfs.checkpoint.keeper", QUIET_SECONDS=0.2, LEAST_BYTES=1, RESTATE_SECONDS=1
+            )
+        )
+        device = Device(tmp_path)
+        stack.callback(device.close)
+        yield device
+
+
+def invited(first: Device, root: Path) -> Home:
+    """The home of a device that was let in, and has not been started."""
+    volume, home, key = first.volume, Home.below(root), DeviceKey.generate()
+    grant = make_grant(volume.config, volume.ring.keys, volume.sharing.current_members(), None)
+    volume.sharing.admit(Member(key.public, "other"))
+    join_volume(home, None, key, "other", Joined(grant, Peer(volume.ring.keys.device.public, "first")))
+    return home
+
+
+def has_checkpoint(volume: Volume) -> bool:
+    with volume.fs.lock:
+        newest, statement = volume.checkpoints.keeper.newest(), volume.checkpoints.keeper.statement()
+        vector = volume.updates.state.vector
+    return newest is not None and statement is not None and statement.vector == vector
+
+
+def objects(device: Device) -> set[str]:
+    return {
+        path.relative_to(cloud).as_posix()
+        for cloud in device.clouds
+        for path in cloud.rglob("*")
+        if path.is_file() and path.relative_to(cloud).as_posix().startswith(CHECKPOINTS)
+    }
+
+
+def bare(volume: Volume) -> int:
+    with volume.fs.lock:
+        return int(volume.fs.db.execute(_NOTHING).fetchone()[0])
+
+
+def names(volume: Volume) -> list[bytes]:
+    with volume.fs.lock:
+        return [name for _, name, _ in volume.fs.names.list(ROOT_INO, 0, 1000)]
+
+
+def problems(volume: Volume) -> list[object]:
+    return list(volume.fsck(clouds=True, progress=lambda stage, done, total: None).problems)
+
+
+def test_a_device_that_comes_later_begins_with_the_checkpoint(first: Device, tmp_path: Path) -> None:
+    for number in range(30):
+        first.write(f"file {number}", os.urandom(100))
+    first.sync()
+    until(lambda: has_checkpoint(first.volume), "the only device to agree with itself")
+    before = objects(first)
+    assert before
+    home = invited(first, tmp_path / "other")
+    second = Volume.open(home, NAME)
+    try:
+        until(second.sharing.begun.is_set, "the second device to have begun")
+        assert bare(second) > 0, "it has read the log instead"
+        assert set(names(second)) == set(names(first.volume))
+        first.write("later", b"later")
+        until(lambda: b"later" in names(second), "what came after the checkpoint")
+        both = (first.volume, second)
+        until(lambda: all(has_checkpoint(one) for one in both), "both to agree on the next one")
+        with first.volume.fs.lock, second.fs.lock:
+            assert first.volume.checkpoints.keeper.statement() != second.checkpoints.keeper.statement()
+            for one in both:
+                one.fs.commit()
+        assert state_hash(first.volume.fs.db) == state_hash(second.fs.db)
+        until(lambda: not before <= objects(first), "the first checkpoint to be removed from the clouds")
+        for one in both:
+            assert problems(one) == []
+    finally:
+        second.close()
+
+
+def test_without_a_checkpoint_it_reads_the_log(first: Device, tmp_path: Path) -> None:
+    with mock.patch("hybrisfs.checkpoint.keeper.LEAST_BYTES", 1 << 40):
+        first.write("file", b"x")
+        first.sync()
+        home = invited(first, tmp_path / "other")
+        second = Volume.open(home, NAME)
+        try:
+            until(lambda: b"file" in names(second), "the log")
+            assert bare(second) == 0
+        finally:
+            second.close()
+
+
+def test_a_damaged_checkpoint_is_passed_over(first: Device, tmp_path: Path) -> None:
+    first.write("file", b"x" * 100)
+    first.sync()
+    until(lambda: has_checkpoint(first.volume), "the checkpoint")
+    with mock.patch("hybrisfs.checkpoint.keeper.LEAST_BYTES", 1 << 40):
+        for cloud in first.clouds:
+            for path in (cloud / CHECKPOINTS).glob("*"):
+                path.write_bytes(path.read_bytes()[:-1] + b"?")
+        home = invited(first, tmp_path / "other")
+        second = Volume.open(home, NAME)
+        try:
+            until(lambda: b"file" in names(second), "the log")
+            assert bare(second) == 0
+        finally:
+            second.close()
