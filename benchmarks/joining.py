@@ -1,7 +1,8 @@
 """`python -m benchmarks.joining`: how soon can a large volume be browsed on a new device?
 
 Fills a volume with folders of 100 tiny files, waits until it has a checkpoint, lets a second daemon on this
-machine into it, and measures from the start of `device join` until all names are there, and until all have been listed.
+machine into it, and measures from the start of `device join` until all names are there, and until all have
+been listed.
 """
 
 from __future__ import annotations

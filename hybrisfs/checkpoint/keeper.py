@@ -45,6 +45,7 @@ RESTATE_SECONDS: Final = 600.0
 FAR_BEHIND: Final = 2000
 """Steps of logical time that a device which has a log lags behind a checkpoint when it takes it in."""
 _TURN_SECONDS: Final = 60.0  # that each device waits longer than the one before it
+_CLOUD_SECONDS: Final = 30.0
 _RETRY_SECONDS: Final = 300.0
 
 
@@ -84,6 +85,7 @@ class Keeper:
         self._resting: tuple[VersionVector, float] | None = None  # a vector, and since when it is ours
         self._stated_at = float("-inf")
         self._agreed_at: float | None = None
+        self._not_before = float("-inf")  # when the clouds are asked again
         self._swept = b""
         self._examined: dict[bytes, float] = {}  # names of roots -> when to look at them again
         self._offered: set[bytes] = set()
@@ -153,7 +155,6 @@ class Keeper:
                 return False
             if self._updates.device not in self._members():
                 return False
-            grown = self._table.grown_since(agreed.through if agreed is not None else 0)
         if any(
             self._is_valid(device, head) and head.stated.vector == vector
             for device, head in heads.items()
@@ -162,10 +163,14 @@ class Keeper:
             return True  # somebody waits for our word
         if self._resting is None or self._resting[0] != vector:
             self._resting = vector, now
+        if now - self._resting[1] < QUIET_SECONDS:
+            return False
         if stated is not None and stated.root is None and now - self._stated_at < RESTATE_SECONDS:
             return False
         held = sum(one.length for one in agreed.shelved.slices) if agreed is not None else 0
-        return now - self._resting[1] >= QUIET_SECONDS and grown >= max(LEAST_BYTES, held // 4)
+        with self._fs.lock:
+            grown = self._table.grown_since(agreed.through if agreed is not None else 0)
+        return grown >= max(LEAST_BYTES, held // 4)
 
     def _state(self) -> None:
         """Make a snapshot of what is here, and state it."""
@@ -249,7 +254,7 @@ class Keeper:
         """See to it that the agreed checkpoint is there, and what it replaces is not."""
         with self._fs.lock:
             agreed = self._table.agreed()
-        if agreed is None or agreed.root is None:
+        if agreed is None or agreed.root is None or now < self._not_before:
             return
         try:
             if agreed.deposited is None:
@@ -264,9 +269,11 @@ class Keeper:
                 self._depositor.sweep([(agreed.deposited, self._fetching.root(agreed.deposited))])
                 self._swept = agreed.deposited
         except (CloudsUnavailable, NotToBeHadError) as error:
+            self._not_before = now + _CLOUD_SECONDS
             log.info("the checkpoint waits for the clouds: %s", error)
-        except DecodeError as error:
-            log.warning("the checkpoint is damaged here, another one will be made: %s", error)
+        except (DecodeError, OSError) as error:
+            self._not_before = now + _RETRY_SECONDS
+            log.warning("the checkpoint cannot be read here, another one will be made: %s", error)
 
     def _found(self, agreed: Recorded, heads: Mapping[bytes, Head]) -> bytes | None:
         """The name of the same checkpoint's root, if another device has put it there."""

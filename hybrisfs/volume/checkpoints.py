@@ -96,7 +96,7 @@ class Checkpoints:
         return self.keeper.statement(), self.keeper.newest()
 
     def facts(self) -> dict[str, object]:
-        """What `status` shows: whether all is in a checkpoint on the clouds, and which devices one waits for."""
+        """What `status` shows: whether a checkpoint on the clouds has it all, and whom one waits for."""
         waiting = self.keeper.waits_for(self.heads())
         with self._volume.fs.lock:
             names = [self._sharing.members.name_of(device) for device in waiting]
@@ -111,7 +111,10 @@ class Checkpoints:
                 self._sharing.begun.set()
                 self._volume.peering.members_changed()
         while self._signals.pause(_LOOK_SECONDS) and self._signals.wait_until_free():
+            before = frozenset(self._sharing.current_members())
             self.keeper.look(self.heads(), time.monotonic())
+            if frozenset(self._sharing.current_members()) != before:
+                self._sharing.on_members()
 
     def _begin(self) -> None:
         """Begin with the newest checkpoint that the device which let this one in names, if there is one."""
