@@ -130,9 +130,13 @@ class Reader:
         return self._long_varint(maximum)
 
     def _long_varint(self, maximum: int) -> int:
+        data, position, end = self._data, self._pos, self._end
         value = shift = 0
         while True:
-            byte = self.raw(1)[0]
+            if position >= end:
+                raise DecodeError(f"record ends early: within a number at {self._pos} of {end}")
+            byte = data[position]
+            position += 1
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 break
@@ -143,6 +147,7 @@ class Reader:
             raise DecodeError("varint not in shortest form")
         if value > maximum:
             raise DecodeError(f"number {value} above its limit {maximum}")
+        self._pos = position
         return value
 
     def blob(self, maximum: int) -> bytes:

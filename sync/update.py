@@ -93,8 +93,7 @@ class Update:
     writes: Sequence[Write]
 
 
-@dataclass(frozen=True, slots=True)
-class SignedHeader:
+class SignedHeader(NamedTuple):
     """The header of a signed update, without its writes. `data` is the header and the signature."""
 
     data: bytes
@@ -116,8 +115,7 @@ class SignedHeader:
         return verify(public, self.data[:-SIGNATURE_SIZE], self.data[-SIGNATURE_SIZE:])
 
 
-@dataclass(frozen=True, slots=True)
-class SignedUpdate:
+class SignedUpdate(NamedTuple):
     """A well-formed update, not yet verified. `data` is its exact bytes; they are never re-encoded."""
 
     data: bytes

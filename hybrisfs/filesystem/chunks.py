@@ -124,12 +124,15 @@ class ChunkStore:
             if pack in self.condemned:
                 self.condemned.want(pack)
         new = [identity for identity in lengths if identity not in found]
+        if not new:
+            return found
+        # Numbers are never used again, so that those made now are above all that were there.
+        (before,) = self._db.execute("SELECT ifnull(max(number), 0) FROM chunk").fetchone()
         self._db.executemany(
             "INSERT INTO chunk (id, length, pack) VALUES (?, ?, ?)",
             [(identity, lengths[identity], ELSEWHERE) for identity in new],
         )
-        made = select_many(self._db, query, [(identity,) for identity in new])
-        found.update((identity, number) for identity, number, _ in made)
+        found.update(self._db.execute("SELECT id, number FROM chunk WHERE number > ?", (before,)))
         return found
 
     def claim(self, number: int) -> None:
@@ -294,7 +297,8 @@ class ChunkStore:
         if moved:
             # That it stood here, too, is no news any more.
             self._db.executemany(
-                "DELETE FROM spare WHERE pack = ? AND chunk = ?", [(pack, number) for *_, number in moved]
+                "DELETE FROM spare WHERE pack = ? AND chunk = ?",
+                [(pack, number) for _, pack, _, _, number in moved],
             )
             self.on_located()
         if again:

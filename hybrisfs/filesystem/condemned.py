@@ -24,6 +24,9 @@ class Condemned:
         rows = database.execute("SELECT pack, wanted FROM condemned").fetchall()
         self._wanted: dict[int, bool] = {pack: bool(wanted) for pack, wanted in rows}
 
+    def __bool__(self) -> bool:
+        return bool(self._wanted)
+
     def __contains__(self, pack: object) -> bool:
         return pack in self._wanted
 

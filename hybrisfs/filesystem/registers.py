@@ -35,8 +35,9 @@ from __future__ import annotations
 import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 from sync.codec import DecodeError, Reader, Writer
 
@@ -74,8 +75,11 @@ _KINDS: Final = frozenset(
 _NODE_ID: Final = 16
 _ONE_BYTE: Final = 0x80  # a varint below that is one byte
 _NODE_KEY: Final = 17  # bytes of a key that holds the id of a node and no more
+_ONE_PER_NODE: Final = b"ac"
+_PLAIN_TAIL: Final = 10  # bytes of attributes after `rdev` when there is neither a target nor an xattr
 _MAX_SLOT: Final = (1 << 63) - 1  # as SQLite stores it
 _MAX_RUN: Final = 1 << 62
+_LEAST_RUN: Final = 2  # one byte, by the number that stands for it
 _MAX_REWRITTEN: Final = 64
 _VERSION: Final = 1
 _U64: Final = (1 << 64) - 1
@@ -98,10 +102,12 @@ def slot_of(key: bytes) -> int:
 
 def is_of_tree(key: bytes) -> bool:
     """Whether it is the key of a place, attributes or content, in the one form that correct devices write."""
+    if len(key) == _NODE_KEY:
+        return key[0] in _ONE_PER_NODE
     if key[:1] == b"p" and len(key) >= _NODE_KEY + 1:
         slot = slot_of(key)
         return slot <= _MAX_SLOT and place_key(key[1:_NODE_KEY], slot) == key
-    return key[:1] in (b"a", b"c") and len(key) == _NODE_KEY
+    return False
 
 
 def beginning(parent: bytes, name: bytes) -> bytes:
@@ -138,8 +144,7 @@ def rewritten_key(pack: bytes) -> bytes:
     return b"w" + pack
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where a node stands, or stood when it was *removed*: in directory *parent* (its id), under *name*."""
 
     parent: bytes
@@ -175,8 +180,7 @@ def _checked(place: Place) -> Place:
     return place
 
 
-@dataclass(frozen=True, slots=True)
-class Attr:
+class Attr(NamedTuple):
     """What `stat` and `getxattr` tell of a node, but for its size."""
 
     mode: int
@@ -196,18 +200,41 @@ class Attr:
 
     @staticmethod
     def decode(value: bytes) -> Attr:
+        """Raises DecodeError."""
+        if value[-2:] == b"\0\0" and len(value) > _PLAIN_TAIL:  # no target, no xattrs, as most
+            owner = _owner(value[:-_PLAIN_TAIL])
+            if owner is not None:
+                return Attr(*owner, int.from_bytes(value[-_PLAIN_TAIL:-2], "big", signed=True))
         reader = Reader(value)
-        mode, uid, gid = reader.varint(0xFFFF), reader.varint(0xFFFFFFFF), reader.varint(0xFFFFFFFF)
-        rdev, mtime = reader.varint(0xFFFFFFFF), reader.u64()
+        mode, uid, gid, rdev = _read_owner(reader)
+        mtime = reader.u64()
         target = reader.blob(MAX_TARGET)
         count = reader.varint(MAX_XATTRS)
         xattrs = _read_xattrs(reader, count) if count else ()
         reader.end()
-        if stat.S_IFMT(mode) not in _KINDS:
-            raise DecodeError(f"no kind of file has mode {mode:o}")
         if mtime >= 1 << 63:
             mtime -= 1 << 64
         return Attr(mode, uid, gid, rdev, mtime, target, xattrs)
+
+
+def _read_owner(reader: Reader) -> tuple[int, int, int, int]:
+    mode, uid, gid = reader.varint(0xFFFF), reader.varint(0xFFFFFFFF), reader.varint(0xFFFFFFFF)
+    rdev = reader.varint(0xFFFFFFFF)
+    if stat.S_IFMT(mode) not in _KINDS:
+        raise DecodeError(f"no kind of file has mode {mode:o}")
+    return mode, uid, gid, rdev
+
+
+@lru_cache(maxsize=512)
+def _owner(data: bytes) -> tuple[int, int, int, int] | None:
+    """Mode, owner, group and device, if the bytes are these and no more; few different ones are in a tree."""
+    reader = Reader(data)
+    try:
+        owner = _read_owner(reader)
+        reader.end()
+    except DecodeError:
+        return None
+    return owner
 
 
 def _read_xattrs(reader: Reader, count: int) -> tuple[tuple[bytes, bytes], ...]:
@@ -219,8 +246,7 @@ def _read_xattrs(reader: Reader, count: int) -> tuple[tuple[bytes, bytes], ...]:
     return xattrs
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(NamedTuple):
     """*length* bytes of a file: a chunk, or a hole when *chunk* is None."""
 
     length: int
@@ -239,18 +265,20 @@ def encode_runs(runs: Iterable[Run]) -> bytes:
 
 def decode_runs(data: bytes) -> list[Run]:
     """Raises DecodeError."""
-    reader = Reader(data)
+    return _read_runs(Reader(data))
+
+
+def _read_runs(reader: Reader) -> list[Run]:
     runs: list[Run] = []
     while reader.remaining:
         head = reader.varint(_MAX_RUN)
-        if head < 2:
+        if head < _LEAST_RUN:
             raise DecodeError("a run of no bytes")
         runs.append(Run(head >> 1, None if head & 1 else reader.raw(32)))
     return runs
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
+class Content(NamedTuple):
     """The bytes of a file: *runs* of chunks (depth 0), or of chunks that hold the runs (depth 1)."""
 
     size: int
@@ -262,18 +290,18 @@ class Content:
 
     @staticmethod
     def decode(value: bytes) -> Content:
+        """Raises DecodeError."""
         reader = Reader(value)
         size, depth = reader.varint(_MAX_RUN), reader.u8()
         if depth > 1:
             raise DecodeError(f"content of depth {depth}")
-        runs = decode_runs(reader.raw(reader.remaining))
+        runs = _read_runs(reader)
         if sum(run.length for run in runs) != size:
             raise DecodeError("content runs do not add up to the size")
         return Content(size, depth, runs)
 
 
-@dataclass(frozen=True, slots=True)
-class PackedChunk:
+class PackedChunk(NamedTuple):
     """A chunk's place in the shares of a pack."""
 
     id: bytes

@@ -20,7 +20,7 @@ from hybrisfs.merge.newcomers import Newcomers
 from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.packs import Packs, Placement
 from hybrisfs.merge.refresh import Refresh
-from hybrisfs.merge.registers import Merged, Registers, is_kept
+from hybrisfs.merge.registers import Merged, Registers, Written, is_kept
 from hybrisfs.merge.rows import Change, is_taken
 from hybrisfs.merge.rules import Author, Stamp, Value, is_removed, number_names, standing_place
 from hybrisfs.merge.unsigned import unsigned_place
@@ -55,6 +55,9 @@ class Arrivals:
         self._disturb_again()
         self._waiting: set[bytes] = set()  # nodes whose registers have changed since the last refresh
         self._only: dict[bytes, Value] = {}  # registers that got their first value since then
+        self._unwritten: list[Written] = []  # what is to be put into registers yet
+        self._placements: list[Placement] = []  # what is to be put into packs yet
+        self._edited: set[bytes] | None = None  # nodes with unsigned changes, while the lock is held
         self._changes: list[Change] = []  # what the kernel must hear of since then
 
     def _disturb_again(self) -> None:
@@ -70,29 +73,34 @@ class Arrivals:
                 disturbed.add(inode.ino)
 
     def take(self, accepted: Accepted) -> None:
-        """Put the writes of an update just accepted by the log into the registers; `refresh` follows."""
+        """Take in the writes of an update just accepted by the log; `refresh` follows, at the latest when the
+        lock is let go. What follows for registers and packs is done for many updates at once."""
         self.renamed(accepted.renames)
         writes = accepted.update.writes
-        kept = [write for write in writes if is_kept(write[0])]
+        kept = (
+            writes if all(is_kept(key) for key, _ in writes) else [one for one in writes if is_kept(one[0])]
+        )
         self._make_way(kept)
         stamp = Stamp(accepted.update.header.clock, accepted.branch)
-        before = self._registers.write(stamp, accepted.dependencies, kept)
-        for key, value in kept:
-            if key in before:
-                self._only.pop(key, None)
-            else:
-                self._only[key] = Value(stamp, value)
+        self._unwritten.append(Written(stamp, accepted.dependencies, kept))
         for key, value in writes:
-            if key[:1] == b"k":
-                self._packs.take([Placement(key[1:], value, stamp)])
-            elif key[:1] == b"w":
-                self._packs.rewrite(key[1:], value, dict(writes))
-            else:
-                self._heed(key, value)
+            if is_of_tree(key):
+                self._waiting.add(key[1:17])
+            elif key[:1] == b"k":
+                self._placements.append(Placement(key[1:], value, stamp))
+            elif key[:1] in b"wsrme":
+                self._write()
+                if key[:1] == b"w":
+                    self._packs.rewrite(key[1:], value, dict(writes))
+                else:
+                    self._heed(key, value)
+        if self._fs.chunks.condemned:
+            self._write()  # what needs a chunk of a condemned pack is to be noticed in its turn
 
     def absorb(self, changes: Sequence[Merged]) -> None:
         """Put into the registers what a checkpoint has come to, and this device has not, or the other way
         round; `refresh` follows."""
+        self._write()
         self._make_way([(one.key, value.value) for one in changes for value in one.come])
         self._registers.merge(changes)
         for one in changes:
@@ -102,10 +110,12 @@ class Arrivals:
 
     def place(self, placements: Sequence[Placement]) -> None:
         """See `Packs.take`."""
+        self._write()
         self._packs.take(placements)
 
     def unveil(self) -> list[Change]:
         """`refresh` after much has been absorbed: at once when the view shows nothing yet."""
+        self._write()
         if self._db.execute("SELECT 1 FROM node WHERE ino <> ? LIMIT 1", (ROOT_INO,)).fetchone():
             return self.refresh()
         self._waiting.clear()
@@ -126,8 +136,22 @@ class Arrivals:
         elif key[:1] == b"e" and value is not None:
             self._granted(value)
 
-    def renamed(self, renames: Iterable[Rename]) -> None:
+    def _write(self) -> None:
+        """Put what has been taken into registers and packs."""
+        unwritten, self._unwritten = self._unwritten, []
+        if unwritten:
+            for key, only in self._registers.write(unwritten).items():
+                if only is None:
+                    self._only.pop(key, None)
+                else:
+                    self._only[key] = only
+        placements, self._placements = self._placements, []
+        self._packs.take(placements)
+
+    def renamed(self, renames: Sequence[Rename]) -> None:
         """Branches of the log have other names now."""
+        if renames:
+            self._write()
         for rename in renames:
             self._rename(rename)
 
@@ -150,6 +174,8 @@ class Arrivals:
 
     def refresh(self) -> list[Change]:
         """Let the view show what has been taken; what the kernel must hear of."""
+        self._write()
+        self._edited = None
         waiting, self._waiting = self._waiting, set()
         return self._refresh(waiting, ())
 
@@ -224,9 +250,12 @@ class Arrivals:
     def _make_way(self, writes: Sequence[Write]) -> None:
         """Edits here that are not signed yet were made without knowing of these: keep both."""
         unsigned = self._fs.changes.unsigned
-        if len(unsigned) < len(writes):
-            touched = {key[1:17] for key in unsigned}
-            writes = [write for write in writes if write[0][1:17] in touched]
+        if self._edited is None:
+            self._edited = {key[1:17] for key in unsigned}
+        edited = self._edited
+        if not edited or not any(key[1:17] in edited and key[:1] in b"pc" for key, _ in writes):
+            return
+        self._write()
         removed: dict[bytes, set[int]] = {}
         for key, value in writes:
             if key[:1] == b"p" and _is_removal(value):

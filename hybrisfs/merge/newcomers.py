@@ -85,10 +85,15 @@ class Newcomers:
         linked = self._registers.linked(unknown)
         keys = [(place_key(node, 0), attr_key(node), content_key(node)) for node in unknown]
         others = self._registers.all_values(key for three in keys for key in three if key not in self._only)
-        for node, three in zip(unknown, keys, strict=True):
-            values = [[self._only[key]] if key in self._only else others.get(key, []) for key in three]
-            newcomer = _newcomer(node, *values) if node not in linked else None
-            if newcomer is not None:
+        only = self._only
+        for node, (place, attr, content) in zip(unknown, keys, strict=True):
+            newcomer = _newcomer(
+                node,
+                [only[place]] if place in only else others.get(place, ()),
+                [only[attr]] if attr in only else others.get(attr, ()),
+                [only[content]] if content in only else others.get(content, ()),
+            )
+            if newcomer is not None and node not in linked:
                 yield newcomer
 
     def _directory(self, node: bytes) -> int | None:
@@ -117,18 +122,21 @@ class Newcomers:
 
     def _free(self, wanted: Sequence[tuple[int, NewNode]]) -> set[bytes]:
         """The ids of those whose name nobody else wants, or has for another's sake."""
-        starts = {one.id: beginning(one.place.parent, one.place.name) for _, one in wanted}
-        counts = self._registers.count_beginning(set(starts.values()))
+        contested = self._registers.contested(
+            {place_key(one.id, 0): beginning(one.place.parent, one.place.name) for _, one in wanted}
+        )
         taken = set(
             select_many(
                 self._db,
-                "WITH wanted (parent, name) AS (VALUES {}) "
-                "SELECT p.parent, p.name FROM wanted w CROSS JOIN place p USING (parent, name)",
+                "WITH wanted (at, called) AS (VALUES {}) SELECT at, called FROM wanted "
+                "WHERE EXISTS (SELECT 1 FROM place WHERE parent = at AND name = called)",
                 [(at, one.place.name) for at, one in wanted],
             )
         )
         return {
-            one.id for at, one in wanted if counts[starts[one.id]] == 1 and (at, one.place.name) not in taken
+            one.id
+            for at, one in wanted
+            if place_key(one.id, 0) not in contested and (at, one.place.name) not in taken
         }
 
     def _show(self) -> None:

@@ -7,19 +7,30 @@ make one tree of it are in `hybrisfs.merge.rules`. Registers of packs are not ke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from hybrisfs.filesystem.registers import is_of_tree
 from hybrisfs.merge.rules import Stamp, Value
 from hybrisfs.store.bulk import select_many
 from hybrisfs.store.database import Database
-from sync import VersionVector
+from sync import VersionVector, Write
 
-__all__ = ["PLACES", "Merged", "Registers", "is_kept"]
+__all__ = ["PLACES", "Merged", "Registers", "Written", "is_kept"]
 
 PLACES: Final = "key >= x'70' AND key < x'71'"  # as the index `register_place` has it
 _COLUMNS: Final = "clock, writer, value"
+_CONTENT: Final = ord("c")
+_HIGHEST: Final = 0xFF
+_INSERT: Final = "INSERT OR REPLACE INTO register (key, clock, writer, value) VALUES (?, ?, ?, ?)"
+
+
+class Written(NamedTuple):
+    """What an update has written to registers that are kept here, with all that it depends on."""
+
+    stamp: Stamp
+    vector: VersionVector
+    writes: Sequence[Write]
 
 
 def is_kept(key: bytes) -> bool:
@@ -80,6 +91,16 @@ class Registers:
         ranges = [(prefix, _after(prefix), prefix + b"\0") for prefix in prefixes]
         return {low[1:] for (low,) in select_many(self._db, query, ranges)}
 
+    def contested(self, places: Mapping[bytes, bytes]) -> set[bytes]:
+        """Those of *places*, given by the key of a register and how its value begins, with which values of
+        other registers begin, too."""
+        query = (
+            "WITH wanted (own, low, high) AS (VALUES {}) SELECT own FROM wanted WHERE EXISTS "
+            f"(SELECT 1 FROM register WHERE {PLACES} AND value >= low AND value < high AND key <> own)"
+        )
+        rows = [(key, value, _after(value)) for key, value in places.items()]
+        return {own for (own,) in select_many(self._db, query, rows)}
+
     def count_beginning(self, values: Iterable[bytes]) -> dict[bytes, int]:
         """How many place registers have a value that begins with each of *values*, if any has."""
         query = (
@@ -117,27 +138,48 @@ class Registers:
         self._db.executemany("DELETE FROM register WHERE key = ?", [(key,) for key, _ in writes])
         self._insert(number, stamp.clock, writes)
 
-    def write(
-        self, stamp: Stamp, vector: VersionVector, writes: Iterable[tuple[bytes, bytes | None]]
-    ) -> set[bytes]:
-        """Take in another device's update, which depends on what *vector* covers; the registers that had a
-        value before."""
-        number = self._number(stamp.writer)
-        writes = list(writes)
+    def write(self, updates: Sequence[Written]) -> dict[bytes, Value | None]:
+        """Take in what other devices' updates have written, in the order in which they were accepted. The
+        registers written: with their value when they had none before and have one now, else None."""
         query = "SELECT key, clock, writer FROM register WHERE key IN (VALUES {})"
-        before = list(select_many(self._db, query, [(key,) for key, _ in writes]))
+        keys = {key for one in updates for key, _ in one.writes}
+        before: dict[bytes, list[tuple[int, int]]] = {}
+        for key, clock, writer in select_many(self._db, query, [(key,) for key in keys]):
+            before.setdefault(key, []).append((clock, writer))
+        superseded: set[tuple[bytes, int, int]] = set()
+        found: dict[bytes, list[Value]] = {}
+        for stamp, vector, writes in updates:
+            for key, value in writes:
+                latest = found.setdefault(key, [])
+                if latest:
+                    latest[:] = [one for one in latest if vector[one.stamp.writer] < one.stamp.clock]
+                latest.append(Value(stamp, value))
+                if key in before:
+                    superseded.update((key, *one) for one in before[key] if self._covers(vector, *one))
+                if key[0] == _CONTENT and value is not None:
+                    self._on_content(value)
+        numbers = {one.stamp.writer: self._number(one.stamp.writer) for one in updates}
         self._db.executemany(
-            "DELETE FROM register WHERE key = ? AND clock = ? AND writer = ?",
-            [one for one in before if vector[self._branches[one[2]]] >= one[1]],
+            "DELETE FROM register WHERE key = ? AND clock = ? AND writer = ?", list(superseded)
         )
-        self._insert(number, stamp.clock, writes)
-        return {key for key, _, _ in before}
+        self._db.executemany(
+            _INSERT,
+            [
+                (key, one.stamp.clock, numbers[one.stamp.writer], one.value)
+                for key, latest in found.items()
+                for one in latest
+            ],
+        )
+        return {
+            key: latest[0] if len(latest) == 1 and key not in before else None
+            for key, latest in found.items()
+        }
+
+    def _covers(self, vector: VersionVector, clock: int, writer: int) -> bool:
+        return vector[self._branches[writer]] >= clock
 
     def _insert(self, number: int, clock: int, writes: Iterable[tuple[bytes, bytes | None]]) -> None:
-        self._db.executemany(
-            "INSERT OR REPLACE INTO register (key, clock, writer, value) VALUES (?, ?, ?, ?)",
-            [(key, clock, number, value) for key, value in writes],
-        )
+        self._db.executemany(_INSERT, [(key, clock, number, value) for key, value in writes])
         for key, value in writes:
             if key[:1] == b"c" and value is not None:
                 self._on_content(value)
@@ -194,5 +236,7 @@ class Registers:
 
 def _after(prefix: bytes) -> bytes | None:
     """The least bytes that are above all that begin with *prefix*; None when there are none."""
+    if prefix and prefix[-1] != _HIGHEST:
+        return prefix[:-1] + bytes((prefix[-1] + 1,))
     stripped = prefix.rstrip(b"\xff")
     return stripped[:-1] + bytes((stripped[-1] + 1,)) if stripped else None

@@ -56,8 +56,7 @@ class Stamp(NamedTuple):
     writer: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(NamedTuple):
     """One of the latest values of a register; None is a tombstone."""
 
     stamp: Stamp

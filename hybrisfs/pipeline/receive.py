@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -34,13 +36,26 @@ __all__ = ["Receiver"]
 
 log = logging.getLogger(__name__)
 
-_BATCH_UPDATES: Final = 256
+_BATCH_UPDATES: Final = 1024
+_BATCH_WRITES: Final = 4096
 _BATCH_BYTES: Final = 4 << 20
 _CHECKERS: Final = min(4, os.cpu_count() or 1)
 _WORTH_THREADS: Final = 32
 
 _Unchecked: TypeAlias = tuple[bytes, SignedHeader, bytes]
 """An update, its header, and the key that should have signed it."""
+
+
+@dataclass
+class _Batch:
+    """Updates that are taken in at once; `decoded`: those that are well formed, `checks` tell which of them
+    are well signed."""
+
+    updates: list[bytes] = field(default_factory=list)
+    decoded: dict[bytes, SignedUpdate] = field(default_factory=dict)
+    checks: list[Future[list[bytes]]] = field(default_factory=list)
+    writes: int = 0
+    size: int = 0
 
 
 class Receiver:
@@ -72,15 +87,21 @@ class Receiver:
         self.refused: str | None = None
 
     def receive(self, updates: Sequence[bytes]) -> bool:
-        """Take in signed updates; False when causes of some are missing. Those wait for them."""
+        """Take in signed updates; False when causes of some are missing. Those wait for them.
+
+        Signatures take much of the time, and programs need not wait for that: while one batch is taken in,
+        those of the next are checked.
+        """
         complete = True
-        for batch in _batches(updates):
-            verified = self._verify(batch)
-            with self._fs.cutting:
-                with self._fs.lock:
-                    complete &= self._take(batch, verified)
-                    changes = self._arrivals.refresh()
-                self._show(changes)
+        with ThreadPoolExecutor(_CHECKERS, "verify") as pool:
+            ahead: _Batch | None = None
+            for batch in _batches(updates):
+                self._check(batch, pool)
+                if ahead is not None:
+                    complete &= self._take_in(ahead)
+                ahead = batch
+            if ahead is not None:
+                complete &= self._take_in(ahead)
         self._signals.progressed()
         return complete
 
@@ -89,32 +110,44 @@ class Receiver:
         did."""
         return self._named.get(device, 0)
 
+    def _take_in(self, batch: _Batch) -> bool:
+        verified = {data for part in batch.checks for data in part.result()}
+        with self._fs.cutting, _without_collections():
+            with self._fs.lock:
+                try:
+                    with self._updates.deferred():
+                        complete = self._take(batch, verified)
+                finally:
+                    changes = self._arrivals.refresh()
+            self._show(changes)
+        return complete
+
     def signed(self, nodes: set[bytes]) -> None:
         """An own update has written to *nodes*; called with the volume's lock held."""
         self._show(self._arrivals.signed(nodes))
 
-    def _verify(self, batch: Sequence[bytes]) -> dict[bytes, SignedUpdate]:
-        """The updates that are new here, well formed and signed by who says so. Signatures take much of the
-        time, and programs need not wait for that."""
-        found: dict[bytes, SignedUpdate] = {}
-        for data in batch:
-            with contextlib.suppress(DecodeError):  # it is refused when its turn comes
-                found[data] = decode_signed(data)
+    def _check(self, batch: _Batch, pool: ThreadPoolExecutor) -> None:
+        """Begin to check the signatures of what is new here and well formed."""
         with self._fs.lock:
-            known = self._updates.known(signed.hash for signed in found.values())
+            known = self._updates.known(one.hash for one in batch.decoded.values())
             members = self._updates.members
         unchecked = [
-            (data, signed.header, public)
-            for data, signed in found.items()
-            if signed.hash not in known and (public := members.public_key(signed.header.writer)) is not None
+            (data, one.header, public)
+            for data, one in batch.decoded.items()
+            if one.hash not in known and (public := members.public_key(one.header.writer)) is not None
         ]
-        return {data: found[data] for data in _well_signed(unchecked)}
+        if len(unchecked) < _WORTH_THREADS:
+            batch.checks = [_done(_well_signed(unchecked))]
+            return
+        share = -(-len(unchecked) // _CHECKERS)
+        parts = [unchecked[start : start + share] for start in range(0, len(unchecked), share)]
+        batch.checks = [pool.submit(_well_signed, part) for part in parts]
 
-    def _take(self, batch: Sequence[bytes], verified: Mapping[bytes, SignedUpdate]) -> bool:
+    def _take(self, batch: _Batch, verified: Container[bytes]) -> bool:
         grown = False
         complete = True
-        for data in batch:
-            for outcome in self._inbox.add(data, partial(self._accept, verified)):
+        for data in batch.updates:
+            for outcome in self._inbox.add(data, partial(self._accept, batch.decoded, verified)):
                 grown |= isinstance(outcome, Accepted)
                 if isinstance(outcome, Refused):
                     complete &= not outcome.retryable
@@ -130,9 +163,11 @@ class Receiver:
         self.receive([deletion.data])
         return deletion
 
-    def _accept(self, verified: Mapping[bytes, SignedUpdate], data: bytes) -> Outcome:
+    def _accept(
+        self, decoded: Mapping[bytes, SignedUpdate], verified: Container[bytes], data: bytes
+    ) -> Outcome:
         try:
-            signed = verified.get(data) or decode_signed(data)
+            signed = decoded.get(data) or decode_signed(data)
         except DecodeError as error:
             return Refused(Reason.MALFORMED, str(error))
         if self._goes_too_far(signed):
@@ -159,27 +194,49 @@ class Receiver:
             log.warning("an update of another device was refused: %s", refused.message)
 
 
+@contextlib.contextmanager
+def _without_collections() -> Iterator[None]:
+    """None of the tens of thousands of small objects that a batch is made of is part of a cycle, and all are
+    gone when it ends: to look for cycles among them would take a sixth of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 def _well_signed(updates: Sequence[_Unchecked]) -> list[bytes]:
-    """Those that are signed with the given keys. Many are checked on several cores at once."""
-    if _CHECKERS == 1 or len(updates) < _WORTH_THREADS:
-        return _checked(updates)
-    share = -(-len(updates) // _CHECKERS)
-    parts = [updates[start : start + share] for start in range(0, len(updates), share)]
-    with ThreadPoolExecutor(_CHECKERS, "verify") as pool:
-        return [data for part in pool.map(_checked, parts) for data in part]
-
-
-def _checked(updates: Sequence[_Unchecked]) -> list[bytes]:
+    """Those that are signed with the given keys."""
     return [data for data, header, public in updates if header.verify(public)]
 
 
-def _batches(updates: Sequence[bytes]) -> list[Sequence[bytes]]:
-    batches: list[list[bytes]] = []
-    size = 0
-    for update in updates:
-        if not batches or len(batches[-1]) >= _BATCH_UPDATES or size + len(update) > _BATCH_BYTES:
-            batches.append([])
-            size = 0
-        batches[-1].append(update)
-        size += len(update)
-    return list(batches)
+def _done(result: list[bytes]) -> Future[list[bytes]]:
+    future: Future[list[bytes]] = Future()
+    future.set_result(result)
+    return future
+
+
+def _batches(updates: Iterable[bytes]) -> Iterator[_Batch]:
+    """What is taken in at once, so small that programs do not wait for long meanwhile."""
+    batch = _Batch()
+    for data in updates:
+        signed = None
+        with contextlib.suppress(DecodeError):  # it is refused when its turn comes
+            signed = decode_signed(data)
+        writes = 1 if signed is None else signed.header.write_count
+        if batch.updates and (
+            len(batch.updates) >= _BATCH_UPDATES
+            or batch.writes + writes > _BATCH_WRITES
+            or batch.size + len(data) > _BATCH_BYTES
+        ):
+            yield batch
+            batch = _Batch()
+        batch.updates.append(data)
+        batch.writes += writes
+        batch.size += len(data)
+        if signed is not None:
+            batch.decoded[data] = signed
+    if batch.updates:
+        yield batch

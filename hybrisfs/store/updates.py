@@ -12,6 +12,7 @@ holds all that the device signed, unless it was restored from a backup and has g
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
@@ -61,6 +62,8 @@ class UpdateLog:
         self._key = key
         self._members = members
         self.volume: bytes = database.meta("volume")
+        self._deferring = False
+        self._unstored: list[tuple[object, ...]] = []  # rows of accepted updates; `_read` stores them first
         self.state = self._load()
 
     def _load(self) -> LogState:
@@ -121,11 +124,33 @@ class UpdateLog:
             return outcome
 
     @contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Meanwhile, rows of accepted updates are stored when something looks for them or at the end, many at
+        a time. The caller keeps the volume's lock, so that no transaction ends before."""
+        self._deferring = True
+        try:
+            yield
+        finally:
+            self._deferring = False
+            self._store_rows()
+
+    def _store_rows(self) -> None:
+        rows, self._unstored = self._unstored, []
+        if rows:
+            self._db.executemany(_INSERT, rows)
+
+    def _read(self, query: str, parameters: tuple[object, ...]) -> sqlite3.Cursor:
+        """Run a query on the log."""
+        self._store_rows()
+        return self._db.execute(query, parameters)
+
+    @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
         """What is in memory must not be ahead of what is stored."""
         try:
             yield
         except BaseException:
+            self._store_rows()
             self.state = self._load()
             raise
 
@@ -142,8 +167,11 @@ class UpdateLog:
             accepted.update.data,
         )
         if header.prev_clock and not accepted.forks:
-            self._db.execute(_INSERT, row)
+            self._unstored.append(row)
+            if not self._deferring:
+                self._store_rows()
             return
+        self._store_rows()
         self._db.execute("SAVEPOINT branches")
         try:
             self._store_branches(accepted.renames)
@@ -157,6 +185,7 @@ class UpdateLog:
     def adopt(self, bone: Bone, prev: bytes, causes: Sequence[bytes]) -> Placed | None:
         """Take in an update that a checkpoint names, which follows and depends on those with these hashes;
         None when it is here. Raises what `LogTree.adopt` raises: then restore a savepoint and `reload`."""
+        self._store_rows()
         placed = self.state.adopt(bone.device, bone.clock, bone.hash, prev, causes)
         if placed is None:
             return None
@@ -169,6 +198,7 @@ class UpdateLog:
 
     def reload(self) -> None:
         """What is stored has been taken back: load it anew."""
+        self._unstored.clear()
         self.state = self._load()
 
     def _store_branches(self, renames: Iterable[Rename]) -> None:
@@ -209,7 +239,7 @@ class UpdateLog:
         first ones that are not bare, and consecutive."""
         found: list[tuple[int, int, int]] = []
         for branch, end in self._own_chain():
-            for *row, size in self._db.execute(
+            for *row, size in self._read(
                 "SELECT clock, ifnull(chunk_high, 0), length(bytes) FROM log "
                 "WHERE branch = ? AND clock > ? AND clock <= ? ORDER BY clock",
                 (branch, clock, end),
@@ -224,7 +254,7 @@ class UpdateLog:
         """The updates of the own chain from clock *first* to *last*, in order, but for bare ones."""
         found: list[bytes] = []
         for branch, end in self._own_chain():
-            rows = self._db.execute(
+            rows = self._read(
                 "SELECT bytes FROM log WHERE branch = ? AND clock BETWEEN ? AND ? AND bytes IS NOT NULL "
                 "ORDER BY clock",
                 (branch, first, min(end, last)),
@@ -255,7 +285,7 @@ class UpdateLog:
 
     def newest_below(self, branch: bytes, clock: int) -> Known | None:
         """The newest update on *branch* with at most this clock."""
-        row = self._db.execute(
+        row = self._read(
             f"SELECT {_KNOWN} FROM log WHERE branch = ? AND clock <= ? ORDER BY clock DESC LIMIT 1",
             (branch, clock),
         ).fetchone()
@@ -268,7 +298,7 @@ class UpdateLog:
         start = self._first_missing(known, after)
         if start is None:
             return rows
-        for number, branch, clock, device, identity, length in self._db.execute(
+        for number, branch, clock, device, identity, length in self._read(
             "SELECT number, branch, clock, device, hash, length(bytes) FROM log WHERE number >= ? "
             "ORDER BY number",
             (start,),
@@ -278,7 +308,7 @@ class UpdateLog:
             size -= length or 0
             if size < 0 and rows:
                 break
-            data = self._db.execute("SELECT bytes FROM log WHERE number = ?", (number,)).fetchone()[0]
+            data = self._read("SELECT bytes FROM log WHERE number = ?", (number,)).fetchone()[0]
             rows.append(LogRow(number, Stamp(device, clock, identity[:PREFIX_SIZE]), branch, data))
             if data is None:
                 break
@@ -290,7 +320,7 @@ class UpdateLog:
         for branch, clock in self.state.vector.items():
             if clock > known[branch]:
                 newest, oldest = (
-                    self._db.execute(
+                    self._read(
                         "SELECT number FROM log WHERE branch = ? AND clock >= ? ORDER BY clock LIMIT 1",
                         (branch, low),
                     ).fetchone()[0]
@@ -313,7 +343,7 @@ class UpdateLog:
         return self._one("SELECT hash FROM log WHERE branch = ? AND clock = ?", branch, clock)
 
     def find(self, prefix: bytes) -> Known | None:
-        row = self._db.execute(
+        row = self._read(
             f"SELECT {_KNOWN} FROM log WHERE hash BETWEEN ? AND ? LIMIT 1",
             (prefix + bytes(len(_LAST)), prefix + _LAST),
         ).fetchone()
@@ -321,11 +351,12 @@ class UpdateLog:
 
     def known(self, hashes: Iterable[bytes]) -> set[bytes]:
         """Those of *hashes* that are of accepted updates."""
+        self._store_rows()
         query = "SELECT hash FROM log WHERE hash IN (VALUES {})"
         return {identity for (identity,) in select_many(self._db, query, [(one,) for one in hashes])}
 
     def successor_of(self, branch: bytes, clock: int) -> Successor | None:
-        row = self._db.execute(
+        row = self._read(
             "SELECT hash, bytes FROM log WHERE branch = ? AND clock > ? ORDER BY clock LIMIT 1",
             (branch, clock),
         ).fetchone()
@@ -333,13 +364,13 @@ class UpdateLog:
 
     def signed_by(self, branch: bytes, clock: int) -> tuple[bytes, int] | None:
         """Which device signed an accepted update, and when by its clock, ns since the epoch."""
-        row: tuple[bytes, int] | None = self._db.execute(
+        row: tuple[bytes, int] | None = self._read(
             "SELECT device, time FROM log WHERE branch = ? AND clock = ?", (branch, clock)
         ).fetchone()
         return row
 
     def _one(self, query: str, branch: bytes, clock: int) -> bytes | None:
-        row: tuple[bytes] | None = self._db.execute(query, (branch, clock)).fetchone()
+        row: tuple[bytes] | None = self._read(query, (branch, clock)).fetchone()
         return row[0] if row else None
 
 

@@ -30,7 +30,8 @@ ids = st.binary(min_size=32, max_size=32)
 names = st.binary(min_size=1, max_size=255).filter(
     lambda name: b"/" not in name and b"\0" not in name and name not in (b".", b"..")
 )
-places = st.builds(Place, st.binary(min_size=16, max_size=16), names)
+nodes = st.binary(min_size=16, max_size=16)
+places = st.builds(Place, nodes, names, st.booleans(), st.just(b"") | nodes)
 attrs = st.builds(
     Attr,
     st.builds(int.__or__, st.sampled_from([*KINDS]), st.integers(0, 0o7777)),
@@ -137,3 +138,15 @@ def test_impossible_codes(k: int, n: int) -> None:
 def test_a_place_key_holds_its_slot(node: bytes, slot: int) -> None:
     key = place_key(node, slot)
     assert (key[1:17], slot_of(key)) == (node, slot)
+
+
+def test_attributes_that_end_in_zeros_are_read_as_such() -> None:
+    for attr in (
+        Attr(0o100644, 1000, 1000, 0, -5, b"", ((b"user.a", bytes(12)),)),
+        Attr(0o100644, 1000, 1000, 0, 1 << 62),
+        Attr(0o120777, 0, 0, 0, 0, b"target"),
+        Attr(0o020666, 0, 0, 259, 0),
+    ):
+        assert Attr.decode(attr.encode()) == attr
+    with pytest.raises(DecodeError):
+        Attr.decode(Attr(0o644, 0, 0, 0, 0).encode())  # no kind of file

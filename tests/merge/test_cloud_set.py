@@ -23,7 +23,7 @@ from hybrisfs.merge.cloud_set import (
     read_clouds,
     read_redundancy,
 )
-from hybrisfs.merge.registers import Registers
+from hybrisfs.merge.registers import Registers, Written
 from hybrisfs.merge.rules import Stamp
 from sync import DecodeError, VersionVector
 from tests.filesystem.rig import VOLUME, Rig
@@ -75,9 +75,11 @@ def test_an_unknown_state_and_an_endless_url_are_refused() -> None:
 def test_of_concurrent_values_the_last_stands(registers: Registers) -> None:
     nothing = VersionVector()
     other = CloudRecord("usb", "file:///usb")
-    registers.write(Stamp(5, A), nothing, entries_of({7: SOME}, RedundancyRecord(1, 1)))
-    registers.write(Stamp(6, B), nothing, entries_of({7: other, 8: SOME}, RedundancyRecord(1, 2)))
-    registers.write(Stamp(9, A), nothing, [(cloud_key(7), b"nonsense"), (REDUNDANCY_KEY, b"")])
+    first = Written(Stamp(5, A), nothing, entries_of({7: SOME}, RedundancyRecord(1, 1)))
+    second = Written(Stamp(6, B), nothing, entries_of({7: other, 8: SOME}, RedundancyRecord(1, 2)))
+    third = Written(Stamp(9, A), nothing, [(cloud_key(7), b"nonsense"), (REDUNDANCY_KEY, b"")])
+    registers.write([first])
+    registers.write([second, third])
     assert read_clouds(registers) == {7: (other, Stamp(6, B)), 8: (SOME, Stamp(6, B))}
     assert read_redundancy(registers) == (RedundancyRecord(1, 2), Stamp(6, B))
     assert overruled(registers, [A]) == {7: SOME}

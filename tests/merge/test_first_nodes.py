@@ -7,61 +7,23 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
-from typing import Any, Final
+from typing import Final
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hybrisfs.filesystem.registers import Attr, Content, Place, Run, attr_key, content_key, place_key
 from hybrisfs.merge.first_nodes import build_view
-from hybrisfs.merge.packs import Packs, Placement
 from hybrisfs.merge.refresh import Refresh
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rules import Author, Stamp
 from hybrisfs.store.schema import ROOT_ID
-from sync import decode_signed
 from tests.filesystem.invariants import check_accounts
 from tests.filesystem.rig import Rig
-from tests.merge.fleet import Device
+from tests.merge.beginner import filled_like, shown
 from tests.merge.test_machine import TreeOfMany
 
-_EXAMPLES: Final = int(os.environ.get("HYBRISFS_TREE_EXAMPLES", "15"))
-_COPIED: Final = ("member", "writer", "register", "log", "log_branch")
-
-
-# -- the same registers, shown in two ways -----------------------------------------------------------
-
-
-def shown(rig: Rig) -> dict[str, Any]:
-    """All that the view says, without numbers that are this device's own."""
-    rig.fs.flush()
-    rows = rig.db.execute(
-        "SELECT d.id, p.name, p.wanted, p.slot, p.stamp, n.id FROM place p "
-        "JOIN node d ON d.ino = p.parent JOIN node n ON n.ino = p.ino"
-    ).fetchall()
-    nodes = rig.db.execute(
-        "SELECT id, mode, uid, gid, rdev, nlink, size, stored, target, xattrs, "
-        "attr_stamp, content_stamp FROM node"
-    ).fetchall()
-    contents = rig.db.execute(
-        "SELECT n.id, f.offset, f.length, c.id FROM file_chunk f "
-        "JOIN node n ON n.ino = f.ino JOIN chunk c ON c.number = f.chunk"
-    ).fetchall()
-    pages = rig.db.execute("SELECT n.id, u.value FROM unlisted u JOIN node n ON n.ino = u.ino").fetchall()
-    xattrs = rig.db.execute("SELECT n.id, x.name, x.value FROM xattr x JOIN node n ON n.ino = x.ino")
-    seen_as = "SELECT o.id, n.id FROM {} o JOIN node n ON n.ino = o.ino"
-    return {
-        "places": sorted(rows, key=repr),
-        "nodes": {row[0]: row[1:] for row in nodes},
-        "contents": sorted(contents),
-        "unlisted": dict(pages),
-        "xattrs": sorted(xattrs.fetchall()),
-        "joined": dict(rig.db.execute(seen_as.format("joined")).fetchall()),
-        "copies": sorted(rig.db.execute(seen_as.format("copy")).fetchall()),
-        "moved": dict(rig.db.execute("SELECT id, parent FROM moved").fetchall()),
-        "entangled": {rig.fs.inodes.get(ino).id for ino in rig.fs.inodes.entangled},
-        "totals": (rig.fs.total_files, rig.fs.content.total_bytes),
-    }
+_EXAMPLES: Final = int(os.environ.get("HYBRISFS_TREE_EXAMPLES", "10"))
 
 
 _IDS: Final = [bytes([number]) * 16 for number in (1, 2, 0x5F, 0x80, 0xFE, 0xFF)] + [b"\0" * 15 + b"\1"]
@@ -137,7 +99,7 @@ def _author(stamp: Stamp) -> Author:
 
 
 @given(some=registers, nodes=plain, knows=st.booleans())
-@settings(max_examples=_EXAMPLES * 10, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=_EXAMPLES * 15, deadline=None, suppress_health_check=list(HealthCheck))
 def test_at_once_is_like_the_general_path(
     some: list[_Written], nodes: list[tuple[bytes, bytes, bytes, bytes]], *, knows: bool
 ) -> None:
@@ -163,36 +125,15 @@ def test_at_once_is_like_the_general_path(
 # -- what programs on several devices have made ------------------------------------------------------
 
 
-def begin(source: Device) -> Rig:
-    """A device that begins with the registers of another."""
-    source.rig.fs.flush()
-    rig = Rig(clouds=source.rig.clouds, plaintexts=source.rig.plaintexts)
-    for table in _COPIED:
-        rows = source.rig.db.execute(f"SELECT * FROM {table}").fetchall()
-        rig.db.execute(f"DELETE FROM {table}")
-        if rows:
-            rig.db.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
-    rig = rig.reopen()
-    placements: list[Placement] = []
-    for branch, clock, data in rig.db.execute("SELECT branch, clock, bytes FROM log ORDER BY number"):
-        placements += [
-            Placement(key[1:], value, Stamp(clock, branch))
-            for key, value in decode_signed(data).writes
-            if key[:1] == b"k"
-        ]
-    Packs(rig.fs).take(placements)
-    arrivals = rig.sharing.arrivals
-    build_view(rig.fs, rig.sharing.registers, arrivals.depends, arrivals.author)
-    return rig
-
-
 class Beginners(TreeOfMany):
     """Whenever all have heard of all, another device begins with what they have."""
 
     def _begun(self) -> None:
         source = self.world.fleet[0]
-        rig = begin(source)
+        rig = filled_like(source)
         try:
+            arrivals = rig.sharing.arrivals
+            build_view(rig.fs, rig.sharing.registers, arrivals.depends, arrivals.author)
             check_accounts(rig, [])
             mine, other = shown(source.rig), shown(rig)
             for part in ("joined", "copies", "moved"):  # the rest tells of open files, too
