@@ -120,11 +120,6 @@ class MemberTable:
             Member(public, name, state in _GONE, state == Membership.RESERVE) for public, name, state in rows
         ]
 
-    def count(self) -> int:
-        """How many may write, or let in somebody who does."""
-        (count,) = self._db.execute("SELECT count(*) FROM member WHERE state IN (0, 3)").fetchone()
-        return int(count)
-
     def devices(self) -> Members:
         """Which devices belong to the volume, and which did."""
         return self._members("state = 0")

@@ -30,7 +30,6 @@ def test_one_in_reserve_has_keys_and_may_write_but_is_no_device(table: MemberTab
     assert table.all() == [] and table.reserves() == [RESERVE] and table.removed() == []
     assert list(table.keys()) == list(table.writers()) == [KEY.device_id]
     assert KEY.device_id not in table.devices()
-    assert table.count() == 1, "who is let in by it may edit what was removed here"
 
 
 @pytest.mark.parametrize("order", list(permutations((MEMBER, RESERVE, REMOVED))))
