@@ -42,6 +42,9 @@ version = $("$python" -c 'import platform; print(platform.python_version())')
 CONFIGURATION
 find "$site" -name direct_url.json -delete
 find "$site" -type d \( -name tests -o -name test \) -prune -exec rm -rf {} +
+# Of the descriptions of all services of Amazon's, a hundred megabytes, those that an S3 client and its credentials use.
+find "$site/botocore/data" -mindepth 1 -maxdepth 1 -type d \
+    ! -name s3 ! -name sts ! -name sso ! -name sso-oidc ! -name signin -exec rm -rf {} +
 find "$site" -type f -exec chmod 644 {} +
 
 units=$root/usr/lib/systemd/user
@@ -58,7 +61,7 @@ for name, text in unit_texts(Home.from_environment()).items():
     (Path(folder) / name).write_text(text.replace(root, ""))
 PYTHON
 "$python" -m compileall -q -j 0 -s "$root" -p / "$site"
-ln -s "$prefix/bin/hybrisfs" "$root/usr/bin/hybrisfs"
+ln -s ../lib/hybrisfs/bin/hybrisfs "$root/usr/bin/hybrisfs"
 
 complete() {
     mkdir -p "$root$2"
@@ -68,12 +71,21 @@ complete() {
 complete bash /usr/share/bash-completion/completions hybrisfs
 complete zsh /usr/share/zsh/vendor-completions _hybrisfs
 complete fish /usr/share/fish/vendor_completions.d hybrisfs.fish
+ln -sfn ../../../bin/python3 "$root$prefix/bin/python3" # nothing in it is run here any more
 
 debian=$checkout/packaging/debian
 documents=$root/usr/share/doc/hybrisfs
 mkdir -p "$documents" "$root/usr/share/lintian/overrides" "$root/DEBIAN"
 cp "$debian/copyright" "$documents/copyright"
-gzip -9n <"$checkout/CHANGELOG.md" >"$documents/changelog.gz"
+gzip -9n <"$checkout/CHANGELOG.md" >"$documents/CHANGELOG.md.gz"
+maintainer=$(sed -n 's/^Maintainer: //p' "$debian/control")
+gzip -9n >"$documents/changelog.gz" <<CHANGES
+hybrisfs ($version) unstable; urgency=medium
+
+  * Built from upstream; /usr/share/doc/hybrisfs/CHANGELOG.md.gz tells what changed.
+
+ -- $maintainer  $(date -R -u -d "@$(git -C "$checkout" log -1 --format=%ct)")
+CHANGES
 cp "$debian/lintian-overrides" "$root/usr/share/lintian/overrides/hybrisfs"
 for script in postinst prerm postrm; do
     install -m 755 "$debian/$script" "$root/DEBIAN/$script"

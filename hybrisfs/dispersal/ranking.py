@@ -1,5 +1,24 @@
 """Which cloud to ask first: latencies as observed, per cloud, operation and size class (Hybris 4.4).
 
+Let e(c, o, z) be the mean latency observed of cloud c for operation o in size class z. Of a class without
+observations it is *derived* from what is known of that cloud, (o', z') being the class of the same operation
+that is nearest in size, or else, if there is none, the nearest of the other operation:
+
+    e(c, o, z) = e(c, o', z') * m      m: the median of e(x, o, z) / e(x, o', z') over all other clouds x of
+                                       which both are known
+    e(c, o, z) = e(c, o', z') + d / r  if there is no such x: d = bytes by which the least request of z
+                                       exceeds that of z', or 0, r = `TimerBounds.unknown_rate`
+
+A cloud is ranked by h(c, o, z): e(c, o, z) times 1 - 1/n after n observations, so that a new one is tried
+again before it is judged, and as it is when it is derived. What is written will be read: a write is ranked
+by
+
+    h(c, put, z) + h(c, get, z) / 4
+
+so that of clouds that take it about as quickly those get it that also return it quickly; of a cloud whose
+reads cannot even be derived the second term is 0. A cloud of which nothing is known, or nothing recent, is
+tried first.
+
 Pure: the caller measures and tells. Not thread-safe: the engine's lock guards it.
 """
 
@@ -7,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from statistics import median
 from typing import Literal, TypeAlias
 
 __all__ = ["Operation", "Ranking", "TimerBounds", "size_class"]
@@ -17,12 +37,19 @@ _CLASS_LIMITS = (64 << 10, 256 << 10, 1 << 20, 4 << 20)  # bytes; latencies of a
 _STEADY = 8  # observations that the mean looks back on, and
 _SPREAD_GAIN = 1 / 4  # the weight of the newest in the spread: RFC 6298 estimates the same for TCP
 _SPREAD_FACTOR = 4
+_DERIVED_TIMER = 1 + _SPREAD_FACTOR / 2  # as after a single observation
+_READ_WEIGHT = 1 / 4  # of the latency of reads, in the rank for a write
 _STALE_AFTER = 600.0  # seconds after which a cloud is tried again, as its speed may have changed
 
 
 def size_class(size: int) -> int:
     """Return 0 for requests below 64 KiB, 1 below 256 KiB, 2 below 1 MiB, 3 below 4 MiB, 4 from there on."""
     return sum(size >= limit for limit in _CLASS_LIMITS)
+
+
+def _least(number: int) -> int:
+    """The bytes of the least request of a size class."""
+    return _CLASS_LIMITS[number - 1] if number else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,17 +117,52 @@ class Ranking:
     def order(
         self, clouds: Iterable[int], operation: Operation, size: int, demerits: Mapping[int, int]
     ) -> list[int]:
-        """Return the clouds, the best first: least demerits, then not seen for long, then fastest."""
-        stale = self._clock() - _STALE_AFTER
+        """Return the clouds, the best first: least demerits, then unknown or not seen for long, then best
+        ranked."""
+        wanted = size_class(size)
 
         def key(cloud: int) -> tuple[int, float, float, int]:
-            estimate = self._estimates.get((cloud, operation, size_class(size)))
             demerit = demerits.get(cloud, 0)
-            if estimate is None or estimate.seen <= stale:
+            known = self._estimates.get((cloud, operation, wanted))
+            if known is not None and not self._is_fresh(known):
                 return demerit, -1.0, 0.0, cloud
-            return demerit, estimate.hoped, estimate.mean, cloud
+            mean = known.mean if known is not None else self._derived(cloud, operation, wanted)
+            if mean is None:
+                return demerit, -1.0, 0.0, cloud
+            reads = _READ_WEIGHT * self._hoped_of_reads(cloud, wanted) if operation == "put" else 0.0
+            return demerit, reads + (mean if known is None else known.hoped), mean, cloud
 
         return sorted(clouds, key=key)
+
+    def _is_fresh(self, estimate: _Estimate) -> bool:
+        return estimate.seen > self._clock() - _STALE_AFTER
+
+    def _hoped_of_reads(self, cloud: int, wanted: int) -> float:
+        """The seconds to rank reads by; 0 when nothing is known of them."""
+        known = self._estimates.get((cloud, "get", wanted))
+        return known.hoped if known is not None else self._derived(cloud, "get", wanted) or 0.0
+
+    def _derived(self, cloud: int, operation: Operation, wanted: int) -> float | None:
+        """The latency of a class without observations, from the nearest one that has recent ones."""
+        other: Operation = "get" if operation == "put" else "put"
+        nearest = sorted(range(len(_CLASS_LIMITS) + 1), key=lambda one: abs(one - wanted))
+        for source in (operation, other):
+            for found in nearest:
+                estimate = self._estimates.get((cloud, source, found))
+                if estimate is not None and self._is_fresh(estimate):
+                    return self._scaled(estimate.mean, (source, found), (operation, wanted))
+        return None
+
+    def _scaled(self, seconds: float, source: tuple[Operation, int], wanted: tuple[Operation, int]) -> float:
+        """What a latency of the class *source* makes one expect in the class *wanted*."""
+        ratios = [
+            self._estimates[cloud, *wanted].mean / estimate.mean
+            for (cloud, *kind), estimate in self._estimates.items()
+            if tuple(kind) == source and estimate.mean > 0 and (cloud, *wanted) in self._estimates
+        ]
+        if ratios:
+            return seconds * median(ratios)
+        return seconds + max(0, _least(wanted[1]) - _least(source[1])) / self._bounds.unknown_rate
 
     def timer(self, clouds: Iterable[int], operation: Operation, size: int) -> float:
         """Return the seconds within which all these clouds usually answer such a request."""
@@ -109,7 +171,10 @@ class Ranking:
     def _usual(self, cloud: int, operation: Operation, size: int) -> float:
         bounds = self._bounds
         estimate = self._estimates.get((cloud, operation, size_class(size)))
-        if estimate is None:
+        derived = self._derived(cloud, operation, size_class(size)) if estimate is None else None
+        if derived is not None:
+            seconds = derived * _DERIVED_TIMER
+        elif estimate is None:
             unknown = bounds.unknown_put if operation == "put" else bounds.unknown_get
             seconds = unknown + size / bounds.unknown_rate
         else:

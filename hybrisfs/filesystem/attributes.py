@@ -24,7 +24,6 @@ __all__ = ["XATTR_CREATE", "XATTR_REPLACE", "Attributes"]
 XATTR_CREATE: Final = 1
 XATTR_REPLACE: Final = 2
 _NAMESPACES: Final = (b"user.", b"trusted.", b"security.")
-_CAPABILITIES: Final = b"security.capability"
 _FIRST_TIME: Final = -(1 << 63)  # what the database and an update can hold, in nanoseconds: the year 1677
 _LAST_TIME: Final = (1 << 63) - 1  # the year 2262
 
@@ -63,17 +62,6 @@ class Attributes:
         if mtime is not None:
             inode.mtime = _nearest_time(mtime)
         self._changed(inode)
-
-    def lose_privileges(self, inode: Inode, *, by_root: bool) -> None:
-        """What a change of content takes from a file: its capabilities and, unless *by_root*, the
-        set-user-id bit, and set-group-id where the group may execute it (open(2), O_TRUNC).
-        """
-        if not by_root:
-            lost = stat.S_ISUID | (stat.S_ISGID if inode.mode & stat.S_IXGRP else 0)
-            if inode.mode & lost:
-                self.change(inode, mode=inode.mode & ~lost)
-        if inode.xattrs and _CAPABILITIES in self.list_xattrs(inode):
-            self.remove_xattr(inode, _CAPABILITIES)
 
     def _changed(self, inode: Inode) -> None:
         inode.ctime = self._inodes.now()

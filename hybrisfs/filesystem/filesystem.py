@@ -234,8 +234,8 @@ class FileSystem:
 
     # -- open files ------------------------------------------------------------------------------
 
-    def open(self, ino: int, flags: int, *, by_root: bool = True) -> int:
-        """A new handle on a regular file; O_TRUNC is obeyed, and takes privileges as any change does.
+    def open(self, ino: int, flags: int) -> int:
+        """A new handle on a regular file; O_TRUNC is obeyed.
 
         Raises OSError, ESTALE for a file that is gone for good: the kernel looks for the name again.
         """
@@ -249,7 +249,6 @@ class FileSystem:
         writable = flags & os.O_ACCMODE != os.O_RDONLY
         if flags & os.O_TRUNC:
             self.truncate(inode, 0)
-            self.attributes.lose_privileges(inode, by_root=by_root)
         return self._new_handle(inode, writable)
 
     def create(

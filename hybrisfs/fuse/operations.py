@@ -96,8 +96,8 @@ class Operations:
         _missing()
 
     def open(self, request: Request, ino: int, flags: int) -> Opened | Later:
-        """Open a file; `flags` are those of open(2), with O_TRUNC but without O_CREAT, O_EXCL and
-        O_NOCTTY.
+        """Open a file; `flags` are those of open(2) without O_CREAT, O_EXCL and O_NOCTTY, and without O_TRUNC
+        unless FUSE_CAP_ATOMIC_O_TRUNC was asked for: the kernel truncates with `setattr` then.
         """
         _missing()
 

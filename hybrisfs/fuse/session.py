@@ -26,7 +26,6 @@ __all__ = ["DEFAULT_CAPABILITIES", "Session"]
 
 DEFAULT_CAPABILITIES = (
     c.FUSE_CAP_ASYNC_READ
-    | c.FUSE_CAP_ATOMIC_O_TRUNC
     | c.FUSE_CAP_READDIRPLUS
     | c.FUSE_CAP_READDIRPLUS_AUTO
     | c.FUSE_CAP_ASYNC_DIO
@@ -34,7 +33,11 @@ DEFAULT_CAPABILITIES = (
     | c.FUSE_CAP_CACHE_SYMLINKS
     | c.FUSE_CAP_EXPLICIT_INVAL_DATA
 )
-"""What is asked of the kernel unless told otherwise; what it cannot do is left out."""
+"""What is asked of the kernel unless told otherwise; what it cannot do is left out.
+
+Not FUSE_CAP_ATOMIC_O_TRUNC: with it a file is truncated before the kernel finds that it may not be, because
+it is a program that runs (ETXTBSY).
+"""
 
 _NOTHING_TO_DO = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENOTEMPTY, errno.EBUSY})
 

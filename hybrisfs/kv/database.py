@@ -12,7 +12,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Final
 
-from hybrisfs.errors import DamagedError, NewerFormatError
+from hybrisfs.errors import DamagedError, HybrisError, NewerFormatError
 from hybrisfs.kv.schema import APPLICATION_ID, SCHEMA_VERSION, create_schema, upgrade_schema
 
 __all__ = ["MetadataDatabase"]
@@ -26,6 +26,7 @@ class MetadataDatabase:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._closed = False
         self._readers: SimpleQueue[sqlite3.Connection | None] = SimpleQueue()
         for _ in range(_READERS):
             self._readers.put(None)
@@ -74,22 +75,35 @@ class MetadataDatabase:
 
     @contextlib.contextmanager
     def reader(self) -> Iterator[sqlite3.Connection]:
-        """A connection that sees what is committed; for one statement, fetched as a whole."""
+        """A connection that sees what is committed; for one statement, fetched as a whole.
+
+        Raises HybrisError after the end.
+        """
         connection = self._readers.get()
         try:
+            if self._closed:
+                raise HybrisError("the key-value store is closed")
             if connection is None:
                 connection = _connect(self.path)
             yield connection
         finally:
+            if self._closed and connection is not None:
+                connection.close()
+                connection = None
             self._readers.put(connection)
 
     def close(self) -> None:
-        """Close all connections. The caller has stopped all users."""
+        """Close all connections, those that are being read from when they are given back. The caller has
+        stopped who writes."""
+        self._closed = True
+        idle = []
         with contextlib.suppress(Empty):
             while True:
-                connection = self._readers.get_nowait()
-                if connection is not None:
-                    connection.close()
+                idle.append(self._readers.get_nowait())
+        for connection in idle:
+            if connection is not None:
+                connection.close()
+            self._readers.put(None)
         self.writer.close()
 
 

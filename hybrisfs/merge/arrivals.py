@@ -92,7 +92,8 @@ class Arrivals:
                 self._write()
                 if key[:1] == b"w":
                     self._packs.rewrite(key[1:], value, dict(writes))
-                self._take_special(key, value)
+                else:
+                    self._heed(key, value)
         if self._fs.chunks.condemned:
             self._write()  # what needs a chunk of a condemned pack is to be noticed in its turn
 
@@ -105,10 +106,7 @@ class Arrivals:
         for one in changes:
             self._only.pop(one.key, None)
             for value in one.come:
-                if is_of_tree(one.key):
-                    self._waiting.add(one.key[1:17])
-                else:
-                    self._take_special(one.key, value.value)
+                self._heed(one.key, value.value)
 
     def place(self, placements: Sequence[Placement]) -> None:
         """See `Packs.take`."""
@@ -117,6 +115,7 @@ class Arrivals:
 
     def unveil(self) -> list[Change]:
         """`refresh` after much has been absorbed: at once when the view shows nothing yet."""
+        self._write()
         if self._db.execute("SELECT 1 FROM node WHERE ino <> ? LIMIT 1", (ROOT_INO,)).fetchone():
             return self.refresh()
         self._waiting.clear()
@@ -124,16 +123,17 @@ class Arrivals:
         changes, self._changes = self._changes, []
         return changes + build_view(self._fs, self._registers, self.depends, self.author)
 
-    def _take_special(self, key: bytes, value: bytes | None) -> None:
-        """A register that may say something about the volume as a whole."""
-        kind = key[:1]
-        if kind in (b"s", b"r"):
+    def _heed(self, key: bytes, value: bytes | None) -> None:
+        """A register of the tree, of a device or of the volume has this value now."""
+        if is_of_tree(key):
+            self._waiting.add(key[1:17])
+        elif key[:1] in (b"s", b"r"):
             self.on_clouds()
-        elif kind == b"m":
+        elif key[:1] == b"m":
             values = sorted(self._registers.values(key), key=lambda one: one.stamp)
             if self._members.learn(key, [one.value for one in values]):
                 self._updates.set_members(self._members.writers())
-        elif kind == b"e" and value is not None:
+        elif key[:1] == b"e" and value is not None:
             self._granted(value)
 
     def _write(self) -> None:

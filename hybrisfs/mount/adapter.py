@@ -252,10 +252,8 @@ class Adapter(fuse.Operations):
     # -- open files ------------------------------------------------------------------------------
 
     def open(self, request: Request, ino: int, flags: int) -> Opened | Later:
-        by_root = request.uid == 0
-
         def work() -> Opened:
-            number = self._fs.open(ino, flags, by_root=by_root)
+            number = self._fs.open(ino, flags)
             return self._opened(self._fs.handle(number), number)
 
         if only_writes(flags) or not self._freshness.must_wait():

@@ -36,7 +36,7 @@ __all__ = ["Receiver"]
 
 log = logging.getLogger(__name__)
 
-_BATCH_UPDATES: Final = 1024
+_BATCH_UPDATES: Final = 512
 _BATCH_WRITES: Final = 4096
 _BATCH_BYTES: Final = 4 << 20
 _CHECKERS: Final = min(4, os.cpu_count() or 1)

@@ -45,7 +45,7 @@ class Database:
             self._open(path)
         except sqlite3.OperationalError:
             raise
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the message itself may be damaged
             raise DamagedError(f"{path} cannot be read as a database", str(error)) from error
 
     def _open(self, path: Path) -> None:

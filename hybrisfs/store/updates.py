@@ -132,7 +132,8 @@ class UpdateLog:
             yield
         finally:
             self._deferring = False
-            self._store_rows()
+            with self._all_or_nothing():
+                self._store_rows()
 
     def _store_rows(self) -> None:
         rows, self._unstored = self._unstored, []

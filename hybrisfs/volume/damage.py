@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hybrisfs.errors import DamagedError
+from hybrisfs.volume.database_check import NONSENSE
 from sync import DecodeError
 
 __all__ = ["is_damage", "naming_damage", "rebuild_advice"]
@@ -31,7 +32,7 @@ def naming_damage(volume: str, database: Path) -> Iterator[None]:
         yield
     except DamagedError as error:
         raise DamagedError(error.what, error.why, error.advice or rebuild_advice(volume)) from error
-    except (sqlite3.DatabaseError, DecodeError) as error:
+    except (*NONSENSE, DecodeError) as error:
         raise DamagedError(
             f"the database {database} is damaged", str(error), rebuild_advice(volume)
         ) from error

@@ -18,10 +18,10 @@ from hybrisfs.volume.register_check import RegisterCheck
 from hybrisfs.volume.view_check import ViewCheck
 from sync.codec import Buffer
 
-__all__ = ["LocalVolume", "check_database", "run_steps"]
+__all__ = ["NONSENSE", "LocalVolume", "check_database", "run_steps"]
 
-# What becomes of rows whose bytes were altered.
-_NONSENSE: Final = (sqlite3.DatabaseError, ArithmeticError, LookupError, TypeError, ValueError)
+NONSENSE: Final = (sqlite3.DatabaseError, ArithmeticError, LookupError, TypeError, ValueError)
+"""What becomes of rows whose bytes were altered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def run_steps(report: FsckReport, steps: Iterable[Callable[[], None]]) -> None:
     for step in steps:
         try:
             step()
-        except _NONSENSE as error:
+        except NONSENSE as error:
             report.add("database", f"rows make no sense: {error}")
 
 

@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 _FIRST_PAUSE: Final = 60.0  # seconds; a cloud that has just lost something may be in trouble still
 _LAST_PAUSE: Final = 3600.0
+_MOST_TRIED: Final = 10_000  # objects that it is remembered of that they were to be healed
 
 
 class Maintenance:
@@ -53,6 +54,7 @@ class Maintenance:
         self.announce = announce
         self._repairer = Repairer(holdings, upkeep, packs, segments, values, clouds, marker, announce)
         self._busy = threading.Lock()
+        self._tried: set[WrongObject] = set()
 
     def use(self, clouds: Mapping[int, str], names: Mapping[int, str]) -> None:
         """Look after these clouds from now on; *names* is what they and all others are called."""
@@ -92,6 +94,7 @@ class Maintenance:
     def heal(self, wrong: Iterable[WrongObject]) -> set[WrongObject]:
         """Put right, where they were, objects that are known to be wrong; those of them that still are.
 
+        What has been put right before, or could not be, goes to another cloud, the best that has none of it.
         Only on clouds that still have this volume's marker: a disk that is not mounted is not written to.
         Does nothing while a scrub or repair is under way.
         """
@@ -99,6 +102,7 @@ class Maintenance:
         values = {one for one in wrong if self.values.is_value(one.name)}
         if not self._busy.acquire(blocking=False):
             return wrong
+        trusted: set[int] = set()
         try:
             trusted = self._repairer.trusted()
             for one in sorted(wrong - values):
@@ -106,10 +110,15 @@ class Maintenance:
                     break
                 self._log(self._heal(one, trusted))
             if values:
-                self._log(self.values.heal(values, trusted, lambda: not self._signals.stopping))
+                self._log(self.values.heal(values, trusted, self._tried, self._go_on))
         finally:
+            tried = {one for one in wrong if one.cloud in trusted}
+            self._tried = tried if len(self._tried) > _MOST_TRIED else self._tried | tried
             self._busy.release()
         return wrong.intersection(self._upkeep.wrong_objects())
+
+    def _go_on(self) -> bool:
+        return not self._signals.stopping
 
     @staticmethod
     def _log(repairs: Iterable[Repair]) -> None:
@@ -123,7 +132,8 @@ class Maintenance:
             if self.packs.holder(pack, index) != one.cloud:
                 self._upkeep.excuse(one.cloud, one.name)  # it has been moved, maybe by another device
                 return []
-            return self.packs.mend(pack, writable=trusted, move=False) if one.cloud in trusted else []
+            again = one in self._tried
+            return self.packs.mend(pack, writable=trusted, move=again) if one.cloud in trusted else []
         if one.name == self.holdings.head and one.cloud in trusted:
             self.announce()
             shipped = self.holdings.shipped()

@@ -87,9 +87,14 @@ class ValueHoldings:
         return is_value_name(name)
 
     def heal(
-        self, wrong: Collection[WrongObject], trusted: Container[int], go_on: Callable[[], bool]
+        self,
+        wrong: Collection[WrongObject],
+        trusted: Container[int],
+        tried: Container[WrongObject],
+        go_on: Callable[[], bool],
     ) -> Iterator[Repair]:
-        """Put right, where they were, objects that are known to be wrong; forget those that no key names."""
+        """Put right, where they were, objects that are known to be wrong, or, when that was *tried* before,
+        elsewhere; forget those that no key names."""
         opened = self._key_values.mender()
         if opened is None:
             return
@@ -103,8 +108,9 @@ class ValueHoldings:
             stored = describe(found.entry, store.sealer)
             owed = {(cloud, stored.name(index)) for index, cloud in enumerate(stored.placement)}
             if owed & left:
+                again = any(WrongObject(*one) in tried for one in owed & left)
                 left -= owed
-                yield from mender.mend(found.place, found.entry, writable=trusted, move=False)
+                yield from mender.mend(found.place, found.entry, writable=trusted, move=again)
         mender.excuse(left)
 
     def checks(self) -> Iterator[tuple[int, Callable[[], str | None]]]:

@@ -123,7 +123,8 @@ class Volume:
             is_metered,
         )
         self.transfers.look()
-        self._start_pipeline()
+        with naming_damage(config.name, state / DATABASE_FILE):
+            self._start_pipeline()
 
     @staticmethod
     def create(home: Home, name: str, clouds: Sequence[str], f: int | None, k: int | None) -> VolumeConfig:

@@ -109,6 +109,7 @@ def test_gc(photos: FakeVolume, run: Run) -> None:
         "young": {"packs": 1, "bytes": 1_000_000},
         "deleted": {"packs": 3, "bytes": 3_000_000},
         "due": {"packs": 1, "bytes": 1_000_000},
+        "unnamed": {"orphans": 1, "strays": 2, "leftovers": 1, "young": 4},
         "rewritten": 2,
         "waiting_for": [{"device": "lap\ntop", "last_seen": None}],
     }
@@ -118,6 +119,8 @@ def test_gc(photos: FakeVolume, run: Run) -> None:
         "  not needed at all: 4 packs (4.0 MB)\n"
         "  hardly needed: 2 packs (1.0 MB); 2 packs packed anew\n"
         "  kept for some time yet: 1 pack (1.0 MB)\n"
+        "  named by nothing: 1 pack, 3 single shares\n"
+        "  perhaps on the way still: 4 shares that nothing names\n"
         "  to be deleted when the clouds can be reached: 1 pack (1.0 MB)\n"
         "  waiting for $'lap\\ntop' to agree\n"
     )

@@ -152,23 +152,27 @@ def _come_back(where: Path, allowed: list[Shown], *, with_second: bool) -> str |
         wrong += _problems(device.fsck(clouds=True))
         if shown_tree(device.volume) != first:
             wrong.append("the clouds hold another tree")
-        if with_second and not _agrees(Second(where / "second", device), first):
-            wrong.append("another device sees another tree")
+        if with_second:
+            wrong += _seen_by(Second(where / "second", device), first)
         if (branches := _branches(device.volume)) != 1:
             wrong.append(f"the device has forked itself: {branches} branches")
     return "; ".join(wrong) or None
 
 
-def _agrees(second: Device, tree: Shown) -> bool:
-    """Whether the other device comes to see this tree, too, and in good order."""
+def _seen_by(second: Device, tree: Shown) -> list[str]:
+    """What is wrong when the other device has had the time to see this tree."""
 
     def sees_it() -> bool:
         second.volume.signals.look_around()
-        return shown_tree(second.volume) == tree
+        try:
+            return shown_tree(second.volume) == tree
+        except OSError:  # it changes while it is looked at
+            return False
 
     with closing(second):
-        seen = second.volume.signals.wait_until(sees_it, time.monotonic() + PATIENCE, step=0.05)
-        return seen and not _problems(second.fsck())
+        if not second.volume.signals.wait_until(sees_it, time.monotonic() + PATIENCE, step=0.05):
+            return [f"another device sees another tree: {_difference(tree, shown_tree(second.volume))}"]
+        return [f"another device: {problem}" for problem in _problems(second.fsck())]
 
 
 class _Returned(Device):
@@ -186,8 +190,9 @@ def _problems(report: FsckReport) -> list[str]:
 
 def _branches(volume: Volume) -> int:
     with volume.fs.lock:
-        count: int = volume.fs.db.execute("SELECT count(*) FROM log_branch").fetchone()[0]
-        return count
+        own = volume.updates.device
+        count = volume.fs.db.execute("SELECT count(*) FROM log_branch WHERE device = ?", (own,)).fetchone()[0]
+        return int(count)
 
 
 def _difference(durable: Shown, found: Shown) -> str:

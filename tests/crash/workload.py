@@ -335,7 +335,8 @@ def shown_tree(volume: Volume) -> Shown:
 def _content(volume: Volume, inode: Inode) -> bytes:
     while True:
         with volume.fs.lock:
-            data = volume.fs.read(inode, 0, inode.size)
+            # Like the mount: the list of chunks of a long file comes first.
+            data = volume.fs.received.lacking(inode) or volume.fs.read(inode, 0, inode.size)
         if not isinstance(data, Missing):
             return data
         volume.fetcher.fetch(data.chunks)

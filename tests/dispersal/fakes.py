@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, Literal, TypeAlias, get_args
 
 from backends.errors import AuthError, CorruptError, FullError, MissingError, OversizeError, TransientError
@@ -160,6 +160,10 @@ class Cluster:
         for store in self.stores:
             store.released.set()
         self.engine.close()
+
+    def asked_first(self, placement: Sequence[int]) -> int:
+        """The cloud that a small object is read from, as things are."""
+        return self.engine._clouds.order("get", 0, placement)[0]
 
     def states(self) -> dict[str, str]:
         """Return the state of the clouds that are not ok."""

@@ -209,7 +209,8 @@ def test_close_closes_stores_that_answer() -> None:
 def test_a_stalled_call_makes_its_cloud_down() -> None:
     with Cluster(1, 1, 3, replace(HASTY, stall=0.0)) as cluster:
         locations = cluster.write(CHUNKS)
-        first = locations[0].placement[0]
+        first = cluster.asked_first(locations[0].placement)
+        index = locations[0].placement.index(first)
         cluster.behave("hang", first)
         cluster.engine.get_chunk(locations[0], timeout=5)
         assert cluster.states()[f"c{first}"] == "down"
@@ -217,7 +218,7 @@ def test_a_stalled_call_makes_its_cloud_down() -> None:
         assert reason.startswith("a request has had no answer for")
         sent = len(cluster.stores[first].requests)
         cluster.engine.probe(MARKER, everyone=True)
-        problem = cluster.engine.check_share(first, locations[0].pack_id, 0)
+        problem = cluster.engine.check_share(first, locations[0].pack_id, index)
         assert "a request has had no answer for" in (problem or "")
         assert len(cluster.stores[first].requests) == sent
 
@@ -306,7 +307,7 @@ def test_a_rotten_share_is_named_with_its_cloud() -> None:
     with Cluster(1, 2, 4) as cluster:
         locations = cluster.write(CHUNKS)
         pack_id, placement = locations[0].pack_id, locations[0].placement
-        first = min(placement)  # one of those asked first, as no latency of a read is known
+        first = cluster.asked_first(placement)
         index = placement.index(first)
         store, name = cluster.stores[first], share_name(pack_id, index)
         store.objects[name] = store.objects[name][:-1] + bytes([store.objects[name][-1] ^ 1])
@@ -327,9 +328,9 @@ def test_a_share_of_a_newer_format_is_a_lie_only_if_others_have_the_old() -> Non
     for behave_all in (False, True):
         with Cluster(1, 1, 3) as cluster:
             (location,) = cluster.write([b"chunk"])
-            name = share_name(location.pack_id, 0)
+            first = cluster.asked_first(location.placement)
             for index, cloud in enumerate(location.placement):
-                if index == 0 or behave_all:
+                if cloud == first or behave_all:
                     name = share_name(location.pack_id, index)
                     data = bytearray(cluster.stores[cloud].objects[name])
                     data[location.offset] = 3
@@ -340,7 +341,7 @@ def test_a_share_of_a_newer_format_is_a_lie_only_if_others_have_the_old() -> Non
                 assert cluster.states() == {}
             else:
                 assert cluster.engine.get_chunk(location, timeout=5) == b"chunk"
-                assert cluster.states() == {f"c{location.placement[0]}": "lying"}
+                assert cluster.states() == {f"c{first}": "lying"}
 
 
 def test_a_wrong_location_blames_nobody() -> None:
@@ -371,11 +372,20 @@ def parse(data: bytes) -> bytes:
     return data[4:]
 
 
+@pytest.mark.parametrize(("f", "k", "size"), CODES)
+def test_small_objects_cost_no_more_puts_than_copies(f: int, k: int, size: int) -> None:
+    with Cluster(f, k, size) as cluster:
+        for number in range(5):
+            placement = cluster.engine.put_object(f"meta/{number}", b"good data", f + k)
+            assert len(set(placement)) == f + k
+        assert sum(store.requests.count("put") for store in cluster.stores) == 5 * (f + k)
+
+
 def test_objects_are_replicated_and_verified() -> None:
     with Cluster(1, 1, 3) as cluster:
         placement = cluster.engine.put_object("meta/1", b"good data", 2)
         assert len(set(placement)) == 2
-        first = min(placement)  # the one that is asked first, as no latency of a read is known
+        first = cluster.asked_first(placement)
         cluster.stores[first].objects["meta/1"] = b"bad data"
         assert cluster.engine.get_object("meta/1", 100, parse, placement) == b" data"
         assert cluster.states() == {f"c{first}": "lying"}

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from hybrisfs.dispersal.ranking import Ranking, TimerBounds, size_class
 from tests.dispersal.fakes import FakeClock
 
@@ -120,3 +122,65 @@ def test_timer_keeps_to_its_bounds() -> None:
     assert ranking.timer([], "get", 0) == 0.1
     ranking.observe(1, "get", 0, 0.0001)
     assert ranking.timer([1], "get", 0) == 0.1
+
+
+MIDDLE = 100_000
+
+
+def test_an_unknown_class_is_derived_from_other_sizes_as_others_show() -> None:
+    """Large requests take others ten times as long as small ones; so they will take this one."""
+    ranking, _ = make()
+    for cloud, small in ((1, 0.1), (2, 0.3)):
+        for _ in range(9):
+            ranking.observe(cloud, "get", SMALL, small)
+            ranking.observe(cloud, "get", LARGE, 10 * small)
+    for _ in range(9):
+        ranking.observe(3, "get", SMALL, 0.2)
+    assert ranking.order([1, 2, 3], "get", LARGE, {}) == [1, 3, 2]
+    assert ranking.timer([3], "get", LARGE) == pytest.approx(3 * 2.0)
+
+
+def test_an_unknown_class_is_derived_from_the_other_operation() -> None:
+    ranking, _ = make()
+    for cloud, put in ((1, 0.1), (2, 0.4), (3, 0.2)):
+        for _ in range(9):
+            ranking.observe(cloud, "put", SMALL, put)
+            if cloud != 3:
+                ranking.observe(cloud, "get", SMALL, put / 2)
+    assert ranking.order([1, 2, 3], "get", SMALL, {}) == [1, 3, 2]
+    assert ranking.timer([3], "get", SMALL) == pytest.approx(3 * 0.1)
+
+
+def test_without_others_to_compare_with_the_bytes_count() -> None:
+    ranking, _ = make()
+    ranking.observe(1, "get", SMALL, 0.5)
+    assert ranking.timer([1], "get", MIDDLE) == pytest.approx(3 * (0.5 + (64 << 10) / 1e6))
+    ranking.observe(2, "get", LARGE, 5.0)
+    assert ranking.timer([2], "get", SMALL) == pytest.approx(3 * 5.0)
+
+
+def test_a_slow_cloud_is_not_asked_for_each_size_anew() -> None:
+    ranking, _ = make()
+    for _ in range(9):
+        ranking.observe(1, "get", SMALL, 2.0)
+        ranking.observe(2, "get", SMALL, 0.1)
+        ranking.observe(2, "get", LARGE, 0.9)
+    assert ranking.order([1, 2], "get", LARGE, {}) == [2, 1]
+
+
+def test_nothing_is_derived_from_what_is_out_of_date() -> None:
+    ranking, clock = make()
+    ranking.observe(1, "get", SMALL, 9.0)
+    clock.now += 700
+    ranking.observe(2, "get", LARGE, 0.1)
+    assert ranking.order([1, 2], "get", LARGE, {}) == [1, 2]
+    assert ranking.timer([1], "get", LARGE) == 1.0 + LARGE / 1e6
+
+
+def test_of_clouds_that_take_it_as_quickly_those_get_it_that_return_it_quickly() -> None:
+    ranking, _ = make()
+    for cloud, put, get in ((1, 1.0, 4.0), (2, 1.1, 0.5), (3, 3.0, 0.1)):
+        for _ in range(9):
+            ranking.observe(cloud, "put", LARGE, put)
+            ranking.observe(cloud, "get", LARGE, get)
+    assert ranking.order([1, 2, 3], "put", LARGE, {}) == [2, 1, 3]

@@ -254,3 +254,39 @@ def test_what_somebody_lacks(database: Database) -> None:
     log.accept(theirs[0].data)
     tip = log.find(theirs[0].hash[:16])
     assert tip is not None and log.path(tip) == [(tip.branch, tip.clock), (KEYS[1].device_id, 1)]
+
+
+def test_what_is_deferred_is_found_and_stored_in_the_end(database: Database) -> None:
+    other = Device(KEYS[1])
+    updates = [other.write((b"key %d" % number, b"value")).data for number in range(6)]
+    stored = "SELECT count(*) FROM log"
+    log = opened(database)
+    with log.deferred():
+        for data in updates[:3]:
+            assert isinstance(log.accept(data), Accepted)
+        assert database.execute(stored).fetchone() == (1,)  # the first of a branch is stored with it
+        assert log.update_at(other.key.device_id, 2) == updates[1]
+        assert log.known([decode_signed(updates[2]).hash]) == {decode_signed(updates[2]).hash}
+        for data in updates[3:]:
+            assert isinstance(log.accept(data), Accepted)
+        assert isinstance(log.accept(updates[4]), Duplicate)
+    assert database.execute(stored).fetchone() == (6,)
+    assert opened(database).state.vector == log.state.vector
+
+
+def test_what_was_deferred_and_could_not_be_stored_was_not_accepted(database: Database) -> None:
+    other = Device(KEYS[1])
+    updates = [other.write((b"key %d" % number, b"value")).data for number in range(4)]
+    log = opened(database)
+    log.accept(updates[0])
+    database.execute(
+        "CREATE TEMP TRIGGER refuse BEFORE INSERT ON log WHEN new.clock = 3 "
+        "BEGIN SELECT raise(ABORT, 'disk full'); END"
+    )
+    with pytest.raises(sqlite3.DatabaseError), log.deferred():
+        for data in updates:
+            log.accept(data)
+    database.execute("DROP TRIGGER refuse")
+    assert log.state.vector == opened(database).state.vector
+    assert all(not isinstance(log.accept(data), Refused) for data in updates)
+    assert log.state.vector[other.key.device_id] == len(updates)

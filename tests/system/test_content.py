@@ -9,6 +9,7 @@ import hashlib
 import mmap
 import os
 import random
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -254,3 +255,19 @@ def test_locks_exclude_other_processes(folder: Path) -> None:
             assert other(kind) == 3
             getattr(fcntl, kind)(file, fcntl.LOCK_UN)
             assert other(kind) == 0
+
+
+def test_a_program_that_runs_is_not_truncated(folder: Path) -> None:
+    program = folder / "sleep"
+    shutil.copy("/bin/sleep", program)
+    size = program.stat().st_size
+    process = subprocess.Popen([program, "300"])
+    try:
+        for flags in (os.O_WRONLY, os.O_RDWR | os.O_TRUNC, os.O_RDONLY | os.O_TRUNC):
+            with pytest.raises(OSError) as caught:
+                os.open(program, flags)
+            assert caught.value.errno == errno.ETXTBSY
+            assert program.stat().st_size == size
+    finally:
+        process.kill()
+        process.wait()

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -229,6 +230,34 @@ def test_what_reads_find_wrong_heals_by_itself(device: Device) -> None:
     assert scrub(device)["wrong"] > 0  # as reads would, it tells the cloud's health
     wrong = device.volume.engine.upkeep.wrong_objects()
     assert device.volume.maintenance.heal(wrong) == set()
+    assert_healthy(device)
+
+
+def test_what_is_wrong_again_is_moved_to_another_cloud(device: Device) -> None:
+    """A cloud that acknowledges what is put back and does not keep it."""
+    victim = device.clouds[1]
+    number = next(one.number for one in device.volume.config.clouds if one.name == victim.name)
+    upkeep = device.volume.engine.upkeep
+
+    def held() -> int:
+        with device.volume.fs.lock:
+            rows = device.volume.fs.db.execute("SELECT placement FROM pack").fetchall()
+        return sum(number in placement for (placement,) in rows)
+
+    before = held()
+    assert before > 0
+    put = upkeep.put
+    with mock.patch.object(
+        upkeep, "put", lambda cloud, *rest: None if cloud == number else put(cloud, *rest)
+    ):
+        for path in objects(victim / "packs"):
+            flip(path)
+        scrub(device)
+        wrong = upkeep.wrong_objects()
+        assert device.volume.maintenance.heal(wrong) == set(wrong)
+        assert held() == before
+        assert device.volume.maintenance.heal(wrong) == set()
+    assert held() == 0
     assert_healthy(device)
 
 
