@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -170,4 +171,22 @@ def test_who_was_let_in_takes_the_word_of_who_let_him_in(volume: Volume) -> None
     with device.rig.fs.lock:
         device.rig.db.set_meta("inviter", volume.fleet[0].key.device_id)
     volume.couriers[1].take_over(volume.couriers[0])
+    assert device.bare() and device.read("file") == b"other"
+
+
+def test_what_is_lacking_for_long_is_taken_in_however_near_it_is(volume: Volume) -> None:
+    with set_back(volume, 1):
+        volume.fleet[0].write("file", b"other")
+        volume.fleet.meet()
+        for _ in range(4):
+            volume.look()
+        heads = volume.heads()
+    device = volume.fleet[1]
+    for _ in range(9):
+        device.write("own", os.urandom(9))
+        device.sign()
+    volume.look(1, heads=heads)
+    assert not device.bare(), "it is ahead of the checkpoint by its own clock"
+    for _ in range(4):
+        volume.look(1, heads=heads)
     assert device.bare() and device.read("file") == b"other"

@@ -76,9 +76,6 @@ class Simulation:
         self._links = dict.fromkeys(combinations(range(self.count), 2), True)
         self._couriers: dict[int, Courier] = {}
         self._plan()
-        for device in range(self.count):
-            if self.random.random() < 0.2:
-                self._back_up(device)
 
     def _invite_liar(self) -> Liar:
         return Liar(Random(self.random.random()), [member_of(number) for number in range(self.count)])
