@@ -19,6 +19,7 @@ from benchmarks.report import significant, terminal
 from hybrisfs.checkpoint.adoption import Adoption, check_snapshot
 from hybrisfs.checkpoint.shelf import Shelf, Shelved
 from hybrisfs.checkpoint.snapshot import SnapshotHash, Snapshotter
+from hybrisfs.garbage import without_collections
 from hybrisfs.merge.state_hash import state_hash
 from sync.checkpoint import Root
 from tests.filesystem.rig import SEALER, VOLUME
@@ -58,7 +59,7 @@ def adopt(device: Device, shelf: Shelf, shelved: Shelved, root: Root) -> None:
     """Check the snapshot and take it in."""
     check_snapshot(shelf, shelved, root)
     fs, sharing = device.rig.fs, device.rig.sharing
-    with fs.cutting, fs.lock:
+    with without_collections(), fs.cutting, fs.lock:
         Adoption(fs, sharing.updates, sharing.registers, sharing.arrivals).run(shelf, shelved)
         sharing.checkpoint_taken_in()
 

@@ -99,22 +99,19 @@ class LogTree:
 
     def adopt(
         self, device: bytes, clock: int, identity: bytes, prev: bytes, causes: Sequence[bytes]
-    ) -> Placed | None:
-        """Take in an update of which only its name is known: what it follows, and hashes of updates that,
-        with what it follows, imply all that it depends on. None when it is here already.
+    ) -> Placed:
+        """Take in an update that is not accepted yet and of which only the name is known: what it follows,
+        and hashes of updates that, with what it follows, imply all that it depends on.
 
-        Raises `LogStoreError` when one of those is not, `LimitError` for want of branches.
+        Raises `LogStoreError` when one of those is not here, `LimitError` for want of branches.
         """
-        found = self._find(identity[:PREFIX_SIZE])
-        if found is not None and found.hash == identity:
-            return None
         before = self._beginning(device) if prev == ZERO_HASH else self._accepted(prev)
-        known = including(before)
-        full, hashes = self._closed(before, known, [self._accepted(cause) for cause in causes])
+        full, hashes = self._closed(before, including(before), [self._accepted(cause) for cause in causes])
         return self._place(device, clock, identity, before, full, hashes)
 
     def _accepted(self, identity: bytes) -> Known:
-        found = self._find(identity[:PREFIX_SIZE])
+        leaf = self._leaves.get(identity)
+        found = self._tips[leaf] if leaf else self._find(identity[:PREFIX_SIZE])
         if found is None or found.hash != identity:
             raise LogStoreError(f"update {identity.hex()} is not here")
         return found

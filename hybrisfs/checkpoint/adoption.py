@@ -9,8 +9,8 @@ has something that supersedes it. What is unsigned here makes way as for any upd
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby, islice
-from typing import Final
+from itertools import chain, groupby, islice
+from typing import Final, cast
 
 from hybrisfs.checkpoint.reading import HintedPack, Latest, read_hints, read_snapshot
 from hybrisfs.checkpoint.shelf import Shelf, Shelved
@@ -22,14 +22,16 @@ from hybrisfs.merge.packs import Placement
 from hybrisfs.merge.registers import Merged, Registers, is_kept
 from hybrisfs.merge.rules import Stamp, Value
 from hybrisfs.store.updates import UpdateLog
-from sync import DecodeError, LimitError, Rename, VersionVector
+from sync import ZERO_HASH, DecodeError, LimitError, Rename, VersionVector
 from sync.checkpoint import Root
+from sync.log_tree import Placed
 from sync.skeleton import Bone
 
 __all__ = ["Adoption", "check_snapshot"]
 
 _KEYS: Final = 4096  # registers that are merged at once
 _PACKS: Final = 64
+_BONES: Final = 2048
 
 
 def check_snapshot(shelf: Shelf, shelved: Shelved, root: Root) -> Header:
@@ -89,20 +91,14 @@ class Adoption:
         before = self._updates.state.vector
         hashes: list[bytes] = []
         renames: list[Rename] = []
-        rest: Iterator[Latest] = iter(())
+        rest: list[Latest] = []
         self._db.execute("SAVEPOINT adoption")
         try:
-            for record in records:
-                if not isinstance(record, Bone):
-                    assert isinstance(record, Latest)
-                    rest = _chained(record, records)
-                    break
-                prev = bytes(32) if record.prev is None else hashes[record.prev]
-                placed = self._updates.adopt(record, prev, [hashes[cause] for cause in record.causes])
-                hashes.append(record.hash)
-                if placed is not None and placed.renames:
-                    renames += placed.renames
-                    before = before.renamed(placed.renames)
+            with self._updates.deferred():
+                while bones := list(_bones(records, rest)):
+                    for placed in self._adopt_some(bones, hashes):
+                        renames += placed.renames
+                        before = before.renamed(placed.renames)
         except LimitError:
             self._db.execute("ROLLBACK TO adoption")
             self._updates.reload()
@@ -112,7 +108,18 @@ class Adoption:
         self._arrivals.renamed(renames)
         self._ours = before
         self._find_stamps(hashes)
-        return rest
+        return chain(rest, cast("Iterator[Latest]", records))
+
+    def _adopt_some(self, bones: Sequence[Bone], hashes: list[bytes]) -> Iterator[Placed]:
+        """Take in the next bones, whose hashes join *hashes*; where those are that renamed others."""
+        known = self._updates.known(bone.hash for bone in bones)
+        for bone in bones:
+            if bone.hash not in known:
+                prev = ZERO_HASH if bone.prev is None else hashes[bone.prev]
+                placed = self._updates.adopt(bone, prev, [hashes[cause] for cause in bone.causes])
+                if placed.renames:
+                    yield placed
+            hashes.append(bone.hash)
 
     def _find_stamps(self, hashes: Sequence[bytes]) -> None:
         """How the log here calls the checkpoint's updates."""
@@ -156,8 +163,12 @@ def _covers(vector: VersionVector, stamp: Stamp) -> bool:
     return vector[stamp.writer] >= stamp.clock
 
 
-def _chained(first: Latest, rest: Iterator[Header | Bone | Latest]) -> Iterator[Latest]:
-    yield first
-    for record in rest:
-        assert isinstance(record, Latest)
-        yield record
+def _bones(records: Iterator[Header | Bone | Latest], rest: list[Latest]) -> Iterator[Bone]:
+    """The next bones, if there are any; what comes after the last one goes to *rest*."""
+    for record in islice(records, _BONES) if not rest else ():
+        if isinstance(record, Bone):
+            yield record
+        else:
+            assert isinstance(record, Latest)
+            rest.append(record)
+            return

@@ -16,6 +16,7 @@ from hybrisfs.checkpoint.snapshot import SnapshotHash, Snapshotter
 from hybrisfs.checkpoint.table import CheckpointTable, Recorded
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.garbage import without_collections
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.registers import Registers
 from hybrisfs.store.updates import UpdateLog
@@ -342,7 +343,7 @@ class Keeper:
                 return False
             shelved = self._fetching.shelve(root)
             check_snapshot(self._shelf, shelved, root)
-            with self._fs.cutting, self._fs.lock:
+            with without_collections(), self._fs.cutting, self._fs.lock:
                 Adoption(self._fs, self._updates, self._registers, self._arrivals).run(self._shelf, shelved)
                 through = self._table.through()
                 self._table.put(Recorded(shelved, root.vector, through, root.encode(), name))

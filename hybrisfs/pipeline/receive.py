@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import logging
 import os
 import time
@@ -14,6 +13,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.garbage import without_collections
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.brake import Brake, Deletion, removals
 from hybrisfs.merge.rows import Change
@@ -112,7 +112,7 @@ class Receiver:
 
     def _take_in(self, batch: _Batch) -> bool:
         verified = {data for part in batch.checks for data in part.result()}
-        with self._fs.cutting, _without_collections():
+        with self._fs.cutting, without_collections():
             with self._fs.lock:
                 try:
                     with self._updates.deferred():
@@ -192,19 +192,6 @@ class Receiver:
         if not refused.retryable and refused.reason not in (Reason.HELD_UP, Reason.NOT_VOUCHED):
             self.refused = refused.message
             log.warning("an update of another device was refused: %s", refused.message)
-
-
-@contextlib.contextmanager
-def _without_collections() -> Iterator[None]:
-    """None of the tens of thousands of small objects that a batch is made of is part of a cycle, and all are
-    gone when it ends: to look for cycles among them would take a sixth of the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _well_signed(updates: Sequence[_Unchecked]) -> list[bytes]:

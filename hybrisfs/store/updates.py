@@ -183,18 +183,18 @@ class UpdateLog:
         finally:
             self._db.execute("RELEASE branches")
 
-    def adopt(self, bone: Bone, prev: bytes, causes: Sequence[bytes]) -> Placed | None:
-        """Take in an update that a checkpoint names, which follows and depends on those with these hashes;
-        None when it is here. Raises what `LogTree.adopt` raises: then restore a savepoint and `reload`."""
-        self._store_rows()
+    def adopt(self, bone: Bone, prev: bytes, causes: Sequence[bytes]) -> Placed:
+        """Take in an update that a checkpoint names and that is not here, which follows and depends on those
+        with these hashes. Raises what `LogTree.adopt` raises: then restore a savepoint and `reload`."""
         placed = self.state.adopt(bone.device, bone.clock, bone.hash, prev, causes)
-        if placed is None:
-            return None
         if bone.prev is None or placed.siblings:
+            self._store_rows()
             self._store_branches(placed.renames)
         vector = placed.dependencies.encode()
         row = (placed.branch, bone.clock, bone.device, bone.hash, None, vector, bone.time_ns, None)
-        self._db.execute(_INSERT, row)
+        self._unstored.append(row)
+        if not self._deferring:
+            self._store_rows()
         return placed
 
     def reload(self) -> None:
