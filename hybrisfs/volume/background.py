@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from hybrisfs.pipeline.signals import Signals
 from hybrisfs.store.journal import Journal
 from hybrisfs.volume.damage import is_damage, rebuild_advice
 
-__all__ = ["LastError", "run_guarded"]
+__all__ = ["LastError", "start_threads"]
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +26,7 @@ class LastError:
         self.text = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}"
 
 
-def run_guarded(
+def _run_guarded(
     volume: str, name: str, body: Callable[[], None], signals: Signals, journal: Journal, failures: LastError
 ) -> None:
     """Run a background thread's body; one that fails is started again, for its work is resumable."""
@@ -41,3 +42,24 @@ def run_guarded(
             return  # nothing can be recorded; the committer goes on to say so
         if not signals.pause(1.0):
             return
+
+
+def start_threads(
+    volume: str,
+    bodies: Mapping[str, Callable[[], None]],
+    signals: Signals,
+    journal: Journal,
+    last_error: LastError,
+) -> dict[str, threading.Thread]:
+    """Start a thread for each body; one that fails is started again until *signals* say that all stop."""
+    threads = {
+        name: threading.Thread(
+            target=_run_guarded,
+            args=(volume, name, body, signals, journal, last_error),
+            name=f"{volume}-{name}",
+        )
+        for name, body in bodies.items()
+    }
+    for thread in threads.values():
+        thread.start()
+    return threads

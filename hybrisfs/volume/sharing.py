@@ -13,14 +13,12 @@ from typing import Final
 from hybrisfs.dispersal.engine import Engine
 from hybrisfs.errors import UsageError
 from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.registers import Place
 from hybrisfs.keyring import KeyRing
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.brake import Brake
 from hybrisfs.merge.members import MAX_DEVICE_NAME, Member, MemberTable, member_key
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rows import Change
-from hybrisfs.merge.rules import is_removed
 from hybrisfs.merge.settlement import Settlement
 from hybrisfs.merge.signing import Signer
 from hybrisfs.pipeline.freshness import Freshness
@@ -32,6 +30,7 @@ from hybrisfs.store.updates import UpdateLog
 from hybrisfs.volume.agreement import Agreement
 from hybrisfs.volume.clocks import clock_doubts
 from hybrisfs.volume.config import DEFAULT_DELETION_SHARE
+from hybrisfs.volume.deletions import Deletions
 from hybrisfs.volume.epochs import Epochs
 from hybrisfs.volume.regaining import Regaining
 from sync import HASH_SIZE, Head, Members, VersionVector, Write, decode_signed_header
@@ -42,7 +41,6 @@ __all__ = ["Sharing", "default_device_name"]
 log = logging.getLogger(__name__)
 
 _NOBODY: Final = "device"
-_SHORT: Final = 12  # hexadecimal digits of an update's hash that people see
 _LOOK_AGAIN: Final = 1.0  # seconds
 _BEGIN_STEP: Final = 0.5  # seconds
 
@@ -83,8 +81,19 @@ class Sharing:
             self.updates, self.registers, self.members, self._grown, lambda: self._regaining.under_way
         )
         self.arrivals = Arrivals(fs, self.updates, self.registers, self.members, self._epochs.learn)
-        self.brake = Brake(deletion_share)
-        self.receiver = Receiver(fs, self.updates, self.arrivals, signals, show, self._grown, self.brake)
+        brake = Brake(deletion_share)
+        self.receiver = Receiver(fs, self.updates, self.arrivals, signals, show, self._grown, brake)
+        self.deletions = Deletions(
+            fs,
+            brake,
+            self.receiver,
+            self.members,
+            self.registers,
+            self.arrivals,
+            self.signer,
+            show,
+            signals.chunks_made,
+        )
         fs.inodes.settle = Settlement(fs, self.arrivals.myself, show)
         self.agreement = Agreement(fs, self.updates)
         self._puller: Puller | None = None
@@ -321,49 +330,6 @@ class Sharing:
             self.members.admit([renamed])
             self.signer.sign([(member_key(member.device), renamed.encode())], 0)
         self._signals.chunks_made()
-
-    # -- mass deletion ---------------------------------------------------------------------------
-
-    def deletions(self) -> list[dict[str, object]]:
-        """The deletions by other devices that wait for a person, oldest first."""
-        with self._fs.lock:
-            held = sorted(self.brake.held().items(), key=lambda one: one[1].time_ns)
-            return [
-                {
-                    "id": update.hex()[:_SHORT],
-                    "device": self.members.name_of(deletion.device),
-                    "time": deletion.time_ns / 1e9,
-                    "names": len(deletion.removals),
-                    "of": deletion.of,
-                }
-                for update, deletion in held
-            ]
-
-    def accept_deletion(self, which: str) -> None:
-        """Delete here, too. *which* is the beginning of an id. Raises UsageError."""
-        self.receiver.confirm(self._held(which))
-
-    def undo_deletion(self, which: str) -> None:
-        """Bring back on all devices what was deleted. Raises UsageError."""
-        deletion = self.receiver.confirm(self._held(which))
-        with self._fs.cutting, self._fs.lock:
-            back = [
-                (key, Place(place.parent, place.name).encode())
-                for key, place in dict(deletion.removals).items()
-                if is_removed(self.registers.values(key))
-            ]
-            if not back:
-                return  # other devices have brought it all back
-            self.signer.sign(back, 0)
-            self._show(self.arrivals.reveal({key[1:17] for key, _ in back}))
-        self._signals.chunks_made()
-
-    def _held(self, which: str) -> bytes:
-        with self._fs.lock:
-            found = [update for update in self.brake.held() if update.hex().startswith(which.lower())]
-        if len(found) != 1 or not which:
-            raise UsageError(f"no deletion {which[:80]!r} waits", "", "hybrisfs deletions list shows them.")
-        return found[0]
 
     def doubts(self) -> list[str]:
         """What is amiss with what comes from other devices, in sentences."""

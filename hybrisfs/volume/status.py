@@ -63,7 +63,7 @@ def _warnings(volume: Volume, devices: list[dict[str, object]]) -> list[str]:
     waiting = [
         f"{one['device']} deletes {one['names']} of {one['of']} files and folders: that waits for you, "
         "see hybrisfs deletions list"
-        for one in volume.sharing.deletions()
+        for one in volume.sharing.deletions.all()
     ]
     silent = [str(one["name"]) for one in devices if one.get("suspect")]
     if silent and volume.sharing.freshness.blocks:

@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any, Final
 
 from backends.credentials import CredentialStore
@@ -17,7 +17,6 @@ from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.runs import ChunkLocation
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
-from hybrisfs.errors import HybrisError
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.residency import Residency
 from hybrisfs.home import Home
@@ -43,7 +42,7 @@ from hybrisfs.pipeline.signals import Signals
 from hybrisfs.store.database import Database
 from hybrisfs.store.journal import Journal
 from hybrisfs.volume.agreed_clouds import open_engine
-from hybrisfs.volume.background import LastError, run_guarded
+from hybrisfs.volume.background import LastError, start_threads
 from hybrisfs.volume.checkpoints import Checkpoints
 from hybrisfs.volume.checkup import Checkup
 from hybrisfs.volume.cloud_control import CloudControl
@@ -55,7 +54,6 @@ from hybrisfs.volume.create import (
     JOURNAL_FOLDER,
     KEYS_FILE,
     MARKER_NAME,
-    create_volume,
     marker,
 )
 from hybrisfs.volume.damage import naming_damage
@@ -68,6 +66,7 @@ from hybrisfs.volume.leftovers import remove_unknown_segments
 from hybrisfs.volume.lock import lock_exclusively
 from hybrisfs.volume.maintenance import Maintenance
 from hybrisfs.volume.metered import is_metered
+from hybrisfs.volume.mounting import Mounting
 from hybrisfs.volume.on_demand import OnDemand
 from hybrisfs.volume.pairing import Invitation
 from hybrisfs.volume.peering import Peering
@@ -96,8 +95,7 @@ class Volume:
         self._home = home
         self.config = config
         self.name = config.name
-        self._mount: MountPoint | None = None
-        self._mount_lock = threading.Lock()
+        self._mounting = Mounting(self.name, self._begin_mount)
         self._config_lock = threading.Lock()
         self.last_error = LastError()
         self.state = state = home.volume_state(config.name)
@@ -125,11 +123,6 @@ class Volume:
         self.transfers.look()
         with naming_damage(config.name, state / DATABASE_FILE):
             self._start_pipeline()
-
-    @staticmethod
-    def create(home: Home, name: str, clouds: Sequence[str], f: int | None, k: int | None) -> VolumeConfig:
-        """See `create_volume`."""
-        return create_volume(home, name, clouds, f, k)
 
     @staticmethod
     def open(home: Home, name: str) -> Volume:
@@ -173,7 +166,7 @@ class Volume:
         )
         self.room = RoomMaker(fs, self.committer, signals, self._can_upload)
         hoarder = Hoarder(fs, self.fetcher, self.room, signals)
-        self.content = OnDemand(fs, self.committer, hoarder, self.room, signals, self._shown_path)
+        self.content = OnDemand(fs, self.committer, hoarder, self.room, signals, self._mounting.shown)
         settler = Settler(fs, self.sealer.chunk_id, self.fetcher.fetch_one)
         sharing = self.sharing
         publisher = Publisher(fs, settler, sharing.signer, sharing.receiver.signed, signals)
@@ -250,16 +243,7 @@ class Volume:
             "clouds": self._keeper.run,
             "checkpoint": self.checkpoints.run,
         }
-        self._threads = {
-            name: threading.Thread(
-                target=run_guarded,
-                args=(self.name, name, body, signals, fs.journal, self.last_error),
-                name=f"{self.name}-{name}",
-            )
-            for name, body in bodies.items()
-        }
-        for thread in self._threads.values():
-            thread.start()
+        self._threads = start_threads(self.name, bodies, signals, fs.journal, self.last_error)
         signals.changes_made()
         signals.chunks_made()
         self.peering.members_changed()
@@ -287,45 +271,35 @@ class Volume:
     def _show(self, changes: Sequence[Change]) -> None:
         """The view has changed otherwise than through the mount."""
         self.signals.content_wanted()
-        mount = self._mount
-        if mount is not None and changes:
-            mount.notify(changes)
+        self._mounting.notify(changes)
 
     # -- mounting --------------------------------------------------------------------------------
 
     @property
     def mountpoint(self) -> Path | None:
-        mount = self._mount
-        return mount.directory if mount is not None and mount.alive else None
+        return self._mounting.directory
 
     def mount(self, directory: Path, *, allow_other: bool = False) -> None:
         """Mount at *directory*; returns when programs can use it. Raises HybrisError."""
-        with self._mount_lock:
-            if self.mountpoint is not None:
-                raise HybrisError(f"volume {self.name} is mounted at {self.mountpoint} already")
-            self._mount = MountPoint(
-                self.name,
-                directory,
-                self.fs,
-                self.committer,
-                self.fetcher,
-                self.room,
-                Residency(self.fs, self._can_upload),
-                NoFetchPrograms(self.config.no_fetch_programs),
-                self.sharing.freshness,
-                allow_other=allow_other,
-            )
+        self._mounting.mount(directory, allow_other=allow_other)
 
-    def _shown_path(self, path: PurePath) -> PurePath:
-        return (self.mountpoint or PurePath()) / path
+    def _begin_mount(self, directory: Path, allow_other: bool) -> MountPoint:
+        return MountPoint(
+            self.name,
+            directory,
+            self.fs,
+            self.committer,
+            self.fetcher,
+            self.room,
+            Residency(self.fs, self._can_upload),
+            NoFetchPrograms(self.config.no_fetch_programs),
+            self.sharing.freshness,
+            allow_other=allow_other,
+        )
 
     def unmount(self, *, lazy: bool = False) -> None:
         """Unmount, and make everything written so far durable. Raises HybrisError while files are open."""
-        with self._mount_lock:
-            if self._mount is None:
-                raise HybrisError(f"volume {self.name} is not mounted")
-            self._mount.unmount(lazy=lazy)
-            self._mount = None
+        self._mounting.unmount(lazy=lazy)
         self.committer.commit_now()
 
     # -- what people ask -------------------------------------------------------------------------
@@ -392,12 +366,12 @@ class Volume:
         (self.conflict_table.keep_all if keep_all else self.conflict_table.keep)(path)
 
     def deletions(self) -> list[dict[str, object]]:
-        """See `Sharing.deletions`."""
-        return self.sharing.deletions()
+        """See `Deletions.all`."""
+        return self.sharing.deletions.all()
 
     def decide_deletion(self, which: str, *, undo: bool) -> None:
-        """See `Sharing.accept_deletion` and `Sharing.undo_deletion`."""
-        (self.sharing.undo_deletion if undo else self.sharing.accept_deletion)(which)
+        """See `Deletions.accept` and `Deletions.undo`."""
+        (self.sharing.deletions.undo if undo else self.sharing.deletions.accept)(which)
 
     # -- the end ---------------------------------------------------------------------------------
 
@@ -407,10 +381,7 @@ class Volume:
 
     def close(self) -> None:
         """Unmount, stop all threads, commit. What is pending is resumed at the next start."""
-        with self._mount_lock:
-            if self._mount is not None:
-                self._mount.unmount(lazy=True)
-                self._mount = None
+        self._mounting.close()
         stops = (self.signals.stop, self.fetcher.close, self.peering.close, self.checkup.stop)
         for stop in (*stops, self._keeper.stop):
             stop()

@@ -34,12 +34,12 @@ def test_it_waits_and_is_accepted(fleet: Fleet) -> None:
     fleet.send(0, 1)
     assert len(fleet[1].names()) == FILES
     sharing = fleet[1].rig.sharing
-    [waiting] = sharing.deletions()
+    [waiting] = sharing.deletions.all()
     assert (waiting["names"], waiting["of"]) == (150, FILES)
     with pytest.raises(UsageError):
-        sharing.accept_deletion("beef")
-    sharing.accept_deletion(str(waiting["id"]))
-    assert sharing.deletions() == []
+        sharing.deletions.accept("beef")
+    sharing.deletions.accept(str(waiting["id"]))
+    assert sharing.deletions.all() == []
     assert len(fleet[1].names()) == FILES - 150 + 1
     fleet.meet()
     assert fleet[0].tree() == fleet[1].tree()
@@ -53,9 +53,9 @@ def test_it_is_undone_everywhere(fleet: Fleet) -> None:
     _delete(fleet, 40, 100)
     fleet.send(0, 1)
     assert len(fleet[1].names()) == FILES - 40
-    [waiting] = fleet[1].rig.sharing.deletions()
+    [waiting] = fleet[1].rig.sharing.deletions.all()
     assert waiting["names"] == 100
-    fleet[1].rig.sharing.undo_deletion(str(waiting["id"]))
+    fleet[1].rig.sharing.deletions.undo(str(waiting["id"]))
     fleet.meet()
     assert fleet[0].tree() == fleet[1].tree() == before
 
@@ -64,10 +64,10 @@ def test_few_deletions_pass(fleet: Fleet) -> None:
     _delete(fleet, 0, 50)
     fleet.send(0, 1)
     assert len(fleet[1].names()) == FILES - 50
-    assert fleet[1].rig.sharing.deletions() == []
+    assert fleet[1].rig.sharing.deletions.all() == []
 
 
 def test_own_deletions_never_wait(fleet: Fleet) -> None:
     _delete(fleet, 0, FILES)
     fleet[0].receive(fleet[0].log())
-    assert fleet[0].rig.sharing.deletions() == []
+    assert fleet[0].rig.sharing.deletions.all() == []

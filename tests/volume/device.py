@@ -15,6 +15,7 @@ from hybrisfs.pairing import Joined, Peer
 from hybrisfs.peers.settings import PeerSettings
 from hybrisfs.store.journal import JournalFullError
 from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.volume.create import create_volume
 from hybrisfs.volume.fsck import FsckReport
 from hybrisfs.volume.join import join_volume, make_grant
 from hybrisfs.volume.volume import Volume
@@ -42,7 +43,7 @@ class Device:
     ) -> None:
         self.home = Home.below(root / "home")
         self.clouds = list(cloud_folders) or [root / f"cloud-{number}" for number in range(clouds)]
-        Volume.create(self.home, NAME, [cloud.as_uri() for cloud in self.clouds], f, k)
+        create_volume(self.home, NAME, [cloud.as_uri() for cloud in self.clouds], f, k)
         self.volume = Volume.open(self.home, NAME)
         self._open = True
 

@@ -1,0 +1,61 @@
+"""Where a volume is mounted: at one folder, or nowhere."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path, PurePath
+
+from hybrisfs.errors import HybrisError
+from hybrisfs.merge.rows import Change
+from hybrisfs.mount.mountpoint import MountPoint
+
+__all__ = ["Mounting"]
+
+
+class Mounting:
+    """The mount of the volume called *name*. Thread-safe. `begin(directory, allow_other)` mounts it."""
+
+    def __init__(self, name: str, begin: Callable[[Path, bool], MountPoint]) -> None:
+        self._name = name
+        self._begin = begin
+        self._lock = threading.Lock()
+        self._mount: MountPoint | None = None
+
+    @property
+    def directory(self) -> Path | None:
+        """None as well when somebody else unmounted it."""
+        mount = self._mount
+        return mount.directory if mount is not None and mount.alive else None
+
+    def mount(self, directory: Path, *, allow_other: bool) -> None:
+        """Returns when programs can use it. Raises HybrisError."""
+        with self._lock:
+            if self.directory is not None:
+                raise HybrisError(f"volume {self._name} is mounted at {self.directory} already")
+            self._mount = self._begin(directory, allow_other)
+
+    def unmount(self, *, lazy: bool) -> None:
+        """Raises HybrisError when it is not mounted or, unless *lazy*, while files are open."""
+        with self._lock:
+            if self._mount is None:
+                raise HybrisError(f"volume {self._name} is not mounted")
+            self._mount.unmount(lazy=lazy)
+            self._mount = None
+
+    def close(self) -> None:
+        """Unmount if it is mounted, whoever still uses it."""
+        with self._lock:
+            if self._mount is not None:
+                self._mount.unmount(lazy=True)
+                self._mount = None
+
+    def notify(self, changes: Sequence[Change]) -> None:
+        """Let programs know of what has changed otherwise than through the mount."""
+        mount = self._mount
+        if mount is not None and changes:
+            mount.notify(changes)
+
+    def shown(self, path: PurePath) -> PurePath:
+        """A path in the volume as programs see it."""
+        return (self.directory or PurePath()) / path
