@@ -189,11 +189,14 @@ class Arrivals:
         kernel must hear of."""
         self._only.clear()
         self._fs.flush()
+        nodes = set(nodes)
         disturbed, self._fs.inodes.disturbed = self._fs.inodes.disturbed, set()
         folders = [one for ino in disturbed for one in self._folders(ino)]
         if self._is_odd():
             return self._refresh({*nodes, *folders}, disturbed)
-        return self._refresh({one for one in folders if self._is_removed(one)}, ())
+        # A node that was removed elsewhere and survived under its former name may have got a better one.
+        linked = self._registers.linked(nodes)
+        return self._refresh({*linked, *(one for one in folders if self._is_removed(one))}, ())
 
     def _refresh(self, nodes: set[bytes], disturbed: Iterable[int]) -> list[Change]:
         changes, self._changes = self._changes, []

@@ -61,6 +61,14 @@ def test_edit_and_delete(fleet: Fleet) -> None:
     assert check_same(fleet) == {"file": b"edited"}
 
 
+@pytest.mark.parametrize("number", range(3))
+def test_what_was_edited_and_deleted_gets_another_name(fleet: Fleet, number: int) -> None:
+    test_edit_and_delete(fleet)
+    fleet[number].link("file", "second")
+    fleet.meet()
+    assert set(check_same(fleet).values()) == {b"edited"}
+
+
 def test_two_files_created_under_one_name(fleet: Fleet) -> None:
     fleet[0].write("file", b"ada's")
     fleet[1].write("file", b"bob's")
