@@ -310,9 +310,9 @@ class Keeper:
     # -- taking in -------------------------------------------------------------------------------
 
     def begin(self, named: CheckpointId) -> bool:
-        """Begin with the checkpoint that the inviter names; False when that cannot be done."""
-        self._offered.add(named.root)
-        return self._examine(named.root, named.snapshot, vouched=True)
+        """Begin with the checkpoint that the inviter names; False when that cannot be done. The log may hold
+        updates of this device only."""
+        return self._examine(named.root, named.snapshot, vouched=True, beginning=True)
 
     def _take_in_what_is_named(self, heads: Mapping[bytes, Head], now: float) -> None:
         if self._has_log():
@@ -338,7 +338,9 @@ class Keeper:
         with self._fs.lock:
             return len(self._updates.state.vector) > 0
 
-    def _examine(self, name: bytes, snapshot: bytes | None, *, vouched: bool) -> bool:
+    def _examine(
+        self, name: bytes, snapshot: bytes | None, *, vouched: bool, beginning: bool = False
+    ) -> bool:
         """Begin with the checkpoint with this root, if there is no log here yet and it can be believed."""
         try:
             root = self._fetching.root(name)
@@ -350,7 +352,7 @@ class Keeper:
             shelved = self._fetching.shelve(root)
             check_snapshot(self._shelf, shelved, root)
             with without_collections(), self._fs.cutting, self._fs.lock:
-                if self._has_log():
+                if not beginning and self._has_log():
                     return False
                 Adoption(self._fs, self._updates, self._registers, self._arrivals).run(self._shelf, shelved)
                 through = self._table.through()

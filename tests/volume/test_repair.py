@@ -183,7 +183,7 @@ def _placements(update: bytes) -> dict[bytes, bytes]:
 def test_a_place_that_another_volume_marked_is_not_written_to(device: Device, tmp_path: Path) -> None:
     other = Device(tmp_path / "other", clouds=1, f=0, k=1)
     other.close()
-    victim = device.clouds[0]
+    victim = fullest(device)
     wipe(victim)
     shutil.copy(other.clouds[0] / "volume", victim / "volume")
     done = repair(device)
@@ -201,6 +201,11 @@ def test_what_nobody_can_rebuild_is_said(device: Device) -> None:
     assert done["failed"] > 0
     assert all("too little of pack" in problem["why"] for problem in done["problems"])
     assert scrub(device)["wrong"] == done["failed"]
+
+
+def fullest(device: Device) -> Path:
+    """The cloud that holds most packs; some may hold none."""
+    return max(device.clouds, key=lambda cloud: len(objects(cloud / "packs")))
 
 
 def test_lost_log_segments_are_written_anew_from_the_log(device: Device) -> None:
@@ -224,7 +229,7 @@ def test_an_old_head_is_stale_but_no_lie(device: Device) -> None:
 
 
 def test_what_reads_find_wrong_heals_by_itself(device: Device) -> None:
-    victim = device.clouds[1]
+    victim = fullest(device)
     for path in objects(victim / "packs"):
         flip(path)
     assert scrub(device)["wrong"] > 0  # as reads would, it tells the cloud's health
@@ -235,17 +240,20 @@ def test_what_reads_find_wrong_heals_by_itself(device: Device) -> None:
 
 def test_what_is_wrong_again_is_moved_to_another_cloud(device: Device) -> None:
     """A cloud that acknowledges what is put back and does not keep it."""
-    victim = device.clouds[1]
-    number = next(one.number for one in device.volume.config.clouds if one.name == victim.name)
     upkeep = device.volume.engine.upkeep
 
-    def held() -> int:
+    def placements() -> list[bytes]:
         with device.volume.fs.lock:
             rows = device.volume.fs.db.execute("SELECT placement FROM pack").fetchall()
-        return sum(number in placement for (placement,) in rows)
+        return [placement for (placement,) in rows]
 
+    def held() -> int:
+        return sum(number in placement for placement in placements())
+
+    number = placements()[0][0]
+    name = next(one.name for one in device.volume.config.clouds if one.number == number)
+    victim = next(path for path in device.clouds if path.name == name)
     before = held()
-    assert before > 0
     put = upkeep.put
     with mock.patch.object(
         upkeep, "put", lambda cloud, *rest: None if cloud == number else put(cloud, *rest)
@@ -262,7 +270,7 @@ def test_what_is_wrong_again_is_moved_to_another_cloud(device: Device) -> None:
 
 
 def test_a_cloud_without_its_marker_is_not_healed_unasked(device: Device) -> None:
-    victim = device.clouds[1]
+    victim = fullest(device)
     wipe(victim)
     assert scrub(device)["wrong"] > 0
     wrong = device.volume.engine.upkeep.wrong_objects()
@@ -271,7 +279,7 @@ def test_a_cloud_without_its_marker_is_not_healed_unasked(device: Device) -> Non
 
 
 def test_repair_can_be_interrupted_and_run_again(device: Device) -> None:
-    victim = device.clouds[0]
+    victim = fullest(device)
     for path in objects(victim / "packs"):
         path.unlink()
 
