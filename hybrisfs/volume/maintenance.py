@@ -32,8 +32,8 @@ _MOST_TRIED: Final = 10_000  # objects that it is remembered of that they were t
 class Maintenance:
     """One scrub or repair at a time.
 
-    *look* asks every cloud whether it is there, also those that would not be asked again yet. *announce* has the
-    own head put on all clouds again.
+    *look* asks every cloud whether it is there, also those that would not be asked again yet. *announce* has
+    the own head put on all clouds again.
     """
 
     def __init__(
