@@ -57,6 +57,7 @@ _MODULES: Final = {
         "hybrisfs/store/schema.py",
         "hybrisfs/store/journal.py",
         "hybrisfs/kv/schema.py",
+        "hybrisfs/events/event.py",
         "hybrisfs/wire.py",
     ),
 }

@@ -306,9 +306,10 @@ class Volume:
 
     # -- what people ask -------------------------------------------------------------------------
 
-    def status(self) -> dict[str, object]:
-        """The facts that `hybrisfs status --json` shows."""
-        self.checkup.refresh(_STATUS_PATIENCE)
+    def status(self, *, look: bool = True) -> dict[str, object]:
+        """The facts that `hybrisfs status --json` shows; with *look*, after a look at the clouds."""
+        if look:
+            self.checkup.refresh(_STATUS_PATIENCE)
         return volume_status(self)
 
     def set_stale_reads(self, how: str) -> None:
