@@ -63,9 +63,9 @@ def test_the_kit_and_the_service_can_be_options(
 def test_it_asks_whether_to_start_at_login_where_it_can(
     served: Daemon, volumes: FakeVolumes, terminal: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    installed: list[bool] = []
+    install = mock.Mock(return_value={"linger": False})
     monkeypatch.setattr(wizard, "service_status", lambda: {"manager": True, "enabled": False})
-    monkeypatch.setattr(wizard, "install_service", lambda: installed.append(True) or {"linger": False})
+    monkeypatch.setattr(wizard, "install_service", install)
     assert answering("work", "", "", "", "n", "y", "n").exit_code == 0
     install.assert_called_once_with()
 
