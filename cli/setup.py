@@ -136,8 +136,8 @@ class _Steps:
         if not self._ask:
             return None
         click.echo(
-            "\nThe keys are on your machines only. If all are lost, only a recovery kit brings the volume back:"
-            "\na passphrase on paper, and your clouds.",
+            "\nThe keys are on your machines only. If all of these are lost, only a recovery kit brings the "
+            "volume\nback: a passphrase on paper, and your clouds.",
             err=True,
         )
         if not click.confirm("Make one now?", default=not trial, err=True):
