@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import itertools
 import logging
+import secrets
 import sqlite3
 import threading
 from collections import Counter
@@ -20,7 +21,7 @@ from typing import Final, NamedTuple
 
 from hybrisfs.errors import DamagedError, HybrisError
 from hybrisfs.kv.database import MetadataDatabase
-from hybrisfs.kv.errors import NoSuchContainerError
+from hybrisfs.kv.errors import DAMAGE_ADVICE, NoSuchContainerError
 from hybrisfs.kv.recent import Place, RecentEntries
 from hybrisfs.kv.record import TOMBSTONE_TAG, Entry
 from hybrisfs.kv.seal import STORE_ID_SIZE
@@ -34,6 +35,7 @@ log = logging.getLogger(__name__)
 
 _MOST_AT_ONCE: Final = 1024  # clients whose changes one commit carries
 _ROWS: Final = 1000
+_SKIPPED: Final = 1 << 32  # numbers of writes; a random one more, as a backup may be restored twice
 
 
 class Garbage(NamedTuple):
@@ -99,9 +101,7 @@ class MetadataStore:
             )
         except (sqlite3.DatabaseError, KeyError, ValueError, TypeError) as error:
             self._database.close()
-            raise DamagedError(
-                f"the database {path} is damaged", str(error), "Restore it from a backup."
-            ) from error
+            raise DamagedError(f"the database {path} is damaged", str(error), DAMAGE_ADVICE) from error
         self._writes: Iterator[int] = itertools.count(self._highest_write + 1)
         self._thread = threading.Thread(target=self._run, name="kv-metadata", daemon=True)
         self._thread.start()
@@ -213,6 +213,12 @@ class MetadataStore:
             ).fetchall()
         return [Owed(*row) for row in rows]
 
+    def owed_writes(self) -> list[int]:
+        """The writes of which some cloud has yet to delete something."""
+        with self._database.reader() as connection:
+            rows = connection.execute("SELECT DISTINCT write FROM owed_deletion").fetchall()
+        return [row[0] for row in rows]
+
     def counts(self) -> tuple[int, int]:
         """How many writes wait for their deletion, and how many deletions single clouds owe."""
         with self._database.reader() as connection:
@@ -231,6 +237,13 @@ class MetadataStore:
     def new_write(self) -> int:
         """A number that no other write has; it is recorded by whatever is written next."""
         return next(self._writes)
+
+    def skip_writes(self) -> None:
+        """Begin to number writes anew, far above all numbers that any backup of this database may have led
+        to: none of these is used again."""
+        highest = self._highest_write + _SKIPPED + secrets.randbelow(_SKIPPED)
+        self._do(lambda transaction: transaction.skip_to(highest))
+        self._writes = itertools.count(highest + 1)
 
     def intend(self, writes: Sequence[Garbage]) -> None:
         """Objects of these writes are about to go to the clouds: they are garbage until a key names them."""
@@ -377,9 +390,7 @@ class MetadataStore:
             raise self._damaged(error) from error
 
     def _damaged(self, error: DecodeError) -> DamagedError:
-        return DamagedError(
-            f"the database {self._database.path} is damaged", str(error), "Restore it from a backup."
-        )
+        return DamagedError(f"the database {self._database.path} is damaged", str(error), DAMAGE_ADVICE)
 
 
 def _after_all(prefix: bytes) -> bytes | None:
