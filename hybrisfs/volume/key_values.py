@@ -45,16 +45,23 @@ class KeyValues:
         self._lock = threading.Lock()
         self._store: KeyValueStore | None = None
         self._closed = False
+        self._trouble = ""
         if self._path.exists():  # it may have something to delete from the clouds
             try:
                 self.open()
             except (HybrisError, OSError, sqlite3.OperationalError) as error:
                 log.error("the key-value store cannot be opened: %s", error)  # whoever uses it is told, too
+                self._trouble = "; ".join(str(error).splitlines())
 
     @property
     def exists(self) -> bool:
         """Whether there is a store: its values may be on any cloud."""
         return self._path.exists()
+
+    @property
+    def trouble(self) -> str:
+        """Why what was stored cannot be used now; empty when it can, or nothing ever was."""
+        return self._trouble if self._store is None and self.exists else ""
 
     def use(self, redundancy: Redundancy) -> None:
         """Store values like this from now on."""
