@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 
@@ -137,7 +137,8 @@ def _measure(system: _Single | Dispersed, key: str, data: bytes) -> tuple[float,
 
 
 def experiment_2(wan: Wan, fault: str, rounds: int, console: Console) -> Samples:
-    """GET of objects that were written before the first cloud began to tamper, or went silent.
+    """GET of objects that were written before the first cloud began to tamper, or went silent; a new one in
+    each round.
 
     The engines know all latencies by then. For our systems the samples are in the order in which the objects
     were read, so that the first of each size is the one that finds the fault.
@@ -151,7 +152,7 @@ def experiment_2(wan: Wan, fault: str, rounds: int, console: Console) -> Samples
             first, *others = _connected(wan)
             liars.append(FaultyStore(first, _SEED))
             ours[name] = stack.enter_context(closing(_dispersed(wan, [liars[-1], *others], k)))
-        written = {size: _write(honest, ours, f"{fault}-{size}", size) for size in _SIZES}
+        written = _write(honest, ours, fault, rounds)
         if fault == "tampering":
             for liar in liars:
                 liar.faults = [Fault("corrupt", operations=READS)]
@@ -161,36 +162,51 @@ def experiment_2(wan: Wan, fault: str, rounds: int, console: Console) -> Samples
         for number in range(rounds):
             for size in _SIZES:
                 for system in _turns([*honest, *ours], number):
-                    data, stored = written[size]
-                    if system in honest:
-                        single = honest[system]
-                        taken = _seconds(lambda single=single, size=size: single.get(f"{fault}-{size}"))  # type: ignore[misc]
-                    else:
-                        begun = time.perf_counter()
-                        found = ours[system].get(stored[system])
-                        taken = time.perf_counter() - begun
-                        if found != data:
-                            raise SystemExit(f"what was read is not what was written: {system}, {fault}")
+                    one = written[size, number]
+                    begun = time.perf_counter()
+                    found = (
+                        honest[system].get(one.key)
+                        if system in honest
+                        else ours[system].get(one.stored[system])
+                    )
+                    taken = time.perf_counter() - begun
+                    if found != one.data:
+                        raise SystemExit(f"what was read is not what was written: {system}, {fault}")
                     _add(samples, f"GET {size}", system, taken)
             console.print(f"[dim]Experiment 2, {fault}, {_round(number, rounds)}[/]")
     return samples
 
 
+class _Written(NamedTuple):
+    """An object that every system has: under `key` on each single cloud, at `stored[system]` in ours."""
+
+    key: str
+    data: bytes
+    stored: dict[str, Stored]
+
+
 def _write(
-    singles: dict[str, _Single], ours: dict[str, Dispersed], key: str, size: str
-) -> tuple[bytes, dict[str, Stored]]:
-    """Write one object with every system, after some rounds of practice; returns it and where it is."""
-    data = os.urandom(_SIZES[size])
-    for single in singles.values():
-        single.put(key, data)
-        single.get(key)
-    stored = {}
-    for name, system in ours.items():
-        for _ in range(_WARM_UPS):
-            _measure(system, "", os.urandom(_SIZES[size]))
-        stored[name] = system.put(data)
-        system.get(stored[name])
-    return data, stored
+    singles: dict[str, _Single], ours: dict[str, Dispersed], name: str, rounds: int
+) -> dict[tuple[str, int], _Written]:
+    """Objects of each size with every system, one for each round, after some rounds of practice.
+
+    Where ours put an object is a matter of what they know of the clouds at that moment, so that one object
+    would tell little; the sizes take turns.
+    """
+    written = {}
+    for number in range(-_WARM_UPS, rounds):
+        for size, length in _SIZES.items():
+            data, key = os.urandom(length), f"{name}-{size}-{number}"
+            for single in singles.values():
+                single.put(key, data)
+                single.get(key)
+            stored = {}
+            for system, one in ours.items():
+                stored[system] = one.put(data)
+                one.get(stored[system])
+            if number >= 0:
+                written[size, number] = _Written(key, data, stored)
+    return written
 
 
 def _targets_1(samples: Samples) -> list[Target]:

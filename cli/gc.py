@@ -73,6 +73,13 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         )
     if unnamed["young"]:
         lines.append(f"perhaps on the way still: {count(unnamed['young'], 'share')} that nothing names")
+    values = facts.get("values") or {}
+    if values.get("unnamed"):
+        of_this = count(values["unnamed"], "object")
+        lines.append(f"of the key-value store, named by no key: {of_this} (hybrisfs kv clean)")
+    if values.get("former"):
+        former = count(values["former"], "object")
+        lines.append(f"of key-value stores that this machine had: {former} (hybrisfs kv clean --former)")
     if facts["due"]["packs"]:
         lines.append(f"to be deleted when the clouds can be reached: {_packs(facts['due'])}")
     return lines

@@ -1,4 +1,4 @@
-"""hybrisfs kv put, get, delete, list, tput, create, drop, containers"""
+"""hybrisfs kv put, get, delete, list, tput, create, drop, containers, clean, rebuild"""
 
 from __future__ import annotations
 
@@ -265,3 +265,59 @@ def containers(name: str, as_json: bool) -> None:
         print_json({"name": name, **facts})
     else:
         click.echo("\n".join(map(shown, facts["containers"])) or "There are no containers.")
+
+
+@kv.command(epilog="\b\nExamples:\n  hybrisfs kv clean home --dry-run\n  hybrisfs kv clean home --former")
+@_volume
+@click.option("--dry-run", is_flag=True, help="Only say what there is.")
+@click.option(
+    "--former",
+    is_flag=True,
+    help="Delete also the values of stores that this machine had before. Backups of them are useless then.",
+)
+@json_option
+def clean(name: str, dry_run: bool, former: bool, as_json: bool) -> int:
+    """Delete from the clouds values that no key names.
+
+    There are some after kv.db was restored from a backup, rebuilt or lost. Do not use it while a copy of
+    this machine is at work elsewhere: what that one has stored would be deleted. The exit code is 1 when some
+    cloud could not be cleaned.
+    """
+    with Client.connect() as client:
+        facts = client.call("kv clean", {"name": name, "dry_run": dry_run, "former": former})
+    if as_json:
+        print_json({"name": name, **facts})
+    else:
+        _explain_cleaning(facts, dry_run=dry_run)
+    return 1 if facts["failed"] else 0
+
+
+def _explain_cleaning(facts: dict[str, Any], *, dry_run: bool) -> None:
+    click.echo("Nothing was changed." if dry_run else f"Deleted {count(facts['deleted'], 'object')}.")
+    click.echo(f"  that no key names: {facts['unnamed']:,}")
+    click.echo(f"  of stores that this machine had before: {facts['former']:,}")
+    click.echo(f"  of other machines, or of unknown ones (left alone): {facts['of_others']:,}")
+    for one in facts["failed"]:
+        click.echo(f"  not on {shown(one['cloud'])}: {shown(one['why'])}")
+
+
+@kv.command(epilog="\b\nExample:\n  hybrisfs kv rebuild home")
+@_volume
+@json_option
+def rebuild(name: str, as_json: bool) -> int:
+    """Make the list of keys (kv.db) anew, when it is damaged.
+
+    The damaged file is set aside, and the keys that can be read are taken over. Values of the others stay on
+    the clouds until kv clean. The exit code is 1 when something was lost.
+    """
+    with Client.connect() as client:
+        facts = client.call("kv rebuild", {"name": name})
+    if as_json:
+        print_json({"name": name, **facts})
+    else:
+        click.echo(f"Set aside: {shown(facts['set_aside'])}. Remove it when all is well.")
+        if facts["same_store"]:
+            click.echo(f"Taken over: {count(facts['keys'], 'key')}; damaged: {facts['damaged']:,}.")
+        else:
+            click.echo("Nothing of it can be read: the store is empty.")
+    return 1 if facts["damaged"] or not facts["same_store"] else 0

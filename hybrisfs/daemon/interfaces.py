@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any, Protocol
 
 from hybrisfs.home import Home
+from hybrisfs.kv.orphans import Orphans
+from hybrisfs.kv.salvage import Salvaged
 from hybrisfs.kv.store import KeyValueStore
 from hybrisfs.pairing.exchange import Dialogue
 from hybrisfs.wire import Message
@@ -128,12 +130,21 @@ class MaintenanceControl(Protocol):
     def repair(self, step: Callable[[str, int, int], None]) -> Report:
         """Put right what is wrong: "clouds", "problems", "repaired" and "failed"."""
 
+    def trusted(self) -> Collection[int]:
+        """The clouds that have just been seen to be the volume's."""
+
 
 class KeyValueControl(Protocol):
     """The key-value store of a volume."""
 
     def open(self) -> KeyValueStore:
         """The store, made if there is none yet."""
+
+    def orphans(self, trusted: Callable[[], Collection[int]]) -> Orphans:
+        """What looks for values that nothing names. Raises DamagedError."""
+
+    def rebuild(self) -> tuple[Path, Salvaged]:
+        """Make damaged metadata anew: where the former ones are now, and what could be taken over."""
 
 
 class TransferControl(Protocol):

@@ -15,11 +15,12 @@ from hybrisfs.daemon import arguments as read
 from hybrisfs.daemon.control import Progress
 from hybrisfs.daemon.slots import Slots
 from hybrisfs.errors import UsageError
+from hybrisfs.kv.orphans import UnnamedValues
 from hybrisfs.kv.record import MAX_VALUE
 from hybrisfs.kv.store import Key, KeyFacts, KeyValueStore
 from hybrisfs.wire import Message
 
-__all__ = ["KeyValueCommands"]
+__all__ = ["KeyValueCommands", "unnamed_values"]
 
 _PAGE: Final = 500  # keys; that many of the longest fit into one message
 _MOST_WRITES: Final = 256  # of a transaction
@@ -40,6 +41,8 @@ class KeyValueCommands:
             "kv delete": self._delete,
             "kv list": self._list,
             "kv tput": self._tput,
+            "kv clean": self._clean,
+            "kv rebuild": self._rebuild,
         }
 
     def _store(self, arguments: Message) -> KeyValueStore:
@@ -100,6 +103,27 @@ class KeyValueCommands:
             values[key] = value
         written = store.tput(values)
         return {"versions": [list(timestamp) for timestamp in written]}
+
+    def _clean(self, arguments: Message, _: Progress) -> Message:
+        volume = self._slots.get(read.text(arguments, "name")).open()
+        orphans = volume.key_values.orphans(volume.maintenance.trusted)
+        if read.flag(arguments, "dry_run"):
+            found, deleted = orphans.look(), 0
+            failed = orphans.by_name(found.unlisted)
+        else:
+            found, deleted, failed = orphans.delete(former=read.flag(arguments, "former"))
+        failures = [{"cloud": cloud, "why": why} for cloud, why in failed.items()]
+        return {**unnamed_values(found), "deleted": deleted, "failed": failures}
+
+    def _rebuild(self, arguments: Message, _: Progress) -> Message:
+        aside, salvaged = self._slots.get(read.text(arguments, "name")).open().key_values.rebuild()
+        return {"set_aside": str(aside), **salvaged._asdict()}
+
+
+def unnamed_values(found: UnnamedValues) -> Message:
+    """How many objects of values nothing names, for people."""
+    unnamed, former = found.counts
+    return {"unnamed": unnamed, "former": former, "of_others": found.of_others}
 
 
 def _key(arguments: Message) -> Key:

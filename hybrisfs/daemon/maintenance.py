@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Final
 
 from hybrisfs.daemon import arguments as read
 from hybrisfs.daemon.control import Progress
+from hybrisfs.daemon.key_value import unnamed_values
 from hybrisfs.daemon.slots import Slots
-from hybrisfs.errors import UsageError
+from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.wire import Message
 
 __all__ = ["MaintenanceCommands"]
+
+log = logging.getLogger(__name__)
 
 _ALL: Final = 100.0
 
@@ -41,8 +45,14 @@ class MaintenanceCommands:
     def _gc(self, arguments: Message, progress: Progress) -> Message:
         slot = self._slots.get(read.optional_text(arguments, "name"))
         dry_run = read.flag(arguments, "dry_run")
-        collection = slot.open().collector.collect(_steps(progress), dry_run=dry_run)
-        return {"name": slot.name, "dry_run": dry_run, **collection.as_dict()}
+        volume = slot.open()
+        collection = volume.collector.collect(_steps(progress), dry_run=dry_run)
+        try:
+            values = unnamed_values(volume.key_values.orphans(volume.maintenance.trusted).look())
+        except HybrisError as error:
+            log.warning("values of the key-value store cannot be told apart: %s", error)
+            values = None
+        return {"name": slot.name, "dry_run": dry_run, **collection.as_dict(), "values": values}
 
     def _rebuild(self, arguments: Message, progress: Progress) -> Message:
         slot = self._slots.get(read.text(arguments, "name"))

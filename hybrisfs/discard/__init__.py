@@ -33,15 +33,16 @@ what is on record.
 
 Why no share that somebody can name is lost. Suppose that all have agreed on the orphan P, and take any
 update u, of device W, that names P. W did not know of the proposal when it wrote u, so that u precedes its
-promise. Some member M that is not W, or W itself, has agreed with all promises before its eyes; so it had u,
-P was on record there, and it has refused: a contradiction. So there is no u, nor will there be: P ends as
-packs do, its id is never used again, and it does not matter when its shares are deleted. The same holds for
-a stray, the share s of P on cloud C, as long as the proposal stands: of the values that a register had, the
-one with the highest stamp is on record, and a later one is made from it. But s may be placed on C
+promise. Some member M that is not W, or W itself, has agreed with all promises before its eyes; so it had
+u, P was on record there, and it has refused: a contradiction. So there is no u, nor will there be: P ends
+as packs do, its id is never used again, and it does not matter when its shares are deleted. The same holds
+for a stray, the share s of P on cloud C, as long as the proposal stands: of the values that a register had,
+the one with the highest stamp is on record, and a later one is made from it. But s may be placed on C
 afterwards. So the proposal stands until C has said that s is deleted, or is none of the volume's clouds any
-more; and nothing is deleted unless the same share can be read at that moment where it is on record. A new
-member counts at once: it starts from a log that has the proposal, and so keeps to it before it has answered.
-Whoever forked may have named P before: see above.
+more, or it is followed at once by another one that names s, too, which is voted on anew; and nothing is
+deleted unless the same share can be read at that moment where it is on record. A new member counts at once:
+it starts from a log that has the proposal, and so keeps to it before it has answered. Whoever forked may
+have named P before: see above.
 
 Ids of packs are never used again: a delete that a cloud carries out late, or a proposer does again after a
 crash, can hurt nothing.

@@ -143,14 +143,14 @@ class Orphans:
             [(one.pack, one.cloud, MAX_FRAGMENTS) for one in leftovers],
         )
 
-    def delete(self, strays: Collection[Stray]) -> bool:
-        """Delete shares that all have agreed on; False when a cloud has yet to say that it has.
+    def delete(self, strays: Collection[Stray]) -> list[Stray]:
+        """Delete shares that all have agreed on; return those of which a cloud has yet to say that it has.
 
         What a cloud may still do must not hurt, so that nobody may name the share there before it has said
         so. One that is none of the volume's any more does not count. Nothing is deleted unless the share
         can be read where it is on record.
         """
-        done = True
+        left = []
         for stray in strays:
             if not self._upkeep.is_configured(stray.cloud) or not self._is_held_elsewhere(stray):
                 continue
@@ -160,8 +160,8 @@ class Orphans:
                 self._upkeep.excuse(stray.cloud, name)
             else:
                 log.info("%s stays on cloud %d for now: %s", name, stray.cloud, refusal)
-                done = False
-        return done
+                left.append(stray)
+        return left
 
     def _is_share(self, seen: _Seen) -> bool:
         found = self._upkeep.sample_share(seen.cloud, seen.pack, seen.share)

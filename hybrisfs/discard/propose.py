@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from hybrisfs.discard.assembly import Assembly
 from hybrisfs.discard.pages import Pages
-from hybrisfs.discard.records import Stray
+from hybrisfs.discard.records import MAX_PACKS, Stray
 from hybrisfs.dispersal.erasure import MAX_FRAGMENTS
 from hybrisfs.filesystem.discarded import discard_pack
 from hybrisfs.filesystem.filesystem import FileSystem
@@ -21,7 +21,7 @@ class Proposer:
     """Proposes, and ends what all have agreed on. One caller at a time, without the volume's locks.
 
     *clouds* tells the numbers of all clouds: a share may have come to one that no placement names.
-    *delete_strays* deletes such shares; False when it has to be called again.
+    *delete_strays* deletes such shares; it returns those of which the cloud has yet to say that it has.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class Proposer:
         assembly: Assembly,
         pages: Pages,
         clouds: Callable[[], Sequence[int]],
-        delete_strays: Callable[[Collection[Stray]], bool],
+        delete_strays: Callable[[Collection[Stray]], Collection[Stray]],
     ) -> None:
         self._delete_strays = delete_strays
         self._fs = fs
@@ -42,10 +42,15 @@ class Proposer:
         self, packs: Sequence[int], orphans: Sequence[bytes] = (), strays: Sequence[Stray] = ()
     ) -> int:
         """Propose to discard up to `MAX_PACKS` packs, by their numbers, orphans by their ids, and strays,
-        unless a proposal of this device stands; how many."""
+        unless a proposal of this device stands; how many.
+
+        Strays alone may wait for a cloud that is away: what is new is proposed together with them.
+        """
         with self._fs.cutting, self._fs.lock:
-            if self._assembly.book().of(self._assembly.device):
+            standing = self._assembly.book().of(self._assembly.device)
+            if len(standing) > 1 or any(one.packs or one.orphans for one in standing):
                 return 0
+            waiting = standing[0].strays if standing else ()
             ids = [
                 identity
                 for number in packs
@@ -54,9 +59,12 @@ class Proposer:
                 )
             ]
             lost = [one for one in orphans if self._assembly.pack_number(one) is None]
-            if ids or lost or strays:
-                self._assembly.propose(time.time_ns(), ids, lost, strays)
-        return len(ids) + len(lost) + len(strays)
+            fresh = [one for one in strays if one not in waiting][: MAX_PACKS - len(waiting)]
+            lost = lost[: MAX_PACKS - len(waiting) - len(fresh)]
+            ids = ids[: MAX_PACKS - len(waiting) - len(fresh) - len(lost)]
+            if ids or lost or fresh:
+                self._assembly.propose(time.time_ns(), ids, lost, (*waiting, *fresh))
+        return len(ids) + len(lost) + len(fresh)
 
     def conclude(self) -> bool:
         """End the packs of the own proposal when all have agreed; whether anything was signed."""
@@ -67,14 +75,19 @@ class Proposer:
         if not lists or (len(lists) == 1 and agreed[0] is None):
             return False
         # A forked device with several lists begins anew.
+        left: tuple[Stray, ...] = ()
         if len(lists) == 1 and agreed[0] is not None:
             for batch in self._batches(agreed[0].packs):
                 if not self._end(batch):
                     return False
-            if not self._end_orphans() or not self._delete_strays(agreed[0].strays):
+            if not self._end_orphans():
+                return False
+            left = tuple(self._delete_strays(agreed[0].strays))
+            if left and not (lists[0].packs or lists[0].orphans) and set(left) == set(lists[0].strays):
                 return False
         with self._fs.cutting, self._fs.lock:
-            self._assembly.propose(time.time_ns(), ())
+            # Nobody may name what is left until it is deleted: it is proposed again in the same breath.
+            self._assembly.propose(time.time_ns(), (), strays=left)
             for one in lists:
                 self._put_off(one.packs)
         return True

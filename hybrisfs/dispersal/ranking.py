@@ -1,13 +1,18 @@
 """Which cloud to ask first: latencies as observed, per cloud, operation and size class (Hybris 4.4).
 
-Let e(c, o, z) be the mean latency observed of cloud c for operation o in size class z. Of a class without
-observations it is *derived* from what is known of that cloud, (o', z') being the class of the same operation
-that is nearest in size, or else, if there is none, the nearest of the other operation:
+Let e(c, o, z) be the median of the last latencies observed of cloud c for operation o in size class z: a
+few that something else has spoilt do not move it, and a lasting change has done so after half of them. While
+a request is overdue it is at least what that one has been waited for; its answer, should it come, tells
+more. Of a class without observations it is *derived* from what is known of that cloud, (o', z') being the
+class of the same operation that is nearest in size, or else, if there is none, the nearest of the other
+operation:
 
     e(c, o, z) = e(c, o', z') * m      m: the median of e(x, o, z) / e(x, o', z') over all other clouds x of
                                        which both are known
     e(c, o, z) = e(c, o', z') + d / r  if there is no such x: d = bytes by which the least request of z
-                                       exceeds that of z', or 0, r = `TimerBounds.unknown_rate`
+                                       exceeds that of z', or 0, r = `TimerBounds.unknown_rate`; for ranks
+                                       r is infinite, or who is known of small requests would for lack of
+                                       others to compare with never be asked for large ones
 
 A cloud is ranked by h(c, o, z): e(c, o, z) times 1 - 1/n after n observations, so that a new one is tried
 again before it is judged, and as it is when it is derived. What is written will be read: a write is ranked
@@ -24,9 +29,11 @@ Pure: the caller measures and tells. Not thread-safe: the engine's lock guards i
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from statistics import median
+from dataclasses import dataclass, field
+from functools import partial
+from statistics import median, median_low
 from typing import Literal, TypeAlias
 
 __all__ = ["Operation", "Ranking", "TimerBounds", "size_class"]
@@ -34,7 +41,7 @@ __all__ = ["Operation", "Ranking", "TimerBounds", "size_class"]
 Operation: TypeAlias = Literal["put", "get"]
 
 _CLASS_LIMITS = (64 << 10, 256 << 10, 1 << 20, 4 << 20)  # bytes; latencies of a class must be comparable
-_STEADY = 8  # observations that the mean looks back on, and
+_REMEMBERED = 8  # observations of which the median counts
 _SPREAD_GAIN = 1 / 4  # the weight of the newest in the spread: RFC 6298 estimates the same for TCP
 _SPREAD_FACTOR = 4
 _DERIVED_TIMER = 1 + _SPREAD_FACTOR / 2  # as after a single observation
@@ -66,10 +73,38 @@ class TimerBounds:
 
 @dataclass(slots=True)
 class _Estimate:
-    mean: float
-    spread: float
-    seen: float
-    count: int = 1  # of observations, up to _STEADY
+    """What was observed of one cloud, operation and size class."""
+
+    usual: float = 0.0
+    spread: float = 0.0
+    seen: float = 0.0
+    overdue: float = 0.0  # seconds that a request has been waited for since the last answer
+    _latest: deque[float] = field(default_factory=partial(deque, maxlen=_REMEMBERED))
+
+    def forget(self) -> None:
+        """What was observed so long ago tells nothing any more."""
+        self._latest.clear()
+
+    def answered(self, seconds: float, now: float) -> None:
+        """A request was answered after so many seconds."""
+        error = abs(seconds - self.usual) if self._latest else seconds / 2
+        self.spread += (_SPREAD_GAIN if self._latest else 1.0) * (error - self.spread)
+        self._latest.append(seconds)
+        self.usual = median_low(self._latest)
+        self.overdue = 0.0
+        self.seen = now
+
+    def waited(self, seconds: float, now: float) -> None:
+        """A request has had no answer for so many seconds."""
+        if not self._latest:
+            self.spread = max(self.spread, seconds / 2)
+        self.overdue = max(self.overdue, seconds)
+        self.seen = now
+
+    @property
+    def expected(self) -> float:
+        """The seconds to expect of the next request."""
+        return max(self.usual, self.overdue)
 
     @property
     def hoped(self) -> float:
@@ -78,7 +113,9 @@ class _Estimate:
         The first request often pays for a new connection. Were it taken at its word, a fast cloud that had
         bad luck with it would not be asked again for long.
         """
-        return self.mean * (1 - 1 / self.count)
+        if self.overdue >= self.usual:
+            return self.overdue
+        return self.usual * (1 - 1 / len(self._latest))
 
 
 class Ranking:
@@ -91,28 +128,20 @@ class Ranking:
 
     def observe(self, cloud: int, operation: Operation, size: int, seconds: float) -> None:
         """Take note that a request of `size` bytes was answered well after `seconds`."""
-        key = (cloud, operation, size_class(size))
-        estimate = self._estimates.get(key)
-        if estimate is None:
-            self._estimates[key] = _Estimate(seconds, seconds / 2, self._clock())
-            return
-        error = seconds - estimate.mean
-        estimate.count = min(estimate.count + 1, _STEADY)
-        estimate.spread += _SPREAD_GAIN * (abs(error) - estimate.spread)
-        # Of the first two the lower one counts: the other paid for something that passes.
-        estimate.mean += min(error, 0.0) if estimate.count == 2 else error / estimate.count
-        estimate.seen = self._clock()
+        estimate = self._estimate(cloud, operation, size)
+        if not self._is_fresh(estimate):
+            estimate.forget()
+        estimate.answered(seconds, self._clock())
 
     def waited(self, cloud: int, operation: Operation, size: int, seconds: float) -> None:
-        """Take note that such a request has had no answer for `seconds`: it will take longer than that."""
-        key = (cloud, operation, size_class(size))
-        estimate = self._estimates.get(key)
-        if estimate is None:
-            self._estimates[key] = _Estimate(seconds, seconds / 2, self._clock(), _STEADY)
-        elif estimate.mean < seconds:
-            estimate.mean = seconds
-            estimate.count = _STEADY
-            estimate.seen = self._clock()
+        """Take note that such a request has had no answer for `seconds`: it will take longer than that.
+
+        That counts until one is answered, whose latency then tells more.
+        """
+        self._estimate(cloud, operation, size).waited(seconds, self._clock())
+
+    def _estimate(self, cloud: int, operation: Operation, size: int) -> _Estimate:
+        return self._estimates.setdefault((cloud, operation, size_class(size)), _Estimate())
 
     def order(
         self, clouds: Iterable[int], operation: Operation, size: int, demerits: Mapping[int, int]
@@ -126,42 +155,51 @@ class Ranking:
             known = self._estimates.get((cloud, operation, wanted))
             if known is not None and not self._is_fresh(known):
                 return demerit, -1.0, 0.0, cloud
-            mean = known.mean if known is not None else self._derived(cloud, operation, wanted)
-            if mean is None:
+            hoped = self._hoped(cloud, operation, wanted)
+            if hoped is None:
                 return demerit, -1.0, 0.0, cloud
-            reads = _READ_WEIGHT * self._hoped_of_reads(cloud, wanted) if operation == "put" else 0.0
-            return demerit, reads + (mean if known is None else known.hoped), mean, cloud
+            reads = _READ_WEIGHT * (self._hoped(cloud, "get", wanted) or 0.0) if operation == "put" else 0.0
+            return demerit, reads + hoped, hoped if known is None else known.expected, cloud
 
         return sorted(clouds, key=key)
 
     def _is_fresh(self, estimate: _Estimate) -> bool:
         return estimate.seen > self._clock() - _STALE_AFTER
 
-    def _hoped_of_reads(self, cloud: int, wanted: int) -> float:
-        """The seconds to rank reads by; 0 when nothing is known of them."""
-        known = self._estimates.get((cloud, "get", wanted))
-        return known.hoped if known is not None else self._derived(cloud, "get", wanted) or 0.0
+    def _hoped(self, cloud: int, operation: Operation, wanted: int) -> float | None:
+        """The seconds to rank by; None when nothing is known of the cloud."""
+        known = self._estimates.get((cloud, operation, wanted))
+        return self._derived(cloud, operation, wanted, hopefully=True) if known is None else known.hoped
 
-    def _derived(self, cloud: int, operation: Operation, wanted: int) -> float | None:
-        """The latency of a class without observations, from the nearest one that has recent ones."""
+    def _derived(
+        self, cloud: int, operation: Operation, wanted: int, *, hopefully: bool = False
+    ) -> float | None:
+        """The latency of a class without observations, from the nearest one that has recent ones.
+
+        *hopefully*: for ranks.
+        """
         other: Operation = "get" if operation == "put" else "put"
         nearest = sorted(range(len(_CLASS_LIMITS) + 1), key=lambda one: abs(one - wanted))
         for source in (operation, other):
             for found in nearest:
                 estimate = self._estimates.get((cloud, source, found))
                 if estimate is not None and self._is_fresh(estimate):
-                    return self._scaled(estimate.mean, (source, found), (operation, wanted))
+                    return self._scaled(estimate.expected, (source, found), (operation, wanted), hopefully)
         return None
 
-    def _scaled(self, seconds: float, source: tuple[Operation, int], wanted: tuple[Operation, int]) -> float:
+    def _scaled(
+        self, seconds: float, source: tuple[Operation, int], wanted: tuple[Operation, int], hopefully: bool
+    ) -> float:
         """What a latency of the class *source* makes one expect in the class *wanted*."""
         ratios = [
-            self._estimates[cloud, *wanted].mean / estimate.mean
+            self._estimates[cloud, *wanted].expected / estimate.expected
             for (cloud, *kind), estimate in self._estimates.items()
-            if tuple(kind) == source and estimate.mean > 0 and (cloud, *wanted) in self._estimates
+            if tuple(kind) == source and estimate.expected > 0 and (cloud, *wanted) in self._estimates
         ]
         if ratios:
             return seconds * median(ratios)
+        if hopefully:
+            return seconds
         return seconds + max(0, _least(wanted[1]) - _least(source[1])) / self._bounds.unknown_rate
 
     def timer(self, clouds: Iterable[int], operation: Operation, size: int) -> float:
@@ -178,5 +216,5 @@ class Ranking:
             unknown = bounds.unknown_put if operation == "put" else bounds.unknown_get
             seconds = unknown + size / bounds.unknown_rate
         else:
-            seconds = estimate.mean + _SPREAD_FACTOR * estimate.spread
+            seconds = estimate.expected + _SPREAD_FACTOR * estimate.spread
         return min(max(seconds, bounds.shortest), bounds.longest)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -131,6 +131,10 @@ class Upkeep:
             reason = self._clouds.explain_interrupt(event, [cloud], timeout)
             return Answer(None, TransientError(port.url, operation, "", reason))
         return event
+
+    def by_name(self, reasons: Mapping[int, str]) -> dict[str, str]:
+        """Return reasons by cloud number as reasons by name."""
+        return self._clouds.by_name(reasons)
 
     def is_configured(self, cloud: int) -> bool:
         """Whether the cloud is one of the volume's still."""

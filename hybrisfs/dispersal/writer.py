@@ -29,7 +29,10 @@ _START_PATIENCE = 10.0  # seconds that a put may wait for a free thread of its c
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """`n` objects, each for a cloud of its own; with `fungible` they are copies of one object."""
+    """`n` objects, each for a cloud of its own; with `fungible` they are copies of one object.
+
+    A secondary cloud stands in for one that takes `leisure` times as long as usual.
+    """
 
     what: str
     n: int
@@ -37,6 +40,7 @@ class Write:
     name: Callable[[int], str]
     data: Callable[[int], Buffer]
     fungible: bool = False
+    leisure: float = 1.0
 
 
 class _Started(NamedTuple):
@@ -56,7 +60,7 @@ _Event: TypeAlias = _Started | _Stored
 def put(clouds: Clouds, write: Write, timeout: float) -> Placement:
     """Write all n objects; return the cloud of each. Raises CloudsUnavailable after `timeout` seconds."""
     order = clouds.order("put", write.size)
-    usual = clouds.usual(order[: write.n], "put", write.size)
+    usual = clouds.usual(order[: write.n], "put", write.size) * write.leisure
     machine = PutMachine(
         write.n,
         order,

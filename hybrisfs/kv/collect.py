@@ -28,7 +28,7 @@ _RETRY_PAUSES: Final = (5.0, 600.0)  # seconds, first and longest
 
 
 class Collector:
-    """`run` is the body of a thread. Writes under way are announced with `begin` and `end`.
+    """`run` is the body of a thread. Writes are under way from `draw`, or `begin`, to `end`.
 
     *names* returns the object names of a write. *delay* is for how many seconds deletions are gathered, and
     readers of the old version may finish.
@@ -50,6 +50,13 @@ class Collector:
         self._collecting = threading.Lock()
         self._wake = threading.Event()
         self._stop = threading.Event()
+
+    def draw(self, count: int) -> list[int]:
+        """Begin so many writes; return their numbers."""
+        with self._lock:
+            writes = [self._metadata.new_write() for _ in range(count)]
+            self._under_way.update(writes)
+        return writes
 
     def begin(self, writes: Sequence[int]) -> None:
         """These are not garbage although no key refers to them yet."""

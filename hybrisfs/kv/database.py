@@ -13,12 +13,16 @@ from queue import Empty, SimpleQueue
 from typing import Final
 
 from hybrisfs.errors import DamagedError, HybrisError, NewerFormatError
+from hybrisfs.kv.errors import DAMAGE_ADVICE
 from hybrisfs.kv.schema import APPLICATION_ID, SCHEMA_VERSION, create_schema, upgrade_schema
 
 __all__ = ["MetadataDatabase"]
 
 _READERS: Final = 4
 _BUSY_SECONDS: Final = 30
+_CHECKPOINT_PAGES: Final = (
+    4096  # of 4 KiB; pages that are written often go to the database once for many commits
+)
 
 
 class MetadataDatabase:
@@ -36,11 +40,12 @@ class MetadataDatabase:
                 self._check_format()
                 self.writer.execute("PRAGMA journal_mode = WAL")
                 self.writer.execute("PRAGMA synchronous = FULL")
+                self.writer.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
             except sqlite3.OperationalError:
                 raise
             except sqlite3.DatabaseError as error:
                 raise DamagedError(
-                    f"{path} cannot be read as a database", str(error), "Restore it from a backup."
+                    f"{path} cannot be read as a database", str(error), DAMAGE_ADVICE
                 ) from error
             undo.pop_all()
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from hybrisfs.errors import HybrisError
 
-__all__ = ["ContainerExistsError", "ContainerInUseError", "NoSuchContainerError", "NoSuchKeyError"]
+__all__ = [
+    "DAMAGE_ADVICE",
+    "ContainerExistsError",
+    "ContainerInUseError",
+    "NoSuchContainerError",
+    "NoSuchKeyError",
+]
+
+DAMAGE_ADVICE: Final = "Restore it from a backup, or run hybrisfs kv rebuild."
 
 
 class NoSuchKeyError(HybrisError):

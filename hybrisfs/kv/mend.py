@@ -175,12 +175,11 @@ class ValueMender:
     def _write_anew(self, place: Place, entry: Entry, value: bytes) -> Entry | str:
         """The entry that the value has now, or would have if the key had not got another one; or why not."""
         collector, uploader = self._store.collector, self._store.uploader
-        uploads = [uploader.plan(self._metadata.new_write(), value) for _ in range(_TRIES)]
-        writes = [one.write for one in uploads]
         # What a cloud has lost stays on its record until all is done, so that it is not chosen again.
-        collector.begin(writes)
+        writes = collector.draw(_TRIES)
         trouble = ""
         try:
+            uploads = [uploader.plan(write, value) for write in writes]
             for upload in uploads:
                 self._metadata.intend([Garbage(upload.write, upload.names)])
                 (stored,) = uploader.upload([upload])

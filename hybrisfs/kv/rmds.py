@@ -9,18 +9,18 @@ from __future__ import annotations
 import errno
 import itertools
 import logging
+import secrets
 import sqlite3
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import Final, NamedTuple
 
 from hybrisfs.errors import DamagedError, HybrisError
 from hybrisfs.kv.database import MetadataDatabase
-from hybrisfs.kv.errors import NoSuchContainerError
+from hybrisfs.kv.errors import DAMAGE_ADVICE, NoSuchContainerError
+from hybrisfs.kv.group_commit import GroupCommit, Request
 from hybrisfs.kv.recent import Place, RecentEntries
 from hybrisfs.kv.record import TOMBSTONE_TAG, Entry
 from hybrisfs.kv.seal import STORE_ID_SIZE
@@ -32,8 +32,8 @@ __all__ = ["Found", "Garbage", "Listed", "MetadataStore"]
 
 log = logging.getLogger(__name__)
 
-_MOST_AT_ONCE: Final = 1024  # clients whose changes one commit carries
 _ROWS: Final = 1000
+_SKIPPED: Final = 1 << 32  # numbers of writes; a random one more, as a backup may be restored twice
 
 
 class Garbage(NamedTuple):
@@ -57,19 +57,6 @@ class Found(NamedTuple):
     entry: Entry | None
 
 
-class _Request:
-    """What a client has the writer do. The client waits for `done`, which the writer releases."""
-
-    __slots__ = ("action", "done", "error", "result")
-
-    def __init__(self, action: Action) -> None:
-        self.action = action
-        self.result: object = None
-        self.error: Exception | None = None
-        self.done = threading.Lock()
-        self.done.acquire()
-
-
 class MetadataStore:
     """The metadata of all containers and keys. Thread-safe; a change is durable when its method returns.
 
@@ -81,9 +68,6 @@ class MetadataStore:
         self._database = MetadataDatabase(path)
         self._recent = RecentEntries()
         self._watches = Watches()
-        self._requests: SimpleQueue[_Request | None] = SimpleQueue()
-        self._sending = threading.Lock()
-        self._closed = False
         self._failure: OSError | None = None
         try:
             meta = dict(self._database.writer.execute("SELECT key, value FROM meta").fetchall())
@@ -99,12 +83,10 @@ class MetadataStore:
             )
         except (sqlite3.DatabaseError, KeyError, ValueError, TypeError) as error:
             self._database.close()
-            raise DamagedError(
-                f"the database {path} is damaged", str(error), "Restore it from a backup."
-            ) from error
+            raise DamagedError(f"the database {path} is damaged", str(error), DAMAGE_ADVICE) from error
         self._writes: Iterator[int] = itertools.count(self._highest_write + 1)
-        self._thread = threading.Thread(target=self._run, name="kv-metadata", daemon=True)
-        self._thread.start()
+        self._writer = GroupCommit[Action]("kv-metadata", self._commit)
+        self._do = self._writer.do
 
     @property
     def failed(self) -> bool:
@@ -213,6 +195,12 @@ class MetadataStore:
             ).fetchall()
         return [Owed(*row) for row in rows]
 
+    def owed_writes(self) -> list[int]:
+        """The writes of which some cloud has yet to delete something."""
+        with self._database.reader() as connection:
+            rows = connection.execute("SELECT DISTINCT write FROM owed_deletion").fetchall()
+        return [row[0] for row in rows]
+
     def counts(self) -> tuple[int, int]:
         """How many writes wait for their deletion, and how many deletions single clouds owe."""
         with self._database.reader() as connection:
@@ -231,6 +219,13 @@ class MetadataStore:
     def new_write(self) -> int:
         """A number that no other write has; it is recorded by whatever is written next."""
         return next(self._writes)
+
+    def skip_writes(self) -> None:
+        """Begin to number writes anew, far above all numbers that any backup of this database may have led
+        to: none of these is used again."""
+        highest = self._highest_write + _SKIPPED + secrets.randbelow(_SKIPPED)
+        self._do(lambda transaction: transaction.skip_to(highest))
+        self._writes = itertools.count(highest + 1)
 
     def intend(self, writes: Sequence[Garbage]) -> None:
         """Objects of these writes are about to go to the clouds: they are garbage until a key names them."""
@@ -265,57 +260,14 @@ class MetadataStore:
 
     def close(self) -> None:
         """Finish what was asked for, and close the database. Idempotent."""
-        with self._sending:
-            closed, self._closed = self._closed, True
-            self._requests.put(None)
-        self._thread.join()
-        if not closed:
-            self._database.close()
+        self._writer.close()
+        self._database.close()
 
     # -- the thread that writes ------------------------------------------------------------------
 
-    def _do(self, action: Action) -> object:
-        request = _Request(action)
-        with self._sending:
-            if self._closed:
-                raise HybrisError("the key-value store is closed")
-            self._requests.put(request)
-        request.done.acquire()
-        if request.error is not None:
-            raise request.error
-        return request.result
-
-    def _run(self) -> None:
-        while (first := self._requests.get()) is not None:
-            requests = [first]
-            ending = False
-            while len(requests) < _MOST_AT_ONCE and not ending:
-                try:
-                    request = self._requests.get_nowait()
-                except Empty:
-                    break
-                if request is None:
-                    ending = True
-                else:
-                    requests.append(request)
-            self._serve(requests)
-            if ending:
-                return
-
-    def _serve(self, requests: Sequence[_Request]) -> None:
-        try:
-            if self._failure is not None:
-                raise self._failure
-            self._commit(requests)
-        except Exception as error:
-            if not isinstance(error, OSError):
-                log.exception("the key-value metadata could not be written")
-            for request in requests:
-                request.error = error
-        for request in requests:
-            request.done.release()
-
-    def _commit(self, requests: Sequence[_Request]) -> None:
+    def _commit(self, requests: Sequence[Request[Action]]) -> None:
+        if self._failure is not None:
+            raise self._failure
         connection = self._database.writer
         transaction = Transaction(connection, self._recent, self._containers)
         begun = False
@@ -377,9 +329,7 @@ class MetadataStore:
             raise self._damaged(error) from error
 
     def _damaged(self, error: DecodeError) -> DamagedError:
-        return DamagedError(
-            f"the database {self._database.path} is damaged", str(error), "Restore it from a backup."
-        )
+        return DamagedError(f"the database {self._database.path} is damaged", str(error), DAMAGE_ADVICE)
 
 
 def _after_all(prefix: bytes) -> bytes | None:

@@ -14,6 +14,9 @@
             kv/STORE/WRITE.i      of share i of an erasure-coded value
             WRITE = BLAKE3(key = name key, "hybrisfs value name" | store id | write), 16 bytes
 
+    store id  8 random bytes, then the first 8 of BLAKE3(key = store key, these): who has the key recognises
+            its own stores by name when their metadata are lost. Ids made before that was so are random.
+
 Every write has a number of its own, so every sealed value has a key and a name of its own; the nonce would
 keep even a number that is used twice, by a database restored from a backup, harmless. Clouds see neither
 keys nor containers, nor which values are versions of one key.
@@ -21,6 +24,8 @@ keys nor containers, nor which values are versions of one key.
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -34,11 +39,20 @@ from hybrisfs.dispersal.errors import IntegrityError, NewerVersionError
 from hybrisfs.kv.record import CHECKSUM_SIZE, MAX_VALUE
 from sync.codec import Buffer
 
-__all__ = ["SEAL_OVERHEAD", "STORE_ID_SIZE", "ValueSealer", "is_value_name"]
+__all__ = [
+    "SEAL_OVERHEAD",
+    "STORE_ID_SIZE",
+    "VALUE_PREFIX",
+    "ValueSealer",
+    "is_own_store",
+    "is_value_name",
+    "new_store_id",
+    "parse_value_name",
+]
 
 STORE_ID_SIZE: Final = 16
 
-_PREFIX: Final = "kv/"
+VALUE_PREFIX: Final = "kv/"
 _VERSION: Final = 1
 _COMPRESSED: Final = 0x80
 _NONCE_SIZE: Final = 12
@@ -47,11 +61,35 @@ _BODY: Final = 1 + _NONCE_SIZE
 SEAL_OVERHEAD: Final = _BODY + _TAG_SIZE
 _KEY_SIZE: Final = 32
 _ZSTD_LEVEL: Final = 1
+_RANDOM_SIZE: Final = 8  # of a store id
+_NAME: Final = re.compile(VALUE_PREFIX + r"([0-9a-f]{32})/([0-9a-f]{32})(\.[0-9]{1,3})?")
+
+
+def new_store_id(key: bytes) -> bytes:
+    """An id for a new store of the device with this value key."""
+    drawn = os.urandom(_RANDOM_SIZE)
+    return drawn + _proof(key, drawn)
+
+
+def is_own_store(key: bytes, store: bytes) -> bool:
+    """Whether a store was made by the device with this value key; not known of those with a random id."""
+    return store[_RANDOM_SIZE:] == _proof(key, store[:_RANDOM_SIZE])
+
+
+def _proof(key: bytes, drawn: bytes) -> bytes:
+    store_key = blake3(b"hybrisfs store ids", key=key).digest()
+    return blake3(drawn, key=store_key).digest(STORE_ID_SIZE - _RANDOM_SIZE)
+
+
+def parse_value_name(name: str) -> tuple[bytes, bytes] | None:
+    """The id of the store and the label of the write that an object's name tells; None for other names."""
+    found = _NAME.fullmatch(name)
+    return None if found is None else (bytes.fromhex(found[1]), bytes.fromhex(found[2]))
 
 
 def is_value_name(name: str) -> bool:
     """Whether an object of that name may hold a share of a value, of whatever store."""
-    return name.startswith(_PREFIX)
+    return name.startswith(VALUE_PREFIX)
 
 
 class ValueSealer:
@@ -105,16 +143,19 @@ class ValueSealer:
 
     def name(self, write: int, copies: bool) -> Callable[[int], str]:
         """The function that names share i of a write."""
-        label = blake3(b"hybrisfs value name" + self._label(write), key=self._name_key).digest(16).hex()
-        return partial(_share_name, f"{_PREFIX}{self._store.hex()}/{label}", copies)
+        return partial(_share_name, f"{VALUE_PREFIX}{self._store.hex()}/{self.label(write).hex()}", copies)
+
+    def label(self, write: int) -> bytes:
+        """What names the objects of a write within the store."""
+        return blake3(b"hybrisfs value name" + self._number(write), key=self._name_key).digest(16)
 
     def _keys(self, flags: int, write: int) -> tuple[bytes, bytes]:
         material = blake3(
-            b"%b%c%b" % (b"hybrisfs sealed value", flags, self._label(write)), key=self._value_key
+            b"%b%c%b" % (b"hybrisfs sealed value", flags, self._number(write)), key=self._value_key
         ).digest(2 * _KEY_SIZE)
         return material[:_KEY_SIZE], material[_KEY_SIZE:]
 
-    def _label(self, write: int) -> bytes:
+    def _number(self, write: int) -> bytes:
         return self._store + write.to_bytes(8, "big")
 
 

@@ -139,10 +139,8 @@ class KeyValueStore:
         if any(value is not None and len(value) > MAX_VALUE for value in values.values()):
             raise UsageError("the value is too large", f"a value has at most {MAX_VALUE:,} bytes")
         before = [self.metadata.read(place) for place in places.values()]
-        numbers = [self.metadata.new_write() for _ in values]
-        writes = [one for one, value in zip(numbers, values.values(), strict=True) if value is not None]
         moment = self._clock()
-        self.collector.begin(writes)
+        numbers = self.collector.draw(len(values))
         try:
             # Planned only now, so that whoever changes f and k knows which writes may be stored as before.
             uploads = [self.uploader.plan(*one) for one in zip(numbers, values.values(), strict=True)]
@@ -165,7 +163,7 @@ class KeyValueStore:
         finally:
             # Of a commit that failed nobody knows whether a crash would show it done: keep what it names.
             if not self.metadata.failed:
-                self.collector.end(writes)
+                self.collector.end(numbers)
         for change, upload in zip(changes, uploads, strict=True):
             self._cache.written(change.place, upload.value, change.entry.timestamp, moment)
         return [change.entry.timestamp for change in changes]

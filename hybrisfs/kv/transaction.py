@@ -68,6 +68,10 @@ class Transaction:
         self._garbage.update(writes)
         self.highest_write = max(self.highest_write, *(write for write, _ in writes))
 
+    def skip_to(self, write: int) -> None:
+        """Record that all numbers up to this one are in use."""
+        self.highest_write = max(self.highest_write, write)
+
     def update(self, changes: Sequence[Change]) -> bool:
         """Make all changes if each has a higher timestamp than what is there, else none.
 

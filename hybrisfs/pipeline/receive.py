@@ -146,8 +146,9 @@ class Receiver:
     def _take(self, batch: _Batch, verified: Container[bytes]) -> bool:
         grown = False
         complete = True
+        accept = partial(self._accept, batch.decoded, verified)
         for data in batch.updates:
-            for outcome in self._inbox.add(data, partial(self._accept, batch.decoded, verified)):
+            for outcome in self._inbox.add(data, accept):
                 grown |= isinstance(outcome, Accepted)
                 if isinstance(outcome, Refused):
                     complete &= not outcome.retryable
@@ -181,7 +182,7 @@ class Receiver:
         return outcome
 
     def _goes_too_far(self, signed: SignedUpdate) -> bool:
-        if signed.header.writer == self._updates.device or not removals(signed.writes):
+        if not removals(signed.writes) or signed.header.writer == self._updates.device:
             return False
         if self._updates.find(signed.hash[:PREFIX_SIZE]) is not None:
             return False

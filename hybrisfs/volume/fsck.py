@@ -5,12 +5,14 @@ Nothing is changed. The database is read from a snapshot, so that programs go on
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from hybrisfs.errors import HybrisError
 from hybrisfs.filesystem.chunks import ELSEWHERE
 from hybrisfs.store.journal import Journal
 from hybrisfs.store.schema import ROOT_INO
@@ -138,3 +140,6 @@ def _check_clouds(
     run_checks(len(volume.config.clouds), checks, done)
     report.checked["objects on clouds"] = len(checks)
     report.checked["objects that nothing names"] = volume.collector.count_unnamed()
+    with contextlib.suppress(HybrisError):  # a damaged store has been reported
+        found = volume.key_values.orphans(volume.maintenance.trusted).look()
+        report.checked["values that nothing names"] = sum(found.counts)

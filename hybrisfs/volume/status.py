@@ -59,7 +59,7 @@ def devices_of(volume: Volume) -> list[dict[str, object]]:
 
 
 def _warnings(volume: Volume, devices: list[dict[str, object]]) -> list[str]:
-    """What a person should know about other devices and the log on the clouds, in sentences."""
+    """What a person should know about other devices, damage and the log on the clouds, in sentences."""
     waiting = [
         f"{one['device']} deletes {one['names']} of {one['of']} files and folders: that waits for you, "
         "see hybrisfs deletions list"
@@ -77,5 +77,7 @@ def _warnings(volume: Volume, devices: list[dict[str, object]]) -> list[str]:
             f"{damaged} pieces of files are damaged on this disk and on no cloud: "
             f"hybrisfs fsck {volume.name} names the files"
         )
+    if volume.key_values.trouble:
+        waiting.append(f"the key-value store cannot be used: {volume.key_values.trouble}")
     alarms = [one for one in (volume.peering.alarm, volume.checkpoints.keeper.alarm) if one]
     return [*waiting, *volume.sharing.doubts(), *alarms]

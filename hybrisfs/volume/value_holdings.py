@@ -28,7 +28,7 @@ HERE: Final = -1
 Look: TypeAlias = Callable[[], tuple[int, Finding | None, bool]]
 """Looks at one object: the cloud, what is wrong, and whether it is the last one of its value."""
 
-_ADVICE: Final = "restore kv.db from a backup"
+_ADVICE: Final = "restore kv.db from a backup, or run hybrisfs kv rebuild"
 
 
 def cloud_name(cloud: int, names: Mapping[int, str]) -> str:

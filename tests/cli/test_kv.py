@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,26 +13,36 @@ from click.testing import CliRunner
 from cli.main import program
 from hybrisfs.daemon.service import Daemon
 from hybrisfs.home import Home
+from hybrisfs.kv.orphans import Orphans
+from hybrisfs.kv.salvage import Salvaged
+from hybrisfs.kv.seal import new_store_id
 from hybrisfs.kv.store import KeyValueStore
 from tests.cli.conftest import Run
 from tests.daemon.fake import FakeVolumes
-from tests.kv.rig import CONTAINER, Rig
+from tests.kv.rig import CONTAINER, KEY, Rig
 
 
 class Opened(NamedTuple):
     """What a volume offers."""
 
-    store: KeyValueStore
+    rig: Rig
 
     def open(self) -> KeyValueStore:
-        return self.store
+        return self.rig.store
+
+    def orphans(self, trusted: Callable[[], Collection[int]]) -> Orphans:
+        engine = self.rig.cluster.engine
+        return Orphans(self.rig.store, KEY, engine.upkeep, lambda: engine.numbers)
+
+    def rebuild(self) -> tuple[Path, Salvaged]:
+        return Path("/state/aside"), Salvaged(same_store=True, keys=3, damaged=1)
 
 
 @pytest.fixture
 def rig(served: Daemon, volumes: FakeVolumes, tmp_path: Path) -> Iterator[Rig]:
     served.start()
     with Rig(tmp_path) as rig:
-        volumes.opened["photos"].key_values = Opened(rig.store)
+        volumes.opened["photos"].key_values = Opened(rig)
         yield rig
 
 
@@ -139,6 +149,53 @@ def test_weaker_reads(rig: Rig, run: Run) -> None:
         assert run("kv", "get", "photos", f"{CONTAINER}/key", *option).stdout == "value"
 
 
-@pytest.mark.parametrize("command", ["put", "get", "delete", "list", "tput", "create", "drop", "containers"])
+def test_values_that_no_key_names_are_shown_and_deleted(rig: Rig, run: Run, volumes: FakeVolumes) -> None:
+    rig.put("key", b"value")
+    mine, former = rig.store.metadata.store_id, new_store_id(KEY)
+    for store in (mine, former, b"o" * 16):
+        rig.cluster.stores[1].objects[f"kv/{store.hex()}/{'ab' * 16}"] = b"x"
+    before = rig.objects()
+    looked = run("kv", "clean", "photos", "--dry-run")
+    assert (looked.exit_code, rig.objects()) == (0, before)
+    assert looked.stdout == (
+        "Nothing was changed.\n"
+        "  that no key names: 1\n"
+        "  of stores that this machine had before: 1\n"
+        "  of other machines, or of unknown ones (left alone): 1\n"
+    )
+    none = {"packs": 0, "bytes": 0}
+    volumes.opened["photos"].collector.facts = {
+        **dict.fromkeys(("empty", "sparse", "young", "due"), none),
+        "unnamed": dict.fromkeys(("orphans", "strays", "leftovers", "young"), 0),
+        "waiting_for": [],
+        "trouble": None,
+    }
+    assert run("gc", "--dry-run").stdout.splitlines()[-2:] == [
+        "  of the key-value store, named by no key: 1 object (hybrisfs kv clean)",
+        "  of key-value stores that this machine had: 1 object (hybrisfs kv clean --former)",
+    ]
+    assert run("kv", "clean", "photos").stdout.startswith("Deleted 1 object.\n")
+    facts = json.loads(run("kv", "clean", "photos", "--former", "--json").stdout)
+    assert facts == {
+        "name": "photos", "unnamed": 0, "former": 1, "of_others": 1, "deleted": 1, "failed": []
+    }  # fmt: skip
+    assert rig.get("key") == b"value"
+    rig.cluster.behave("down", 2)
+    failed = run("kv", "clean", "photos")
+    assert (failed.exit_code, "  not on c2: it does not tell what it has\n" in failed.stdout) == (1, True)
+
+
+def test_a_rebuild_says_what_it_has_brought_back(rig: Rig, run: Run) -> None:
+    done = run("kv", "rebuild", "photos")
+    assert (done.exit_code, done.stdout) == (
+        1,
+        "Set aside: /state/aside. Remove it when all is well.\nTaken over: 3 keys; damaged: 1.\n",
+    )
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["put", "get", "delete", "list", "tput", "create", "drop", "containers", "clean", "rebuild"],
+)
 def test_help_has_an_example(run: Run, command: str) -> None:
     assert "hybrisfs kv " in run("kv", command, "--help").stdout.partition("Example")[2]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any, Final
@@ -11,6 +11,8 @@ from typing import Any, Final
 from hybrisfs.daemon.interfaces import KeyValueControl, OpenVolume
 from hybrisfs.errors import DamagedError, HybrisError, UsageError
 from hybrisfs.home import Home
+from hybrisfs.kv.orphans import Orphans
+from hybrisfs.kv.salvage import Salvaged
 from hybrisfs.kv.store import KeyValueStore
 from hybrisfs.pairing import Dialogue, PairingError, Peer
 from hybrisfs.recovery import RecoveryError
@@ -106,6 +108,9 @@ class FakeMaintenance:
 
     facts: dict[str, Any] = field(default_factory=dict)
     percent: float | None = None
+
+    def trusted(self) -> set[int]:
+        return set()
 
     def scrub(self, percent: float, step: Callable[[str, int, int], None]) -> FakeFacts:
         self.percent = percent
@@ -286,6 +291,12 @@ class NoKeyValues:
     """In place of a key-value store, for tests that use none."""
 
     def open(self) -> KeyValueStore:
+        raise HybrisError("this volume has no key-value store")
+
+    def orphans(self, trusted: Callable[[], Collection[int]]) -> Orphans:
+        raise HybrisError("this volume has no key-value store")
+
+    def rebuild(self) -> tuple[Path, Salvaged]:
         raise HybrisError("this volume has no key-value store")
 
 

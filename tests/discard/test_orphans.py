@@ -280,3 +280,27 @@ def test_the_last_good_share_is_never_deleted(strays: Strays) -> None:
     strays.fleet[1].receive(strays.fleet[0].log())
     strays.confer()
     assert strays.at in strays.clouds.objects
+
+
+def test_a_cloud_that_is_away_holds_up_its_own_shares_only(strays: Strays) -> None:
+    """Packs are discarded meanwhile, and nobody may name what that cloud may delete late."""
+    strays.fleet[0].write("gone", b"gone content")
+    strays.fleet.meet()
+    assert strays.discarding(0).look_for_orphans() == 1
+    strays.clouds.refusing.add(2)
+    strays.fleet[1].receive(strays.fleet[0].log())
+    strays.confer()
+    strays.fleet[0].remove("gone")
+    strays.fleet.meet()
+    assert strays.discarding(0).look() == 1
+    assert strays.discarding(0).look_for_orphans() == 0  # it stands already
+    strays.confer(8)
+    ended = "SELECT count(*) FROM pack WHERE n = 0"
+    assert [strays.fleet[one].rig.db.execute(ended).fetchone() for one in range(2)] == [(1,), (1,)]
+    assert not strays.record(0, b"\0\2")
+    assert not strays.record(1, b"\0\2")
+    assert not strays.step(0)  # nothing is signed again and again while it is away
+    strays.clouds.refusing.clear()
+    strays.confer()
+    assert strays.at not in strays.clouds.objects
+    assert strays.record(1, b"\0\2")

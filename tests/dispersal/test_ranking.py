@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from itertools import permutations
+
 import pytest
 
 from hybrisfs.dispersal.ranking import Ranking, TimerBounds, size_class
 from tests.dispersal.fakes import FakeClock
 
 BOUNDS = TimerBounds(shortest=0.1, longest=20.0, unknown_put=4.0, unknown_get=1.0, unknown_rate=1e6)
-SMALL, LARGE = 1000, 8 << 20
+SMALL, MIDDLE, LARGE = 1000, 100_000, 8 << 20
 
 
 def make() -> tuple[Ranking, FakeClock]:
@@ -100,6 +102,49 @@ def test_silence_counts_as_slowness_at_once() -> None:
     assert ranking.order([1, 2, 3], "put", SMALL, {}) == [2, 3, 1]
 
 
+def test_a_request_that_was_late_and_then_answered_costs_a_cloud_nothing_for_long() -> None:
+    ranking, _ = make()
+    for _ in range(3):
+        ranking.observe(1, "put", SMALL, 0.1)
+        ranking.observe(2, "put", SMALL, 0.2)
+    ranking.waited(1, "put", SMALL, 0.25)
+    assert ranking.order([1, 2], "put", SMALL, {}) == [2, 1]
+    ranking.observe(1, "put", SMALL, 0.7)
+    assert ranking.order([1, 2], "put", SMALL, {}) == [1, 2]
+
+
+def test_what_was_observed_long_ago_does_not_speak_for_or_against_a_cloud() -> None:
+    ranking, clock = make()
+    for _ in range(9):
+        ranking.observe(1, "get", SMALL, 0.9)
+    clock.now += 700
+    for _ in range(2):
+        ranking.observe(1, "get", SMALL, 0.1)
+        ranking.observe(2, "get", SMALL, 0.3)
+    assert ranking.order([1, 2], "get", SMALL, {}) == [1, 2]
+
+
+@pytest.mark.parametrize("speeds", sorted(permutations((1, 2, 3, 4))))
+def test_whatever_comes_first_the_two_quickest_clouds_get_most_of_it(speeds: tuple[int, ...]) -> None:
+    """Objects of three sizes by turns, each to two of four clouds, and read from one of these."""
+    ranking, _ = make()
+
+    def seconds(cloud: int, size: int) -> float:
+        return speeds[cloud] * (0.02 + size / 25e6)
+
+    best = {cloud for cloud in range(4) if speeds[cloud] <= 2}
+    placed = []
+    for _ in range(20):
+        for size in (MIDDLE, 10 * MIDDLE, LARGE):
+            holders = ranking.order(range(4), "put", size, {})[:2]
+            for cloud in holders:
+                ranking.observe(cloud, "put", size, seconds(cloud, size))
+            reader = ranking.order(holders, "get", size, {})[0]
+            ranking.observe(reader, "get", size, seconds(reader, size))
+            placed.append(set(holders) == best)
+    assert sum(placed[-30:]) >= 27
+
+
 def test_timer_covers_what_is_usual_for_the_slowest() -> None:
     ranking, _ = make()
     for _ in range(50):
@@ -122,9 +167,6 @@ def test_timer_keeps_to_its_bounds() -> None:
     assert ranking.timer([], "get", 0) == 0.1
     ranking.observe(1, "get", 0, 0.0001)
     assert ranking.timer([1], "get", 0) == 0.1
-
-
-MIDDLE = 100_000
 
 
 def test_an_unknown_class_is_derived_from_other_sizes_as_others_show() -> None:

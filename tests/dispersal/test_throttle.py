@@ -98,7 +98,7 @@ def test_a_cloud_whose_transfers_are_held_back_is_not_slow(clock: FakeClock) -> 
             assert len(cluster.engine.put_object(f"object-{number}", b"data", 2)) == 2
         assert cluster.states() == {}
         estimates = cluster.engine._clouds._ranking._estimates
-        assert {estimate.mean for estimate in estimates.values()} == {0.0}
+        assert {estimate.usual for estimate in estimates.values()} == {0.0}
 
 
 def test_all_calls_share_the_rate_and_go_on_when_it_is_lifted() -> None:

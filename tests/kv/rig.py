@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import threading
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
@@ -11,6 +11,7 @@ from hybrisfs.dispersal.engine import Timing
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.kv.cache import CachePolicy
 from hybrisfs.kv.database import MetadataDatabase
+from hybrisfs.kv.seal import new_store_id
 from hybrisfs.kv.store import KeyValueStore
 from tests.dispersal.fakes import CALM, Cluster, FakeClock
 
@@ -24,7 +25,7 @@ LONG = 600.0  # seconds: nothing is collected unless a test does it
 def new_database(folder: Path) -> Path:
     """An empty metadata database."""
     path = folder / "kv.db"
-    MetadataDatabase.create(path, os.urandom(16))
+    MetadataDatabase.create(path, new_store_id(KEY))
     return path
 
 
@@ -49,7 +50,8 @@ class Rig:
         for store in self.cluster.stores:
             store.hanging = self.hanging
         self.clock = FakeClock()
-        self.store = KeyValueStore(
+        self._open = partial(
+            KeyValueStore,
             self.path,
             self.cluster.engine.values,
             KEY,
@@ -60,6 +62,7 @@ class Rig:
             get_timeout=get_timeout,
             clock=self.clock,
         )
+        self.store = self._open()
         self.store.create_container(CONTAINER)
 
     def __enter__(self) -> Rig:
@@ -70,6 +73,10 @@ class Rig:
     ) -> None:
         self.cluster.__exit__()
         self.store.close()
+
+    def reopen(self) -> None:
+        """Open the store that is at `path` now, after the other one was closed."""
+        self.store = self._open()
 
     def put(self, key: str, value: bytes) -> None:
         self.store.put(CONTAINER, key, value)
