@@ -11,7 +11,7 @@ another.
 from __future__ import annotations
 
 import struct
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from sync.errors import DecodeError, NewerFormatError
 
@@ -108,6 +108,15 @@ class Reader:
         self._pos = end
         return self._data[start:end]
 
+    def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
+        """Read numbers and byte strings of fixed widths, as many as *layout* has."""
+        start = self._pos
+        end = start + layout.size
+        if end > self._end:
+            raise DecodeError(f"record ends early: {layout.size} bytes wanted at {start} of {self._end}")
+        self._pos = end
+        return layout.unpack_from(self._data, start)
+
     def u8(self) -> int:
         return self.raw(1)[0]
 
@@ -158,6 +167,10 @@ class Reader:
 
         Raises `NewerFormatError` when the version is higher than ours.
         """
+        beginning = magic + version.to_bytes(2, "big")
+        if self._data.startswith(beginning, self._pos):
+            self._pos += len(beginning)
+            return
         found = self.raw(len(magic))
         if found != magic:
             raise DecodeError(f"not a {magic.decode()} record: it begins with {found!r}")

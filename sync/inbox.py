@@ -80,6 +80,8 @@ class Inbox:
         self._unvouched_bytes = 0
 
     def _take(self, prefix: bytes) -> list[bytes]:
+        if prefix not in self._by_missing:
+            return []
         found = [self._waiting.pop(identity) for identity in self._by_missing.pop(prefix, ())]
         self._bytes -= sum(len(one.data) for one in found)
         return [one.data for one in found]

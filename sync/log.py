@@ -156,15 +156,15 @@ class LogState(LogTree):
         """Put the update where it belongs. Raises `LimitError`."""
         header = signed.header
         placed = self._place(header.writer, header.clock, header.hash, prev, causes, hashes)
+        if not placed.siblings:
+            return Accepted(signed, placed.branch, placed.dependencies, placed.renames)
         headers = [decode_signed_header(one.data) for one in placed.siblings if one.data is not None]
         proof = min(
             (ForkProof.of(one, header) for one in headers),
             key=lambda proof: (proof.first, proof.second),
             default=None,
         )
-        return Accepted(
-            signed, placed.branch, placed.dependencies, placed.renames, proof, forks=bool(placed.siblings)
-        )
+        return Accepted(signed, placed.branch, placed.dependencies, placed.renames, proof, forks=True)
 
     def _check_author(self, header: SignedHeader, verified: bool) -> Refused | None:
         if header.volume != self._volume:
@@ -193,6 +193,12 @@ class LogState(LogTree):
             return self._beginning(header.writer)
         leaf = self._leaves.get(header.prev)
         found = self._tips[leaf] if leaf else self._find(header.prev[:PREFIX_SIZE])
+        if found and (found.hash, found.device, found.clock) == (
+            header.prev,
+            header.writer,
+            header.prev_clock,
+        ):
+            return found
         stamp = Stamp(header.writer, header.prev_clock, header.prev[:PREFIX_SIZE])
         if found is None or found.hash != header.prev:
             return Refused(
@@ -200,9 +206,7 @@ class LogState(LogTree):
                 f"it follows update {stamp} with a hash that is not accepted here",
                 missing=stamp,
             )
-        if found.stamp != stamp:
-            return Refused(Reason.FALSE_NAME, f"what it follows is not update {stamp}")
-        return found
+        return Refused(Reason.FALSE_NAME, f"what it follows is not update {stamp}")
 
     def _causes(
         self, header: SignedHeader, prev: Known

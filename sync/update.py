@@ -29,6 +29,7 @@ hash and the signature cover every byte that travels, while a header and its sig
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -62,6 +63,8 @@ MAX_UPDATE = 64 << 20
 _MAGIC = b"HFUP"
 _VERSION = 1
 _MAX_TIME = (1 << 63) - 1
+_IDENTITIES = struct.Struct(f"{VOLUME_ID_SIZE}s{DEVICE_ID_SIZE}s")
+_HISTORY_AND_TIME = struct.Struct(f">{HASH_SIZE}sQ")
 _HASH_CONTEXT = "hybrisfs.sync 2026-11 update header"
 _BODY_CONTEXT = "hybrisfs.sync 2026-11 update body"
 
@@ -180,14 +183,12 @@ def _read_deps(reader: Reader) -> tuple[Stamp, ...]:
 
 def _read_header(reader: Reader, data: bytes) -> SignedHeader:
     reader.format(_MAGIC, _VERSION)
-    volume = reader.raw(VOLUME_ID_SIZE)
-    writer = reader.raw(DEVICE_ID_SIZE)
+    volume, writer = reader.unpack(_IDENTITIES)
     clock = reader.varint(MAX_CLOCK)
     prev_clock = reader.varint(MAX_CLOCK)
     prev = reader.raw(HASH_SIZE)
     deps = _read_deps(reader)
-    history = reader.raw(HASH_SIZE)
-    time_ns = reader.u64()
+    history, time_ns = reader.unpack(_HISTORY_AND_TIME)
     write_count = reader.varint(MAX_WRITES)
     body_size = reader.varint(MAX_UPDATE)
     body_hash = reader.raw(HASH_SIZE)

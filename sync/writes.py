@@ -84,7 +84,7 @@ def _read_column(reader: Reader, count: int, width: int) -> tuple[int, ...]:
 def decode_writes(body: bytes, count: int) -> tuple[Write, ...]:
     """Decode what `encode_writes` made of `count` writes. Raises `DecodeError`."""
     reader = Reader(body)
-    key_width, value_width = reader.u8(), reader.u8()
+    key_width, value_width = reader.raw(2)
     if key_width not in (1, 2) or value_width not in (1, 2, 4):
         raise DecodeError(f"unknown column widths {key_width} and {value_width}")
     key_sizes = _read_column(reader, count, key_width)

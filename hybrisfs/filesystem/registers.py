@@ -76,6 +76,7 @@ _NODE_ID: Final = 16
 _ONE_BYTE: Final = 0x80  # a varint below that is one byte
 _NODE_KEY: Final = 17  # bytes of a key that holds the id of a node and no more
 _ONE_PER_NODE: Final = b"ac"
+_PLACE: Final = ord("p")
 _PLAIN_TAIL: Final = 10  # bytes of attributes after `rdev` when there is neither a target nor an xattr
 _MAX_SLOT: Final = (1 << 63) - 1  # as SQLite stores it
 _MAX_RUN: Final = 1 << 62
@@ -104,6 +105,8 @@ def is_of_tree(key: bytes) -> bool:
     """Whether it is the key of a place, attributes or content, in the one form that correct devices write."""
     if len(key) == _NODE_KEY:
         return key[0] in _ONE_PER_NODE
+    if len(key) == _NODE_KEY + 1 and key[_NODE_KEY] == 0:  # of slot 0, as most are
+        return key[0] == _PLACE
     if key[:1] == b"p" and len(key) >= _NODE_KEY + 1:
         slot = slot_of(key)
         return slot <= _MAX_SLOT and place_key(key[1:_NODE_KEY], slot) == key

@@ -77,16 +77,16 @@ class Arrivals:
         lock is let go. What follows for registers and packs is done for many updates at once."""
         self.renamed(accepted.renames)
         writes = accepted.update.writes
-        kept = (
-            writes if all(is_kept(key) for key, _ in writes) else [one for one in writes if is_kept(one[0])]
-        )
-        self._make_way(kept)
+        kept = [one for one in writes if is_of_tree(one[0])]
+        others = [] if len(kept) == len(writes) else [one for one in writes if not is_of_tree(one[0])]
+        nodes = {key[1:17] for key, _ in kept}
+        self._make_way(kept, nodes)
+        self._waiting |= nodes
+        kept += [one for one in others if is_kept(one[0])]
         stamp = Stamp(accepted.update.header.clock, accepted.branch)
         self._unwritten.append(Written(stamp, accepted.dependencies, kept))
-        for key, value in writes:
-            if is_of_tree(key):
-                self._waiting.add(key[1:17])
-            elif key[:1] == b"k":
+        for key, value in others:
+            if key[:1] == b"k":
                 self._placements.append(Placement(key[1:], value, stamp))
             elif key[:1] in b"wsrme":
                 self._write()
@@ -101,7 +101,8 @@ class Arrivals:
         """Put into the registers what a checkpoint has come to, and this device has not, or the other way
         round; `refresh` follows."""
         self._write()
-        self._make_way([(one.key, value.value) for one in changes for value in one.come])
+        come = [(one.key, value.value) for one in changes for value in one.come]
+        self._make_way(come, {key[1:17] for key, _ in come})
         self._registers.merge(changes)
         for one in changes:
             self._only.pop(one.key, None)
@@ -250,13 +251,13 @@ class Arrivals:
 
     # -- what is unsigned here -------------------------------------------------------------------
 
-    def _make_way(self, writes: Sequence[Write]) -> None:
-        """Edits here that are not signed yet were made without knowing of these: keep both."""
+    def _make_way(self, writes: Sequence[Write], nodes: set[bytes]) -> None:
+        """Edits here that are not signed yet were made without knowing of these, which are of *nodes*: keep
+        both."""
         unsigned = self._fs.changes.unsigned
         if self._edited is None:
             self._edited = {key[1:17] for key in unsigned}
-        edited = self._edited
-        if not edited or not any(key[1:17] in edited and key[:1] in b"pc" for key, _ in writes):
+        if self._edited.isdisjoint(nodes):
             return
         self._write()
         removed: dict[bytes, set[int]] = {}

@@ -117,11 +117,14 @@ class UpdateLog:
 
     def accept_signed(self, signed: SignedUpdate, *, verified: bool = False) -> Outcome:
         """Like `accept`, of an update that is decoded already."""
-        with self._all_or_nothing():
+        try:
             outcome = self.state.accept(signed, verified=verified)
             if isinstance(outcome, Accepted):
                 self._store(outcome, None)
             return outcome
+        except BaseException:
+            self._begin_anew()
+            raise
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
@@ -151,9 +154,12 @@ class UpdateLog:
         try:
             yield
         except BaseException:
-            self._store_rows()
-            self.state = self._load()
+            self._begin_anew()
             raise
+
+    def _begin_anew(self) -> None:
+        self._store_rows()
+        self.state = self._load()
 
     def _store(self, accepted: Accepted, chunk_high: int | None) -> None:
         header = accepted.update.header
