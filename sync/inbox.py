@@ -9,6 +9,7 @@ Updates of a device that was removed wait for a member's update that depends on 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -56,8 +57,9 @@ class Inbox:
         outcome is among those returned; when it comes up again, only what changed is.
         """
         outcomes: list[Outcome] = []
-        offered = [data]
-        for data in offered:
+        offered = deque([data])
+        while offered:
+            data = offered.popleft()
             outcome = accept(data)
             outcomes.append(outcome)
             if isinstance(outcome, Accepted):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby, islice
+from operator import itemgetter
 from typing import Final, cast
 
 from hybrisfs.checkpoint.reading import HintedPack, Latest, read_hints, read_snapshot
@@ -136,13 +137,15 @@ class Adoption:
         self._theirs = VersionVector(theirs)
 
     def _merge(self, latest: Iterator[Latest]) -> None:
-        registers = groupby(latest, key=lambda one: one.key)
+        registers = groupby(latest, key=itemgetter(0))
         while some := [(key, list(values)) for key, values in islice(registers, _KEYS)]:
-            ours = self._registers.all_values(key for key, _ in some)
-            merged = [self._merged(key, ours.get(key, []), values) for key, values in some if is_kept(key)]
+            ours = self._registers.between(some[0][0], some[-1][0])
+            merged = [self._merged(key, ours.get(key, ()), values) for key, values in some if is_kept(key)]
             self._arrivals.absorb([one for one in merged if one.gone or one.come])
 
     def _merged(self, key: bytes, ours: Sequence[Value], latest: Sequence[Latest]) -> Merged:
+        if not ours and not self._ours:
+            return Merged(key, (), [Value(self._stamps[one.update], one.value) for one in latest])
         theirs = {self._stamps[one.update]: one.value for one in latest}
         known = {value.stamp for value in ours}
         gone = [stamp for stamp in known if stamp not in theirs and _covers(self._theirs, stamp)]

@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import Final
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
@@ -29,6 +30,8 @@ from hybrisfs.store.updates import UpdateLog
 from sync import Accepted, DecodeError, Rename, Write
 
 __all__ = ["Arrivals"]
+
+_TREE: Final = b"pac"  # what keys of registers of nodes begin with
 
 
 class Arrivals:
@@ -102,12 +105,15 @@ class Arrivals:
         round; `refresh` follows."""
         self._write()
         come = [(one.key, value.value) for one in changes for value in one.come]
-        self._make_way(come, {key[1:17] for key, _ in come})
+        nodes = {key[1:17] for key, _ in come if is_of_tree(key)}
+        self._make_way(come, nodes)
         self._registers.merge(changes)
-        for one in changes:
+        self._waiting |= nodes
+        for one in changes if self._only else ():
             self._only.pop(one.key, None)
-            for value in one.come:
-                self._heed(one.key, value.value)
+        for key, value in come:
+            if key[0] not in _TREE:
+                self._heed(key, value)
 
     def place(self, placements: Sequence[Placement]) -> None:
         """See `Packs.take`."""
@@ -125,10 +131,8 @@ class Arrivals:
         return changes + build_view(self._fs, self._registers, self.depends, self.author)
 
     def _heed(self, key: bytes, value: bytes | None) -> None:
-        """A register of the tree, of a device or of the volume has this value now."""
-        if is_of_tree(key):
-            self._waiting.add(key[1:17])
-        elif key[:1] in (b"s", b"r"):
+        """A register of a device or of the volume has this value now."""
+        if key[:1] in (b"s", b"r"):
             self.on_clouds()
         elif key[:1] == b"m":
             values = sorted(self._registers.values(key), key=lambda one: one.stamp)

@@ -81,6 +81,10 @@ class Registers:
         query = f"SELECT key, {_COLUMNS} FROM register WHERE key IN (VALUES {{}})"
         return self._collected(select_many(self._db, query, [(key,) for key in keys]))
 
+    def between(self, first: bytes, last: bytes) -> dict[bytes, list[Value]]:
+        """The latest values of the registers with keys from *first* to *last*."""
+        return self._grouped("key >= ? AND key <= ?", first, last)
+
     def linked(self, nodes: Iterable[bytes]) -> set[bytes]:
         """Those of *nodes* that have place registers besides that of slot 0."""
         query = (
@@ -192,7 +196,7 @@ class Registers:
             [(one.key, stamp.clock, self._number(stamp.writer)) for one in changes for stamp in one.gone],
         )
         self._db.executemany(
-            "INSERT OR REPLACE INTO register (key, clock, writer, value) VALUES (?, ?, ?, ?)",
+            _INSERT,
             [
                 (one.key, value.stamp.clock, self._number(value.stamp.writer), value.value)
                 for one in changes

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, TypeAlias
+from itertools import compress
+from typing import Final
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.garbage import without_collections
@@ -18,6 +18,7 @@ from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.brake import Brake, Deletion, removals
 from hybrisfs.merge.rows import Change
 from hybrisfs.pipeline.signals import Signals
+from hybrisfs.pipeline.verify import Verifier
 from hybrisfs.store.updates import UpdateLog
 from sync import (
     PREFIX_SIZE,
@@ -26,7 +27,6 @@ from sync import (
     Outcome,
     Reason,
     Refused,
-    SignedHeader,
     SignedUpdate,
     decode_signed,
 )
@@ -39,21 +39,17 @@ log = logging.getLogger(__name__)
 _BATCH_UPDATES: Final = 512
 _BATCH_WRITES: Final = 4096
 _BATCH_BYTES: Final = 4 << 20
-_CHECKERS: Final = min(4, os.cpu_count() or 1)
-_WORTH_THREADS: Final = 32
-
-_Unchecked: TypeAlias = tuple[bytes, SignedHeader, bytes]
-"""An update, its header, and the key that should have signed it."""
 
 
 @dataclass
 class _Batch:
-    """Updates that are taken in at once; `decoded`: those that are well formed, `checks` tell which of them
-    are well signed."""
+    """Updates that are taken in at once; `decoded`: those that are well formed; `unchecked`: those whose
+    signatures `checks` tells of."""
 
     updates: list[bytes] = field(default_factory=list)
     decoded: dict[bytes, SignedUpdate] = field(default_factory=dict)
-    checks: list[Future[list[bytes]]] = field(default_factory=list)
+    unchecked: list[bytes] = field(default_factory=list)
+    checks: Future[Sequence[int]] = field(default_factory=Future)
     writes: int = 0
     size: int = 0
 
@@ -83,6 +79,7 @@ class Receiver:
         self._show = show
         self._accepted = accepted
         self._inbox = Inbox()
+        self._verifier = Verifier()
         self._named: dict[bytes, int] = {}
         self.refused: str | None = None
 
@@ -93,17 +90,20 @@ class Receiver:
         those of the next are checked.
         """
         complete = True
-        with ThreadPoolExecutor(_CHECKERS, "verify") as pool:
-            ahead: _Batch | None = None
-            for batch in _batches(updates):
-                self._check(batch, pool)
-                if ahead is not None:
-                    complete &= self._take_in(ahead)
-                ahead = batch
+        ahead: _Batch | None = None
+        for batch in _batches(updates):
+            self._check(batch)
             if ahead is not None:
                 complete &= self._take_in(ahead)
+            ahead = batch
+        if ahead is not None:
+            complete &= self._take_in(ahead)
         self._signals.progressed()
         return complete
+
+    def close(self) -> None:
+        """End what checks signatures."""
+        self._verifier.close()
 
     def named(self, device: bytes) -> int:
         """The highest clock of an update of *device* that one which had to wait depends on; 0 when none
@@ -111,7 +111,7 @@ class Receiver:
         return self._named.get(device, 0)
 
     def _take_in(self, batch: _Batch) -> bool:
-        verified = {data for part in batch.checks for data in part.result()}
+        verified = set(compress(batch.unchecked, batch.checks.result()))
         with self._fs.cutting, without_collections():
             with self._fs.lock:
                 try:
@@ -126,22 +126,18 @@ class Receiver:
         """An own update has written to *nodes*; called with the volume's lock held."""
         self._show(self._arrivals.signed(nodes))
 
-    def _check(self, batch: _Batch, pool: ThreadPoolExecutor) -> None:
+    def _check(self, batch: _Batch) -> None:
         """Begin to check the signatures of what is new here and well formed."""
         with self._fs.lock:
             known = self._updates.known(one.hash for one in batch.decoded.values())
             members = self._updates.members
-        unchecked = [
-            (data, one.header, public)
-            for data, one in batch.decoded.items()
-            if one.hash not in known and (public := members.public_key(one.header.writer)) is not None
-        ]
-        if len(unchecked) < _WORTH_THREADS:
-            batch.checks = [_done(_well_signed(unchecked))]
-            return
-        share = -(-len(unchecked) // _CHECKERS)
-        parts = [unchecked[start : start + share] for start in range(0, len(unchecked), share)]
-        batch.checks = [pool.submit(_well_signed, part) for part in parts]
+        signed = []
+        for data, one in batch.decoded.items():
+            public = members.public_key(one.header.writer)
+            if public is not None and one.header.hash not in known:
+                batch.unchecked.append(data)
+                signed.append((public, one.header.data))
+        batch.checks = self._verifier.check(signed)
 
     def _take(self, batch: _Batch, verified: Container[bytes]) -> bool:
         grown = False
@@ -193,17 +189,6 @@ class Receiver:
         if not refused.retryable and refused.reason not in (Reason.HELD_UP, Reason.NOT_VOUCHED):
             self.refused = refused.message
             log.warning("an update of another device was refused: %s", refused.message)
-
-
-def _well_signed(updates: Sequence[_Unchecked]) -> list[bytes]:
-    """Those that are signed with the given keys."""
-    return [data for data, header, public in updates if header.verify(public)]
-
-
-def _done(result: list[bytes]) -> Future[list[bytes]]:
-    future: Future[list[bytes]] = Future()
-    future.set_result(result)
-    return future
 
 
 def _batches(updates: Iterable[bytes]) -> Iterator[_Batch]:

@@ -206,6 +206,10 @@ class Sharing:
             self._heed_removals()
         return complete
 
+    def close(self) -> None:
+        """End what receiving has started; nothing is received any more."""
+        self.receiver.close()
+
     def checkpoint_taken_in(self) -> None:
         """Show what a checkpoint has brought; called with the locks held that `Receiver` holds."""
         self._show(self.arrivals.unveil())

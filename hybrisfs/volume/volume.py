@@ -393,7 +393,7 @@ class Volume:
         for stop in (*stops, self._keeper.stop):
             stop()
         self._say_goodbye()
-        for end in (self.engine.close, self.fetcher.join, self.key_values.close):
+        for end in (self.engine.close, self.fetcher.join, self.key_values.close, self.sharing.close):
             end()
         for name, thread in self._threads.items():
             if name != "commit":

@@ -259,6 +259,7 @@ class Rig:
     def close(self) -> None:
         """Stop in an orderly way."""
         self.signals.stop()
+        self.sharing.close()
         self.commit()
         self.journal.close()
         self.db.close()
@@ -294,6 +295,7 @@ class Rig:
     def abandon(self) -> None:
         """Let go of everything without a commit."""
         self.signals.stop()
+        self.sharing.close()
         self.db.abandon()
         self.discard()
 

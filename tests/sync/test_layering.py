@@ -8,7 +8,17 @@ from pathlib import Path
 import sync
 
 ALLOWED = {"sync", "blake3", "nacl", "zstandard"}
-PURE = {"__future__", "collections", "dataclasses", "enum", "itertools", "re", "struct", "typing"}
+PURE = {
+    "__future__",
+    "collections",
+    "dataclasses",
+    "enum",
+    "functools",
+    "itertools",
+    "re",
+    "struct",
+    "typing",
+}
 
 
 def imported(path: Path) -> set[str]:
