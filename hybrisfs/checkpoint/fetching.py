@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, TypeVar
 
+from hybrisfs.checkpoint.deposit import MAX_OBJECT
 from hybrisfs.checkpoint.shelf import Shelf, Shelved
 from hybrisfs.dispersal.errors import CloudsUnavailable, UnreadableHereError
 from sync import Buffer, NewerFormatError, SealKeys, UnknownEpochError
-from sync.checkpoint import MAX_SLICE, Root, Slice, checkpoint_name, open_object
+from sync.checkpoint import Root, Slice, checkpoint_name, open_object
 
 __all__ = ["CloudObjects", "Fetching", "NotToBeHadError"]
 
 T = TypeVar("T")
-
-_MAX_OBJECT = MAX_SLICE + (1 << 20)  # sealed and, at worst, not compressible
 
 
 class NotToBeHadError(Exception):
@@ -49,7 +48,7 @@ class Fetching:
 
     def root(self, name: bytes) -> Root:
         """Raises NotToBeHadError, DecodeError."""
-        return Root.decode(self._part(name))
+        return Root.decode(self.part(name))
 
     def shelve(self, root: Root) -> Shelved:
         """Fetch all slices onto the shelf; they are to be checked then. Raises NotToBeHadError, OSError."""
@@ -57,15 +56,16 @@ class Fetching:
 
     def _parts(self, slices: Iterable[Slice]) -> Iterator[bytes]:
         for one in slices:
-            yield self._part(one.name)
+            yield self.part(one.name)
 
-    def _part(self, name: bytes) -> bytes:
+    def part(self, name: bytes) -> bytes:
+        """The root or slice with this name. Raises NotToBeHadError."""
         found = self._ask_devices(name)
         if found is not None:
             return found
         try:
             return self._clouds.get_object(
-                checkpoint_name(name), _MAX_OBJECT, lambda data: self._open(data, name)
+                checkpoint_name(name), MAX_OBJECT, lambda data: self._open(data, name)
             )
         except CloudsUnavailable as error:
             raise NotToBeHadError(str(error)) from error

@@ -9,10 +9,12 @@ from dataclasses import replace
 from typing import Final
 
 from hybrisfs.checkpoint.adoption import Adoption, check_snapshot
+from hybrisfs.checkpoint.compaction import Compactor
 from hybrisfs.checkpoint.deposit import Depositor
 from hybrisfs.checkpoint.fetching import Fetching, NotToBeHadError
 from hybrisfs.checkpoint.shelf import Shelf
 from hybrisfs.checkpoint.snapshot import SnapshotHash, Snapshotter
+from hybrisfs.checkpoint.succession import Succession
 from hybrisfs.checkpoint.table import CheckpointTable, Recorded
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.filesystem.filesystem import FileSystem
@@ -63,6 +65,7 @@ class Keeper:
         name_of: Callable[[Buffer], bytes],
         fetching: Fetching,
         depositor: Depositor,
+        compactor: Compactor,
         taken_in: Callable[[], None],
         announce: Callable[[], None],
     ) -> None:
@@ -78,6 +81,7 @@ class Keeper:
         self._name_of = name_of
         self._fetching = fetching
         self._depositor = depositor
+        self.succession = Succession(fs, shelf, name_of, fetching, depositor, compactor)
         self._taken_in = taken_in
         self._announce = announce
         self._table = CheckpointTable(fs.db)
@@ -85,7 +89,6 @@ class Keeper:
         self._stated_at = float("-inf")
         self._agreed_at: float | None = None
         self._not_before = float("-inf")  # when the clouds are asked again
-        self._swept = b""
         self._examined: dict[bytes, float] = {}  # names of roots -> when to look at them again
         self._offered: set[bytes] = set()
         self.alarm: str | None = None
@@ -118,16 +121,6 @@ class Keeper:
         agreed = self._table.agreed()
         return self._name_of(agreed.root) if agreed is not None and agreed.root is not None else None
 
-    def part(self, name: bytes) -> bytes | None:
-        """The root or slice with this name, if this device has it."""
-        with self._fs.lock:
-            agreed = self._table.agreed()
-        if agreed is None or agreed.root is None:
-            return None
-        if self._name_of(agreed.root) == name:
-            return agreed.root
-        return self._shelf.find(agreed.shelved, name)
-
     def offered(self, root: bytes) -> None:
         """A device says that what is lacking here begins below the checkpoint with this root."""
         self._offered.add(root)
@@ -152,7 +145,7 @@ class Keeper:
             stated, agreed = self._table.stated(), self._table.agreed()
             if not len(vector) or (stated is not None and stated.vector == vector):
                 return False
-            if self._updates.device not in self._members():
+            if self._updates.device not in self._members() or self._waits_for_clouds():
                 return False
         if any(
             self._is_valid(device, head) and head.stated.vector == vector
@@ -170,6 +163,11 @@ class Keeper:
         with self._fs.lock:
             grown = self._table.grown_since(agreed.through if agreed is not None else 0)
         return grown >= max(LEAST_BYTES, held // 4)
+
+    def _waits_for_clouds(self) -> bool:
+        """Whether something of what this device has signed is not on the clouds. What a checkpoint covers
+        is, chunks and all, so that whoever has no more than the clouds finds a state that can be read."""
+        return bool(self._updates.own_after(self._fs.db.meta("published"), 1))
 
     def _state(self) -> None:
         """Make a snapshot of what is here, and state it."""
@@ -229,7 +227,11 @@ class Keeper:
             evidence,
         )
         with self._fs.lock:
-            self._table.put(replace(stated, root=root.encode()))
+            before = self._table.agreed()
+            former = None
+            if before is not None:
+                former = before.vector if before.deposited is not None else before.former
+            self._table.put(replace(stated, root=root.encode(), former=former))
         self._agreed_at = now
         log.info("checkpoint %s is agreed by %d devices", mine.snapshot.hex(), len(evidence))
 
@@ -264,9 +266,8 @@ class Keeper:
                 with self._fs.lock:
                     self._table.put(agreed)
                 self._announce()
-            elif self._swept != agreed.deposited and self._all_name(agreed, heads):
-                self._depositor.sweep([(agreed.deposited, self._fetching.root(agreed.deposited))])
-                self._swept = agreed.deposited
+            elif self._all_name(agreed, heads):
+                self.succession.settle(agreed, now)
         except (CloudsUnavailable, NotToBeHadError) as error:
             self._not_before = now + _CLOUD_SECONDS
             log.info("the checkpoint waits for the clouds: %s", error)
@@ -299,7 +300,7 @@ class Keeper:
 
     def _all_name(self, agreed: Recorded, heads: Mapping[bytes, Head]) -> bool:
         """Whether nobody needs what this checkpoint replaces: all members name it."""
-        return all(
+        return self._updates.device in self._members() and all(
             (head := heads.get(device)) is not None
             and head.checkpoint is not None
             and head.checkpoint.root == agreed.deposited

@@ -8,12 +8,14 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from hybrisfs.checkpoint.compaction import Compactor
 from hybrisfs.checkpoint.deposit import Depositor
 from hybrisfs.checkpoint.fetching import Fetching
 from hybrisfs.checkpoint.keeper import Keeper
 from hybrisfs.checkpoint.shelf import Shelf
 from hybrisfs.dispersal.engine import Engine
 from hybrisfs.dispersal.errors import CloudsUnavailable
+from hybrisfs.dispersal.finding import Finding
 from sync import CheckpointId, Head, Statement, decode_head, head_name
 
 if TYPE_CHECKING:
@@ -55,6 +57,15 @@ class Checkpoints:
             return volume.peering.fetch_chunk(name, _PART_SECONDS)
 
         store = _Store(engine, lambda: volume.config.f + volume.config.k)
+        self.depositor = Depositor(updates.volume, keys, shelf, name_of, store)
+        self._compactor = Compactor(
+            fs,
+            updates.device,
+            sharing.members,
+            store,
+            volume.committer.commit_now,
+            lambda: not volume.signals.stopping,
+        )
         self.keeper = Keeper(
             fs,
             updates,
@@ -65,7 +76,8 @@ class Checkpoints:
             shelf,
             name_of,
             Fetching(updates.volume, keys, shelf, name_of, engine, ask_devices),
-            Depositor(updates.volume, keys, shelf, name_of, store),
+            self.depositor,
+            self._compactor,
             sharing.checkpoint_taken_in,
             announce,
         )
@@ -100,7 +112,8 @@ class Checkpoints:
         waiting = self.keeper.waits_for(self.heads())
         with self._volume.fs.lock:
             names = [self._sharing.members.name_of(device) for device in waiting]
-        return {"current": self.keeper.is_current(), "waits_for": sorted(names)}
+            log_facts = self._compactor.facts()
+        return {"current": self.keeper.is_current(), "waits_for": sorted(names), "log": log_facts}
 
     def run(self) -> None:
         """The thread's body."""
@@ -140,15 +153,35 @@ class _Store:
         self._engine = engine
         self._copies = copies
 
-    def put(self, name: str, data: bytes) -> object:
-        return self._engine.put_object(name, data, self._copies())
+    @property
+    def copies(self) -> int:
+        return self._copies()
+
+    @property
+    def in_use(self) -> Sequence[int]:
+        return self._engine.in_use
 
     @property
     def numbers(self) -> Collection[int]:
         return self._engine.numbers
 
+    def put(self, name: str, data: bytes) -> Collection[int]:
+        return self._engine.put_object(name, data, self._copies())
+
+    def put_on(self, cloud: int, name: str, data: bytes) -> str | None:
+        return self._engine.upkeep.put(cloud, name, data)
+
+    def look(self, cloud: int, name: str, limit: int, verify: Callable[[bytes], object]) -> Finding | None:
+        found = self._engine.upkeep.look_at(cloud, name, limit, verify)
+        if found is not None and found.kind == "missing":
+            self._engine.upkeep.excuse(cloud, name)  # it was not told for certain that it has it
+        return found
+
     def names(self, cloud: int, prefix: str, most: int) -> Sequence[str] | None:
         return self._engine.upkeep.names(cloud, prefix, most)
 
     def delete(self, cloud: int, names: Sequence[str]) -> str | None:
-        return self._engine.upkeep.delete(cloud, names)
+        failure = self._engine.upkeep.delete(cloud, names)
+        for name in names if failure is None else ():
+            self._engine.upkeep.excuse(cloud, name)
+        return failure

@@ -8,6 +8,7 @@ from random import Random
 from typing import Final, TypeVar
 
 from hybrisfs.dispersal.errors import CloudsUnavailable, IntegrityError, ObjectMissing
+from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.poll import Changed, Failed, Listing, Look, Missing, Polled, Unchanged
 
 __all__ = ["Accusation", "Cloud", "Clouds", "Mood"]
@@ -184,6 +185,26 @@ class Clouds:
 
     def put(self, name: str, data: bytes) -> tuple[int, ...]:
         return self.put_object(name, data)
+
+    @property
+    def copies(self) -> int:
+        return self._copies
+
+    def put_on(self, cloud: int, name: str, data: bytes) -> str | None:
+        if not self.all[cloud].is_up:
+            return "is down"
+        self.all[cloud].put(name, data)
+        return None
+
+    def look(self, cloud: int, name: str, limit: int, verify: Callable[[bytes], object]) -> Finding | None:
+        data = self.all[cloud].get(name) if self.all[cloud].is_up else None
+        if data is None:
+            return Finding("missing" if self.all[cloud].is_up else "unreadable", name)
+        try:
+            verify(data[: limit + 1])
+        except (ValueError, IntegrityError):
+            return Finding("corrupt", name)
+        return None
 
     def names(self, cloud: int, prefix: str, most: int) -> list[str] | None:
         return self.all[cloud].list(prefix) if self.all[cloud].is_up else None
