@@ -26,8 +26,8 @@ needs no body of that any more: what came of it is in its registers. Who can lac
 * a machine that recovers by a kit, which finds N by the heads of the members.
 
 What is not shipped yet is in no checkpoint, for no device states one before its own updates are on the
-clouds, their chunks first. The clouds that hold N may lose it: every member has it as a file, too, and puts it
-there again (`hybrisfs.checkpoint.deposit`).
+clouds, their chunks first. The clouds that hold N may lose it: every member has it as a file, too, and puts
+it there again (`hybrisfs.checkpoint.deposit`).
 """
 
 from __future__ import annotations

@@ -117,7 +117,8 @@ class Depositor:
         return self._store.look(cloud, checkpoint_name(part), MAX_OBJECT, partial(self.verify, part))
 
     def verify(self, part: bytes, data: bytes) -> None:
-        """Raises DecodeError when an object is not this part, UnreadableHereError when that cannot be told."""
+        """Raises DecodeError when an object is not this part, UnreadableHereError when nobody here can tell
+        that."""
         try:
             open_object(data, part, self._volume, self._keys, self._name_of)
         except (NewerFormatError, UnknownEpochError) as error:

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, TypeVar
 
 from hybrisfs.checkpoint.deposit import MAX_OBJECT
 from hybrisfs.checkpoint.shelf import Shelf, Shelved
 from hybrisfs.dispersal.errors import CloudsUnavailable, UnreadableHereError
-from sync import Buffer, NewerFormatError, SealKeys, UnknownEpochError
+from sync import (
+    Buffer,
+    CheckpointId,
+    DecodeError,
+    Members,
+    NewerFormatError,
+    SealKeys,
+    UnknownEpochError,
+)
 from sync.checkpoint import Root, Slice, checkpoint_name, open_object
 
 __all__ = ["CloudObjects", "Fetching", "NotToBeHadError"]
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -49,6 +60,19 @@ class Fetching:
     def root(self, name: bytes) -> Root:
         """Raises NotToBeHadError, DecodeError."""
         return Root.decode(self.part(name))
+
+    def by_statements(self, named: Iterable[CheckpointId], members: Members) -> list[CheckpointId]:
+        """Those that can be had and are in order, the one that most of *members* have stated first."""
+        counts: dict[CheckpointId, int] = {}
+        for one in named:
+            try:
+                root = self.root(one.root)
+                root.check(self._volume, members)
+            except (NotToBeHadError, DecodeError) as error:
+                log.info("checkpoint %s is passed over: %s", one.root.hex(), error)
+                continue
+            counts[one] = sum(device in members for device in root.evidence)
+        return sorted(counts, key=lambda one: (-counts[one], one))
 
     def shelve(self, root: Root) -> Shelved:
         """Fetch all slices onto the shelf; they are to be checked then. Raises NotToBeHadError, OSError."""

@@ -367,7 +367,11 @@ class Keeper:
         return True
 
     def _is_trusted(self, root: Root) -> bool:
-        """Whether this device has stated it itself, or the one that let it in has."""
+        """Whether this device has stated it itself, or the one that let it in has; any member, when that is
+        none: a recovery kit, or removed."""
         with self._fs.lock:
             inviter = self._fs.db.meta("inviter")
+        members = self._members()
+        if inviter and inviter not in members:
+            return any(device in members for device in root.evidence)
         return self._updates.device in root.evidence or inviter in root.evidence

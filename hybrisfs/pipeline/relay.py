@@ -156,7 +156,7 @@ class Relayer:
             before = path.newest_of(self._points(path.author, heads))
             above = before.clock if before else 0
             branch, newest = path.steps[0]
-            if newest == above or self._is_ahead(path, heads, now):
+            if newest == above or self._is_bare(branch, newest) or self._is_ahead(path, heads, now):
                 continue
             patience = self._patience(path.author)
             age = self._ages[branch] = ages.get(branch) or _Ages()
@@ -229,6 +229,14 @@ class Relayer:
             (segment.prefix + bytes(rest), segment.prefix + b"\xff" * rest, author),
         ).fetchone()
         return _Point(row[0], row[1], segment) if row else None
+
+    def _is_bare(self, branch: bytes, clock: int) -> bool:
+        """Whether an update is known through a checkpoint only, and so all that it follows: that is on the
+        clouds, and segments of it may not be any more."""
+        row = self._fs.db.execute(
+            "SELECT 1 FROM log WHERE branch = ? AND clock = ? AND bytes IS NULL", (branch, clock)
+        ).fetchone()
+        return row is not None
 
     def _is_ahead(self, path: _Path, heads: Mapping[bytes, Head], now: float) -> bool:
         """Whether the author's head leads to what is not here yet: it is being fetched, and tells more.

@@ -37,7 +37,8 @@ class BodyStore:
         for branch, clock in covered.items():
             rows = self._db.execute(
                 f"SELECT {_KEPT}, length(bytes) FROM log INDEXED BY log_whole "
-                "WHERE branch = ? AND clock <= ? AND bytes IS NOT NULL AND NOT (device = ? AND clock >= ?) ORDER BY clock LIMIT ?",
+                "WHERE branch = ? AND clock <= ? AND bytes IS NOT NULL "
+                "AND NOT (device = ? AND clock >= ?) ORDER BY clock LIMIT ?",
                 (branch, clock, own, from_clock, most),
             ).fetchall()
             if rows:

@@ -21,9 +21,7 @@ import sqlite3
 __all__ = ["APPLICATION_ID", "ROOT_ID", "ROOT_INO", "SCHEMA_VERSION", "create_schema"]
 
 APPLICATION_ID = 0x48796246  # "HybF", shown by file(1)
-SCHEMA_VERSION = (
-    6  # 1 knew one device only, 2 no removed one, 3 no discarded pack, 4 no checkpoint, 5 kept all
-)
+SCHEMA_VERSION = 6  # 1 knew one device, 2 no removed one, 3 no discarded pack, 4 no checkpoint, 5 kept it all
 ROOT_INO = 1
 ROOT_ID = bytes(16)  # the root has the same id in every volume, and no place
 

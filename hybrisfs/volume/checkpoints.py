@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from hybrisfs.checkpoint.compaction import Compactor
 from hybrisfs.checkpoint.deposit import Depositor
@@ -16,7 +16,7 @@ from hybrisfs.checkpoint.shelf import Shelf
 from hybrisfs.dispersal.engine import Engine
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.dispersal.finding import Finding
-from sync import CheckpointId, Head, Statement, decode_head, head_name
+from sync import CheckpointId, Head, Members, Statement, decode_head, head_name
 
 if TYPE_CHECKING:
     from hybrisfs.volume.volume import Volume
@@ -58,6 +58,7 @@ class Checkpoints:
 
         store = _Store(engine, lambda: volume.config.f + volume.config.k)
         self.depositor = Depositor(updates.volume, keys, shelf, name_of, store)
+        self._fetching = Fetching(updates.volume, keys, shelf, name_of, engine, ask_devices)
         self._compactor = Compactor(
             fs,
             updates.device,
@@ -75,7 +76,7 @@ class Checkpoints:
             sharing.current_members,
             shelf,
             name_of,
-            Fetching(updates.volume, keys, shelf, name_of, engine, ask_devices),
+            self._fetching,
             self.depositor,
             self._compactor,
             sharing.checkpoint_taken_in,
@@ -130,20 +131,32 @@ class Checkpoints:
                 self._sharing.on_members()
 
     def _begin(self) -> None:
-        """Begin with the newest checkpoint that the device which let this one in names, if there is one."""
-        public = self._sharing.current_members().public_key(self._inviter)
-        if public is None:
+        """Begin with the newest checkpoint that the device which let this one in names, if there is one. When
+        that was a recovery kit, with the one that most members stand for."""
+        members = self._sharing.current_members()
+        if members.public_key(self._inviter) is not None:
+            named = self._named_by(self._inviter, members)
+            if named is not None:
+                self.keeper.begin(named)
             return
+        all_named = {self._named_by(device, members) for device in members} - {None}
+        for one in self._fetching.by_statements(cast("set[CheckpointId]", all_named), members):
+            if self.keeper.begin(one):
+                return
+
+    def _named_by(self, device: bytes, members: Members) -> CheckpointId | None:
+        """The checkpoint that a member's head on the clouds names."""
+        public = members.public_key(device)
+        assert public is not None
         volume, keys = self._sharing.updates.volume, self._ring.segments
         try:
             head = self._engine.get_object(
-                head_name(self._inviter), _HEAD_BYTES, lambda data: decode_head(data, volume, public, keys)
+                head_name(device), _HEAD_BYTES, lambda data: decode_head(data, volume, public, keys)
             )
         except CloudsUnavailable as error:
             log.info("no checkpoint to begin with: %s", error)
-            return
-        if head.checkpoint is not None:
-            self.keeper.begin(head.checkpoint)
+            return None
+        return head.checkpoint
 
 
 class _Store:
