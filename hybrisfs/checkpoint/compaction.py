@@ -40,7 +40,8 @@ from hybrisfs.checkpoint.deposit import CloudStore
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.merge.members import MemberTable
 from hybrisfs.store.bodies import BodyStore
-from sync import HASH_SIZE, DecodeError, VersionVector, parse_segment_name
+from hybrisfs.store.segment_ends import end_of_segment
+from sync import VersionVector
 
 __all__ = ["Compactor"]
 
@@ -158,13 +159,5 @@ class Compactor:
 
     def _covers(self, covered: VersionVector, name: str) -> bool:
         """Whether all updates in a segment are covered, which is so when its last one is."""
-        try:
-            device, segment = parse_segment_name(name)
-        except DecodeError:
-            return False
-        rest = HASH_SIZE - len(segment.prefix)
-        row = self._fs.db.execute(
-            "SELECT branch, clock FROM log WHERE hash BETWEEN ? AND ? AND device = ?",
-            (segment.prefix + bytes(rest), segment.prefix + b"\xff" * rest, device),
-        ).fetchone()
-        return row is not None and covered[row[0]] >= row[1]
+        end = end_of_segment(self._fs.db, name)
+        return end is not None and covered[end.branch] >= end.clock

@@ -163,6 +163,13 @@ class Depositor:
                 reasons[str(cloud)] = refused or (finding.what if finding is not None else "")
         raise CloudsUnavailable(checkpoint_name(part), reasons)
 
+    def put_back(self, cloud: int, part: bytes, holders: set[int], plaintext: Callable[[], bytes]) -> None:
+        """Put a part onto a cloud that has it wrong, which joins *holders* when it gives it back then. Raises
+        what *plaintext* raises."""
+        refused = self._store.put_on(cloud, checkpoint_name(part), self._sealed(part, plaintext()))
+        if refused is None and self.look(cloud, part) is None:
+            holders.add(cloud)
+
     def sweep(self, parts: Collection[bytes]) -> bool:
         """Remove all other parts from the clouds; whether all clouds have done that."""
         wanted, done = frozenset(parts), True

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Final, cast
 
 from hybrisfs.checkpoint.compaction import Compactor
 from hybrisfs.checkpoint.deposit import Depositor
-from hybrisfs.checkpoint.fetching import Fetching
+from hybrisfs.checkpoint.fetching import Fetching, NotToBeHadError
 from hybrisfs.checkpoint.keeper import Keeper
 from hybrisfs.checkpoint.shelf import Shelf
 from hybrisfs.dispersal.engine import Engine
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.dispersal.finding import Finding
-from sync import CheckpointId, Head, Members, Statement, decode_head, head_name
+from hybrisfs.volume.checkpoint_holdings import CheckpointHoldings
+from sync import CheckpointId, DecodeError, Head, Members, Statement, decode_head, head_name
 
 if TYPE_CHECKING:
     from hybrisfs.volume.volume import Volume
@@ -57,7 +58,7 @@ class Checkpoints:
             return volume.peering.fetch_chunk(name, _PART_SECONDS)
 
         store = _Store(engine, lambda: volume.config.f + volume.config.k)
-        self.depositor = Depositor(updates.volume, keys, shelf, name_of, store)
+        depositor = Depositor(updates.volume, keys, shelf, name_of, store)
         self._fetching = Fetching(updates.volume, keys, shelf, name_of, engine, ask_devices)
         self._compactor = Compactor(
             fs,
@@ -77,11 +78,12 @@ class Checkpoints:
             shelf,
             name_of,
             self._fetching,
-            self.depositor,
+            depositor,
             self._compactor,
             sharing.checkpoint_taken_in,
             announce,
         )
+        self.holdings = CheckpointHoldings(self.keeper.succession, depositor)
         with fs.lock:
             self._inviter: bytes = fs.db.meta("inviter")
             if self._inviter and not len(updates.state.vector):
@@ -115,6 +117,15 @@ class Checkpoints:
             names = [self._sharing.members.name_of(device) for device in waiting]
             log_facts = self._compactor.facts()
         return {"current": self.keeper.is_current(), "waits_for": sorted(names), "log": log_facts}
+
+    def secure(self) -> str | None:
+        """See to it that the newest checkpoint is on as many of the clouds in use as it should be; why that
+        failed, None when it is done."""
+        try:
+            self.keeper.succession.secure()
+        except (CloudsUnavailable, NotToBeHadError, DecodeError) as error:
+            return f"the checkpoint of the log is not on enough other clouds: {error}"
+        return None
 
     def run(self) -> None:
         """The thread's body."""

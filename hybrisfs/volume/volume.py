@@ -205,6 +205,7 @@ class Volume:
             PackMender(fs, sharing.signer, signals, upkeep, self.tables),
             SegmentMender(fs, self.updates, config.id, self.ring.segments, upkeep),
             signals,
+            self.checkpoints.holdings,
             ValueHoldings(self.key_values),
             {one.number: one.name for one in config.clouds},
             marker(config.id),
