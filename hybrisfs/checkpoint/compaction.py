@@ -140,7 +140,7 @@ class Compactor:
         """Devices that are no members any more, if it falls to this one to remove what they wrote."""
         if any(device < self._own for device in self._members.devices()):
             return ()
-        return sorted(one.device for one in self._members.all() if one.removed)
+        return sorted(one.device for one in self._members.removed())
 
     def _delete_from(self, cloud: int, prefix: str, covered: VersionVector) -> bool:
         names = self._store.names(cloud, prefix, _MOST_NAMES)

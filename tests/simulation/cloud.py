@@ -80,6 +80,11 @@ class Cloud:
         if self.mood is not Mood.LOSING:
             self._versions.pop(name, None)
 
+    def delete_all(self, prefix: str) -> None:
+        """It loses everything under such names."""
+        for name in [name for name in self._versions if name.startswith(prefix)]:
+            del self._versions[name]
+
     def _garbled(self, data: bytes) -> bytes:
         if self._random.random() < 0.3:
             return data
