@@ -122,11 +122,9 @@ def test_the_newest_own_segment_stays_and_can_be_made_again(volume: Volume) -> N
     assert volume.couriers[1].puller.heads()[volume.device(1)].extent is not None
     first = parse_segment_name(kept)[1].first
     rig = volume.fleet[1].rig
-    (whole,) = rig.db.execute(
-        "SELECT count(*) FROM log WHERE device = ? AND clock >= ? AND bytes IS NULL",
-        (volume.device(1), first),
-    ).fetchone()
-    assert whole == 0 and bare(volume.fleet[1])
+    query = "SELECT count(*) FROM log WHERE device = ? AND clock >= ? AND bytes IS NULL"
+    (dropped,) = rig.db.execute(query, (volume.device(1), first)).fetchone()
+    assert dropped == 0 and bare(volume.fleet[1])
 
 
 def test_nothing_is_dropped_before_all_name_the_second(volume: Volume) -> None:
