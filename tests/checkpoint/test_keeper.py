@@ -36,7 +36,7 @@ class Volume:
         found = {}
         for courier in self.couriers:
             with courier.rig.fs.lock:
-                head = courier._shipper._head(None)
+                head = courier._shipper._head(None, courier.puller.past())
             found[head.writer] = head
         return found
 

@@ -127,6 +127,7 @@ LATER = Update(
 HEAD = Head(
     VOLUME,
     DEVICE.device_id,
+    TIME + 1,
     TIME,
     ENTRIES,
     (OwnTip(300, bytes(range(32))), OwnTip(200, bytes(range(32, 64)))),
