@@ -93,7 +93,7 @@ class Checkpoints:
         """A linked device has told its head."""
         with self._guard:
             known = self._heard.get(head.writer)
-            if known is None or known.time_ns <= head.time_ns:
+            if known is None or known.serial <= head.serial:
                 self._heard[head.writer] = head
 
     def heads(self) -> Mapping[bytes, Head]:
@@ -102,7 +102,7 @@ class Checkpoints:
         with self._guard:
             for device, head in self._heard.items():
                 known = newest.get(device)
-                if known is None or known.time_ns <= head.time_ns:
+                if known is None or known.serial <= head.serial:
                     newest[device] = head
         return newest
 

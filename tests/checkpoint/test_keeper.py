@@ -36,7 +36,7 @@ class Volume:
         found = {}
         for courier in self.couriers:
             with courier.rig.fs.lock:
-                head = courier._shipper._head(None)
+                head = courier._shipper._head(None, courier.puller.past())
             found[head.writer] = head
         return found
 
@@ -164,6 +164,22 @@ def test_a_device_that_was_set_back_to_nothing_begins_with_what_it_has_stated(em
     empty.fleet[0].receive([data for data in device.log() if data is not None])
     assert empty.fleet[0].registers() == device.registers()
     assert empty.fleet[0].tree() == device.tree()
+
+
+def test_what_is_changed_after_beginning_with_a_checkpoint_is_not_overwritten(empty: Volume) -> None:
+    with set_back(empty, 1):
+        empty.fleet[0].write("file", b"before")
+        empty.fleet.meet()
+        empty.look()
+        empty.look()
+    device = empty.fleet[1]
+    empty.couriers[1].take_over(empty.couriers[0])
+    device.write("file", b"here")
+    empty.fleet[0].write("file", b"there")
+    empty.fleet.send(0, 1)
+    empty.fleet.send(1, 0)
+    for one in empty.fleet.devices:
+        assert {one.read(name) for name in one.names()} == {b"here", b"there"}
 
 
 def test_who_has_a_log_goes_on_with_it(volume: Volume) -> None:

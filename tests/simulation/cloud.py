@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from enum import Enum
 from random import Random
 from typing import Final, TypeVar
@@ -135,8 +135,9 @@ class Clouds:
         order = self.random.sample(self.numbers, len(self.all))
         return self._put(name, data, [n for n in order if self.all[n].is_up][: self._copies], self._copies)
 
-    def put_everywhere(self, name: str, data: bytes) -> tuple[int, ...]:
-        return self._put(name, data, [n for n in self.numbers if self.all[n].is_up], self.f + 1)
+    def put_everywhere(self, name: str, data: bytes, clouds: Container[int] | None = None) -> tuple[int, ...]:
+        wanted = [n for n in self.numbers if clouds is None or n in clouds]
+        return self._put(name, data, [n for n in wanted if self.all[n].is_up], self.f + 1)
 
     def _put(self, name: str, data: bytes, to: Sequence[int], least: int) -> tuple[int, ...]:
         for number in to:

@@ -43,7 +43,7 @@ class Courier:
             rig.sharing.checkpoint_taken_in,
             lambda: self._shipper.announce_soon(),
         )
-        relayer = Relayer(rig.fs, rig.updates, rig.signals, rig.ring.segments, heads, fetch)
+        relayer = Relayer(rig.fs, rig.updates, rig.signals, rig.ring.segments, heads, fetch, self.puller.past)
         self._shipper = Shipper(
             rig.fs,
             rig.updates,
@@ -56,6 +56,7 @@ class Courier:
             rig.sharing.has_looked,
             relayer=relayer,
             checkpoints=lambda: (self.keeper.statement(), self.keeper.newest()),
+            past=self.puller.past,
         )
         self._rounds = self.puller.rounds()
         next(self._rounds)

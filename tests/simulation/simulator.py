@@ -46,7 +46,7 @@ _REST_SECONDS: Final = 30.0
 _CRASHES: Final = 0.4
 _RESTARTS: Final = 0.2
 _BACKUPS: Final = 0.5
-_RESTORES: Final = 0.3
+_RESTORES: Final = 0.6
 _CLOCK_JUMPS: Final = 0.2
 _SLEEPS: Final = 0.15
 # When all stand still for a moment, as checkpoints want it; for all together. Two of them make one that has
@@ -78,6 +78,9 @@ class Simulation:
         self._links = dict.fromkeys(combinations(range(self.count), 2), True)
         self._couriers: dict[int, Courier] = {}
         self._plan()
+        for device in range(self.count):
+            if self.random.random() < 0.2:
+                self._back_up(device)
 
     def _invite_liar(self) -> Liar:
         return Liar(Random(self.random.random()), [member_of(number) for number in range(self.count)])
