@@ -69,6 +69,15 @@ class Succession:
         CloudsUnavailable, NotToBeHadError, DecodeError."""
         self._depositor.secure(self.parts(), self.fetched)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is left to be done for the newest checkpoint."""
+        with self._fs.lock:
+            newest = self._table.stated()
+        if newest is None or newest.deposited is None:
+            return False
+        return self._settled == (newest.deposited, self._depositor.place)
+
     def settle(self, agreed: Recorded, now: float) -> None:
         """All members name this checkpoint: see that it is safe, then let go of what it replaces. Does
         nothing when that was done, and the clouds are the same. Raises like `secure`, and OSError."""
