@@ -46,12 +46,12 @@ _REST_SECONDS: Final = 30.0
 _CRASHES: Final = 0.4
 _RESTARTS: Final = 0.2
 _BACKUPS: Final = 0.5
-_RESTORES: Final = 0.6
+_RESTORES: Final = 0.5
 _CLOCK_JUMPS: Final = 0.2
 _SLEEPS: Final = 0.15
 # When all stand still for a moment, as checkpoints want it; for all together. Two of them make one that has
 # taken the place of another, so that devices drop what the first covers.
-_RESTS: Final = (1.0, 1.0, 6.0)
+_RESTS: Final = (0.75, 0.75, 5.0)
 
 
 class Simulation:
@@ -221,8 +221,8 @@ class Simulation:
             self.bodies.update((decoded(data).hash, data) for data in device.log())
 
     def _rest(self) -> None:
-        """Programs do nothing for a while, so that all come to stand at one vector; mostly the weather is
-        fair."""
+        """Programs do nothing for a while, mostly in fair weather, so that all come to stand at one vector.
+        Afterwards a device may be set back, and take in a checkpoint."""
         self.note("all rest")
         if self.random.random() < 0.7:
             self.clouds.set_moods(
@@ -235,6 +235,13 @@ class Simulation:
                 self.pull(device, everything=True)
                 self.look_at_checkpoints(device)
             self.clocks.pass_by(_REST_SECONDS)
+        device, other = self.random.sample(range(self.count), 2)
+        if self.world.has_backup(device) and self.random.random() < 0.5:
+            self._restore(device)
+            if self.random.random() < 0.3:
+                self.sign(device)  # so that it forks
+            if self.random.random() < 0.8:
+                self._take_over(device, other)
 
     def _weather(self) -> str:
         return ", ".join(cloud.mood.value for cloud in self.clouds.all)
