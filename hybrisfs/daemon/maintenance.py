@@ -41,8 +41,10 @@ class MaintenanceCommands:
     def _gc(self, arguments: Message, progress: Progress) -> Message:
         slot = self._slots.get(read.optional_text(arguments, "name"))
         dry_run = read.flag(arguments, "dry_run")
-        collection = slot.open().collector.collect(_steps(progress), dry_run=dry_run)
-        return {"name": slot.name, "dry_run": dry_run, **collection.as_dict()}
+        volume = slot.open()
+        collection = volume.collector.collect(_steps(progress), dry_run=dry_run)
+        kept = volume.status(look=False)["checkpoint"]["log"]
+        return {"name": slot.name, "dry_run": dry_run, **collection.as_dict(), "log": kept}
 
     def _rebuild(self, arguments: Message, progress: Progress) -> Message:
         slot = self._slots.get(read.text(arguments, "name"))
