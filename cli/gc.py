@@ -82,6 +82,12 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         lines.append(f"of key-value stores that this machine had: {former} (hybrisfs kv clean --former)")
     if facts["due"]["packs"]:
         lines.append(f"to be deleted when the clouds can be reached: {_packs(facts['due'])}")
+    log = facts["log"]
+    if log["dropped"]:
+        lines.append(
+            f"the log: {count(log['dropped'], 'change')} summed up in a checkpoint "
+            f"({size(log['freed_bytes'])} freed on this device), {log['kept']:,} kept one by one"
+        )
     return lines
 
 

@@ -5,10 +5,10 @@ Only the device can make its head, but any cloud can withhold it or return an ea
 returned a head and later an earlier one or none. A cloud that never had the newest head may just have
 been away when it was written: it is *behind*, and that is told when it stays so.
 
-One head precedes another of its device when it is not the later one by its time and either the other's
-vector covers more, or the other knows more branches: a vector gains entries only, and the renaming
-of a forked writer's entries adds some. A device restored from a backup writes heads that cover less,
-but at a later time, and one whose clock is set back earlier ones that cover as much; they convict nobody.
+One head precedes another of its device when its serial is lower and either the other's vector covers more,
+or the other knows more branches: a vector gains entries only, and the renaming of a forked writer's entries
+adds some. A device restored from a backup writes heads that cover less, and one whose clock is set back
+earlier ones; with higher serials all the same (`sync.own_heads`), so they convict nobody.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Sighting:
 
 def precedes(one: Head, other: Head) -> bool:
     """Whether `one` was written before `other` by the same device, as far as the two can prove it."""
-    if one.time_ns > other.time_ns or one.vector == other.vector:
+    if one.serial >= other.serial or one.vector == other.vector:
         return False
     mine, theirs = (frozenset(branch for branch, _ in head.vector.items()) for head in (one, other))
     return other.vector.covers(one.vector) or mine < theirs
@@ -111,7 +111,6 @@ class Beacons:
     def __init__(self, now: float) -> None:
         self.newest: Head | None = None
         self._last_ns: int | None = None
-        self._newest_ns = -1  # the latest time that any head states
         self._offline = False
         self._begun = now
         self._best: dict[int, Head] = {}  # by cloud: the newest that it ever returned
@@ -125,21 +124,15 @@ class Beacons:
         self._last_ns = seen_ns
         if head is not None:
             self.newest = head
-            self._newest_ns = head.time_ns
             self._offline = head.offline
 
     def arrived(self, head: Head, time_ns: int) -> bool:
         """A cloud returned this head; True when it states new updates. `time_ns` is our time of day."""
         before = self.newest
-        grown = before is not None and head.vector != before.vector and head.vector.covers(before.vector)
-        if (
-            head.time_ns > self._newest_ns or grown
-        ):  # grown, but earlier: a clock that was ahead was set right
-            self._newest_ns = max(self._newest_ns, head.time_ns)
-            self.heard(min(head.time_ns, time_ns))
-            self._offline = head.offline
-        if before is not None and not self._succeeds(head, before):
+        if before is not None and head.serial <= before.serial:
             return False
+        self.heard(min(head.time_ns, time_ns))
+        self._offline = head.offline
         self.newest = head
         return before is None or before.vector != head.vector
 
@@ -201,11 +194,6 @@ class Beacons:
         return self._told.get(cloud)
 
     @property
-    def answered(self) -> int:
-        """How many clouds have said anything so far, true or not."""
-        return len(self._answered)
-
-    @property
     def disputed(self) -> bool:
         """Whether clouds tell different things, so that all should be asked."""
         return bool(self._behind or self._told)
@@ -224,11 +212,3 @@ class Beacons:
             return None
         self._told[cloud] = fault
         return fault
-
-    @staticmethod
-    def _succeeds(head: Head, newest: Head) -> bool:
-        if head == newest or precedes(head, newest):
-            return False
-        # Whose clock was set back writes earlier times, but covers what it wrote before.
-        covers = head.vector.covers(newest.vector)
-        return covers or (head.time_ns > newest.time_ns and not newest.vector.covers(head.vector))

@@ -7,7 +7,8 @@ devices and clouds is kept in `sync.beacons`. A head may also lead to segments o
 put there for it, our own device included.
 
 The head of our own device is looked at too, now and then: after our state was restored from a backup, or
-copied to a second machine, it names updates of ours that we do not have.
+copied to a second machine, it names updates of ours that we do not have (`sync.own_heads`). Where it has not
+been looked at since the start, it is in every round.
 
 A head that is sealed with a key of an epoch unknown here makes its writer's grant be asked for, the object
 that gives members the key; the caller opens it and adds the key to `keys`.
@@ -29,6 +30,7 @@ from sync.codec import Buffer
 from sync.errors import DecodeError, NewerFormatError, UnknownEpochError
 from sync.head import Head, decode_head, head_name
 from sync.identity import Members
+from sync.own_heads import OwnHeads, Past
 from sync.pace import LONGEST_PAUSE, Pace
 from sync.seal import SealKeys
 from sync.trail import Holds, Piece, newest_segment, relayed_segments, tips_of
@@ -106,6 +108,7 @@ class Follow:
         self._members = Members(())
         self._followers: dict[bytes, _Follower] = {}
         self._chase = Chase(known)
+        self._own_heads = OwnHeads(known)
         self._pace = Pace(now)
         self._round = 0
         self._everybody = True
@@ -146,6 +149,7 @@ class Follow:
         if (tuple(clouds), f + 1) == (self._clouds, self._quorum):
             return
         self._clouds, self._quorum = tuple(clouds), f + 1
+        self._own_heads.keep_clouds(self._clouds)
         for follower in self._followers.values():
             follower.beacons.keep_clouds(self._clouds)
             follower.others = deque(one for one in follower.others if one in self._clouds)
@@ -191,17 +195,22 @@ class Follow:
         self._round += 1
         actions: list[Action] = []
         for device, follower in self._followers.items():
-            if device == self._own and not everybody and now < follower.due:
-                continue
-            follower.due = now + LONGEST_PAUSE
             turn = self._round % len(self._clouds) if self._clouds else 0
             order = self._clouds[turn:] + self._clouds[:turn]
+            if device == self._own and not everybody and now < follower.due:
+                actions += [self._ask(device, follower, cloud) for cloud in order if self._is_unread(cloud)]
+                continue
+            follower.due = now + LONGEST_PAUSE
             beacons = follower.beacons
             suspect = device != self._own and beacons.staleness(device, self._stale, now, time_ns).suspect
             count = len(order) if everybody or suspect or beacons.disputed else self._quorum
             follower.others = deque(order[count:])
             actions += [self._ask(device, follower, cloud) for cloud in order[:count]]
         return actions
+
+    def _is_unread(self, cloud: int) -> bool:
+        """Whether our own head on the cloud must not be overwritten yet."""
+        return cloud not in self._own_heads.past.clouds
 
     @staticmethod
     def _ask(device: bytes, follower: _Follower, cloud: int) -> FetchHead:
@@ -226,6 +235,8 @@ class Follow:
             self._pace.active(now)
         if follower.beacons.newest is head:
             follower.sealed = bytes(data)
+        if device == self._own:
+            self._own_heads.seen(cloud, head)
         self._aim(head, now)
         return self._judge(device, cloud, follower, head, now)
 
@@ -256,7 +267,11 @@ class Follow:
     def head_missing(self, device: bytes, cloud: int, now: float) -> list[Action]:
         """The cloud says that it has no head of `device`."""
         follower = self._followers.get(device)
-        return [] if follower is None else self._judge(device, cloud, follower, None, now)
+        if follower is None:
+            return []
+        if device == self._own:
+            self._own_heads.seen(cloud, None)
+        return self._judge(device, cloud, follower, None, now)
 
     def head_failed(self, device: bytes, cloud: int, reason: str, *, wrong: bool = False) -> list[Action]:
         """The cloud did not answer; or, when `wrong`, with something that cannot be the object."""
@@ -292,6 +307,8 @@ class Follow:
     def _unreadable(self, device: bytes, cloud: int, fault: Fault, reason: str) -> list[Action]:
         follower = self._followers.get(device)
         actions = self._ask_another(device)
+        if device == self._own and fault is Fault.UNREADABLE:
+            self._own_heads.seen(cloud, None)
         if follower is None or follower.beacons.unreadable(cloud, fault) is None:
             return actions
         floor = follower.beacons.best_of(cloud)
@@ -329,9 +346,13 @@ class Follow:
     @property
     def own_looked_for(self) -> bool:
         """Whether all clouds but f have said which head of our own device they have."""
-        follower = self._followers.get(self._own)
-        missing = len(self._clouds) - (follower.beacons.answered if follower is not None else 0)
-        return missing < self._quorum or (follower is None and bool(self._followers))
+        missing = sum(self._is_unread(cloud) for cloud in self._clouds)
+        return missing < self._quorum or (self._own not in self._followers and bool(self._followers))
+
+    @property
+    def past(self) -> Past:
+        """What clouds have shown of our own head."""
+        return self._own_heads.past
 
     def staleness(self, now: float, time_ns: int) -> list[Staleness]:
         """The last sign of life of every other member, and whether its silence is suspect."""

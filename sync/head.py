@@ -3,13 +3,15 @@
 The head is the device's beacon (Depot 5.3): "at this time I was alive, and had seen this". It is the
 object `heads/<device id, hex>`. What a cloud sees: the device, the size, when it changes.
 
-    header   magic "HFHD", version u16 = 2
+    header   magic "HFHD", version u16 = 3
              writer  16
     sealed   (`sync.seal`) record, then signature 64 over exactly the record bytes
 
-    record   magic "HFHR", version u16 = 2
+    record   magic "HFHR", version u16 = 3
              volume     16
              writer     16
+             serial     u64, higher than that of all heads of the writer before, as far as it knows of them,
+                        and at least the time (`sync.own_heads`)
              time       u64, ns since the epoch by the writer's clock
              offline    u8: 1 when the writer has ended in good order and nobody need wait for its next head,
                         else 0
@@ -23,8 +25,9 @@ object `heads/<device id, hex>`. What a cloud sees: the device, the size, when i
                         first   varint, clock of the first update in the newest segment
                         last    varint, clock of the last update in it
                         prefix  8, beginning of the last update's hash
-             relayed    varint, how many, at most MAX_RELAYED; then for each, in ascending order, a segment of
-                        another device that the writer has put on the clouds for it:
+             relayed    varint, how many, at most MAX_RELAYED; then for each, in ascending order, a segment
+                        that the author's own chain does not lead to: of another device that the writer has
+                        put on the clouds for it, or of another branch of the writer itself:
                         author  16
                         first   varint, clock of the first update in it
                         prefix  8, beginning of its last update's hash
@@ -38,13 +41,11 @@ object `heads/<device id, hex>`. What a cloud sees: the device, the size, when i
 
 From the newest segment all others on the writer's own chain are found through their `previous`, and
 `segments` tells how many there are. There is more than one own branch when the writer was restored from a
-backup or copied; what is only on another branch was shipped by the same device before, or by its copy.
-A relayed segment leads to what comes before it in the same way; it is named for as long as the author's own
-head does not lead to it.
+backup or copied. A relayed segment leads to what comes before it in the same way; it is named for as long as
+the author's own chain on the clouds does not lead to it.
 
-A head is a rollback when an earlier known one of the same writer has a vector that this one does not cover: a
-correct device lets it only grow. (A fork splits entries, see `sync.branch`, and only then may an entry go
-down while others are new.) Time tells how stale a head is, no more, as clocks get set back.
+Time tells how stale a head is, no more, as clocks get set back. Of two heads of one writer the one with the
+higher serial is the later one.
 """
 
 from __future__ import annotations
@@ -80,9 +81,9 @@ MAX_OWN_TIPS = 512
 MAX_RELAYED = 64
 
 _MAGIC = b"HFHD"
-_VERSION = 2
+_VERSION = 3
 _RECORD_MAGIC = b"HFHR"
-_RECORD_VERSION = 2
+_RECORD_VERSION = 3
 _MAX_HEAD = 1 << 16
 
 
@@ -94,7 +95,7 @@ class OwnTip(NamedTuple):
 
 
 class Relayed(NamedTuple):
-    """A segment that the device has put on the clouds for its author."""
+    """A segment on the clouds that its author's own chain does not lead to."""
 
     author: bytes
     segment: SegmentId
@@ -122,6 +123,7 @@ class Head:
 
     volume: bytes
     writer: bytes
+    serial: int
     time_ns: int
     vector: VersionVector
     own: tuple[OwnTip, ...]
@@ -152,7 +154,7 @@ def encode_head(head: Head, device: DeviceKey, keys: SealKeys, nonce: bytes) -> 
     if head.writer != device.device_id:
         raise ValueError("a head is signed by its own device only")
     out = Writer().format(_RECORD_MAGIC, _RECORD_VERSION)
-    out.raw(head.volume).raw(head.writer).u64(head.time_ns).u8(head.offline)
+    out.raw(head.volume).raw(head.writer).u64(head.serial).u64(head.time_ns).u8(head.offline)
     head.vector.write_to(out)
     if len(head.own) > MAX_OWN_TIPS:
         raise LimitError(f"a head names {len(head.own)} branches, at most {MAX_OWN_TIPS} are allowed")
@@ -214,6 +216,7 @@ def _read_record(reader: Reader) -> Head:
     reader.format(_RECORD_MAGIC, _RECORD_VERSION)
     volume = reader.raw(VOLUME_ID_SIZE)
     writer = reader.raw(DEVICE_ID_SIZE)
+    serial = reader.u64()
     time_ns = reader.u64()
     offline = _flag(reader)
     vector = VersionVector.read_from(reader)
@@ -243,11 +246,11 @@ def _read_record(reader: Reader) -> Head:
         raise DecodeError("an own branch that the vector does not cover, or one named twice")
     if extent and not _can_be_newest(extent, own):
         raise DecodeError(f"segment {extent.newest.first} to {extent.last} cannot be the newest")
-    if any(one.author == writer or one.segment.first == 0 for one in relayed):
-        raise DecodeError("a relayed segment of the writer itself, or one that begins nowhere")
+    if any(one.segment.first == 0 for one in relayed):
+        raise DecodeError("a relayed segment that begins nowhere")
     if any(one >= other for one, other in pairwise(relayed)):
         raise DecodeError("relayed segments out of order")
-    return Head(volume, writer, time_ns, vector, own, extent, offline, relayed, stated, checkpoint)
+    return Head(volume, writer, serial, time_ns, vector, own, extent, offline, relayed, stated, checkpoint)
 
 
 def _flag(reader: Reader) -> bool:

@@ -1,33 +1,68 @@
-"""Agreed checkpoints on the clouds: putting one there, and removing what a newer one has replaced."""
+"""Agreed checkpoints on the clouds: putting one there, looking after it, removing what it replaces.
+
+Each part, the root and every slice, is to be on f+k clouds. No register tells which: they are asked.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 from hybrisfs.checkpoint.shelf import Shelf
 from hybrisfs.checkpoint.table import Recorded
-from sync import NONCE_SIZE, Buffer, SealKeys
-from sync.checkpoint import CHECKPOINTS, Root, checkpoint_name, parse_checkpoint_name, seal_object
+from hybrisfs.dispersal.errors import CloudsUnavailable, UnreadableHereError
+from hybrisfs.dispersal.finding import Finding
+from sync import NONCE_SIZE, Buffer, NewerFormatError, SealKeys, UnknownEpochError
+from sync.checkpoint import (
+    CHECKPOINTS,
+    MAX_SLICE,
+    Root,
+    checkpoint_name,
+    open_object,
+    parse_checkpoint_name,
+    seal_object,
+)
 
-__all__ = ["CloudStore", "Depositor"]
+__all__ = ["MAX_OBJECT", "CloudStore", "Depositor", "parts_of"]
 
 log = logging.getLogger(__name__)
 
+MAX_OBJECT: Final = MAX_SLICE + (1 << 20)
+"""Most bytes of a part on a cloud: sealed and, at worst, not compressible."""
 _MOST_NAMES: Final = 100_000
+
+
+def parts_of(name: bytes, root: Root) -> list[bytes]:
+    """The names of all parts of a checkpoint, the root last."""
+    return [*(one.name for one in (*root.slices, *root.hints)), name]
 
 
 class CloudStore(Protocol):
     """What is done with the clouds."""
 
-    def put(self, name: str, data: bytes) -> object:
-        """Put an object on f+k clouds. Raises CloudsUnavailable."""
+    @property
+    def copies(self) -> int:
+        """On how many clouds an object is to be."""
+
+    @property
+    def in_use(self) -> Sequence[int]:
+        """The clouds that something new may go to."""
 
     @property
     def numbers(self) -> Collection[int]:
         """The clouds that objects may be removed from."""
+
+    def put(self, name: str, data: bytes) -> Collection[int]:
+        """Put an object on that many clouds; which have acknowledged it. Raises CloudsUnavailable."""
+
+    def put_on(self, cloud: int, name: str, data: bytes) -> str | None:
+        """Put an object on one cloud; why that failed, None when it did not."""
+
+    def look(self, cloud: int, name: str, limit: int, verify: Callable[[bytes], object]) -> Finding | None:
+        """Read and verify an object on one cloud; what is wrong with it."""
 
     def names(self, cloud: int, prefix: str, most: int) -> Sequence[str] | None:
         """What a cloud claims to have, None when it does not tell."""
@@ -37,7 +72,7 @@ class CloudStore(Protocol):
 
 
 class Depositor:
-    """Called by one thread. Slices go before the root that names them."""
+    """Thread-safe. Slices go before the root that names them."""
 
     def __init__(
         self,
@@ -53,9 +88,14 @@ class Depositor:
         self._name_of = name_of
         self._store = store
 
+    @property
+    def place(self) -> tuple[frozenset[int], int]:
+        """The clouds that parts may be on, and on how many they are to be."""
+        return frozenset(self._store.in_use), self._store.copies
+
     def put(self, one: Recorded) -> bytes:
-        """Put an agreed checkpoint on the clouds; the name of its root. What an interrupted attempt has left
-        there is put anew. Raises CloudsUnavailable, OSError, DecodeError."""
+        """Put an agreed checkpoint on the clouds and read it back from each; the name of its root. What an
+        interrupted attempt has left there is put anew. Raises CloudsUnavailable, OSError, DecodeError."""
         assert one.root is not None
         for pieces in (self._shelf.pieces(one.shelved), self._shelf.hints(one.shelved)):
             for piece in pieces:
@@ -64,19 +104,84 @@ class Depositor:
         self._put(name, one.root)
         return name
 
-    def _put(self, name: bytes, plaintext: bytes) -> None:
-        sealed = seal_object(name, plaintext, self._volume, self._keys, os.urandom(NONCE_SIZE))
-        self._store.put(checkpoint_name(name), sealed)
+    def _put(self, part: bytes, plaintext: bytes) -> None:
+        placement = self._store.put(checkpoint_name(part), self._sealed(part, plaintext))
+        holders = {cloud for cloud in placement if self.look(cloud, part) is None}
+        self.spread(part, holders, lambda: plaintext)
 
-    def sweep(self, wanted: Sequence[tuple[bytes, Root]]) -> None:
-        """Remove from the clouds what is part of none of these checkpoints, given by name and root."""
-        names = {name for name, _ in wanted}
-        names.update(one.name for _, root in wanted for one in (*root.slices, *root.hints))
+    def _sealed(self, part: bytes, plaintext: bytes) -> bytes:
+        return seal_object(part, plaintext, self._volume, self._keys, os.urandom(NONCE_SIZE))
+
+    def look(self, cloud: int, part: bytes) -> Finding | None:
+        """Read and verify a part on a cloud that is said to have it; what is wrong with it."""
+        return self._store.look(cloud, checkpoint_name(part), MAX_OBJECT, partial(self.verify, part))
+
+    def verify(self, part: bytes, data: bytes) -> None:
+        """Raises DecodeError when an object is not this part, UnreadableHereError when nobody here can tell
+        that."""
+        try:
+            open_object(data, part, self._volume, self._keys, self._name_of)
+        except (NewerFormatError, UnknownEpochError) as error:
+            raise UnreadableHereError(str(error)) from error
+
+    def listed(self) -> Mapping[int, frozenset[bytes]]:
+        """The parts that each cloud claims to have; clouds that do not tell are left out."""
+        found = {}
         for cloud in self._store.numbers:
-            found = self._store.names(cloud, CHECKPOINTS, _MOST_NAMES) or ()
+            names = self._store.names(cloud, CHECKPOINTS, _MOST_NAMES)
+            if names is not None:
+                parts = (parse_checkpoint_name(name) for name in names)
+                found[cloud] = frozenset(part for part in parts if part is not None)
+        return found
+
+    def secure(self, parts: Sequence[bytes], plaintext: Callable[[bytes], bytes]) -> None:
+        """See to it that so many clouds as are needed have each part, as they say. *plaintext* brings one.
+
+        Raises CloudsUnavailable when that cannot be done now, and what *plaintext* raises.
+        """
+        listed = self.listed()
+        for part in parts:
+            holders = {cloud for cloud in self._store.in_use if part in listed.get(cloud, ())}
+            self.spread(part, holders, partial(plaintext, part))
+
+    def spread(self, part: bytes, holders: set[int], plaintext: Callable[[], bytes]) -> None:
+        """Put a part on further clouds, which join *holders*, until they are enough; each must give it back.
+        Raises like `secure`."""
+        if len(holders) >= self._store.copies:
+            return
+        sealed, reasons = self._sealed(part, plaintext()), dict[str, str]()
+        for cloud in self._store.in_use:
+            if cloud in holders:
+                continue
+            refused = self._store.put_on(cloud, checkpoint_name(part), sealed)
+            finding = self.look(cloud, part) if refused is None else None
+            if refused is None and finding is None:
+                holders.add(cloud)
+                if len(holders) >= self._store.copies:
+                    return
+            else:
+                reasons[str(cloud)] = refused or (finding.what if finding is not None else "")
+        raise CloudsUnavailable(checkpoint_name(part), reasons)
+
+    def put_back(self, cloud: int, part: bytes, holders: set[int], plaintext: Callable[[], bytes]) -> None:
+        """Put a part onto a cloud that has it wrong, which joins *holders* when it gives it back then. Raises
+        what *plaintext* raises."""
+        refused = self._store.put_on(cloud, checkpoint_name(part), self._sealed(part, plaintext()))
+        if refused is None and self.look(cloud, part) is None:
+            holders.add(cloud)
+
+    def sweep(self, parts: Collection[bytes]) -> bool:
+        """Remove all other parts from the clouds; whether all clouds have done that."""
+        wanted, done = frozenset(parts), True
+        for cloud in self._store.numbers:
+            found = self._store.names(cloud, CHECKPOINTS, _MOST_NAMES)
             old = [
-                one for one in found if (name := parse_checkpoint_name(one)) is not None and name not in names
+                one
+                for one in found or ()
+                if (name := parse_checkpoint_name(one)) is not None and name not in wanted
             ]
             failure = self._store.delete(cloud, old) if old else None
             if failure is not None:
                 log.info("%d parts of old checkpoints stay on cloud %d for now: %s", len(old), cloud, failure)
+            done &= found is not None and failure is None
+        return done

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, TypeVar
 
+from hybrisfs.checkpoint.deposit import MAX_OBJECT
 from hybrisfs.checkpoint.shelf import Shelf, Shelved
 from hybrisfs.dispersal.errors import CloudsUnavailable, UnreadableHereError
-from sync import Buffer, NewerFormatError, SealKeys, UnknownEpochError
-from sync.checkpoint import MAX_SLICE, Root, Slice, checkpoint_name, open_object
+from sync import (
+    Buffer,
+    CheckpointId,
+    DecodeError,
+    Members,
+    NewerFormatError,
+    SealKeys,
+    UnknownEpochError,
+)
+from sync.checkpoint import Root, Slice, checkpoint_name, open_object
 
 __all__ = ["CloudObjects", "Fetching", "NotToBeHadError"]
 
-T = TypeVar("T")
+log = logging.getLogger(__name__)
 
-_MAX_OBJECT = MAX_SLICE + (1 << 20)  # sealed and, at worst, not compressible
+T = TypeVar("T")
 
 
 class NotToBeHadError(Exception):
@@ -49,7 +59,20 @@ class Fetching:
 
     def root(self, name: bytes) -> Root:
         """Raises NotToBeHadError, DecodeError."""
-        return Root.decode(self._part(name))
+        return Root.decode(self.part(name))
+
+    def by_statements(self, named: Iterable[CheckpointId], members: Members) -> list[CheckpointId]:
+        """Those that can be had and are in order, the one that most of *members* have stated first."""
+        counts: dict[CheckpointId, int] = {}
+        for one in named:
+            try:
+                root = self.root(one.root)
+                root.check(self._volume, members)
+            except (NotToBeHadError, DecodeError) as error:
+                log.info("checkpoint %s is passed over: %s", one.root.hex(), error)
+                continue
+            counts[one] = sum(device in members for device in root.evidence)
+        return sorted(counts, key=lambda one: (-counts[one], one))
 
     def shelve(self, root: Root) -> Shelved:
         """Fetch all slices onto the shelf; they are to be checked then. Raises NotToBeHadError, OSError."""
@@ -57,15 +80,16 @@ class Fetching:
 
     def _parts(self, slices: Iterable[Slice]) -> Iterator[bytes]:
         for one in slices:
-            yield self._part(one.name)
+            yield self.part(one.name)
 
-    def _part(self, name: bytes) -> bytes:
+    def part(self, name: bytes) -> bytes:
+        """The root or slice with this name. Raises NotToBeHadError."""
         found = self._ask_devices(name)
         if found is not None:
             return found
         try:
             return self._clouds.get_object(
-                checkpoint_name(name), _MAX_OBJECT, lambda data: self._open(data, name)
+                checkpoint_name(name), MAX_OBJECT, lambda data: self._open(data, name)
             )
         except CloudsUnavailable as error:
             raise NotToBeHadError(str(error)) from error

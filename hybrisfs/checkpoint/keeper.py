@@ -9,10 +9,12 @@ from dataclasses import replace
 from typing import Final
 
 from hybrisfs.checkpoint.adoption import Adoption, check_snapshot
+from hybrisfs.checkpoint.compaction import Compactor
 from hybrisfs.checkpoint.deposit import Depositor
 from hybrisfs.checkpoint.fetching import Fetching, NotToBeHadError
 from hybrisfs.checkpoint.shelf import Shelf
 from hybrisfs.checkpoint.snapshot import SnapshotHash, Snapshotter
+from hybrisfs.checkpoint.succession import Succession
 from hybrisfs.checkpoint.table import CheckpointTable, Recorded
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.filesystem.filesystem import FileSystem
@@ -43,6 +45,11 @@ LEAST_BYTES: Final = 1 << 18
 """Of updates that make a new checkpoint worth while, if they are a quarter of what the last one holds."""
 RESTATE_SECONDS: Final = 600.0
 """How often a device states something else while others do not agree."""
+FAR_BEHIND: Final = 2000
+"""Steps of logical time that a device which has a log lags behind a checkpoint when it takes it in."""
+PATIENCE_SECONDS: Final = 300.0
+"""After that long, a checkpoint of which something is lacking is taken in however near it is: that may be
+nowhere else any more."""
 _TURN_SECONDS: Final = 60.0  # that each device waits longer than the one before it
 _CLOUD_SECONDS: Final = 30.0
 _RETRY_SECONDS: Final = 300.0
@@ -63,6 +70,7 @@ class Keeper:
         name_of: Callable[[Buffer], bytes],
         fetching: Fetching,
         depositor: Depositor,
+        compactor: Compactor,
         taken_in: Callable[[], None],
         announce: Callable[[], None],
     ) -> None:
@@ -78,6 +86,7 @@ class Keeper:
         self._name_of = name_of
         self._fetching = fetching
         self._depositor = depositor
+        self.succession = Succession(fs, shelf, name_of, fetching, depositor, compactor)
         self._taken_in = taken_in
         self._announce = announce
         self._table = CheckpointTable(fs.db)
@@ -85,9 +94,9 @@ class Keeper:
         self._stated_at = float("-inf")
         self._agreed_at: float | None = None
         self._not_before = float("-inf")  # when the clouds are asked again
-        self._swept = b""
         self._examined: dict[bytes, float] = {}  # names of roots -> when to look at them again
         self._offered: set[bytes] = set()
+        self._lacking: dict[bytes, float] = {}  # names of roots -> since when something of them is lacking
         self.alarm: str | None = None
 
     # -- what heads and links tell ---------------------------------------------------------------
@@ -118,16 +127,6 @@ class Keeper:
         agreed = self._table.agreed()
         return self._name_of(agreed.root) if agreed is not None and agreed.root is not None else None
 
-    def part(self, name: bytes) -> bytes | None:
-        """The root or slice with this name, if this device has it."""
-        with self._fs.lock:
-            agreed = self._table.agreed()
-        if agreed is None or agreed.root is None:
-            return None
-        if self._name_of(agreed.root) == name:
-            return agreed.root
-        return self._shelf.find(agreed.shelved, name)
-
     def offered(self, root: bytes) -> None:
         """A device says that what is lacking here begins below the checkpoint with this root."""
         self._offered.add(root)
@@ -152,7 +151,7 @@ class Keeper:
             stated, agreed = self._table.stated(), self._table.agreed()
             if not len(vector) or (stated is not None and stated.vector == vector):
                 return False
-            if self._updates.device not in self._members():
+            if self._updates.device not in self._members() or self._waits_for_clouds():
                 return False
         if any(
             self._is_valid(device, head) and head.stated.vector == vector
@@ -170,6 +169,11 @@ class Keeper:
         with self._fs.lock:
             grown = self._table.grown_since(agreed.through if agreed is not None else 0)
         return grown >= max(LEAST_BYTES, held // 4)
+
+    def _waits_for_clouds(self) -> bool:
+        """Whether something of what this device has signed is not on the clouds. What a checkpoint covers
+        is, chunks and all, so that whoever has no more than the clouds finds a state that can be read."""
+        return bool(self._updates.own_after(self._fs.db.meta("published"), 1))
 
     def _state(self) -> None:
         """Make a snapshot of what is here, and state it."""
@@ -229,7 +233,11 @@ class Keeper:
             evidence,
         )
         with self._fs.lock:
-            self._table.put(replace(stated, root=root.encode()))
+            before = self._table.agreed()
+            former = None
+            if before is not None:
+                former = before.vector if before.deposited is not None else before.former
+            self._table.put(replace(stated, root=root.encode(), former=former))
         self._agreed_at = now
         log.info("checkpoint %s is agreed by %d devices", mine.snapshot.hex(), len(evidence))
 
@@ -264,9 +272,8 @@ class Keeper:
                 with self._fs.lock:
                     self._table.put(agreed)
                 self._announce()
-            elif self._swept != agreed.deposited and self._all_name(agreed, heads):
-                self._depositor.sweep([(agreed.deposited, self._fetching.root(agreed.deposited))])
-                self._swept = agreed.deposited
+            elif self._all_name(agreed, heads):
+                self.succession.settle(agreed, now)
         except (CloudsUnavailable, NotToBeHadError) as error:
             self._not_before = now + _CLOUD_SECONDS
             log.info("the checkpoint waits for the clouds: %s", error)
@@ -299,7 +306,7 @@ class Keeper:
 
     def _all_name(self, agreed: Recorded, heads: Mapping[bytes, Head]) -> bool:
         """Whether nobody needs what this checkpoint replaces: all members name it."""
-        return all(
+        return self._updates.device in self._members() and all(
             (head := heads.get(device)) is not None
             and head.checkpoint is not None
             and head.checkpoint.root == agreed.deposited
@@ -310,14 +317,11 @@ class Keeper:
     # -- taking in -------------------------------------------------------------------------------
 
     def begin(self, named: CheckpointId) -> bool:
-        """Begin with the checkpoint that the inviter names; False when that cannot be done. The log may hold
-        updates of this device only."""
-        return self._examine(named.root, named.snapshot, vouched=True, beginning=True)
+        """Begin with the checkpoint that the inviter names; False when that cannot be done."""
+        self._offered.add(named.root)
+        return self._examine(named.root, named.snapshot, float("-inf"), vouched=True)
 
     def _take_in_what_is_named(self, heads: Mapping[bytes, Head], now: float) -> None:
-        if self._has_log():
-            self._offered.clear()
-            return
         with self._fs.lock:
             known = {one.shelved.snapshot for one in self._table.all()}
             inviter = self._fs.db.meta("inviter")
@@ -331,29 +335,20 @@ class Keeper:
                 continue
             self._examined[root] = now + _RETRY_SECONDS
             snapshot, vouched = named.get(root, (None, False))
-            self._examine(root, snapshot, vouched=vouched)
+            self._examine(root, snapshot, now, vouched=vouched)
 
-    def _has_log(self) -> bool:
-        """Whether this device has accepted updates; then it goes on with these."""
-        with self._fs.lock:
-            return len(self._updates.state.vector) > 0
-
-    def _examine(
-        self, name: bytes, snapshot: bytes | None, *, vouched: bool, beginning: bool = False
-    ) -> bool:
-        """Begin with the checkpoint with this root, if there is no log here yet and it can be believed."""
+    def _examine(self, name: bytes, snapshot: bytes | None, now: float, *, vouched: bool) -> bool:
+        """Take in the checkpoint with this root if much of it is lacking here, and it can be believed."""
         try:
             root = self._fetching.root(name)
             root.check(self._updates.volume, self._members())
-            if snapshot not in (None, root.snapshot):
+            if snapshot not in (None, root.snapshot) or not self._is_wanted(name, root, now):
                 return False
             if not (vouched or self._is_trusted(root)):
                 return False
             shelved = self._fetching.shelve(root)
             check_snapshot(self._shelf, shelved, root)
             with without_collections(), self._fs.cutting, self._fs.lock:
-                if not beginning and self._has_log():
-                    return False
                 Adoption(self._fs, self._updates, self._registers, self._arrivals).run(self._shelf, shelved)
                 through = self._table.through()
                 self._table.put(Recorded(shelved, root.vector, through, root.encode(), name))
@@ -365,8 +360,23 @@ class Keeper:
         log.info("took in checkpoint %s", root.snapshot.hex())
         return True
 
+    def _is_wanted(self, name: bytes, root: Root, now: float) -> bool:
+        with self._fs.lock:
+            vector = self._updates.state.vector
+        if vector.covers(root.vector):
+            self._offered.discard(name)
+            self._lacking.pop(name, None)
+            return False
+        if name in self._offered or root.vector.highest - vector.highest >= FAR_BEHIND:
+            return True
+        return now - self._lacking.setdefault(name, now) >= PATIENCE_SECONDS
+
     def _is_trusted(self, root: Root) -> bool:
-        """Whether this device has stated it itself, or the one that let it in has."""
+        """Whether this device has stated it itself, or the one that let it in has; any member, when that is
+        none: a recovery kit, or removed."""
         with self._fs.lock:
             inviter = self._fs.db.meta("inviter")
+        members = self._members()
+        if inviter and inviter not in members:
+            return any(device in members for device in root.evidence)
         return self._updates.device in root.evidence or inviter in root.evidence

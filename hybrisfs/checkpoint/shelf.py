@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from hybrisfs.store.files import sync_directory
 from sync import Buffer, DecodeError
 from sync.checkpoint import Slice
 
@@ -53,10 +54,13 @@ class Shelf:
                 undo.callback(Path(path).unlink, missing_ok=True)
                 with os.fdopen(handle, "wb") as file:
                     written.append(tuple(self._write(file.write, content)))
+                    file.flush()
+                    os.fsync(file.fileno())
             snapshot = finish()
             for path, suffix in zip(paths, (_SNAPSHOT, _HINTS), strict=True):
                 Path(path).replace(self._path(snapshot, suffix))
             undo.pop_all()
+        sync_directory(self._directory)
         return Shelved(snapshot, *written)
 
     def _write(self, write: Callable[[bytes], object], pieces: Iterable[bytes]) -> Iterator[Slice]:

@@ -15,19 +15,21 @@ from sync.checkpoint import Slice
 __all__ = ["CheckpointTable", "Recorded"]
 
 _SLICE: Final = struct.Struct(">32sI")
-_COLUMNS: Final = "snapshot, vector, through, slices, hints, root, deposited"
+_COLUMNS: Final = "snapshot, vector, through, slices, hints, root, deposited, former"
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
     """A row of the table. *root*: the encoded root of an agreed checkpoint, None of a mere statement;
-    *deposited*: the name of a root of it that is on the clouds."""
+    *deposited*: the name of a root of it that is on the clouds. *former*: what the agreed one that it came
+    after covers, once that was on the clouds."""
 
     shelved: Shelved
     vector: VersionVector
     through: int
     root: bytes | None = None
     deposited: bytes | None = None
+    former: VersionVector | None = None
 
 
 class CheckpointTable:
@@ -57,7 +59,7 @@ class CheckpointTable:
         agreed = "" if one.root is not None else "AND root IS NULL"
         self._db.execute(f"DELETE FROM checkpoint WHERE through <= ? {agreed}", (one.through,))
         self._db.execute(
-            f"INSERT OR REPLACE INTO checkpoint ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            f"INSERT OR REPLACE INTO checkpoint ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 one.shelved.snapshot,
                 one.vector.encode(),
@@ -66,6 +68,7 @@ class CheckpointTable:
                 _packed(one.shelved.hints),
                 one.root,
                 one.deposited,
+                None if one.former is None else one.former.encode(),
             ),
         )
 
@@ -83,7 +86,16 @@ def _packed(slices: Sequence[Slice]) -> bytes:
     return b"".join(_SLICE.pack(*one) for one in slices)
 
 
-def _recorded(row: tuple[bytes, bytes, int, bytes, bytes, bytes | None, bytes | None]) -> Recorded:
-    snapshot, vector, through, slices, hints, root, deposited = row
+def _recorded(
+    row: tuple[bytes, bytes, int, bytes, bytes, bytes | None, bytes | None, bytes | None],
+) -> Recorded:
+    snapshot, vector, through, slices, hints, root, deposited, former = row
     pieces, more = (tuple(Slice(*one) for one in _SLICE.iter_unpack(packed)) for packed in (slices, hints))
-    return Recorded(Shelved(snapshot, pieces, more), VersionVector.decode(vector), through, root, deposited)
+    return Recorded(
+        Shelved(snapshot, pieces, more),
+        VersionVector.decode(vector),
+        through,
+        root,
+        deposited,
+        None if former is None else VersionVector.decode(former),
+    )

@@ -47,12 +47,14 @@ class MaintenanceCommands:
         dry_run = read.flag(arguments, "dry_run")
         volume = slot.open()
         collection = volume.collector.collect(_steps(progress), dry_run=dry_run)
+        kept = volume.status(look=False)["checkpoint"]["log"]
+        facts = {"name": slot.name, "dry_run": dry_run, **collection.as_dict(), "log": kept}
         try:
             values = unnamed_values(volume.key_values.orphans(volume.maintenance.trusted).look())
         except HybrisError as error:
             log.warning("values of the key-value store cannot be told apart: %s", error)
             values = None
-        return {"name": slot.name, "dry_run": dry_run, **collection.as_dict(), "values": values}
+        return {**facts, "values": values}
 
     def _rebuild(self, arguments: Message, progress: Progress) -> Message:
         slot = self._slots.get(read.text(arguments, "name"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -102,12 +102,13 @@ class Engine:
         write = Write(name, copies, len(data), lambda _: name, lambda _: data, fungible=True)
         return writer.put(self._clouds, write, self._timing.put)
 
-    def put_everywhere(self, name: str, data: Buffer) -> Placement:
-        """Store a small object on all clouds in use; return those that were quick to acknowledge it.
+    def put_everywhere(self, name: str, data: Buffer, clouds: Container[int] | None = None) -> Placement:
+        """Store a small object on all clouds in use, or those of *clouds*; return those that were quick to
+        acknowledge it.
 
         Slow clouds may still get it afterwards. Raises CloudsUnavailable when they are fewer than f+1.
         """
-        return writer.broadcast(self._clouds, name, data, self._f + 1, self._timing.put)
+        return writer.broadcast(self._clouds, name, data, self._f + 1, self._timing.put, clouds)
 
     def get_object(
         self, name: str, limit: int, verify: Callable[[bytes], T], placement: Sequence[int] | None = None

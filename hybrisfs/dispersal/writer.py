@@ -8,7 +8,7 @@ because a share's name holds its position, and copies of one object are written 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, TypeAlias
@@ -124,14 +124,24 @@ def _step(
             return machine.give_up(clouds.explain_interrupt(event, machine.flying, timeout))
 
 
-def broadcast(clouds: Clouds, name: str, data: Buffer, needed: int, timeout: float) -> Placement:
-    """Put one object on every cloud in use; return those that acknowledged it in the usual time.
+def broadcast(
+    clouds: Clouds,
+    name: str,
+    data: Buffer,
+    needed: int,
+    timeout: float,
+    only: Container[int] | None = None,
+) -> Placement:
+    """Put one object on every cloud in use, or those of *only*; return those that acknowledged it in the
+    usual time.
 
     The others may still get it afterwards. Raises CloudsUnavailable when fewer than `needed` have it after
     `timeout` seconds.
     """
     size = len(data)
-    ports = [port for port in clouds if clouds.takes_writes(port.number)]
+    ports = [
+        port for port in clouds if clouds.takes_writes(port.number) and (only is None or port.number in only)
+    ]
     acked: list[int] = []
     reasons: dict[int, str] = {}
     with OperationLoop[_Stored](clouds.operations, timeout) as loop:

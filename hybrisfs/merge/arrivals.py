@@ -125,6 +125,7 @@ class Arrivals:
         self._write()
         if self._db.execute("SELECT 1 FROM node WHERE ino <> ? LIMIT 1", (ROOT_INO,)).fetchone():
             return self.refresh()
+        self._edited = None
         self._waiting.clear()
         self._only.clear()
         changes, self._changes = self._changes, []

@@ -133,6 +133,9 @@ class Refresh:
         unsigned = self._fs.changes.unsigned
         if attr_key(node) not in unsigned:
             self._show_attr(inode, attr)
+        elif not inode.attr_stamp and self._registers.values(attr_key(node)):
+            inode.attr_stamp = 1  # made here before a backup, signed after it, and heard of again
+            self._fs.inodes.touch(inode)
         if inode.is_file and content_key(node) not in unsigned:
             inode = self._show_content(inode)
         self._nodes.entangle(inode)

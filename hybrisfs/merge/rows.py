@@ -98,6 +98,11 @@ class Rows:
     def put(self, inode: Inode, slot: int, row: Row) -> Row | None:
         """Show the inode there, and nowhere else by this slot; the row that had to give way, if any."""
         if self.of(inode.ino).get(slot) == row:
+            if place_key(inode.id, slot) in self._fs.changes.unsigned:
+                self._db.execute(
+                    "UPDATE place SET stamp = ? WHERE ino = ? AND slot = ? AND stamp = 0",
+                    (self._told(inode, slot), inode.ino, slot),
+                )
             return None
         self.remove(inode, slot)
         holder = self._db.execute(
@@ -105,15 +110,17 @@ class Rows:
         ).fetchone()
         if holder is not None:
             self.remove(self._fs.inodes.get(holder[0]), holder[1])
-        # A name that no update has told of can be taken back without a word.
-        stamp = 1 if self._registers.values(place_key(inode.id, slot)) else 0
         self._db.execute(
             "INSERT INTO place (parent, name, ino, slot, stamp, wanted) VALUES (?, ?, ?, ?, ?, ?)",
-            (row.parent, row.name, inode.ino, slot, stamp, row.wanted),
+            (row.parent, row.name, inode.ino, slot, self._told(inode, slot), row.wanted),
         )
         self._counted(row.parent, inode, 1)
         self.changes.append(Change(row.parent, row.name))
         return None if holder is None else Row(row.parent, row.name, holder[2])
+
+    def _told(self, inode: Inode, slot: int) -> int:
+        """The stamp of a name: one that no update has told of can be taken back without a word."""
+        return 1 if self._registers.values(place_key(inode.id, slot)) else 0
 
     def _counted(self, parent: int, inode: Inode, by: int) -> None:
         directory = self._fs.inodes.get(parent)

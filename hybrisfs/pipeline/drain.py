@@ -18,7 +18,9 @@ from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.pipeline.log_repair import SegmentMender
 from hybrisfs.pipeline.repair import PackMender
+from hybrisfs.store.segment_ends import end_of_segment
 from sync import DecodeError, parse_segment_name
+from sync.checkpoint import CHECKPOINTS
 
 __all__ = ["Drain", "held_by_cloud"]
 
@@ -139,14 +141,17 @@ class Drain:
         self, cloud: int, in_use: Collection[int], copies: int, writable: Collection[int]
     ) -> tuple[set[str], list[str]]:
         """See to it that the segments of other devices that a cloud has are on *copies* others: only their
-        authors know where they are to be, and may be away for long. The names of those that are; and what
-        went wrong, in sentences."""
+        authors know where they are to be, and may be away for long. The names of those that are, and of those
+        that nobody needs any more; and what went wrong, in sentences."""
         names = self._upkeep.names(cloud, "log/", _MOST_NAMES)
         if names is None:
             return set(), ["it does not tell which parts of the log it has"]
-        others = [name for name in names if self._author(name) not in (None, self._own)]
+        dropped = {name for name in names if self._is_dropped(name)}
+        others = [
+            name for name in names if name not in dropped and self._author(name) not in (None, self._own)
+        ]
         listed = {one: set(self._upkeep.names(one, "log/", _MOST_NAMES) or ()) for one in in_use if others}
-        secured, troubles = set[str](), list[str]()
+        secured, troubles = dropped, list[str]()
         for name in others:
             holders = {one for one in in_use if name in listed[one]}
             trouble = self._segments.copy(name, cloud, holders=holders, copies=copies, writable=writable)
@@ -156,12 +161,12 @@ class Drain:
         return secured, troubles
 
     def clear(self, cloud: int, secured: Container[str]) -> str | None:
-        """Remove from a cloud what is on record elsewhere, and log segments of other devices that are
-        *secured*; why that failed, None when it is done.
+        """Remove from a cloud what is on record elsewhere, log segments that are *secured*, and all parts of
+        checkpoints, which are on others; why that failed, None when it is done.
 
         A share of a pack that nobody has told this device of yet stays: another device is just putting it.
         """
-        found = [self._upkeep.names(cloud, prefix, _MOST_NAMES) for prefix in ("packs/", "log/")]
+        found = [self._upkeep.names(cloud, prefix, _MOST_NAMES) for prefix in ("packs/", "log/", CHECKPOINTS)]
         if any(names is None for names in found):
             return "it does not tell what it has"
         moved = [name for names in found for name in names or ()]
@@ -172,7 +177,15 @@ class Drain:
                 return refusal
         return None
 
+    def _is_dropped(self, name: str) -> bool:
+        """Whether a checkpoint has taken the place of a log segment."""
+        with self._fs.lock:
+            end = end_of_segment(self._fs.db, name)
+        return end is not None and end.bare
+
     def _is_elsewhere(self, cloud: int, name: str) -> bool:
+        if name.startswith(CHECKPOINTS):
+            return True
         share = parse_share_name(name)
         with self._fs.lock:
             if share is not None:

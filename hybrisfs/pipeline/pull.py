@@ -33,6 +33,7 @@ from sync import (
 from sync.beacons import Report, Sighting, check_head
 from sync.chase import Deliver, FetchSegment, ListSegments
 from sync.follow import STALE_SECONDS, Action, FetchGrant, FetchHead, Follow
+from sync.own_heads import Past
 from sync.trail import Holds, Piece, open_piece
 
 __all__ = ["CloudReader", "DeviceSighting", "Memory", "Puller"]
@@ -135,6 +136,7 @@ class Puller:
         self._sightings: tuple[DeviceSighting, ...] = ()
         self._doubts: tuple[str, ...] = ()
         self._heads: Mapping[bytes, Head] = {}
+        self._past = Past()
 
     # -- from any thread -------------------------------------------------------------------------
 
@@ -149,6 +151,10 @@ class Puller:
     def heads(self) -> Mapping[bytes, Head]:
         """The newest head of each member, this device included, that was seen on a cloud."""
         return self._heads
+
+    def past(self) -> Past:
+        """What clouds have shown of our own head since the start."""
+        return self._past
 
     def look_now(self) -> None:
         """Ask all clouds for all heads, something is missing."""
@@ -226,6 +232,7 @@ class Puller:
     def _publish(self, follow: Follow) -> None:
         newest = {device: follow.newest(device) for device in follow.sightings()}
         self._heads = {device: head for device, head in newest.items() if head is not None}
+        self._past = follow.past
         ours = self._vector().highest
         sightings = []
         for one in follow.staleness(time.monotonic(), time.time_ns()):

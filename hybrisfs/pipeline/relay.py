@@ -1,10 +1,14 @@
-"""The relayer: brings to the clouds what other devices wrote and the clouds lack (DESIGN 5).
+"""The relayer: brings to the clouds what they lack and nobody else brings there (DESIGN 5).
 
 An update of another device came directly, and its author has not brought it to the clouds for a while: it may
 be asleep, or reach no cloud. Updates are signed by their author and any member can seal segments, so this
 device puts them there under the author's name; only the author's head is not this device's to write. Its own
 head names them instead (`sync.head`), for as long as the author's does not lead there. Nobody looks at the
 head of a device that was removed: what it wrote before, the others keep on the clouds themselves.
+
+The same goes for what this device itself wrote on another branch than its own chain, before its state was set
+back: its newest segment leads to its own chain only. What its heads of before lead to is taken to be there
+and named again, whether the log holds it by now or not (`sync.own_heads`).
 
 The devices wait for different times, so that usually one of them relays and the others see that it has.
 What another head names is taken to be there: a member that names what is not only keeps this device from
@@ -28,6 +32,7 @@ from hybrisfs.pipeline.signals import Signals
 from hybrisfs.store.updates import UpdateLog
 from sync import (
     HASH_SIZE,
+    MAX_CLOCK,
     MAX_RELAYED,
     NONCE_SIZE,
     Head,
@@ -39,6 +44,7 @@ from sync import (
     segment_name,
 )
 from sync.follow import ANNOUNCE_SECONDS
+from sync.own_heads import Past
 from sync.segment import if_followed
 
 __all__ = ["RELAY_SECONDS", "RelaySegment", "Relayer"]
@@ -123,9 +129,12 @@ class Relayer:
         segment_keys: SealKeys,
         heads: Callable[[], Mapping[bytes, Head]],
         fetch: Callable[[ChunkRef], object],
+        past: Callable[[], Past] = Past,
     ) -> None:
-        """*heads* are the newest heads that clouds returned, by device. *fetch* brings a chunk here."""
+        """*heads* are the newest heads that clouds returned, by device. *fetch* brings a chunk here. *past*
+        tells what clouds have shown of our own head."""
         self._fetch = fetch
+        self._past = past
         self._fs = fs
         self._updates = updates
         self._keys = segment_keys
@@ -156,7 +165,7 @@ class Relayer:
             before = path.newest_of(self._points(path.author, heads))
             above = before.clock if before else 0
             branch, newest = path.steps[0]
-            if newest == above or self._is_ahead(path, heads, now):
+            if newest == above or self._is_bare(branch, newest) or self._is_ahead(path, heads, now):
                 continue
             patience = self._patience(path.author)
             age = self._ages[branch] = ages.get(branch) or _Ages()
@@ -164,7 +173,7 @@ class Relayer:
             if chosen is not None or now < age.wait_until or age.of(above + 1, now) < patience:
                 continue
             rows = self._after(path, above)
-            claim = not _is_present(heads.get(path.author), time_ns)
+            claim = self._is_own(path.author) or not _is_present(heads.get(path.author), time_ns)
             rows = rows[: self._gate.count([data for _, _, data in rows], claim=claim)]
             if rows:
                 chosen = path, before, rows
@@ -180,24 +189,45 @@ class Relayer:
                 (segment.name, segment.author, len(segment.data), placement),
             )
 
-    def listed(self) -> tuple[Relayed, ...]:
+    def listed(self, past: Past) -> tuple[Relayed, ...]:
         """What this device's head should name; called with the volume's lock held."""
-        found: dict[Relayed, int] = {}
+        lacking, here = self._sorted_out(past)
+        found = dict.fromkeys(lacking, MAX_CLOCK)
+        heads = self._heads()
         for path in self._paths():
-            newest = path.newest_of(self._relayed(path.author))
+            points = [
+                one for one in here.get(path.author, ()) if not self._is_led_to(path.author, one, heads)
+            ]
+            newest = path.newest_of([*points, *self._relayed(path.author)])
             if newest is not None:
                 found[Relayed(path.author, newest.segment)] = newest.clock
         return tuple(sorted(sorted(found, key=lambda one: -found[one])[:MAX_RELAYED]))
 
+    def _sorted_out(self, past: Past) -> tuple[list[Relayed], dict[bytes, list[_Point]]]:
+        """What our heads on the clouds lead to: what is not here, and what is, by author."""
+        lacking: list[Relayed] = []
+        here: dict[bytes, list[_Point]] = {}
+        for one in past.segments:
+            point = self._find(one.author, one.segment)
+            if point is None:
+                lacking.append(one)
+            else:
+                here.setdefault(one.author, []).append(point)
+        return lacking, here
+
     # -- what the clouds hold --------------------------------------------------------------------
 
+    def _is_own(self, author: bytes) -> bool:
+        return author == self._updates.device
+
     def _paths(self) -> Iterator[_Path]:
-        """The ways to the newest updates of all other devices; none when this device is no member."""
-        members = self._updates.members
+        """The ways to the newest updates of all devices, but for our own chain; none when this device is no
+        member."""
+        members, chain = self._updates.members, self._updates.own_tip()
         if self._updates.device not in members:
             return
         for tip in self._updates.tips():
-            if tip.device != self._updates.device and members.known(tip.device):
+            if (chain is None or tip.branch != chain.branch) and members.known(tip.device):
                 yield _Path(tip.device, self._updates.path(tip))
 
     def _points(self, author: bytes, heads: Mapping[bytes, Head]) -> list[_Point]:
@@ -209,11 +239,15 @@ class Relayer:
             for one in head.relayed
             if one.author == author
         ]
-        own = heads.get(author)
-        if own is not None and own.extent is not None:
-            segments.append(own.extent.newest)
+        segments += [one.segment for one in self._past().segments if one.author == author]
+        segments += self._shipped() if self._is_own(author) else _newest_of(heads.get(author))
         found = (self._find(author, segment) for segment in segments)
         return [point for point in found if point is not None] + self._relayed(author)
+
+    def _shipped(self) -> list[SegmentId]:
+        """All segments of our own chain."""
+        rows = self._fs.db.execute("SELECT name FROM log_segment ORDER BY first")
+        return [parse_segment_name(name)[1] for (name,) in rows]
 
     def _relayed(self, author: bytes) -> list[_Point]:
         """The segments of *author* that this device put there."""
@@ -229,6 +263,14 @@ class Relayer:
             (segment.prefix + bytes(rest), segment.prefix + b"\xff" * rest, author),
         ).fetchone()
         return _Point(row[0], row[1], segment) if row else None
+
+    def _is_bare(self, branch: bytes, clock: int) -> bool:
+        """Whether an update is known through a checkpoint only, and so all that it follows: that is on the
+        clouds, and segments of it may not be any more."""
+        row = self._fs.db.execute(
+            "SELECT 1 FROM log WHERE branch = ? AND clock = ? AND bytes IS NULL", (branch, clock)
+        ).fetchone()
+        return row is not None
 
     def _is_ahead(self, path: _Path, heads: Mapping[bytes, Head], now: float) -> bool:
         """Whether the author's head leads to what is not here yet: it is being fetched, and tells more.
@@ -247,20 +289,26 @@ class Relayer:
         return now - since < _AWAIT_SECONDS
 
     def _hand_over(self, author: bytes, heads: Mapping[bytes, Head]) -> None:
-        """Forget what the author's own head leads to by now, unless another branch begins with it, which the
-        head does not lead to: what is relayed of that one goes on from there."""
-        head = heads.get(author)
-        end = self._find(author, head.extent.newest) if head is not None and head.extent else None
-        if end is None:
-            return
-        path = _Path(author, self._updates.state.branches.path(end.branch, end.clock))
-        others = [one for one in self._paths() if one.author == author and not one.leads_to(end)]
+        """Forget what the author's own chain on the clouds leads to by now."""
         for point in self._relayed(author):
-            if path.leads_to(point) and not any(other.leads_to(point) for other in others):
+            if self._is_led_to(author, point, heads):
                 name = segment_name(author, point.segment)
                 self._fs.db.execute("DELETE FROM relayed_segment WHERE name = ?", (name,))
 
+    def _is_led_to(self, author: bytes, point: _Point, heads: Mapping[bytes, Head]) -> bool:
+        """Whether the author's own chain on the clouds leads to it, and no other branch begins with it: what
+        is relayed of that one goes on from there."""
+        segments = self._shipped()[-1:] if self._is_own(author) else _newest_of(heads.get(author))
+        end = self._find(author, segments[0]) if segments else None
+        if end is None:
+            return False
+        path = _Path(author, self._updates.state.branches.path(end.branch, end.clock))
+        others = [one for one in self._paths() if one.author == author and not one.leads_to(end)]
+        return path.leads_to(point) and not any(other.leads_to(point) for other in others)
+
     def _patience(self, author: bytes) -> float:
+        if self._is_own(author):
+            return RELAY_SECONDS
         others = [device for device in sorted(self._updates.members) if device != author]
         return RELAY_SECONDS + _RANK_SECONDS * others.index(self._updates.device)
 
@@ -290,6 +338,11 @@ class Relayer:
                 if row[2] is not None:
                     found.append(row)
         return found
+
+
+def _newest_of(head: Head | None) -> list[SegmentId]:
+    """The segment in which the own chain of the head's writer ends."""
+    return [] if head is None or head.extent is None else [head.extent.newest]
 
 
 def _is_present(head: Head | None, time_ns: int) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -39,6 +39,7 @@ from sync import (
     segment_name,
 )
 from sync.follow import ANNOUNCE_SECONDS
+from sync.own_heads import Past
 from sync.segment import if_followed
 
 __all__ = ["LINGER_SECONDS", "Shipper"]
@@ -66,17 +67,18 @@ class _Batch:
 
 @dataclass(frozen=True, slots=True)
 class _Shipment:
-    """The objects of one batch. A failed one is tried again with the very same bytes, so that a cloud which
-    stored the segment late stores nothing else under its name."""
+    """The segment of one batch. If it fails it is tried again with the very same bytes, so that a cloud which
+    stored it late stores nothing else under its name. *extent*: what is on the clouds then."""
 
     batch: _Batch
     name: str
     segment: bytes
-    head: bytes
+    extent: Extent
 
 
 class Shipper:
-    """One thread. *put_object* stores a small object on f+k clouds, *put_everywhere* on all that answer."""
+    """One thread. *put_object* stores a small object on f+k clouds, *put_head* on all of those given that
+    answer."""
 
     def __init__(
         self,
@@ -87,19 +89,23 @@ class Shipper:
         device: DeviceKey,
         segment_keys: SealKeys,
         put_object: Callable[[str, bytes], tuple[int, ...]],
-        put_everywhere: Callable[[str, bytes], tuple[int, ...]],
+        put_head: Callable[[str, bytes, Collection[int]], tuple[int, ...]],
         may_begin: Callable[[], bool] = lambda: True,
         tell: Callable[[bytes], None] = lambda _: None,
         relayer: Relayer | None = None,
         grant: Callable[[], None] = lambda: None,
         checkpoints: Callable[[], tuple[Statement | None, CheckpointId | None]] = lambda: (None, None),
+        past: Callable[[], Past] = Past,
     ) -> None:
-        """*may_begin* tells whether the clouds have been looked at since the start: before that the head
-        there must not be overwritten, for it may lead to updates that this device wrote before it was
-        restored from a backup. *tell* hands the head to those who are linked directly. *relayer* finds what
-        is to be shipped for other devices. *grant* sees to it that others can read what is sealed now.
-        *checkpoints*, called with the volume's lock held, tells what heads say of checkpoints."""
+        """*may_begin* tells whether the clouds have been looked at since the start, *past* which of them and
+        what they hold of our head: before that it must not be overwritten, for it may lead to updates that
+        this device wrote before it was restored from a backup (`sync.own_heads`). *tell* hands the head to
+        those who are linked directly. *relayer* finds what is to be shipped for other devices. *grant* sees
+        to it that others can read what is sealed now. *checkpoints*, called with the volume's lock held,
+        tells what heads say of checkpoints."""
         self._checkpoints = checkpoints
+        self._past = past
+        self._serial = 0
         self._may_begin = may_begin
         self._tell = tell
         self._relayer = relayer
@@ -116,7 +122,7 @@ class Shipper:
         self._device = device
         self._keys = segment_keys
         self._put_object = put_object
-        self._put_everywhere = put_everywhere
+        self._put_on = put_head
         self._waiting_since: float | None = None
         self._shipment: _Shipment | None = None
         self._delay = _FIRST_RETRY
@@ -160,7 +166,7 @@ class Shipper:
                 self._unannounced = True
                 log.info("shipped updates %d to %d of %s", segment.first, segment.last, segment.author.hex())
             if self._unannounced:
-                self._put_head(offline=False)
+                self._put_head()
                 self._unannounced = False
         except (CloudsUnavailable, OSError) as error:
             log.warning("what other devices wrote waits for the clouds: %s", error)
@@ -174,7 +180,7 @@ class Shipper:
             return
         self._head_at = time.monotonic()  # also when it fails: the next change, or the next time, will do
         try:
-            self._put_head(offline=False)
+            self._put_head()
         except (CloudsUnavailable, OSError) as error:
             log.info("no cloud takes the head: %s", error)
         self._again = False
@@ -202,13 +208,15 @@ class Shipper:
         if self._shipment is None and self._head_at:
             self._put_head(offline=True)
 
-    def _put_head(self, *, offline: bool) -> None:
+    def _put_head(self, extent: Extent | None = None, *, offline: bool = False) -> None:
+        """*extent*: what is on the clouds, if more than this device has on record."""
+        past = self._past()
         with self._fs.lock:
-            head = replace(self._head(self._extent()), offline=offline)
+            head = replace(self._head(extent or self._extent(), past), offline=offline)
         if head.extent is not None or head.relayed or head.stated:  # otherwise it tells nothing
             self._committer.commit_now()
             self._grant()
-            self._put_everywhere(head_name(self._device.device_id), self._sealed(head))
+            self._put_on(head_name(self._device.device_id), self._sealed(head), past.clouds)
             self._head_at = time.monotonic()
 
     def _tell_devices(self) -> None:
@@ -217,7 +225,7 @@ class Shipper:
             return
         self._told_at = time.monotonic()
         with self._fs.lock:
-            head = self._head(self._extent())
+            head = self._head(self._extent(), self._past())
         if head.own or head.stated:
             self._committer.commit_now()
             self._tell(self._sealed(head))
@@ -288,28 +296,29 @@ class Shipper:
             identity = SegmentId.of(batch.first, decode_signed_header(updates[-1]).hash)
             before = self._extent()
             previous = if_followed(before.newest if before else None, updates[0])
-            head = self._head(Extent(before.segments + 1 if before else 1, identity, batch.last))
-        # What the segment holds and what the head states must never be taken back by a crash.
+        # What the segment holds must never be taken back by a crash.
         self._committer.commit_now()
         return _Shipment(
             batch,
             segment_name(self._device.device_id, identity),
             encode_segment(updates, previous, self._keys, os.urandom(NONCE_SIZE)),
-            self._sealed(head),
+            Extent(before.segments + 1 if before else 1, identity, batch.last),
         )
 
-    def _head(self, extent: Extent | None) -> Head:
-        state = self._updates.state
+    def _head(self, extent: Extent | None, past: Past) -> Head:
+        state, now_ns = self._updates.state, time.time_ns()
+        self._serial = max(past.serial + 1, self._serial + 1, now_ns)
         tips = [OwnTip(tip.clock, tip.hash) for tip in self._updates.own_tips()[:MAX_OWN_TIPS]]
         stated, checkpoint = self._checkpoints()
         return Head(
             state.volume,
             self._device.device_id,
-            time.time_ns(),
+            self._serial,
+            now_ns,
             state.vector,
             tuple(tips),
             extent,
-            relayed=self._relayer.listed() if self._relayer is not None else (),
+            relayed=self._relayer.listed(past) if self._relayer is not None else (),
             stated=stated,
             checkpoint=checkpoint,
         )
@@ -317,8 +326,7 @@ class Shipper:
     def _send(self, shipment: _Shipment) -> None:
         self._grant()
         placement = bytes(self._put_object(shipment.name, shipment.segment))
-        self._put_everywhere(head_name(self._device.device_id), shipment.head)
-        self._head_at = time.monotonic()
+        self._put_head(shipment.extent)
         batch = shipment.batch
         with self._fs.lock:
             self._fs.db.execute(

@@ -79,11 +79,12 @@ class ReserveLog:
 
     def head(self) -> tuple[str, bytes]:
         """The name of the reserve's head, and the head. It has signed something."""
-        chain, tips = self._chain(), self._updates.own_tips()
+        chain, tips, now_ns = self._chain(), self._updates.own_tips(), time.time_ns()
         head = Head(
             self._updates.volume,
             self._reserve.device_id,
-            time.time_ns(),
+            now_ns,
+            now_ns,
             self._updates.state.vector,
             tuple(OwnTip(tip.clock, tip.hash) for tip in tips[:MAX_OWN_TIPS]),
             Extent(len(chain), chain[-1], chain[-1].first),

@@ -31,6 +31,7 @@ _CHECKPOINT_BYTES = 8 << 20
 _WAL_LIMIT = 64 << 20
 _WAL_SHARE = 32  # of a small disk the log takes no more than this part, less than the journal's reserve
 _BUSY_SECONDS = 30
+_SPARE_PAGES = 256
 
 
 class Database:
@@ -68,6 +69,7 @@ class Database:
     def create(path: Path, volume: bytes) -> None:
         """Make a new database at *path*, which must not exist."""
         with contextlib.closing(_connect(path)) as connection:
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # cannot be had later
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("BEGIN IMMEDIATE")
@@ -133,6 +135,14 @@ class Database:
             log.warning("the log of %s cannot be shortened now: %s", self.path, error)
         finally:
             self._connection.execute(f"PRAGMA busy_timeout = {_BUSY_SECONDS * 1000}")
+
+    def shrink(self, pages: int) -> bool:
+        """Give up to so many free pages back to the file system with the next commit; whether there are more
+        free ones than a busy volume will use again soon."""
+        (free,) = self.execute("PRAGMA freelist_count").fetchone()
+        if free > _SPARE_PAGES:
+            self.execute(f"PRAGMA incremental_vacuum({min(pages, free - _SPARE_PAGES)})").fetchall()
+        return bool(free > _SPARE_PAGES + pages)
 
     def make_durable(self) -> None:
         """Sync what has been committed. May be called from any thread, without the volume's lock.

@@ -21,14 +21,15 @@ import sqlite3
 __all__ = ["APPLICATION_ID", "ROOT_ID", "ROOT_INO", "SCHEMA_VERSION", "create_schema"]
 
 APPLICATION_ID = 0x48796246  # "HybF", shown by file(1)
-SCHEMA_VERSION = 5  # 1 knew one device only, 2 no removed one, 3 no discarded pack, 4 no orphan or checkpoint
+SCHEMA_VERSION = 6  # 1 knew one device, 2 no removed one, 3 no discarded pack, 4 no checkpoint, 5 kept it all
 ROOT_INO = 1
 ROOT_ID = bytes(16)  # the root has the same id in every volume, and no place
 
 _TABLES = """
 -- Counters and identities: 'volume' (16 bytes), 'files' and 'bytes' (regular files and the sum of their
 -- sizes), 'seq' (number of register changes so far), 'published' (newest own clock that f+1 clouds hold),
--- 'inviter' (id of the device that let this one in, empty on the first one).
+-- 'inviter' (id of the device that let this one in, empty on the first one), 'dropped_updates' and
+-- 'dropped_bytes' (bodies that were here and are not any more, see `log`).
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
     value ANY NOT NULL
@@ -275,6 +276,7 @@ CREATE TABLE log_branch (
 
 -- Accepted updates as they travel, in the order in which they were accepted: after all that they depend on.
 -- One without bytes is *bare*: only its name is known; a checkpoint (sync.checkpoint) tells what came of it.
+-- It came with one, or its body was dropped because one covers it (hybrisfs.checkpoint.compaction).
 CREATE TABLE log (
     number     INTEGER PRIMARY KEY,
     branch     BLOB NOT NULL,
@@ -289,8 +291,9 @@ CREATE TABLE log (
 );
 CREATE UNIQUE INDEX log_hash ON log (hash);
 CREATE INDEX log_signed ON log (clock) WHERE chunk_high IS NOT NULL;
+CREATE INDEX log_whole ON log (branch, clock) WHERE bytes IS NOT NULL;
 
--- Own log segments that are on the clouds.
+-- Own log segments that are on the clouds. Their updates are not bare.
 CREATE TABLE log_segment (
     first     INTEGER PRIMARY KEY,         -- clock of its first update
     last      INTEGER NOT NULL,
@@ -311,6 +314,7 @@ CREATE TABLE relayed_segment (
 -- What this device states that its registers were (sync.checkpoint), and the newest checkpoint that all
 -- members have stated, which has a root. The slices are files in the state folder. `through`: the highest
 -- number in `log` then. `deposited`: the name of a root of it on the clouds, NULL while none is known.
+-- `former`: the vector of the agreed checkpoint on the clouds that it came after, NULL while there was none.
 CREATE TABLE checkpoint (
     snapshot  BLOB PRIMARY KEY,
     vector    BLOB NOT NULL,
@@ -318,7 +322,8 @@ CREATE TABLE checkpoint (
     slices    BLOB NOT NULL,               -- of the snapshot: 32 bytes name + u32 length for each
     hints     BLOB NOT NULL,
     root      BLOB,
-    deposited BLOB
+    deposited BLOB,
+    former    BLOB
 ) WITHOUT ROWID;
 
 -- What was last seen of each device through the clouds.
@@ -337,7 +342,12 @@ def create_schema(connection: sqlite3.Connection, volume: bytes) -> None:
             connection.execute(statement)
     connection.executemany(
         "INSERT INTO meta VALUES (?, ?)",
-        [("volume", volume), ("files", 0), ("bytes", 0), ("seq", 0), ("published", 0), ("inviter", b"")],
+        [
+            ("volume", volume),
+            ("inviter", b""),
+            *((counter, 0) for counter in ("files", "bytes", "seq", "published")),
+            *((counter, 0) for counter in ("dropped_updates", "dropped_bytes")),
+        ],
     )
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

@@ -6,15 +6,18 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
+from hybrisfs.checkpoint.compaction import Compactor
 from hybrisfs.checkpoint.deposit import Depositor
-from hybrisfs.checkpoint.fetching import Fetching
+from hybrisfs.checkpoint.fetching import Fetching, NotToBeHadError
 from hybrisfs.checkpoint.keeper import Keeper
 from hybrisfs.checkpoint.shelf import Shelf
 from hybrisfs.dispersal.engine import Engine
 from hybrisfs.dispersal.errors import CloudsUnavailable
-from sync import CheckpointId, Head, Statement, decode_head, head_name
+from hybrisfs.dispersal.finding import Finding
+from hybrisfs.volume.checkpoint_holdings import CheckpointHoldings
+from sync import CheckpointId, DecodeError, Head, Members, Statement, decode_head, head_name
 
 if TYPE_CHECKING:
     from hybrisfs.volume.volume import Volume
@@ -55,6 +58,16 @@ class Checkpoints:
             return volume.peering.fetch_chunk(name, _PART_SECONDS)
 
         store = _Store(engine, lambda: volume.config.f + volume.config.k)
+        depositor = Depositor(updates.volume, keys, shelf, name_of, store)
+        self._fetching = Fetching(updates.volume, keys, shelf, name_of, engine, ask_devices)
+        self._compactor = Compactor(
+            fs,
+            updates.device,
+            sharing.members,
+            store,
+            volume.committer.commit_now,
+            lambda: not volume.signals.stopping,
+        )
         self.keeper = Keeper(
             fs,
             updates,
@@ -64,11 +77,13 @@ class Checkpoints:
             sharing.current_members,
             shelf,
             name_of,
-            Fetching(updates.volume, keys, shelf, name_of, engine, ask_devices),
-            Depositor(updates.volume, keys, shelf, name_of, store),
+            self._fetching,
+            depositor,
+            self._compactor,
             sharing.checkpoint_taken_in,
             announce,
         )
+        self.holdings = CheckpointHoldings(self.keeper.succession, depositor)
         with fs.lock:
             self._inviter: bytes = fs.db.meta("inviter")
             if self._inviter and not len(updates.state.vector):
@@ -78,7 +93,7 @@ class Checkpoints:
         """A linked device has told its head."""
         with self._guard:
             known = self._heard.get(head.writer)
-            if known is None or known.time_ns <= head.time_ns:
+            if known is None or known.serial <= head.serial:
                 self._heard[head.writer] = head
 
     def heads(self) -> Mapping[bytes, Head]:
@@ -87,7 +102,7 @@ class Checkpoints:
         with self._guard:
             for device, head in self._heard.items():
                 known = newest.get(device)
-                if known is None or known.time_ns <= head.time_ns:
+                if known is None or known.serial <= head.serial:
                     newest[device] = head
         return newest
 
@@ -100,7 +115,17 @@ class Checkpoints:
         waiting = self.keeper.waits_for(self.heads())
         with self._volume.fs.lock:
             names = [self._sharing.members.name_of(device) for device in waiting]
-        return {"current": self.keeper.is_current(), "waits_for": sorted(names)}
+            log_facts = self._compactor.facts()
+        return {"current": self.keeper.is_current(), "waits_for": sorted(names), "log": log_facts}
+
+    def secure(self) -> str | None:
+        """See to it that the newest checkpoint is on as many of the clouds in use as it should be; why that
+        failed, None when it is done."""
+        try:
+            self.keeper.succession.secure()
+        except (CloudsUnavailable, NotToBeHadError, DecodeError) as error:
+            return f"the checkpoint of the log is not on enough other clouds: {error}"
+        return None
 
     def run(self) -> None:
         """The thread's body."""
@@ -117,20 +142,32 @@ class Checkpoints:
                 self._sharing.on_members()
 
     def _begin(self) -> None:
-        """Begin with the newest checkpoint that the device which let this one in names, if there is one."""
-        public = self._sharing.current_members().public_key(self._inviter)
-        if public is None:
+        """Begin with the newest checkpoint that the device which let this one in names, if there is one. When
+        that was a recovery kit, with the one that most members stand for."""
+        members = self._sharing.current_members()
+        if members.public_key(self._inviter) is not None:
+            named = self._named_by(self._inviter, members)
+            if named is not None:
+                self.keeper.begin(named)
             return
+        all_named = {self._named_by(device, members) for device in members} - {None}
+        for one in self._fetching.by_statements(cast("set[CheckpointId]", all_named), members):
+            if self.keeper.begin(one):
+                return
+
+    def _named_by(self, device: bytes, members: Members) -> CheckpointId | None:
+        """The checkpoint that a member's head on the clouds names."""
+        public = members.public_key(device)
+        assert public is not None
         volume, keys = self._sharing.updates.volume, self._ring.segments
         try:
             head = self._engine.get_object(
-                head_name(self._inviter), _HEAD_BYTES, lambda data: decode_head(data, volume, public, keys)
+                head_name(device), _HEAD_BYTES, lambda data: decode_head(data, volume, public, keys)
             )
         except CloudsUnavailable as error:
             log.info("no checkpoint to begin with: %s", error)
-            return
-        if head.checkpoint is not None:
-            self.keeper.begin(head.checkpoint)
+            return None
+        return head.checkpoint
 
 
 class _Store:
@@ -140,15 +177,35 @@ class _Store:
         self._engine = engine
         self._copies = copies
 
-    def put(self, name: str, data: bytes) -> object:
-        return self._engine.put_object(name, data, self._copies())
+    @property
+    def copies(self) -> int:
+        return self._copies()
+
+    @property
+    def in_use(self) -> Sequence[int]:
+        return self._engine.in_use
 
     @property
     def numbers(self) -> Collection[int]:
         return self._engine.numbers
 
+    def put(self, name: str, data: bytes) -> Collection[int]:
+        return self._engine.put_object(name, data, self._copies())
+
+    def put_on(self, cloud: int, name: str, data: bytes) -> str | None:
+        return self._engine.upkeep.put(cloud, name, data)
+
+    def look(self, cloud: int, name: str, limit: int, verify: Callable[[bytes], object]) -> Finding | None:
+        found = self._engine.upkeep.look_at(cloud, name, limit, verify)
+        if found is not None and found.kind == "missing":
+            self._engine.upkeep.excuse(cloud, name)  # it was not told for certain that it has it
+        return found
+
     def names(self, cloud: int, prefix: str, most: int) -> Sequence[str] | None:
         return self._engine.upkeep.names(cloud, prefix, most)
 
     def delete(self, cloud: int, names: Sequence[str]) -> str | None:
-        return self._engine.upkeep.delete(cloud, names)
+        failure = self._engine.upkeep.delete(cloud, names)
+        for name in names if failure is None else ():
+            self._engine.upkeep.excuse(cloud, name)
+        return failure

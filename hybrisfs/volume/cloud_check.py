@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from hybrisfs.volume.create import MARKER_NAME
+from hybrisfs.volume.holdings import Holdings
 
 if TYPE_CHECKING:
     from hybrisfs.volume.volume import Volume
@@ -35,13 +36,18 @@ def object_checks(volume: Volume, db: sqlite3.Connection) -> Iterator[ObjectChec
         yield _object_check(volume, cloud, MARKER_NAME, holdings.marker.verify)
     for name, placement in db.execute("SELECT name, placement FROM log_segment ORDER BY first"):
         for cloud in placement:
-            yield _object_check(volume, cloud, name, holdings.segment_check(name))
+            yield ObjectCheck(cloud, partial(_look_at_segment, holdings, cloud, name))
     if db.execute("SELECT 1 FROM log_segment LIMIT 1").fetchone():
         for cloud in volume.engine.in_use:
             yield _object_check(volume, cloud, holdings.head, holdings.head_check)
     for pack, placement in db.execute("SELECT id, placement FROM pack ORDER BY number"):
         for index, cloud in enumerate(placement):
             yield ObjectCheck(cloud, partial(volume.engine.check_share, cloud, pack, index))
+
+
+def _look_at_segment(holdings: Holdings, cloud: int, name: str) -> str | None:
+    found = holdings.look_at_segment(cloud, name)
+    return found.what if found is not None else None
 
 
 def run_checks(

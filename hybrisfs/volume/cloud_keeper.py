@@ -364,7 +364,7 @@ class CloudKeeper:
         # What was on its way there when the cloud was closed to writes is on record after that, too.
         if not volume.uploads.wait(_SHIP_SECONDS, lambda done, total: None):
             return ["the clouds have not taken the word of where everything is now"]
-        trouble = self.values.settle(number)
+        trouble = volume.checkpoints.secure() or self.values.settle(number)
         if trouble is not None:
             return [trouble]
         with volume.fs.lock:

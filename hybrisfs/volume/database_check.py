@@ -181,6 +181,14 @@ def _check_log(db: sqlite3.Connection, volume: LocalVolume, report: FsckReport, 
         report.add("registers", problem)
     for problem in packs.finish():
         report.add("packs", problem)
+    ((bare, agreed),) = db.execute(
+        "SELECT (SELECT count(*) FROM log WHERE bytes IS NULL), "
+        "(SELECT count(*) FROM checkpoint WHERE root IS NOT NULL)"
+    )
+    if bare and not agreed:
+        report.add(
+            "log", f"{bare} updates are without what they wrote, and there is no checkpoint that has it"
+        )
     report.checked["updates"] = done
     progress("log", total, total)
 

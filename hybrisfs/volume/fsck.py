@@ -138,6 +138,12 @@ def _check_clouds(
         progress("clouds", finished, len(checks))
 
     run_checks(len(volume.config.clouds), checks, done)
+    parts = volume.maintenance.checkpoint.looks()
+    for part in parts:
+        for cloud, finding in part().findings():
+            if finding is not None:
+                report.add(f"cloud {names.get(cloud, cloud)}", finding.what)
+    report.checked["parts of the checkpoint"] = len(parts)
     report.checked["objects on clouds"] = len(checks)
     report.checked["objects that nothing names"] = volume.collector.count_unnamed()
     with contextlib.suppress(HybrisError):  # a damaged store has been reported

@@ -85,7 +85,17 @@ class Holdings:
 
     def look_at_segment(self, cloud: int, name: str) -> Finding | None:
         """What is wrong with the copy of a segment on a cloud."""
-        return self._upkeep.look_at(cloud, name, SEGMENT_LIMIT, self.segment_check(name))
+        found = self._upkeep.look_at(cloud, name, SEGMENT_LIMIT, self.segment_check(name))
+        if found is not None and not self.is_on_record(name):
+            self._upkeep.excuse(cloud, name)
+            return None
+        return found
+
+    def is_on_record(self, name: str) -> bool:
+        """Whether a segment is still to be on the clouds: a checkpoint may have taken its place."""
+        with self._fs.lock:
+            row = self._fs.db.execute("SELECT 1 FROM log_segment WHERE name = ?", (name,)).fetchone()
+        return row is not None
 
     def look_at_head(self, cloud: int, shipped: int) -> Finding | None:
         """What is wrong with the own head on a cloud; it is stale when it does not lead to clock *shipped*.

@@ -58,12 +58,14 @@ def join_volume(
     own_name: str,
     joined: Joined,
     admit: Callable[[], None] = lambda: None,
+    *,
+    by_kit: bool = False,
 ) -> VolumeConfig:
     """Make the volume on this device, under *name* here (by default its own). Raises HybrisError, leaving
     nothing behind.
 
     *admit* is called when all is ready: it lets the device in, if nobody has yet. Else nothing on the clouds
-    is touched: what is in the volume comes with the log.
+    is touched: what is in the volume comes with the log. *by_kit*: who lets it in is a reserve, no device.
     """
     home.prepare()
     grant = joined.grant
@@ -77,7 +79,7 @@ def join_volume(
     try:
         VolumeKeys(grant.keys, device).save(state / KEYS_FILE)
         Database.create(state / DATABASE_FILE, config.id)
-        _introduce(state / DATABASE_FILE, device, own_name, joined)
+        _introduce(state / DATABASE_FILE, device, own_name, joined, by_kit=by_kit)
         sync_directory(state)
         admit()
         config.save(home)
@@ -127,7 +129,7 @@ def check_can_join(home: Home, name: str, volume: bytes | None = None) -> None:
         )
 
 
-def _introduce(path: Path, device: DeviceKey, own_name: str, joined: Joined) -> None:
+def _introduce(path: Path, device: DeviceKey, own_name: str, joined: Joined, *, by_kit: bool) -> None:
     """Record who the members are, before anything of their log is here."""
     database = Database(path)
     try:
@@ -135,6 +137,8 @@ def _introduce(path: Path, device: DeviceKey, own_name: str, joined: Joined) -> 
         members += [Member(public, "", removed=True) for public in joined.grant.former]
         known = {joined.inviter.public: joined.inviter.name, device.public: own_name}
         members.append(Member(device.public, own_name))
+        if by_kit:
+            members.append(Member(joined.inviter.public, joined.inviter.name, reserve=True))
         database.set_meta("inviter", device_id_of(joined.inviter.public))
         table = MemberTable(database)
         table.introduce(

@@ -15,6 +15,7 @@ from hybrisfs.errors import HybrisError
 from hybrisfs.pipeline.log_repair import SegmentMender
 from hybrisfs.pipeline.repair import PackMender
 from hybrisfs.pipeline.signals import Signals
+from hybrisfs.volume.checkpoint_holdings import CheckpointHoldings
 from hybrisfs.volume.holdings import Holdings
 from hybrisfs.volume.repair import Repairer, RepairReport
 from hybrisfs.volume.scrub import ScrubReport, Step, scrub
@@ -43,6 +44,7 @@ class Maintenance:
         packs: PackMender,
         segments: SegmentMender,
         signals: Signals,
+        checkpoint: CheckpointHoldings,
         values: ValueHoldings,
         clouds: Mapping[int, str],
         marker: bytes,
@@ -56,9 +58,12 @@ class Maintenance:
         self.segments = segments
         self._signals = signals
         self._clouds = self._names = clouds
+        self.checkpoint = checkpoint
         self.values = values
         self.announce = announce
-        self._repairer = Repairer(holdings, upkeep, packs, segments, values, clouds, marker, announce)
+        self._repairer = Repairer(
+            holdings, upkeep, packs, segments, checkpoint, values, clouds, marker, announce
+        )
         self._busy = threading.Lock()
         self._tried: set[WrongObject] = set()
 
@@ -75,7 +80,15 @@ class Maintenance:
         with self._exclusively():
             self._look()
             report = ScrubReport(self._clouds, self._names)
-            scrub(self.holdings, self.values, self._upkeep, report, percent, self._stoppable(step))
+            scrub(
+                self.holdings,
+                self.checkpoint,
+                self.values,
+                self._upkeep,
+                report,
+                percent,
+                self._stoppable(step),
+            )
             return report
 
     def repair(self, step: Step) -> RepairReport:

@@ -170,7 +170,7 @@ class Peering:
                 f"SELECT {CHUNK_COLUMNS} FROM chunk c WHERE c.id = ?", (identity,)
             ).fetchone()
             if row is None:
-                return self._checkpoints.keeper.part(identity)
+                return self._checkpoints.keeper.succession.part(identity)
             ref = ChunkRef(*row)
             try:
                 return self._fs.chunks.read(ref, 0, ref.length)

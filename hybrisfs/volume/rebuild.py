@@ -103,6 +103,7 @@ def _make_anew(
             members = {one.device: one for one in old.members()}
             members.setdefault(keys.device.device_id, Member(keys.device.public, ""))
             MemberTable(database).introduce(members.values())
+            database.set_meta("inviter", old.inviter())
             journal = Journal(folder / JOURNAL_FOLDER, budget=config.cache_bytes)
             fs = FileSystem(database, journal, chunk_id, owner=(os.getuid(), os.getgid()))
             _recover(old, fs, report, step)

@@ -110,7 +110,7 @@ def recover_volume(
         grant = _with_later_epochs(reachable, secret, grant)
         admit = partial(_admit, reachable, secret, grant, Member(device.public, own_name))
         joined = Joined(grant, Peer(secret.reserve.public, RESERVE_NAME))
-        config = join_volume(home, name, device, own_name, joined, admit)
+        config = join_volume(home, name, device, own_name, joined, admit, by_kit=True)
     return Recovered(config, tuple(missing), chosen.agreed)
 
 

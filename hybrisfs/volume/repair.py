@@ -13,6 +13,7 @@ from hybrisfs.dispersal.restoring import Repair
 from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.pipeline.log_repair import SegmentMender
 from hybrisfs.pipeline.repair import PackMender
+from hybrisfs.volume.checkpoint_holdings import CheckpointHoldings
 from hybrisfs.volume.create import MARKER_NAME
 from hybrisfs.volume.holdings import Holdings
 from hybrisfs.volume.parallel import in_parallel
@@ -82,6 +83,7 @@ class Repairer:
         upkeep: Upkeep,
         packs: PackMender,
         segments: SegmentMender,
+        checkpoint: CheckpointHoldings,
         values: ValueHoldings,
         clouds: Mapping[int, str],
         marker: bytes,
@@ -91,6 +93,7 @@ class Repairer:
         self._upkeep = upkeep
         self._packs = packs
         self._segments = segments
+        self._checkpoint = checkpoint
         self._values = values
         self._clouds = self._names = clouds
         self._marker = marker
@@ -115,6 +118,8 @@ class Repairer:
             step,
         )
         self._mend_heads(report, writable)
+        mends = self._checkpoint.mends()
+        _run("checkpoint", mends, len(mends), report, step)
         _run("packs", (partial(mend_pack, one.id) for one in self._holdings.packs()), packs, report, step)
         _run("values", self._values.mends(writable), self._values.count(), report, step)
         return report

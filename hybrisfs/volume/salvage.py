@@ -19,7 +19,7 @@ from typing import Any, Final
 from hybrisfs.filesystem.extents import ZEROS
 from hybrisfs.merge.members import Member, Membership
 from hybrisfs.store.schema import ROOT_INO
-from sync import device_id_of
+from sync import DEVICE_ID_SIZE, device_id_of
 from sync.codec import Buffer
 
 __all__ = ["DamagedDatabase", "StagedFile", "UnreadablePartError"]
@@ -93,6 +93,12 @@ class DamagedDatabase:
             shown = name.decode(errors="replace") if isinstance(name, bytes) else ""
             found[device] = Member(public, shown, state != Membership.MEMBER)
         return list(found.values())
+
+    def inviter(self) -> bytes:
+        """The id of the device that let this one in, empty when there is none or it cannot be read."""
+        values = [value for (value,) in self._rows("SELECT value FROM meta WHERE key = 'inviter'")]
+        known = values and isinstance(values[0], bytes) and len(values[0]) == DEVICE_ID_SIZE
+        return values[0] if known else b""
 
     def staged_files(self) -> Iterator[StagedFile]:
         """The files with bytes that no cloud is known to have, by number."""

@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 
 from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.upkeep import Upkeep
+from hybrisfs.volume.checkpoint_holdings import CheckpointHoldings
 from hybrisfs.volume.holdings import Holdings
 from hybrisfs.volume.parallel import in_parallel
 from hybrisfs.volume.value_holdings import HERE, ValueHoldings, cloud_name
@@ -73,6 +74,7 @@ class ScrubReport:
 
 def scrub(
     holdings: Holdings,
+    checkpoint: CheckpointHoldings,
     values: ValueHoldings,
     upkeep: Upkeep,
     report: ScrubReport,
@@ -85,6 +87,12 @@ def scrub(
     """
     workers = min(_PER_CLOUD * len(report.clouds), _MOST_WORKERS)
     _run("log", list(_log_looks(holdings, report.clouds)), workers, report, step)
+    parts = checkpoint.looks()
+    step("checkpoint", 0, len(parts))
+    for done, part in enumerate(in_parallel(parts, workers, "scrub"), 1):
+        for cloud, finding in part.findings():
+            report.add(cloud, finding)
+        step("checkpoint", done, len(parts))
     packs, _ = holdings.counts()
     stages = (
         ("packs", _pack_looks(holdings, upkeep, percent), packs),

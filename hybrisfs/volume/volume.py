@@ -185,9 +185,18 @@ class Volume:
             self.engine.put_everywhere,
             sharing.has_looked,
             lambda head: self.peering.announce(head),
-            Relayer(fs, self.updates, signals, self.ring.segments, puller.heads, self.fetcher.fetch_one),
+            Relayer(
+                fs,
+                self.updates,
+                signals,
+                self.ring.segments,
+                puller.heads,
+                self.fetcher.fetch_one,
+                puller.past,
+            ),
             self.grants.ensure,
             lambda: self.checkpoints.told(),
+            puller.past,
         )
         self._shipper = shipper
         self.checkpoints = Checkpoints(self, puller.heads, shipper.announce_soon)
@@ -206,6 +215,7 @@ class Volume:
             PackMender(fs, sharing.signer, signals, upkeep, self.tables),
             SegmentMender(fs, self.updates, config.id, self.ring.segments, upkeep),
             signals,
+            self.checkpoints.holdings,
             ValueHoldings(self.key_values),
             {one.number: one.name for one in config.clouds},
             marker(config.id),

@@ -113,6 +113,7 @@ def test_gc(photos: FakeVolume, run: Run) -> None:
         "rewritten": 2,
         "waiting_for": [{"device": "lap\ntop", "last_seen": None}],
     }
+    photos.log = {"dropped": 1000, "freed_bytes": 2_000_000, "kept": 1}
     done = run("gc", "photos")
     assert done.stdout == (
         "photos: 3 packs (3.0 MB) deleted.\n"
@@ -122,6 +123,7 @@ def test_gc(photos: FakeVolume, run: Run) -> None:
         "  named by nothing: 1 pack, 3 single shares\n"
         "  perhaps on the way still: 4 shares that nothing names\n"
         "  to be deleted when the clouds can be reached: 1 pack (1.0 MB)\n"
+        "  the log: 1,000 changes summed up in a checkpoint (2.0 MB freed on this device), 1 kept one by one\n"
         "  waiting for $'lap\\ntop' to agree\n"
     )
     assert json.loads(run("gc", "--dry-run", "--json").stdout)["dry_run"] is True

@@ -40,7 +40,7 @@ VARIANTS: Final = (KILLED, POWERLESS, POWERLESSCLOUDS)
 
 @contextmanager
 def _small_limits() -> Iterator[None]:
-    """Segments end, caches overflow and logs are emptied with little data."""
+    """Segments end, caches overflow, logs are emptied and checkpoints take their place with little data."""
     with (
         small_chunks(16 << 10, block=4096),
         mock.patch.dict(Journal.__init__.__kwdefaults__ or {}, segment_size=128 << 10),
@@ -48,6 +48,10 @@ def _small_limits() -> Iterator[None]:
         mock.patch("hybrisfs.pipeline.commit._CHECKPOINT_INTERVAL", 0.0),
         mock.patch("hybrisfs.store.database._CHECKPOINT_BYTES", 64 << 10),
         mock.patch("hybrisfs.store.database._WAL_LIMIT", 256 << 10),
+        mock.patch("hybrisfs.store.database._SPARE_PAGES", 4),
+        mock.patch("hybrisfs.volume.checkpoints._LOOK_SECONDS", 0.05),
+        mock.patch("hybrisfs.checkpoint.snapshot.SLICE_BYTES", 1000),
+        mock.patch.multiple("hybrisfs.checkpoint.keeper", QUIET_SECONDS=0.0, LEAST_BYTES=1),
     ):
         yield
 

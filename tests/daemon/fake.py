@@ -340,6 +340,7 @@ class FakeVolume:
     invited: list[tuple[float, bool]] = field(default_factory=list)
     others: list[dict[str, object]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    log: dict[str, int] = field(default_factory=lambda: {"dropped": 0, "freed_bytes": 0, "kept": 12})
     conflicting: list[dict[str, object]] = field(default_factory=list)
     waiting_deletions: list[dict[str, object]] = field(default_factory=list)
     decisions: list[tuple[object, ...]] = field(default_factory=list)
@@ -379,6 +380,7 @@ class FakeVolume:
             "devices": self.devices(),
             "transfers": self.transfers.facts(),
             "warnings": self.warnings,
+            "checkpoint": {"current": True, "waits_for": [], "log": self.log},
             "cache": {"bytes": 1_000_000, "budget": 20_000_000_000},
             "last_error": None,
         }

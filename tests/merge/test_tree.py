@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 
 import pytest
 
+from hybrisfs.store.schema import ROOT_INO
 from tests.filesystem.rig import small_chunks
 from tests.merge.fleet import Fleet
 
@@ -338,3 +340,20 @@ def test_a_conflict_name_that_becomes_free_is_taken_on_all_devices(fleet: Fleet)
     fleet[2].remove(copy)
     fleet.meet()
     assert set(check_same(fleet)) == {copy, "file"}
+
+
+def test_what_was_made_before_a_backup_and_signed_after_it_can_be_removed(fleet: Fleet) -> None:
+    """The device that is set back takes it for unsigned, until it hears of its own update."""
+    ada, bob, _ = fleet.devices
+    ada.mkdir("folder")
+    ada.rig.fs.make(ROOT_INO, b"link", stat.S_IFLNK | 0o777, 1, 1, target=b"target")
+    backup = ada.saved()
+    fleet.send(0, 1)
+    ada.restore(backup)
+    ada.receive(bob.log())
+    ada.remove("folder")
+    ada.move("link", "moved")
+    ada.remove("moved")
+    fleet.send(0, 1)
+    assert bob.names() == ada.names() == []
+    assert bob.registers() == ada.registers()

@@ -24,6 +24,7 @@ from sync import (
 )
 from sync.chase import Deliver, FetchSegment
 from sync.follow import FetchHead, Follow
+from sync.own_heads import Past
 from sync.trail import open_piece
 from tests.filesystem.rig import VOLUME, small_chunks
 from tests.filesystem.test_chunks import CONTENT
@@ -61,7 +62,7 @@ class Post:
             device.key,
             KEY,
             self.put,
-            self.put,
+            lambda name, data, _: self.put(name, data),
             relayer=self.relayers[device.name],
         )
 
@@ -244,11 +245,11 @@ def test_the_author_takes_over_when_it_is_back(post: Post) -> None:
     assert post.clocks(post.author) == [1, 1, 2]
     post.relay(post.near)
     with post.near.rig.fs.lock:
-        assert len(post.relayers["bob"].listed()) == 1, "what its head leads to is not here yet"
+        assert len(post.relayers["bob"].listed(Past())) == 1, "what its head leads to is not here yet"
     post.pull(post.near)
     post.relay(post.near)
     with post.near.rig.fs.lock:
-        assert post.relayers["bob"].listed() == ()
+        assert post.relayers["bob"].listed(Past()) == ()
     rows = post.near.rig.db.execute("SELECT count(*) FROM relayed_segment").fetchone()
     assert rows == (0,)
 
@@ -429,7 +430,7 @@ def test_what_the_clouds_do_not_take_is_not_named(post: Post) -> None:
     post.down = True
     post.relay_patiently(post.near)
     with post.near.rig.fs.lock:
-        assert post.relayers["bob"].listed() == ()
+        assert post.relayers["bob"].listed(Past()) == ()
     post.down = False
     post.relay(post.near)
     assert len(post.order) == 2
@@ -438,11 +439,11 @@ def test_what_the_clouds_do_not_take_is_not_named(post: Post) -> None:
 def test_a_head_that_the_clouds_do_not_take_is_put_later(post: Post) -> None:
     post.author.mkdir("folder")
     post.tell(post.author, post.near)
-    real = post.shippers["bob"]._put_everywhere
-    post.shippers["bob"]._put_everywhere = mock.Mock(side_effect=CloudsUnavailable("head", {}))
+    real = post.shippers["bob"]._put_on
+    post.shippers["bob"]._put_on = mock.Mock(side_effect=CloudsUnavailable("head", {}))
     post.relay_patiently(post.near)
     assert post.head(post.near) is None and len(post.order) == 1
-    post.shippers["bob"]._put_everywhere = real
+    post.shippers["bob"]._put_on = real
     post.relay(post.near)
     assert post.head(post.near) is not None and len(post.order) == 2
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from enum import Enum
 from random import Random
 from typing import Final, TypeVar
 
 from hybrisfs.dispersal.errors import CloudsUnavailable, IntegrityError, ObjectMissing
+from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.poll import Changed, Failed, Listing, Look, Missing, Polled, Unchanged
 
 __all__ = ["Accusation", "Cloud", "Clouds", "Mood"]
@@ -79,6 +80,11 @@ class Cloud:
         if self.mood is not Mood.LOSING:
             self._versions.pop(name, None)
 
+    def delete_all(self, prefix: str) -> None:
+        """It loses everything under such names."""
+        for name in [name for name in self._versions if name.startswith(prefix)]:
+            del self._versions[name]
+
     def _garbled(self, data: bytes) -> bytes:
         if self._random.random() < 0.3:
             return data
@@ -129,8 +135,9 @@ class Clouds:
         order = self.random.sample(self.numbers, len(self.all))
         return self._put(name, data, [n for n in order if self.all[n].is_up][: self._copies], self._copies)
 
-    def put_everywhere(self, name: str, data: bytes) -> tuple[int, ...]:
-        return self._put(name, data, [n for n in self.numbers if self.all[n].is_up], self.f + 1)
+    def put_everywhere(self, name: str, data: bytes, clouds: Container[int] | None = None) -> tuple[int, ...]:
+        wanted = [n for n in self.numbers if clouds is None or n in clouds]
+        return self._put(name, data, [n for n in wanted if self.all[n].is_up], self.f + 1)
 
     def _put(self, name: str, data: bytes, to: Sequence[int], least: int) -> tuple[int, ...]:
         for number in to:
@@ -184,6 +191,26 @@ class Clouds:
 
     def put(self, name: str, data: bytes) -> tuple[int, ...]:
         return self.put_object(name, data)
+
+    @property
+    def copies(self) -> int:
+        return self._copies
+
+    def put_on(self, cloud: int, name: str, data: bytes) -> str | None:
+        if not self.all[cloud].is_up:
+            return "is down"
+        self.all[cloud].put(name, data)
+        return None
+
+    def look(self, cloud: int, name: str, limit: int, verify: Callable[[bytes], object]) -> Finding | None:
+        data = self.all[cloud].get(name) if self.all[cloud].is_up else None
+        if data is None:
+            return Finding("missing" if self.all[cloud].is_up else "unreadable", name)
+        try:
+            verify(data[: limit + 1])
+        except (ValueError, IntegrityError):
+            return Finding("corrupt", name)
+        return None
 
     def names(self, cloud: int, prefix: str, most: int) -> list[str] | None:
         return self.all[cloud].list(prefix) if self.all[cloud].is_up else None

@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from typing import Any, cast
 
+from hybrisfs.checkpoint.compaction import Compactor
 from hybrisfs.checkpoint.deposit import Depositor
 from hybrisfs.checkpoint.fetching import Fetching
 from hybrisfs.checkpoint.keeper import Keeper
@@ -38,10 +39,11 @@ class Courier:
             SEALER.chunk_id,
             Fetching(VOLUME, rig.ring.segments, shelf, SEALER.chunk_id, clouds, self._ask),
             Depositor(VOLUME, rig.ring.segments, shelf, SEALER.chunk_id, clouds),
+            Compactor(rig.fs, rig.updates.device, rig.sharing.members, clouds, rig.committer.commit_now),
             rig.sharing.checkpoint_taken_in,
             lambda: self._shipper.announce_soon(),
         )
-        relayer = Relayer(rig.fs, rig.updates, rig.signals, rig.ring.segments, heads, fetch)
+        relayer = Relayer(rig.fs, rig.updates, rig.signals, rig.ring.segments, heads, fetch, self.puller.past)
         self._shipper = Shipper(
             rig.fs,
             rig.updates,
@@ -54,12 +56,13 @@ class Courier:
             rig.sharing.has_looked,
             relayer=relayer,
             checkpoints=lambda: (self.keeper.statement(), self.keeper.newest()),
+            past=self.puller.past,
         )
         self._rounds = self.puller.rounds()
         next(self._rounds)
 
     def _ask(self, name: bytes) -> bytes | None:
-        return self.linked.keeper.part(name) if self.linked is not None else None
+        return self.linked.keeper.succession.part(name) if self.linked is not None else None
 
     def look_at_checkpoints(self) -> None:
         """State, agree, deposit, take in, as far as it is time to."""

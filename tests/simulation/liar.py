@@ -106,6 +106,7 @@ class Liar:
             (
                 replace(head, time_ns=head.time_ns + 300 * _YEARS),
                 replace(head, time_ns=1),
+                replace(head, serial=self._random.choice((0, (1 << 64) - 1))),
                 replace(head, vector=VersionVector({**dict(head.vector.items()), self.id: 1 << 40})),
                 replace(head, offline=True),
                 replace(head, relayed=(Relayed(victim, nowhere),)),

@@ -12,7 +12,7 @@ from typing import Final
 
 from tests.merge.fleet import member_of
 from tests.merge.world import World
-from tests.simulation.cloud import Clouds
+from tests.simulation.cloud import Clouds, Mood
 from tests.simulation.courier import Courier
 from tests.simulation.determinism import Clocks
 from tests.simulation.history import decoded, operations
@@ -46,10 +46,12 @@ _REST_SECONDS: Final = 30.0
 _CRASHES: Final = 0.4
 _RESTARTS: Final = 0.2
 _BACKUPS: Final = 0.5
-_RESTORES: Final = 0.3
+_RESTORES: Final = 0.5
 _CLOCK_JUMPS: Final = 0.2
 _SLEEPS: Final = 0.15
-_RESTS: Final = 1.5  # when all stand still for a moment, as checkpoints want it; for all together
+# When all stand still for a moment, as checkpoints want it; for all together. Two of them make one that has
+# taken the place of another, so that devices drop what the first covers.
+_RESTS: Final = (0.75, 0.75, 5.0)
 
 
 class Simulation:
@@ -76,6 +78,9 @@ class Simulation:
         self._links = dict.fromkeys(combinations(range(self.count), 2), True)
         self._couriers: dict[int, Courier] = {}
         self._plan()
+        for device in range(self.count):
+            if self.random.random() < 0.2:
+                self._back_up(device)
 
     def _invite_liar(self) -> Liar:
         return Liar(Random(self.random.random()), [member_of(number) for number in range(self.count)])
@@ -107,7 +112,7 @@ class Simulation:
             self._repeat(_LINK_CHANGES_EVERY, partial(self._change_link, pair))
         for number in self.clouds.numbers:
             self._repeat(_MOOD_CHANGES_EVERY, partial(self._change_mood, number))
-        self._repeat(self.seconds / _RESTS, self._rest)
+        self._repeat(self.seconds / self.random.choice(_RESTS), self._rest)
         if self.liar is not None:
             self._repeat(_LIE_EVERY, self._lie)
 
@@ -216,8 +221,13 @@ class Simulation:
             self.bodies.update((decoded(data).hash, data) for data in device.log())
 
     def _rest(self) -> None:
-        """Programs do nothing for a while, so that all come to stand at one vector."""
+        """Programs do nothing for a while, mostly in fair weather, so that all come to stand at one vector.
+        Afterwards a device may be set back, and take in a checkpoint."""
         self.note("all rest")
+        if self.random.random() < 0.7:
+            self.clouds.set_moods(
+                Mood.WELL, [number for number in self.clouds.numbers if number not in self.clouds.liars]
+            )
         for _ in range(_REST_ROUNDS):
             for device in range(self.count):
                 self.sign(device)
@@ -225,6 +235,13 @@ class Simulation:
                 self.pull(device, everything=True)
                 self.look_at_checkpoints(device)
             self.clocks.pass_by(_REST_SECONDS)
+        device, other = self.random.sample(range(self.count), 2)
+        if self.world.has_backup(device) and self.random.random() < 0.5:
+            self._restore(device)
+            if self.random.random() < 0.3:
+                self.sign(device)  # so that it forks
+            if self.random.random() < 0.8:
+                self._take_over(device, other)
 
     def _weather(self) -> str:
         return ", ".join(cloud.mood.value for cloud in self.clouds.all)

@@ -32,6 +32,7 @@ class Publisher(Device):
         self.previous: SegmentId | None = None
         self.last = 0
         self.segments = 0
+        self.serial = 0
         self.salt = 0  # so that what it writes on two branches differs
 
     @property
@@ -63,7 +64,8 @@ class Publisher(Device):
             (tip for tip in self.state.tips() if tip.device == self.id), key=lambda tip: tip != newest
         )
         own = tuple(OwnTip(tip.clock, tip.hash) for tip in tips)
-        head = Head(VOLUME, self.id, time_ns, self.state.vector, own, extent, offline)
+        self.serial = max(self.serial + 1, time_ns)
+        head = Head(VOLUME, self.id, self.serial, time_ns, self.state.vector, own, extent, offline)
         return encode_head(head, self.key, self.box_key, NONCE)
 
     def holds_update(self, update: SignedUpdate) -> bool:

@@ -257,7 +257,7 @@ def test_a_replayed_beacon_is_no_sign_of_life() -> None:
 
 
 def head(time: int, vector: dict[bytes, int]) -> Head:
-    return Head(VOLUME, A.device_id, time, VersionVector(vector), (), None)
+    return Head(VOLUME, A.device_id, time, time, VersionVector(vector), (), None)
 
 
 def test_when_one_head_precedes_another() -> None:

@@ -120,3 +120,9 @@ def test_bounds() -> None:
     ):
         with pytest.raises(DecodeError):
             Root.decode(wrong.encode())
+
+
+def test_statements_of_devices_that_came_later_count_nothing() -> None:
+    """A device that was set back does not know them, and must not be kept from its own checkpoint by that."""
+    evidence = {**ROOT.evidence, STRANGER.device_id: STRANGER.sign(b"x")}
+    replace(ROOT, evidence=evidence).check(VOLUME, MEMBERS)

@@ -190,7 +190,7 @@ def test_the_key_of_an_unknown_epoch_is_asked_for_and_no_cloud_blamed() -> None:
     ring = _Ring()
     follow = Follow(VOLUME, ring, OWN.device_id, [0, 1], 1, lambda *_: False, 0.0)
     follow.set_members(Members([A.public, OWN.public]), 0.0)
-    head = Head(VOLUME, A.device_id, NOON, VersionVector(), (), None)
+    head = Head(VOLUME, A.device_id, NOON, NOON, VersionVector(), (), None)
     data = encode_head(head, A, _Next(bytes(32)), NONCE)
     actions = follow.head_arrived(A.device_id, 0, data, 1.0, NOON)
     assert FetchGrant(A.device_id, b"next") in actions

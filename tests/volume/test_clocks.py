@@ -18,7 +18,7 @@ _OWN, _OTHER = (DeviceKey.from_seed(bytes([number]) * 32).device_id for number i
 
 
 def _head(device: bytes, time_ns: int) -> Head:
-    return Head(bytes(16), device, time_ns, VersionVector(), (), None)
+    return Head(bytes(16), device, time_ns, time_ns, VersionVector(), (), None)
 
 
 _AHEAD = "the clock of desk is {} ahead of this machine's: one of the two is set wrong"

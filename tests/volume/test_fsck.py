@@ -92,6 +92,7 @@ ROWS: dict[str, tuple[str, str]] = {
     ),
     "hash": ("UPDATE log SET hash = randomblob(32) WHERE clock = 1", "log"),
     "lost update": ("DELETE FROM log WHERE clock = 1", "log"),
+    "lost body": ("UPDATE log SET bytes = NULL WHERE clock = 1", "log"),
     "staged": ("INSERT INTO extent VALUES (3, 0, 10, 12345, 0)", "cache"),
 }
 

@@ -1,0 +1,163 @@
+"""Compaction: what two checkpoints stand for is no longer kept update by update (Depot 5.5).
+
+When a checkpoint N is agreed, has been read back from f+k clouds, is still there, and all members name it in
+their heads, each device lets go of what the agreed checkpoint O before it covers:
+
+1. its records of log segments on the clouds that hold nothing else, but for its newest own segment, to which
+   its head leads;
+2. the bodies of the updates, here; the rows stay, bare, as after a checkpoint has been taken in;
+3. the segments themselves, on each cloud. An author deletes what stands under its own name, its own segments
+   and those that others relayed for it; the member with the lowest id what stands under the names of devices
+   that were removed. Segments of reserves stay: a kit that is used again goes on from there;
+4. the room that this leaves in the database.
+
+Each step is durable before the next, and each is found undone and done again after a crash: segments that no
+record names by listing them. What is deleted is told by the log, not by the cloud: of the names that a cloud
+lists those go that end with an update which the log holds and O covers.
+
+Why nothing is lost. A member has stated N, so it has accepted all that N covers, which O is a part of, and
+needs no body of that any more: what came of it is in its registers. Who can lack it is
+
+* a device that is let in. Its inviter names N or a later checkpoint: it did when this was decided, or had let
+  the other in before it could agree on N, which then has stated N, too. It begins with that. Should a cloud
+  show it an older head, which names a checkpoint that is gone, it finds the newer one as soon as it sees a
+  newer head. What comes after N, and even what lies between O and N, is there as segments;
+* a member that was set back to a backup, or rebuilt. It has stated N itself, and takes it in;
+* a machine that recovers by a kit, which finds N by the heads of the members.
+
+What is not shipped yet is in no checkpoint, for no device states one before its own updates are on the
+clouds, their chunks first. The clouds that hold N may lose it: every member has it as a file, too, and puts
+it there again (`hybrisfs.checkpoint.deposit`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from hybrisfs.checkpoint.deposit import CloudStore
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.merge.members import MemberTable
+from hybrisfs.store.bodies import BodyStore
+from hybrisfs.store.segment_ends import end_of_segment
+from sync import VersionVector
+
+__all__ = ["Compactor"]
+
+log = logging.getLogger(__name__)
+
+_BODIES: Final = 256  # dropped while the volume's lock is held once
+_PAGES: Final = 256
+_MOST_NAMES: Final = 1_000_000
+_DELETED_AT_ONCE: Final = 500
+
+
+class Compactor:
+    """Called by one thread, without the volume's lock. *commit* commits, durably; *go_on* says whether to."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        own: bytes,
+        members: MemberTable,
+        store: CloudStore,
+        commit: Callable[[], None],
+        go_on: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._fs = fs
+        self._own = own
+        self._members = members
+        self._store = store
+        self._commit = commit
+        self._go_on = go_on
+        self._bodies = BodyStore(fs.db)
+
+    def run(self, covered: VersionVector) -> bool:
+        """Let go of what *covered* covers; False when something is left to be done later. Raises OSError."""
+        with self._fs.lock:
+            self._forget_segments(covered)
+        self._drop_bodies(covered)
+        self._commit()
+        done = self._go_on() and self._delete_segments(covered)
+        self._shrink()
+        return done
+
+    def facts(self) -> dict[str, int]:
+        """What `status` and `gc` tell; called with the volume's lock held."""
+        dropped = self._bodies.dropped()
+        return {"dropped": dropped.updates, "freed_bytes": dropped.bytes, "kept": self._bodies.left()}
+
+    # -- here ------------------------------------------------------------------------------------
+
+    def _forget_segments(self, covered: VersionVector) -> None:
+        db = self._fs.db
+        own = db.execute("SELECT name FROM log_segment ORDER BY first DESC LIMIT -1 OFFSET 1").fetchall()
+        relayed = db.execute("SELECT name FROM relayed_segment").fetchall()
+        for table, names in (("log_segment", own), ("relayed_segment", relayed)):
+            gone = [(name,) for (name,) in names if self._covers(covered, name)]
+            db.executemany(f"DELETE FROM {table} WHERE name = ?", gone)
+
+    def _drop_bodies(self, covered: VersionVector) -> None:
+        dropped = 0
+        while self._go_on():
+            with self._fs.lock:
+                some = self._bodies.drop(covered, self._own, self._first_kept(), _BODIES)
+                self._fs.commit()
+            if not some:
+                break
+            dropped += some
+        if dropped:
+            log.info("dropped the bodies of %d updates that a checkpoint covers", dropped)
+
+    def _first_kept(self) -> int:
+        """The clock of the first own update that a segment on record may have to be made of again, or that is
+        not on the clouds yet."""
+        db = self._fs.db
+        (first,) = db.execute("SELECT min(first) FROM log_segment").fetchone()
+        unpublished: int = db.meta("published") + 1
+        return unpublished if first is None else min(first, unpublished)
+
+    def _shrink(self) -> None:
+        more = True
+        while more and self._go_on():
+            with self._fs.lock:
+                more = self._fs.db.shrink(_PAGES)
+                self._fs.commit()
+
+    # -- on the clouds ---------------------------------------------------------------------------
+
+    def _delete_segments(self, covered: VersionVector) -> bool:
+        with self._fs.lock:
+            prefixes = [f"log/{device.hex()}/" for device in self._orphaned()]
+        done = True
+        for cloud in self._store.numbers:
+            for prefix in (f"log/{self._own.hex()}/", *prefixes):
+                done &= self._delete_from(cloud, prefix, covered)
+        return done
+
+    def _orphaned(self) -> Iterable[bytes]:
+        """Devices that are no members any more, if it falls to this one to remove what they wrote."""
+        if any(device < self._own for device in self._members.devices()):
+            return ()
+        return sorted(one.device for one in self._members.removed())
+
+    def _delete_from(self, cloud: int, prefix: str, covered: VersionVector) -> bool:
+        names = self._store.names(cloud, prefix, _MOST_NAMES)
+        if names is None:
+            return False
+        with self._fs.lock:
+            kept = {name for (name,) in self._fs.db.execute("SELECT name FROM log_segment")}
+            kept.update(name for (name,) in self._fs.db.execute("SELECT name FROM relayed_segment"))
+            gone = [name for name in names if name not in kept and self._covers(covered, name)]
+        for start in range(0, len(gone), _DELETED_AT_ONCE):
+            failure = self._store.delete(cloud, gone[start : start + _DELETED_AT_ONCE])
+            if failure is not None:
+                log.info("%d old log segments stay on cloud %d for now: %s", len(gone), cloud, failure)
+                return False
+        return True
+
+    def _covers(self, covered: VersionVector, name: str) -> bool:
+        """Whether all updates in a segment are covered, which is so when its last one is."""
+        end = end_of_segment(self._fs.db, name)
+        return end is not None and covered[end.branch] >= end.clock

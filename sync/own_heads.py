@@ -1,0 +1,91 @@
+"""What clouds show of our own head: where it may be overwritten, and what it must go on leading to.
+
+A head is the one object that is overwritten, and it may be all that leads to a segment. A device whose state
+was set back, restored from a backup or copied, does not know of segments that its own heads on the clouds
+name. So whoever is about to put a head on a cloud keeps two rules:
+
+ 1. A cloud's head of ours is overwritten only after it was looked at on that very cloud, since the start.
+ 2. The head in its place names what those that were looked at lead to and our log lacks, the newest segment
+    of each and those that it relays, and has a higher serial than all of them.
+
+What it names that our log does hold, our head leads to in the usual way: what is on the own chain through the
+newest segment, all else as it is relayed (`hybrisfs.pipeline.relay`), our own other branches included. So at
+any time our head on a correct cloud leads to all that any head of ours before it on that cloud led to, by
+induction over the puts: nothing that is on the clouds is out of reach, whoever else is lost or set back, too.
+Nothing need be fetched before; a segment that is away keeps nobody waiting.
+
+What clouds can do against that:
+ * One that is away at the start is looked at when it is back. Until then the others go on; what only its
+   head leads to is found then, by us and by those who look at it.
+ * One that lies can return an old head of ours, which names a few segments more; they do exist. It can deny
+   its head or return rubbish, and will have its own copy overwritten, which it might as well have lost.
+ * It can return what claims to be sealed with a key that we lack, or of a format of the future. Correct ones
+   do that, too, when our state is older than the key: so such a cloud is left alone until our grant has come.
+   That keeps nobody from going on elsewhere: to begin, all clouds but f must have been looked at.
+
+The serial is what tells an older head from a newer one: it takes the place of time, which is wrong where
+clocks are, and of the vector, which is smaller after a state was set back. It is at least the time of day in
+nanoseconds, so that it goes on rising even where the head before cannot be had. By rule 2 it rises on every
+cloud that does not lie, but for two copies of one device at the same time whose clocks differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass
+from typing import Final
+
+from sync.head import MAX_RELAYED, Head, Relayed
+from sync.trail import Holds
+
+__all__ = ["OwnHeads", "Past"]
+
+_MOST_NAMED: Final = 4 * MAX_RELAYED
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What has been seen of our own heads since the start."""
+
+    clouds: frozenset[int] = frozenset()
+    """Those that may be given another head."""
+    serial: int = 0
+    """The highest of those heads, 0 when there was none."""
+    segments: tuple[Relayed, ...] = ()
+    """What they lead to, in ascending order; our log may hold it or not."""
+
+
+class OwnHeads:
+    """Notes what clouds return as the head of this device."""
+
+    def __init__(self, known: Holds) -> None:
+        self._known = known
+        self.past = Past()
+
+    def seen(self, cloud: int, head: Head | None) -> None:
+        """The cloud returned this head, or has none that would be worth keeping."""
+        serial, segments = self.past.serial, self.past.segments
+        if head is not None:
+            serial = max(serial, head.serial)
+            segments = self._bounded({*segments, *_named(head)})
+        self.past = Past(self.past.clouds | {cloud}, serial, segments)
+
+    def keep_clouds(self, clouds: Container[int]) -> None:
+        """Forget that other clouds than these were looked at: they may be used again one day."""
+        kept = frozenset(cloud for cloud in self.past.clouds if cloud in clouds)
+        self.past = Past(kept, self.past.serial, self.past.segments)
+
+    def _bounded(self, segments: set[Relayed]) -> tuple[Relayed, ...]:
+        """Old heads that clouds bring up again add names: if there are too many, those go first whose
+        updates are here, and the oldest of them."""
+        if len(segments) > _MOST_NAMED:
+            order = sorted(
+                segments, key=lambda one: (self._known(one.author, one.segment.prefix), -one.segment.first)
+            )
+            segments = set(order[:_MOST_NAMED])
+        return tuple(sorted(segments))
+
+
+def _named(head: Head) -> list[Relayed]:
+    own = [] if head.extent is None else [Relayed(head.writer, head.extent.newest)]
+    return [*own, *head.relayed]

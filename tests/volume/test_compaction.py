@@ -1,0 +1,266 @@
+"""Volumes that are written and written again: their log stays short, and whoever comes later has it all."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from hybrisfs.home import Home
+from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.volume.rebuild import rebuild_volume
+from sync.checkpoint import CHECKPOINTS
+from tests.system.deadline import until
+from tests.volume.device import NAME, Device
+from tests.volume.recovery_rig import First, New, Second, recover
+
+_FILES = 10
+_BRANCHES = "SELECT count(*) FROM log_branch"
+
+
+@pytest.fixture
+def first(tmp_path: Path) -> Iterator[First]:
+    """A device whose checkpoints come at once, with a recovery kit."""
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch("hybrisfs.volume.checkpoints._LOOK_SECONDS", 0.05))
+        stack.enter_context(
+            mock.patch.multiple(
+                "hybrisfs.checkpoint.keeper", QUIET_SECONDS=0.1, LEAST_BYTES=1, RESTATE_SECONDS=1
+            )
+        )
+        device = First(tmp_path / "first", clouds=4)
+        stack.callback(device.close)
+        device.make_kit()
+        yield device
+
+
+def bare(device: Device) -> int:
+    return _count(device, "SELECT count(*) FROM log WHERE bytes IS NULL")
+
+
+def whole(device: Device) -> int:
+    return _count(device, "SELECT count(*) FROM log WHERE bytes IS NOT NULL")
+
+
+def _count(device: Device, query: str) -> int:
+    with device.volume.fs.lock:
+        return int(device.volume.fs.db.execute(query).fetchone()[0])
+
+
+def segments(device: Device) -> set[str]:
+    return {path.name for cloud in device.clouds for path in cloud.glob("log/*/*")}
+
+
+def parts(cloud: Path) -> set[str]:
+    return {path.name for path in (cloud / CHECKPOINTS).glob("*")}
+
+
+def rewrite(device: Device, round_: int) -> None:
+    """Write all files anew, and wait until a checkpoint has it."""
+    for number in range(_FILES):
+        device.write(f"file {number}", _content(number, round_))
+    device.sync()
+    until(device.volume.checkpoints.keeper.is_current, "a checkpoint")
+
+
+def _content(number: int, round_: int) -> bytes:
+    return b"%d in round %d " % (number, round_) * 40
+
+
+def compacted(device: Device, rounds: int = 3) -> int:
+    """Write and drop; the last round."""
+    for round_ in range(rounds):
+        rewrite(device, round_)
+    until(lambda: bare(device), "bodies to be dropped")
+    return rounds - 1
+
+
+def file_names(device: Device) -> set[str]:
+    with device.volume.fs.lock:
+        return {name.decode() for _, name, _ in device.volume.fs.names.list(ROOT_INO, 0, 1000)}
+
+
+@contextmanager
+def settled(device: Device) -> Iterator[None]:
+    """Nothing is left to be done, and no other checkpoint is made meanwhile."""
+    with mock.patch("hybrisfs.checkpoint.keeper.LEAST_BYTES", 1 << 40):
+        keeper = device.volume.checkpoints.keeper
+        until(lambda: keeper.succession.is_settled, "what is replaced to be gone")
+        yield
+
+
+def has_all(device: Device, round_: int) -> bool:
+    names = file_names(device)
+    wanted = {f"file {number}": _content(number, round_) for number in range(_FILES)}
+    return wanted.keys() <= names and all(device.read(name) == content for name, content in wanted.items())
+
+
+def scrubbed(device: Device) -> list[Any]:
+    facts = device.volume.maintenance.scrub(100.0, lambda stage, done, total: None).as_dict()
+    problems = facts["problems"]
+    assert isinstance(problems, list)
+    return problems
+
+
+def assert_sound(device: Device) -> None:
+    assert device.fsck(clouds=True).problems == []
+    assert scrubbed(device) == []
+
+
+def test_the_log_of_a_volume_that_is_rewritten_for_long_stays_short(first: First) -> None:
+    most_segments = most_bodies = 0
+    for round_ in range(12):
+        rewrite(first, round_)
+        if round_ > 2:
+            most_segments = max(most_segments, len(segments(first)))
+            most_bodies = max(most_bodies, whole(first))
+    signed = bare(first) + whole(first)
+    assert signed > 20 and most_bodies < signed / 2, (signed, most_bodies)
+    assert most_segments < 12
+    assert_sound(first)
+    facts: dict[str, Any] = first.volume.checkpoints.facts()
+    assert facts["log"]["dropped"] == bare(first) and facts["log"]["freed_bytes"] > 0
+    first.reopen()
+    assert has_all(first, 11)
+    assert_sound(first)
+
+
+def test_a_device_that_comes_later_sees_all_of_it(first: First, tmp_path: Path) -> None:
+    last = compacted(first)
+    second = Second(tmp_path / "second", first)
+    try:
+        until(lambda: has_all(second, last), "the other device to see all")
+        second.write("by the second", b"2" * 100)
+        second.sync()
+        for round_ in (5, 6, 7):
+            before = bare(first), bare(second)
+            first.volume.signals.look_around()
+            rewrite(first, round_)
+        until(lambda: bare(first) > before[0] and bare(second) > before[1], "both to drop what both have")
+        until(lambda: has_all(second, 7), "the last round")
+        assert_sound(first)
+        assert_sound(second)
+    finally:
+        second.close()
+
+
+def test_a_rebuilt_device_begins_with_what_it_has_stated(first: First) -> None:
+    last = compacted(first)
+    first.write("later", b"x" * 100)
+    first.sync()
+    first.close()
+    (first.state / "volume.db").write_bytes(b"damaged")
+    rebuild_volume(first.home, NAME, lambda stage, done, total: None)
+    first.reopen()
+    until(lambda: has_all(first, last), "all to come back")
+    until(lambda: first.volume.sharing.has_looked(), "the own log to be back")
+    assert first.read("later") == b"x" * 100
+    first.write("after", b"y" * 100)
+    first.sync()
+    assert _count(first, _BRANCHES) == 1, "it has not forked"
+    assert_sound(first)
+
+
+def test_a_machine_that_is_recovered_has_all_of_it(first: First, tmp_path: Path) -> None:
+    last = compacted(first)
+    first.write("later", b"x" * 100)
+    first.sync()
+    first.close()
+    shutil.rmtree(first.home.state.parent)
+    home = Home.below(tmp_path / "new machine")
+    recover(home, first.clouds)
+    new = New(home, first.clouds)
+    try:
+        until(lambda: has_all(new, last), "all to come back")
+        until(lambda: "later" in file_names(new), "what came after the checkpoint")
+        assert new.read("later") == b"x" * 100
+        assert bare(new)
+        new.write("more", b"z")
+        new.sync()
+        assert_sound(new)
+    finally:
+        new.close()
+
+
+def test_a_kit_can_be_used_again_after_its_log_was_covered(first: First, tmp_path: Path) -> None:
+    compacted(first)
+    for name in ("one", "two"):
+        home = Home.below(tmp_path / name)
+        recover(home, first.clouds, own_name=name)
+        new = New(home, first.clouds)
+        try:
+            until(lambda new=new: bare(new), "it to have begun")  # type: ignore[misc]
+            new.write(name, name.encode())
+            new.sync()
+            first.volume.signals.look_around()
+            until(lambda name=name: name in _names(first), "the first device to hear of it")  # type: ignore[misc]
+        finally:
+            new.close()
+        first.volume.signals.look_around()
+    until(lambda: _count(first, _BRANCHES) == 4, "what three devices and the kit have written")
+
+
+def _names(device: Device) -> set[str]:
+    return {str(one["name"]) for one in device.volume.devices()}
+
+
+def test_scrub_names_and_repair_mends_parts_of_the_checkpoint(first: First) -> None:
+    compacted(first)
+    with settled(first):
+        one, other = [cloud for cloud in first.clouds if parts(cloud)][:2]
+        lost = min(parts(one))
+        (one / CHECKPOINTS / lost).unlink()
+        flipped = other / CHECKPOINTS / max(parts(other))
+        flipped.write_bytes(flipped.read_bytes()[:-1] + b"?")
+        told = str(scrubbed(first))
+        assert lost in told and flipped.name in told
+        assert len(first.fsck(clouds=True).problems) == 2
+        done = first.volume.maintenance.repair(lambda stage, done, total: None).as_dict()
+        assert (done["repaired"], done["failed"]) == (2, 0)
+        assert_sound(first)
+
+
+def test_a_cloud_that_leaves_takes_no_checkpoint_with_it(first: First, tmp_path: Path) -> None:
+    last = compacted(first)
+    leaving = next(cloud for cloud in first.clouds if parts(cloud) and any(cloud.glob("log/*/*")))
+    first.volume.clouds.drain(leaving.name)
+    assert first.volume.clouds.wait(leaving.name, 60.0, lambda done, total: None) == (True, "")
+    assert not parts(leaving) and not any(leaving.glob("log/*/*"))
+    assert_sound(first)
+    second = Second(tmp_path / "second", first)
+    try:
+        until(lambda: has_all(second, last), "the other device to see all")
+    finally:
+        second.close()
+
+
+def test_a_cloud_that_is_lost_is_made_up_for(first: First) -> None:
+    compacted(first)
+    gone = next(cloud for cloud in first.clouds if parts(cloud))
+    names = parts(gone)
+    gone.rename(gone.with_name("lost"))
+    first.volume.clouds.remove(gone.name)
+    assert first.volume.clouds.wait(gone.name, 60.0, lambda done, total: None) == (True, "")
+    left = [parts(cloud) for cloud in first.clouds if cloud.exists()]
+    newest = {part.hex() for part in first.volume.checkpoints.keeper.succession.parts()}
+    assert all(sum(part in cloud for cloud in left) >= 2 for part in newest & names)
+    assert_sound(first)
+
+
+def test_segments_that_are_gone_for_good_are_not_missed(first: First) -> None:
+    """Those that a checkpoint has replaced nobody looks for; one that is lost is named, and made again."""
+    compacted(first)
+    with settled(first):
+        assert_sound(first)
+        for cloud in first.clouds:
+            for path in cloud.glob("log/*/*"):
+                path.unlink()
+        assert scrubbed(first)
+        done = first.volume.maintenance.repair(lambda stage, done, total: None).as_dict()
+        assert done["failed"] == 0 and done["repaired"], done
+        assert_sound(first)
