@@ -30,7 +30,7 @@ def is_removal(key: bytes, value: bytes | None) -> bool:
 
 
 class Ended(NamedTuple):
-    """A value that an update has superseded at the moment *until*. *value*: unless it stands in `register`."""
+    """A value that an update has superseded at the moment *until*. *value*: unless `register` has it."""
 
     key: bytes
     stamp: Stamp

@@ -28,8 +28,8 @@ ROOT_ID = bytes(16)  # the root has the same id in every volume, and no place
 _TABLES = """
 -- Counters and identities: 'volume' (16 bytes), 'files' and 'bytes' (regular files and the sum of their
 -- sizes), 'seq' (number of register changes so far), 'published' (newest own clock that f+1 clouds hold),
--- 'inviter' (id of the device that let this one in, empty on the first one), 'history' (the moment, see `log`,
--- up to which versions are not known here in full: 0, or that of the checkpoint that this device began with),
+-- 'inviter' (id of the device that let this one in, empty on the first one), 'history' (the moment, see
+-- `log`, before which versions are not known here: 0, or that of the checkpoint that this device began with),
 -- 'ladder' (until when versions have been thinned out, see hybrisfs.versions.thinning).
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
@@ -350,8 +350,8 @@ CREATE TABLE past (
 -- Places by directory and name.
 CREATE INDEX past_place ON past (value) WHERE key >= x'70' AND key < x'71';
 
--- Nodes of which a name was removed, and at which moment last: until they leave this table, what their content
--- register holds is needed, although nothing shows it.
+-- Nodes of which a name was removed, and at which moment last: until they leave this table, what their
+-- content register holds is needed, although nothing shows it.
 CREATE TABLE removal (
     node   BLOB PRIMARY KEY,
     moment INTEGER NOT NULL
