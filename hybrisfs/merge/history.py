@@ -41,6 +41,9 @@ class Ended(NamedTuple):
 class History:
     """The tables `past` and `removal` of one volume, under the volume's lock."""
 
+    keeps = True
+    """Whether anything is to be noted."""
+
     def __init__(self, database: Database, moment_of: Callable[[bytes, int], int]) -> None:
         """*moment_of* tells the moment of an update by branch and clock."""
         self._db = database
@@ -53,6 +56,8 @@ class History:
     def end(self, ended: Iterable[Ended], numbers: Mapping[bytes, int]) -> None:
         """Note values that are about to leave `register`, and those that never came into it. *numbers*:
         those of the branches."""
+        if not self.keeps:
+            return
         stored: list[tuple[object, ...]] = []
         skipped: list[tuple[object, ...]] = []
         for key, stamp, until, value in ended:
@@ -90,6 +95,8 @@ class History:
 
     def removed(self, removals: Iterable[tuple[bytes, int]]) -> None:
         """Names of these nodes were removed at these moments."""
+        if not self.keeps:
+            return
         self._db.executemany(
             "INSERT INTO removal (node, moment) VALUES (?, ?) "
             "ON CONFLICT (node) DO UPDATE SET moment = max(moment, excluded.moment)",

@@ -26,7 +26,7 @@ _ROOT_MODE = 0o40755
 
 class PastNode(NamedTuple):
     """A file or folder as it was. *ids*: of the nodes that were seen as one, the shown one first. *content*:
-    the value of its content register. *links*: how many names it had."""
+    the value of its content register. *links*: how many names it had; 1 for folders."""
 
     ids: tuple[bytes, ...]
     attr: Attr
@@ -50,7 +50,7 @@ class PastTree:
     def root(self) -> PastNode:
         """The volume's own folder."""
         attr = self._resolver.attr(ROOT_ID) or Attr(_ROOT_MODE, 0, 0, 0, 0)
-        return PastNode((ROOT_ID,), attr, None, 2)
+        return PastNode((ROOT_ID,), attr, None, 1)
 
     def attr(self, node: bytes) -> Attr | None:
         """The attributes that a node had; None when it was unknown."""
@@ -103,7 +103,7 @@ class PastTree:
         attr = self._resolver.attr(node)
         assert attr is not None
         if shown.node.is_directory:
-            return PastNode((node, *(one.id for one in shown.joined)), attr, None, 2)
+            return PastNode((node, *(one.id for one in shown.joined)), attr, None, 1)
         contents = self._resolver.contents(node)
         value = contents[0].value if contents else None
         return PastNode((node,), attr, value, len(self._resolver.names(node)))

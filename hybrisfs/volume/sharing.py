@@ -76,8 +76,8 @@ class Sharing:
         if not self.members.all():
             self.members.admit([Member(ring.keys.device.public, default_device_name())])
         self.updates = UpdateLog(fs.db, self.members.writers(), ring.keys.device)
-        history = History(fs.db, self.updates.moment_of)
-        self.registers = Registers(fs.db, fs.chunks.condemned.see, history)
+        self.history = History(fs.db, self.updates.moment_of)
+        self.registers = Registers(fs.db, fs.chunks.condemned.see, self.history)
         self._epochs = Epochs(ring, self.updates, self.registers, self.members)
         self.signer = Signer(
             self.updates, self.registers, self.members, self._grown, lambda: self._regaining.under_way

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Final
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.registers import Attr
+from hybrisfs.merge.history import History
 from hybrisfs.merge.rows import Change
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.fetch import Fetcher
+from hybrisfs.versions.browser import HISTORY_NAME
 from hybrisfs.versions.catalog import Catalog, Version
 from hybrisfs.versions.contents import VersionReader
 from hybrisfs.versions.ladder import Ladder
@@ -47,6 +49,7 @@ class Versions:
         thinner: Thinner,
         show: Callable[[Sequence[Change]], None],
         sign: Callable[[float], bool],
+        history: History,
     ) -> None:
         """*sign* has all that was written signed within some seconds; False when that takes longer."""
         self._fs = fs
@@ -55,6 +58,8 @@ class Versions:
         self._thinner = thinner
         self._show = show
         self._sign = sign
+        self._history = history
+        history.keeps = not thinner.ladder.is_off
 
     @property
     def ladder(self) -> Ladder:
@@ -64,6 +69,8 @@ class Versions:
     def keep(self, ladder: Ladder) -> None:
         """Keep versions like that from now on; what is kept no longer goes within the hour."""
         self._thinner.ladder = ladder
+        with self._fs.lock:
+            self._history.keeps = not ladder.is_off
 
     def facts(self) -> dict[str, object]:
         """What `status` tells: the rule, and the room that versions took when it was last looked at."""
@@ -154,6 +161,8 @@ class Versions:
         where = _names(path if target is None else target)
         if not where and target is not None:
             raise UsageError("a version needs a name to be restored as")
+        if where[:1] == [HISTORY_NAME]:
+            raise UsageError(f"nothing can be restored into {os.fsdecode(HISTORY_NAME)}", "it is the past")
         restorer = Restorer(self._fs, self._show)
         with self._snapshot() as db:
             if at is not None:
@@ -206,6 +215,7 @@ def make_versions(volume: Volume) -> Versions:
         volume.thinner,
         volume.show,
         volume.uploads.wait_signed,
+        volume.sharing.history,
     )
 
 

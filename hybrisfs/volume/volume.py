@@ -42,6 +42,7 @@ from hybrisfs.pipeline.ship import Shipper
 from hybrisfs.pipeline.signals import Signals
 from hybrisfs.store.database import Database
 from hybrisfs.store.journal import Journal
+from hybrisfs.versions.browser import PastBrowser
 from hybrisfs.versions.ladder import parse_ladder
 from hybrisfs.versions.thinning import Thinner
 from hybrisfs.volume.agreed_clouds import open_engine
@@ -300,6 +301,7 @@ class Volume:
             Residency(self.fs, self._can_upload),
             NoFetchPrograms(self.config.no_fetch_programs),
             self.sharing.freshness,
+            PastBrowser(self.fs, self.fetcher, self.versions.rungs),
             allow_other=allow_other,
         )
 
