@@ -2,9 +2,10 @@
 
 Versions are told apart by time, and clocks are set wrong. So the *moment* of an update is never before that
 of any update which it depends on: what supersedes something came after it, whatever the clock said. And a
-time in the future is not believed: else a single wrong clock would drag along all that comes after. All
-devices find the same moment as long as their clocks are right within `TOLERANCE_NS`; where one is not, the
-moments of what it wrote differ between devices, and nothing but dates depends on that.
+time in the future is not believed: else a single wrong clock would drag along all that comes after; it counts
+as that of its causes. All devices find the same moment as long as their clocks are right within
+`TOLERANCE_NS`. Where one is ahead by more, what it accepts meanwhile and all that depends on it has other
+moments on that device than on the others. Nothing but dates depends on moments.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ def credible(time_ns: int, causes: int, now_ns: int) -> int:
 
     All are ns since the epoch; at least 1. *now_ns*: this device's clock.
     """
-    believed = [one for one in (time_ns, causes) if one <= now_ns + TOLERANCE_NS]
-    return min(max(max(believed, default=now_ns), _EARLIEST), _LATEST)
+    if time_ns > now_ns + TOLERANCE_NS:
+        time_ns = causes or now_ns
+    return min(max(time_ns, causes, _EARLIEST), _LATEST)
 
 
 class Moments:

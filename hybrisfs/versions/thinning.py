@@ -2,8 +2,9 @@
 
 The *ladder's time* says which these are. It is not the clock's: a clock that is set years ahead would have
 everything go at once. It is never after the last update's moment by more than a day, nor does it advance by
-more than a day from one look to the next (there is one an hour); until a wrong clock has done much harm,
-`status` has told of it for a long time. A clock that is behind lets nothing go.
+more than six hours from one look to the next (there is one an hour). So a clock that is ahead costs at most
+what was superseded within the last day, and only after some hours, in which `status` tells of it; what is
+kept of rungs stays. A clock that is behind lets nothing go.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from hybrisfs.versions.past import intervals
 __all__ = ["Room", "Thinner", "removed_since"]
 
 _ROWS: Final = 5000
-_STEP: Final = DAY_NS
+_STEP: Final = DAY_NS // 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class Thinner:
         db = self._fs.db
         before: int = db.meta("ladder")
         (last,) = db.execute("SELECT ifnull(max(moment), 0) FROM log").fetchone()
-        bounded = min(now, last + _STEP)
+        bounded = min(now, last + DAY_NS)
         after = min(bounded, before + _STEP) if before else min(bounded, last)
         if after > before:
             db.set_meta("ladder", after)

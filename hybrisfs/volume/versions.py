@@ -8,6 +8,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from hybrisfs.errors import HybrisError, UsageError
@@ -21,6 +22,7 @@ from hybrisfs.versions.browser import HISTORY_NAME
 from hybrisfs.versions.catalog import Catalog, Version
 from hybrisfs.versions.contents import VersionReader
 from hybrisfs.versions.ladder import Ladder
+from hybrisfs.versions.lost import forget_lost
 from hybrisfs.versions.moment import format_moment, parse_moment
 from hybrisfs.versions.thinning import Thinner
 from hybrisfs.versions.tree import PastNode, PastTree
@@ -208,6 +210,7 @@ class Versions:
 
 def make_versions(volume: Volume) -> Versions:
     """The versions of *volume*."""
+    volume.fs.chunks.on_dropped = partial(forget_lost, volume.fs.db)
     return Versions(
         volume.fs,
         volume.committer,
