@@ -16,7 +16,7 @@ from tests.merge.fleet import Device, Fleet
 from tests.versions.support import SECOND, Clock, past_tree
 from tests.versions.test_discarding import check_kept
 
-LONG = bytes(range(256)) * 90  # of so many chunks that lists of them are chunks, too
+LONG = random.Random(0).randbytes(23_000)  # of so many chunks that lists of them are chunks, too
 OFF = Ladder(0, 0, 0, 0)
 
 
