@@ -14,7 +14,7 @@ from sync import VersionVector
 
 __all__ = ["BodyStore", "Dropped"]
 
-_KEPT: Final = "number, branch, clock, device, hash, chunk_high, vector, time"
+_KEPT: Final = "number, branch, clock, device, hash, chunk_high, vector, time, moment"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class BodyStore:
         try:
             self._db.executemany("DELETE FROM log WHERE number = ?", [row[:1] for row in rows])
             self._db.executemany(
-                f"INSERT INTO log ({_KEPT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", [row[:-1] for row in rows]
+                f"INSERT INTO log ({_KEPT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", [row[:-1] for row in rows]
             )
             for key, more in (("dropped_updates", len(rows)), ("dropped_bytes", sum(map(_size, rows)))):
                 self._db.execute("UPDATE meta SET value = value + ? WHERE key = ?", (more, key))
