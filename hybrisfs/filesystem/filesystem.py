@@ -113,13 +113,21 @@ class FileSystem:
         uid: int,
         gid: int,
         *,
+        umask: int = 0,
         rdev: int = 0,
         target: bytes | None = None,
     ) -> Inode:
-        """A new file, directory, symlink, FIFO, socket or device: *mode* holds the type."""
+        """A new file, directory, symlink, FIFO, socket or device: *mode* holds the type.
+
+        A default access control list of the directory counts instead of *umask*.
+        """
         self.inodes.trim()
         self._require_space()
+        default = self.attributes.default_acl(self.names.directory(parent)) if target is None else None
+        mode = default.limit(mode) if default else mode & ~umask
         inode = self.names.create(parent, name, mode, uid, gid, rdev=rdev, target=target)
+        if default:
+            self.attributes.inherit(inode, default)
         if stat.S_ISREG(mode):
             self.total_files += 1
         return inode
@@ -141,6 +149,10 @@ class FileSystem:
     def set_xattr(self, inode: Inode, name: bytes, value: bytes, flags: int) -> None:
         self._require_space()
         self.attributes.set_xattr(inode, name, value, flags)
+
+    def set_acl(self, inode: Inode, name: bytes, value: bytes, *, keeps_set_group_id: bool) -> None:
+        self._require_space()
+        self.attributes.set_acl(inode, name, value, keeps_set_group_id=keeps_set_group_id)
 
     def _require_space(self, reserve: int = RESERVE) -> None:
         """Raise JournalFullError when the disk has less than *reserve* left; looks now and then."""
@@ -252,10 +264,10 @@ class FileSystem:
         return self._new_handle(inode, writable)
 
     def create(
-        self, parent: int, name: bytes, mode: int, uid: int, gid: int, flags: int
+        self, parent: int, name: bytes, mode: int, uid: int, gid: int, flags: int, *, umask: int = 0
     ) -> tuple[Inode, int]:
         """Make a regular file and open it."""
-        inode = self.make(parent, name, stat.S_IFREG | stat.S_IMODE(mode), uid, gid)
+        inode = self.make(parent, name, stat.S_IFREG | stat.S_IMODE(mode), uid, gid, umask=umask)
         self._content_changed(inode)  # other devices need not see it empty first
         return inode, self._new_handle(inode, flags & os.O_ACCMODE != os.O_RDONLY)
 

@@ -66,7 +66,9 @@ class Operations:
         _missing()
 
     def mknod(self, request: Request, parent: int, name: bytes, mode: int, rdev: int) -> Entry | Later:
-        """Create a file, FIFO, socket or device; the mode has the umask applied."""
+        """Create a file, FIFO, socket or device. With FUSE_CAP_DONT_MASK the umask is still to be applied to
+        the mode, here and in mkdir and create: `request.umask`.
+        """
         _missing()
 
     def mkdir(self, request: Request, parent: int, name: bytes, mode: int) -> Entry | Later:

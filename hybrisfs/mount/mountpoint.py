@@ -28,6 +28,8 @@ __all__ = ["MountPoint"]
 log = logging.getLogger(__name__)
 
 _JOIN_SECONDS: Final = 10.0
+# Access control lists decide what umask does, so that the filesystem has to apply it.
+_CAPABILITIES: Final = fuse.DEFAULT_CAPABILITIES | fuse.FUSE_CAP_POSIX_ACL | fuse.FUSE_CAP_DONT_MASK
 
 
 class MountPoint:
@@ -54,7 +56,7 @@ class MountPoint:
             options.append("allow_other")
         try:
             fuse.clear_stale(directory)
-            self._session = fuse.Session(self._adapter, directory, options)
+            self._session = fuse.Session(self._adapter, directory, options, capabilities=_CAPABILITIES)
             self._session.mount()
         except fuse.FuseError as error:
             raise HybrisError(f"cannot mount {name} at {directory}", str(error)) from error

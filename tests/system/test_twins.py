@@ -14,6 +14,7 @@ import os
 import pwd
 import shutil
 import stat
+import struct
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -74,6 +75,25 @@ options = st.sampled_from(
 )  # fmt: skip
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2  # of FALLOC_FL_*, what tmpfs can do, too
 names = st.sampled_from(("user.a", "user.b", "trusted.a", "system.a", "nonsense"))
+
+
+def _acl(*entries: tuple[int, int, int]) -> bytes:
+    """An access control list as xattrs carry it: tag, permissions, id of each entry."""
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+
+
+_ALL: Final = 0xFFFFFFFF  # the id of entries that name nobody
+acls = st.sampled_from(
+    (
+        _acl((1, 6, _ALL), (4, 4, _ALL), (32, 0, _ALL)),
+        _acl((1, 7, _ALL), (2, 7, _NOBODY), (4, 5, _ALL), (16, 7, _ALL), (32, 5, _ALL)),
+        _acl((1, 7, _ALL), (2, 0, _NOBODY), (4, 7, _ALL), (8, 5, 1234), (16, 5, _ALL), (32, 7, _ALL)),
+        _acl((1, 0, _ALL), (4, 6, _ALL), (8, 7, _NOBODY), (16, 3, _ALL), (32, 0, _ALL)),
+        _acl((1, 7, _ALL), (2, 7, _NOBODY), (4, 5, _ALL), (32, 5, _ALL)),  # lacks a mask
+        b"",
+    )
+)
+acl_names = st.sampled_from(("system.posix_acl_access", "system.posix_acl_default"))
 
 
 class _Stage(NamedTuple):
@@ -273,6 +293,15 @@ class Twins(RuleBasedStateMachine):
     def setxattr(self, who: int, path: str, name: str, value: bytes, flags: int) -> None:
         self.same(who, "setxattr", path, name, value, flags)
 
+    @rule(who=players, path=paths, name=acl_names, value=acls)
+    def set_acl(self, who: int, path: str, name: str, value: bytes) -> None:
+        self.same(who, "setxattr", path, name, value, 0)
+
+    @rule(who=players, path=paths, name=acl_names)
+    def remove_acl(self, who: int, path: str, name: str) -> None:
+        self.same(who, "getxattr", path, name)
+        self.same(who, "removexattr", path, name)
+
     @rule(who=players, path=paths, name=names)
     def removexattr(self, who: int, path: str, name: str) -> None:
         self.same(who, "getxattr", path, name)
@@ -336,8 +365,11 @@ def _plain_folder(stack: ExitStack) -> Path:
     folder.chmod(0o755)
     try:
         os.setxattr(folder, "user.known", b"")
+        os.setxattr(folder, "system.posix_acl_access", _acl((1, 7, _ALL), (4, 5, _ALL), (32, 5, _ALL)))
     except OSError:
-        pytest.skip(f"the filesystem of {folder} has no extended attributes to compare with")
+        pytest.skip(
+            f"the filesystem of {folder} lacks extended attributes or access control lists to compare with"
+        )
     return folder
 
 

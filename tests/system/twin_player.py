@@ -23,6 +23,7 @@ _AT_FDCWD = -100
 _BEFORE_NOW = 10**18  # nanoseconds: a time before 2001 was set by a test, a later one is the clock's
 _A_TIME = 7 * 10**9
 _ANSWER_SECONDS = 90.0
+_KEPT = ("user.", "system.posix_acl_")  # attributes, as far as they are not the system's affair
 
 
 def _time(nanoseconds: int) -> int | str:
@@ -228,7 +229,7 @@ def _walk(folder: str, below: str) -> Iterator[tuple[str, os.stat_result]]:
 def _content(path: str, seen: os.stat_result) -> tuple[object, ...]:
     if stat.S_ISLNK(seen.st_mode):
         return (os.readlink(path),)  # noqa: PTH115
-    names = sorted(name for name in os.listxattr(path) if name.startswith("user."))
+    names = sorted(name for name in os.listxattr(path) if name.startswith(_KEPT))
     values = [(name, os.getxattr(path, name)) for name in names]
     if not stat.S_ISREG(seen.st_mode):
         return (values,)
