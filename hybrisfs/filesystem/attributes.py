@@ -172,16 +172,18 @@ class Attributes:
             raise failure(errno.EINVAL) from None
         if name == acl.DEFAULT and not inode.is_directory:
             raise failure(errno.EACCES)
-        self._require_room(inode, name, value)
+        stored = name == acl.DEFAULT or not wanted.is_minimal
+        if stored:
+            self._require_room(inode, name, value)
         self._inodes.intend(inode, Intent.CHANGE)
         if name == acl.ACCESS:
             inode.mode = inode.mode & ~0o777 | wanted.permissions
             if not keeps_set_group_id:
                 inode.mode &= ~stat.S_ISGID
-        if name == acl.ACCESS and wanted.is_minimal:
-            self._remove(inode, name)
-        else:
+        if stored:
             self._store(inode, name, value)
+        else:
+            self._remove(inode, name)
         self._changed(inode)
 
     def default_acl(self, directory: Inode) -> Acl | None:
