@@ -350,7 +350,7 @@ def _play(connection: Connection, roots: tuple[Path, Path], user: int, umask: in
         os.setresgid(user, user, user)
         os.setresuid(user, user, user)
     os.umask(umask)
-    exact = all(_tells_every_change(root) for root in roots)
+    exact = _tells_every_change(roots[1])  # of ours that is to be found out
     trees = [_Tree(root, exact=exact) for root in roots]
     while True:
         try:
