@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import threading
 from collections.abc import Iterable
@@ -15,9 +14,9 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.residency import Residency
 from hybrisfs.merge.rows import Change
 from hybrisfs.mount.adapter import Adapter
-from hybrisfs.mount.holders import describe_holders, find_holders
 from hybrisfs.mount.notifier import Notifier
 from hybrisfs.mount.programs import NoFetchPrograms
+from hybrisfs.mount.unmounting import unmount
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.fetch import Fetcher
 from hybrisfs.pipeline.freshness import Freshness
@@ -81,13 +80,8 @@ class MountPoint:
 
     def unmount(self, *, lazy: bool) -> None:
         """End the mount. Raises HybrisError while files in it are open, unless *lazy*."""
-        try:
-            with self._notifier.at_rest():
-                self._session.unmount(lazy=lazy)
-        except fuse.FuseError as error:
-            if error.errno == errno.EBUSY:
-                raise _busy(self.directory) from error
-            raise HybrisError(str(error)) from error
+        with self._notifier.at_rest():
+            unmount(self.directory, lambda: self._session.unmount(lazy=lazy))
         self._thread.join(_JOIN_SECONDS)
         if self._thread.is_alive():
             log.warning("%s is unmounted, but programs still have files open in it", self.directory)
@@ -95,12 +89,3 @@ class MountPoint:
         self._notifier.stop()
         self._adapter.close()
         self._session.close()
-
-
-def _busy(directory: Path) -> HybrisError:
-    users = describe_holders(find_holders(directory))
-    return HybrisError(
-        f"cannot unmount {directory}, it is in use",
-        users or "by a program of another user",
-        "End that first, or unmount lazily (hybrisfs umount --lazy): then programs keep what they have open.",
-    )
