@@ -186,6 +186,12 @@ class Operations:
         """Create a file and open it; `mode` is complete and has the umask applied."""
         _missing()
 
+    def tmpfile(self, request: Request, parent: int, mode: int, flags: int) -> tuple[Entry, Opened] | Later:
+        """Create a file without a name (O_TMPFILE) and open it, like `create`; `link` may give it a name. Not
+        asked before libfuse 3.17, which answers programs EOPNOTSUPP.
+        """
+        _missing()
+
     def fallocate(
         self, request: Request, ino: int, fh: int, offset: int, length: int, mode: int
     ) -> Later | None:

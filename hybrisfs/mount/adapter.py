@@ -291,13 +291,17 @@ class Adapter(fuse.Operations):
     def create(
         self, request: Request, parent: int, name: bytes, mode: int, flags: int
     ) -> tuple[Entry, Opened] | Later:
-        uid, gid, umask = request.uid, request.gid, request.umask
+        who = request.uid, request.gid
+        make = partial(self._fs.create, parent, name, mode, *who, flags, umask=request.umask)
+        return self._add(request, lambda: self._created(*make()))
 
-        def make() -> tuple[Entry, Opened]:
-            inode, number = self._fs.create(parent, name, mode, uid, gid, flags, umask=umask)
-            return self._entry(inode), self._opened(inode, number)
+    def tmpfile(self, request: Request, parent: int, mode: int, flags: int) -> tuple[Entry, Opened] | Later:
+        who = request.uid, request.gid
+        make = partial(self._fs.create_nameless, parent, mode, *who, flags, umask=request.umask)
+        return self._add(request, lambda: self._created(*make()))
 
-        return self._add(request, make)
+    def _created(self, inode: Inode, number: int) -> tuple[Entry, Opened]:
+        return self._entry(inode), self._opened(inode, number)
 
     def _opened(self, inode: Inode, number: int) -> Opened:
         """The kernel may keep what it has of the file, unless the cache was dropped since it got it."""
