@@ -10,7 +10,7 @@ import pytest
 
 from hybrisfs.filesystem.acl import ACCESS, DEFAULT
 from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.filesystem.registers import Attr, attr_key
+from hybrisfs.filesystem.registers import Attr, Content, attr_key, content_key
 from hybrisfs.store.schema import ROOT_INO
 from tests.filesystem.replay import Reader
 from tests.filesystem.rig import Rig
@@ -52,6 +52,8 @@ def test_it_can_get_a_name_and_travels_from_then_on(rig: Rig, first: bool) -> No
     reader.catch_up(rig.db)
     value = reader.registers[attr_key(inode.id)]
     assert value is not None and Attr.decode(value).xattrs == ((b"user.a", b"1"),)
+    value = reader.registers[content_key(inode.id)]
+    assert value is not None and Content.decode(value).size == len(b"content")
     rig = rig.reopen()
     for name in (b"named", b"again"):
         assert rig.read(rig.find(name)) == b"content"
