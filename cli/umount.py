@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -30,6 +31,7 @@ def umount(target: str, lazy: bool) -> None:
         client = Client.connect()
     with client:
         place = str(Path(target).absolute())
+        os.chdir("/")  # this program is not to be among those that keep the volume from being unmounted
         facts = client.call("umount", {"target": target, "directory": place, "lazy": lazy})
     where = shown(facts["mountpoint"])
     if facts["stale"]:

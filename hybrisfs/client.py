@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Final
 
 from hybrisfs import VERSION
-from hybrisfs.daemon.only_one import ProcessLock, holder
+from hybrisfs.daemon.only_one import ProcessLock, holder, is_stopped
 from hybrisfs.errors import DaemonError, HybrisError, UnknownVolumeError, UsageError, from_wire
 from hybrisfs.home import Home
 from hybrisfs.launch import start_daemon
@@ -43,6 +43,7 @@ __all__ = [
 ]
 
 _GREETING_WITHIN: Final = 60.0  # seconds; a daemon that systemd starts for us mounts first
+_LOOK_EVERY: Final = 1.0  # seconds; whether a daemon that does not greet stands still
 _ENDS_WITHIN: Final = 3.0  # seconds for which a daemon that ends may hang up on us
 _REDIAL_AFTER: Final = 0.05  # seconds
 _STOPPED_WITHIN: Final = 120.0  # seconds; it writes out what is pending locally, not to the clouds
@@ -141,10 +142,15 @@ def serve() -> int:
 def stop_daemon(home: Home | None = None) -> None:
     """Have the daemon unmount everything and end; return when it has.
 
-    Works on a daemon of any version. Raises `NotRunningError`, or `DaemonError` when it goes on running.
+    Works on a daemon of any version, also on one that stands still. Raises `NotRunningError`, or
+    `DaemonError` when it goes on running.
     """
     home = home or Home.from_environment()
     supervisor = holder(home.supervisor_lock)
+    for pid in (supervisor, holder(home.daemon_lock)):
+        if pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)  # if it stands still, it would not hear that it is to end
     if supervisor is not None:  # it would start another one; told to, it ends the daemon and then itself
         _end(supervisor)
     daemon = holder(home.daemon_lock)  # not who listens on the socket: that may be the service manager
@@ -270,6 +276,7 @@ def _reach(home: Home) -> Channel:
     while True:
         connection = _dial(home)
         try:
+            _await_greeting(home, connection)
             return _greeted(connection)
         except ChannelError as error:
             connection.close()
@@ -279,6 +286,21 @@ def _reach(home: Home) -> Channel:
             connection.close()
             raise
         time.sleep(_REDIAL_AFTER)
+
+
+def _await_greeting(home: Home, connection: socket.socket) -> None:
+    """Return when the daemon says something. Raises `ChannelError`; `DaemonError` when it stands still."""
+    give_up = time.monotonic() + _GREETING_WITHIN
+    while not select.select([connection], [], [], _LOOK_EVERY)[0]:
+        pid = holder(home.daemon_lock)
+        if pid is not None and is_stopped(pid):
+            raise DaemonError(
+                f"the daemon (process {pid}) is stopped",
+                "it answers nobody, and who uses a mounted volume waits for it",
+                f"kill -CONT {pid} lets it go on.",
+            )
+        if time.monotonic() > give_up:
+            raise ChannelError("it does not greet: timed out")
 
 
 def _greeted(connection: socket.socket) -> Channel:

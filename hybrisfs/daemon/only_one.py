@@ -17,7 +17,7 @@ from typing import Final
 from hybrisfs.errors import DaemonError
 from hybrisfs.wire import connect_socket
 
-__all__ = ["ProcessLock", "answers", "holder", "only_one"]
+__all__ = ["ProcessLock", "answers", "holder", "is_stopped", "only_one"]
 
 _PREDECESSOR_ENDS_WITHIN: Final = 20.0  # seconds
 _LOOK_EVERY: Final = 0.05  # seconds
@@ -74,6 +74,15 @@ def holder(path: Path) -> int | None:
         return int(written) if written.isdigit() else None
     finally:
         os.close(descriptor)
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether the process stands still, because of SIGSTOP, a terminal (Ctrl-Z) or a debugger."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:  # it has ended
+        return False
+    return text.rpartition(")")[2].split()[0] in ("T", "t")
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from hybrisfs.daemon.covered import is_locked
-from hybrisfs.daemon.only_one import answers, holder
+from hybrisfs.daemon.only_one import answers, holder, is_stopped
 from hybrisfs.daemon.wanted import WantedMount
 from hybrisfs.doctor.finding import Finding, bad, ok, warn
 from hybrisfs.doctor.patience import side_by_side
@@ -58,6 +58,8 @@ def daemon(home: Home, *, runs: bool) -> Finding:
         )
     if pid is None:
         return ok("daemon", "it is not running; commands start it")
+    if is_stopped(pid):
+        return bad("daemon", f"process {pid} stands still (SIGSTOP)", f"kill -CONT {pid} lets it go on.")
     supervisor = holder(home.supervisor_lock)
     guard = f", watched over by process {supervisor}" if supervisor else ""
     return ok("daemon", f"it runs, process {pid}{guard}")

@@ -6,6 +6,8 @@ import errno
 import stat
 from typing import Final
 
+from hybrisfs.filesystem import acl
+from hybrisfs.filesystem.acl import Acl
 from hybrisfs.filesystem.changes import Changes
 from hybrisfs.filesystem.inodes import Inode, InodeTable, Intent
 from hybrisfs.filesystem.names import failure
@@ -80,17 +82,23 @@ class Attributes:
     # -- extended attributes ---------------------------------------------------------------------
 
     def get_xattr(self, inode: Inode, name: bytes) -> bytes:
-        if not name.startswith(_NAMESPACES):
+        if name in acl.NAMES:
+            found = self._acl(inode, name)
+            value = found.encode() if found else None
+        elif name.startswith(_NAMESPACES):
+            value = self._value(inode, name)
+        else:
             raise failure(errno.EOPNOTSUPP)
-        row = None
-        if inode.xattrs:
-            row = self._db.execute(
-                "SELECT value FROM xattr WHERE ino = ? AND name = ?", (inode.ino, name)
-            ).fetchone()
-        if row is None:
+        if value is None:
             raise failure(errno.ENODATA)
-        value: bytes = row[0]
         return value
+
+    def _value(self, inode: Inode, name: bytes) -> bytes | None:
+        if not inode.xattrs:
+            return None
+        query = "SELECT value FROM xattr WHERE ino = ? AND name = ?"
+        row = self._db.execute(query, (inode.ino, name)).fetchone()
+        return row[0] if row else None
 
     def list_xattrs(self, inode: Inode) -> list[bytes]:
         if not inode.xattrs:
@@ -99,8 +107,15 @@ class Attributes:
         return [row[0] for row in rows]
 
     def set_xattr(self, inode: Inode, name: bytes, value: bytes, flags: int) -> None:
+        """Set one that is no access control list."""
         if not name.startswith(_NAMESPACES):
             raise failure(errno.EOPNOTSUPP)
+        self._require_room(inode, name, value, flags)
+        self._inodes.intend(inode, Intent.CHANGE)
+        self._store(inode, name, value)
+        self._changed(inode)
+
+    def _require_room(self, inode: Inode, name: bytes, value: bytes, flags: int = 0) -> None:
         if len(name) > MAX_NAME:
             raise failure(errno.ERANGE)
         if len(value) > MAX_XATTR_VALUE:
@@ -118,21 +133,78 @@ class Attributes:
         ).fetchone()[0]
         if others + len(name) + len(value) > MAX_XATTRS_SIZE:
             raise failure(errno.ENOSPC)
-        self._inodes.intend(inode, Intent.CHANGE)
-        self._db.execute("INSERT OR REPLACE INTO xattr VALUES (?, ?, ?)", (inode.ino, name, value))
-        inode.xattrs += 0 if exists else 1
-        self._changed(inode)
+
+    def _store(self, inode: Inode, name: bytes, value: bytes) -> None:
+        self._remove(inode, name)
+        self._db.execute("INSERT INTO xattr VALUES (?, ?, ?)", (inode.ino, name, value))
+        inode.xattrs += 1
 
     def remove_xattr(self, inode: Inode, name: bytes) -> None:
+        """The mode stays what it is, also when the access control list goes. No list is none to be missed."""
+        if name in acl.NAMES and self._acl(inode, name) is None:
+            return
         self.get_xattr(inode, name)
         self._inodes.intend(inode, Intent.CHANGE)
-        self._db.execute("DELETE FROM xattr WHERE ino = ? AND name = ?", (inode.ino, name))
-        inode.xattrs -= 1
+        self._remove(inode, name)
         self._changed(inode)
+
+    def _remove(self, inode: Inode, name: bytes) -> None:
+        if inode.xattrs:
+            inode.xattrs -= self._db.execute(
+                "DELETE FROM xattr WHERE ino = ? AND name = ?", (inode.ino, name)
+            ).rowcount
 
     def discard(self, inode: Inode) -> None:
         if inode.xattrs:
             self._db.execute("DELETE FROM xattr WHERE ino = ?", (inode.ino,))
+
+    # -- access control lists --------------------------------------------------------------------
+
+    def set_acl(self, inode: Inode, name: bytes, value: bytes, *, keeps_set_group_id: bool) -> None:
+        """Set the access control list, with which the mode changes, or a directory's default one.
+
+        Unless *keeps_set_group_id* the file is no set-group-id program any more: as with chmod, who is not in
+        its group cannot make it one. Raises OSError, EINVAL for what is no valid list.
+        """
+        try:
+            wanted = Acl.decode(value)
+        except ValueError:
+            raise failure(errno.EINVAL) from None
+        if name == acl.DEFAULT and not inode.is_directory:
+            raise failure(errno.EACCES)
+        stored = name == acl.DEFAULT or not wanted.is_minimal
+        if stored:
+            self._require_room(inode, name, value)
+        self._inodes.intend(inode, Intent.CHANGE)
+        if name == acl.ACCESS:
+            inode.mode = inode.mode & ~0o777 | wanted.permissions
+            if not keeps_set_group_id:
+                inode.mode &= ~stat.S_ISGID
+        if stored:
+            self._store(inode, name, value)
+        else:
+            self._remove(inode, name)
+        self._changed(inode)
+
+    def default_acl(self, directory: Inode) -> Acl | None:
+        """What is made in *directory* inherits this."""
+        return self._acl(directory, acl.DEFAULT)
+
+    def inherit(self, inode: Inode, default: Acl) -> None:
+        """Let a new node have the lists that follow from the default one of its directory."""
+        if not default.is_minimal:
+            self._store(inode, acl.ACCESS, default.encode())
+        if inode.is_directory:
+            self._store(inode, acl.DEFAULT, default.encode())
+
+    def _acl(self, inode: Inode, name: bytes) -> Acl | None:
+        """The list as it goes with the mode; what another device wrote and is none counts as none."""
+        value = self._value(inode, name)
+        try:
+            found = Acl.decode(value) if value is not None else None
+        except ValueError:
+            return None
+        return found.with_mode(inode.mode) if found and name == acl.ACCESS else found
 
 
 def _nearest_time(time: int) -> int:

@@ -23,8 +23,10 @@ from hybrisfs.store.database import Database
 from hybrisfs.store.journal import Journal
 from sync.codec import Buffer
 
-__all__ = ["MAX_FILE_SIZE", "BaseRow", "Content", "Missing"]
+__all__ = ["BLOCK", "MAX_FILE_SIZE", "BaseRow", "Content", "Missing"]
 
+BLOCK: Final = 4096
+"""What programs are told that disk space is given in."""
 MAX_FILE_SIZE: Final = 1 << 42
 
 _FALLOC_KEEP_SIZE: Final = 0x01
@@ -235,13 +237,14 @@ class Content:
     # -- holes -----------------------------------------------------------------------------------
 
     def seek(self, inode: Inode, offset: int, whence: int) -> int:
-        """lseek(2) with SEEK_DATA or SEEK_HOLE."""
+        """lseek(2) with SEEK_DATA or SEEK_HOLE. Data fills whole blocks, as it does on disks."""
         if whence not in (os.SEEK_DATA, os.SEEK_HOLE):
             raise failure(errno.EINVAL)
         if not 0 <= offset < inode.size:
             raise failure(errno.ENXIO)
         at = offset
-        for start, end in self._data_ranges(inode, offset):
+        for start, end in self._data_ranges(inode, offset - offset % BLOCK):
+            start, end = start - start % BLOCK, end + -end % BLOCK
             if whence == os.SEEK_DATA:
                 return max(start, offset)
             if start > at:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from hybrisfs.filesystem.acl import Acl
 from hybrisfs.filesystem.attributes import Attributes
 from hybrisfs.filesystem.changes import Changes
 from hybrisfs.filesystem.chunks import ChunkStore
@@ -113,20 +114,37 @@ class FileSystem:
         uid: int,
         gid: int,
         *,
+        umask: int = 0,
         rdev: int = 0,
         target: bytes | None = None,
     ) -> Inode:
-        """A new file, directory, symlink, FIFO, socket or device: *mode* holds the type."""
+        """A new file, directory, symlink, FIFO, socket or device: *mode* holds the type.
+
+        A default access control list of the directory counts instead of *umask*.
+        """
         self.inodes.trim()
         self._require_space()
+        default = self._default_acl(parent) if target is None else None
+        mode = default.limit(mode) if default else mode & ~umask
         inode = self.names.create(parent, name, mode, uid, gid, rdev=rdev, target=target)
+        if default:
+            self.attributes.inherit(inode, default)
         if stat.S_ISREG(mode):
             self.total_files += 1
         return inode
 
+    def _default_acl(self, directory: int) -> Acl | None:
+        return self.attributes.default_acl(self.names.directory(directory))
+
     def link(self, ino: int, parent: int, name: bytes) -> Inode:
         self._require_space()
-        return self.names.link(ino, parent, name)
+        inode = self.get(ino)
+        first = inode.linkable
+        self.names.link(ino, parent, name)
+        if first:
+            self.total_files += 1
+            self.db.execute("DELETE FROM orphan WHERE ino = ?", (ino,))
+        return inode
 
     def unlink(self, parent: int, name: bytes) -> None:
         self.names.unlink(parent, name)
@@ -141,6 +159,10 @@ class FileSystem:
     def set_xattr(self, inode: Inode, name: bytes, value: bytes, flags: int) -> None:
         self._require_space()
         self.attributes.set_xattr(inode, name, value, flags)
+
+    def set_acl(self, inode: Inode, name: bytes, value: bytes, *, keeps_set_group_id: bool) -> None:
+        self._require_space()
+        self.attributes.set_acl(inode, name, value, keeps_set_group_id=keeps_set_group_id)
 
     def _require_space(self, reserve: int = RESERVE) -> None:
         """Raise JournalFullError when the disk has less than *reserve* left; looks now and then."""
@@ -172,6 +194,7 @@ class FileSystem:
         """Destroy a node without name and handle, unless a program may have looked up the name that it had
         and be about to open it: that has to succeed, as on any disk, although the name means another by now.
         """
+        inode.linkable = False
         if inode.is_file and inode.looked_up:
             self._lingering[inode.ino] = inode
         else:
@@ -252,11 +275,28 @@ class FileSystem:
         return self._new_handle(inode, writable)
 
     def create(
-        self, parent: int, name: bytes, mode: int, uid: int, gid: int, flags: int
+        self, parent: int, name: bytes, mode: int, uid: int, gid: int, flags: int, *, umask: int = 0
     ) -> tuple[Inode, int]:
         """Make a regular file and open it."""
-        inode = self.make(parent, name, stat.S_IFREG | stat.S_IMODE(mode), uid, gid)
+        inode = self.make(parent, name, stat.S_IFREG | stat.S_IMODE(mode), uid, gid, umask=umask)
         self._content_changed(inode)  # other devices need not see it empty first
+        return inode, self._new_handle(inode, flags & os.O_ACCMODE != os.O_RDONLY)
+
+    def create_nameless(
+        self, parent: int, mode: int, uid: int, gid: int, flags: int, *, umask: int = 0
+    ) -> tuple[Inode, int]:
+        """Make a regular file without a name and open it. It goes with its last handle unless `link` has
+        named it, which O_EXCL forbids."""
+        self.inodes.trim()
+        self._require_space()
+        default = self._default_acl(parent)
+        mode = stat.S_IFREG | stat.S_IMODE(default.limit(mode) if default else mode & ~umask)
+        inode = self.names.create_nameless(parent, mode, uid, gid)
+        if default:
+            self.attributes.inherit(inode, default)
+        inode.linkable = not flags & os.O_EXCL
+        self._keep_nameless(inode)
+        self._content_changed(inode)
         return inode, self._new_handle(inode, flags & os.O_ACCMODE != os.O_RDONLY)
 
     def _new_handle(self, inode: Inode, writable: bool) -> int:

@@ -54,6 +54,7 @@ class Inode:
         "id",
         "ino",
         "kernel_cache",
+        "linkable",
         "looked_up",
         "mode",
         "mtime",
@@ -93,6 +94,7 @@ class Inode:
         self.handles = 0
         self.writers = 0
         self.orphan = False
+        self.linkable = False  # without a name, which it has not had yet and may get
         self.derived = False  # a concurrent version of another node, not yet a node of its own
         self.truncations = 0  # tells a snapshot that the file has been cut shorter since
         self.dirty_since = 0.0  # when its oldest unpublished change of content was made

@@ -108,23 +108,35 @@ class Names:
             raise failure(errno.ENAMETOOLONG)
         if self._place(parent, name) is not None:
             raise failure(errno.EEXIST)
-        if directory.mode & stat.S_ISGID:
-            gid = directory.gid
-            if stat.S_ISDIR(mode):
-                mode |= stat.S_ISGID
-        inode = self._inodes.create(mode, uid, gid, rdev, target)
+        inode = self._new_node(directory, mode, uid, gid, rdev, target)
         self._insert(directory, name, inode, 0, 0)
         self._changes.mark(attr_key(inode.id), inode.ino)
         return inode
 
+    def create_nameless(self, parent: int, mode: int, uid: int, gid: int) -> Inode:
+        """A new file as it would be in *parent*; `link` can give it a name while it is open."""
+        inode = self._new_node(self._require_living_directory(parent), mode, uid, gid)
+        inode.nlink = 0
+        inode.orphan = inode.linkable = True
+        return inode
+
+    def _new_node(
+        self, directory: Inode, mode: int, uid: int, gid: int, rdev: int = 0, target: bytes | None = None
+    ) -> Inode:
+        if directory.mode & stat.S_ISGID:
+            gid = directory.gid
+            if stat.S_ISDIR(mode):
+                mode |= stat.S_ISGID
+        return self._inodes.create(mode, uid, gid, rdev, target)
+
     def link(self, ino: int, parent: int, name: bytes) -> Inode:
-        """A further name of a node that is no directory."""
+        """A further name of a node that is no directory, or the first one of a file made without."""
         inode = self.inode(ino)
         directory = self._require_living_directory(parent)
         _check_name(name)
         if inode.is_directory:
             raise failure(errno.EPERM)
-        if inode.orphan:
+        if inode.orphan and not inode.linkable:
             raise failure(errno.ENOENT)
         if self._place(parent, name) is not None:
             raise failure(errno.EEXIST)
@@ -133,7 +145,13 @@ class Names:
         inode.ctime = self._inodes.now()
         inode.forced = True
         self._inodes.touch(inode)
-        self._insert(directory, name, inode, int.from_bytes(os.urandom(7)) | 1, 0)
+        slot = int.from_bytes(os.urandom(7)) | 1
+        if inode.linkable:
+            inode.orphan = inode.linkable = False
+            slot = 0
+            self._changes.mark(attr_key(inode.id), inode.ino)
+            self._changes.mark(content_key(inode.id), inode.ino)
+        self._insert(directory, name, inode, slot, 0)
         return inode
 
     def _require_living_directory(self, ino: int) -> Inode:

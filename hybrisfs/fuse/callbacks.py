@@ -78,6 +78,10 @@ def _create(handler: Handler) -> Handler:
     return lambda request, parent, name, mode, fi: handler(request, parent, name, mode, _flags(fi))
 
 
+def _tmpfile(handler: Handler) -> Handler:
+    return lambda request, parent, mode, fi: handler(request, parent, mode, _flags(fi))
+
+
 def _write(handler: Handler) -> Handler:
     def write(request: Request, ino: int, address: int, size: int, offset: int, fi: int) -> Any:
         # Released on return, so that a view kept by mistake raises instead of reading another request's data.
@@ -181,6 +185,7 @@ _ANSWERS: dict[str, tuple[Adapter, Encoder]] = {
     "removexattr": (_as_is, None),
     "access": (_as_is, None),
     "create": (_create, records.create_answer),
+    "tmpfile": (_tmpfile, records.create_answer),
     "fallocate": (_fallocate, None),
     "lseek": (_lseek, records.offset_answer),
     "copy_file_range": (_copy_file_range, records.size_answer),

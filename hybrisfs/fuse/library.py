@@ -159,13 +159,17 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "readdirplus": (c_void_p, _ino, c_size_t, c_int64, _fi),
     "copy_file_range": (c_void_p, _ino, c_int64, _fi, _ino, c_int64, _fi, c_size_t, c_int),
     "lseek": (c_void_p, _ino, c_int64, c_int, _fi),
+    "tmpfile": (c_void_p, _ino, c_uint32, _fi),
 }
+_TMPFILE_SINCE = (3, 17)
 
 CALLBACK_TYPES: dict[str, Any] = {name: CFUNCTYPE(None, *kinds) for name, kinds in _PROTOTYPES.items()}
 
 
 class LowLevelOps(Structure):
-    """struct fuse_lowlevel_ops as of libfuse 3.8; a null pointer is an operation that is not there."""
+    """struct fuse_lowlevel_ops as of libfuse 3.17; up to `lseek` as of 3.8. A null pointer is an operation
+    that is not there.
+    """
 
     _fields_ = tuple(CALLBACK_TYPES.items())
 
@@ -221,6 +225,13 @@ class Library:
             needed = f"needed is 3.{_OLDEST_MINOR} or a later 3.x"
             raise FuseError(None, f"{path} is libfuse {major}.{minor}; {needed}: {_ADVICE}")
         return major, minor
+
+    @property
+    def operations_size(self) -> int:
+        """How much of `LowLevelOps` this libfuse knows."""
+        if self.version < _TMPFILE_SINCE:
+            return int(LowLevelOps.tmpfile.offset)
+        return ctypes.sizeof(LowLevelOps)
 
     def _declare(self) -> None:
         waiting, brief = self.waiting, self.brief

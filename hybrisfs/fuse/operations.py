@@ -66,7 +66,9 @@ class Operations:
         _missing()
 
     def mknod(self, request: Request, parent: int, name: bytes, mode: int, rdev: int) -> Entry | Later:
-        """Create a file, FIFO, socket or device; the mode has the umask applied."""
+        """Create a file, FIFO, socket or device. With FUSE_CAP_DONT_MASK the umask is still to be applied to
+        the mode, here and in mkdir and create: `request.umask`.
+        """
         _missing()
 
     def mkdir(self, request: Request, parent: int, name: bytes, mode: int) -> Entry | Later:
@@ -182,6 +184,12 @@ class Operations:
         self, request: Request, parent: int, name: bytes, mode: int, flags: int
     ) -> tuple[Entry, Opened] | Later:
         """Create a file and open it; `mode` is complete and has the umask applied."""
+        _missing()
+
+    def tmpfile(self, request: Request, parent: int, mode: int, flags: int) -> tuple[Entry, Opened] | Later:
+        """Create a file without a name (O_TMPFILE) and open it, like `create`; `link` may give it a name. Not
+        asked before libfuse 3.17, which answers programs EOPNOTSUPP.
+        """
         _missing()
 
     def fallocate(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import threading
@@ -16,7 +15,7 @@ from hybrisfs.fuse import mounting
 from hybrisfs.fuse.callbacks import low_level_ops
 from hybrisfs.fuse.errors import FuseError
 from hybrisfs.fuse.handshake import shake_hands
-from hybrisfs.fuse.library import Arguments, ConnectionInfo, DataBuffer, DataVector, LowLevelOps, libfuse
+from hybrisfs.fuse.library import Arguments, ConnectionInfo, DataBuffer, DataVector, libfuse
 from hybrisfs.fuse.operations import Operations
 from hybrisfs.fuse.records import Buffer
 from hybrisfs.fuse.request import Channel
@@ -97,7 +96,8 @@ class Session:
     def _start(self, device: int) -> None:
         waiting = self._library.waiting
         arguments = Arguments(1, (c_char_p * 1)(b"program"), 0)
-        session = waiting.fuse_session_new(arguments, self._table, ctypes.sizeof(LowLevelOps), None)
+        size = self._library.operations_size
+        session = waiting.fuse_session_new(arguments, self._table, size, None)
         waiting.fuse_opt_free_args(arguments)
         if not session:
             raise FuseError(errno.EIO, "libfuse cannot start a session; its log says why")

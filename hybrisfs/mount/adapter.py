@@ -23,10 +23,11 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.residency import Residency
 from hybrisfs.fuse import LATER, Attributes, Entry, Later, Listing, ListingPlus, Opened, Request, StatVfs
-from hybrisfs.mount.answers import FOREVER, attributes_of, change_attributes, entry_of, sized, statvfs_of
+from hybrisfs.mount.answers import FOREVER, attributes_of, change_attributes, entry_of, statvfs_of
 from hybrisfs.mount.directories import list_entries, list_names
 from hybrisfs.mount.echo import Echoes
 from hybrisfs.mount.programs import NoFetchPrograms
+from hybrisfs.mount.xattrs import ExtendedAttributes
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.fetch import Fetcher
 from hybrisfs.pipeline.freshness import Freshness, only_writes
@@ -66,7 +67,7 @@ class Adapter(fuse.Operations):
         self._committer = committer
         self._fetcher = fetcher
         self._room = room
-        self._residency = residency
+        self._xattrs = ExtendedAttributes(fs, residency)
         self._no_fetch = no_fetch
         self._freshness = freshness
         self.echoes = Echoes(ROOT_INO)
@@ -109,13 +110,16 @@ class Adapter(fuse.Operations):
                 self._fs.forget(ino)
 
     def mknod(self, request: Request, parent: int, name: bytes, mode: int, rdev: int) -> Entry | Later:
-        uid, gid = request.uid, request.gid
-        return self._add(request, lambda: self._entry(self._fs.make(parent, name, mode, uid, gid, rdev=rdev)))
+        return self._make(request, parent, name, mode, rdev)
 
     def mkdir(self, request: Request, parent: int, name: bytes, mode: int) -> Entry | Later:
-        uid, gid = request.uid, request.gid
+        return self._make(request, parent, name, stat.S_IFDIR | mode)
+
+    def _make(self, request: Request, parent: int, name: bytes, mode: int, rdev: int = 0) -> Entry | Later:
+        uid, gid, umask = request.uid, request.gid, request.umask
         return self._add(
-            request, lambda: self._entry(self._fs.make(parent, name, stat.S_IFDIR | mode, uid, gid))
+            request,
+            lambda: self._entry(self._fs.make(parent, name, mode, uid, gid, umask=umask, rdev=rdev)),
         )
 
     def symlink(self, request: Request, target: bytes, parent: int, name: bytes) -> Entry | Later:
@@ -207,29 +211,16 @@ class Adapter(fuse.Operations):
             return statvfs_of(self._fs.space())
 
     def getxattr(self, request: Request, ino: int, name: bytes, size: int) -> bytes | int:
-        with self._lock:
-            inode = self._fs.get(ino)
-            value = self._residency.attribute(inode, name)
-            if value is None:
-                value = self._fs.attributes.get_xattr(inode, name)
-        return sized(value, size)
+        return self._xattrs.get(ino, name, size)
 
     def listxattr(self, request: Request, ino: int, size: int) -> bytes | int:
-        with self._lock:
-            names = self._fs.attributes.list_xattrs(self._fs.get(ino))
-        if request.uid != 0:
-            names = [name for name in names if not name.startswith(b"trusted.")]  # xattr(7)
-        return sized(b"".join(name + b"\0" for name in names), size)
+        return self._xattrs.list(request, ino, size)
 
     def setxattr(self, request: Request, ino: int, name: bytes, value: bytes, flags: int) -> None:
-        self._residency.refuse_change(name)
-        with self._lock:
-            self._fs.set_xattr(self._fs.get(ino), name, value, flags)
+        self._xattrs.set(request, ino, name, value, flags)
 
     def removexattr(self, request: Request, ino: int, name: bytes) -> None:
-        self._residency.refuse_change(name)
-        with self._lock:
-            self._fs.attributes.remove_xattr(self._fs.get(ino), name)
+        self._xattrs.remove(ino, name)
 
     # -- directories -----------------------------------------------------------------------------
 
@@ -300,13 +291,17 @@ class Adapter(fuse.Operations):
     def create(
         self, request: Request, parent: int, name: bytes, mode: int, flags: int
     ) -> tuple[Entry, Opened] | Later:
-        uid, gid = request.uid, request.gid
+        who = request.uid, request.gid
+        make = partial(self._fs.create, parent, name, mode, *who, flags, umask=request.umask)
+        return self._add(request, lambda: self._created(*make()))
 
-        def make() -> tuple[Entry, Opened]:
-            inode, number = self._fs.create(parent, name, mode, uid, gid, flags)
-            return self._entry(inode), self._opened(inode, number)
+    def tmpfile(self, request: Request, parent: int, mode: int, flags: int) -> tuple[Entry, Opened] | Later:
+        who = request.uid, request.gid
+        make = partial(self._fs.create_nameless, parent, mode, *who, flags, umask=request.umask)
+        return self._add(request, lambda: self._created(*make()))
 
-        return self._add(request, make)
+    def _created(self, inode: Inode, number: int) -> tuple[Entry, Opened]:
+        return self._entry(inode), self._opened(inode, number)
 
     def _opened(self, inode: Inode, number: int) -> Opened:
         """The kernel may keep what it has of the file, unless the cache was dropped since it got it."""

@@ -7,15 +7,15 @@ import os
 from typing import Final
 
 from hybrisfs import fuse
+from hybrisfs.filesystem.content import BLOCK
 from hybrisfs.filesystem.filesystem import FileSystem, Space
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.fuse import Attributes, Entry, StatVfs
 
-__all__ = ["BLOCK", "FOREVER", "attributes_of", "change_attributes", "entry_of", "sized", "statvfs_of"]
+__all__ = ["FOREVER", "attributes_of", "change_attributes", "entry_of", "sized", "statvfs_of"]
 
 # The kernel may believe what it was told for long: it hears of changes that do not come through this mount.
 FOREVER: Final = 86400.0
-BLOCK: Final = 4096
 
 
 def attributes_of(inode: Inode) -> Attributes:

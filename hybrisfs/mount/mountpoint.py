@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import threading
 from collections.abc import Iterable
@@ -15,9 +14,9 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.residency import Residency
 from hybrisfs.merge.rows import Change
 from hybrisfs.mount.history import HistoryAdapter
-from hybrisfs.mount.holders import describe_holders, find_holders
 from hybrisfs.mount.notifier import Notifier
 from hybrisfs.mount.programs import NoFetchPrograms
+from hybrisfs.mount.unmounting import unmount
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.fetch import Fetcher
 from hybrisfs.pipeline.freshness import Freshness
@@ -29,6 +28,8 @@ __all__ = ["MountPoint"]
 log = logging.getLogger(__name__)
 
 _JOIN_SECONDS: Final = 10.0
+# Access control lists decide what umask does, so that the filesystem has to apply it.
+_CAPABILITIES: Final = fuse.DEFAULT_CAPABILITIES | fuse.FUSE_CAP_POSIX_ACL | fuse.FUSE_CAP_DONT_MASK
 
 
 class MountPoint:
@@ -56,7 +57,7 @@ class MountPoint:
             options.append("allow_other")
         try:
             fuse.clear_stale(directory)
-            self._session = fuse.Session(self._adapter, directory, options)
+            self._session = fuse.Session(self._adapter, directory, options, capabilities=_CAPABILITIES)
             self._session.mount()
         except fuse.FuseError as error:
             raise HybrisError(f"cannot mount {name} at {directory}", str(error)) from error
@@ -81,13 +82,8 @@ class MountPoint:
 
     def unmount(self, *, lazy: bool) -> None:
         """End the mount. Raises HybrisError while files in it are open, unless *lazy*."""
-        try:
-            with self._notifier.at_rest():
-                self._session.unmount(lazy=lazy)
-        except fuse.FuseError as error:
-            if error.errno == errno.EBUSY:
-                raise _busy(self.directory) from error
-            raise HybrisError(str(error)) from error
+        with self._notifier.at_rest():
+            unmount(self.directory, lambda: self._session.unmount(lazy=lazy))
         self._thread.join(_JOIN_SECONDS)
         if self._thread.is_alive():
             log.warning("%s is unmounted, but programs still have files open in it", self.directory)
@@ -95,12 +91,3 @@ class MountPoint:
         self._notifier.stop()
         self._adapter.close()
         self._session.close()
-
-
-def _busy(directory: Path) -> HybrisError:
-    users = describe_holders(find_holders(directory))
-    return HybrisError(
-        f"cannot unmount {directory}, it is in use",
-        users or "by a program of another user",
-        "End that first, or unmount lazily (hybrisfs umount --lazy): then programs keep what they have open.",
-    )

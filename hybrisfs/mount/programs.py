@@ -14,16 +14,17 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
+from hybrisfs.mount.callers import PROC, status_of
+
 __all__ = ["NoFetchPrograms"]
 
-_PROC: Final = Path("/proc")
 _COMM_SIZE: Final = 15  # the kernel cuts the names of processes to this
 
 
 class NoFetchPrograms:
     """Recognises the programs whose names match one of *patterns* (shell wildcards)."""
 
-    def __init__(self, patterns: Sequence[str], proc: Path = _PROC) -> None:
+    def __init__(self, patterns: Sequence[str], proc: Path = PROC) -> None:
         self._patterns = tuple(patterns)
         self._proc = proc
 
@@ -35,23 +36,15 @@ class NoFetchPrograms:
 
     def _names(self, thread: int) -> set[str]:
         """What the process is called, and its executable: it may have renamed itself or be an interpreter."""
-        process = self._proc / str(thread)
         names = set[str]()
         try:
-            leader = self._proc / self._leader(process)
+            process = status_of(thread, "Tgid", self._proc) or [str(thread)]
+            leader = self._proc / process[0]
             names.add((leader / "comm").read_text(errors="replace").rstrip("\n"))
             names.add((leader / "exe").readlink().name)
         except OSError:
             pass  # gone meanwhile, or another user's
         return names
-
-    @staticmethod
-    def _leader(process: Path) -> str:
-        """The number of the process that a thread belongs to."""
-        for line in (process / "status").read_text(errors="replace").splitlines():
-            if line.startswith("Tgid:"):
-                return line.split()[1]
-        return process.name
 
     @staticmethod
     def _matches(name: str, pattern: str) -> bool:

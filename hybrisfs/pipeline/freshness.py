@@ -27,7 +27,7 @@ _LOOK_EVERY: Final = 2.0
 
 def only_writes(flags: int) -> bool:
     """Whether who opens a file with these flags sees nothing of its content."""
-    return flags & os.O_ACCMODE == os.O_WRONLY or bool(flags & os.O_TRUNC)
+    return flags & os.O_ACCMODE == os.O_WRONLY
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +19,8 @@ import pytest
 
 from hybrisfs import client, launch
 from hybrisfs.client import Client, NotRunningError, stop_daemon
+from hybrisfs.daemon.only_one import holder, is_stopped
+from hybrisfs.doctor.mounts import daemon
 from hybrisfs.errors import DaemonError
 from hybrisfs.home import Home
 from hybrisfs.launch import start_daemon
@@ -139,6 +142,39 @@ def test_stopping(home: Home) -> None:
     assert "stopping: SIGTERM" in home.log.read_text()
     with pytest.raises(NotRunningError):
         stop_daemon(home)
+
+
+def stop(pid: int) -> None:
+    """SIGSTOP, and wait until none of its threads runs."""
+    os.kill(pid, signal.SIGSTOP)
+    give_up = time.monotonic() + 60
+    while not all(is_stopped(int(task.name)) for task in Path(f"/proc/{pid}/task").iterdir()):
+        assert time.monotonic() < give_up, "it does not stop"
+        time.sleep(0.01)
+
+
+def test_of_a_daemon_that_stands_still_clients_hear_why_it_does_not_answer(home: Home) -> None:
+    with Client.connect(home) as connection:
+        pid = pid_of(connection)
+    stop(pid)
+    with pytest.raises(DaemonError, match=f"kill -CONT {pid}"):
+        Client.connect(home)
+    assert daemon(home, runs=True).advice == f"kill -CONT {pid} lets it go on."
+    os.kill(pid, signal.SIGCONT)
+    with Client.connect(home) as connection:
+        assert pid_of(connection) == pid
+    assert daemon(home, runs=True).result == "ok"
+
+
+def test_a_daemon_that_stands_still_can_be_ended(home: Home) -> None:
+    with Client.connect(home) as connection:
+        pid = pid_of(connection)
+    supervisor = holder(home.supervisor_lock)
+    assert supervisor is not None
+    for process in (supervisor, pid):
+        stop(process)
+    stop_daemon(home)
+    assert holder(home.daemon_lock) is holder(home.supervisor_lock) is None
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])

@@ -55,7 +55,7 @@ def test_extended_attributes(rig: Rig) -> None:
         attributes.set_xattr(inode, b"user.c", b"", XATTR_REPLACE)
     with fails_with(errno.ENODATA):
         attributes.remove_xattr(inode, b"user.c")
-    for name in (b"system.posix_acl_access", b"nonsense"):
+    for name in (b"system.other", b"nonsense"):
         with fails_with(errno.EOPNOTSUPP):
             attributes.set_xattr(inode, name, b"", 0)
         with fails_with(errno.EOPNOTSUPP):

@@ -68,12 +68,26 @@ def test_seeking_beyond_the_end(rig: Rig, whence: int, at: int) -> None:
 
 def test_seeking_for_data_in_a_hole_at_the_end(rig: Rig) -> None:
     inode, _ = opened(rig, b"file", b"content")
-    rig.fs.truncate(inode, 1000)
-    assert rig.fs.content.seek(inode, 0, os.SEEK_HOLE) == 7
+    rig.fs.truncate(inode, 10_000)
+    assert rig.fs.content.seek(inode, 0, os.SEEK_HOLE) == 4096
     with fails_with(errno.ENXIO):
-        rig.fs.content.seek(inode, 7, os.SEEK_DATA)
+        rig.fs.content.seek(inode, 4096, os.SEEK_DATA)
     with fails_with(errno.EINVAL):
         rig.fs.content.seek(inode, 0, os.SEEK_CUR)
+
+
+@pytest.mark.parametrize(
+    ("at", "data", "hole"),
+    [(0, 8192, 0), (8191, 8192, 8191), (8192, 8192, 16384), (9000, 9000, 16384), (12_300, 12_300, 16384)],
+)
+def test_data_fills_whole_blocks(rig: Rig, at: int, data: int, hole: int) -> None:
+    """Programs that look for the block size of a filesystem by seeking find that of stat(2)."""
+    inode, _ = opened(rig, b"file")
+    for offset in (10_000, 12_288):
+        rig.fs.write(inode, offset, b"some")
+    rig.fs.truncate(inode, 50_000)
+    assert rig.fs.content.seek(inode, at, os.SEEK_DATA) == data
+    assert rig.fs.content.seek(inode, at, os.SEEK_HOLE) == hole
 
 
 def test_a_write_that_does_not_fit_changes_nothing(rig: Rig) -> None:

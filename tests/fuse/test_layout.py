@@ -18,7 +18,7 @@ from hybrisfs.fuse.records import Attributes, Entry, Opened, StatVfs
 LIBFUSE = "#define FUSE_USE_VERSION 35\n#include <fuse3/fuse_lowlevel.h>\n"
 KERNEL = "#include <stdint.h>\n#include <linux/fuse.h>\n"
 
-NEWER = {"mem_size"}  # fields that libfuse 3.14 does not have
+NEWER = {"mem_size", "tmpfile"}  # fields that libfuse 3.14 does not have
 
 Compiled = Callable[[str, str], bytes]
 

@@ -77,7 +77,6 @@ def test_when_it_only_warns_nothing_is_held() -> None:
         (os.O_RDWR, False),
         (os.O_WRONLY, True),
         (os.O_WRONLY | os.O_APPEND, True),
-        (os.O_RDWR | os.O_TRUNC, True),
     ],
 )
 def test_who_only_writes_sees_nothing(flags: int, blind: bool) -> None:

@@ -14,11 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from hybrisfs.fuse.library import libfuse
 from tests.system.device import Device
 from tests.system.trees import snapshot
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _AT_FDCWD = -100
+_AT_SYMLINK_FOLLOW = 0x400
 _NOREPLACE, _EXCHANGE = 1, 2  # linux/fs.h
 
 
@@ -331,3 +333,31 @@ def test_dot_and_dot_dot_are_real(folder: Path) -> None:
         [sys.executable, "-c", program, folder / "sub"], capture_output=True, text=True, check=True
     )
     assert seen.stdout.split() == [str(folder.stat().st_ino), str((folder / "sub").stat().st_ino)]
+
+
+def test_a_file_without_a_name_may_get_one(shared_device: Device, folder: Path) -> None:
+    """Where libfuse passes O_TMPFILE on; elsewhere programs are told to do without."""
+    if libfuse().version < (3, 17):
+        assert _error_of(os.open, folder, os.O_RDWR | os.O_TMPFILE, 0o600) == errno.EOPNOTSUPP
+        return
+    descriptor = os.open(folder, os.O_RDWR | os.O_TMPFILE, 0o600)
+    try:
+        os.write(descriptor, b"complete")
+        assert os.fstat(descriptor).st_nlink == 0
+        assert not list(folder.iterdir())
+        assert _name_open_file(descriptor, folder / "named") == 0
+        assert os.fstat(descriptor).st_nlink == 1
+    finally:
+        os.close(descriptor)
+    shared_device.forget()
+    assert (folder / "named").read_bytes() == b"complete"
+    excluded = os.open(folder, os.O_RDWR | os.O_TMPFILE | os.O_EXCL, 0o600)
+    assert _name_open_file(excluded, folder / "never") == errno.ENOENT
+    os.close(excluded)
+
+
+def _name_open_file(descriptor: int, path: Path) -> int:
+    """linkat(2) as open(2) shows it for O_TMPFILE; its errno, or 0."""
+    old = b"/proc/self/fd/%d" % descriptor
+    failed = _LIBC.linkat(_AT_FDCWD, old, _AT_FDCWD, os.fsencode(path), _AT_SYMLINK_FOLLOW)
+    return ctypes.get_errno() if failed else 0

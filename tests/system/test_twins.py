@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import pwd
 import shutil
 import stat
 import tempfile
@@ -34,6 +33,28 @@ from hypothesis.stateful import (
 
 from tests.system.device import Device
 from tests.system.everybody import device_for_all, mount_for_all
+from tests.system.twin_choices import (
+    NOBODY,
+    NOW,
+    OMIT,
+    PLAIN_ACL,
+    accesses,
+    acl_names,
+    acls,
+    fillings,
+    modes,
+    names,
+    offsets,
+    options,
+    owners,
+    paths,
+    players,
+    sizes,
+    slots,
+    targets,
+    times,
+    top_paths,
+)
 from tests.system.twin_player import Player
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -41,39 +62,9 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become 
 _SEED: Final = int(os.environ.get("HYBRISFS_TEST_SEED", "1"))
 _EXAMPLES: Final = int(os.environ.get("HYBRISFS_TWINS_EXAMPLES", "12"))
 _STEPS: Final = 60
-_NOBODY: Final = pwd.getpwnam("nobody").pw_uid
 _MEMORY: Final = Path("/dev/shm")
 _RESTARTS: Final = 1  # of each kind in one life: they take a second each
-
-_TOP: Final = ("a", "b", "c", "d", "é ")
-_PATHS: Final = (
-    *_TOP,
-    *(f"{one}/{two}" for one in ("a", "d") for two in ("a", "b", "d")),
-    "d/d/a",
-    "d/",
-    "a/..",
-)
-_HARD: Final = ("x" * 255, "x" * 256, "nothing/a", ".")
-
-paths = st.one_of(st.sampled_from(_PATHS), st.sampled_from(_PATHS), st.sampled_from(_HARD))
-targets = st.sampled_from(("a", "b", "d", "d/a", "../a", "../d", "nowhere", "."))
-players = st.sampled_from((0, 0, 1))
-slots = st.integers(0, 3)
-modes = st.sampled_from((0o644, 0o600, 0o755, 0o777, 0o700, 0o000, 0o1777, 0o2775, 0o4755, 0o6777, 0o2644))
-owners = st.sampled_from((0, _NOBODY, 1234, -1))
-offsets = st.sampled_from((0, 1, 100, 4095, 4096, 10_000, 70_000))
-sizes = st.sampled_from((0, 1, 7, 4096, 5_000, 66_000))
-times = st.sampled_from((0, 1, 999_999_999, 1_000_000_001, 10**15 + 5))
-fillings = st.tuples(st.integers(1, 255), sizes).map(lambda drawn: bytes([drawn[0]]) * drawn[1])
-accesses = st.sampled_from((os.O_RDONLY, os.O_WRONLY, os.O_RDWR, os.O_RDWR))
-options = st.sampled_from(
-    (
-        0, os.O_CREAT, os.O_CREAT, os.O_CREAT | os.O_EXCL, os.O_TRUNC, os.O_CREAT | os.O_TRUNC, os.O_APPEND,
-        os.O_CREAT | os.O_APPEND, os.O_NOFOLLOW, os.O_DIRECTORY,
-    )
-)  # fmt: skip
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2  # of FALLOC_FL_*, what tmpfs can do, too
-names = st.sampled_from(("user.a", "user.b", "trusted.a", "system.a", "nonsense"))
 
 
 class _Stage(NamedTuple):
@@ -83,6 +74,11 @@ class _Stage(NamedTuple):
     players: tuple[Player, Player]
     roots: tuple[Path, Path]
     numbers: Iterator[int]
+
+
+def _lacking(one: dict[str, object], other: dict[str, object]) -> dict[str, object]:
+    """What *other* has not, or in another way."""
+    return {name: seen for name, seen in one.items() if name not in other or other[name] != seen}
 
 
 class Twins(RuleBasedStateMachine):
@@ -107,6 +103,8 @@ class Twins(RuleBasedStateMachine):
 
     def same(self, who: int, call: str, *arguments: object) -> object:
         ours, theirs = self.stage.players[who].call(call, *arguments)
+        if isinstance(ours, dict) and isinstance(theirs, dict):  # names: tell those that differ
+            ours, theirs = _lacking(ours, theirs), _lacking(theirs, ours)
         assert ours == theirs, f"{call}{arguments} by {('root', 'nobody')[who]}: {ours!r} is not {theirs!r}"
         return ours
 
@@ -122,7 +120,7 @@ class Twins(RuleBasedStateMachine):
         if isinstance(self.same(who, "open", slot, path, flags, mode), tuple):
             self.held[who].append(slot)
 
-    @rule(who=players, slot=slots, path=st.sampled_from(_TOP), data=fillings)
+    @rule(who=players, slot=slots, path=top_paths, data=fillings)
     def make(self, who: int, slot: int, path: str, data: bytes) -> None:
         self.open_in(who, slot, path, os.O_RDWR | os.O_CREAT, 0o666)
         self.same(who, "write", slot, data)
@@ -176,6 +174,19 @@ class Twins(RuleBasedStateMachine):
     def map(self, who: int, slot: int, offset: int, data: bytes) -> None:
         self.same(who, "map", self.opened(who, slot), offset, data)
 
+    @rule(who=players, slot=slots)
+    def attach(self, who: int, slot: int) -> None:
+        """Map a file, to stay mapped whatever becomes of it and of the descriptor."""
+        self.same(who, "attach", self.opened(who, slot))
+
+    @rule(who=players, slot=slots, offset=offsets, data=fillings)
+    def poke(self, who: int, slot: int, offset: int, data: bytes) -> None:
+        self.same(who, "poke", slot, offset, data)
+
+    @rule(who=players, slot=slots)
+    def peek(self, who: int, slot: int) -> None:
+        self.same(who, "peek", slot)
+
     @rule(who=players, source=slots, sink=slots, size=sizes, offset=offsets, to=offsets)
     def copy(self, who: int, source: int, sink: int, size: int, offset: int, to: int) -> None:
         self.same(who, "copy", self.opened(who, source), self.opened(who, sink), size, offset, to)
@@ -191,6 +202,19 @@ class Twins(RuleBasedStateMachine):
     @rule(who=players, slot=slots, mode=modes)
     def fchmod(self, who: int, slot: int, mode: int) -> None:
         self.same(who, "fchmod", self.opened(who, slot), mode)
+
+    @rule(who=players, slot=slots, uid=owners, gid=owners)
+    def fchown(self, who: int, slot: int, uid: int, gid: int) -> None:
+        self.same(who, "fchown", self.opened(who, slot), uid, gid)
+
+    @rule(who=players, slot=slots, name=names, value=st.binary(max_size=9))
+    def fsetxattr(self, who: int, slot: int, name: str, value: bytes) -> None:
+        self.same(who, "fsetxattr", self.opened(who, slot), name, value)
+
+    @rule(who=players, slot=slots, name=paths)
+    def within(self, who: int, slot: int, name: str) -> None:
+        """Use an open directory, which may have no name any more."""
+        self.same(who, "within", self.opened(who, slot), name)
 
     @rule(who=players, slot=slots, kind=st.sampled_from((fcntl.LOCK_SH, fcntl.LOCK_EX, fcntl.LOCK_UN)))
     def flock(self, who: int, slot: int, kind: int) -> None:
@@ -263,6 +287,10 @@ class Twins(RuleBasedStateMachine):
     def utime(self, who: int, path: str, accessed: int, modified: int, follow: bool) -> None:
         self.same(who, "utime", path, accessed, modified, follow)
 
+    @rule(who=players, path=paths, modified=st.sampled_from((NOW, OMIT, 5)), follow=st.booleans())
+    def touch(self, who: int, path: str, modified: int, follow: bool) -> None:
+        self.same(who, "touch", path, modified, follow)
+
     @rule(
         who=players,
         path=paths,
@@ -272,6 +300,15 @@ class Twins(RuleBasedStateMachine):
     )
     def setxattr(self, who: int, path: str, name: str, value: bytes, flags: int) -> None:
         self.same(who, "setxattr", path, name, value, flags)
+
+    @rule(who=players, path=paths, name=acl_names, value=acls)
+    def set_acl(self, who: int, path: str, name: str, value: bytes) -> None:
+        self.same(who, "setxattr", path, name, value, 0)
+
+    @rule(who=players, path=paths, name=acl_names)
+    def remove_acl(self, who: int, path: str, name: str) -> None:
+        if isinstance(self.same(who, "getxattr", path, name), bytes):  # else tmpfs calls it a change
+            self.same(who, "removexattr", path, name)
 
     @rule(who=players, path=paths, name=names)
     def removexattr(self, who: int, path: str, name: str) -> None:
@@ -336,8 +373,11 @@ def _plain_folder(stack: ExitStack) -> Path:
     folder.chmod(0o755)
     try:
         os.setxattr(folder, "user.known", b"")
+        os.setxattr(folder, "system.posix_acl_access", PLAIN_ACL)
     except OSError:
-        pytest.skip(f"the filesystem of {folder} has no extended attributes to compare with")
+        pytest.skip(
+            f"the filesystem of {folder} lacks extended attributes or access control lists to compare with"
+        )
     return folder
 
 
@@ -347,7 +387,7 @@ def stage() -> Iterator[_Stage]:
         device = stack.enter_context(device_for_all())
         roots = (device.mountpoint, _plain_folder(stack))
         pair = []
-        for user, umask in ((0, 0o022), (_NOBODY, 0o007)):
+        for user, umask in ((0, 0o022), (NOBODY, 0o007)):
             player = Player(roots, user, umask)
             stack.callback(player.close)
             pair.append(player)

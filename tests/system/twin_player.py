@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
+import hashlib
 import multiprocessing
 import os
 import stat
@@ -19,10 +20,13 @@ from typing import Any
 __all__ = ["Player"]
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
-_AT_FDCWD = -100
+_AT_FDCWD, _AT_SYMLINK_NOFOLLOW = -100, 0x100
+_OMIT = (1 << 30) - 2  # UTIME_OMIT
 _BEFORE_NOW = 10**18  # nanoseconds: a time before 2001 was set by a test, a later one is the clock's
 _A_TIME = 7 * 10**9
 _ANSWER_SECONDS = 90.0
+_BRIEF = 64  # bytes of content that are told as they are
+_KEPT = ("user.", "system.posix_acl_")  # attributes, as far as they are not the system's affair
 
 
 def _time(nanoseconds: int) -> int | str:
@@ -33,15 +37,21 @@ def _facts(seen: os.stat_result) -> tuple[object, ...]:
     """What two filesystems must agree upon: not numbers of inodes, sizes of directories, times of reading."""
     size = None if stat.S_ISDIR(seen.st_mode) else seen.st_size
     owner = seen.st_uid, seen.st_gid
-    return oct(seen.st_mode), seen.st_nlink, owner, size, seen.st_rdev, _time(seen.st_mtime_ns)
+    # The kernel does not tell FUSE of writes into a FIFO.
+    modified = None if stat.S_ISFIFO(seen.st_mode) else _time(seen.st_mtime_ns)
+    return oct(seen.st_mode), seen.st_nlink, owner, size, seen.st_rdev, modified
 
 
 class _Tree:
     """The calls, in one of the folders. `slots` are the open files."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, exact: bool) -> None:
+        """*exact*: the time of a change differs from that of the one before."""
         self._root = str(root)
+        self._exact = exact
         self._slots: dict[int, int] = {}
+        self._maps: dict[int, tuple[mmap, int]] = {}  # with a descriptor of the file
+        self._changed: dict[int, int] = {}  # when each node was changed, as last seen
 
     def enter(self, name: str) -> None:
         """From now on work in this folder of the root."""
@@ -51,6 +61,10 @@ class _Tree:
     def leave(self) -> None:
         for slot in list(self._slots):
             self.close(slot)
+        for memory, fd in self._maps.values():
+            memory.close()
+            os.close(fd)
+        self._maps.clear()
 
     def _at(self, path: str) -> str:
         return f"{self._folder}/{path}"
@@ -107,6 +121,41 @@ class _Tree:
         os.utime(fd, ns=(_A_TIME, _A_TIME))  # when the pages are found dirty is the kernel's affair
         return seen
 
+    def attach(self, slot: int) -> int:
+        """Keep the file mapped, in the slot of mappings of this number."""
+        fd = os.dup(self._fd(slot))
+        try:
+            memory = mmap(fd, 0)
+        except (OSError, ValueError) as error:  # ValueError: the file is empty
+            os.close(fd)
+            raise OSError(getattr(error, "errno", None) or errno.EINVAL, str(error)) from None
+        if slot in self._maps:
+            old, old_fd = self._maps.pop(slot)
+            old.close()
+            os.close(old_fd)
+        self._maps[slot] = memory, fd
+        return len(memory)
+
+    def _mapped(self, slot: int) -> tuple[mmap, int, int]:
+        """A mapping, its file, and how much of it may be touched: the file may have become shorter."""
+        try:
+            memory, fd = self._maps[slot]
+        except KeyError:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF)) from None
+        return memory, fd, min(len(memory), os.fstat(fd).st_size)
+
+    def poke(self, slot: int, offset: int, data: bytes) -> None:
+        memory, fd, size = self._mapped(slot)
+        end = min(offset + len(data), size)
+        if offset < end:
+            memory[offset:end] = data[: end - offset]
+        memory.flush()
+        os.utime(fd, ns=(_A_TIME, _A_TIME))  # when the pages are found dirty is the kernel's affair
+
+    def peek(self, slot: int) -> bytes:
+        memory, _, size = self._mapped(slot)
+        return memory[:size]
+
     def copy(self, source: int, target: int, size: int, offset: int, to: int) -> int:
         return os.copy_file_range(self._fd(source), self._fd(target), size, offset, to)
 
@@ -118,6 +167,19 @@ class _Tree:
 
     def fchmod(self, slot: int, mode: int) -> None:
         os.fchmod(self._fd(slot), mode)
+
+    def fchown(self, slot: int, uid: int, gid: int) -> None:
+        os.fchown(self._fd(slot), uid, gid)
+
+    def fsetxattr(self, slot: int, name: str, value: bytes) -> tuple[list[str], bytes]:
+        fd = self._fd(slot)
+        os.setxattr(fd, name, value)
+        return sorted(os.listxattr(fd)), os.getxattr(fd, name)
+
+    def within(self, slot: int, path: str) -> list[str]:
+        fd = self._fd(slot)
+        os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NONBLOCK, 0o640, dir_fd=fd))
+        return sorted(os.listdir(fd))  # noqa: PTH208
 
     def flock(self, slot: int, kind: int) -> None:
         fcntl.flock(self._fd(slot), kind | fcntl.LOCK_NB)
@@ -173,6 +235,13 @@ class _Tree:
         seen = os.stat(self._at(path), follow_symlinks=follow)  # noqa: PTH116
         return seen.st_atime_ns, seen.st_mtime_ns
 
+    def touch(self, path: str, modified: int, follow: bool) -> int | str:
+        """utimensat(2) with *modified* for nanoseconds, also UTIME_NOW or UTIME_OMIT; atime is left alone."""
+        name, flags = os.fsencode(self._at(path)), 0 if follow else _AT_SYMLINK_NOFOLLOW
+        wanted = (ctypes.c_long * 4)(0, _OMIT, 0, modified)
+        _check(_LIBC.utimensat(_AT_FDCWD, name, wanted, flags))
+        return _time(os.stat(self._at(path), follow_symlinks=follow).st_mtime_ns)  # noqa: PTH116
+
     def setxattr(self, path: str, name: str, value: bytes, flags: int) -> None:
         os.setxattr(self._at(path), name, value, flags)
 
@@ -210,8 +279,19 @@ class _Tree:
         found: dict[str, tuple[object, ...]] = {}
         for path, seen in _walk(self._folder, ""):
             first = firsts.setdefault(seen.st_ino, path)
-            found[path] = (*_facts(seen), first, *_content(f"{self._folder}/{path}", seen))
+            found[path] = (
+                *_facts(seen),
+                first,
+                self._has_changed(seen),
+                *_content(f"{self._folder}/{path}", seen),
+            )
         return found
+
+    def _has_changed(self, seen: os.stat_result) -> bool:
+        """Whether the time of change is another one than when it was last asked for."""
+        before = self._changed.get(seen.st_ino)
+        self._changed[seen.st_ino] = seen.st_ctime_ns
+        return self._exact and not stat.S_ISFIFO(seen.st_mode) and before != seen.st_ctime_ns
 
 
 def _walk(folder: str, below: str) -> Iterator[tuple[str, os.stat_result]]:
@@ -228,12 +308,13 @@ def _walk(folder: str, below: str) -> Iterator[tuple[str, os.stat_result]]:
 def _content(path: str, seen: os.stat_result) -> tuple[object, ...]:
     if stat.S_ISLNK(seen.st_mode):
         return (os.readlink(path),)  # noqa: PTH115
-    names = sorted(name for name in os.listxattr(path) if name.startswith("user."))
+    names = sorted(name for name in os.listxattr(path) if name.startswith(_KEPT))
     values = [(name, os.getxattr(path, name)) for name in names]
     if not stat.S_ISREG(seen.st_mode):
         return (values,)
     with open(path, "rb") as file:
-        return file.read(), values
+        content = file.read()
+    return (content if len(content) < _BRIEF else hashlib.blake2b(content).hexdigest()), values
 
 
 def _check(result: int) -> None:
@@ -248,13 +329,29 @@ def _outcome(call: Callable[..., object], arguments: tuple[object, ...]) -> obje
         return errno.errorcode.get(error.errno or 0, str(error))
 
 
+def _tells_every_change(root: Path) -> bool:
+    """Linux before 6.13 takes the time of a change from a clock that ticks 100 to 1,000 times a second."""
+    folder = os.open(root, os.O_RDONLY)
+    try:
+        seen = set()
+        for _ in range(20):
+            os.fchmod(folder, stat.S_IMODE(os.fstat(folder).st_mode))
+            seen.add(os.fstat(folder).st_ctime_ns)
+        return len(seen) == 20
+    except PermissionError:
+        return False
+    finally:
+        os.close(folder)
+
+
 def _play(connection: Connection, roots: tuple[Path, Path], user: int, umask: int) -> None:
     if user:
         os.setgroups([])
         os.setresgid(user, user, user)
         os.setresuid(user, user, user)
     os.umask(umask)
-    trees = [_Tree(root) for root in roots]
+    exact = _tells_every_change(roots[1])  # of ours that is to be found out
+    trees = [_Tree(root, exact=exact) for root in roots]
     while True:
         try:
             name, arguments = connection.recv()

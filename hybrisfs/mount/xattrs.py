@@ -1,0 +1,62 @@
+"""Extended attributes as the kernel asks for them: those that are kept, access control lists, and our own.
+
+The kernel checks who may see or change which (xattr(7)), but for two things: it shows the names of `trusted`
+ones to nobody but root only when it is told none to others, and it leaves it to us that who sets an access
+control list cannot make set-group-id programs of groups that he is not in.
+"""
+
+from __future__ import annotations
+
+from hybrisfs.filesystem import acl
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.inodes import Inode
+from hybrisfs.filesystem.residency import Residency
+from hybrisfs.fuse import Request
+from hybrisfs.mount.answers import sized
+from hybrisfs.mount.callers import is_in_group
+
+__all__ = ["ExtendedAttributes"]
+
+
+class ExtendedAttributes:
+    """Reads and changes them, taking the volume's lock. Methods raise OSError."""
+
+    def __init__(self, fs: FileSystem, residency: Residency) -> None:
+        self._fs = fs
+        self._residency = residency
+
+    def get(self, ino: int, name: bytes, size: int) -> bytes | int:
+        with self._fs.lock:
+            inode = self._fs.get(ino)
+            value = self._residency.attribute(inode, name)
+            if value is None:
+                value = self._fs.attributes.get_xattr(inode, name)
+        return sized(value, size)
+
+    def list(self, request: Request, ino: int, size: int) -> bytes | int:
+        with self._fs.lock:
+            names = self._fs.attributes.list_xattrs(self._fs.get(ino))
+        if request.uid != 0:
+            names = [name for name in names if not name.startswith(b"trusted.")]
+        return sized(b"".join(name + b"\0" for name in names), size)
+
+    def set(self, request: Request, ino: int, name: bytes, value: bytes, flags: int) -> None:
+        self._residency.refuse_change(name)
+        with self._fs.lock:
+            inode = self._fs.get(ino)
+            if name in acl.NAMES:
+                keeps = _may_set_group_id(request, inode)
+                self._fs.set_acl(inode, name, value, keeps_set_group_id=keeps)
+            else:
+                self._fs.set_xattr(inode, name, value, flags)
+
+    def remove(self, ino: int, name: bytes) -> None:
+        self._residency.refuse_change(name)
+        with self._fs.lock:
+            self._fs.attributes.remove_xattr(self._fs.get(ino), name)
+
+
+def _may_set_group_id(request: Request, inode: Inode) -> bool:
+    if request.uid == 0 or request.gid == inode.gid:
+        return True
+    return is_in_group(request.pid, inode.gid)

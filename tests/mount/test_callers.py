@@ -1,0 +1,24 @@
+"""What /proc tells of a thread."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from hybrisfs.mount.callers import is_in_group, status_of
+
+
+def test_groups_of_a_thread(tmp_path: Path) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "status").write_text("Name:\tGroups: 5\nTgid:\t6\nGroups:\t24 1000 \nGid:\t1 1 1 1\n")
+    assert status_of(7, "Groups", tmp_path) == ["24", "1000"]
+    assert status_of(7, "Nothing", tmp_path) == []
+    assert [is_in_group(7, gid, tmp_path) for gid in (24, 1000, 5, 10)] == [True, True, False, False]
+
+
+def test_one_that_has_ended_is_in_no_group(tmp_path: Path) -> None:
+    assert not is_in_group(8, 0, tmp_path)
+
+
+def test_this_very_process() -> None:
+    assert status_of(os.getpid(), "Tgid") == [str(os.getpid())]
