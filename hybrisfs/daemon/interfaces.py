@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any, Protocol
 
+from hybrisfs.dispersal.traffic import CloudTraffic
 from hybrisfs.home import Home
 from hybrisfs.kv.store import KeyValueStore
 from hybrisfs.pairing.exchange import Dialogue
 from hybrisfs.wire import Message
 
 __all__ = [
+    "Browsing",
     "Cloud",
     "CloudControl",
     "Config",
@@ -95,6 +97,9 @@ class CloudControl(Protocol):
     def all(self) -> list[dict[str, Any]]:
         """Each with "name", "url", "use", "objects", "bytes", "state", "reason" and "trouble"."""
 
+    def traffic(self) -> Sequence[CloudTraffic]:
+        """What was counted of each since the volume was opened, and what is under way."""
+
     def test(self, which: str) -> dict[str, Any]:
         """ "cloud" and "seconds", by what was tried."""
 
@@ -117,6 +122,16 @@ class CloudControl(Protocol):
     def wait_rewritten(
         self, timeout: float | None, progress: Callable[[int, int], None]
     ) -> tuple[bool, str]: ...
+
+
+class Browsing(Protocol):
+    """Looking at the volume without a mount. Paths are relative to its root."""
+
+    def folder(self, path: PurePath, after: str, limit: int) -> dict[str, Any]:
+        """A page of what is in a folder: "entries", and "more" when others follow the last one's name."""
+
+    def read(self, path: PurePath, offset: int, length: int) -> dict[str, Any]:
+        """ "size", "offset" and "data" (bytes) of a part of a file."""
 
 
 class MaintenanceControl(Protocol):
@@ -190,6 +205,8 @@ class OpenVolume(Protocol):
     @property
     def content(self) -> ContentControl: ...
     @property
+    def browsing(self) -> Browsing: ...
+    @property
     def maintenance(self) -> MaintenanceControl: ...
     @property
     def key_values(self) -> KeyValueControl: ...
@@ -204,7 +221,9 @@ class OpenVolume(Protocol):
 
     def mount(self, directory: Path, *, allow_other: bool = False) -> None: ...
     def unmount(self, *, lazy: bool = False) -> None: ...
-    def status(self) -> dict[str, Any]: ...
+    def status(self, *, look: bool = True) -> dict[str, Any]:
+        """How it is; with *look*, after a look at the clouds."""
+
     def sync(self, timeout: float | None, progress: Callable[[int, int], None]) -> bool: ...
     def set_stale_reads(self, how: str) -> None: ...
     def drop_cache(self) -> dict[str, int]: ...

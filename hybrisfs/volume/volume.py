@@ -43,6 +43,7 @@ from hybrisfs.store.database import Database
 from hybrisfs.store.journal import Journal
 from hybrisfs.volume.agreed_clouds import open_engine
 from hybrisfs.volume.background import LastError, start_threads
+from hybrisfs.volume.browsing import Browsing
 from hybrisfs.volume.checkpoints import Checkpoints
 from hybrisfs.volume.checkup import Checkup
 from hybrisfs.volume.cloud_control import CloudControl
@@ -167,6 +168,8 @@ class Volume:
         self.room = RoomMaker(fs, self.committer, signals, self._can_upload)
         hoarder = Hoarder(fs, self.fetcher, self.room, signals)
         self.content = OnDemand(fs, self.committer, hoarder, self.room, signals, self._mounting.shown)
+        self.residency = Residency(fs, self._can_upload)
+        self.browsing = Browsing(fs, self.fetcher, self.residency)
         settler = Settler(fs, self.sealer.chunk_id, self.fetcher.fetch_one)
         sharing = self.sharing
         publisher = Publisher(fs, settler, sharing.signer, sharing.receiver.signed, signals)
@@ -291,7 +294,7 @@ class Volume:
             self.committer,
             self.fetcher,
             self.room,
-            Residency(self.fs, self._can_upload),
+            self.residency,
             NoFetchPrograms(self.config.no_fetch_programs),
             self.sharing.freshness,
             allow_other=allow_other,
@@ -304,9 +307,10 @@ class Volume:
 
     # -- what people ask -------------------------------------------------------------------------
 
-    def status(self) -> dict[str, object]:
-        """The facts that `hybrisfs status --json` shows."""
-        self.checkup.refresh(_STATUS_PATIENCE)
+    def status(self, *, look: bool = True) -> dict[str, object]:
+        """The facts that `hybrisfs status --json` shows; with *look*, after a look at the clouds."""
+        if look:
+            self.checkup.refresh(_STATUS_PATIENCE)
         return volume_status(self)
 
     def set_stale_reads(self, how: str) -> None:
