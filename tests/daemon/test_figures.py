@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,9 +50,9 @@ def test_history_is_kept_over_a_restart(home: Home, volumes: FakeVolumes) -> Non
     recorder.save()
     now[0] += 10
     for one in (recorder, Recorder(home, slots, lambda: now[0])):
-        series = one.series("photos", "hour")
+        series: dict[str, Any] = one.series("photos", "hour")
         assert (series["step"], series["end"]) == (10, now[0] // 10 * 10)
-        [cloud] = series["clouds"]  # type: ignore[misc]
+        [cloud] = series["clouds"]
         assert (cloud["name"], cloud["up"][-2:]) == ("amber", [0, 5000])
 
 
@@ -134,7 +135,7 @@ def test_nothing_outside_the_volume_is_looked_at(daemon: Daemon, command: str) -
 
 def test_conflicts_in_pages(daemon: Daemon, volumes: FakeVolumes) -> None:
     call(daemon, "status")
-    volumes.opened["photos"].conflicting = [{"path": str(number)} for number in range(5)]  # type: ignore[assignment]
+    volumes.opened["photos"].conflicting = [{"path": str(number)} for number in range(5)]
     page = call(daemon, "conflicts list", name="photos", first=1, limit=2)
     assert ([one["path"] for one in page["conflicts"]], page["total"]) == (["1", "2"], 5)
     with pytest.raises(UsageError, match="negative"):
