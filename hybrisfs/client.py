@@ -19,6 +19,7 @@ from hybrisfs.daemon.only_one import ProcessLock, holder
 from hybrisfs.errors import DaemonError, HybrisError, UnknownVolumeError, UsageError, from_wire
 from hybrisfs.home import Home
 from hybrisfs.launch import start_daemon
+from hybrisfs.verdict import judge
 from hybrisfs.wire import PROTOCOL, Channel, ChannelError, Message, connect_socket
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "UsageError",
     "examine",
     "install_service",
+    "judge",
     "log_path",
     "record_crash",
     "remove_service",

@@ -19,7 +19,7 @@ def volume_status(volume: Volume) -> dict[str, object]:
             "url": one.url,
             "state": one.state,
             "reason": one.reason,
-            "since": round(time.time() - (time.monotonic() - one.since), 1),
+            "since": round(time.time() - (time.monotonic() - one.since)),
         }
         for one in volume.engine.health()
     ]
