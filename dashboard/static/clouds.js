@@ -55,7 +55,7 @@ function cloud(app, facts_, stored, history) {
       stored && stored.use !== "in use" ? ["Use", stored.use + (stored.trouble ? `: ${stored.trouble}` : "")] : null),
     series ? [
       band(series.state, STATES),
-      plot(`Answer time of ${facts_.name}`, [{ name: "Read", cls: "read", values: series.read }, { name: "Write", cls: "write", values: series.write }], { ...common, show: latency, memory: memory("latency") }),
+      plot(`Answer time of ${facts_.name}`, [{ name: "Read", cls: "read", values: series.read, bridge: series.state }, { name: "Write", cls: "write", values: series.write, bridge: series.state }], { ...common, show: latency, memory: memory("latency") }),
       plot(`Speed of ${facts_.name}`, [{ name: "Up", cls: "up", values: series.up, area: true }, { name: "Down", cls: "down", values: series.down }], { ...common, show: rate, memory: memory("speed") }),
     ] : empty("Plots begin in a moment."));
 }

@@ -72,7 +72,7 @@ function row(app, place, one) {
   const [tone, words, title] = STATES[one.state] ?? ["quiet", "", ""];
   const open = one.kind === "folder" ? () => go(app, place, path) : one.kind === "file" ? () => look(app, place, path) : null;
   const name = open ? h("button", { type: "button", class: "plain", onclick: open }, one.name) : h("span", null, one.name);
-  return h("tr", { key: one.name }, h("th", { scope: "row" }, icon(one.kind), name),
+  return h("tr", { key: one.name }, h("th", { scope: "row" }, h("div", { class: "entry" }, icon(one.kind), name)),
     h("td", { "data-label": "Where" }, words ? badge(tone, words, title) : null), h("td", { "data-label": "Size", class: "number" }, one.kind === "file" ? size(one.size) : ""),
     h("td", { "data-label": "Changed" }, moment(one.modified)), h("td", { class: "buttons" }, one.kind === "file" || one.kind === "folder" ? keeping(app, place, one, path) : null));
 }

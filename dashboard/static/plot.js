@@ -7,7 +7,8 @@ const WIDTH = 600;
 const HEIGHT = 120;
 
 /**
- * Lines over time. `lines` are {name, cls, values}, with null where nothing is known; `show` makes words of a
+ * Lines over time. `lines` are {name, cls, values}, with null where nothing is known; where `bridge` of a line
+ * is not null it is drawn through that all the same: there was just nothing to measure. `show` makes words of a
  * value. Values are read off by pointing at the plot or with the arrow keys.
  */
 export function plot(title, lines, { step, end, show, redraw, memory }) {
@@ -40,8 +41,8 @@ export function plot(title, lines, { step, end, show, redraw, memory }) {
       h("svg", props,
         [0.25, 0.5, 0.75].map((share) => h("line", { class: "grid", x1: 0, x2: WIDTH, y1: HEIGHT * share, y2: HEIGHT * share })),
         lines.map((one) => [
-          one.area ? h("path", { class: `area ${one.cls}`, d: path(one.values, scale, true) }) : null,
-          h("path", { class: `line ${one.cls}`, d: path(one.values, scale, false) }),
+          one.area ? h("path", { class: `area ${one.cls}`, d: path(one, scale, true) }) : null,
+          h("path", { class: `line ${one.cls}`, d: path(one, scale, false) }),
         ]),
         at === null ? null : h("line", { class: "pointer", x1: x(at, length), x2: x(at, length), y1: 0, y2: HEIGHT }))),
     h("div", { class: "axis", "aria-hidden": "true" },
@@ -51,13 +52,14 @@ export function plot(title, lines, { step, end, show, redraw, memory }) {
 
 const x = (index, length) => Number((((index + 0.5) / length) * WIDTH).toFixed(1));
 
-function path(values, scale, closed) {
+function path({ values, bridge }, scale, closed) {
   let d = "";
   let from = null;
   const y = (value) => Number((HEIGHT - 1 - (value / scale) * (HEIGHT - 2)).toFixed(1));
   const end = (index) => { if (closed && from !== null) d += `L${x(index, values.length)} ${HEIGHT}L${x(from, values.length)} ${HEIGHT}Z`; };
   values.forEach((value, index) => {
     if (value === null) {
+      if (bridge && bridge[index] !== null) return;
       if (from !== null) end(index - 1);
       from = null;
       return;
