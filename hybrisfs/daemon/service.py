@@ -8,6 +8,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from hybrisfs.daemon.figures import FigureCommands
 from hybrisfs.daemon.interfaces import VolumeKind, describe
 from hybrisfs.daemon.key_value import KeyValueCommands
 from hybrisfs.daemon.maintenance import MaintenanceCommands
+from hybrisfs.daemon.observing import Observing
 from hybrisfs.daemon.on_demand import ContentCommands
 from hybrisfs.daemon.places import PlaceCommands
 from hybrisfs.daemon.recorder import Recorder
@@ -58,6 +60,7 @@ class Daemon:
         self._creating = threading.Lock()
         self._stopping = threading.Event()
         self._started = time.monotonic()
+        self._observing = Observing(home, self._slots, partial(self._status_of, look=False))
         self._commands: dict[str, Callable[[Message, Progress], Message]] = {
             "quickstart": self._quickstart,
             "volume create": self._volume_create,
@@ -72,6 +75,7 @@ class Daemon:
             "fsck": self._fsck,
             **BrowsingCommands(self._slots).commands,
             **FigureCommands(self._slots, self._recorder).commands,
+            **self._observing.commands,
             **ContentCommands(self._slots).commands,
             **KeyValueCommands(self._slots).commands,
             **CloudCommands(self._slots).commands,
@@ -101,11 +105,13 @@ class Daemon:
         deadline = time.monotonic() + _REMOUNTED_WITHIN
         for opener in openers:
             opener.join(max(0.0, deadline - time.monotonic()))
+        self._observing.start()
 
     def stop(self) -> None:
         """Unmount and close all volumes."""
         self._stopping.set()
         self._recorder.stop()
+        self._observing.stop()
         self._slots.close()
 
     def mountpoints(self) -> list[Path]:
@@ -223,10 +229,10 @@ class Daemon:
                 "pid": os.getpid(),
                 "uptime": round(time.monotonic() - self._started, 1),
             },
-            "volumes": [self._status_of(slot, look) for slot in slots],
+            "volumes": [self._status_of(slot, look=look) for slot in slots],
         }
 
-    def _status_of(self, slot: Slot, look: bool) -> dict[str, Any]:
+    def _status_of(self, slot: Slot, *, look: bool = True) -> dict[str, Any]:
         try:
             slot.notice_unmount()
             return slot.open().status(look=look)

@@ -194,10 +194,11 @@ class Volume:
         )
         self._shipper = shipper
         self.checkpoints = Checkpoints(self, puller.heads, shipper.announce_soon)
+        self._marker = Marker(MARKER_NAME, marker(config.id))
         self.checkup = Checkup(
             fs,
             self.engine,
-            Marker(MARKER_NAME, marker(config.id)),
+            self._marker,
             signals,
             self._look_after,
         )
@@ -211,6 +212,7 @@ class Volume:
             ValueHoldings(self.key_values),
             {one.number: one.name for one in config.clouds},
             marker(config.id),
+            self.look_at_clouds,
             lambda: shipper.announce_again(_HEAD_SECONDS),
         )
         self.collector = make_collector(self)
@@ -322,6 +324,10 @@ class Volume:
         """See `Uploads.wait`. Raises HybrisError while transfers are held, for that may last."""
         self.transfers.require_free()
         return self.uploads.wait(timeout, progress)
+
+    def look_at_clouds(self) -> None:
+        """Ask every cloud whether it is there, also those that would not be asked again yet."""
+        self.engine.probe(self._marker, everyone=True)
 
     def drop_cache(self) -> dict[str, int]:
         """Forget every cached byte that the clouds hold."""
