@@ -2,7 +2,7 @@
 
 GET  /api/volumes[?look=1]           status of all volumes, each with its verdict; look: ask the clouds
 GET  /api/volumes/NAME/WHAT          WHAT: traffic, history?span=hour|day, cost, clouds, recovery,
-                                     deletions, conflicts?first=N
+                                     deletions, events, conflicts?first=N
 POST /api/volumes/NAME/folder        {"path", "after"}: a page of what is in a folder
 POST /api/volumes/NAME/preview       {"path"}: the beginning of a file, if it is text
 POST /api/volumes/NAME/do/ACTION     one of `actions.ACTIONS`
@@ -37,6 +37,7 @@ __all__ = ["Api"]
 
 _MAX_BODY: Final = 64 << 10  # bytes
 _PAGE: Final = 100  # names or conflicts in one answer
+_EVENTS: Final = 200  # the latest
 _PREVIEW: Final = 64 << 10  # bytes of a file that are shown
 _PLAIN: Final = {"clouds": "cloud list", "traffic": "traffic", "cost": "cost", "deletions": "deletions list"}
 _STATUS: Final = ((UsageError, 400), (UnknownVolumeError, 404), (DaemonError, 503))
@@ -90,6 +91,8 @@ class Api:
             return ask(_PLAIN[what], {"name": name})
         if what == "history":
             return ask("history", {"name": name, "span": request.query_params.get("span", "hour")})
+        if what == "events":
+            return {"events": ask("events", {"name": name, "limit": _EVENTS})["events"]}
         if what == "conflicts":
             first = request.query_params.get("first", "0")
             if not first.isdecimal() or len(first) > 9:

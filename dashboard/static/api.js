@@ -27,7 +27,10 @@ export async function get(url) {
   const known = tags.get(url);
   const headers = known ? { "If-None-Match": known.tag } : {};
   const response = await send(url, { headers });
-  if (response.status === 304 && known) return known.facts;
+  if (response.status === 304 && known) {
+    await response.arrayBuffer(); // a body that nobody reads counts as an aborted request
+    return known.facts;
+  }
   const facts = await read(response);
   tags.set(url, { tag: response.headers.get("ETag"), facts });
   return facts;
@@ -54,12 +57,9 @@ async function send(url, options) {
 }
 
 async function read(response) {
-  let facts = {};
-  try {
-    facts = await response.clone().json();
-  } catch {
-    facts = { error: (await response.text()).trim() || `answer ${response.status}`, advice: "" };
-  }
-  if (!response.ok) throw new Failure(facts.error ?? `answer ${response.status}`, facts.advice ?? "", response.status);
+  const text = await response.text();
+  let facts = { error: text.trim(), advice: "" };
+  if (response.headers.get("Content-Type") === "application/json") facts = JSON.parse(text);
+  if (!response.ok) throw new Failure(facts.error || `answer ${response.status}`, facts.advice ?? "", response.status);
   return facts;
 }

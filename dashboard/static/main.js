@@ -5,13 +5,14 @@ import { clouds } from "./clouds.js";
 import { conflicts } from "./conflicts.js";
 import { cost } from "./cost.js";
 import { devices } from "./devices.js";
+import { events } from "./events.js";
 import { files } from "./files.js";
 import { overview } from "./overview.js";
 import { empty, icon, toast } from "./parts.js";
 import { transfers } from "./transfers.js";
 import { h, render } from "./vdom.js";
 
-const SECTIONS = [overview, clouds, transfers, devices, files, conflicts, cost];
+const SECTIONS = [overview, clouds, transfers, devices, files, conflicts, cost, events];
 const STATUS_EVERY = 2; // seconds
 const HIDDEN_EVERY = 60; // seconds between looks while nobody sees the page
 const TICK = 500; // milliseconds
@@ -26,6 +27,7 @@ const app = {
   section: overview,
   data: {}, // answers by name, of the chosen volume
   failure: null,
+  refused: false, // the link was used before: there is nothing to ask for
 
   get volume() {
     return this.volumes?.find((one) => one.name === this.chosen) ?? this.volumes?.[0] ?? null;
@@ -71,6 +73,7 @@ const app = {
 // -- asking ---------------------------------------------------------------------------------------------------
 
 function tick() {
+  if (app.refused) return;
   const pace = document.hidden ? HIDDEN_EVERY : 0;
   look("status", Math.max(STATUS_EVERY, pace), async () => {
     const first = app.volumes === null;
@@ -170,7 +173,8 @@ document.addEventListener("visibilitychange", tick);
 try {
   await begin();
 } catch (error) {
+  app.refused = true;
   app.failure = error;
 }
 route();
-setInterval(tick, TICK);
+if (!app.refused) setInterval(tick, TICK);

@@ -1,5 +1,6 @@
 // At one glance: is everything safe?
 
+import { lately } from "./events.js";
 import { pauses } from "./transfers.js";
 import { badge, button, card, empty, facts, icon, meter } from "./parts.js";
 import { plot } from "./plot.js";
@@ -14,6 +15,7 @@ export const overview = {
   needs: () => [
     { name: "history?span=hour", every: 10 },
     { name: "deletions", every: 5 },
+    { name: "events", every: 5 },
     { name: "recovery", every: RECOVERY_EVERY },
   ],
   view(app) {
@@ -22,7 +24,7 @@ export const overview = {
     return [
       h("section", { class: `hero ${tone}`, "aria-label": "Is everything safe?", key: "hero" }, icon(tone, "hero-icon"),
         h("div", { role: "status" }, h("p", { class: "sentence" }, sentence), h("p", { class: "meaning" }, meaning))),
-      volume.unusable ? null : [todo(app), h("div", { class: "grid-cards", key: "cards" }, cloudsCard(volume), speedCard(app), deviceCard(volume), storageCard(volume))],
+      volume.unusable ? null : [todo(app), h("div", { class: "grid-cards", key: "cards" }, cloudsCard(volume), speedCard(app), deviceCard(volume), storageCard(volume), lately(app))],
     ];
   },
 };
@@ -43,10 +45,10 @@ function todo(app) {
       button("Delete here, too", () => app.act("accept-deletion", { id: one.id }, "Deleted here, too."))));
   }
   if (kits && kits.length === 0) {
-    tasks.push(task("kit", "There is no recovery kit.", "If all your machines were lost, nothing could be read any more. Run in a terminal: hybrisfs recovery make --page kit.html"));
+    tasks.push(task("kit", "There is no recovery kit.", ["If all your machines were lost, nothing could be read any more. Run in a terminal: ", h("code", null, "hybrisfs recovery make --page kit.html")]));
   }
   for (const kit of kits ?? []) {
-    if (kit.used) tasks.push(task(kit.kit, "A machine was recovered by a recovery kit.", "Make a new kit, then remove that one: hybrisfs recovery make, hybrisfs recovery remove " + kit.kit));
+    if (kit.used) tasks.push(task(kit.kit, "A machine was recovered by a recovery kit.", ["Make a new kit, then remove that one: ", h("code", null, "hybrisfs recovery make"), ", ", h("code", null, `hybrisfs recovery remove ${kit.kit}`)]));
     else if (!kit.complete) {
       const lacking = list(kit.clouds.filter((one) => one.state !== "complete").map((one) => one.name));
       tasks.push(task(kit.kit, `The recovery kit is not on ${lacking} yet.`, "It gets there by itself."));

@@ -65,6 +65,13 @@ const STATES = {
   "not asked": ["quiet", "not asked"],
 };
 
+const FAILS = {
+  full: "has been full",
+  lying: "has returned wrong data",
+  auth: "has refused the password",
+  down: "has not answered",
+};
+
 /** How a cloud is: a tone and words. */
 export const cloudState = (state) => STATES[state] ?? ["quiet", state];
 
@@ -74,7 +81,7 @@ function waiting(volume) {
 
 function clouds(volume, names) {
   const known = volume.clouds.filter((one) => names.includes(one.name));
-  return list(known.map((one) => `${one.name} ${cloudState(one.state)[1]} since ${moment(one.since)}`));
+  return list(known.map((one) => `${one.name} ${FAILS[one.state] ?? `has been ${one.state}`} since ${moment(one.since)}`));
 }
 
 const are = (number) => (number === 1 ? "is" : "are");

@@ -57,6 +57,7 @@ def test_all_commands_are_there() -> None:
         "service status",
         "doctor",
         "status",
+        "ui",
         "sync",
         "pin",
         "unpin",

@@ -63,6 +63,7 @@ def test_what_has_not_changed_is_not_sent_again(page: Page, volume: FakeVolume) 
         "recovery",
         "deletions",
         "conflicts",
+        "events",
     ],
 )
 def test_facts_of_a_volume(page: Page, what: str) -> None:
