@@ -16,7 +16,7 @@ export const cost = {
     const sentence = charged.length ? `About ${money(known.total)} a month.` : "None of your clouds has a list price.";
     const meaning = charged.length ? `What is stored now for a whole month, and what this machine has asked for and fetched in ${month(known.month)}, at list prices of ${known.looked_up}. Free allowances, minimum charges and taxes are left out; your other machines' requests come on top.`
       : "Disks, servers of your own and providers whose prices are not known cost nothing here.";
-    return [h("section", { class: "hero quiet", key: "hero" }, h("div", null, h("p", { class: "sentence" }, sentence), h("p", { class: "meaning" }, meaning))),
+    return [h("section", { class: "hero", key: "hero" }, h("div", null, h("p", { class: "sentence" }, sentence), h("p", { class: "meaning" }, meaning))),
       h("div", { class: "grid-cards", key: "clouds" }, known.clouds.map(cloud))];
   },
 };

@@ -26,7 +26,7 @@ function device(one) {
 
 function another(volume) {
   return card("Another machine", null, h("p", null, "To have this folder on another machine, run here"),
-    h("pre", null, `hybrisfs device invite --volume ${volume.name}`.replace(" --volume", "")), h("p", null, "and there, with the code that it shows, ", h("code", null, "hybrisfs device join CODE"), "."));
+    h("pre", null, `hybrisfs device invite ${volume.name}`), h("p", null, "and there, with the code that it shows, ", h("code", null, "hybrisfs device join CODE"), "."));
 }
 
 function recovery(app) {

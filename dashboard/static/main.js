@@ -166,6 +166,7 @@ function route() {
   }
   tick();
   draw();
+  document.querySelector("nav a[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 }
 
 addEventListener("hashchange", route);
