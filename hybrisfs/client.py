@@ -17,12 +17,14 @@ from typing import Final
 from hybrisfs import VERSION
 from hybrisfs.daemon.only_one import ProcessLock, holder
 from hybrisfs.errors import DaemonError, HybrisError, UnknownVolumeError, UsageError, from_wire
+from hybrisfs.exposition import CONTENT_TYPE
 from hybrisfs.home import Home
 from hybrisfs.launch import start_daemon
 from hybrisfs.verdict import judge
 from hybrisfs.wire import PROTOCOL, Channel, ChannelError, Message, connect_socket
 
 __all__ = [
+    "CONTENT_TYPE",
     "VERSION",
     "Client",
     "DaemonError",

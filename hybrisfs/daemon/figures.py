@@ -14,6 +14,7 @@ from hybrisfs.daemon.recorder import Recorder
 from hybrisfs.daemon.slots import Slots
 from hybrisfs.dispersal.counting import Use
 from hybrisfs.errors import UsageError
+from hybrisfs.exposition import exposition
 from hybrisfs.history.cloud import SPANS, Month
 from hybrisfs.prices import Prices, bill, load_prices, looked_up, provider_of
 from hybrisfs.wire import Message
@@ -24,13 +25,16 @@ __all__ = ["FigureCommands"]
 class FigureCommands:
     """Answers from what is counted anyway; no cloud is asked."""
 
-    def __init__(self, slots: Slots, recorder: Recorder) -> None:
+    def __init__(self, slots: Slots, recorder: Recorder, status: Callable[[], Message]) -> None:
+        """*status* is what `status` answers, without a look at the clouds."""
         self._slots = slots
         self._recorder = recorder
+        self._status = status
         self.commands: dict[str, Callable[[Message, Progress], Message]] = {
             "traffic": self._traffic,
             "history": self._history,
             "cost": self._cost,
+            "metrics": self._metrics,
         }
 
     def _volume(self, arguments: Message) -> OpenVolume:
@@ -55,6 +59,14 @@ class FigureCommands:
         if span not in SPANS:
             raise UsageError(f"span is one of {' and '.join(SPANS)}")
         return {"name": volume.name, "span": span, **self._recorder.series(volume.name, span)}
+
+    def _metrics(self, _: Message, __: Progress) -> Message:
+        traffic = {
+            slot.name: [{"name": one.name, **asdict(one.counters)} for one in slot.volume.clouds.traffic()]
+            for slot in self._slots.opened()
+            if slot.volume is not None
+        }
+        return {"text": exposition(self._status(), traffic, time.time())}
 
     def _cost(self, arguments: Message, _: Progress) -> Message:
         volume = self._volume(arguments)

@@ -74,7 +74,7 @@ class Daemon:
             "cache drop": self._cache_drop,
             "fsck": self._fsck,
             **BrowsingCommands(self._slots).commands,
-            **FigureCommands(self._slots, self._recorder).commands,
+            **FigureCommands(self._slots, self._recorder, self._known).commands,
             **self._observing.commands,
             **ContentCommands(self._slots).commands,
             **KeyValueCommands(self._slots).commands,
@@ -231,6 +231,10 @@ class Daemon:
             },
             "volumes": [self._status_of(slot, look=look) for slot in slots],
         }
+
+    def _known(self) -> Message:
+        """What `status` answers, without a look at the clouds."""
+        return self._status({"without_look": True}, lambda _: None)
 
     def _status_of(self, slot: Slot, *, look: bool = True) -> dict[str, Any]:
         try:
