@@ -8,7 +8,6 @@ two devices: its daemons run with a clock that is faster than the real one.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import subprocess
@@ -26,16 +25,17 @@ from rich.console import Console
 
 from backends.file import FileStore
 from benchmarks.corpus import cache_directory
-from benchmarks.counting import CountingStore, Request, RequestClass, Use, used
 from benchmarks.dispersed import Dispersed
 from benchmarks.pages import Page, Section
 from benchmarks.report import RESULTS, terminal
 from benchmarks.targets import Target
+from hybrisfs.dispersal.counting import CountingStore, Request, RequestClass, Use, used
+from hybrisfs.prices import Prices, bill, load_prices
 from tests.system.deadline import until
 from tests.system.device import REPOSITORY, Device
 from tests.system.pairing import pair
 
-__all__ = ["Bill", "Prices", "bill", "load_prices", "main"]
+__all__ = ["main"]
 
 _F = 1
 _CLOUDS = 3
@@ -46,44 +46,6 @@ _MONTH_BYTES = 10**12
 _MONTH_HOURS = 30 * 24
 _IDLE_LIMIT = 0.05  # USD per month and cloud
 _FILES = 200  # in the idle volume
-
-
-@dataclass(frozen=True)
-class Prices:
-    """Of one provider, in USD: storage and egress per GB, requests per 1,000."""
-
-    storage: float
-    put: float
-    get: float
-    list: float
-    egress: float
-    source: str
-
-
-@dataclass(frozen=True)
-class Bill:
-    """One month, in USD, by the columns of Table I: reads include the egress they cause."""
-
-    put: float
-    get: float
-    storage: float
-
-    @property
-    def total(self) -> float:
-        return self.put + self.get + self.storage
-
-
-def load_prices() -> dict[str, Prices]:
-    """The list prices by provider."""
-    facts = json.loads((Path(__file__).parent / "prices.json").read_text())
-    return {name: Prices(**prices) for name, prices in facts["providers"].items()}
-
-
-def bill(use: Use, stored: float, prices: Prices) -> Bill:
-    """What a month of that use costs when `stored` bytes lie there for all of it; deletion is free."""
-    put = (use.put * prices.put + use.list * prices.list) / 1000
-    get = use.get * prices.get / 1000 + use.down / 1e9 * prices.egress
-    return Bill(put, get, stored / 1e9 * prices.storage)
 
 
 def _times(use: Use, factor: float) -> Use:
@@ -251,7 +213,7 @@ def _notes(idle: Idle, settle: float, speed: float) -> list[str]:
         f"ones (benchmarks/hastened.py). After {settle:g} hours by that clock, in which polling slows "
         f"down, all calls were counted for {idle.hours:g} hours and multiplied to 30 days. A conditional "
         "request that finds nothing new counts as a GET.",
-        "Prices: benchmarks/prices.json, with sources and the date; no free allowances.",
+        "Prices: hybrisfs/prices.json, with sources and the date; no free allowances.",
     ]
 
 

@@ -80,7 +80,7 @@ def _count_requests(log: Path) -> None:
     from backends import registry
     from backends.credentials import NO_CREDENTIALS, Credentials
     from backends.store import Store
-    from benchmarks.counting import CountingStore, Request
+    from hybrisfs.dispersal.counting import CountingStore, Request
 
     real = registry.open_store
     lines = log.open("a", buffering=1)

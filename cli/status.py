@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import click
 
 from cli.output import columns, count, json_option, pending_work, print_json, shown, size
 from cli.transfers import describe_hold
-from hybrisfs.client import Client
+from hybrisfs.client import Client, judge
 
 _EVERY: Final = 1.0  # seconds between two looks
 _COLOURS: Final = {"ok": "green", "slow": "yellow", "full": "yellow"}
-_UNREADABLE: Final = {"down", "auth", "lying"}
-_UNWRITABLE: Final = {*_UNREADABLE, "full"}
 
 
 @click.command(
@@ -98,12 +97,10 @@ def _moment(seconds: float | None) -> str:
 
 def _sentence(volume: dict[str, Any]) -> str:
     """Is everything safe? If not, why not, and what follows."""
-    clouds, f, needed = volume["clouds"], volume["f"], volume["f"] + volume["k"]
-    unreadable = [cloud for cloud in clouds if cloud["state"] in _UNREADABLE]
-    unwritable = [cloud for cloud in clouds if cloud["state"] in _UNWRITABLE]
-    working = len(clouds) - len(unwritable)
+    verdict = judge(volume)
+    clouds, needed, working, pending = volume["clouds"], verdict.needed, verdict.working, verdict.pending
+    unreadable, unwritable = verdict.unreadable, verdict.unwritable
     waiting = pending_work(volume)
-    pending = volume["pending_files"] or volume["pending_bytes"]
     though = f", though {_names(unwritable)}" if unwritable else ""
     hold = _hold(volume)
     if pending and hold is not None:
@@ -118,7 +115,7 @@ def _sentence(volume: dict[str, Any]) -> str:
         sentence = f"Everything is on the clouds{though}."
     else:
         sentence = f"Everything is safe on {needed} of {len(clouds)} clouds{though}."
-    if len(unreadable) > f:
+    if verdict.level == "danger":
         return click.style(
             f"{sentence} What is not cached here may be unreadable until they are back.", fg="red"
         )
@@ -131,7 +128,7 @@ def _hold(volume: dict[str, Any]) -> str | None:
     return describe_hold(volume["transfers"]) if volume.get("transfers") else None
 
 
-def _names(clouds: list[dict[str, Any]]) -> str:
+def _names(clouds: Sequence[Mapping[str, Any]]) -> str:
     """ "usb is down and nas is full" """
     return " and ".join(f"{shown(cloud['name'])} is {cloud['state']}" for cloud in clouds)
 

@@ -17,11 +17,14 @@ from typing import Final
 from hybrisfs import VERSION
 from hybrisfs.daemon.only_one import ProcessLock, holder, is_stopped
 from hybrisfs.errors import DaemonError, HybrisError, UnknownVolumeError, UsageError, from_wire
+from hybrisfs.exposition import CONTENT_TYPE
 from hybrisfs.home import Home
 from hybrisfs.launch import start_daemon
+from hybrisfs.verdict import judge
 from hybrisfs.wire import PROTOCOL, Channel, ChannelError, Message, connect_socket
 
 __all__ = [
+    "CONTENT_TYPE",
     "VERSION",
     "Client",
     "DaemonError",
@@ -32,6 +35,7 @@ __all__ = [
     "UsageError",
     "examine",
     "install_service",
+    "judge",
     "log_path",
     "record_crash",
     "remove_service",

@@ -17,7 +17,7 @@ python=/usr/bin/python3
 umask 022
 
 mkdir "$work/source"
-(cd "$checkout" && git ls-files -coz --exclude-standard hybrisfs sync backends cli pyproject.toml README.md LICENSE | xargs -0 cp --parents -t "$work/source")
+(cd "$checkout" && git ls-files -coz --exclude-standard hybrisfs sync backends cli dashboard pyproject.toml README.md LICENSE | xargs -0 cp --parents -t "$work/source")
 cd "$work" # Python looks for modules in the working directory: not in the checkout
 
 mkdir -p "$root$prefix"

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-OURS = ("backends", "benchmarks", "cli", "hybrisfs", "sync", "tests")
+OURS = ("backends", "benchmarks", "cli", "dashboard", "hybrisfs", "sync", "tests")
 
 # Package: all that it may import of ours.
 ONLY = {
     "sync": ("sync",),
     "backends": ("backends",),
-    "cli": ("cli", "hybrisfs.client"),
+    "cli": ("cli", "dashboard.server", "hybrisfs.client"),
+    "dashboard": ("dashboard", "hybrisfs.client"),
     "hybrisfs": ("hybrisfs", "sync", "backends"),
     "hybrisfs.fuse": ("hybrisfs.fuse",),
     "hybrisfs.peers": ("hybrisfs.peers", "hybrisfs.errors", "sync"),
@@ -84,7 +85,7 @@ def test_imports_nothing_that_it_must_not(package: str) -> None:
 def test_the_environment_is_read_in_one_place() -> None:
     wrong = [
         name_of(module)
-        for package in ("sync", "backends", "cli", "hybrisfs")
+        for package in ("sync", "backends", "cli", "dashboard", "hybrisfs")
         for module in modules(package)
         for node in ast.walk(ast.parse(module.read_text()))
         if (isinstance(node, ast.Attribute) and node.attr in ("environ", "environb", "getenv"))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any, Protocol
 
+from hybrisfs.dispersal.traffic import CloudTraffic
 from hybrisfs.home import Home
 from hybrisfs.kv.orphans import Orphans
 from hybrisfs.kv.salvage import Salvaged
@@ -15,6 +16,7 @@ from hybrisfs.pairing.exchange import Dialogue
 from hybrisfs.wire import Message
 
 __all__ = [
+    "Browsing",
     "Cloud",
     "CloudControl",
     "Config",
@@ -116,6 +118,9 @@ class CloudControl(Protocol):
     def all(self) -> list[dict[str, Any]]:
         """Each with "name", "url", "use", "objects", "bytes", "state", "reason" and "trouble"."""
 
+    def traffic(self) -> Sequence[CloudTraffic]:
+        """What was counted of each since the volume was opened, and what is under way."""
+
     def test(self, which: str) -> dict[str, Any]:
         """ "cloud" and "seconds", by what was tried."""
 
@@ -138,6 +143,16 @@ class CloudControl(Protocol):
     def wait_rewritten(
         self, timeout: float | None, progress: Callable[[int, int], None]
     ) -> tuple[bool, str]: ...
+
+
+class Browsing(Protocol):
+    """Looking at the volume without a mount. Paths are relative to its root."""
+
+    def folder(self, path: PurePath, after: str, limit: int) -> dict[str, Any]:
+        """A page of what is in a folder: "entries", and "more" when others follow the last one's name."""
+
+    def read(self, path: PurePath, offset: int, length: int) -> dict[str, Any]:
+        """ "size", "offset" and "data" (bytes) of a part of a file."""
 
 
 class MaintenanceControl(Protocol):
@@ -219,6 +234,8 @@ class OpenVolume(Protocol):
 
     @property
     def content(self) -> ContentControl: ...
+    @property
+    def browsing(self) -> Browsing: ...
     @property
     def maintenance(self) -> MaintenanceControl: ...
     @property

@@ -15,14 +15,17 @@ from typing import Any, Final
 from backends.errors import StoreError
 from hybrisfs import VERSION
 from hybrisfs.daemon import arguments as read
+from hybrisfs.daemon.browsing import BrowsingCommands
 from hybrisfs.daemon.clouds import CloudCommands
 from hybrisfs.daemon.control import Progress
+from hybrisfs.daemon.figures import FigureCommands
 from hybrisfs.daemon.interfaces import VolumeKind, describe
 from hybrisfs.daemon.key_value import KeyValueCommands
 from hybrisfs.daemon.maintenance import MaintenanceCommands
 from hybrisfs.daemon.observing import Observing
 from hybrisfs.daemon.on_demand import ContentCommands
 from hybrisfs.daemon.places import PlaceCommands
+from hybrisfs.daemon.recorder import Recorder
 from hybrisfs.daemon.recovery import RecoveryCommands
 from hybrisfs.daemon.sharing import SharingCommands
 from hybrisfs.daemon.slots import Slot, Slots
@@ -54,6 +57,7 @@ class Daemon:
         self._kind = kind
         self._wanted = WantedMounts(home.state)
         self._slots = Slots(home, kind, self._wanted)
+        self._recorder = Recorder(home, self._slots)
         self._creating = threading.Lock()
         self._stopping = threading.Event()
         self._started = time.monotonic()
@@ -70,6 +74,8 @@ class Daemon:
             "sync": self._sync,
             "cache drop": self._cache_drop,
             "fsck": self._fsck,
+            **BrowsingCommands(self._slots).commands,
+            **FigureCommands(self._slots, self._recorder, self._known).commands,
             **self._observing.commands,
             **ContentCommands(self._slots).commands,
             **KeyValueCommands(self._slots).commands,
@@ -88,6 +94,7 @@ class Daemon:
         Returns when that is done, or goes on in the background when it takes long. A volume that
         fails is logged and does not keep the others.
         """
+        self._recorder.start()
         wanted = self._wanted.all()
         openers = [
             threading.Thread(
@@ -105,6 +112,7 @@ class Daemon:
     def stop(self) -> None:
         """Unmount and close all volumes."""
         self._stopping.set()
+        self._recorder.stop()
         self._observing.stop()
         self._slots.close()
 
@@ -222,6 +230,7 @@ class Daemon:
 
     def _status(self, arguments: Message, _: Progress) -> Message:
         name = read.optional_text(arguments, "name")
+        look = not read.flag(arguments, "without_look")
         slots = self._slots.all() if name is None else [self._slots.get(name)]
         return {
             "daemon": {
@@ -229,8 +238,12 @@ class Daemon:
                 "pid": os.getpid(),
                 "uptime": round(time.monotonic() - self._started, 1),
             },
-            "volumes": [self._status_of(slot) for slot in slots],
+            "volumes": [self._status_of(slot, look=look) for slot in slots],
         }
+
+    def _known(self) -> Message:
+        """What `status` answers, without a look at the clouds."""
+        return self._status({"without_look": True}, lambda _: None)
 
     def _status_of(self, slot: Slot, *, look: bool = True) -> dict[str, Any]:
         try:

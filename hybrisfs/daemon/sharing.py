@@ -12,6 +12,7 @@ from hybrisfs.daemon.control import Progress
 from hybrisfs.daemon.interfaces import OpenVolume, VolumeKind, describe
 from hybrisfs.daemon.pairing import Pairing, Pairings
 from hybrisfs.daemon.slots import Slots
+from hybrisfs.errors import UsageError
 from hybrisfs.home import Home
 from hybrisfs.pairing import Dialogue
 from hybrisfs.wire import Message
@@ -98,7 +99,12 @@ class SharingCommands:
 
     def _list_conflicts(self, arguments: Message, _: Progress) -> Message:
         volume = self._volume(arguments)
-        return {"name": volume.name, "conflicts": volume.conflicts()}
+        found = volume.conflicts()
+        first, limit = read.number(arguments, "first") or 0, read.number(arguments, "limit")
+        if first < 0 or (limit is not None and limit < 0):
+            raise UsageError("first and limit must not be negative")
+        shown = found[first:] if limit is None else found[first : first + limit]
+        return {"name": volume.name, "conflicts": shown, "total": len(found)}
 
     def _settle_conflict(self, arguments: Message, _: Progress, *, keep_all: bool) -> Message:
         volume = self._volume(arguments)

@@ -125,6 +125,11 @@ class Slot:
         else:
             self.mount(wanted, make=False)
 
+    @property
+    def volume(self) -> OpenVolume | None:
+        """The volume if it is open. Does not open it."""
+        return self._volume
+
     def mountpoint(self) -> Path | None:
         """Where the volume is mounted now. Does not open it."""
         volume = self._volume

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from hybrisfs.store.files import replace_file
 
 __all__ = ["WantedMount", "WantedMounts"]
 
@@ -66,17 +67,7 @@ class WantedMounts:
                 for name, mount in mounts.items()
             },
         }
-        temporary = self._path.with_suffix(".new")
-        with temporary.open("w", encoding="ascii") as file:
-            json.dump(record, file, indent=2)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self._path)
-        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        replace_file(self._path, json.dumps(record, indent=2).encode("ascii"))
 
 
 def _decode(data: bytes) -> dict[str, WantedMount]:

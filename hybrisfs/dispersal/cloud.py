@@ -19,9 +19,11 @@ from backends.errors import (
 )
 from backends.pacing import paced
 from backends.store import Store
+from hybrisfs.dispersal.counting import CountingStore
 from hybrisfs.dispersal.health import CloudHealth, CloudState, FailureKind, Offence
 from hybrisfs.dispersal.ranking import Operation, Ranking
 from hybrisfs.dispersal.throttle import StandingClock, Throttle
+from hybrisfs.dispersal.traffic import Traffic
 from hybrisfs.dispersal.workers import CloudWorkers, Job
 
 __all__ = ["Answer", "Cloud", "CloudPort", "CloudStatus", "explain"]
@@ -101,7 +103,8 @@ class CloudPort:
         self.number = cloud.number
         self.name = cloud.name
         self.url = cloud.store.url
-        self._store = cloud.store
+        self.traffic = Traffic()
+        self._store: Store = CountingStore(cloud.store, self.traffic.request)
         self._ranking = ranking
         self._lock = lock  # the engine's: guards the ranking and the health of all clouds
         self._throttle = throttle
@@ -132,7 +135,8 @@ class CloudPort:
             if started is not None:
                 started()
             began = own()
-            with paced(self._throttle.pacer((own, clock))):
+            pacer = self._throttle.pacer((own, clock))
+            with self.traffic.transfer(operation, size, pacer) as counting, paced(counting):
                 answer = self._answer(call)
             self._record(operation, size, own() - began if ranked else None, answer.error)
             report(answer)
@@ -249,6 +253,10 @@ class CloudPort:
     def _record(
         self, operation: Operation, size: int, seconds: float | None, error: StoreError | None
     ) -> None:
+        if error is not None and not isinstance(error, MissingError):
+            self.traffic.failed()
+        elif error is None and seconds is not None:
+            self.traffic.answered(operation, size, seconds)
         with self._lock:
             health = self._health
             if error is None:

@@ -25,6 +25,7 @@ from hybrisfs.dispersal.runs import ChunkLocation
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer, share_name
 from hybrisfs.dispersal.shares import owed_share, sample_share
+from hybrisfs.dispersal.traffic import CloudTraffic
 from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.dispersal.values import Values
 from hybrisfs.dispersal.writer import Placement, Write
@@ -227,6 +228,19 @@ class Engine:
     def health(self) -> list[CloudStatus]:
         """Return the state of every cloud."""
         return self._clouds.status()
+
+    def traffic(self) -> list[CloudTraffic]:
+        """Return what was counted of every cloud, and what is under way there."""
+        return [
+            CloudTraffic(
+                port.number,
+                port.name,
+                port.status().state,
+                port.traffic.counters(),
+                port.traffic.transfers(),
+            )
+            for port in self._clouds
+        ]
 
     def close(self) -> None:
         """End all threads and close the stores. Calls that hang are abandoned."""

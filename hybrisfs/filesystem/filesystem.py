@@ -12,7 +12,7 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -101,6 +101,15 @@ class FileSystem:
         if len(name) > 255:
             raise failure(errno.ENAMETOOLONG)
         return self.names.find(parent, name)
+
+    def locate(self, path: Iterable[bytes]) -> Inode | None:
+        """The node at a path from the root; None when there is none."""
+        inode: Inode | None = self.get(ROOT_INO)
+        for name in path:
+            if inode is None or not inode.is_directory:
+                return None
+            inode = self.lookup(inode.ino, name)
+        return inode
 
     def get(self, ino: int) -> Inode:
         self.inodes.trim()

@@ -6,7 +6,7 @@ import errno
 import os
 from pathlib import Path
 
-__all__ = ["make_directory", "sync_directory"]
+__all__ = ["make_directory", "replace_file", "sync_directory"]
 
 
 def make_directory(path: Path) -> None:
@@ -18,6 +18,17 @@ def make_directory(path: Path) -> None:
         sync_directory(one.parent)
     if not path.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file, whole or not at all, so that it survives a power cut. Raises OSError."""
+    temporary = path.with_name(f"{path.name}.new")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    sync_directory(path.parent)
 
 
 def sync_directory(path: Path) -> None:

@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 from backends.address import without_secrets
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.poll import Changed, Look
+from hybrisfs.dispersal.traffic import CloudTraffic
 from hybrisfs.errors import UsageError
 from hybrisfs.merge.cloud_set import (
     MAX_CLOUD_NAME,
@@ -76,6 +77,10 @@ class CloudControl:
                 }
             )
         return found
+
+    def traffic(self) -> list[CloudTraffic]:
+        """See `Engine.traffic`."""
+        return self._volume.engine.traffic()
 
     def test(self, which: str) -> dict[str, object]:
         """Try out a cloud of the volume, or any other by its URL. Raises HybrisError."""

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -34,7 +33,7 @@ from typing import Any, Final
 from hybrisfs.errors import DamagedError, NewerFormatError, UnknownVolumeError, UsageError
 from hybrisfs.home import Home
 from hybrisfs.peers.settings import PeerSettings, format_address, parse_address
-from hybrisfs.store.files import make_directory, sync_directory
+from hybrisfs.store.files import make_directory, replace_file
 from hybrisfs.versions.ladder import DEFAULT_LADDER, Ladder, parse_ladder
 from hybrisfs.volume.timetable import parse_timetable
 from hybrisfs.volume.transfers import TransferSettings
@@ -149,14 +148,7 @@ class VolumeConfig:
             **({"shared": True} if self.shared else {}),
             "clouds": [_facts(one) for one in self.clouds],
         }
-        temporary = folder / f"{_FILE}.new"
-        with temporary.open("w", encoding="utf-8") as file:
-            json.dump(facts, file, indent=2)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(folder / _FILE)
-        sync_directory(folder)
+        replace_file(folder / _FILE, f"{json.dumps(facts, indent=2)}\n".encode())
 
     @staticmethod
     def load(home: Home, name: str) -> VolumeConfig:

@@ -179,14 +179,9 @@ class OnDemand:
 
     def _locate(self, path: PurePath) -> Inode:
         """The node at a path. Raises HybrisError when there is none."""
-        inode = self._fs.get(ROOT_INO)
-        for part in path.parts:
-            if not inode.is_directory:
-                raise self._no_such(path)
-            found = self._fs.lookup(inode.ino, os.fsencode(part))
-            if found is None:
-                raise self._no_such(path)
-            inode = found
+        inode = self._fs.locate(map(os.fsencode, path.parts))
+        if inode is None:
+            raise self._no_such(path)
         return inode
 
     def _path_of(self, ino: int) -> PurePath:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,7 +14,13 @@ __all__ = ["devices_of", "volume_status"]
 def volume_status(volume: Volume) -> dict[str, object]:
     """How the volume is, as it is known now."""
     clouds = [
-        {"name": one.name, "url": one.url, "state": one.state, "reason": one.reason}
+        {
+            "name": one.name,
+            "url": one.url,
+            "state": one.state,
+            "reason": one.reason,
+            "since": round(time.time() - (time.monotonic() - one.since)),
+        }
         for one in volume.engine.health()
     ]
     devices = devices_of(volume)

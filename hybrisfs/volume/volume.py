@@ -47,6 +47,7 @@ from hybrisfs.versions.ladder import parse_ladder
 from hybrisfs.versions.thinning import Thinner
 from hybrisfs.volume.agreed_clouds import open_engine
 from hybrisfs.volume.background import LastError, start_threads
+from hybrisfs.volume.browsing import Browsing
 from hybrisfs.volume.checkpoints import Checkpoints
 from hybrisfs.volume.checkup import Checkup
 from hybrisfs.volume.cloud_control import CloudControl
@@ -172,6 +173,8 @@ class Volume:
         self.room = RoomMaker(fs, self.committer, signals, self._can_upload)
         hoarder = Hoarder(fs, self.fetcher, self.room, signals)
         self.content = OnDemand(fs, self.committer, hoarder, self.room, signals, self._mounting.shown)
+        self.residency = Residency(fs, self._can_upload)
+        self.browsing = Browsing(fs, self.fetcher, self.residency)
         settler = Settler(fs, self.sealer.chunk_id, self.fetcher.fetch_one)
         sharing = self.sharing
         publisher = Publisher(fs, settler, sharing.signer, sharing.receiver.signed, signals)
@@ -310,7 +313,7 @@ class Volume:
             self.committer,
             self.fetcher,
             self.room,
-            Residency(self.fs, self._can_upload),
+            self.residency,
             NoFetchPrograms(self.config.no_fetch_programs),
             self.sharing.freshness,
             PastBrowser(self.fs, self.fetcher, self.versions.rungs),

@@ -9,6 +9,7 @@ from pathlib import Path, PurePath
 from typing import Any, Final
 
 from hybrisfs.daemon.interfaces import KeyValueControl, OpenVolume
+from hybrisfs.dispersal.traffic import CloudTraffic, Counters, Transfer
 from hybrisfs.errors import DamagedError, HybrisError, UsageError
 from hybrisfs.home import Home
 from hybrisfs.kv.orphans import Orphans
@@ -105,6 +106,25 @@ class FakeContent:
 
 
 @dataclass
+class FakeBrowsing:
+    """Every folder holds `names`, which are files; every file holds `data`."""
+
+    names: list[str] = field(default_factory=list)
+    data: bytes = b"hello"
+
+    def folder(self, path: PurePath, after: str, limit: int) -> dict[str, Any]:
+        left = [name for name in sorted(self.names) if name > after]
+        entry = {"kind": "file", "size": 5, "modified": EXPIRES, "state": "durable", "pinned": "no"}
+        entries = [{"name": name, **entry, "conflict": None} for name in left[:limit]]
+        return {"entries": entries, "more": len(left) > limit}
+
+    def read(self, path: PurePath, offset: int, length: int) -> dict[str, Any]:
+        if path.name == "missing":
+            raise HybrisError(f"{path}: No such file or directory")
+        return {"size": len(self.data), "offset": offset, "data": self.data[offset : offset + length]}
+
+
+@dataclass
 class FakeMaintenance:
     """Reports what it is told to; `percent` is what was last asked for."""
 
@@ -174,13 +194,19 @@ class FakeClouds:
     asked: list[tuple[str, ...]] = field(default_factory=list)
     released: bool = True
     trouble: str = ""
+    counters: Counters = field(default_factory=Counters)
+    url: str = "file:///amber"
+
+    def traffic(self) -> Sequence[CloudTraffic]:
+        transfers = [Transfer("put", 8_000_000, 2_000_000, 1.5)]
+        return [CloudTraffic(0, "amber", "ok", self.counters, transfers)]
 
     def all(self) -> list[dict[str, Any]]:
         return [
             {
                 "number": 0,
                 "name": "amber",
-                "url": "file:///amber",
+                "url": self.url,
                 "use": "draining" if self.trouble else "in use",
                 "objects": 1200,
                 "bytes": 3_000_000,
@@ -331,6 +357,8 @@ class FakeVolume:
     syncing: threading.Event = field(default_factory=threading.Event)
     release: threading.Event = field(default_factory=threading.Event)
     failure: Exception | None = None
+    looks: int = 0
+    browsing: FakeBrowsing = field(default_factory=FakeBrowsing)
     content: FakeContent = field(default_factory=FakeContent)
     maintenance: FakeMaintenance = field(default_factory=FakeMaintenance)
     transfers: FakeTransfers = field(default_factory=FakeTransfers)
@@ -364,6 +392,7 @@ class FakeVolume:
         self.mountpoint = None
 
     def status(self, *, look: bool = True) -> dict[str, Any]:
+        self.looks += look
         if self.failure:
             raise self.failure
         clouds = []

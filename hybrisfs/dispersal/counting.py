@@ -1,4 +1,4 @@
-"""Counting what a cloud would charge for: requests by class, and bytes."""
+"""Counting what a cloud charges for: requests by class, and bytes."""
 
 from __future__ import annotations
 

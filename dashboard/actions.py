@@ -1,0 +1,71 @@
+"""What the page may have the daemon do, and how the daemon is asked.
+
+The control socket is the only authority: the page can do nothing here that a command cannot, and much less.
+Nothing that makes, shows or takes a secret is in this list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hybrisfs.client import Client, HybrisError, Message, UsageError
+
+__all__ = ["ACTIONS", "Action", "ask", "perform"]
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A command of the daemon, the arguments that the page may give it, and whether it is about a path that
+    the daemon wants to know below the mount."""
+
+    command: str
+    arguments: tuple[str, ...] = ()
+    mounted_path: bool = False
+
+
+ACTIONS: Final[Mapping[str, Action]] = {
+    "pause": Action("pause", ("seconds",)),
+    "resume": Action("resume"),
+    "limit": Action("limit", ("up", "down", "on_metered")),
+    "keep": Action("conflicts keep", ("path",)),
+    "keep-all": Action("conflicts keep-all", ("path",)),
+    "accept-deletion": Action("deletions accept", ("id",)),
+    "undo-deletion": Action("deletions undo", ("id",)),
+    "pin": Action("pin", mounted_path=True),
+    "unpin": Action("unpin", mounted_path=True),
+    "evict": Action("evict", mounted_path=True),
+    "stale-reads": Action("volume set", ("stale_reads",)),
+}
+
+
+def ask(command: str, arguments: Message | None = None, *, start: bool = False) -> Message:
+    """Have the daemon carry out a command; with *start*, start it if need be. Raises HybrisError."""
+    with Client.connect(start=start) as client:
+        return client.call(command, arguments)
+
+
+def perform(name: str, volume: str, given: Mapping[str, Any]) -> Message:
+    """Carry out one of `ACTIONS` on a volume. Raises HybrisError."""
+    action = ACTIONS.get(name)
+    if action is None:
+        raise UsageError(f"the page cannot do {name[:80]!r}")
+    allowed = (*action.arguments, *(("path",) if action.mounted_path else ()))
+    unknown = [one for one in given if one not in allowed]
+    if unknown:
+        raise UsageError(f"{unknown[0][:80]!r} means nothing here")
+    if action.mounted_path:
+        return ask(action.command, {"paths": [_below_mount(volume, given.get("path"))]})
+    return ask(action.command, {"name": volume, **given})
+
+
+def _below_mount(volume: str, path: object) -> str:
+    if not isinstance(path, str) or ".." in path.split("/") or "\0" in path:
+        raise UsageError("path must be one inside the volume")
+    [facts] = ask("status", {"name": volume, "without_look": True})["volumes"]
+    if facts["mountpoint"] is None:
+        raise HybrisError(
+            f"{volume} is not mounted", "", f"hybrisfs mount {volume} FOLDER mounts it; then try again."
+        )
+    return f"{facts['mountpoint']}/{path.strip('/')}".rstrip("/")

@@ -1,0 +1,227 @@
+"""What the page asks: JSON over HTTP, each request answered by one or two commands of the daemon.
+
+GET  /api/volumes[?look=1]           status of all volumes, each with its verdict; look: ask the clouds
+GET  /api/volumes/NAME/WHAT          WHAT: traffic, history?span=hour|day, cost, clouds, recovery,
+                                     deletions, events, conflicts?first=N
+POST /api/volumes/NAME/folder        {"path", "after"}: a page of what is in a folder
+POST /api/volumes/NAME/preview       {"path"}: the beginning of a file, if it is text
+POST /api/volumes/NAME/do/ACTION     one of `actions.ACTIONS`
+GET  /api/jobs, POST /api/jobs       long work: {"kind", "volume", ...} begins it
+POST /api/jobs/ID/stop
+POST /api/session                    {"code"}: the token
+
+An error is {"error": what and why, "advice": what to do}. Names that are no UTF-8 travel as lone surrogates,
+as on the control socket; that is why paths travel in bodies. A GET answers 304 when nothing has changed.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from dashboard.actions import ask, perform
+from dashboard.guard import Session, owner_of
+from dashboard.jobs import Jobs
+from hybrisfs.client import DaemonError, HybrisError, Message, UnknownVolumeError, UsageError, judge
+
+__all__ = ["Api"]
+
+_MAX_BODY: Final = 64 << 10  # bytes
+_PAGE: Final = 100  # names or conflicts in one answer
+_EVENTS: Final = 200  # the latest
+_PREVIEW: Final = 64 << 10  # bytes of a file that are shown
+_PLAIN: Final = {"clouds": "cloud list", "traffic": "traffic", "cost": "cost", "deletions": "deletions list"}
+_STATUS: Final = ((UsageError, 400), (UnknownVolumeError, 404), (DaemonError, 503))
+
+
+class Api:
+    """The routes of the page's requests. Answers are bounded."""
+
+    def __init__(self, session: Session, jobs: Jobs) -> None:
+        self._session = session
+        self._jobs = jobs
+        self.routes: list[BaseRoute] = [
+            Route("/api/session", self._begin, methods=["POST"]),
+            Route("/api/volumes", _reading(self._volumes)),
+            Route("/api/volumes/{name}/folder", _writing(self._folder), methods=["POST"]),
+            Route("/api/volumes/{name}/preview", _writing(self._preview), methods=["POST"]),
+            Route("/api/volumes/{name}/do/{action}", _writing(self._do), methods=["POST"]),
+            Route("/api/volumes/{name}/{what}", _reading(self._facts)),
+            Route("/api/jobs", _reading(lambda _: {"jobs": self._jobs.all()}), methods=["GET"]),
+            Route("/api/jobs", _writing(self._start), methods=["POST"]),
+            Route("/api/jobs/{id:int}/stop", _writing(self._stop), methods=["POST"]),
+        ]
+
+    async def _begin(self, request: Request) -> Response:
+        client, server = request.scope.get("client"), request.scope.get("server")
+        owner = owner_of(tuple(client), tuple(server)) if client and server else None
+        if owner is not None and owner != os.getuid():
+            return _json({"error": "Another user of this machine asks.", "advice": ""}, 403)
+        try:
+            code = (await _body(request)).get("code")
+        except HybrisError as error:
+            return _failed(error)
+        token = self._session.exchange(code) if isinstance(code, str) else None
+        if token is None:
+            return _json({"error": "This link was used already.", "advice": "Run hybrisfs ui again."}, 403)
+        return _json({"token": token})
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def _volumes(self, request: Request) -> Message:
+        look = request.query_params.get("look") == "1"
+        facts = ask("status", {"without_look": not look}, start=True)
+        return {
+            "daemon": {"version": facts["daemon"]["version"]},
+            "volumes": list(map(_judged, facts["volumes"])),
+        }
+
+    def _facts(self, request: Request) -> Message:
+        name, what = request.path_params["name"], request.path_params["what"]
+        if what in _PLAIN:
+            return ask(_PLAIN[what], {"name": name})
+        if what == "history":
+            return ask("history", {"name": name, "span": request.query_params.get("span", "hour")})
+        if what == "events":
+            return {"events": ask("events", {"name": name, "limit": _EVENTS})["events"]}
+        if what == "conflicts":
+            first = request.query_params.get("first", "0")
+            if not first.isdecimal() or len(first) > 9:
+                raise UsageError("first must be a number")
+            return ask("conflicts list", {"name": name, "first": int(first), "limit": _PAGE})
+        if what == "recovery":
+            return {"kits": [_kit(one) for one in ask("recovery show", {"name": name})["kits"]]}
+        raise UsageError(f"nothing is known of {what[:80]!r}")
+
+    def _folder(self, request: Request, body: Message) -> Message:
+        wanted = {"path": body.get("path", ""), "after": body.get("after", ""), "limit": _PAGE}
+        return ask("folder list", {"name": request.path_params["name"], **wanted})
+
+    def _preview(self, request: Request, body: Message) -> Message:
+        wanted = {"path": body.get("path", ""), "offset": 0, "length": _PREVIEW}
+        part = ask("file read", {"name": request.path_params["name"], **wanted})
+        data = base64.b64decode(part["base64"])
+        return {"size": part["size"], "text": _text(data), "whole": part["size"] <= len(data)}
+
+    # -- doing -----------------------------------------------------------------------------------
+
+    def _do(self, request: Request, body: Message) -> Message:
+        return perform(request.path_params["action"], request.path_params["name"], body)
+
+    def _start(self, _: Request, body: Message) -> Message:
+        kind, volume = body.pop("kind", None), body.pop("volume", None)
+        if not isinstance(kind, str) or not isinstance(volume, str):
+            raise UsageError("kind and volume must be texts")
+        return {"id": self._jobs.start(kind, volume, body)}
+
+    def _stop(self, request: Request, _: Message) -> Message:
+        self._jobs.stop(request.path_params["id"])
+        return {}
+
+
+def _reading(answer: Callable[[Request], Message]) -> Callable[[Request], Response]:
+    """An endpoint that answers 304 when the page has what it would answer. Runs in a thread."""
+
+    def endpoint(request: Request) -> Response:
+        try:
+            response = _json(answer(request))
+        except HybrisError as error:
+            return _failed(error)
+        tag = f'"{hashlib.blake2b(bytes(response.body), digest_size=16).hexdigest()}"'
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers={"ETag": tag})
+        response.headers["ETag"] = tag
+        return response
+
+    return endpoint
+
+
+def _writing(answer: Callable[[Request, Message], Message]) -> Any:
+    """An endpoint that takes a JSON object."""
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            return _json(await run_in_threadpool(answer, request, await _body(request)))
+        except HybrisError as error:
+            return _failed(error)
+
+    return endpoint
+
+
+async def _body(request: Request) -> Message:
+    """The object that was sent. Raises UsageError."""
+    data = bytearray()
+    try:
+        async for part in request.stream():
+            data += part
+            if len(data) > _MAX_BODY:
+                raise UsageError("the request is too long")
+        body = json.loads(data or b"{}")
+    except (ClientDisconnect, ValueError, RecursionError) as error:
+        raise UsageError("the request is no JSON") from error
+    if not isinstance(body, dict):
+        raise UsageError("the request is no JSON object")
+    return body
+
+
+def _json(facts: Mapping[str, Any], status: int = 200) -> Response:
+    # ASCII: lone surrogates cannot be encoded otherwise.
+    return Response(json.dumps(facts).encode("ascii"), status, media_type="application/json")
+
+
+def _failed(error: HybrisError) -> Response:
+    status = next((code for kind, code in _STATUS if isinstance(error, kind)), 409)
+    sentence, _, advice = str(error).partition("\n")
+    return _json({"error": sentence, "advice": advice}, status)
+
+
+def _judged(volume: Message) -> Message:
+    """What status says of a volume, with the verdict, and without what only programs compare."""
+    devices = [{key: value for key, value in one.items() if key != "vector"} for one in volume["devices"]]
+    if volume.get("unusable"):
+        return {**volume, "devices": devices, "verdict": {"level": "unusable"}}
+    verdict = judge(volume)
+    return {
+        **volume,
+        "devices": devices,
+        "verdict": {
+            "level": verdict.level,
+            "unreadable": [one["name"] for one in verdict.unreadable],
+            "unwritable": [one["name"] for one in verdict.unwritable],
+            "needed": verdict.needed,
+            "working": verdict.working,
+            "pending": verdict.pending,
+        },
+    }
+
+
+def _kit(kit: Message) -> Message:
+    """What the page shows of a recovery kit."""
+    clouds = [{"name": one["name"], "state": one["state"]} for one in kit["clouds"]]
+    return {
+        "kit": kit["kit"][:8],
+        "created": kit["created"],
+        "used": kit["used"],
+        "clouds": clouds,
+        "complete": kit["complete"],
+    }
+
+
+def _text(data: bytes) -> str | None:
+    """The text that the beginning of a file is; None when it is no text."""
+    if b"\0" in data:
+        return None
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        # A character may be cut off where the beginning ends.
+        return data[: error.start].decode("utf-8") if error.start >= len(data) - 3 > 0 else None

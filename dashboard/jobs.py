@@ -1,0 +1,127 @@
+"""What takes long: carried out in threads of this process, so that the page can come and go meanwhile."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from hybrisfs.client import Client, HybrisError, Message, UsageError
+
+__all__ = ["Jobs"]
+
+_KINDS: Final = {"scrub": ("sample",), "repair": (), "sync": ()}
+_RUNNING_AT_ONCE: Final = 4
+_REMEMBERED: Final = 20
+_MAX_PROBLEMS: Final = 100
+
+
+@dataclass(slots=True)
+class _Job:
+    number: int
+    kind: str
+    volume: str
+    client: Client
+    state: str = "running"  # then "done", "failed" or "stopped"
+    stage: str = ""
+    done: int = 0
+    total: int = 0
+    error: str = ""
+    result: dict[str, Any] = field(default_factory=dict)
+
+
+class Jobs:
+    """Thread-safe. A job ends with this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._jobs: dict[int, _Job] = {}
+
+    def start(self, kind: str, volume: str, arguments: Message) -> int:
+        """Begin a job and return its number. Raises HybrisError."""
+        if kind not in _KINDS or any(one not in _KINDS[kind] for one in arguments):
+            raise UsageError(f"the page cannot begin {kind[:80]!r}")
+        client = Client.connect(start=False)
+        with self._lock:
+            running = [one for one in self._jobs.values() if one.state == "running"]
+            if len(running) >= _RUNNING_AT_ONCE or any(
+                (one.kind, one.volume) == (kind, volume) for one in running
+            ):
+                client.close()
+                raise UsageError("this, or too much else, is under way already", "", "Wait for its end.")
+            job = _Job(next(self._numbers), kind, volume, client)
+            self._jobs[job.number] = job
+            self._forget_old()
+        wait = {"wait": True} if kind == "sync" else {}
+        request = {"name": volume, **wait, **arguments}
+        threading.Thread(target=self._run, args=(job, request), name=f"job {job.number}", daemon=True).start()
+        return job.number
+
+    def _forget_old(self) -> None:
+        ended = [number for number, one in self._jobs.items() if one.state != "running"]
+        for number in ended[: max(0, len(self._jobs) - _REMEMBERED)]:
+            del self._jobs[number]
+
+    def _run(self, job: _Job, request: Message) -> None:
+        def progress(step: Message) -> None:
+            with self._lock:
+                job.stage = str(step.get("stage", ""))
+                job.done, job.total = int(step.get("done", 0)), int(step.get("total", 0))
+
+        try:
+            with job.client:
+                result = job.client.call(job.kind, request, progress)
+        except HybrisError as error:
+            with self._lock:
+                if job.state == "running":
+                    job.state, job.error = "failed", str(error)
+            return
+        with self._lock:
+            job.state, job.result = "done", _bounded(result)
+
+    def stop(self, number: int) -> None:
+        """End a job; the daemon notices that nobody listens. Raises UsageError for an unknown one."""
+        with self._lock:
+            job = self._jobs.get(number)
+            if job is None:
+                raise UsageError("there is no such job")
+            if job.state != "running":
+                return
+            job.state = "stopped"
+        job.client.close()
+
+    def stop_all(self) -> None:
+        """End all jobs."""
+        for number in list(self._jobs):
+            self.stop(number)
+
+    @property
+    def any_running(self) -> bool:
+        with self._lock:
+            return any(one.state == "running" for one in self._jobs.values())
+
+    def all(self) -> list[dict[str, Any]]:
+        """The latest jobs, newest first."""
+        with self._lock:
+            return [
+                {
+                    "id": one.number,
+                    "kind": one.kind,
+                    "volume": one.volume,
+                    "state": one.state,
+                    "stage": one.stage,
+                    "done": one.done,
+                    "total": one.total,
+                    "error": one.error,
+                    "result": one.result,
+                }
+                for one in sorted(self._jobs.values(), key=lambda one: -one.number)
+            ]
+
+
+def _bounded(result: Message) -> dict[str, Any]:
+    return {
+        name: value[:_MAX_PROBLEMS] if isinstance(value, list) else value for name, value in result.items()
+    }

@@ -1,0 +1,181 @@
+// The frame of the page: which section is shown, what it needs to know, and how often that is asked.
+
+import { about, ask, begin, Failure, get } from "./api.js";
+import { clouds } from "./clouds.js";
+import { conflicts } from "./conflicts.js";
+import { cost } from "./cost.js";
+import { devices } from "./devices.js";
+import { events } from "./events.js";
+import { files } from "./files.js";
+import { overview } from "./overview.js";
+import { empty, icon, toast } from "./parts.js";
+import { transfers } from "./transfers.js";
+import { h, render } from "./vdom.js";
+
+const SECTIONS = [overview, clouds, transfers, devices, files, conflicts, cost, events];
+const STATUS_EVERY = 2; // seconds
+const HIDDEN_EVERY = 60; // seconds between looks while nobody sees the page
+const TICK = 500; // milliseconds
+
+const asked = new Map(); // what was asked: when, and whether the answer is still to come
+const memories = new Map();
+
+/** What the sections see and do. */
+const app = {
+  volumes: null,
+  chosen: null, // the name of the volume that is shown
+  section: overview,
+  data: {}, // answers by name, of the chosen volume
+  failure: null,
+  refused: false, // the link was used before: there is nothing to ask for
+
+  get volume() {
+    return this.volumes?.find((one) => one.name === this.chosen) ?? this.volumes?.[0] ?? null;
+  },
+
+  redraw: () => draw(),
+
+  /** Something that a part of the page remembers while it is shown. */
+  memory(key, initial) {
+    const name = `${app.volume?.name} ${key}`;
+    if (!memories.has(name)) memories.set(name, initial);
+    return memories.get(name);
+  },
+
+  /** Have something done on the volume, say so, and look again. */
+  async act(action, body, said) {
+    await app.attempt(async () => {
+      await ask(about(app.volume.name, `do/${action}`), body);
+      if (said) toast(said);
+    });
+  },
+
+  /** Begin long work. */
+  async begin(kind, more = {}) {
+    await app.attempt(() => ask("/api/jobs", { kind, volume: app.volume.name, ...more }));
+  },
+
+  /** Do something; show what goes wrong, and look again. */
+  async attempt(work) {
+    try {
+      return await work();
+    } catch (error) {
+      if (!(error instanceof Failure)) throw error;
+      toast([error.message, error.advice].filter(Boolean).join(" "), "bad");
+      return undefined;
+    } finally {
+      asked.clear();
+      tick();
+    }
+  },
+};
+
+// -- asking ---------------------------------------------------------------------------------------------------
+
+function tick() {
+  if (app.refused) return;
+  const pace = document.hidden ? HIDDEN_EVERY : 0;
+  look("status", Math.max(STATUS_EVERY, pace), async () => {
+    const first = app.volumes === null;
+    const facts = await get("/api/volumes");
+    app.volumes = facts.volumes;
+    app.version = facts.daemon.version;
+    if (first) get("/api/volumes?look=1").then(() => asked.delete("status"), () => {});
+  });
+  const volume = app.volume;
+  if (!volume || volume.unusable) return;
+  for (const { name, every, url } of app.section.needs?.(app) ?? []) {
+    look(`${volume.name} ${name}`, Math.max(every, pace), async () => {
+      const facts = await get(url ?? about(volume.name, name));
+      if (app.volume?.name === volume.name) {
+        app.data[name] = facts;
+        app.section.heard?.(app, name, facts);
+      }
+    });
+  }
+}
+
+/** Ask for something unless that was done less than `every` seconds ago or is under way. */
+async function look(name, every, work) {
+  const last = asked.get(name);
+  const now = performance.now();
+  if (last && (last.busy || now - last.at < every * 1000)) return;
+  const mark = { at: now, busy: true };
+  asked.set(name, mark);
+  try {
+    await work();
+    if (name === "status") app.failure = null;
+  } catch (error) {
+    if (!(error instanceof Failure)) throw error;
+    if (name === "status" || error.status === 0 || error.status === 401) app.failure = error;
+    else app.data[name.slice(name.indexOf(" ") + 1)] = { failure: error };
+  } finally {
+    mark.busy = false;
+  }
+  draw();
+}
+
+// -- showing --------------------------------------------------------------------------------------------------
+
+function attention(volume) {
+  return { conflicts: volume.conflicts || 0 };
+}
+
+function navigation() {
+  const counts = app.volume ? attention(app.volume) : {};
+  return h("nav", { "aria-label": "Sections" },
+    h("ul", null, SECTIONS.map((one) => h("li", { key: one.id },
+      h("a", { href: `#${one.id}`, "aria-current": one === app.section ? "page" : undefined }, one.title,
+        counts[one.id] ? h("span", { class: "count" }, counts[one.id], h("span", { class: "hidden" }, " to settle")) : null)))));
+}
+
+function chooser() {
+  const volumes = app.volumes ?? [];
+  if (volumes.length < 2) return volumes.length ? h("span", { class: "volume" }, volumes[0].name) : null;
+  return h("label", { class: "volume" }, h("span", { class: "hidden" }, "Volume"),
+    h("select", { value: app.volume.name, onchange: (event) => { app.chosen = event.target.value; app.data = {}; tick(); draw(); } },
+      volumes.map((one) => h("option", { value: one.name, key: one.name }, one.name))));
+}
+
+function content() {
+  if (app.failure) {
+    return h("div", { class: "notice bad", role: "alert" }, icon("bad"), h("div", null, h("strong", null, app.failure.message), " ", app.failure.advice));
+  }
+  if (!app.volumes) return h("p", { class: "loading" }, "Looking …");
+  if (!app.volume) return empty("There is no volume yet. Run hybrisfs setup in a terminal, or hybrisfs quickstart to try it.");
+  if (app.volume.unusable && app.section !== overview) return empty("This volume cannot be used just now.");
+  return app.section.view(app);
+}
+
+function draw() {
+  const stale = app.failure && app.volumes;
+  render(document.getElementById("app"),
+    h("header", null, h("div", { class: "bar" }, h("a", { class: "brand", href: "#overview" }, h("img", { src: "/static/icon.svg", alt: "", width: 26, height: 26 }), "HybrisFS"), chooser()), navigation()),
+    h("main", { id: "content", tabindex: -1, class: stale ? "stale" : "" }, h("h1", { class: "hidden" }, app.section.title), content()),
+    h("footer", null, app.version ? `HybrisFS ${app.version}. This page is served by this machine, for you alone.` : ""));
+  document.title = app.volume?.verdict ? `${app.section.title} – HybrisFS` : "HybrisFS";
+}
+
+function route() {
+  const id = location.hash.slice(1);
+  if (id === "content") return;
+  const section = SECTIONS.find((one) => one.id === id) ?? overview;
+  if (section !== app.section) {
+    app.section = section;
+    scrollTo(0, 0);
+  }
+  tick();
+  draw();
+  document.querySelector("nav a[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+}
+
+addEventListener("hashchange", route);
+document.addEventListener("visibilitychange", tick);
+try {
+  await begin();
+} catch (error) {
+  app.refused = true;
+  app.failure = error;
+}
+route();
+if (!app.refused) setInterval(tick, TICK);

@@ -1,0 +1,159 @@
+"""What goes on between this device and one cloud: counted since the volume was opened, and under way now."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from backends.pacing import Pacer
+from hybrisfs.dispersal.counting import Request
+from hybrisfs.dispersal.ranking import Operation
+
+__all__ = ["CloudTraffic", "Counters", "Traffic", "Transfer"]
+
+_SMALL: Final = 64 << 10  # bytes; the time of a larger transfer tells of the line rather than of the cloud
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """Requests by class, those that failed, bytes of content, and how long small reads and writes took.
+
+    `reads` and `writes` are the small ones that were answered, `read_seconds` and `write_seconds` the sums
+    of their times.
+    """
+
+    put: int = 0
+    get: int = 0
+    list: int = 0
+    delete: int = 0
+    failed: int = 0
+    up: int = 0
+    down: int = 0
+    reads: int = 0
+    read_seconds: float = 0.0
+    writes: int = 0
+    write_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """A call that is under way: how many bytes it is about, how many have moved, for how long it has run."""
+
+    operation: Operation
+    size: int
+    moved: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class CloudTraffic:
+    """What goes on between this device and a cloud; `state` is a `health.CloudState`."""
+
+    number: int
+    name: str
+    state: str
+    counters: Counters
+    transfers: Sequence[Transfer]
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    operation: Operation
+    size: int
+    began: float
+    moved: int = 0
+
+
+class Traffic:
+    """Counts for one cloud. Thread-safe."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._requests = {"put": 0, "get": 0, "list": 0, "delete": 0}
+        self._failed = self._up = self._down = 0
+        self._answers = {"put": (0, 0.0), "get": (0, 0.0)}
+        self._calls: set[_Call] = set()
+
+    def request(self, one: Request) -> None:
+        """A request is made, as it is billed. Its bytes are counted as they move."""
+        with self._lock:
+            self._requests[one.kind] += 1
+
+    def failed(self) -> None:
+        """A call found no answer, or one that says that it cannot be carried out."""
+        with self._lock:
+            self._failed += 1
+
+    def answered(self, operation: Operation, size: int, seconds: float) -> None:
+        """A call about so many bytes was answered after so many seconds."""
+        if size > _SMALL:
+            return
+        with self._lock:
+            count, total = self._answers[operation]
+            self._answers[operation] = count + 1, total + seconds
+
+    @contextmanager
+    def transfer(self, operation: Operation, size: int, pacer: Pacer) -> Iterator[Pacer]:
+        """A call runs within the block; the pacer that is yielded counts what it moves."""
+        call = _Call(operation, size, self._clock())
+        with self._lock:
+            self._calls.add(call)
+        try:
+            yield _CountingPacer(self._move, call, pacer)
+        finally:
+            with self._lock:
+                self._calls.discard(call)
+
+    def _move(self, call: _Call, up: int, down: int) -> None:
+        with self._lock:
+            self._up += up
+            self._down += down
+            call.moved += up + down
+
+    def counters(self) -> Counters:
+        """What was counted so far."""
+        with self._lock:
+            (writes, write_seconds), (reads, read_seconds) = self._answers["put"], self._answers["get"]
+            return Counters(
+                **self._requests,
+                failed=self._failed,
+                up=self._up,
+                down=self._down,
+                reads=reads,
+                read_seconds=read_seconds,
+                writes=writes,
+                write_seconds=write_seconds,
+            )
+
+    def transfers(self) -> list[Transfer]:
+        """What is under way, the oldest first."""
+        with self._lock:
+            now = self._clock()
+            found = [Transfer(one.operation, one.size, one.moved, now - one.began) for one in self._calls]
+        return sorted(found, key=lambda one: -one.seconds)
+
+
+class _CountingPacer:
+    """A `backends.pacing.Pacer` that counts what another one lets pass."""
+
+    def __init__(self, move: Callable[[_Call, int, int], None], call: _Call, pacer: Pacer) -> None:
+        self._move = move
+        self._call = call
+        self._pacer = pacer
+
+    @property
+    def limited(self) -> bool:
+        return self._pacer.limited
+
+    def sending(self, count: int) -> float:
+        self._move(self._call, count, 0)
+        return self._pacer.sending(count)
+
+    def received(self, count: int) -> float:
+        self._move(self._call, 0, count)
+        return self._pacer.received(count)

@@ -1,0 +1,128 @@
+"""What `status` and the traffic with the clouds tell, in the text format of Prometheus (version 0.0.4). Pure.
+
+Names and units follow its conventions: a prefix, seconds, bytes, `_total` for what only grows until the
+daemon ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+__all__ = ["CONTENT_TYPE", "exposition"]
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_STATES: Final = ("ok", "slow", "full", "lying", "auth", "down")
+_ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+
+@dataclass(slots=True)
+class _Metric:
+    """One name, and its samples: labels and value of each."""
+
+    name: str
+    kind: Literal["gauge", "counter"]
+    help: str
+    samples: list[tuple[dict[str, str], float]] = field(default_factory=list)
+
+    def lines(self) -> Iterable[str]:
+        yield f"# HELP {self.name} {self.help}"
+        yield f"# TYPE {self.name} {self.kind}"
+        for labels, value in self.samples:
+            text = ",".join(f'{key}="{_printable(label)}"' for key, label in labels.items())
+            yield f"{self.name}{{{text}}} {value!r}" if text else f"{self.name} {value!r}"
+
+
+def _printable(label: str) -> str:
+    """A label without what UTF-8 cannot say, and escaped."""
+    return label.encode("utf-8", "replace").decode().translate(_ESCAPES)
+
+
+class _Metrics:
+    def __init__(self) -> None:
+        self._metrics: dict[str, _Metric] = {}
+
+    def gauge(self, name: str, value: object, text: str, **labels: str) -> None:
+        self._add("gauge", name, value, text, labels)
+
+    def counter(self, name: str, value: object, text: str, **labels: str) -> None:
+        self._add("counter", name, value, text, labels)
+
+    def _add(
+        self,
+        kind: Literal["gauge", "counter"],
+        name: str,
+        value: object,
+        text: str,
+        labels: dict[str, str],
+    ) -> None:
+        if isinstance(value, (bool, int, float)):
+            metric = self._metrics.setdefault(name, _Metric(f"hybrisfs_{name}", kind, text))
+            metric.samples.append((labels, float(value)))
+
+    def text(self) -> str:
+        return "".join(f"{line}\n" for metric in self._metrics.values() for line in metric.lines())
+
+
+def exposition(
+    facts: Mapping[str, Any], traffic: Mapping[str, Sequence[Mapping[str, Any]]], now: float
+) -> str:
+    """The metrics of all volumes: *facts* is what `status` answers, *traffic* the clouds of each open volume
+    by its name, *now* in seconds since the epoch."""
+    metrics = _Metrics()
+    daemon = facts["daemon"]
+    metrics.gauge("info", 1, "Which version runs.", version=str(daemon["version"]))
+    metrics.gauge("uptime_seconds", daemon["uptime"], "Since the daemon started.")
+    for volume in facts["volumes"]:
+        _describe_volume(metrics, volume, now)
+        for cloud in traffic.get(volume["name"], ()):
+            _describe_traffic(metrics, str(volume["name"]), cloud)
+    return metrics.text()
+
+
+def _describe_volume(metrics: _Metrics, volume: Mapping[str, Any], now: float) -> None:
+    name = str(volume["name"])
+    metrics.gauge("usable", not volume.get("unusable"), "1 when the volume can be used.", volume=name)
+    if volume.get("unusable"):
+        return
+    mounted = volume["mountpoint"] is not None
+    metrics.gauge("mounted", mounted, "1 when the volume is mounted.", volume=name)
+    for key, metric, text in (
+        ("files", "files", "Regular files in the volume."),
+        ("bytes", "content_bytes", "Bytes of all files."),
+        ("pending_files", "pending_files", "Files that the clouds do not have yet."),
+        ("pending_bytes", "pending_bytes", "Bytes that wait for the clouds."),
+        ("conflicts", "conflicts", "Conflicts to be settled."),
+    ):
+        metrics.gauge(metric, volume[key], text, volume=name)
+    cache = volume["cache"]
+    metrics.gauge("cache_bytes", cache["bytes"], "Bytes kept on this device.", volume=name)
+    metrics.gauge("cache_budget_bytes", cache["budget"], "Most bytes to be kept here.", volume=name)
+    metrics.gauge("warnings", len(volume["warnings"]), "Warnings that status shows.", volume=name)
+    for cloud in volume["clouds"]:
+        for state in _STATES:
+            labels = {"volume": name, "cloud": str(cloud["name"]), "state": state}
+            metrics.gauge("cloud_state", cloud["state"] == state, "1 for the state of the cloud.", **labels)
+    for device in volume["devices"]:
+        labels = {"volume": name, "device": str(device["name"])}
+        metrics.gauge(
+            "device_suspect", bool(device.get("suspect")), "1 when changes may be missing.", **labels
+        )
+        if not device.get("this") and device.get("last_seen") is not None:
+            text = "Since the device was last heard of."
+            metrics.gauge("device_silent_seconds", max(0.0, now - device["last_seen"]), text, **labels)
+
+
+def _describe_traffic(metrics: _Metrics, volume: str, cloud: Mapping[str, Any]) -> None:
+    labels = {"volume": volume, "cloud": str(cloud["name"])}
+    for kind in ("put", "get", "list", "delete"):
+        metrics.counter("cloud_requests_total", cloud[kind], "Requests, as billed.", **labels, kind=kind)
+    metrics.counter("cloud_failures_total", cloud["failed"], "Requests that failed.", **labels)
+    for direction, key in (("sent", "up"), ("received", "down")):
+        metrics.counter("cloud_bytes_total", cloud[key], "Bytes moved.", **labels, direction=direction)
+    for operation, count, seconds in (("get", "reads", "read_seconds"), ("put", "writes", "write_seconds")):
+        text = "Small requests that were answered; divide their seconds by it."
+        metrics.counter("cloud_small_requests_total", cloud[count], text, **labels, kind=operation)
+        text = "What the small requests that were answered took."
+        metrics.counter("cloud_small_request_seconds_total", cloud[seconds], text, **labels, kind=operation)

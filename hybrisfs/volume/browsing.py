@@ -1,0 +1,89 @@
+"""Looking at the files of a volume without a mount: what is in a folder, and what is in a file."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import PurePath
+from typing import Final
+
+from hybrisfs.errors import HybrisError, UsageError
+from hybrisfs.filesystem.content import Missing
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.inodes import Inode
+from hybrisfs.filesystem.residency import Residency
+from hybrisfs.pipeline.fetch import Fetcher
+
+__all__ = ["Browsing"]
+
+_KINDS: Final = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
+
+
+class Browsing:
+    """Paths are relative to the volume's root. Methods may be called from any thread, without the volume's
+    lock; they raise HybrisError or OSError."""
+
+    def __init__(self, fs: FileSystem, fetcher: Fetcher, residency: Residency) -> None:
+        self._fs = fs
+        self._fetcher = fetcher
+        self._residency = residency
+
+    def folder(self, path: PurePath, after: str, limit: int) -> dict[str, object]:
+        """The first *limit* names in a folder that sort behind *after*, by their bytes.
+
+        "entries", each with "name", "kind" ("file", "folder", "link" or "other"), "size", "modified" (seconds
+        since the epoch), "state" (of files, see `filesystem.residency`), "pinned", and "conflict": the name
+        that it would have, if it stands under a conflict name. "more": whether others follow.
+        """
+        with self._fs.lock:
+            inode = self._locate(path)
+            if not inode.is_directory:
+                raise UsageError(f"{path} is no folder")
+            self._fs.flush()
+            rows = self._fs.db.execute(
+                "SELECT name, ino, wanted FROM place WHERE parent = ? AND name > ? ORDER BY name LIMIT ?",
+                (inode.ino, os.fsencode(after), limit + 1),
+            ).fetchall()
+            entries = [self._described(*row) for row in rows[:limit]]
+        return {"entries": entries, "more": len(rows) > limit}
+
+    def _described(self, name: bytes, ino: int, wanted: bytes | None) -> dict[str, object]:
+        inode = self._fs.inodes.get(ino)
+        return {
+            "name": os.fsdecode(name),
+            "kind": _KINDS.get(stat.S_IFMT(inode.mode), "other"),
+            "size": inode.size,
+            "modified": inode.mtime / 1e9,
+            "state": self._residency.state(inode).value if inode.is_file else None,
+            "pinned": self._fs.hoard.standing(inode).value,
+            "conflict": None if wanted is None else os.fsdecode(wanted),
+        }
+
+    def read(self, path: PurePath, offset: int, length: int) -> dict[str, object]:
+        """A part of a file, fetched from the clouds if need be: "size" (of the file), "offset" and "data"."""
+        with self._fs.lock:
+            ino = self._file(path).ino
+        while True:
+            with self._fs.lock:
+                inode = self._file(path)
+                if inode.ino != ino:
+                    raise HybrisError(f"{path} was replaced while it was read", "", "Try again.")
+                lacking = self._fs.received.lacking(inode)
+                data = self._fs.read(inode, offset, length) if lacking is None else lacking
+                size = inode.size
+            if not isinstance(data, Missing):
+                return {"size": size, "offset": offset, "data": data}
+            self._fetcher.fetch(data.chunks)
+
+    def _file(self, path: PurePath) -> Inode:
+        inode = self._locate(path)
+        if not inode.is_file:
+            raise UsageError(f"{path} is no regular file")
+        return inode
+
+    def _locate(self, path: PurePath) -> Inode:
+        inode = self._fs.locate(map(os.fsencode, path.parts))
+        if inode is None:
+            raise HybrisError(f"{path}: {os.strerror(errno.ENOENT)}")
+        return inode

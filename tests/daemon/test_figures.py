@@ -1,0 +1,156 @@
+"""What the daemon tells of traffic, history, cost, folders and files."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hybrisfs.daemon.recorder import Recorder
+from hybrisfs.daemon.service import Daemon
+from hybrisfs.daemon.slots import Slots
+from hybrisfs.daemon.wanted import WantedMounts
+from hybrisfs.dispersal.traffic import Counters
+from hybrisfs.errors import HybrisError, UsageError
+from hybrisfs.home import Home
+from tests.daemon.fake import FakeVolumes
+from tests.daemon.test_service import call
+
+
+@pytest.fixture
+def volumes(home: Home) -> FakeVolumes:
+    home.volume_state("photos").mkdir(parents=True)
+    return FakeVolumes("photos")
+
+
+@pytest.fixture
+def daemon(home: Home, volumes: FakeVolumes) -> Daemon:
+    return Daemon(home, volumes)
+
+
+def test_what_moves_now(daemon: Daemon) -> None:
+    facts = call(daemon, "traffic", name="photos")
+    [cloud] = facts["clouds"]
+    assert cloud["transfers"] == [{"operation": "put", "size": 8_000_000, "moved": 2_000_000, "seconds": 1.5}]
+    assert (cloud["name"], cloud["state"], cloud["up"]) == ("amber", "ok", 0)
+
+
+def test_history_is_kept_over_a_restart(home: Home, volumes: FakeVolumes) -> None:
+    now = [1_800_000_000.0]
+    slots = Slots(home, volumes, WantedMounts(home.state))
+    recorder = Recorder(home, slots, lambda: now[0])
+    slots.get("photos").open()
+    recorder.look()
+    volumes.opened["photos"].clouds.counters = Counters(up=50_000, put=3)
+    now[0] += 10
+    recorder.look()
+    recorder.save()
+    now[0] += 10
+    for one in (recorder, Recorder(home, slots, lambda: now[0])):
+        series: dict[str, Any] = one.series("photos", "hour")
+        assert (series["step"], series["end"]) == (10, now[0] // 10 * 10)
+        [cloud] = series["clouds"]
+        assert (cloud["name"], cloud["up"][-2:]) == ("amber", [0, 5000])
+
+
+def test_a_damaged_history_begins_anew(home: Home, volumes: FakeVolumes) -> None:
+    (home.volume_state("photos") / "history.json").write_text("nonsense")
+    daemon = Daemon(home, volumes)
+    assert call(daemon, "history", name="photos", span="day")["clouds"] == []
+
+
+def test_only_open_volumes_are_looked_at(home: Home, volumes: FakeVolumes) -> None:
+    slots = Slots(home, volumes, WantedMounts(home.state))
+    Recorder(home, slots).look()
+    slots.get("photos")
+    Recorder(home, slots).look()
+    assert volumes.opened == {}
+
+
+def test_stopping_takes_down_the_last_moments(home: Home, volumes: FakeVolumes) -> None:
+    daemon = Daemon(home, volumes)
+    daemon.start()
+    call(daemon, "traffic", name="photos")
+    volumes.opened["photos"].clouds.counters = Counters(get=7)
+    daemon.stop()
+    kept = json.loads((home.volume_state("photos") / "history.json").read_text())
+    assert sum(month["get"] for month in kept["clouds"]["0"]["months"]) == 7
+
+
+def test_an_unknown_span_is_refused(daemon: Daemon) -> None:
+    with pytest.raises(UsageError, match="hour and day"):
+        call(daemon, "history", name="photos", span="year")
+
+
+def test_what_it_costs(daemon: Daemon, volumes: FakeVolumes) -> None:
+    call(daemon, "traffic", name="photos")
+    clouds = volumes.opened["photos"].clouds
+    clouds.counters = Counters(put=1000, get=2000, down=10**9)
+    free = call(daemon, "cost", name="photos")
+    assert [(one["provider"], one["bill"], one["use"]["put"]) for one in free["clouds"]] == [
+        (None, None, 1000)
+    ]
+    assert free["total"] == 0
+    clouds.url = "s3://bucket/folder"
+    charged = call(daemon, "cost", name="photos")
+    [cloud] = charged["clouds"]
+    assert cloud["provider"] == "Amazon S3"
+    assert cloud["bill"]["put"] == pytest.approx(0.005)
+    assert cloud["bill"]["get"] == pytest.approx(0.0008 + 0.09)
+    assert charged["total"] == pytest.approx(cloud["bill"]["total"])
+
+
+def test_folders_in_pages(daemon: Daemon, volumes: FakeVolumes) -> None:
+    call(daemon, "status")
+    volumes.opened["photos"].browsing.names = ["a", "b", "c"]
+    page = call(daemon, "folder list", name="photos", path="/", after="a", limit=1)
+    assert ([one["name"] for one in page["entries"]], page["more"]) == (["b"], True)
+
+
+@pytest.mark.parametrize("limit", [-1, 501])
+def test_pages_are_bounded(daemon: Daemon, limit: int) -> None:
+    with pytest.raises(UsageError, match="limit"):
+        call(daemon, "folder list", name="photos", path="", limit=limit)
+
+
+def test_parts_of_files(daemon: Daemon) -> None:
+    part = call(daemon, "file read", name="photos", path="a", offset=1, length=3)
+    assert base64.b64decode(part["base64"]) == b"ell"
+    assert part["size"] == 5
+    with pytest.raises(HybrisError, match="No such file"):
+        call(daemon, "file read", name="photos", path="missing", length=3)
+    for wrong in ({"length": 0}, {"length": 2 << 20}, {"length": 1, "offset": -1}):
+        with pytest.raises(UsageError, match="length"):
+            call(daemon, "file read", name="photos", path="a", **wrong)
+
+
+@pytest.mark.parametrize("command", ["folder list", "file read"])
+def test_nothing_outside_the_volume_is_looked_at(daemon: Daemon, command: str) -> None:
+    with pytest.raises(UsageError, match=r"\.\."):
+        call(daemon, command, name="photos", path="a/../../etc/passwd", length=1)
+
+
+def test_conflicts_in_pages(daemon: Daemon, volumes: FakeVolumes) -> None:
+    call(daemon, "status")
+    volumes.opened["photos"].conflicting = [{"path": str(number)} for number in range(5)]
+    page = call(daemon, "conflicts list", name="photos", first=1, limit=2)
+    assert ([one["path"] for one in page["conflicts"]], page["total"]) == (["1", "2"], 5)
+    with pytest.raises(UsageError, match="negative"):
+        call(daemon, "conflicts list", name="photos", first=-1)
+
+
+def test_status_without_a_look_asks_no_cloud(daemon: Daemon, volumes: FakeVolumes) -> None:
+    call(daemon, "status", without_look=True)
+    assert volumes.opened["photos"].looks == 0
+    call(daemon, "status")
+    assert volumes.opened["photos"].looks == 1
+
+
+def test_a_damaged_file_is_named(home: Home, volumes: FakeVolumes, caplog: pytest.LogCaptureFixture) -> None:
+    path: Path = home.volume_state("photos") / "history.json"
+    path.write_text("[]")
+    call(Daemon(home, volumes), "history", name="photos", span="hour")
+    assert str(path) in caplog.text

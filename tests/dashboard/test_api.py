@@ -1,0 +1,217 @@
+"""What the page is told, and what it may have done."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import PurePath
+from typing import Any
+
+import pytest
+
+from dashboard.actions import ACTIONS
+from dashboard.server import Dashboard
+from hybrisfs.daemon.service import Daemon
+from tests.daemon.fake import KIT, FakeVolume, FakeVolumes
+from tests.dashboard.conftest import Page
+
+
+@pytest.fixture
+def volume(page: Page, volumes: FakeVolumes) -> FakeVolume:
+    page.facts("/api/volumes")
+    return volumes.opened["photos"]
+
+
+def test_the_volumes_and_their_verdicts(page: Page, volume: FakeVolume) -> None:
+    [facts] = page.facts("/api/volumes")["volumes"]
+    assert facts["name"] == "photos"
+    assert facts["verdict"]["level"] == "safe"
+    volume.pending_files, volume.pending_bytes = 3, 1000
+    assert page.facts("/api/volumes")["volumes"][0]["verdict"]["level"] == "pending"
+
+
+def test_a_volume_that_cannot_be_used_is_shown_as_such(page: Page, volume: FakeVolume) -> None:
+    volume.failure = OSError("no disk")
+    [facts] = page.facts("/api/volumes")["volumes"]
+    assert facts["verdict"] == {"level": "unusable"}
+    assert "no disk" in facts["last_error"]
+
+
+def test_clouds_are_asked_only_when_that_is_wanted(page: Page, volume: FakeVolume) -> None:
+    page.facts("/api/volumes")
+    assert volume.looks == 0
+    page.facts("/api/volumes?look=1")
+    assert volume.looks == 1
+
+
+def test_what_has_not_changed_is_not_sent_again(page: Page, volume: FakeVolume) -> None:
+    tag = page.get("/api/volumes").headers["etag"]
+    same = page.get("/api/volumes", **{"If-None-Match": tag})
+    assert (same.status_code, same.content) == (304, b"")
+    volume.pending_files = 1
+    assert page.get("/api/volumes", **{"If-None-Match": tag}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "traffic",
+        "history?span=hour",
+        "history?span=day",
+        "cost",
+        "clouds",
+        "recovery",
+        "deletions",
+        "conflicts",
+        "events",
+    ],
+)
+def test_facts_of_a_volume(page: Page, what: str) -> None:
+    assert page.facts(f"/api/volumes/photos/{what}")
+
+
+@pytest.mark.parametrize(
+    ("url", "status"),
+    [
+        ("/api/volumes/unknown/traffic", 404),
+        ("/api/volumes/..%2f..%2fetc/traffic", 404),
+        ("/api/volumes/photos/secrets", 400),
+        ("/api/volumes/photos/history?span=year", 400),
+        ("/api/volumes/photos/conflicts?first=-1", 400),
+        ("/api/volumes/photos/conflicts?first=x", 400),
+        ("/api/volumes/photos/conflicts?first=99999999999999999999", 400),
+        ("/api/nothing", 404),
+    ],
+)
+def test_what_is_not_known_is_refused(page: Page, url: str, status: int) -> None:
+    assert page.get(url).status_code == status
+
+
+def test_no_secret_is_told(page: Page, volume: FakeVolume) -> None:
+    volume.recovery.make("correct horse battery")
+    kits = page.facts("/api/volumes/photos/recovery")["kits"]
+    assert [sorted(kit) for kit in kits] == [["clouds", "complete", "created", "kit", "used"]]
+    assert kits[0]["kit"] == KIT[:8]
+    assert all(sorted(one) == ["name", "state"] for one in kits[0]["clouds"])
+    commands = {action.command for action in ACTIONS.values()}
+    assert not [
+        one for one in commands if one.startswith(("recover", "device", "cloud", "kv", "volume create"))
+    ]
+
+
+def test_conflicts_come_in_pages(page: Page, volume: FakeVolume) -> None:
+    volume.conflicting = [{"path": f"{number:04}", "of": "x"} for number in range(250)]
+    first = page.facts("/api/volumes/photos/conflicts")
+    assert (len(first["conflicts"]), first["total"]) == (100, 250)
+    last = page.facts("/api/volumes/photos/conflicts?first=200")
+    assert [one["path"] for one in last["conflicts"]] == [f"{number:04}" for number in range(200, 250)]
+
+
+def test_folders_come_in_pages_whatever_the_names(page: Page, volume: FakeVolume) -> None:
+    odd = os.fsdecode(b"\xff<script>alert(1)</script>")
+    volume.browsing.names = [f"file-{number:04}" for number in range(150)] + [odd]
+    url = "/api/volumes/photos/folder"
+    first = page.post(url, {"path": ""}).json()
+    assert (len(first["entries"]), first["more"]) == (100, True)
+    answer = page.post(url, {"path": "", "after": first["entries"][-1]["name"]})
+    assert answer.content.isascii()
+    second = json.loads(answer.content)
+    assert (len(second["entries"]), second["more"]) == (51, False)
+    assert second["entries"][-1]["name"] == odd
+    # Such a name comes back as it went.
+    echoed = page.client.post(
+        url,
+        content=json.dumps({"path": odd}).encode("ascii"),
+        headers={**page.headers, "Origin": "http://127.0.0.1:45678", "Content-Type": "application/json"},
+    )
+    assert json.loads(echoed.content)["path"] == odd
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"hello", "hello"),
+        (b"", ""),
+        (b"a\0b", None),
+        (b"\xff\xfe", None),
+        ("é" * 40_000, "é" * 32_768),
+        (b"x" + "é".encode() * 40_000, "x" + "é" * 32_767),
+    ],
+)
+def test_previews(page: Page, volume: FakeVolume, data: bytes | str, text: str | None) -> None:
+    volume.browsing.data = data.encode() if isinstance(data, str) else data
+    facts = page.post("/api/volumes/photos/preview", {"path": "file"}).json()
+    assert facts["text"] == text
+    assert facts["size"] == len(volume.browsing.data)
+    assert facts["whole"] is (facts["size"] <= 65_536)
+
+
+@pytest.mark.parametrize("where", ["folder", "preview", "do/pin", "do/evict"])
+@pytest.mark.parametrize("path", ["../x", "a/../../x", 7, ["a"], "a\0b"])
+def test_nothing_outside_the_volume_is_reached(
+    page: Page, volume: FakeVolume, where: str, path: object
+) -> None:
+    volume.mountpoint = PurePath("/mnt/photos")  # type: ignore[assignment]
+    answer = page.post(f"/api/volumes/photos/{where}", {"path": path})
+    assert answer.status_code in (400, 409), answer.text
+    assert volume.content.pinned == volume.content.evicted == []
+
+
+def test_pausing_limiting_and_going_on(page: Page, volume: FakeVolume) -> None:
+    do = "/api/volumes/photos/do"
+    assert page.post(f"{do}/pause", {"seconds": 3600}).json()["held"] == "paused"
+    assert page.post(f"{do}/resume", {}).json()["held"] is None
+    assert page.post(f"{do}/limit", {"up": "10M", "down": "off", "on_metered": "ignore"}).status_code == 200
+    assert volume.transfers.told == [("pause", 3600.0), ("10M", "off", "ignore")]
+    wrong = page.post(f"{do}/limit", {"up": "nonsense"})
+    assert (wrong.status_code, wrong.json()["error"]) == (400, "'nonsense' is no rate")
+
+
+def test_files_are_kept_and_let_go(page: Page, volume: FakeVolume, tmp_path: Any, served: Daemon) -> None:
+    unmounted = page.post("/api/volumes/photos/do/pin", {"path": "a/b"})
+    assert unmounted.status_code == 409
+    assert "hybrisfs mount" in unmounted.json()["advice"]
+    served.handle("mount", {"name": "photos", "directory": str(tmp_path / "mnt")}, lambda _: None)
+    assert page.post("/api/volumes/photos/do/pin", {"path": "a/b"}).status_code == 200
+    assert volume.content.pinned == [PurePath("a/b")]
+    assert page.post("/api/volumes/photos/do/unpin", {"path": "a/b"}).status_code == 200
+    assert page.post("/api/volumes/photos/do/evict", {"path": "/"}).status_code == 200
+    assert (volume.content.pinned, volume.content.evicted) == ([], [PurePath()])
+
+
+def test_conflicts_are_settled(page: Page, volume: FakeVolume) -> None:
+    volume.conflicting = [{"path": "a (conflict)", "of": "a"}]
+    assert page.post("/api/volumes/photos/do/keep", {"path": "nothing"}).status_code == 400
+    assert page.post("/api/volumes/photos/do/keep", {"path": "a (conflict)"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "action", ["recovery make", "cloud remove", "device invite", "fsck", "nothing", "volume set"]
+)
+def test_what_the_page_cannot_do(page: Page, action: str) -> None:
+    answer = page.post(f"/api/volumes/photos/do/{action}", {})
+    assert answer.status_code == 400
+    assert "cannot do" in answer.json()["error"]
+
+
+def test_no_further_argument_reaches_the_daemon(page: Page, volume: FakeVolume) -> None:
+    for body in ({"name": "music"}, {"seconds": 1, "extra": 2}):
+        assert page.post("/api/volumes/photos/do/pause", body).status_code == 400
+    assert volume.transfers.told == []
+
+
+@pytest.mark.parametrize(
+    "content", [b"[]", b"7", b"{", b"\xff", b"[" * 60_000, b'{"a":"' + b"x" * 70_000 + b'"}', b'{"a":NaN']
+)
+def test_nonsense_is_refused(page: Page, content: bytes) -> None:
+    headers = {**page.headers, "Origin": "http://127.0.0.1:45678", "Content-Type": "application/json"}
+    answer = page.client.post("/api/volumes/photos/do/pause", content=content, headers=headers)
+    assert answer.status_code == 400
+    assert answer.json()["error"].startswith("the request is")
+
+
+def test_a_daemon_that_is_gone_is_said_so(dashboard: Dashboard, home: object) -> None:
+    page = Page(dashboard).begin()
+    answer = page.get("/api/volumes/photos/traffic")
+    assert answer.status_code == 503
+    assert "not running" in answer.json()["error"]

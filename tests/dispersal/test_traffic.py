@@ -1,0 +1,54 @@
+"""What is counted of the calls to a cloud."""
+
+from __future__ import annotations
+
+from backends import pacing
+from hybrisfs.dispersal.counting import Request, RequestClass
+from hybrisfs.dispersal.throttle import StandingClock, Throttle
+from hybrisfs.dispersal.traffic import Counters, Traffic, Transfer
+
+
+def test_bytes_are_counted_as_they_move_and_progress_shows() -> None:
+    now = [100.0]
+    traffic, throttle = Traffic(lambda: now[0]), Throttle()
+    with (
+        traffic.transfer("put", 1000, throttle.pacer((StandingClock(),))) as pacer,
+        pacing.paced(pacer),
+    ):
+        assert traffic.transfers() == [Transfer("put", 1000, 0, 0.0)]
+        pacing.sending(600)
+        now[0] += 3
+        assert traffic.transfers() == [Transfer("put", 1000, 600, 3.0)]
+        pacing.received(30)
+    assert traffic.transfers() == []
+    assert traffic.counters() == Counters(up=600, down=30)
+
+
+def test_the_oldest_transfer_comes_first() -> None:
+    now = [0.0]
+    traffic, pacer = Traffic(lambda: now[0]), Throttle().pacer(())
+    with traffic.transfer("put", 1, pacer):
+        now[0] = 5.0
+        with traffic.transfer("get", 2, pacer):
+            assert [one.operation for one in traffic.transfers()] == ["put", "get"]
+
+
+def test_requests_answers_and_failures_are_counted() -> None:
+    traffic = Traffic()
+    kinds: tuple[RequestClass, ...] = ("put", "put", "get", "list", "delete")
+    for kind in kinds:
+        traffic.request(Request(kind))
+    traffic.answered("get", 100, 0.5)
+    traffic.answered("get", 64 << 10, 0.25)
+    traffic.answered("put", 100, 2.0)
+    traffic.failed()
+    counted = traffic.counters()
+    assert (counted.put, counted.get, counted.list, counted.delete, counted.failed) == (2, 1, 1, 1, 1)
+    assert (counted.reads, counted.read_seconds) == (2, 0.75)
+    assert (counted.writes, counted.write_seconds) == (1, 2.0)
+
+
+def test_large_transfers_tell_nothing_of_latency() -> None:
+    traffic = Traffic()
+    traffic.answered("put", 8 << 20, 60.0)
+    assert traffic.counters().writes == 0

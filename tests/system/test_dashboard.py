@@ -1,0 +1,323 @@
+"""The dashboard in a real browser, before real daemons: two machines and three clouds.
+
+HYBRISFS_SCREENSHOTS names a folder that the pictures are kept in.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+from tests.system.deadline import until
+from tests.system.device import Device
+from tests.system.pairing import pair
+
+_SECTIONS = ("overview", "clouds", "transfers", "devices", "files", "conflicts", "cost", "log")
+_SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+_PATIENCE = 60_000  # milliseconds
+_ODD = os.fsdecode(b"\xff<img src=x onerror=alert(1)>")
+
+
+@pytest.fixture(scope="module")
+def _browser() -> Iterator[Browser]:
+    path = shutil.which("chromium")
+    if path is None:
+        pytest.skip("there is no chromium")
+    with sync_playwright() as playwright:
+        # Root has no sandbox of its own to offer; nothing foreign is loaded.
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"], timeout=_PATIENCE)
+        yield browser
+        browser.close()
+
+
+class Pair(NamedTuple):
+    here: Device
+    there: Device
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """Two mounted machines, and a conflict on `notes.txt`."""
+    with ExitStack() as stack:
+        devices = []
+        for name in ("here", "there"):
+            root = tmp_path_factory.mktemp(name)
+            stack.callback(shutil.rmtree, root, ignore_errors=True)
+            devices.append(stack.enter_context(Device(root)))
+        here, there = devices
+        here.create(3).mount()
+        (here.mountpoint / "Photos").mkdir()
+        (here.mountpoint / "Photos" / "one.jpg").write_bytes(os.urandom(2_000_000))
+        (here.mountpoint / _ODD).write_text("harmless")
+        (here.mountpoint / "notes.txt").write_text("milk\nbread\napples\n")
+        pair(here, there, "laptop")
+        there.mount()
+        until((there.mountpoint / "notes.txt").exists, "the file to arrive")
+        there.stop()
+        (here.mountpoint / "notes.txt").write_text("milk\nbread\npears\n")
+        here.sync()
+        _edit_unheard(here, there)
+        until(lambda: _conflicts(here), "the conflict to be known here")
+        yield Pair(here, there)
+
+
+def _edit_unheard(here: Device, there: Device) -> None:
+    """Let `there` change the file without having heard of what `here` made of it."""
+    here.stop()
+    away = [cloud.rename(cloud.with_name(f"{cloud.name}.away")) for cloud in here.clouds]
+    there.mount()
+    (there.mountpoint / "notes.txt").write_text("milk\nbread\nplums <script>\n")
+    until(lambda: there.status()["pending_files"], "the change to be pending")
+    for cloud, old in zip(here.clouds, away, strict=True):
+        old.rename(cloud)
+    there.sync()
+    here.mount()
+
+
+def _conflicts(device: Device) -> list[dict[str, Any]]:
+    facts = json.loads(device.run("conflicts", "list", "--json"))
+    found = facts["conflicts"]
+    assert isinstance(found, list)
+    return found
+
+
+@pytest.fixture(scope="module")
+def _served(machines: Pair) -> Iterator[str]:
+    """The link of `hybrisfs ui`; it is good for one page only."""
+    with _dashboard(machines.here) as link:
+        yield link
+
+
+@contextmanager
+def _dashboard(device: Device) -> Iterator[str]:
+    process = device.start("ui", "--json")
+    try:
+        assert process.stdout is not None
+        yield json.loads(process.stdout.readline())["url"]
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err
+        assert "Traceback" not in err
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+
+
+class Opened(NamedTuple):
+    page: Page
+    complaints: list[str]
+
+
+@pytest.fixture(scope="module")
+def opened(_browser: Browser, _served: str) -> Iterator[Opened]:
+    context = _browser.new_context(viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(_PATIENCE)
+    page, complaints = context.new_page(), []
+    page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("requestfailed", lambda request: complaints.append(f"{request.url}: {request.failure}"))
+    page.goto(_served)
+    expect(page.locator(".sentence")).not_to_be_empty(timeout=_PATIENCE)
+    yield Opened(page, complaints)
+    context.close()
+
+
+def _show(page: Page, section: str) -> None:
+    page.evaluate("section => { location.hash = section }", section)
+    expect(page.locator("nav a[aria-current=page]")).to_have_attribute("href", f"#{section}")
+    expect(page.locator("main .card, main .hero").first).to_be_visible(timeout=_PATIENCE)
+    expect(page.locator("main .empty", has_text="Looking")).to_have_count(0, timeout=_PATIENCE)
+
+
+def _picture(page: Page, name: str) -> None:
+    folder = os.environ.get("HYBRISFS_SCREENSHOTS")
+    if folder:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=str(Path(folder) / f"{name}.png"), full_page=True)
+
+
+def _no_violations(page: Page) -> None:
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+
+
+@pytest.mark.parametrize("section", _SECTIONS)
+def test_each_section_is_there_and_accessible(opened: Opened, section: str) -> None:
+    page = opened.page
+    page.set_viewport_size({"width": 1280, "height": 900})
+    for scheme in _SCHEMES:
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        _show(page, section)
+        _no_violations(page)
+        _picture(page, f"{section}-{scheme}")
+    assert opened.complaints == []
+
+
+@pytest.mark.parametrize("section", _SECTIONS)
+def test_it_fits_a_phone(opened: Opened, section: str) -> None:
+    page = opened.page
+    page.emulate_media(color_scheme="light", reduced_motion="reduce")
+    page.set_viewport_size({"width": 360, "height": 740})
+    _show(page, section)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    _picture(page, f"{section}-phone")
+    assert opened.complaints == []
+
+
+def test_the_keyboard_reaches_everything(opened: Opened) -> None:
+    page = opened.page
+    page.set_viewport_size({"width": 1280, "height": 900})
+    _show(page, "overview")
+    page.evaluate("document.activeElement.blur(); getSelection().removeAllRanges(); scrollTo(0, 0)")
+    page.keyboard.press("Tab")
+    expect(page.locator(":focus")).to_have_text("Skip to the content")
+    reached = set()
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("document.activeElement.textContent"))
+    assert {"Overview", "Clouds", "Transfers", "Files", "Cost", "Log"} <= reached
+    assert "Pause" in reached
+
+
+def test_odd_names_are_only_text(opened: Opened) -> None:
+    page = opened.page
+    _show(page, "files")
+    shown = page.locator("table.files button", has_text="<img src=x onerror=alert(1)>")
+    expect(shown).to_have_count(1)
+    expect(page.locator("main img")).to_have_count(0)
+    shown.click()
+    expect(page.locator("pre.text")).to_have_text("harmless")
+    page.get_by_role("button", name="Close").click()
+    assert opened.complaints == []
+
+
+def test_folders_are_browsed_and_files_kept(opened: Opened, machines: Pair) -> None:
+    page = opened.page
+    _show(page, "files")
+    page.locator("table.files").get_by_role("button", name="Photos", exact=True).click()
+    page.get_by_role("button", name="Always keep one.jpg on this machine").click()
+    expect(page.get_by_role("button", name="Unpin one.jpg")).to_be_visible(timeout=_PATIENCE)
+    assert [one["inside"] for one in json.loads(machines.here.run("pin", "--json"))["pins"]] == [
+        "Photos/one.jpg"
+    ]
+    page.get_by_role("button", name="Unpin one.jpg").click()
+    expect(page.get_by_role("button", name="Always keep one.jpg on this machine")).to_be_visible(
+        timeout=_PATIENCE
+    )
+    page.get_by_role("button", name="vol", exact=True).click()
+    expect(page.locator("table.files").get_by_role("button", name="notes.txt", exact=True)).to_be_visible()
+    assert opened.complaints == []
+
+
+def test_a_conflict_is_compared_and_settled_by_clicks(opened: Opened, machines: Pair) -> None:
+    page = opened.page
+    _show(page, "conflicts")
+    [conflict] = _conflicts(machines.here)
+    texts = {(machines.here.mountpoint / conflict[name]).read_text() for name in ("of", "path")}
+    assert texts == {"milk\nbread\npears\n", "milk\nbread\nplums <script>\n"}
+    page.get_by_role("button", name="Compare the versions of notes.txt").click()
+    versions = page.locator(".version pre")
+    expect(versions).to_have_count(2, timeout=_PATIENCE)
+    expect(page.locator(".version mark")).to_have_count(2)
+    shown = [page.locator(".version mark").nth(number).inner_text().strip() for number in range(2)]
+    assert set(shown) == {"pears", "plums <script>"}
+    _no_violations(page)
+    _picture(page, "conflict-compared")
+    page.get_by_role("button", name="Keep only the other version of notes.txt").click()
+    expect(page.get_by_role("dialog")).to_be_visible()
+    _no_violations(page)
+    _picture(page, "conflict-confirm")
+    page.get_by_role("dialog").get_by_role("button", name="Keep only this").click()
+    expect(page.locator(".sentence")).to_have_text("No conflicts.", timeout=_PATIENCE)
+    assert _conflicts(machines.here) == []
+    assert (machines.here.mountpoint / "notes.txt").read_text().strip().endswith(shown[1])
+    assert opened.complaints == []
+
+
+def test_transfers_are_paused_and_go_on(opened: Opened, machines: Pair) -> None:
+    page = opened.page
+    _show(page, "transfers")
+    page.get_by_role("button", name="Pause", exact=True).click()
+    expect(page.get_by_role("button", name="Resume transfers").first).to_be_visible(timeout=_PATIENCE)
+    assert machines.here.status()["transfers"]["held"] == "paused"
+    (machines.here.mountpoint / "late.txt").write_text("late")
+    _show(page, "overview")
+    expect(page.locator(".hero.wary .meaning")).to_contain_text("paused", timeout=_PATIENCE)
+    _picture(page, "overview-paused")
+    page.get_by_role("button", name="Resume transfers").click()
+    expect(page.locator(".hero.good .sentence")).to_have_text("All safe.", timeout=_PATIENCE)
+    assert opened.complaints == []
+
+
+def test_a_cloud_that_goes_away_is_named(opened: Opened, machines: Pair) -> None:
+    page = opened.page
+    cloud = machines.here.clouds[1]
+    away = cloud.rename(cloud.with_name("away"))
+    try:
+        _show(page, "clouds")
+        page.get_by_role("button", name="Look again").click()
+        expect(page.locator(".badge.bad")).to_have_count(1, timeout=_PATIENCE)
+        _show(page, "overview")
+        expect(page.locator(".hero.wary .sentence")).to_contain_text(
+            f"All safe, though {cloud.name} has not answered since", timeout=_PATIENCE
+        )
+        _no_violations(page)
+        _picture(page, "overview-cloud-down")
+        page.set_viewport_size({"width": 360, "height": 740})
+        _picture(page, "overview-cloud-down-phone")
+        page.set_viewport_size({"width": 1280, "height": 900})
+    finally:
+        away.rename(cloud)
+    _show(page, "clouds")
+    page.get_by_role("button", name="Look again").click()
+    expect(page.locator(".badge.bad")).to_have_count(0, timeout=_PATIENCE)
+
+
+def test_clouds_are_verified(opened: Opened) -> None:
+    page = opened.page
+    _show(page, "clouds")
+    page.get_by_role("button", name="Verify everything").click()
+    expect(page.locator(".outcome .badge")).to_have_text("all right", timeout=_PATIENCE)
+    assert opened.complaints == []
+
+
+def test_the_link_opens_one_page_only(opened: Opened, _browser: Browser, _served: str) -> None:
+    context: BrowserContext = _browser.new_context()
+    page = context.new_page()
+    page.goto(_served)
+    expect(page.get_by_role("alert")).to_contain_text("used already", timeout=_PATIENCE)
+    context.close()
+    opened.page.reload()  # the first page keeps its token
+    _show(opened.page, "overview")
+    expect(opened.page.locator(".sentence")).not_to_be_empty(timeout=_PATIENCE)
+
+
+def test_the_page_says_when_its_server_has_ended(_browser: Browser, machines: Pair) -> None:
+    context = _browser.new_context()
+    page = context.new_page()
+    with _dashboard(machines.here) as link:
+        page.goto(link)
+        expect(page.locator(".sentence")).not_to_be_empty(timeout=_PATIENCE)
+    expect(page.get_by_role("alert")).to_contain_text("has ended", timeout=_PATIENCE)
+    context.close()
+
+
+def test_nobody_but_this_machine_is_served(machines: Pair) -> None:
+    with _dashboard(machines.here) as link:
+        port = link.partition(":")[2].split(":")[1].split("/")[0]
+        listening = subprocess.run(
+            ["ss", "-Hltn", f"sport = :{port}"], capture_output=True, text=True, check=True
+        ).stdout.split()
+    assert listening[3] == f"127.0.0.1:{port}"
