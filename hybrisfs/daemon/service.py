@@ -19,6 +19,7 @@ from hybrisfs.daemon.control import Progress
 from hybrisfs.daemon.interfaces import VolumeKind, describe
 from hybrisfs.daemon.key_value import KeyValueCommands
 from hybrisfs.daemon.maintenance import MaintenanceCommands
+from hybrisfs.daemon.mirrors import MirrorCommands
 from hybrisfs.daemon.on_demand import ContentCommands
 from hybrisfs.daemon.places import PlaceCommands
 from hybrisfs.daemon.recovery import RecoveryCommands
@@ -70,6 +71,7 @@ class Daemon:
             **KeyValueCommands(self._slots).commands,
             **CloudCommands(self._slots).commands,
             **PlaceCommands(home, kind).commands,
+            **MirrorCommands(home, self._slots).commands,
             **MaintenanceCommands(self._slots).commands,
             **TransferCommands(self._slots).commands,
             **SharingCommands(home, kind, self._slots, self._creating).commands,
@@ -233,6 +235,7 @@ class Daemon:
                 "clouds": [],
                 "devices": [],
                 "transfers": None,
+                "mirrors": [],
                 "warnings": [],
                 "last_error": _sentence(error),
                 "unusable": True,

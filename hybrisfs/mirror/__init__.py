@@ -1,9 +1,10 @@
 """Mirrors: an ordinary folder kept equal, both ways, to a folder of the volume, without a mount.
 
 For each name there are three states: what the folder on the disk shows, what the volume shows, and what both
-showed when they were last equal (`mirror.agreed`). `mirror.plan` compares them and says what is to be done; it is a
-pure function. `mirror.engine` does it, one name at a time, each as one atomic step that first makes sure that what
-it replaces is still what the plan was made for. `mirror.worker` is the thread that watches, plans and does.
+showed when they were last equal (`mirror.agreed`). `mirror.plan` compares them and says what is to be done;
+it is a pure function. `mirror.engine` does it, one name at a time, each as one atomic step that first makes
+sure that what it replaces is still what the plan was made for. `mirror.worker` is the thread that watches,
+plans and does.
 
 Nothing is lost:
 
@@ -11,7 +12,7 @@ Nothing is lost:
 * a name that both sides changed keeps both versions, the local one under a conflict name;
 * whoever deleted what the other side has changed gets it back;
 * a folder without its marker (an empty mount point, another disk) is never compared with anything;
-* what is agreed is on record only when it is durable on both sides, and the volume's database counts along: when
-  either is older than the other says, as after a restore from a backup, both sides are merged anew, which removes
-  nothing.
+* what is agreed is on record only when it is durable on both sides, and the volume's database counts along:
+  when either is older than the other says, as after a restore from a backup, both sides are merged anew, which
+  removes nothing.
 """

@@ -1,8 +1,8 @@
 """What both sides of a mirror were when they last were equal: a database of its own for each mirror.
 
-It is written only after what it says is durable on both sides. `generation` counts the commits; the volume's own
-database keeps the same count (`mirror.volume_side`), which may be ahead by one after a crash, but is never behind
-unless that database is older than this one.
+It is written only after what it says is durable on both sides. `generation` counts the commits; the volume's
+own database keeps the same count (`mirror.volume_side`), which may be ahead by one after a crash, but is
+never behind unless that database is older than this one.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ _FORMAT: Final = 1
 _BUSY_SECONDS: Final = 30.0
 _SEEN: Final = ("id", "stamp", "kind", "mode", "mtime", "size", "content", "xattrs", "links")
 _COLUMNS: Final = ", ".join(f"{side}_{name}" for side in ("local", "volume") for name in _SEEN)
-_SCHEMA: Final = f"""
+_SCHEMA: Final = """
 -- One row. `format`: of this database; `settings`: JSON, see `Settings`; `generation`: see the module.
 CREATE TABLE mirror (
     format     INTEGER NOT NULL,
     settings   TEXT NOT NULL,
     generation INTEGER NOT NULL
 );
--- Paths are relative to the mirror, without a slash in front; `parent` is b'' for what is at its root. Then for
--- each side: identity (inode number, 8 bytes big-endian; id of the node), stamp (see the side's module), kind
--- (mirror.model.Kind), permissions, time (ns), size, content (32 bytes; of a link its target), digest of the
--- extended attributes, and number of names.
+-- Paths are relative to the mirror, without a slash in front; `parent` is b'' for what is at its root. Each
+-- side has the same columns. `id`: inode number (8 bytes, big-endian), id of the node; `stamp`: see the side's
+-- module; `kind`: mirror.model.Kind; `mode`: permissions; `mtime`: ns since the epoch; `content`: its identity,
+-- 32 bytes, of a link its target; `xattrs`: digest of the extended attributes; `links`: number of names.
 CREATE TABLE agreed (
     path   BLOB PRIMARY KEY,
     parent BLOB NOT NULL,
-    local_id BLOB NOT NULL,  local_stamp BLOB NOT NULL,  local_kind INTEGER NOT NULL,  local_mode INTEGER NOT NULL,
-    local_mtime INTEGER NOT NULL,  local_size INTEGER NOT NULL,  local_content BLOB,  local_xattrs BLOB NOT NULL,
-    local_links INTEGER NOT NULL,
-    volume_id BLOB NOT NULL, volume_stamp BLOB NOT NULL, volume_kind INTEGER NOT NULL, volume_mode INTEGER NOT NULL,
-    volume_mtime INTEGER NOT NULL, volume_size INTEGER NOT NULL, volume_content BLOB, volume_xattrs BLOB NOT NULL,
-    volume_links INTEGER NOT NULL
+    local_id BLOB NOT NULL, local_stamp BLOB NOT NULL,
+    local_kind INTEGER NOT NULL, local_mode INTEGER NOT NULL, local_mtime INTEGER NOT NULL,
+    local_size INTEGER NOT NULL, local_content BLOB, local_xattrs BLOB NOT NULL, local_links INTEGER NOT NULL,
+    volume_id BLOB NOT NULL, volume_stamp BLOB NOT NULL,
+    volume_kind INTEGER NOT NULL, volume_mode INTEGER NOT NULL, volume_mtime INTEGER NOT NULL,
+    volume_size INTEGER NOT NULL, volume_content BLOB, volume_xattrs BLOB NOT NULL, volume_links INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX agreed_in ON agreed (parent);
 CREATE INDEX agreed_local ON agreed (local_id);
@@ -198,8 +198,8 @@ def _below(path: bytes) -> tuple[bytes, bytes, bytes]:
 def _row(seen: Seen) -> tuple[Any, ...]:
     facts = seen.facts
     return (
-        seen.identity, seen.stamp, int(facts.kind), facts.mode, facts.mtime, facts.size, facts.content, facts.xattrs,
-        seen.links,
+        seen.identity, seen.stamp, int(facts.kind), facts.mode, facts.mtime, facts.size, facts.content,
+        facts.xattrs, seen.links,
     )  # fmt: skip
 
 

@@ -1,13 +1,14 @@
-"""Looks at the two sides and carries out what is to be done. It knows a side by its protocol only (`Place`), so that
-tests can put any filesystem there, and has no thread, clock or socket.
+"""Looks at the two sides and carries out what is to be done. It knows a side by its protocol only (`Place`),
+so that tests can put any filesystem there, and has no thread, clock or socket.
 
-Every step on a side is atomic, and raises ChangedError instead of doing anything when it does not find what the plan
-was made for.
+Every step on a side is atomic, and raises ChangedError instead of doing anything when it does not find what
+the plan was made for.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -19,7 +20,7 @@ from hybrisfs.mirror.model import Agreed, ChangedError, Glimpse, Kind, Seen, Sid
 from hybrisfs.mirror.plan import Action, Agree, Copy, Forget, Remove, SetAside, SetAttributes
 from hybrisfs.mirror.renames import Rename
 
-__all__ = ["Held", "Listing", "Mirror", "Original", "Outcome", "Place"]
+__all__ = ["Held", "Listing", "LocalPlace", "Mirror", "Original", "Outcome", "Place"]
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +46,8 @@ class Original(Protocol):
     @property
     def xattrs(self) -> Mapping[bytes, bytes]: ...
     def blocks(self) -> Iterator[tuple[int, bytes]]:
-        """Offset and bytes of what a file holds besides zeros. Raises ChangedError when it changes meanwhile."""
+        """Offset and bytes of what a file holds besides zeros. Raises ChangedError when it changes
+        meanwhile."""
 
 
 class Place(Protocol):
@@ -67,8 +69,16 @@ class Place(Protocol):
     def set_attributes(self, path: bytes, original: Original, target: Seen) -> Seen: ...
     def remove(self, path: bytes, target: Seen) -> None: ...
     def rename(self, old: bytes, new: bytes, target: Seen) -> None: ...
+
+
+class LocalPlace(Place, Protocol):
+    """The folder on the disk."""
+
     def set_aside(self, path: bytes, target: Seen) -> bytes:
         """Rename to a conflict name; the path that it has then."""
+
+    def sync(self) -> None:
+        """Make durable what was done."""
 
 
 @dataclass(slots=True)
@@ -80,68 +90,82 @@ class Outcome:
     done: int = 0
 
 
-_FATAL: Final = frozenset({5, 28, 30, 107, 116, 122})  # EIO ENOSPC EROFS ENOTCONN ESTALE EDQUOT
+_FATAL: Final = frozenset(
+    (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOTCONN, errno.ESTALE)
+)  # nothing else would do better
 
 
 class Mirror:
     """Two sides, and what is agreed of them."""
 
-    def __init__(self, local: Place, volume: Place, agreed: AgreedTable) -> None:
-        self._places = {Side.LOCAL: local, Side.VOLUME: volume}
+    def __init__(self, local: LocalPlace, volume: Place, agreed: AgreedTable) -> None:
+        self._places: dict[Side, Place] = {Side.LOCAL: local, Side.VOLUME: volume}
+        self._local = local
         self.agreed = agreed
 
     # -- looking ---------------------------------------------------------------------------------
 
-    def look(self, directories: Iterable[bytes], *, deep: bool, tick: Callable[[], None]) -> tuple[Trees, bool]:
-        """All that is in these directories, and in those below them that are new or gone on a side; *deep*: in
-        all below them. True with it when something is to be looked at again soon. *tick* is called now and then,
-        and may raise to stop."""
-        trees, later = Trees(), False
+    def look(
+        self, directories: Iterable[bytes], *, deep: bool, tick: Callable[[], None]
+    ) -> tuple[Trees, set[bytes]]:
+        """All that is in these directories, and in those below them that are new or gone on a side; *deep*:
+        in all below them. With it the directories that are to be looked at again soon. *tick* is called now
+        and then, and may raise to stop."""
+        trees, again = Trees(), set[bytes]()
         waiting = list(directories)
         known = set(waiting)
         while waiting:
             directory = waiting.pop()
             tick()
-            names, again = self._look_into(directory, trees)
-            later |= again
-            below = {path for path in names if self._leads_on(path, trees, deep)} - known
-            known |= below
-            waiting += below
-        return trees, later
+            listings = self._list(directory, trees)
+            if listings is None:
+                continue
+            names = self._look_into(directory, listings, trees, again)
+            found = {path for path in names if self._leads_on(path, trees, deep)}
+            if directory and any(listing is None for listing in listings.values()):
+                found.add(parent_of(directory))  # it is gone on a side: that is decided where its name is
+            waiting += found - known
+            known |= found
+        return trees, again
 
-    def _look_into(self, directory: bytes, trees: Trees) -> tuple[set[bytes], bool]:
-        """Look at one directory: the paths of all that is or was in it, and whether to look again soon."""
+    def _list(self, directory: bytes, trees: Trees) -> dict[Side, Listing | None] | None:
+        """What is in a directory on each side; None, and it is held, when that cannot be told."""
+        try:
+            return {side: place.names(directory) for side, place in self._places.items()}
+        except OSError as error:
+            if error.errno in _FATAL or not directory:
+                raise
+            trees.held[directory] = error.strerror
+            return None
+
+    def _look_into(
+        self, directory: bytes, listings: dict[Side, Listing | None], trees: Trees, again: set[bytes]
+    ) -> set[bytes]:
+        """Look at all that is or was in one directory; the paths of that."""
         agreed = self.agreed.children(directory)
-        listings: dict[Side, Listing] = {}
-        for side, place in self._places.items():
-            try:
-                listings[side] = place.names(directory) or {}
-            except OSError as error:
-                if error.errno in _FATAL or not directory:
-                    raise
-                trees.held[directory] = error.strerror
-                return set(), False
-        later, paths = False, set(agreed)
         trees.agreed.update(agreed)
+        paths = set(agreed)
         for side, listing in listings.items():
-            other = listings[side.other]
-            for name, one in listing.items():
+            other = listings[side.other] or {}
+            for name, one in (listing or {}).items():
                 path = join(directory, name)
                 paths.add(path)
                 if isinstance(one, Held):
                     trees.held[path] = one.why or trees.held.get(path)
-                    later |= one.later
+                    again |= {directory} if one.later else set()
                     continue
                 try:
-                    seen = self._seen(side, path, one, agreed.get(path), content=name in other)
-                    trees.on(side)[path] = seen
+                    trees.on(side)[path] = self._seen(
+                        side, path, one, agreed.get(path), content=name in other
+                    )
                 except ChangedError:
-                    trees.held[path], later = None, True
+                    trees.held[path] = None
+                    again.add(directory)
                 except OSError as error:
                     if error.errno in _FATAL:
                         raise
                     trees.held[path] = error.strerror
-        return paths, later
+        return paths
 
     def _seen(self, side: Side, path: bytes, one: Glimpse, agreed: Agreed | None, *, content: bool) -> Seen:
         before = agreed.on(side) if agreed is not None else None
@@ -167,10 +191,10 @@ class Mirror:
 
     # -- doing -----------------------------------------------------------------------------------
 
-    def carry_out(self, steps: Iterable[Action | Rename], tick: Callable[[], None]) -> Outcome:
-        """Do the steps one after the other; one that cannot be done is left out. Raises OSError when a side
-        cannot be used at all just now (full, read-only, broken). *tick* is called after each, and may raise."""
-        outcome = Outcome()
+    def carry_out(self, steps: Iterable[Action | Rename], tick: Callable[[], None], outcome: Outcome) -> None:
+        """Do the steps one after the other, and note what comes of them; one that cannot be done is left out.
+        Raises OSError when a side cannot be used at all just now (full, read-only, gone). *tick* is called
+        after each, and may raise."""
         for step in steps:
             try:
                 self._do(step, outcome)
@@ -184,7 +208,10 @@ class Mirror:
                 path = step.new if isinstance(step, Rename) else step.path
                 outcome.problems[path] = error.strerror or str(error)
             tick()
-        return outcome
+
+    def sync_local(self) -> None:
+        """Make durable what was done in the folder on the disk."""
+        self._local.sync()
 
     def _do(self, step: Action | Rename, outcome: Outcome) -> None:
         if isinstance(step, Agree):
@@ -236,7 +263,7 @@ class Mirror:
         self.agreed.put(path, Agreed(local, volume))
 
     def _set_aside(self, step: SetAside, outcome: Outcome) -> None:
-        aside = self._places[Side.LOCAL].set_aside(step.path, step.target)
+        aside = self._local.set_aside(step.path, step.target)
         self.agreed.forget([step.path])
         outcome.again.add(parent_of(step.path))
         log.info("two versions of %r: the local one is %r now", step.path, aside)

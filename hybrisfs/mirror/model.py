@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
@@ -87,6 +87,10 @@ class Seen:
 
     def changed_since(self, before: Seen) -> bool:
         return self.facts != before.facts
+
+    def with_content(self, content: bytes | None) -> Seen:
+        """The same, with the identity of its content as it has become known."""
+        return replace(self, facts=self.facts._replace(content=content))
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,9 +98,7 @@ class _Planner:
         for path in trees.held:
             self._inhabited.add(parent_of(path))
         for path in sorted(paths, key=depth, reverse=True):
-            if trees.is_held(path):
-                self._inhabited.add(parent_of(path))
-            elif self._decide(path):
+            if trees.is_held(path) or self._decide(path):
                 self._inhabited.add(parent_of(path))
         actions = [action for group in self._actions.values() for action in group]
         return sorted(actions, key=_order)
@@ -146,9 +144,7 @@ class _Planner:
         new_here = agreed is None or not local.facts.same_content(agreed.local.facts)
         new_there = agreed is None or not volume.facts.same_content(agreed.volume.facts)
         if local.facts.same_content(volume.facts) or not (new_here or new_there):
-            to, source, target = (
-                (Side.LOCAL, volume, local) if there else (Side.VOLUME, local, volume)
-            )
+            to, source, target = (Side.LOCAL, volume, local) if there else (Side.VOLUME, local, volume)
             self._do(path, SetAttributes(to, path, source, target))
         elif new_here and new_there:
             self._set_aside(path, local)
@@ -176,5 +172,3 @@ class _Planner:
 def _order(action: Action) -> tuple[int, int, bytes]:
     deep = depth(action.path)
     return _ORDER[type(action)], -deep if isinstance(action, (Remove, Forget)) else deep, action.path
-
-

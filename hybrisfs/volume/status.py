@@ -41,6 +41,7 @@ def volume_status(volume: Volume) -> dict[str, object]:
             "checkpoint": checkpoint,
             "cache": {"bytes": fs.journal.bytes, "budget": fs.journal.budget},
             "transfers": transfers,
+            "mirrors": volume.mirrors.all(),
             "warnings": warnings,
             "last_error": str(fs.journal.failure) if fs.journal.failure else volume.last_error.text,
         }
@@ -77,5 +78,6 @@ def _warnings(volume: Volume, devices: list[dict[str, object]]) -> list[str]:
             f"{damaged} pieces of files are damaged on this disk and on no cloud: "
             f"hybrisfs fsck {volume.name} names the files"
         )
+    waiting += volume.mirrors.broken
     alarms = [one for one in (volume.peering.alarm, volume.checkpoints.keeper.alarm) if one]
     return [*waiting, *volume.sharing.doubts(), *alarms]

@@ -140,6 +140,9 @@ class MemoryPlace:
                 return name
         raise AssertionError
 
+    def sync(self) -> None:
+        """Memory is as durable as it gets."""
+
     def _require_parent(self, path: bytes) -> None:
         if not self.is_directory(parent_of(path)):
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
@@ -163,5 +166,3 @@ class MemoryPlace:
     @staticmethod
     def _identity(node: Node) -> bytes:
         return b"%d" % node.number
-
-

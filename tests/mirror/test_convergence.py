@@ -1,4 +1,5 @@
-"""Random edits on both sides at any moment, and crashes at any step: both sides become equal and nothing is lost."""
+"""Random edits on both sides at any moment, and crashes at any step: both sides become equal and nothing is
+lost."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybrisfs.mirror.agreed import AgreedTable, Settings
-from hybrisfs.mirror.engine import Mirror
+from hybrisfs.mirror.engine import Mirror, Outcome
 from hybrisfs.mirror.model import Kind, depth, join, parent_of
 from hybrisfs.mirror.plan import plan
 from hybrisfs.mirror.renames import recognise
@@ -31,9 +32,7 @@ class World:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.local, self.volume = MemoryPlace(), MemoryPlace()
-        self.agreed = AgreedTable.create(
-            ":memory:", Settings("0" * 32, Path("/nowhere"), "at", bytes(16))
-        )
+        self.agreed = AgreedTable.create(":memory:", Settings("0" * 32, Path("/nowhere"), "at", bytes(16)))
         self.mirror = Mirror(self.local, self.volume, self.agreed)  # type: ignore[arg-type]
         self.live: set[bytes] = set()
         self._contents = count(1)
@@ -41,7 +40,9 @@ class World:
     # -- users -------------------------------------------------------------------------------------
 
     def edit(self, place: MemoryPlace) -> None:
-        action = self.random.choice((self._write, self._write, self._make, self._move, self._remove, self._mode))
+        action = self.random.choice(
+            (self._write, self._write, self._make, self._move, self._remove, self._mode)
+        )
         action(place)
 
     def _path(self, place: MemoryPlace) -> bytes:
@@ -105,11 +106,14 @@ class World:
             while True:
                 trees, _ = self.mirror.look([b""], deep=True, tick=tick)
                 renames = recognise(trees)
-                outcome = self.mirror.carry_out(renames, tick)
+                outcome = Outcome()
+                self.mirror.carry_out(renames, tick, outcome)
                 done += outcome.done
                 if not outcome.done:
                     break
-            done += self.mirror.carry_out(plan(trees), tick).done
+            outcome = Outcome()
+            self.mirror.carry_out(plan(trees), tick, outcome)
+            done += outcome.done
             self.agreed.commit(self.agreed.generation + 1)
         except _KilledError:
             self.agreed.undo()
