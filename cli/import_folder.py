@@ -14,7 +14,7 @@ from hybrisfs.client import Client
 
 @click.command(
     name="import",
-    epilog="\b\nExamples:\n  hybrisfs import ~/Pictures --dry-run\n  hybrisfs import /mnt/disk/home --into old",
+    epilog="\b\nExamples:\n  hybrisfs import ~/Pictures --dry-run\n  hybrisfs import /mnt/home --into old",
 )
 @click.argument("directory", metavar="DIR")
 @click.option("--volume", "name", metavar="NAME", help="The volume; needed when there are several.")

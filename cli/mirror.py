@@ -43,7 +43,7 @@ def add(directory: str, name: str | None, at: str | None, ignore: tuple[str, ...
         )
 
 
-@mirror.command(name="list")
+@mirror.command(name="list", epilog="\b\nExample:\n  hybrisfs mirror list")
 @json_option
 def list_(as_json: bool) -> None:
     """List all mirrors."""

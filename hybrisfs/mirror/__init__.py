@@ -12,7 +12,7 @@ Nothing is lost:
 * a name that both sides changed keeps both versions, the local one under a conflict name;
 * whoever deleted what the other side has changed gets it back;
 * a folder without its marker (an empty mount point, another disk) is never compared with anything;
-* what is agreed is on record only when it is durable on both sides, and the volume's database counts along:
-  when either is older than the other says, as after a restore from a backup, both sides are merged anew, which
+* what is agreed is on record only when it is durable on both sides. The volume keeps count of that record:
+  when it is older than the record, as after a restore from a backup, both sides are merged anew, which
   removes nothing.
 """

@@ -30,10 +30,11 @@ CREATE TABLE mirror (
     settings   TEXT NOT NULL,
     generation INTEGER NOT NULL
 );
--- Paths are relative to the mirror, without a slash in front; `parent` is b'' for what is at its root. Each
--- side has the same columns. `id`: inode number (8 bytes, big-endian), id of the node; `stamp`: see the side's
--- module; `kind`: mirror.model.Kind; `mode`: permissions; `mtime`: ns since the epoch; `content`: its identity,
--- 32 bytes, of a link its target; `xattrs`: digest of the extended attributes; `links`: number of names.
+-- Paths are relative to the mirror, without a slash in front; `parent` is b'' for what is at its root. Both
+-- sides have the same columns. `id`: inode number (8 bytes, big-endian), id of the node; `stamp`: see the
+-- module of the side; `kind`: mirror.model.Kind; `mode`: permissions; `mtime`: ns since the epoch; `content`:
+-- its identity, 32 bytes, of a link its target; `xattrs`: digest of the extended attributes; `links`: number
+-- of names.
 CREATE TABLE agreed (
     path   BLOB PRIMARY KEY,
     parent BLOB NOT NULL,
@@ -42,7 +43,8 @@ CREATE TABLE agreed (
     local_size INTEGER NOT NULL, local_content BLOB, local_xattrs BLOB NOT NULL, local_links INTEGER NOT NULL,
     volume_id BLOB NOT NULL, volume_stamp BLOB NOT NULL,
     volume_kind INTEGER NOT NULL, volume_mode INTEGER NOT NULL, volume_mtime INTEGER NOT NULL,
-    volume_size INTEGER NOT NULL, volume_content BLOB, volume_xattrs BLOB NOT NULL, volume_links INTEGER NOT NULL
+    volume_size INTEGER NOT NULL, volume_content BLOB, volume_xattrs BLOB NOT NULL,
+    volume_links INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX agreed_in ON agreed (parent);
 CREATE INDEX agreed_local ON agreed (local_id);

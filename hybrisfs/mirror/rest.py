@@ -16,35 +16,38 @@ _OVERDUE: Final = 30.0  # seconds after which a file that never rests is taken a
 
 
 @dataclass(slots=True)
-class _Restless:
+class _Recent:
     first: float
     since: float
     stamp: bytes
+    rested: bool = False
 
 
 class Rest:
     """What has been seen of files that changed a moment ago."""
 
     def __init__(self) -> None:
-        self._restless: dict[bytes, _Restless] = {}
+        self._recent: dict[bytes, _Recent] = {}
 
     def is_at_rest(self, path: bytes, stamp: bytes, age: float, *, writing: bool, now: float) -> bool:
         """Whether the file may be taken. *age*: seconds since its last change by the system's clock, which
         may be wrong; *writing*: a program is known to have it open for writing; *now*: seconds, monotonic."""
-        one = self._restless.get(path)
-        if one is None:
-            if age >= _LONG_AGO and not writing:
-                return True
-            self._restless[path] = _Restless(now, now, stamp)
-            return False
+        long_ago = age >= _LONG_AGO and not writing
+        one = self._recent.get(path)
+        if one is None or long_ago:
+            self._recent.pop(path, None)
+            if not long_ago:
+                self._recent[path] = _Recent(now, now, stamp)
+            return long_ago
         if stamp != one.stamp:
-            one.stamp, one.since = stamp, now
-        quiet = now - one.since >= QUIET and not writing
-        if quiet or now - one.first >= _OVERDUE:
-            del self._restless[path]
-            return True
-        return False
+            one.stamp, one.since, one.rested = stamp, now, False
+        if not one.rested:
+            quiet = now - one.since >= QUIET and not writing
+            one.rested = quiet or now - one.first >= _OVERDUE
+        if one.rested:
+            one.first = now
+        return one.rested
 
     def forget(self) -> None:
         """Nothing is known any more: the folder was away."""
-        self._restless.clear()
+        self._recent.clear()

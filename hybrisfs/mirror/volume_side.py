@@ -272,8 +272,9 @@ class VolumeSide:
             fs.unlink(parent.ino, name)
             existing = None
         if existing is None:
-            target = facts.content if facts.kind is Kind.LINK else None
-            existing = fs.make(parent.ino, name, _type_of(facts.kind) | facts.mode, *_owner(), target=target)
+            is_link = facts.kind is Kind.LINK
+            mode, target = (0o777, facts.content) if is_link else (facts.mode, None)
+            existing = fs.make(parent.ino, name, _type_of(facts.kind) | mode, *_owner(), target=target)
         if staged is not None:
             fs.content.take_over(existing, staged)
         self._give_attributes(existing, original)

@@ -17,7 +17,7 @@ from hybrisfs.mirror.engine import Mirror, Outcome
 from hybrisfs.mirror.folder import Folder
 from hybrisfs.mirror.ignore import Ignored
 from hybrisfs.mirror.marker import AwayError, open_marked
-from hybrisfs.mirror.model import Side, Trees, parent_of
+from hybrisfs.mirror.model import Side, parent_of
 from hybrisfs.mirror.plan import Action, Agree, plan
 from hybrisfs.mirror.renames import Rename, recognise
 from hybrisfs.mirror.rest import Rest
@@ -97,7 +97,7 @@ class Worker:
         self._everything_at = 0.0
         self._patience = _AGAIN
         self._verdict: bool | None = None
-        self._held_back: dict[Side, list[bytes]] = {}
+        self._held_back: dict[Side, set[bytes]] = {}
         self._shown = _State()
         self._thread = threading.Thread(target=self._run, name=f"mirror {table.settings.directory.name}")
 
@@ -209,20 +209,26 @@ class Worker:
         assert self._watcher is not None
         numbers, self._noticed = self._noticed, set()
         dirty, missed = self._watcher.take()
-        deep = missed or now >= self._everything_at
+        verdict, self._verdict = self._verdict, None
+        deep = missed or verdict is not None or now >= self._everything_at
         directories = {b""} if deep else dirty | self._again | self._volume.paths_of(numbers)
-        if self._verdict is False:
-            self._table.forget([path for paths in self._held_back.values() for path in paths])
+        if verdict is False:
+            self._table.forget({path for paths in self._held_back.values() for path in paths})
+        if deep:
+            self._held_back.clear()
+            self._rest.forget()
+            self._shown.problems.clear()
+        if verdict is True:
+            self._brake.release()
         if directories:
             self._again = set()
-            if deep:
-                self._everything_at = now + (_UNWATCHED if self._watcher.trouble else _EVERYTHING)
-                self._shown.problems.clear()
             try:
-                self._equalise(self._mirror(root), directories, deep)
+                self._equalise(self._mirror(root), directories, deep, accepted=verdict is True)
             except BaseException:
                 self._everything_at = 0.0
                 raise
+        if deep:
+            self._everything_at = now + (_UNWATCHED if self._watcher.trouble else _EVERYTHING)
         return self._next()
 
     def _next(self) -> float:
@@ -288,8 +294,8 @@ class Worker:
 
         return Folder(root, self._ignored, self._around.chunk_id, rests, watcher.cover, name_aside)
 
-    def _equalise(self, mirror: Mirror, directories: set[bytes], deep: bool) -> None:
-        """Look at these directories, and make both sides of them equal."""
+    def _equalise(self, mirror: Mirror, directories: set[bytes], deep: bool, *, accepted: bool) -> None:
+        """Look at these directories, and make both sides of them equal. *accepted*: much may be removed."""
         for _ in range(_RENAME_ROUNDS):
             trees, again = mirror.look(directories, deep=deep, tick=self._tick)
             renames = recognise(trees)
@@ -300,34 +306,29 @@ class Worker:
         for path in [one for one in self._shown.problems if parent_of(one) in directories]:
             del self._shown.problems[path]
         self._shown.problems |= {path: why for path, why in trees.held.items() if why}
-        self._carry_out(mirror, self._braked(plan(trees), trees))
+        steps = plan(trees)
+        self._carry_out(mirror, steps if accepted else self._braked(steps))
+        self._shown.held_back = {side: len(paths) for side, paths in self._held_back.items()}
         self._shown.names = self._table.count()
 
-    def _braked(self, steps: list[Action], trees: Trees) -> list[Action]:
+    def _braked(self, steps: list[Action]) -> list[Action]:
         """The steps, but for removals when there are so many that a person should say yes first."""
-        verdict, self._verdict = self._verdict, None
-        if verdict:
-            self._brake.release()
-        wanted, names, now = removals(steps), self._table.count(), time.monotonic()
-        waiting = {
-            side: paths
-            for side, paths in wanted.items()
-            if verdict is not True and self._brake.holds(side, len(paths), names, now)
-        }
-        self._held_back = waiting
-        self._shown.held_back = {side: len(paths) for side, paths in waiting.items()}
-        for side, paths in wanted.items():
-            if side not in waiting:
+        names, now = self._table.count(), time.monotonic()
+        for side, paths in removals(steps).items():
+            waiting = self._held_back.get(side, set()) | set(paths)
+            if self._brake.holds(side, len(waiting), names, now):
+                self._held_back[side] = waiting
+            else:
+                self._held_back.pop(side, None)
                 self._brake.note(side, len(paths), now)
-        kept = {path for paths in waiting.values() for path in paths}
+        kept = {path for paths in self._held_back.values() for path in paths}
         return [step for step in steps if step.path not in kept]
 
     def _carry_out(self, mirror: Mirror, steps: list[Any]) -> int:
         """Do the steps, batch by batch; how many were done."""
         shown = self._shown
-        work = sum(not isinstance(step, Agree) for step in steps)
-        shown.done, shown.total = 0, work
-        if work:
+        shown.done, shown.total = 0, len(steps)
+        if any(not isinstance(step, Agree) for step in steps):
             shown.state = "working"
 
         def tick() -> None:

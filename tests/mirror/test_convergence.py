@@ -136,7 +136,7 @@ class World:
         assert self.agreed.count() == len(self.local.tree)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.integers(0, 1 << 32), st.integers(1, 25), st.integers(1, 5))
 def test_both_sides_become_equal_and_nothing_is_lost(seed: int, edits: int, phases: int) -> None:
     world = World(seed)
@@ -148,7 +148,7 @@ def test_both_sides_become_equal_and_nothing_is_lost(seed: int, edits: int, phas
     world.check()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 1 << 32), st.integers(1, 30), st.booleans())
 def test_what_one_side_does_is_what_both_show(seed: int, edits: int, on_local: bool) -> None:
     world = World(seed)
@@ -162,7 +162,7 @@ def test_what_one_side_does_is_what_both_show(seed: int, edits: int, on_local: b
         world.check()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 1 << 32), st.integers(1, 12))
 def test_merging_two_full_sides_removes_nothing(seed: int, edits: int) -> None:
     world = World(seed)
