@@ -29,6 +29,8 @@ _COMMANDS: Final = {
     "metrics": "Print figures for a monitoring system.",
     "events": "Show what has happened: clouds that failed, conflicts, machines.",
     "sync": "Bring everything to the clouds, and wait for it.",
+    "mirror": "Keep ordinary folders equal to folders of a volume.",
+    "import": "Copy a folder into a volume, with progress.",
     "pin": "Keep files and folders on this machine, or list what is kept.",
     "unpin": "Let pinned files and folders be evicted again.",
     "evict": "Free the disk space of files and folders that the clouds hold.",
@@ -52,6 +54,8 @@ _COMMANDS: Final = {
     "service": "Have systemd run the daemon.",
     "daemon": "Run the daemon in the foreground, as a service manager does.",
 }
+
+_IN_OTHER_MODULES: Final = {"import": "import_folder"}  # a name that Python does not allow
 
 _EPILOG: Final = """\b
 Examples:
@@ -80,7 +84,8 @@ class Program(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        command = getattr(importlib.import_module(f"cli.{cmd_name}"), cmd_name)
+        name = _IN_OTHER_MODULES.get(cmd_name, cmd_name)
+        command = getattr(importlib.import_module(f"cli.{name}"), name)
         assert isinstance(command, click.Command)
         return command
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import click
 
+from cli.mirror import describe as describe_mirror
 from cli.output import columns, count, json_option, pending_work, print_json, shown, size
 from cli.transfers import describe_hold
 from hybrisfs.client import Client, judge
@@ -66,6 +67,7 @@ def _describe_volume(volume: dict[str, Any]) -> list[str]:
     if volume.get("conflicts"):
         lines.append(f"  {count(volume['conflicts'], 'conflict')} to settle")
     lines += _describe_devices(volume["devices"])
+    lines += [f"  {line}" for one in volume.get("mirrors", ()) for line in describe_mirror(one)]
     lines += [f"  {shown(text)}" for text in volume.get("jobs", ())]
     lines += [click.style(f"  {shown(text)}", fg="yellow") for text in volume.get("warnings", ())]
     if volume.get("last_error"):

@@ -23,6 +23,7 @@ __all__ = [
     "ContentControl",
     "KeyValueControl",
     "MaintenanceControl",
+    "MirrorControl",
     "OpenVolume",
     "PairingWork",
     "Recovered",
@@ -223,6 +224,30 @@ class CollectorControl(Protocol):
         """Discard what all devices have agreed on; with *dry_run*, only look."""
 
 
+class MirrorControl(Protocol):
+    """The mirrors of a volume, each by its folder on the disk; see `volume.mirrors`."""
+
+    @property
+    def directories(self) -> Sequence[Path]: ...
+    def all(self) -> list[dict[str, Any]]:
+        """Each with "directory", "at", "state", "reason", "names" and more; see `mirror.worker`. So do the
+        next three for one."""
+
+    def add(self, directory: Path, at: PurePath, ignore: Sequence[str]) -> dict[str, Any]: ...
+    def remove(self, directory: Path) -> dict[str, Any]: ...
+    def decide(self, directory: Path, *, accept: bool) -> dict[str, Any]: ...
+    def bring_in(
+        self,
+        directory: Path,
+        into: PurePath,
+        step: Callable[[str, int, int], None],
+        *,
+        dry_run: bool,
+        replace: bool,
+    ) -> Report:
+        """Import a folder."""
+
+
 class OpenVolume(Protocol):
     """A volume that is open: its background work goes on. Methods raise `HybrisError` or `OSError`."""
 
@@ -250,6 +275,8 @@ class OpenVolume(Protocol):
     def recovery(self) -> RecoveryControl: ...
     @property
     def versions(self) -> VersionControl: ...
+    @property
+    def mirrors(self) -> MirrorControl: ...
 
     def mount(self, directory: Path, *, allow_other: bool = False) -> None: ...
     def unmount(self, *, lazy: bool = False) -> None: ...

@@ -22,6 +22,7 @@ from hybrisfs.daemon.figures import FigureCommands
 from hybrisfs.daemon.interfaces import VolumeKind, describe
 from hybrisfs.daemon.key_value import KeyValueCommands
 from hybrisfs.daemon.maintenance import MaintenanceCommands
+from hybrisfs.daemon.mirrors import MirrorCommands
 from hybrisfs.daemon.observing import Observing
 from hybrisfs.daemon.on_demand import ContentCommands
 from hybrisfs.daemon.places import PlaceCommands
@@ -81,6 +82,7 @@ class Daemon:
             **KeyValueCommands(self._slots).commands,
             **CloudCommands(self._slots).commands,
             **PlaceCommands(home, kind).commands,
+            **MirrorCommands(home, self._slots).commands,
             **MaintenanceCommands(self._slots).commands,
             **TransferCommands(self._slots).commands,
             **VersionCommands(self._slots).commands,
@@ -261,6 +263,7 @@ class Daemon:
                 "clouds": [],
                 "devices": [],
                 "transfers": None,
+                "mirrors": [],
                 "warnings": [],
                 "last_error": _sentence(error),
                 "unusable": True,

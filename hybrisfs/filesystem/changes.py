@@ -20,6 +20,7 @@ class Changes:
     def __init__(self, database: Database) -> None:
         self._db = database
         self.on_change: Callable[[], None] = _nobody
+        self.on_mark: Callable[[int], None] | None = None  # told of each changed node by its number
         self._announced = False
         self.seq: int = database.meta("seq")
         rows = database.execute("SELECT key, ino, seq FROM pending WHERE clock IS NULL").fetchall()
@@ -33,6 +34,8 @@ class Changes:
         """The register *key* of node *ino* has a new value."""
         self.seq += 1
         self.announce()
+        if self.on_mark is not None:
+            self.on_mark(ino)
         before = self.unsigned.get(key)
         if before is not None:
             self._first.setdefault(key, before[1])

@@ -181,6 +181,22 @@ class Content:
             self._db.execute("DELETE FROM file_chunk WHERE ino = ? AND offset >= ?", (inode.ino, size))
             inode.stored -= int(gone)
 
+    def take_over(self, inode: Inode, source: Inode) -> None:
+        """Let *inode* have the content of *source*, a file that nobody has heard of, which is empty then."""
+        self._inodes.intend(inode, Intent.WRITE)
+        if inode.size:
+            self._cut_off(inode, 0)
+        extents, staged = self._inodes.extents_of(inode), self._inodes.extents_of(source)
+        for one in staged.snapshot():
+            extents.write(one.start, one.end, one.segment, one.position)
+        staged.clear()
+        size = source.size
+        self.resize(source, 0)
+        self.resize(inode, size)
+        self._inodes.touch_extents(source)
+        self._inodes.touch_extents(inode)
+        self._changed(inode)
+
     def allocate(self, inode: Inode, mode: int, offset: int, length: int) -> None:
         """fallocate(2): plain, KEEP_SIZE, PUNCH_HOLE and ZERO_RANGE."""
         if offset < 0 or length <= 0:

@@ -308,6 +308,16 @@ class FileSystem:
         self._content_changed(inode)
         return inode, self._new_handle(inode, flags & os.O_ACCMODE != os.O_RDONLY)
 
+    def create_scratch(self, mode: int, uid: int, gid: int) -> tuple[Inode, int]:
+        """A regular file without a name, open for writing, as O_TMPFILE makes one. Nobody else hears of it,
+        and when it is closed or the daemon dies, it is gone: what it holds is for `Content.take_over`."""
+        self.inodes.trim()
+        self._require_space()
+        inode = self.inodes.create(stat.S_IFREG | stat.S_IMODE(mode), uid, gid)
+        inode.nlink, inode.orphan = 0, True
+        self._keep_nameless(inode)
+        return inode, self._new_handle(inode, True)
+
     def _new_handle(self, inode: Inode, writable: bool) -> int:
         number = self._next_handle
         self._next_handle = number + 1

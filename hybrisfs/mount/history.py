@@ -19,7 +19,8 @@ from hybrisfs.filesystem.names import failure
 from hybrisfs.filesystem.residency import Residency
 from hybrisfs.fuse import LATER, Attributes, Entry, Later, Listing, ListingPlus, Opened, Request
 from hybrisfs.mount.adapter import Adapter
-from hybrisfs.mount.answers import BLOCK, sized
+from hybrisfs.filesystem.content import BLOCK
+from hybrisfs.mount.answers import sized
 from hybrisfs.mount.echo import HIDDEN_INO
 from hybrisfs.mount.programs import NoFetchPrograms
 from hybrisfs.pipeline.commit import Committer

@@ -318,6 +318,11 @@ class Sharing:
         )
 
     @property
+    def is_regaining(self) -> bool:
+        """Whether the volume was rebuilt, and waits for its own log: the view is not complete."""
+        return self._regaining.under_way
+
+    @property
     def own_name(self) -> str:
         """What this device is called."""
         with self._fs.lock:

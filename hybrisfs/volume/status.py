@@ -50,6 +50,7 @@ def volume_status(volume: Volume) -> dict[str, object]:
             "versions": versions,
             "cache": {"bytes": fs.journal.bytes, "budget": fs.journal.budget},
             "transfers": transfers,
+            "mirrors": volume.mirrors.all(),
             "warnings": warnings,
             "last_error": str(fs.journal.failure) if fs.journal.failure else volume.last_error.text,
         }
@@ -88,5 +89,6 @@ def _warnings(volume: Volume, devices: list[dict[str, object]]) -> list[str]:
         )
     if volume.key_values.trouble:
         waiting.append(f"the key-value store cannot be used: {volume.key_values.trouble}")
+    waiting += volume.mirrors.broken
     alarms = [one for one in (volume.peering.alarm, volume.checkpoints.keeper.alarm) if one]
     return [*waiting, *volume.sharing.doubts(), *alarms]

@@ -71,6 +71,7 @@ from hybrisfs.volume.leftovers import remove_unknown_segments
 from hybrisfs.volume.lock import lock_exclusively
 from hybrisfs.volume.maintenance import Maintenance
 from hybrisfs.volume.metered import is_metered
+from hybrisfs.volume.mirrors import Mirrors
 from hybrisfs.volume.mounting import Mounting
 from hybrisfs.volume.on_demand import OnDemand
 from hybrisfs.volume.pairing import Invitation
@@ -115,6 +116,7 @@ class Volume:
             with naming_damage(config.name, state / DATABASE_FILE):
                 database = Database(state / DATABASE_FILE)
                 undo.callback(database.abandon)
+                self.mirrors = Mirrors(self)
                 self._open_local(database, Journal(state / JOURNAL_FOLDER, budget=config.cache_bytes))
             self.engine = open_engine(config, CredentialStore(home.credentials), self.sealer, self.tables)
             undo.pop_all()
@@ -270,6 +272,7 @@ class Volume:
         signals.chunks_made()
         self.peering.members_changed()
         sharing.freshness.blocks = config.stale_reads == "block"
+        self.mirrors.start()
 
     def _look_after(self) -> None:
         self.sharing.look_after()
@@ -293,6 +296,11 @@ class Volume:
     def show(self, changes: Sequence[Change]) -> None:
         """The view has changed otherwise than through the mount."""
         self.signals.content_wanted()
+        self.mirrors.noticed(changes)
+        self.tell_kernel(changes)
+
+    def tell_kernel(self, changes: Sequence[Change]) -> None:
+        """Have the kernel told what has changed otherwise than through the mount."""
         self._mounting.notify(changes)
 
     # -- mounting --------------------------------------------------------------------------------
@@ -416,6 +424,7 @@ class Volume:
     def close(self) -> None:
         """Unmount, stop all threads, commit. What is pending is resumed at the next start."""
         self._mounting.close()
+        self.mirrors.stop()
         stops = (self.signals.stop, self.fetcher.close, self.peering.close, self.checkup.stop)
         for stop in (*stops, self._keeper.stop):
             stop()

@@ -1,0 +1,404 @@
+"""The folder on the disk as one side of a mirror.
+
+Everything is done relative to open directories, and no symbolic link is ever followed. What is written stands
+under a name of its own until it is complete and durable. What it replaces, or what is removed, is checked
+once more after it has lost its name, and is put back when it is not what it should be.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+from hybrisfs.mirror.attributes import digest_of, is_mirrored
+from hybrisfs.mirror.engine import Held, Listing, Original
+from hybrisfs.mirror.ignore import TEMPORARY, Ignored
+from hybrisfs.mirror.local_file import LocalFile, open_below, read_xattrs, write_xattrs
+from hybrisfs.mirror.model import ChangedError, Facts, Glimpse, Kind, Seen, join, name_of, parent_of
+from hybrisfs.mirror.rename import exchange, rename_to_free_name
+from sync.codec import Buffer
+
+__all__ = ["Folder"]
+
+_STAMP: Final = struct.Struct(">qqIq")  # size and mtime (0 for directories), mode, ctime
+_IDENTITY: Final = struct.Struct(">Q")
+_KINDS: Final = {stat.S_IFDIR: Kind.DIRECTORY, stat.S_IFREG: Kind.FILE, stat.S_IFLNK: Kind.LINK}
+_OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Folder:
+    """The folder that *root* is open as; it stays so until the owner closes it.
+
+    *rests* tells whether a file may be taken, by path, stamp and last change (ns since the epoch); *entering*
+    is told of each directory before it is listed; *conflict_name* makes the *n*-th conflict name of a name.
+    One that *tidies* removes what a mirror that was killed left behind.
+    """
+
+    def __init__(
+        self,
+        root: int,
+        ignored: Ignored,
+        chunk_id: Callable[[Buffer], bytes],
+        rests: Callable[[bytes, bytes, int], bool],
+        entering: Callable[[bytes], None],
+        conflict_name: Callable[[bytes, int], bytes],
+        *,
+        tidies: bool = True,
+    ) -> None:
+        self._root = root
+        self._device = os.fstat(root).st_dev
+        self._ignored = ignored
+        self._chunk_id = chunk_id
+        self._rests = rests
+        self._entering = entering
+        self._conflict_name = conflict_name
+        self._tidies = tidies
+        self._unsynced: set[bytes] = set()
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    def names(self, path: bytes) -> Listing | None:
+        """See `engine.Place`; so are all of these."""
+        self._entering(path)
+        try:
+            folder = open_below(self._root, path, _OPEN_DIRECTORY)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                return None
+            raise
+        found: Listing = {}
+        try:
+            if os.fstat(folder).st_dev != self._device:
+                raise OSError(errno.EXDEV, "another filesystem is mounted there")
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    name = os.fsencode(entry.name)
+                    with contextlib.suppress(FileNotFoundError):
+                        status = entry.stat(follow_symlinks=False)
+                        found[name] = self._glimpse(join(path, name), folder, status)
+        finally:
+            os.close(folder)
+        return found
+
+    def _glimpse(self, path: bytes, folder: int, status: os.stat_result) -> Glimpse | Held:
+        kind = _KINDS.get(stat.S_IFMT(status.st_mode))
+        if (path, kind is Kind.DIRECTORY) in self._ignored:
+            if self._tidies and kind is Kind.FILE and name_of(path).startswith(TEMPORARY):
+                os.unlink(name_of(path), dir_fd=folder)
+            return Held()
+        if kind is None:
+            return Held("is a device, a socket or a pipe: these are not mirrored")
+        if status.st_dev != self._device:
+            return Held("another filesystem is mounted there")
+        stamp = _stamp(status)
+        if kind is Kind.FILE and not self._rests(path, stamp, status.st_ctime_ns):
+            return Held(later=True)
+        return Glimpse(kind, _identity(status), stamp, status.st_nlink)
+
+    @staticmethod
+    def size_of(glimpse: Glimpse) -> int:
+        """The size of a file, in bytes, as it was glimpsed."""
+        return int(_STAMP.unpack(glimpse.stamp)[0])
+
+    def examine(self, path: bytes, glimpse: Glimpse, *, content: bool) -> Seen:
+        with self._opened(path, Seen(glimpse.identity, glimpse.stamp, Facts(glimpse.kind))) as original:
+            if content and glimpse.kind is Kind.FILE:
+                for _ in original.blocks():
+                    pass
+            return original.seen
+
+    @contextmanager
+    def read(self, path: bytes, seen: Seen) -> Iterator[LocalFile]:
+        with self._opened(path, seen) as original:
+            yield original
+
+    @contextmanager
+    def _opened(self, path: bytes, seen: Seen) -> Iterator[LocalFile]:
+        """What is at a path, open if it can be opened. Raises ChangedError unless it is what was *seen*."""
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        is_link = seen.facts.kind is Kind.LINK
+        try:
+            descriptor = open_below(self._root, path, flags | (os.O_PATH if is_link else 0))
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO):
+                raise ChangedError(f"{path!r} is gone") from error
+            raise
+        try:
+            status = os.fstat(descriptor)
+            is_same = stat.S_ISDIR(status.st_mode) or _stamp(status) == seen.stamp
+            if (
+                _identity(status) != seen.identity or not is_same
+            ):  # a directory changes whenever a name in it does
+                raise ChangedError(f"{path!r} has changed")
+            target = os.readlink(b"", dir_fd=descriptor) if is_link else b""
+            xattrs = {} if is_link else read_xattrs(descriptor)
+            now = self._seen(status, target, xattrs)
+            yield LocalFile(descriptor, now, xattrs, self._chunk_id)
+        finally:
+            os.close(descriptor)
+
+    @staticmethod
+    def _seen(status: os.stat_result, content: bytes | None, xattrs: Mapping[bytes, bytes]) -> Seen:
+        kind = _KINDS[stat.S_IFMT(status.st_mode)]
+        mode = 0 if kind is Kind.LINK else stat.S_IMODE(status.st_mode)
+        kept = digest_of({name: value for name, value in xattrs.items() if is_mirrored(name)})
+        if kind is Kind.FILE:
+            facts = Facts(kind, mode, status.st_mtime_ns, status.st_size, content or None, kept)
+        else:
+            facts = Facts(kind, mode, 0, 0, content, kept)
+        return Seen(_identity(status), _stamp(status), facts, status.st_nlink)
+
+    # -- changing --------------------------------------------------------------------------------
+
+    @contextmanager
+    def _parent(self, path: bytes) -> Iterator[int]:
+        """The directory that a path is in, open; it will be synced."""
+        try:
+            folder = open_below(self._root, parent_of(path), _OPEN_DIRECTORY)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                raise ChangedError(f"the folder of {path!r} is gone") from error
+            raise
+        try:
+            yield folder
+            self._unsynced.add(parent_of(path))
+        finally:
+            os.close(folder)
+
+    def _expect(self, folder: int, path: bytes, seen: Seen | None) -> None:
+        try:
+            status = os.stat(name_of(path), dir_fd=folder, follow_symlinks=False)
+            found = _identity(status), _stamp(status)
+        except FileNotFoundError:
+            found = None
+        if found != (None if seen is None else (seen.identity, seen.stamp)):
+            raise ChangedError(f"{path!r} has changed")
+
+    def write(self, path: bytes, original: Original, replaces: Seen | None) -> Seen:
+        with self._parent(path) as folder:
+            self._expect(folder, path, replaces)
+            kind = original.seen.facts.kind
+            if kind is Kind.DIRECTORY:
+                return self._make_directory(folder, path, original)
+            temporary = TEMPORARY + os.urandom(8).hex().encode()
+            try:
+                if kind is Kind.LINK:
+                    os.symlink(original.seen.facts.content or b"", temporary, dir_fd=folder)
+                    self._put(folder, temporary, path, replaces)
+                    return self._now(folder, path, original.seen.facts.content)
+                return self._write_file(folder, temporary, path, original, replaces)
+            finally:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(temporary, dir_fd=folder)
+
+    def _make_directory(self, folder: int, path: bytes, original: Original) -> Seen:
+        name, mode = name_of(path), original.seen.facts.mode
+        os.mkdir(name, 0o700, dir_fd=folder)
+        made = os.open(name, _OPEN_DIRECTORY, dir_fd=folder)
+        try:
+            write_xattrs(made, original.xattrs)
+            os.fchmod(made, mode)
+            os.fsync(made)
+        finally:
+            os.close(made)
+        return self._now(folder, path, b"")
+
+    def _write_file(
+        self, folder: int, temporary: bytes, path: bytes, original: Original, replaces: Seen | None
+    ) -> Seen:
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(temporary, flags, 0o600, dir_fd=folder)
+        try:
+            for offset, data in original.blocks():
+                write_whole(descriptor, data, offset)
+            facts = original.seen.facts
+            os.ftruncate(descriptor, facts.size)
+            write_xattrs(descriptor, original.xattrs)
+            os.fchmod(descriptor, facts.mode)
+            os.utime(descriptor, ns=(facts.mtime, facts.mtime))
+            os.fsync(descriptor)
+            before = os.fstat(descriptor)
+            self._put(folder, temporary, path, replaces)
+            status = os.fstat(descriptor)
+            if _lasting(status) != _lasting(before):  # somebody was quick: that is a change to be noticed
+                status = before
+            return self._seen(status, facts.content, read_xattrs(descriptor))
+        finally:
+            os.close(descriptor)
+
+    def _put(self, folder: int, temporary: bytes, path: bytes, replaces: Seen | None) -> None:
+        """Let what is complete have its name. What had it is removed only if it is what was to be
+        replaced."""
+        name = name_of(path)
+        if replaces is None:
+            try:
+                rename_to_free_name(folder, temporary, folder, name)
+            except FileExistsError as error:
+                raise ChangedError(f"{path!r} has appeared") from error
+            return
+        self._expect(folder, path, replaces)
+        try:
+            exchanged = exchange(folder, temporary, name)
+        except FileNotFoundError as error:
+            raise ChangedError(f"{path!r} is gone") from error
+        if not exchanged:
+            os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        elif not self._is(folder, temporary, replaces):
+            self._take_back(folder, temporary, path)
+
+    def _is(self, folder: int, name: bytes, seen: Seen) -> bool:
+        """Whether the thing is as it was *seen*, but for what renaming it changes."""
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        return (_identity(status), _lasting(status)) == (seen.identity, _lasting_of(seen.stamp))
+
+    def _take_back(self, folder: int, temporary: bytes, path: bytes) -> None:
+        """Somebody saved a version between the last look and now: it goes back to its name. Should there be
+        yet another one by then, both are kept."""
+        mine = os.stat(name_of(path), dir_fd=folder, follow_symlinks=False)
+        exchange(folder, temporary, name_of(path))
+        now = os.stat(temporary, dir_fd=folder, follow_symlinks=False)
+        if (mine.st_ino, _lasting(mine)) != (now.st_ino, _lasting(now)):
+            self._rename_aside(folder, temporary, folder, path)
+        raise ChangedError(f"{path!r} was saved a moment ago")
+
+    def link(self, path: bytes, existing: bytes, seen: Seen, replaces: Seen | None) -> Seen:
+        with self._parent(path) as folder, self._parent(existing) as other:
+            self._expect(folder, path, replaces)
+            self._expect(other, existing, seen)
+            temporary = TEMPORARY + os.urandom(8).hex().encode()
+            os.link(name_of(existing), temporary, src_dir_fd=other, dst_dir_fd=folder, follow_symlinks=False)
+            try:
+                self._put(folder, temporary, path, replaces)
+            finally:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(temporary, dir_fd=folder)
+            return self._now(folder, path, seen.facts.content)
+
+    def set_attributes(self, path: bytes, original: Original, target: Seen) -> Seen:
+        facts = original.seen.facts
+        if facts.kind is Kind.LINK:
+            return target
+        with self._opened(path, target) as mine:
+            write_xattrs(mine.descriptor, original.xattrs)
+            os.fchmod(mine.descriptor, facts.mode)
+            if facts.kind is Kind.FILE:
+                os.utime(mine.descriptor, ns=(facts.mtime, facts.mtime))
+            status = os.fstat(mine.descriptor)
+            return self._seen(status, target.facts.content, read_xattrs(mine.descriptor))
+
+    def remove(self, path: bytes, target: Seen) -> None:
+        with self._parent(path) as folder:
+            if target.facts.kind is Kind.DIRECTORY:
+                self._remove_directory(folder, path, target)
+                return
+            self._expect(folder, path, target)
+            temporary = TEMPORARY + os.urandom(8).hex().encode()
+            try:
+                rename_to_free_name(folder, name_of(path), folder, temporary)
+            except FileNotFoundError as error:
+                raise ChangedError(f"{path!r} is gone") from error
+            if self._is(folder, temporary, target):
+                os.unlink(temporary, dir_fd=folder)
+                return
+            try:
+                rename_to_free_name(folder, temporary, folder, name_of(path))
+            except FileExistsError:
+                self._rename_aside(folder, temporary, folder, path)
+            raise ChangedError(f"{path!r} was saved a moment ago")
+
+    def _remove_directory(self, folder: int, path: bytes, target: Seen) -> None:
+        try:
+            status = os.stat(name_of(path), dir_fd=folder, follow_symlinks=False)
+            if _identity(status) != target.identity:
+                raise ChangedError(f"{path!r} has changed")
+            os.rmdir(name_of(path), dir_fd=folder)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTEMPTY, errno.ENOTDIR, errno.EEXIST):
+                raise ChangedError(f"{path!r} is not empty, or gone") from error
+            raise
+
+    def rename(self, old: bytes, new: bytes, target: Seen) -> None:
+        with self._parent(old) as folder, self._parent(new) as new_folder:
+            try:
+                status = os.stat(name_of(old), dir_fd=folder, follow_symlinks=False)
+                if _identity(status) != target.identity:
+                    raise ChangedError(f"{old!r} has changed")
+                rename_to_free_name(folder, name_of(old), new_folder, name_of(new))
+            except (FileNotFoundError, FileExistsError) as error:
+                raise ChangedError(f"{old!r} is gone, or {new!r} has appeared") from error
+
+    def set_aside(self, path: bytes, target: Seen) -> bytes:
+        with self._parent(path) as folder:
+            status = os.stat(name_of(path), dir_fd=folder, follow_symlinks=False)
+            if _identity(status) != target.identity:
+                raise ChangedError(f"{path!r} has changed")
+            return self._rename_aside(folder, name_of(path), folder, path)
+
+    def _rename_aside(self, folder: int, name: bytes, new_folder: int, path: bytes) -> bytes:
+        number = 1
+        while True:
+            aside = self._conflict_name(name_of(path), number)
+            try:
+                rename_to_free_name(folder, name, new_folder, aside)
+            except FileExistsError:
+                number += 1
+            except FileNotFoundError as error:
+                raise ChangedError(f"{path!r} is gone") from error
+            else:
+                return join(parent_of(path), aside)
+
+    def _now(self, folder: int, path: bytes, content: bytes | None) -> Seen:
+        status = os.stat(name_of(path), dir_fd=folder, follow_symlinks=False)
+        if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+            return self._seen(status, content, {})
+        descriptor = os.open(
+            name_of(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder
+        )
+        try:
+            return self._seen(os.fstat(descriptor), content, read_xattrs(descriptor))
+        finally:
+            os.close(descriptor)
+
+    def sync(self) -> None:
+        """Make the names that were changed survive a power cut."""
+        for path in self._unsynced:
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                folder = open_below(self._root, path, _OPEN_DIRECTORY)
+                try:
+                    os.fsync(folder)
+                finally:
+                    os.close(folder)
+        self._unsynced.clear()
+
+
+def write_whole(descriptor: int, data: bytes, offset: int) -> None:
+    """Write all of it at *offset*."""
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(descriptor, view, offset)
+        view, offset = view[written:], offset + written
+
+
+def _identity(status: os.stat_result) -> bytes:
+    return _IDENTITY.pack(status.st_ino)
+
+
+def _stamp(status: os.stat_result) -> bytes:
+    size, mtime = (0, 0) if stat.S_ISDIR(status.st_mode) else (status.st_size, status.st_mtime_ns)
+    return _STAMP.pack(size, mtime, status.st_mode, status.st_ctime_ns)
+
+
+def _lasting(status: os.stat_result) -> tuple[int, int, int]:
+    """What renaming does not change: size, time of the last change of content, mode."""
+    return _lasting_of(_stamp(status))
+
+
+def _lasting_of(stamp: bytes) -> tuple[int, int, int]:
+    size, mtime, mode, _ = _STAMP.unpack(stamp)
+    return size, mtime, mode

@@ -1,0 +1,48 @@
+"""renameat2(2), which Python does not offer: renaming that never replaces anything, and exchanging."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from typing import Final
+
+__all__ = ["exchange", "rename_to_free_name"]
+
+_NOREPLACE: Final = 1
+_EXCHANGE: Final = 2
+_UNSUPPORTED: Final = (errno.EINVAL, errno.ENOSYS, errno.ENOTTY, errno.EOPNOTSUPP)
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _renameat2(old_folder: int, old: bytes, new_folder: int, new: bytes, flags: int) -> None:
+    if _libc.renameat2(old_folder, old, new_folder, new, ctypes.c_uint(flags)) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def rename_to_free_name(old_folder: int, old: bytes, new_folder: int, new: bytes) -> None:
+    """Rename; raises FileExistsError when the new name is taken. Where the filesystem cannot promise that,
+    the name is looked for first."""
+    try:
+        _renameat2(old_folder, old, new_folder, new, _NOREPLACE)
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED:
+            raise
+        try:
+            os.lstat(new, dir_fd=new_folder)
+        except FileNotFoundError:
+            os.rename(old, new, src_dir_fd=old_folder, dst_dir_fd=new_folder)
+        else:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from error
+
+
+def exchange(folder: int, one: bytes, other: bytes) -> bool:
+    """Let two names change places in one step; False when the filesystem cannot. Raises OSError."""
+    try:
+        _renameat2(folder, one, folder, other, _EXCHANGE)
+    except OSError as error:
+        if error.errno in _UNSUPPORTED:
+            return False
+        raise
+    return True

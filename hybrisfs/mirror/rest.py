@@ -1,0 +1,53 @@
+"""Which files are at rest: not being written just now, so that no half of them is taken.
+
+Sans-IO: told of what was seen and what the time is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["QUIET", "Rest"]
+
+QUIET: Final = 1.0  # seconds without a change after which a file counts as finished
+_LONG_AGO: Final = 5.0  # seconds; what changed before that need not be watched for QUIET first
+_OVERDUE: Final = 30.0  # seconds after which a file that never rests is taken as it is
+
+
+@dataclass(slots=True)
+class _Recent:
+    first: float
+    since: float
+    stamp: bytes
+    rested: bool = False
+
+
+class Rest:
+    """What has been seen of files that changed a moment ago."""
+
+    def __init__(self) -> None:
+        self._recent: dict[bytes, _Recent] = {}
+
+    def is_at_rest(self, path: bytes, stamp: bytes, age: float, *, writing: bool, now: float) -> bool:
+        """Whether the file may be taken. *age*: seconds since its last change by the system's clock, which
+        may be wrong; *writing*: a program is known to have it open for writing; *now*: seconds, monotonic."""
+        long_ago = age >= _LONG_AGO and not writing
+        one = self._recent.get(path)
+        if one is None or long_ago:
+            self._recent.pop(path, None)
+            if not long_ago:
+                self._recent[path] = _Recent(now, now, stamp)
+            return long_ago
+        if stamp != one.stamp:
+            one.stamp, one.since, one.rested = stamp, now, False
+        if not one.rested:
+            quiet = now - one.since >= QUIET and not writing
+            one.rested = quiet or now - one.first >= _OVERDUE
+        if one.rested:
+            one.first = now
+        return one.rested
+
+    def forget(self) -> None:
+        """Nothing is known any more: the folder was away."""
+        self._recent.clear()

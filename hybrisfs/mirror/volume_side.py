@@ -1,0 +1,385 @@
+"""The folder of the volume as one side of a mirror. It calls the filesystem core as the mount does.
+
+The content of a file is staged in a file without a name, and handed over in one step, so that nobody ever
+sees half a file, whatever dies when.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, Protocol, TypeVar
+
+from hybrisfs.filesystem.chunks import ChunkRef
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.inodes import Inode
+from hybrisfs.filesystem.names import RENAME_NOREPLACE
+from hybrisfs.merge.rows import Change
+from hybrisfs.mirror.attributes import digest_of, is_mirrored
+from hybrisfs.mirror.engine import Held, Listing, Original
+from hybrisfs.mirror.ignore import Ignored
+from hybrisfs.mirror.model import ChangedError, Facts, Glimpse, Kind, Seen, join, name_of, parent_of
+from hybrisfs.mirror.volume_file import Reader, VolumeFile
+from hybrisfs.store.journal import JournalFullError
+from hybrisfs.store.schema import ROOT_INO
+from sync.codec import Buffer
+
+__all__ = ["VolumeSide", "Waiting"]
+
+_STAMP: Final = struct.Struct(">qqqIqq")  # size, mtime, ctime, mode, stamps of attributes and content
+_AT_ONCE: Final = 1000  # names listed while the lock is held
+_BEING_WRITTEN: Final = 15.0  # seconds after which a file that is always open is taken as it is
+_A_NODE: Final = 4096
+_KINDS: Final = {stat.S_IFDIR: Kind.DIRECTORY, stat.S_IFREG: Kind.FILE, stat.S_IFLNK: Kind.LINK}
+
+T = TypeVar("T")
+
+
+class Waiting(Protocol):
+    """Those who bring what is not here: chunks, and room in the cache."""
+
+    def fetch(self, chunks: list[ChunkRef]) -> object: ...
+    def wait_for_room(self, length: int) -> bool: ...
+
+
+class VolumeSide:
+    """A folder of the volume, known by the id of its node. *show* is told what the kernel has to hear.
+
+    Methods are called without the volume's lock.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        waiting: Waiting,
+        chunk_id: Callable[[Buffer], bytes],
+        root: bytes,
+        ignored: Ignored,
+        show: Callable[[Sequence[Change]], None],
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._fs = fs
+        self.lock = fs.lock
+        self._waiting = waiting
+        self._reader = Reader(fs, waiting.fetch, chunk_id)
+        self._root = root
+        self._ignored = ignored
+        self._show = show
+        self._now = now
+
+    # -- finding ---------------------------------------------------------------------------------
+
+    def root(self) -> Inode | None:
+        """The mirrored folder, wherever it has been moved to; None when it is gone. With the lock held."""
+        self._fs.flush()
+        row = self._fs.db.execute(
+            "SELECT ino FROM node WHERE id = ?1 UNION ALL SELECT ino FROM joined WHERE id = ?1", (self._root,)
+        ).fetchone()
+        inode = self._fs.inodes.find(row[0]) if row else None
+        return inode if inode is not None and inode.is_directory and not inode.orphan else None
+
+    def _find(self, path: bytes) -> Inode | None:
+        inode = self.root()
+        for name in path.split(b"/") if path else ():
+            if inode is None or not inode.is_directory:
+                return None
+            inode = self._fs.lookup(inode.ino, name)
+        return inode
+
+    def _directory(self, path: bytes) -> Inode:
+        inode = self._find(path)
+        if inode is None or not inode.is_directory:
+            raise ChangedError(f"there is no folder {path!r} in the volume")
+        return inode
+
+    def _expect(self, path: bytes, seen: Seen | None) -> Inode | None:
+        """What is at a path; raises ChangedError unless it is what was *seen*."""
+        inode = self._find(path)
+        if inode is None and seen is None:
+            return None
+        is_same = (
+            inode is not None
+            and seen is not None
+            and inode.id == seen.identity
+            # A directory changes whenever a name in it does.
+            and (inode.is_directory or _stamp(inode) == seen.stamp)
+        )
+        if not is_same:
+            raise ChangedError(f"{path!r} has changed in the volume")
+        return inode
+
+    def _required(self, path: bytes, seen: Seen) -> Inode:
+        inode = self._expect(path, seen)
+        assert inode is not None
+        return inode
+
+    def paths_of(self, numbers: set[int]) -> set[bytes]:
+        """The directories of the mirror in which something has changed, by the numbers of changed nodes."""
+        fs, found = self._fs, set[bytes]()
+        known: dict[int, bytes | None] = {}
+        with fs.lock:
+            root = self.root()
+            if root is None:
+                return {b""}
+            known[root.ino] = b""
+            for number in numbers:
+                rows = fs.db.execute("SELECT parent FROM place WHERE ino = ?", (number,)).fetchall()
+                found |= {path for (parent,) in rows if (path := self._path(parent, known)) is not None}
+                inode = fs.inodes.find(number)
+                if inode is not None and inode.is_directory:
+                    path = self._path(number, known)
+                    found |= set() if path is None else {path}
+        return found
+
+    def _path(self, number: int, known: dict[int, bytes | None]) -> bytes | None:
+        """The path of a directory within the mirror; None when it is elsewhere."""
+        names: list[tuple[int, bytes]] = []
+        while number not in known and number != ROOT_INO:
+            row = self._fs.db.execute("SELECT parent, name FROM place WHERE ino = ?", (number,)).fetchone()
+            if row is None:
+                break
+            names.append((number, row[1]))
+            number = row[0]
+        path = known.get(number)
+        for child, name in reversed(names):
+            path = known[child] = None if path is None else join(path, name)
+        return path
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    def names(self, path: bytes) -> Listing | None:
+        """See `engine.Place`; so are all of these."""
+        found: Listing = {}
+        after = 0
+        while True:
+            with self._fs.lock:
+                directory = self._find(path)
+                if directory is None or not directory.is_directory:
+                    return None
+                rows = self._fs.names.list(directory.ino, after, _AT_ONCE)
+                for _, name, inode in rows:
+                    found[name] = self._glimpse(join(path, name), inode)
+            if len(rows) < _AT_ONCE:
+                return found
+            after = rows[-1][0]
+
+    def _glimpse(self, path: bytes, inode: Inode) -> Glimpse | Held:
+        kind = _KINDS.get(stat.S_IFMT(inode.mode))
+        if (path, kind is Kind.DIRECTORY) in self._ignored:
+            return Held()
+        if kind is None:
+            return Held("is a device, a socket or a pipe: these are not mirrored")
+        if inode.writers and self._now() - inode.dirty_since < _BEING_WRITTEN:
+            return Held(later=True)
+        return Glimpse(kind, inode.id, _stamp(inode), inode.nlink)
+
+    def examine(self, path: bytes, glimpse: Glimpse, *, content: bool) -> Seen:
+        with self._fs.lock:
+            inode = self._required(path, Seen(glimpse.identity, glimpse.stamp, Facts(glimpse.kind)))
+            seen = self._seen(inode, None)
+        if not content or seen.facts.kind is not Kind.FILE:
+            return seen
+        with self.read(path, seen) as original:
+            return original.identified()
+
+    def _seen(self, inode: Inode, content: bytes | None) -> Seen:
+        kind = _KINDS[stat.S_IFMT(inode.mode)]
+        xattrs = digest_of(self._xattrs(inode))
+        mode = 0 if kind is Kind.LINK else stat.S_IMODE(inode.mode)
+        if kind is Kind.FILE:
+            facts = Facts(kind, mode, inode.mtime, inode.size, content, xattrs)
+        else:
+            facts = Facts(kind, mode, 0, 0, (inode.target or b"") if kind is Kind.LINK else b"", xattrs)
+        return Seen(inode.id, _stamp(inode), facts, inode.nlink)
+
+    def _xattrs(self, inode: Inode) -> dict[bytes, bytes]:
+        attributes = self._fs.attributes
+        names = [name for name in attributes.list_xattrs(inode) if is_mirrored(name)]
+        return {name: attributes.get_xattr(inode, name) for name in names}
+
+    @contextmanager
+    def read(self, path: bytes, seen: Seen) -> Iterator[VolumeFile]:
+        fs = self._fs
+        with fs.lock:
+            inode = self._required(path, seen)
+            handle = fs.open(inode.ino, os.O_RDONLY) if inode.is_file else None
+            xattrs = self._xattrs(inode)
+        try:
+            yield VolumeFile(self._reader, inode, seen, xattrs)
+        finally:
+            if handle is not None:
+                with fs.lock:
+                    fs.release(handle)
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    def write(self, path: bytes, original: Original, replaces: Seen | None) -> Seen:
+        facts = original.seen.facts
+        if facts.kind is not Kind.FILE:
+            return self._changing(path, lambda: self._make(path, original, replaces, None))
+        staged, handle = self._in_room(_A_NODE, lambda: self._fs.create_scratch(facts.mode, *_owner()))
+        try:
+            for offset, data in original.blocks():
+                self._write(handle, offset, data)
+            with self._fs.lock:
+                self._fs.truncate(staged, original.seen.facts.size)
+                existing = self._find(path)
+            if existing is not None and existing.is_file:
+                self._reader.list_chunks(existing)
+            seen = self._changing(path, lambda: self._make(path, original, replaces, staged))
+            return seen.with_content(original.seen.facts.content)
+        finally:
+            with self._fs.lock:
+                self._fs.release(handle)
+                self._fs.forget(staged.ino)
+
+    def _write(self, handle: int, offset: int, data: bytes) -> None:
+        self._in_room(len(data), lambda: self._fs.write(self._fs.handle(handle), offset, data))
+
+    def _in_room(self, length: int, work: Callable[[], T]) -> T:
+        """Do with the lock held what takes room in the cache, waiting for it. Raises JournalFullError."""
+        while True:
+            try:
+                with self._fs.lock:
+                    return work()
+            except JournalFullError:
+                if not self._waiting.wait_for_room(length):
+                    raise
+
+    def _changing(self, path: bytes, work: Callable[[], Inode]) -> Seen:
+        """Do something to what is at *path* in one step, and let the kernel know."""
+
+        def change() -> tuple[Seen, list[Change]]:
+            inode = work()
+            parent = self._directory(parent_of(path))
+            seen = self._seen(inode, None)
+            return seen, [Change(parent.ino, name_of(path)), Change(parent.ino), Change(inode.ino)]
+
+        seen, changes = self._in_room(_A_NODE, change)
+        self._show(changes)
+        return seen
+
+    def _make(self, path: bytes, original: Original, replaces: Seen | None, staged: Inode | None) -> Inode:
+        """Put what was read at *path*. A file that is there keeps its node, and so its history."""
+        fs, facts, name = self._fs, original.seen.facts, name_of(path)
+        existing = self._expect(path, replaces)
+        parent = self._directory(parent_of(path))
+        if existing is not None and not (existing.is_file and facts.kind is Kind.FILE):
+            fs.unlink(parent.ino, name)
+            existing = None
+        if existing is None:
+            is_link = facts.kind is Kind.LINK
+            mode, target = (0o777, facts.content) if is_link else (facts.mode, None)
+            existing = fs.make(parent.ino, name, _type_of(facts.kind) | mode, *_owner(), target=target)
+        if staged is not None:
+            fs.content.take_over(existing, staged)
+        self._give_attributes(existing, original)
+        return existing
+
+    def _give_attributes(self, inode: Inode, original: Original) -> None:
+        attributes, facts = self._fs.attributes, original.seen.facts
+        wanted = {name: value for name, value in original.xattrs.items() if is_mirrored(name)}
+        present = self._xattrs(inode)
+        for name in present.keys() - wanted.keys():
+            attributes.remove_xattr(inode, name)
+        for name, value in wanted.items():
+            if present.get(name) != value:
+                attributes.set_xattr(inode, name, value, 0)
+        if facts.kind is Kind.FILE:
+            attributes.change(inode, mode=facts.mode, mtime=facts.mtime)
+        elif facts.kind is Kind.DIRECTORY:
+            attributes.change(inode, mode=facts.mode)
+
+    def set_attributes(self, path: bytes, original: Original, target: Seen) -> Seen:
+        def change() -> Inode:
+            inode = self._required(path, target)
+            self._give_attributes(inode, original)
+            return inode
+
+        return self._changing(path, change).with_content(target.facts.content)
+
+    def link(self, path: bytes, existing: bytes, seen: Seen, replaces: Seen | None) -> Seen:
+        def change() -> Inode:
+            inode = self._find(existing)
+            if inode is None or inode.id != seen.identity:
+                raise ChangedError(f"{existing!r} has changed in the volume")
+            parent, before = self._directory(parent_of(path)), self._expect(path, replaces)
+            if before is inode:
+                return inode
+            if before is not None:
+                self._fs.unlink(parent.ino, name_of(path))
+            return self._fs.link(inode.ino, parent.ino, name_of(path))
+
+        return self._changing(path, change).with_content(seen.facts.content)
+
+    def remove(self, path: bytes, target: Seen) -> None:
+        with self._fs.lock:
+            inode, parent = self._find(path), self._directory(parent_of(path))
+            if inode is None or inode.id != target.identity:
+                raise ChangedError(f"{path!r} has changed in the volume")
+            if inode.is_directory:
+                try:
+                    self._fs.rmdir(parent.ino, name_of(path))
+                except OSError as error:
+                    raise ChangedError(f"the folder {path!r} of the volume is not empty") from error
+            else:
+                self._required(path, target)
+                self._fs.unlink(parent.ino, name_of(path))
+            changes = [Change(parent.ino, name_of(path), (inode.ino, inode.mode)), Change(parent.ino)]
+        self._show(changes)
+
+    def rename(self, old: bytes, new: bytes, target: Seen) -> None:
+        with self._fs.lock:
+            inode = self._find(old)
+            if inode is None or inode.id != target.identity:
+                raise ChangedError(f"{old!r} has changed in the volume")
+            parent, new_parent = self._directory(parent_of(old)), self._directory(parent_of(new))
+            try:
+                self._fs.rename(parent.ino, name_of(old), new_parent.ino, name_of(new), RENAME_NOREPLACE)
+            except FileExistsError as error:
+                raise ChangedError(f"{new!r} has appeared in the volume") from error
+            changes = [
+                Change(parent.ino, name_of(old), (inode.ino, inode.mode)),
+                Change(new_parent.ino, name_of(new)),
+                Change(parent.ino),
+                Change(new_parent.ino),
+            ]
+        self._show(changes)
+
+    # -- what is known of the other side's record --------------------------------------------------
+
+    def generation(self, mirror: str) -> int:
+        """How often the volume's database has taken note of a commit of the mirror's record."""
+        with self._fs.lock:
+            row = self._fs.db.execute(
+                "SELECT value FROM meta WHERE key = ?", (f"mirror {mirror}",)
+            ).fetchone()
+        return int(row[0]) if row else 0
+
+    def note_generation(self, mirror: str, generation: int) -> None:
+        """Take note; durable with the next commit of the volume."""
+        with self._fs.lock:
+            self._fs.db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (f"mirror {mirror}", generation))
+
+    def forget_generation(self, mirror: str) -> None:
+        """There is no such mirror any more."""
+        with self._fs.lock:
+            self._fs.db.execute("DELETE FROM meta WHERE key = ?", (f"mirror {mirror}",))
+
+
+def _owner() -> tuple[int, int]:
+    return os.getuid(), os.getgid()
+
+
+def _type_of(kind: Kind) -> int:
+    return next(one for one, found in _KINDS.items() if found is kind)
+
+
+def _stamp(inode: Inode) -> bytes:
+    return _STAMP.pack(
+        inode.size, inode.mtime, inode.ctime, inode.mode, inode.attr_stamp, inode.content_stamp
+    )

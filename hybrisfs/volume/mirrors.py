@@ -1,0 +1,239 @@
+"""The mirrors of a volume: which there are, their threads, and importing folders.
+
+state/volumes/NAME/mirrors/ID.db is the record of one (`mirror.agreed`); it is a mirror as long as that is
+there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import threading
+from collections.abc import Iterable, Sequence
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any, Final
+
+from hybrisfs.errors import HybrisError, UsageError
+from hybrisfs.filesystem.chunks import ChunkRef
+from hybrisfs.filesystem.inodes import Inode
+from hybrisfs.merge.rows import Change
+from hybrisfs.mirror.agreed import AgreedTable, Settings
+from hybrisfs.mirror.folder import Folder
+from hybrisfs.mirror.ignore import Ignored
+from hybrisfs.mirror.importer import Importer, ImportReport, Step
+from hybrisfs.mirror.marker import remove_marker, write_marker
+from hybrisfs.mirror.volume_side import VolumeSide
+from hybrisfs.mirror.worker import Worker
+from hybrisfs.store.files import make_directory, sync_directory
+from hybrisfs.store.schema import ROOT_INO
+from sync.codec import Buffer
+
+if TYPE_CHECKING:
+    from hybrisfs.volume.volume import Volume
+
+__all__ = ["Mirrors"]
+
+log = logging.getLogger(__name__)
+
+_FOLDER: Final = "mirrors"
+
+
+class Mirrors:
+    """All mirrors of one volume. Thread-safe. Each has a thread, from `start` or `add` on."""
+
+    def __init__(self, volume: Volume) -> None:
+        self._volume = volume
+        self._folder = volume.state / _FOLDER
+        self._lock = threading.Lock()
+        self._workers: dict[str, Worker] = {}
+        self._broken: dict[str, str] = {}
+
+    def start(self) -> None:
+        """Go on with the mirrors that there are."""
+        for path in sorted(self._folder.glob("*.db")):
+            try:
+                self._begin(AgreedTable.open(path))
+            except HybrisError as error:
+                log.error("volume %s: %s", self._volume.name, error)
+                self._broken[path.stem] = str(error)
+
+    def stop(self) -> None:
+        """End all threads; the mirrors stay."""
+        with self._lock:
+            workers, self._workers = self._workers, {}
+        self._volume.fs.changes.on_mark = None
+        for worker in workers.values():
+            worker.stop()
+
+    def noticed(self, changes: Iterable[Change]) -> None:
+        """The view has changed in these places, by another device's doing."""
+        for change in changes:
+            self._noticed(change.ino)
+
+    def _noticed(self, number: int) -> None:
+        for worker in list(self._workers.values()):
+            worker.noticed(number)
+
+    def _begin(self, table: AgreedTable) -> None:
+        worker = Worker(table, _Surroundings(self._volume))
+        with self._lock:
+            self._workers[table.settings.id] = worker
+        self._volume.fs.changes.on_mark = self._noticed
+        worker.start()
+
+    # -- what people ask -------------------------------------------------------------------------
+
+    def all(self) -> list[dict[str, Any]]:
+        """What is known of each; see `Worker.facts`."""
+        found = [worker.facts() for worker in list(self._workers.values())]
+        return sorted(found, key=lambda one: str(one["directory"]))
+
+    @property
+    def broken(self) -> list[str]:
+        """What keeps mirrors from being used at all."""
+        return list(self._broken.values())
+
+    @property
+    def directories(self) -> list[Path]:
+        """The folders on the disk that are mirrored."""
+        return [worker.settings.directory for worker in list(self._workers.values())]
+
+    def add(self, directory: Path, at: PurePath, ignore: Sequence[str]) -> dict[str, Any]:
+        """Keep *directory*, which overlaps with nothing, equal to the folder *at* of the volume, which is
+        made if there is none. Raises HybrisError, OSError."""
+        Ignored(ignore)
+        mirror = secrets.token_hex(16)
+        with self._volume.fs.lock:
+            self._require_apart(at)
+            root = self._make(at)
+        self._volume.committer.commit_now()
+        make_directory(self._folder)
+        write_marker(directory, mirror)
+        made = self._folder / f"{mirror}.new"
+        AgreedTable.create(made, Settings(mirror, directory, str(at), root.id, tuple(ignore))).close()
+        made.rename(self._folder / f"{mirror}.db")
+        sync_directory(self._folder)
+        self._begin(AgreedTable.open(self._folder / f"{mirror}.db"))
+        log.info("volume %s: %s is a mirror of the folder %s", self._volume.name, directory, at)
+        return self._workers[mirror].facts()
+
+    def _require_apart(self, at: PurePath) -> None:
+        """Raise UsageError when another mirror is of that folder of the volume, or one above or below it."""
+        for worker in self._workers.values():
+            other = PurePath(worker.settings.at)
+            if at == other or at in other.parents or other in at.parents:
+                raise UsageError(
+                    f"the folder {at} of the volume overlaps with the mirror of {worker.settings.directory}"
+                )
+
+    def _make(self, at: PurePath) -> Inode:
+        fs = self._volume.fs
+        inode = fs.get(ROOT_INO)
+        for part in at.parts:
+            name = os.fsencode(part)
+            found = fs.lookup(inode.ino, name)
+            if found is None:
+                found = fs.make(inode.ino, name, 0o40755, os.getuid(), os.getgid())
+                self._volume.tell_kernel([Change(inode.ino, name), Change(inode.ino)])
+            if not found.is_directory:
+                raise UsageError(f"{at} is not a folder of the volume")
+            inode = found
+        return inode
+
+    def remove(self, directory: Path) -> dict[str, Any]:
+        """Keep them equal no longer. Nothing is removed on either side."""
+        worker = self._of(directory)
+        facts = worker.facts()
+        worker.stop()
+        mirror = worker.settings.id
+        with self._lock:
+            self._workers.pop(mirror, None)
+        for path in self._folder.glob(f"{mirror}.db*"):
+            path.unlink()
+        sync_directory(self._folder)
+        with contextlib.suppress(OSError):  # its disk may be away, or read-only
+            remove_marker(directory, mirror)
+        _Surroundings(self._volume).side(worker.settings.root, Ignored(())).forget_generation(mirror)
+        return facts
+
+    def decide(self, directory: Path, *, accept: bool) -> dict[str, Any]:
+        """Let a mass deletion happen, or put back what was deleted. Raises UsageError when none waits."""
+        worker = self._of(directory)
+        facts = worker.facts()
+        if not facts["held_back"]:
+            raise UsageError(f"no deletion in the mirror of {directory} waits for anybody")
+        worker.decide(accept=accept)
+        return facts
+
+    def _of(self, directory: Path) -> Worker:
+        for worker in list(self._workers.values()):
+            if worker.settings.directory == directory:
+                return worker
+        raise UsageError(f"{directory} is not mirrored", "", "hybrisfs mirror list shows what is.")
+
+    def bring_in(
+        self, directory: Path, into: PurePath, step: Step, *, dry_run: bool, replace: bool
+    ) -> ImportReport:
+        """Copy *directory* into the folder *into* of the volume. See `mirror.importer`."""
+        source = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            around, ignored = _Surroundings(self._volume), Ignored(())
+            with self._volume.fs.lock:
+                root = self._find(into) if dry_run else self._make(into).id
+            folder = Folder(
+                source,
+                ignored,
+                around.chunk_id,
+                lambda _path, _stamp, _changed: True,
+                lambda _path: None,
+                lambda name, _number: name,
+                tidies=False,
+            )
+            target = around.side(root, ignored)
+            return Importer(
+                folder, target, self._volume.committer.commit_now, step, dry_run=dry_run, replace=replace
+            ).run()
+        finally:
+            os.close(source)
+
+    def _find(self, path: PurePath) -> bytes:
+        """The id of the node at a path; of none, when there is none."""
+        inode: Inode | None = self._volume.fs.get(ROOT_INO)
+        for part in path.parts:
+            inode = self._volume.fs.lookup(inode.ino, os.fsencode(part)) if inode else None
+        return inode.id if inode is not None else b"\xff"
+
+
+class _Surroundings:
+    """What mirrors see of the volume; see `worker.Surroundings` and `volume_side.Waiting`."""
+
+    def __init__(self, volume: Volume) -> None:
+        self._volume = volume
+
+    def side(self, root: bytes, ignored: Ignored) -> VolumeSide:
+        volume = self._volume
+        return VolumeSide(volume.fs, self, volume.sealer.chunk_id, root, ignored, volume.tell_kernel)
+
+    def chunk_id(self, data: Buffer, /) -> bytes:
+        return self._volume.sealer.chunk_id(data)
+
+    def device_name(self) -> str:
+        return self._volume.sharing.own_name
+
+    def hindrance(self) -> str | None:
+        regaining = self._volume.sharing.is_regaining
+        return "the volume was rebuilt, and waits for its log from the clouds" if regaining else None
+
+    def commit(self) -> None:
+        self._volume.committer.commit_now()
+
+    def deletion_share(self) -> float:
+        return self._volume.config.deletion_share
+
+    def fetch(self, chunks: list[ChunkRef]) -> object:
+        return self._volume.fetcher.fetch(chunks)
+
+    def wait_for_room(self, length: int) -> bool:
+        return self._volume.room.wait_for_room(length)

@@ -1,0 +1,150 @@
+"""A volume without a mount, and folders on the disk that mirror folders of it."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable
+from pathlib import Path, PurePath
+from typing import Any
+
+from hybrisfs.filesystem.inodes import Inode
+from hybrisfs.store.schema import ROOT_INO
+from tests.volume.device import Device
+
+__all__ = ["Mirrored", "until"]
+
+_PATIENCE = 60.0
+
+
+def until(holds: Callable[[], object], what: str) -> None:
+    """Wait until something holds."""
+    deadline = time.monotonic() + _PATIENCE
+    while not holds():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.02)
+
+
+class Mirrored:
+    """The folder `plain` of a volume, and *directory*, which is to be equal to it."""
+
+    def __init__(self, device: Device, directory: Path) -> None:
+        self.device = device
+        self.directory = directory
+
+    def add(self, *ignore: str) -> None:
+        self.device.volume.mirrors.add(self.directory, PurePath("plain"), ignore)
+
+    def facts(self) -> dict[str, Any]:
+        [facts] = self.device.volume.mirrors.all()
+        return facts
+
+    # -- the volume --------------------------------------------------------------------------------
+
+    def find(self, path: str) -> Inode | None:
+        fs = self.device.volume.fs
+        with fs.lock:
+            inode: Inode | None = fs.get(ROOT_INO)
+            for name in ["plain", *path.split("/")] if path else ["plain"]:
+                inode = fs.lookup(inode.ino, os.fsencode(name)) if inode is not None else None
+            return inode
+
+    def node(self, path: str) -> Inode:
+        inode = self.find(path)
+        assert inode is not None, f"the volume has no {path}"
+        return inode
+
+    def put(self, path: str, content: bytes, mode: int = 0o644) -> None:
+        """Write a file of the volume, as a program would through a mount."""
+        fs, (folder, _, name) = self.device.volume.fs, path.rpartition("/")
+        with fs.lock:
+            parent, inode = self.node(folder), self.find(path)
+            if inode is None:
+                inode, handle = fs.create(parent.ino, os.fsencode(name), mode, 0, 0, os.O_WRONLY)
+            else:
+                handle = fs.open(inode.ino, os.O_WRONLY | os.O_TRUNC)
+            fs.write(inode, 0, content)
+            fs.release(handle)
+
+    def make(self, path: str) -> None:
+        fs, (folder, _, name) = self.device.volume.fs, path.rpartition("/")
+        with fs.lock:
+            parent = fs.get(ROOT_INO) if not path else self.node(folder)
+            fs.make(parent.ino, os.fsencode(name or "plain"), stat.S_IFDIR | 0o755, 0, 0)
+
+    def delete(self, path: str) -> None:
+        fs, (folder, _, name) = self.device.volume.fs, path.rpartition("/")
+        with fs.lock:
+            fs.unlink(self.node(folder).ino, os.fsencode(name))
+
+    def names(self, path: str = "") -> set[str]:
+        fs = self.device.volume.fs
+        with fs.lock:
+            return {os.fsdecode(name) for _, name, _ in fs.names.list(self.node(path).ino, 0, 1 << 20)}
+
+    def content(self, path: str) -> bytes:
+        fs = self.device.volume.fs
+        while True:
+            with fs.lock:
+                inode = self.node(path)
+                data = fs.read(inode, 0, inode.size)
+            if isinstance(data, bytes):
+                return data
+            self.device.volume.fetcher.fetch(data.chunks)
+
+    def is_here(self, path: str) -> bool:
+        """Whether all bytes of a file of the volume are on this device."""
+        fs = self.device.volume.fs
+        with fs.lock:
+            inode = self.node(path)
+            return isinstance(fs.read(inode, 0, inode.size), bytes)
+
+    def evict(self) -> None:
+        """Bring all to the clouds, and forget what is here of it."""
+        self.device.sync()
+        self.device.volume.drop_cache()
+
+    # -- both --------------------------------------------------------------------------------------
+
+    def here(self, path: str = "") -> set[str]:
+        """What the folder on the disk shows."""
+        return {
+            one.name
+            for one in (self.directory / path).iterdir()
+            if not one.name.startswith(".hybrisfs-mirror")
+        }
+
+    def tree(self) -> dict[str, tuple[int, bytes]]:
+        """All that is on the disk: mode and content by path."""
+        found = {}
+        for path in sorted(self.directory.rglob("*")):
+            name = str(path.relative_to(self.directory))
+            status = path.lstat()
+            if not name.startswith(".hybrisfs-mirror"):
+                content = path.read_bytes() if stat.S_ISREG(status.st_mode) else b""
+                found[name] = status.st_mode, os.fsencode(path.readlink()) if path.is_symlink() else content
+        return found
+
+    def volume_tree(self) -> dict[str, tuple[int, bytes]]:
+        found: dict[str, tuple[int, bytes]] = {}
+        waiting = [""]
+        while waiting:
+            folder = waiting.pop()
+            for name in self.names(folder):
+                path = f"{folder}/{name}" if folder else name
+                inode = self.node(path)
+                if inode.is_directory:
+                    waiting.append(path)
+                found[path] = inode.mode, inode.target or (self.content(path) if inode.is_file else b"")
+        return found
+
+    def equal(self) -> bool:
+        """Whether both show the same, and the mirror is at rest."""
+        try:
+            return self.facts()["state"] == "watching" and self.tree() == self.volume_tree()
+        except (OSError, AssertionError):  # something changed while it was looked at
+            return False
+
+    def settle(self) -> None:
+        until(self.equal, f"both to be equal: {self.facts()}")

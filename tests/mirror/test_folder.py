@@ -1,0 +1,176 @@
+"""What is written to the folder on the disk: never over what was just saved, never out of the folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from blake3 import blake3
+
+from hybrisfs.mirror import folder as module
+from hybrisfs.mirror import rename
+from hybrisfs.mirror.folder import Folder
+from hybrisfs.mirror.ignore import Ignored
+from hybrisfs.mirror.model import ChangedError, Facts, Glimpse, Kind, Seen
+
+
+@dataclass
+class Fresh:
+    """Something to be written."""
+
+    content: bytes
+    seen: Seen = field(default_factory=lambda: Seen(b"", b"", Facts(Kind.FILE, 0o600, 1, 0)))
+    xattrs: Mapping[bytes, bytes] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.seen = Seen(b"", b"", Facts(Kind.FILE, 0o600, 1_000_000_000, len(self.content), None))
+
+    def blocks(self) -> Iterator[tuple[int, bytes]]:
+        yield 0, self.content
+        self.seen = self.seen.with_content(b"c" * 32)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "root").mkdir()
+    return tmp_path / "root"
+
+
+@pytest.fixture
+def folder(root: Path) -> Iterator[Folder]:
+    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    yield Folder(
+        descriptor,
+        Ignored(()),
+        lambda data: blake3(data).digest(),
+        lambda *_: True,
+        lambda _: None,
+        lambda name, number: name + b" (conflict %d)" % number,
+    )
+    os.close(descriptor)
+
+
+def seen(folder: Folder, path: bytes, *, content: bool = True) -> Seen:
+    listing = folder.names(path.rpartition(b"/")[0])
+    assert listing is not None
+    glimpse = listing[path.rpartition(b"/")[2]]
+    assert isinstance(glimpse, Glimpse)
+    return folder.examine(path, glimpse, content=content)
+
+
+def names(root: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in root.iterdir()}
+
+
+def saves(path: Path, then: Callable[..., object]) -> Callable[..., object]:
+    """Somebody saves a file right before the last step, once."""
+    versions = [b"saved a moment ago, by somebody else"]
+
+    def wrapped(*arguments: object) -> object:
+        if versions:
+            path.write_bytes(versions.pop())
+        return then(*arguments)
+
+    return wrapped
+
+
+def test_what_changed_is_not_replaced(folder: Folder, root: Path) -> None:
+    (root / "file").write_bytes(b"old")
+    before = seen(folder, b"file")
+    (root / "file").write_bytes(b"newer")
+    with pytest.raises(ChangedError):
+        folder.write(b"file", Fresh(b"from the volume"), before)
+    with pytest.raises(ChangedError):
+        folder.write(b"file", Fresh(b"from the volume"), None)
+    with pytest.raises(ChangedError):
+        folder.remove(b"file", before)
+    assert names(root) == {"file": b"newer"}
+
+
+def test_what_is_saved_at_the_last_moment_stays(folder: Folder, root: Path) -> None:
+    (root / "file").write_bytes(b"old")
+    before = seen(folder, b"file")
+    with (
+        mock.patch.object(module, "exchange", saves(root / "file", rename.exchange)),
+        pytest.raises(ChangedError),
+    ):
+        folder.write(b"file", Fresh(b"from the volume"), before)
+    assert names(root) == {"file": b"saved a moment ago, by somebody else"}
+
+    (root / "file").write_bytes(b"!")
+    before = seen(folder, b"file")
+    with (
+        mock.patch.object(module, "rename_to_free_name", saves(root / "file", rename.rename_to_free_name)),
+        pytest.raises(ChangedError),
+    ):
+        folder.remove(b"file", before)
+    assert names(root) == {"file": b"saved a moment ago, by somebody else"}
+
+
+def test_two_who_save_at_the_last_moment_are_both_kept(folder: Folder, root: Path) -> None:
+    (root / "file").write_bytes(b"old")
+    before = seen(folder, b"file")
+    exchange, calls = rename.exchange, [b"one", b"two"]
+
+    def save(*arguments: object) -> object:
+        aside = root / "aside"
+        aside.write_bytes(calls.pop(0) + b", longer than before")
+        aside.rename(root / "file")
+        return exchange(*arguments)  # type: ignore[arg-type]
+
+    with mock.patch.object(module, "exchange", save), pytest.raises(ChangedError):
+        folder.write(b"file", Fresh(b"from the volume"), before)
+    assert set(names(root).values()) >= {b"one, longer than before", b"two, longer than before"}
+
+
+def test_a_new_file_replaces_nothing(folder: Folder, root: Path) -> None:
+    with (
+        mock.patch.object(module, "rename_to_free_name", saves(root / "file", rename.rename_to_free_name)),
+        pytest.raises(ChangedError),
+    ):
+        folder.write(b"file", Fresh(b"from the volume"), None)
+    assert names(root) == {"file": b"saved a moment ago, by somebody else"}
+
+
+def test_no_symbolic_link_leads_out(folder: Folder, root: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").write_bytes(b"mine")
+    (root / "way").symlink_to(outside)
+    with pytest.raises(ChangedError):
+        folder.write(b"way/new", Fresh(b"x"), None)
+    assert folder.names(b"way") is None
+    with pytest.raises(ChangedError):
+        folder.remove(b"way/file", Seen(b"", b"", Facts(Kind.FILE)))
+    assert names(outside) == {"file": b"mine"}
+
+
+def test_a_file_that_fails_half_way_leaves_nothing(folder: Folder, root: Path) -> None:
+    class Failing(Fresh):
+        def blocks(self) -> Iterator[tuple[int, bytes]]:
+            yield 0, b"half"
+            raise ChangedError("it changed")
+
+    with pytest.raises(ChangedError):
+        folder.write(b"file", Failing(b"x"), None)
+    assert names(root) == {}
+
+
+def test_what_a_killed_mirror_left_is_removed(folder: Folder, root: Path) -> None:
+    (root / ".hybrisfs-mirror-0123456789abcdef").write_bytes(b"half")
+    (root / ".hybrisfs-mirror").write_bytes(b"marker")
+    folder.names(b"")
+    assert names(root) == {".hybrisfs-mirror": b"marker"}
+
+
+def test_without_exchange_the_last_look_decides(folder: Folder, root: Path) -> None:
+    (root / "file").write_bytes(b"old")
+    with mock.patch.object(module, "exchange", lambda *_: False):
+        after = folder.write(b"file", Fresh(b"new"), seen(folder, b"file"))
+    assert names(root) == {"file": b"new"}
+    assert after.facts.size == 3
+    assert seen(folder, b"file", content=False).stamp == after.stamp
