@@ -14,12 +14,12 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from hybrisfs import fuse
+from hybrisfs.filesystem.content import BLOCK
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.names import failure
 from hybrisfs.filesystem.residency import Residency
 from hybrisfs.fuse import LATER, Attributes, Entry, Later, Listing, ListingPlus, Opened, Request
 from hybrisfs.mount.adapter import Adapter
-from hybrisfs.filesystem.content import BLOCK
 from hybrisfs.mount.answers import sized
 from hybrisfs.mount.echo import HIDDEN_INO
 from hybrisfs.mount.programs import NoFetchPrograms
