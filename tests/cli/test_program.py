@@ -99,6 +99,8 @@ def test_all_commands_are_there() -> None:
         "kv delete",
         "kv list",
         "kv tput",
+        "kv clean",
+        "kv rebuild",
     }
 
 
