@@ -77,11 +77,13 @@ class Transaction:
 
         Returns whether they were made. Raises NoSuchContainerError.
         """
-        if any(change.place[0] not in self._numbers for change in changes):
-            raise NoSuchContainerError("that has just been deleted")
-        before = [self.entry(change.place) for change in changes]
-        if not all(change.entry.newer_than(old) for change, old in zip(changes, before, strict=True)):
-            return False
+        before = []
+        for place, entry in changes:
+            if place[0] not in self._numbers:
+                raise NoSuchContainerError("that has just been deleted")
+            before.append(self.entry(place))
+            if not entry.newer_than(before[-1]):
+                return False
         for (place, entry), old in zip(changes, before, strict=True):
             self._replace(place, old, entry)
         return True

@@ -111,6 +111,8 @@ def test_all_commands_are_there() -> None:
         "versions list",
         "versions restore",
         "versions show",
+        "kv clean",
+        "kv rebuild",
     }
 
 
