@@ -18,8 +18,8 @@ of updates, and segments on the clouds (`succession`, `compaction`).
 Whose word counts is up to who takes a checkpoint in: his own, that is a statement that he signed before his
 state was lost; or that of the device that let him in, which gave him all keys. So nobody else can make him
 believe in a state that never was. Who was let in by a recovery kit, or by a device that has been removed
-since, takes that of members, what most of them have stated first: to be without all is worse. A statement that
-differs at an equal vector is an alarm.
+since, takes that of members, what most of them have stated first: to be without all is worse. A statement
+that differs at an equal vector is an alarm.
 
 What a crash leaves: parts of files, removed at the next statement; statements that nobody has heard of, which
 are made known again; a checkpoint of which some slices are on the clouds, put there anew. Nothing is removed

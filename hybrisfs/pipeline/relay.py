@@ -29,9 +29,9 @@ from hybrisfs.filesystem.chunks import ChunkRef
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.pipeline.relayable import RelayGate
 from hybrisfs.pipeline.signals import Signals
+from hybrisfs.store.segment_ends import end_of_segment
 from hybrisfs.store.updates import UpdateLog
 from sync import (
-    HASH_SIZE,
     MAX_CLOCK,
     MAX_RELAYED,
     NONCE_SIZE,
@@ -257,12 +257,8 @@ class Relayer:
 
     def _find(self, author: bytes, segment: SegmentId) -> _Point | None:
         """Where in our log the segment ends, None when that update is not here."""
-        rest = HASH_SIZE - len(segment.prefix)
-        row = self._fs.db.execute(
-            "SELECT branch, clock FROM log WHERE hash BETWEEN ? AND ? AND device = ?",
-            (segment.prefix + bytes(rest), segment.prefix + b"\xff" * rest, author),
-        ).fetchone()
-        return _Point(row[0], row[1], segment) if row else None
+        end = end_of_segment(self._fs.db, segment_name(author, segment))
+        return _Point(end.branch, end.clock, segment) if end is not None else None
 
     def _is_bare(self, branch: bytes, clock: int) -> bool:
         """Whether an update is known through a checkpoint only, and so all that it follows: that is on the

@@ -172,6 +172,7 @@ def test_a_rebuilt_device_begins_with_what_it_has_stated(first: First) -> None:
     until(lambda: has_all(first, last), "all to come back")
     until(lambda: first.volume.sharing.has_looked(), "the own log to be back")
     assert first.read("later") == b"x" * 100
+    first.sync()
     first.write("after", b"y" * 100)
     first.sync()
     assert _count(first, _BRANCHES) == 1, "it has not forked"
@@ -235,6 +236,20 @@ def test_scrub_names_and_repair_mends_parts_of_the_checkpoint(first: First) -> N
         done = first.volume.maintenance.repair(lambda stage, done, total: None).as_dict()
         assert (done["repaired"], done["failed"]) == (2, 0)
         assert_sound(first)
+
+
+def test_a_part_that_a_read_finds_wrong_is_healed(first: First) -> None:
+    compacted(first)
+    with settled(first):
+        cloud = next(cloud for cloud in first.clouds if parts(cloud))
+        wrong = cloud / CHECKPOINTS / max(parts(cloud))
+        good = wrong.stat().st_size
+        wrong.write_bytes(b"?")
+        assert scrubbed(first)  # as a read would, it tells the cloud's health
+        maintenance = first.volume.maintenance
+        assert not maintenance.heal(first.volume.engine.upkeep.wrong_objects())
+        assert wrong.stat().st_size == good
+        assert {one.state for one in first.volume.engine.health()} == {"ok"}
 
 
 def test_a_cloud_that_leaves_takes_no_checkpoint_with_it(first: First, tmp_path: Path) -> None:
