@@ -162,7 +162,7 @@ class Relayer:
         chosen = None
         for path in self._paths():
             self._hand_over(path.author, heads)
-            before = path.newest_of(self._points(path.author, heads))
+            before = path.newest_of(self._points(path, heads))
             above = before.clock if before else 0
             branch, newest = path.steps[0]
             if newest == above or self._is_ahead(path, heads, now):
@@ -230,8 +230,9 @@ class Relayer:
             if (chain is None or tip.branch != chain.branch) and members.known(tip.device):
                 yield _Path(tip.device, self._updates.path(tip))
 
-    def _points(self, author: bytes, heads: Mapping[bytes, Head]) -> list[_Point]:
-        """Where segments of *author* on the clouds end, of those that a head leads to."""
+    def _points(self, path: _Path, heads: Mapping[bytes, Head]) -> list[_Point]:
+        """Where segments on the clouds end that a head leads to, those on *path* among them."""
+        author = path.author
         segments = [
             one.segment
             for device, head in heads.items()
@@ -240,14 +241,24 @@ class Relayer:
             if one.author == author
         ]
         segments += [one.segment for one in self._past().segments if one.author == author]
-        segments += self._shipped() if self._is_own(author) else _newest_of(heads.get(author))
+        segments += (
+            self._shipped(self._parting(path)) if self._is_own(author) else _newest_of(heads.get(author))
+        )
         found = (self._find(author, segment) for segment in segments)
         return [point for point in found if point is not None] + self._relayed(author)
 
-    def _shipped(self) -> list[SegmentId]:
-        """All segments of our own chain."""
-        rows = self._fs.db.execute("SELECT name FROM log_segment ORDER BY first")
+    def _shipped(self, through: int = MAX_CLOCK) -> list[SegmentId]:
+        """The newest segment of our own chain that ends at that clock or below, if there is one."""
+        rows = self._fs.db.execute(
+            "SELECT name FROM log_segment WHERE last <= ? ORDER BY first DESC LIMIT 1", (through,)
+        )
         return [parse_segment_name(name)[1] for (name,) in rows]
+
+    def _parting(self, path: _Path) -> int:
+        """The clock of the last update that is on *path* and on our own chain, 0 when there is none."""
+        chain, steps = self._updates.own_tip(), dict(path.steps)
+        own = self._updates.path(chain) if chain is not None else []
+        return max((min(clock, steps[branch]) for branch, clock in own if branch in steps), default=0)
 
     def _relayed(self, author: bytes) -> list[_Point]:
         """The segments of *author* that this device put there."""
@@ -290,7 +301,7 @@ class Relayer:
     def _is_led_to(self, author: bytes, point: _Point, heads: Mapping[bytes, Head]) -> bool:
         """Whether the author's own chain on the clouds leads to it, and no other branch begins with it: what
         is relayed of that one goes on from there."""
-        segments = self._shipped()[-1:] if self._is_own(author) else _newest_of(heads.get(author))
+        segments = self._shipped() if self._is_own(author) else _newest_of(heads.get(author))
         end = self._find(author, segments[0]) if segments else None
         if end is None:
             return False
