@@ -204,16 +204,20 @@ class Relayer:
         return tuple(sorted(sorted(found, key=lambda one: -found[one])[:MAX_RELAYED]))
 
     def _sorted_out(self, past: Past) -> tuple[list[Relayed], dict[bytes, list[_Point]]]:
-        """What our heads on the clouds lead to: what is not here, and what is, by author."""
+        """What our heads on the clouds lead to: what is not here in full, and what is here, by author."""
         lacking: list[Relayed] = []
         here: dict[bytes, list[_Point]] = {}
         for one in past.segments:
             point = self._find(one.author, one.segment)
-            if point is None:
+            if point is None or self._is_bare(point):
                 lacking.append(one)
-            else:
+            if point is not None:
                 here.setdefault(one.author, []).append(point)
         return lacking, here
+
+    def _is_bare(self, point: _Point) -> bool:
+        """Whether the update is known through a checkpoint only: no segment of ours will hold it."""
+        return self._updates.update_at(point.branch, point.clock) is None
 
     # -- what the clouds hold --------------------------------------------------------------------
 
