@@ -162,7 +162,7 @@ class Relayer:
         chosen = None
         for path in self._paths():
             self._hand_over(path.author, heads)
-            before = path.newest_of(self._points(path.author, heads))
+            before = path.newest_of(self._points(path, heads))
             above = before.clock if before else 0
             branch, newest = path.steps[0]
             if newest == above or self._is_bare(branch, newest) or self._is_ahead(path, heads, now):
@@ -204,16 +204,20 @@ class Relayer:
         return tuple(sorted(sorted(found, key=lambda one: -found[one])[:MAX_RELAYED]))
 
     def _sorted_out(self, past: Past) -> tuple[list[Relayed], dict[bytes, list[_Point]]]:
-        """What our heads on the clouds lead to: what is not here, and what is, by author."""
+        """What our heads on the clouds lead to: what is not here in full, and what is here, by author."""
         lacking: list[Relayed] = []
         here: dict[bytes, list[_Point]] = {}
         for one in past.segments:
             point = self._find(one.author, one.segment)
-            if point is None:
+            if point is None or self._is_bare(point):
                 lacking.append(one)
-            else:
+            if point is not None:
                 here.setdefault(one.author, []).append(point)
         return lacking, here
+
+    def _is_bare(self, point: _Point) -> bool:
+        """Whether the update is known through a checkpoint only: no segment of ours will hold it."""
+        return self._updates.update_at(point.branch, point.clock) is None
 
     # -- what the clouds hold --------------------------------------------------------------------
 
@@ -230,8 +234,9 @@ class Relayer:
             if (chain is None or tip.branch != chain.branch) and members.known(tip.device):
                 yield _Path(tip.device, self._updates.path(tip))
 
-    def _points(self, author: bytes, heads: Mapping[bytes, Head]) -> list[_Point]:
-        """Where segments of *author* on the clouds end, of those that a head leads to."""
+    def _points(self, path: _Path, heads: Mapping[bytes, Head]) -> list[_Point]:
+        """Where segments on the clouds end that a head leads to, those on *path* among them."""
+        author = path.author
         segments = [
             one.segment
             for device, head in heads.items()
@@ -240,14 +245,24 @@ class Relayer:
             if one.author == author
         ]
         segments += [one.segment for one in self._past().segments if one.author == author]
-        segments += self._shipped() if self._is_own(author) else _newest_of(heads.get(author))
+        segments += (
+            self._shipped(self._parting(path)) if self._is_own(author) else _newest_of(heads.get(author))
+        )
         found = (self._find(author, segment) for segment in segments)
         return [point for point in found if point is not None] + self._relayed(author)
 
-    def _shipped(self) -> list[SegmentId]:
-        """All segments of our own chain."""
-        rows = self._fs.db.execute("SELECT name FROM log_segment ORDER BY first")
+    def _shipped(self, through: int = MAX_CLOCK) -> list[SegmentId]:
+        """The newest segment of our own chain that ends at that clock or below, if there is one."""
+        rows = self._fs.db.execute(
+            "SELECT name FROM log_segment WHERE last <= ? ORDER BY first DESC LIMIT 1", (through,)
+        )
         return [parse_segment_name(name)[1] for (name,) in rows]
+
+    def _parting(self, path: _Path) -> int:
+        """The clock of the last update that is on *path* and on our own chain, 0 when there is none."""
+        chain, steps = self._updates.own_tip(), dict(path.steps)
+        own = self._updates.path(chain) if chain is not None else []
+        return max((min(clock, steps[branch]) for branch, clock in own if branch in steps), default=0)
 
     def _relayed(self, author: bytes) -> list[_Point]:
         """The segments of *author* that this device put there."""
@@ -294,7 +309,7 @@ class Relayer:
     def _is_led_to(self, author: bytes, point: _Point, heads: Mapping[bytes, Head]) -> bool:
         """Whether the author's own chain on the clouds leads to it, and no other branch begins with it: what
         is relayed of that one goes on from there."""
-        segments = self._shipped()[-1:] if self._is_own(author) else _newest_of(heads.get(author))
+        segments = self._shipped() if self._is_own(author) else _newest_of(heads.get(author))
         end = self._find(author, segments[0]) if segments else None
         if end is None:
             return False
