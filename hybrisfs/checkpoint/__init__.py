@@ -7,10 +7,9 @@ members have, the checkpoint is *agreed* (`keeper`), and one of them puts it on 
 name it.
 
 A device that has just been let in begins with the checkpoint that its inviter names, instead of reading the
-log from its beginning (`fetching`, `adoption`). One that was restored from a backup takes in a checkpoint
-that it has stated itself, if it lacks much of it, or lacks for long what nobody has in full any more. It
-keeps what only it has: its own updates, which may fork it, and what it has not signed yet. What both lack
-beyond that comes with the log.
+log from its beginning (`fetching`, `adoption`). One that was restored from a backup made before it had a log
+begins with a checkpoint that it has stated itself. What they lack beyond that comes with the log, and so does
+all that others lack: who has a log does not take in a checkpoint.
 
 Whose word counts is up to who takes a checkpoint in: his own, that is a statement that he signed before his
 state was lost; or that of the device that let him in, which gave him all keys. So nobody else can make him

@@ -43,11 +43,6 @@ LEAST_BYTES: Final = 1 << 18
 """Of updates that make a new checkpoint worth while, if they are a quarter of what the last one holds."""
 RESTATE_SECONDS: Final = 600.0
 """How often a device states something else while others do not agree."""
-FAR_BEHIND: Final = 2000
-"""Steps of logical time that a device which has a log lags behind a checkpoint when it takes it in."""
-PATIENCE_SECONDS: Final = 300.0
-"""After that long, a checkpoint of which something is lacking is taken in however near it is: that may be
-nowhere else any more."""
 _TURN_SECONDS: Final = 60.0  # that each device waits longer than the one before it
 _CLOUD_SECONDS: Final = 30.0
 _RETRY_SECONDS: Final = 300.0
@@ -93,7 +88,6 @@ class Keeper:
         self._swept = b""
         self._examined: dict[bytes, float] = {}  # names of roots -> when to look at them again
         self._offered: set[bytes] = set()
-        self._lacking: dict[bytes, float] = {}  # names of roots -> since when something of them is lacking
         self.alarm: str | None = None
 
     # -- what heads and links tell ---------------------------------------------------------------
@@ -316,11 +310,14 @@ class Keeper:
     # -- taking in -------------------------------------------------------------------------------
 
     def begin(self, named: CheckpointId) -> bool:
-        """Begin with the checkpoint that the inviter names; False when that cannot be done."""
-        self._offered.add(named.root)
-        return self._examine(named.root, named.snapshot, float("-inf"), vouched=True)
+        """Begin with the checkpoint that the inviter names; False when that cannot be done. The log may hold
+        updates of this device only."""
+        return self._examine(named.root, named.snapshot, vouched=True, beginning=True)
 
     def _take_in_what_is_named(self, heads: Mapping[bytes, Head], now: float) -> None:
+        if self._has_log():
+            self._offered.clear()
+            return
         with self._fs.lock:
             known = {one.shelved.snapshot for one in self._table.all()}
             inviter = self._fs.db.meta("inviter")
@@ -334,20 +331,29 @@ class Keeper:
                 continue
             self._examined[root] = now + _RETRY_SECONDS
             snapshot, vouched = named.get(root, (None, False))
-            self._examine(root, snapshot, now, vouched=vouched)
+            self._examine(root, snapshot, vouched=vouched)
 
-    def _examine(self, name: bytes, snapshot: bytes | None, now: float, *, vouched: bool) -> bool:
-        """Take in the checkpoint with this root if much of it is lacking here, and it can be believed."""
+    def _has_log(self) -> bool:
+        """Whether this device has accepted updates; then it goes on with these."""
+        with self._fs.lock:
+            return len(self._updates.state.vector) > 0
+
+    def _examine(
+        self, name: bytes, snapshot: bytes | None, *, vouched: bool, beginning: bool = False
+    ) -> bool:
+        """Begin with the checkpoint with this root, if there is no log here yet and it can be believed."""
         try:
             root = self._fetching.root(name)
             root.check(self._updates.volume, self._members())
-            if snapshot not in (None, root.snapshot) or not self._is_wanted(name, root, now):
+            if snapshot not in (None, root.snapshot):
                 return False
             if not (vouched or self._is_trusted(root)):
                 return False
             shelved = self._fetching.shelve(root)
             check_snapshot(self._shelf, shelved, root)
             with without_collections(), self._fs.cutting, self._fs.lock:
+                if not beginning and self._has_log():
+                    return False
                 Adoption(self._fs, self._updates, self._registers, self._arrivals).run(self._shelf, shelved)
                 through = self._table.through()
                 self._table.put(Recorded(shelved, root.vector, through, root.encode(), name))
@@ -358,17 +364,6 @@ class Keeper:
         self._offered.discard(name)
         log.info("took in checkpoint %s", root.snapshot.hex())
         return True
-
-    def _is_wanted(self, name: bytes, root: Root, now: float) -> bool:
-        with self._fs.lock:
-            vector = self._updates.state.vector
-        if vector.covers(root.vector):
-            self._offered.discard(name)
-            self._lacking.pop(name, None)
-            return False
-        if name in self._offered or root.vector.highest - vector.highest >= FAR_BEHIND:
-            return True
-        return now - self._lacking.setdefault(name, now) >= PATIENCE_SECONDS
 
     def _is_trusted(self, root: Root) -> bool:
         """Whether this device has stated it itself, or the one that let it in has."""

@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from random import Random
-from unittest import mock
 
 import pytest
 
-from hybrisfs.checkpoint.fetching import Fetching
 from hybrisfs.checkpoint.table import CheckpointTable
 from sync import Head, Statement
 from sync.checkpoint import CHECKPOINTS, Root, checkpoint_name, open_object
@@ -175,69 +173,13 @@ def test_what_is_changed_after_beginning_with_a_checkpoint_is_not_overwritten(em
         assert {one.read(name) for name in one.names()} == {b"here", b"there"}
 
 
-def test_a_device_that_was_set_back_takes_in_what_it_has_stated_and_keeps_its_own(volume: Volume) -> None:
+def test_who_has_a_log_goes_on_with_it(volume: Volume) -> None:
     with set_back(volume, 1):
         volume.fleet[0].write("file", b"other")
-        volume.fleet[0].mkdir("folder")
-        volume.fleet[1].write("late", b"after the backup")
         volume.fleet.meet()
         volume.look()
         volume.look()
         assert volume.agreed(1) is not None
-    device = volume.fleet[1]
-    device.write("own", b"signed by now")
-    device.sign()
-    device.write("file", b"not signed yet")
-    volume.couriers[1].take_over(volume.couriers[0])
-    assert device.bare()
-    device.sign()
-    volume.fleet[0].receive(device.log())
-    for one in volume.fleet.devices:
-        found = {one.read(name) for name in one.names() if name != "folder"}
-        assert found == {b"other", b"after the backup", b"signed by now", b"not signed yet"}
-    assert volume.fleet[0].registers() == device.registers()
-    assert volume.fleet[0].tree() == device.tree()
-    [forker] = [one for one in device.rig.sharing.devices() if one["forked"]]
-    assert forker["id"] == device.key.device_id.hex()
-
-
-def test_a_checkpoint_of_which_nothing_is_lacking_is_left_alone(volume: Volume) -> None:
-    volume.look()
-    volume.look()
-    with mock.patch.object(Fetching, "shelve") as shelve:
-        volume.couriers[1].take_over(volume.couriers[0])
-    shelve.assert_not_called()
-
-
-def test_what_is_lacking_for_long_is_taken_in_however_near_it_is(volume: Volume) -> None:
-    with set_back(volume, 1):
-        volume.fleet[0].write("file", b"other")
-        volume.fleet.meet()
-        for _ in range(4):
-            volume.look()
-        heads = volume.heads()
-    device = volume.fleet[1]
-    for number in range(9):
-        device.write("own", b"%d" % number)
-        device.sign()
-    volume.look(1, heads=heads)
-    assert not device.bare(), "it is ahead of the checkpoint by its own clock"
-    for _ in range(4):
-        volume.look(1, heads=heads)
-    assert device.bare() and device.read("file") == b"other"
-
-
-def test_who_has_a_log_takes_nobody_else_s_word(volume: Volume) -> None:
-    with set_back(volume, 1):
-        volume.fleet[0].write("file", b"other")
-        volume.fleet[0].sign()
-        with volume.fleet[0].rig.fs.lock:  # it thinks that it is the only one
-            volume.fleet[0].rig.db.execute(
-                "UPDATE member SET state = 2 WHERE device = ?", (volume.fleet[1].key.device_id,)
-            )
-        volume.look(0)
-        volume.look(0)
-        assert volume.agreed(0) is not None
     volume.couriers[1].take_over(volume.couriers[0])
     assert not volume.fleet[1].bare()
     assert volume.fleet[1].read("file") == b"x" * 100

@@ -17,10 +17,10 @@ __all__ = ["live"]
 
 @contextmanager
 def small_checkpoints() -> Iterator[None]:
-    """A checkpoint whenever all stand at one vector, of small slices, for whoever lacks anything."""
+    """A checkpoint whenever all stand at one vector, of small slices."""
     with (
         mock.patch.multiple(
-            "hybrisfs.checkpoint.keeper", QUIET_SECONDS=0.0, LEAST_BYTES=1, RESTATE_SECONDS=20.0, FAR_BEHIND=1
+            "hybrisfs.checkpoint.keeper", QUIET_SECONDS=0.0, LEAST_BYTES=1, RESTATE_SECONDS=20.0
         ),
         mock.patch("hybrisfs.checkpoint.snapshot.SLICE_BYTES", 300),
     ):
