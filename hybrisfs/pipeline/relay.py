@@ -209,15 +209,16 @@ class Relayer:
         here: dict[bytes, list[_Point]] = {}
         for one in past.segments:
             point = self._find(one.author, one.segment)
-            if point is None or self._is_bare(point):
+            if point is None or self._is_bare(point.branch, point.clock):
                 lacking.append(one)
             if point is not None:
                 here.setdefault(one.author, []).append(point)
         return lacking, here
 
-    def _is_bare(self, point: _Point) -> bool:
-        """Whether the update is known through a checkpoint only: no segment of ours will hold it."""
-        return self._updates.update_at(point.branch, point.clock) is None
+    def _is_bare(self, branch: bytes, clock: int) -> bool:
+        """Whether an update is known through a checkpoint only, and so all that it follows: no segment of ours
+        will hold it, and it need not be relayed."""
+        return self._updates.update_at(branch, clock) is None
 
     # -- what the clouds hold --------------------------------------------------------------------
 
@@ -274,14 +275,6 @@ class Relayer:
         """Where in our log the segment ends, None when that update is not here."""
         end = end_of_segment(self._fs.db, segment_name(author, segment))
         return _Point(end.branch, end.clock, segment) if end is not None else None
-
-    def _is_bare(self, branch: bytes, clock: int) -> bool:
-        """Whether an update is known through a checkpoint only, and so all that it follows: that is on the
-        clouds, and segments of it may not be any more."""
-        row = self._fs.db.execute(
-            "SELECT 1 FROM log WHERE branch = ? AND clock = ? AND bytes IS NULL", (branch, clock)
-        ).fetchone()
-        return row is not None
 
     def _is_ahead(self, path: _Path, heads: Mapping[bytes, Head], now: float) -> bool:
         """Whether the author's head leads to what is not here yet: it is being fetched, and tells more.
