@@ -5,14 +5,14 @@ was set back, restored from a backup or copied, does not know of segments that i
 name. So whoever is about to put a head on a cloud keeps two rules:
 
  1. A cloud's head of ours is overwritten only after it was looked at on that very cloud, since the start.
- 2. The head in its place names what those that were looked at lead to and our log lacks, the newest segment
-    of each and those that it relays, and has a higher serial than all of them.
+ 2. The head in its place names what those that were looked at lead to and our log lacks or knows through a
+    checkpoint only, the newest segment of each and those that it relays, and has a higher serial than all.
 
-What it names that our log does hold, our head leads to in the usual way: what is on the own chain through the
-newest segment, all else as it is relayed (`hybrisfs.pipeline.relay`), our own other branches included. So at
-any time our head on a correct cloud leads to all that any head of ours before it on that cloud led to, by
-induction over the puts: nothing that is on the clouds is out of reach, whoever else is lost or set back, too.
-Nothing need be fetched before; a segment that is away keeps nobody waiting.
+What those lead to that our log does hold, our head leads to in the usual way: what is on the own chain
+through the newest segment, all else as it is relayed (`hybrisfs.pipeline.relay`), our own other branches
+included. So at any time our head on a correct cloud leads to all that any head of ours before it on that
+cloud led to, by induction over the puts: nothing that is on the clouds is out of reach, whoever else is lost
+or set back, too. Nothing need be fetched before; a segment that is away keeps nobody waiting.
 
 What clouds can do against that:
  * One that is away at the start is looked at when it is back. Until then the others go on; what only its

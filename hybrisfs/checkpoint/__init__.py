@@ -12,9 +12,14 @@ that it has stated itself, if it lacks much of it, or lacks for long what nobody
 keeps what only it has: its own updates, which may fork it, and what it has not signed yet. What both lack
 beyond that comes with the log.
 
+When the next one is on the clouds, and all members name it, devices drop what the one before covers: bodies
+of updates, and segments on the clouds (`succession`, `compaction`).
+
 Whose word counts is up to who takes a checkpoint in: his own, that is a statement that he signed before his
 state was lost; or that of the device that let him in, which gave him all keys. So nobody else can make him
-believe in a state that never was. A statement that differs at an equal vector is an alarm.
+believe in a state that never was. Who was let in by a recovery kit, or by a device that has been removed
+since, takes that of members, what most of them have stated first: to be without all is worse. A statement
+that differs at an equal vector is an alarm.
 
 What a crash leaves: parts of files, removed at the next statement; statements that nobody has heard of, which
 are made known again; a checkpoint of which some slices are on the clouds, put there anew. Nothing is removed

@@ -367,7 +367,8 @@ class Keeper:
             self._offered.discard(name)
             self._lacking.pop(name, None)
             return False
-        if name in self._offered or root.vector.highest - vector.highest >= FAR_BEHIND:
+        far = not len(vector) or root.vector.highest - vector.highest >= FAR_BEHIND
+        if far or name in self._offered:
             return True
         return now - self._lacking.setdefault(name, now) >= PATIENCE_SECONDS
 

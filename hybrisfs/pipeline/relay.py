@@ -29,9 +29,9 @@ from hybrisfs.filesystem.chunks import ChunkRef
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.pipeline.relayable import RelayGate
 from hybrisfs.pipeline.signals import Signals
+from hybrisfs.store.segment_ends import end_of_segment
 from hybrisfs.store.updates import UpdateLog
 from sync import (
-    HASH_SIZE,
     MAX_CLOCK,
     MAX_RELAYED,
     NONCE_SIZE,
@@ -162,7 +162,7 @@ class Relayer:
         chosen = None
         for path in self._paths():
             self._hand_over(path.author, heads)
-            before = path.newest_of(self._points(path.author, heads))
+            before = path.newest_of(self._points(path, heads))
             above = before.clock if before else 0
             branch, newest = path.steps[0]
             if newest == above or self._is_bare(branch, newest) or self._is_ahead(path, heads, now):
@@ -204,16 +204,21 @@ class Relayer:
         return tuple(sorted(sorted(found, key=lambda one: -found[one])[:MAX_RELAYED]))
 
     def _sorted_out(self, past: Past) -> tuple[list[Relayed], dict[bytes, list[_Point]]]:
-        """What our heads on the clouds lead to: what is not here, and what is, by author."""
+        """What our heads on the clouds lead to: what is not here in full, and what is here, by author."""
         lacking: list[Relayed] = []
         here: dict[bytes, list[_Point]] = {}
         for one in past.segments:
             point = self._find(one.author, one.segment)
-            if point is None:
+            if point is None or self._is_bare(point.branch, point.clock):
                 lacking.append(one)
-            else:
+            if point is not None:
                 here.setdefault(one.author, []).append(point)
         return lacking, here
+
+    def _is_bare(self, branch: bytes, clock: int) -> bool:
+        """Whether an update is known through a checkpoint only, and so all that it follows: no segment of ours
+        will hold it, and it need not be relayed."""
+        return self._updates.update_at(branch, clock) is None
 
     # -- what the clouds hold --------------------------------------------------------------------
 
@@ -230,8 +235,9 @@ class Relayer:
             if (chain is None or tip.branch != chain.branch) and members.known(tip.device):
                 yield _Path(tip.device, self._updates.path(tip))
 
-    def _points(self, author: bytes, heads: Mapping[bytes, Head]) -> list[_Point]:
-        """Where segments of *author* on the clouds end, of those that a head leads to."""
+    def _points(self, path: _Path, heads: Mapping[bytes, Head]) -> list[_Point]:
+        """Where segments on the clouds end that a head leads to, those on *path* among them."""
+        author = path.author
         segments = [
             one.segment
             for device, head in heads.items()
@@ -240,14 +246,24 @@ class Relayer:
             if one.author == author
         ]
         segments += [one.segment for one in self._past().segments if one.author == author]
-        segments += self._shipped() if self._is_own(author) else _newest_of(heads.get(author))
+        segments += (
+            self._shipped(self._parting(path)) if self._is_own(author) else _newest_of(heads.get(author))
+        )
         found = (self._find(author, segment) for segment in segments)
         return [point for point in found if point is not None] + self._relayed(author)
 
-    def _shipped(self) -> list[SegmentId]:
-        """All segments of our own chain."""
-        rows = self._fs.db.execute("SELECT name FROM log_segment ORDER BY first")
+    def _shipped(self, through: int = MAX_CLOCK) -> list[SegmentId]:
+        """The newest segment of our own chain that ends at that clock or below, if there is one."""
+        rows = self._fs.db.execute(
+            "SELECT name FROM log_segment WHERE last <= ? ORDER BY first DESC LIMIT 1", (through,)
+        )
         return [parse_segment_name(name)[1] for (name,) in rows]
+
+    def _parting(self, path: _Path) -> int:
+        """The clock of the last update that is on *path* and on our own chain, 0 when there is none."""
+        chain, steps = self._updates.own_tip(), dict(path.steps)
+        own = self._updates.path(chain) if chain is not None else []
+        return max((min(clock, steps[branch]) for branch, clock in own if branch in steps), default=0)
 
     def _relayed(self, author: bytes) -> list[_Point]:
         """The segments of *author* that this device put there."""
@@ -257,20 +273,8 @@ class Relayer:
 
     def _find(self, author: bytes, segment: SegmentId) -> _Point | None:
         """Where in our log the segment ends, None when that update is not here."""
-        rest = HASH_SIZE - len(segment.prefix)
-        row = self._fs.db.execute(
-            "SELECT branch, clock FROM log WHERE hash BETWEEN ? AND ? AND device = ?",
-            (segment.prefix + bytes(rest), segment.prefix + b"\xff" * rest, author),
-        ).fetchone()
-        return _Point(row[0], row[1], segment) if row else None
-
-    def _is_bare(self, branch: bytes, clock: int) -> bool:
-        """Whether an update is known through a checkpoint only, and so all that it follows: that is on the
-        clouds, and segments of it may not be any more."""
-        row = self._fs.db.execute(
-            "SELECT 1 FROM log WHERE branch = ? AND clock = ? AND bytes IS NULL", (branch, clock)
-        ).fetchone()
-        return row is not None
+        end = end_of_segment(self._fs.db, segment_name(author, segment))
+        return _Point(end.branch, end.clock, segment) if end is not None else None
 
     def _is_ahead(self, path: _Path, heads: Mapping[bytes, Head], now: float) -> bool:
         """Whether the author's head leads to what is not here yet: it is being fetched, and tells more.
@@ -298,7 +302,7 @@ class Relayer:
     def _is_led_to(self, author: bytes, point: _Point, heads: Mapping[bytes, Head]) -> bool:
         """Whether the author's own chain on the clouds leads to it, and no other branch begins with it: what
         is relayed of that one goes on from there."""
-        segments = self._shipped()[-1:] if self._is_own(author) else _newest_of(heads.get(author))
+        segments = self._shipped() if self._is_own(author) else _newest_of(heads.get(author))
         end = self._find(author, segments[0]) if segments else None
         if end is None:
             return False

@@ -295,7 +295,7 @@ class Shipper:
             updates = self._updates.own_between(batch.first, batch.last)
             identity = SegmentId.of(batch.first, decode_signed_header(updates[-1]).hash)
             before = self._extent()
-            previous = if_followed(before.newest if before else None, updates[0])
+            previous = self._followed_by(updates[0], before)
         # What the segment holds must never be taken back by a crash.
         self._committer.commit_now()
         return _Shipment(
@@ -304,6 +304,14 @@ class Shipper:
             encode_segment(updates, previous, self._keys, os.urandom(NONCE_SIZE)),
             Extent(before.segments + 1 if before else 1, identity, batch.last),
         )
+
+    def _followed_by(self, update: bytes, before: Extent | None) -> SegmentId | None:
+        """The own segment that ends where *update* goes on. After a checkpoint was taken in, it may be one
+        that only our heads of before tell of."""
+        own = self._device.device_id
+        segments = [one.segment for one in self._past().segments if one.author == own]
+        followed = (if_followed(one, update) for one in (*([before.newest] if before else ()), *segments))
+        return next((one for one in followed if one is not None), None)
 
     def _head(self, extent: Extent | None, past: Past) -> Head:
         state, now_ns = self._updates.state, time.time_ns()

@@ -95,6 +95,10 @@ class CheckpointHoldings:
         listed = self._depositor.listed() if parts else {}
         return [partial(self._mend, part, listed) for part in parts]
 
+    def mend(self, part: bytes) -> list[Repair] | None:
+        """Put one part right; None when it belongs to the checkpoint no more."""
+        return self._mend(part, self._depositor.listed()) if part in self._parts() else None
+
     def _mend(self, part: bytes, listed: Mapping[int, frozenset[bytes]]) -> list[Repair]:
         state = self._look(part, listed)
         wrong = [(cloud, finding) for cloud, finding in state.findings() if finding is not None]

@@ -20,6 +20,7 @@ from hybrisfs.volume.holdings import Holdings
 from hybrisfs.volume.repair import Repairer, RepairReport
 from hybrisfs.volume.scrub import ScrubReport, Step, scrub
 from hybrisfs.volume.value_holdings import ValueHoldings
+from sync.checkpoint import parse_checkpoint_name
 
 __all__ = ["Maintenance"]
 
@@ -155,6 +156,9 @@ class Maintenance:
                 return []
             again = one in self._tried
             return self.packs.mend(pack, writable=trusted, move=again) if one.cloud in trusted else []
+        part = parse_checkpoint_name(one.name)
+        if part is not None:
+            return self._heal_part(one, part) if one.cloud in trusted else []
         if one.name == self.holdings.head and one.cloud in trusted:
             self.announce()
             shipped = self.holdings.shipped()
@@ -164,6 +168,12 @@ class Maintenance:
         if one.cloud in self.segments.holders(one.name) and one.cloud in trusted:
             return self.segments.mend(one.name, writable=trusted, move=False)
         return []
+
+    def _heal_part(self, one: WrongObject, part: bytes) -> list[Repair]:
+        repairs = self.checkpoint.mend(part)
+        if repairs is None:
+            self._upkeep.excuse(one.cloud, one.name)  # another checkpoint has taken its place
+        return repairs or []
 
     @contextlib.contextmanager
     def _exclusively(self) -> Iterator[None]:

@@ -196,9 +196,8 @@ class Sharing:
 
     def receive(self, updates: Sequence[bytes]) -> bool:
         """See `Receiver.receive`; who came or went by these updates is a member or none from now on."""
-        while not self.begun.wait(_BEGIN_STEP):
-            if self._signals.stopping:
-                return False
+        if not self._has_begun():
+            return False
         before = frozenset(self.key_holders())
         complete = self.receiver.receive(updates)
         after = frozenset(self.key_holders())
@@ -211,6 +210,19 @@ class Sharing:
     def close(self) -> None:
         """End what receiving has started; nothing is received any more."""
         self.receiver.close()
+
+    def _has_begun(self) -> bool:
+        """Wait until this device has begun with a checkpoint, or need not; False when it ends before."""
+        while not self.begun.wait(_BEGIN_STEP):
+            if self._signals.stopping:
+                return False
+        return True
+
+    def pull(self) -> None:
+        """The body of the thread that follows the others through the clouds: what a checkpoint covers is not
+        looked for, as it may not be there any more."""
+        if self._has_begun() and self._puller is not None:
+            self._puller.run()
 
     def checkpoint_taken_in(self) -> None:
         """Show what a checkpoint has brought; called with the locks held that `Receiver` holds."""

@@ -78,4 +78,10 @@ class Uploads:
         with self._fs.lock:
             newest = self._updates.own_tip()
         clock = newest.clock if newest else 0
-        return lambda: self._fs.db.meta("published") >= clock
+
+        def shipped() -> bool:
+            # What is bare was shipped, or is in a checkpoint on the clouds.
+            left = self._updates.own_after(self._fs.db.meta("published"), 1)
+            return not left or left[0][0] > clock
+
+        return shipped

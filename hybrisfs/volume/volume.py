@@ -262,7 +262,7 @@ class Volume:
             "checkup": self.checkup.run,
             "heal": self.maintenance.run,
             "discard": self.collector.run,
-            "pull": puller.run,
+            "pull": sharing.pull,
             "transfers": self.transfers.run,
             "clouds": self._keeper.run,
             "checkpoint": self.checkpoints.run,

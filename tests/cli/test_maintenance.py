@@ -123,8 +123,8 @@ def test_gc(photos: FakeVolume, run: Run) -> None:
         "  named by nothing: 1 pack, 3 single shares\n"
         "  perhaps on the way still: 4 shares that nothing names\n"
         "  to be deleted when the clouds can be reached: 1 pack (1.0 MB)\n"
-        "  the log: 1,000 changes summed up in a checkpoint (2.0 MB freed on this device), "
-        "1 kept one by one\n"
+        "  the log: 1,000 changes summed up in a checkpoint "
+        "(2.0 MB freed on this device), 1 kept one by one\n"
         "  waiting for $'lap\\ntop' to agree\n"
     )
     assert json.loads(run("gc", "--dry-run", "--json").stdout)["dry_run"] is True

@@ -465,6 +465,15 @@ def test_put_everywhere_reaches_all_and_needs_f_plus_one() -> None:
             cluster.engine.put_everywhere("head", b"4")
 
 
+def test_what_is_put_on_some_clouds_reaches_no_other() -> None:
+    with Cluster(1, 1, 3, replace(HASTY, put=1000.0)) as cluster:
+        assert sorted(cluster.engine.put_everywhere("head", b"1", {0, 2})) == [0, 2]
+        assert "head" not in cluster.stores[1].objects
+        for too_few in ({1}, set[int]()):
+            with pytest.raises(CloudsUnavailable):
+                cluster.engine.put_everywhere("head", b"2", too_few)
+
+
 def test_a_put_never_overtakes_an_older_one_of_the_same_object_at_its_cloud() -> None:
     """Otherwise a late old head would replace a new one, and an honest cloud would look like a liar."""
     with Cluster(1, 1, 3, replace(HASTY, put=0.1)) as cluster:

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from sync import Head, decode_head, head_name
+from sync import Head, decode_head, head_name, parse_segment_name
 from tests.filesystem.rig import SEGMENT_KEYS, VOLUME, small_chunks
 from tests.merge.fleet import Device, Fleet
 from tests.simulation.cloud import Clouds, Mood
@@ -140,17 +140,26 @@ def test_what_a_head_led_to_is_named_again_while_it_cannot_be_had(volume: Volume
 def test_another_branch_of_its_own_that_no_cloud_has_is_brought_there(volume: Volume) -> None:
     """It came back by a link from a device that is set back, too, before that one has relayed it."""
     ada, bob = volume.ada, volume.bob
+    volume.look(ada)
+    ada.write("early", b"before the backup")
+    volume.ship(ada)
+    volume.look(bob)
+    early = ada.rig.updates.state.vector.highest
     backups = [device.saved() for device in (ada, bob)]
     ada.write("late", b"after the backup")
     volume.fleet.send(0, 1)
     ada.restore(backups[0])
+    volume.look(ada)
     ada.write("new", b"after the restoration")
-    ada.sign()
+    volume.ship(ada)
     ada.receive(bob.log())
+    ada.rig = ada.rig.reopen()
     bob.restore(backups[1])
     volume.live_on()
     assert bob.read("late") == b"after the backup"
     assert ada.registers() == bob.registers()
+    [(name,)] = ada.rig.db.execute("SELECT name FROM relayed_segment WHERE device = ?", (ada.key.device_id,))
+    assert parse_segment_name(name)[1].first == early + 1, "what both branches begin with is there already"
 
 
 def test_a_clock_set_right_after_a_restoration_accuses_nobody(volume: Volume) -> None:

@@ -49,9 +49,7 @@ _BACKUPS: Final = 0.5
 _RESTORES: Final = 0.5
 _CLOCK_JUMPS: Final = 0.2
 _SLEEPS: Final = 0.15
-# When all stand still for a moment, as checkpoints want it; for all together. Two of them make one that has
-# taken the place of another, so that devices drop what the first covers.
-_RESTS: Final = (0.75, 0.75, 5.0)
+_RESTS: Final = 1.25  # when all stand still for a moment, as checkpoints want it; for all together
 
 
 class Simulation:
@@ -112,7 +110,7 @@ class Simulation:
             self._repeat(_LINK_CHANGES_EVERY, partial(self._change_link, pair))
         for number in self.clouds.numbers:
             self._repeat(_MOOD_CHANGES_EVERY, partial(self._change_mood, number))
-        self._repeat(self.seconds / self.random.choice(_RESTS), self._rest)
+        self._repeat(self.seconds / _RESTS, self._rest)
         if self.liar is not None:
             self._repeat(_LIE_EVERY, self._lie)
 
@@ -222,19 +220,17 @@ class Simulation:
 
     def _rest(self) -> None:
         """Programs do nothing for a while, mostly in fair weather, so that all come to stand at one vector.
-        Afterwards a device may be set back, and take in a checkpoint."""
+        Two such times make two checkpoints, and devices drop what the first one covers. Afterwards a device
+        may be set back, and take in a checkpoint."""
         self.note("all rest")
         if self.random.random() < 0.7:
             self.clouds.set_moods(
                 Mood.WELL, [number for number in self.clouds.numbers if number not in self.clouds.liars]
             )
-        for _ in range(_REST_ROUNDS):
-            for device in range(self.count):
-                self.sign(device)
-                self.ship(device, flush=True)
-                self.pull(device, everything=True)
-                self.look_at_checkpoints(device)
-            self.clocks.pass_by(_REST_SECONDS)
+        self._stand_still()
+        if self.random.random() < 0.5:
+            self._program(self.random.randrange(self.count))
+            self._stand_still()
         device, other = self.random.sample(range(self.count), 2)
         if self.world.has_backup(device) and self.random.random() < 0.5:
             self._restore(device)
@@ -242,6 +238,15 @@ class Simulation:
                 self.sign(device)  # so that it forks
             if self.random.random() < 0.8:
                 self._take_over(device, other)
+
+    def _stand_still(self) -> None:
+        for _ in range(_REST_ROUNDS):
+            for device in range(self.count):
+                self.sign(device)
+                self.ship(device, flush=True)
+                self.pull(device, everything=True)
+                self.look_at_checkpoints(device)
+            self.clocks.pass_by(_REST_SECONDS)
 
     def _weather(self) -> str:
         return ", ".join(cloud.mood.value for cloud in self.clouds.all)

@@ -20,6 +20,7 @@ from tests.volume.device import NAME, Device
 from tests.volume.recovery_rig import First, New, Second, recover
 
 _FILES = 10
+_PATIENCE = 120.0
 _BRANCHES = "SELECT count(*) FROM log_branch"
 
 
@@ -60,12 +61,18 @@ def parts(cloud: Path) -> set[str]:
     return {path.name for path in (cloud / CHECKPOINTS).glob("*")}
 
 
-def rewrite(device: Device, round_: int) -> None:
-    """Write all files anew, and wait until a checkpoint has it."""
+def rewrite(device: Device, round_: int, *others: Device) -> None:
+    """Write all files anew, and wait until a checkpoint of this device and the others has it."""
     for number in range(_FILES):
         device.write(f"file {number}", _content(number, round_))
     device.sync()
-    until(device.volume.checkpoints.keeper.is_current, "a checkpoint")
+
+    def is_current() -> bool:
+        for one in (device, *others):
+            one.volume.signals.look_around()
+        return device.volume.checkpoints.keeper.is_current()
+
+    until(is_current, "a checkpoint", _PATIENCE)
 
 
 def _content(number: int, round_: int) -> bytes:
@@ -139,10 +146,15 @@ def test_a_device_that_comes_later_sees_all_of_it(first: First, tmp_path: Path) 
         second.sync()
         for round_ in (5, 6, 7):
             before = bare(first), bare(second)
-            first.volume.signals.look_around()
-            rewrite(first, round_)
-        until(lambda: bare(first) > before[0] and bare(second) > before[1], "both to drop what both have")
-        until(lambda: has_all(second, 7), "the last round")
+            rewrite(first, round_, second)
+
+        def have_dropped() -> bool:
+            for one in (first, second):
+                one.volume.signals.look_around()
+            return bare(first) > before[0] and bare(second) > before[1]
+
+        until(have_dropped, "both to drop what both have", _PATIENCE)
+        until(lambda: has_all(second, 7), "the last round", _PATIENCE)
         assert_sound(first)
         assert_sound(second)
     finally:
@@ -160,6 +172,7 @@ def test_a_rebuilt_device_begins_with_what_it_has_stated(first: First) -> None:
     until(lambda: has_all(first, last), "all to come back")
     until(lambda: first.volume.sharing.has_looked(), "the own log to be back")
     assert first.read("later") == b"x" * 100
+    first.sync()
     first.write("after", b"y" * 100)
     first.sync()
     assert _count(first, _BRANCHES) == 1, "it has not forked"
@@ -223,6 +236,20 @@ def test_scrub_names_and_repair_mends_parts_of_the_checkpoint(first: First) -> N
         done = first.volume.maintenance.repair(lambda stage, done, total: None).as_dict()
         assert (done["repaired"], done["failed"]) == (2, 0)
         assert_sound(first)
+
+
+def test_a_part_that_a_read_finds_wrong_is_healed(first: First) -> None:
+    compacted(first)
+    with settled(first):
+        cloud = next(cloud for cloud in first.clouds if parts(cloud))
+        wrong = cloud / CHECKPOINTS / max(parts(cloud))
+        good = wrong.stat().st_size
+        wrong.write_bytes(b"?")
+        assert scrubbed(first)  # as a read would, it tells the cloud's health
+        maintenance = first.volume.maintenance
+        assert not maintenance.heal(first.volume.engine.upkeep.wrong_objects())
+        assert wrong.stat().st_size == good
+        assert {one.state for one in first.volume.engine.health()} == {"ok"}
 
 
 def test_a_cloud_that_leaves_takes_no_checkpoint_with_it(first: First, tmp_path: Path) -> None:
