@@ -60,7 +60,9 @@ class Arrivals:
         self._only: dict[bytes, Value] = {}  # registers that got their first value since then
         self._unwritten: list[Written] = []  # what is to be put into registers yet
         self._placements: list[Placement] = []  # what is to be put into packs yet
-        self._edited: set[bytes] | None = None  # nodes with unsigned changes, while the lock is held
+        self._edited: set[bytes] | None = (
+            None  # nodes with unsigned places or contents, while the lock is held
+        )
         self._changes: list[Change] = []  # what the kernel must hear of since then
 
     def _disturb_again(self) -> None:
@@ -261,7 +263,7 @@ class Arrivals:
         both."""
         unsigned = self._fs.changes.unsigned
         if self._edited is None:
-            self._edited = {key[1:17] for key in unsigned}
+            self._edited = {key[1:17] for key in unsigned if key[:1] in b"pc"}
         if self._edited.isdisjoint(nodes):
             return
         self._write()

@@ -82,15 +82,18 @@ class Verifier:
         try:
             while (work := self._next()) is not None:
                 updates, future = work
+                answer: Sequence[int] = b""
                 try:
-                    process = process or _Process()
-                    future.set_result(process.check(updates))
+                    if process is None:
+                        process = _Process()  # until it is there, these have been checked here
+                    else:
+                        answer = process.check(updates)
                 except OSError as error:
                     log.warning("signatures are not checked in a process of their own: %s", error)
                     if process is not None:
                         process.end()
                     process = None
-                    future.set_result(_check_here(updates))
+                future.set_result(answer or _check_here(updates))
         finally:
             if process is not None:
                 process.end()
