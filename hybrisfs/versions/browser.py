@@ -151,8 +151,8 @@ class PastBrowser:
             return None
         with self._fs.db.snapshot() as db:
             (history,) = db.execute("SELECT value FROM meta WHERE key = 'history'").fetchone()
-            (first,) = db.execute("SELECT ifnull(min(moment), 0) FROM log WHERE moment > 0").fetchone()
-            if moment < max(history, first):
+            (first,) = db.execute("SELECT min(moment) FROM log WHERE moment > 0").fetchone()
+            if first is None or moment < max(history, first):
                 return None
             node = PastTree(db, moment).root()
         holds = _YOUNG_SECONDS if now - moment < _YOUNG_NS else _LISTED_SECONDS
