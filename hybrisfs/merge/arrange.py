@@ -112,8 +112,8 @@ class Arranger:
                 candidates.add(node)
         found: dict[tuple[bytes, int], Contender] = {}
         for node in candidates:
-            for standing in self._resolver.names(node):
-                if standing.place.name == name and self._resolver.parent(node, standing) in folders:
+            for standing in self._resolver.called(node, name):
+                if self._resolver.parent(node, standing) in folders:
                     found[node, standing.slot] = self._contender(node, standing)
         return found
 
@@ -142,12 +142,9 @@ class Arranger:
     def _losers(self, contenders: list[Contender]) -> list[_Loser]:
         losers = [_Loser(one, one.stamp, None) for one in contenders[1:]]
         for one in contenders:
-            if not one.is_directory and one.slot == self._first_slot(one.id):
+            if not one.is_directory and one.slot == self._resolver.first_slot(one.id):
                 losers += [_Loser(one, copy.stamp, copy) for copy in self._resolver.copies(one.id)]
         return sorted(losers, key=lambda one: (one.stamp, one.contender.id, one.contender.slot))
-
-    def _first_slot(self, node: bytes) -> int:
-        return min(one.slot for one in self._resolver.names(node))
 
     # -- inodes ----------------------------------------------------------------------------------
 

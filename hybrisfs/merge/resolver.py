@@ -72,6 +72,8 @@ class Resolver:
         self._attrs: dict[bytes, Attr | None] = {}
         self._names: dict[bytes, list[Standing]] = {}
         self._contents: dict[bytes, list[Value]] = {}
+        self._called: dict[bytes, dict[bytes, list[Standing]]] = {}
+        self._first_slots: dict[bytes, int] = {}
 
     # -- single registers ------------------------------------------------------------------------
 
@@ -142,6 +144,22 @@ class Resolver:
         found = self._names.get(node)
         if found is None:
             found = self._names[node] = self._resolve(node)
+        return found
+
+    def called(self, node: bytes, name: bytes) -> list[Standing]:
+        """Where the node has that name: it may have it in several directories, and thousands of others."""
+        found = self._called.get(node)
+        if found is None:
+            found = self._called[node] = {}
+            for one in self.names(node):
+                found.setdefault(one.place.name, []).append(one)
+        return found.get(name, [])
+
+    def first_slot(self, node: bytes) -> int:
+        """The lowest slot of a node that has a name."""
+        found = self._first_slots.get(node)
+        if found is None:
+            found = self._first_slots[node] = min(one.slot for one in self.names(node))
         return found
 
     def _resolve(self, node: bytes) -> list[Standing]:

@@ -97,7 +97,10 @@ class Rows:
 
     def put(self, inode: Inode, slot: int, row: Row) -> Row | None:
         """Show the inode there, and nowhere else by this slot; the row that had to give way, if any."""
-        if self.of(inode.ino).get(slot) == row:
+        holder = self._db.execute(
+            "SELECT ino, slot, wanted FROM place WHERE parent = ? AND name = ?", row[:2]
+        ).fetchone()
+        if holder == (inode.ino, slot, row.wanted):
             if place_key(inode.id, slot) in self._fs.changes.unsigned:
                 self._db.execute(
                     "UPDATE place SET stamp = ? WHERE ino = ? AND slot = ? AND stamp = 0",
@@ -105,9 +108,8 @@ class Rows:
                 )
             return None
         self.remove(inode, slot)
-        holder = self._db.execute(
-            "SELECT ino, slot, wanted FROM place WHERE parent = ? AND name = ?", row[:2]
-        ).fetchone()
+        if holder is not None and holder[:2] == (inode.ino, slot):
+            holder = None  # it has just been removed
         if holder is not None:
             self.remove(self._fs.inodes.get(holder[0]), holder[1])
         self._db.execute(
