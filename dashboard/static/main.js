@@ -133,7 +133,7 @@ function chooser() {
   const volumes = app.volumes ?? [];
   if (volumes.length < 2) return volumes.length ? h("span", { class: "volume" }, volumes[0].name) : null;
   return h("label", { class: "volume" }, h("span", { class: "hidden" }, "Volume"),
-    h("select", { value: app.volume.name, onchange: (event) => { app.chosen = event.target.value; app.data = {}; tick(); draw(); } },
+    h("select", { value: app.volume.name, onchange: (event) => { app.chosen = event.target.value; app.data = {}; asked.clear(); tick(); draw(); } },
       volumes.map((one) => h("option", { value: one.name, key: one.name }, one.name))));
 }
 
@@ -171,6 +171,7 @@ function route() {
 
 addEventListener("hashchange", route);
 document.addEventListener("visibilitychange", tick);
+draw(); // something to see while the code is exchanged
 try {
   await begin();
 } catch (error) {

@@ -2,7 +2,7 @@
 
 import { lately } from "./events.js";
 import { pauses } from "./transfers.js";
-import { badge, button, card, empty, facts, icon, meter } from "./parts.js";
+import { badge, button, card, confirm, empty, facts, icon, meter } from "./parts.js";
 import { plot } from "./plot.js";
 import { h } from "./vdom.js";
 import { ago, cloudState, count, list, rate, size, summary } from "./words.js";
@@ -42,7 +42,9 @@ function todo(app) {
     const said = `${one.device} deleted ${one.names.toLocaleString("en")} of ${one.of.toLocaleString("en")} files and folders ${ago(one.time)}.`;
     tasks.push(task(one.id, said, "That is much, so nothing of it was deleted here yet.",
       button("Bring them back", () => app.act("undo-deletion", { id: one.id }, "Brought back on all machines."), { kind: "primary" }),
-      button("Delete here, too", () => app.act("accept-deletion", { id: one.id }, "Deleted here, too."))));
+      button("Delete here, too", async () => {
+        if (await confirm("Delete here, too?", `What ${one.device} deleted is deleted on this machine, too: ${one.names.toLocaleString("en")} files and folders.`, "Delete")) await app.act("accept-deletion", { id: one.id }, "Deleted here, too.");
+      })));
   }
   if (kits && kits.length === 0) {
     tasks.push(task("kit", "There is no recovery kit.", ["If all your machines were lost, nothing could be read any more. Run in a terminal: ", h("code", null, "hybrisfs recovery make --page kit.html")]));
