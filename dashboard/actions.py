@@ -40,9 +40,10 @@ ACTIONS: Final[Mapping[str, Action]] = {
 }
 
 
-def ask(command: str, arguments: Message | None = None, *, start: bool = False) -> Message:
-    """Have the daemon carry out a command; with *start*, start it if need be. Raises HybrisError."""
-    with Client.connect(start=start) as client:
+def ask(command: str, arguments: Message | None = None) -> Message:
+    """Have the daemon carry out a command. It is not started: somebody may have stopped it. Raises
+    HybrisError."""
+    with Client.connect(start=False) as client:
         return client.call(command, arguments)
 
 

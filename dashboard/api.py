@@ -79,7 +79,7 @@ class Api:
 
     def _volumes(self, request: Request) -> Message:
         look = request.query_params.get("look") == "1"
-        facts = ask("status", {"without_look": not look}, start=True)
+        facts = ask("status", {"without_look": not look})
         return {
             "daemon": {"version": facts["daemon"]["version"]},
             "volumes": list(map(_judged, facts["volumes"])),

@@ -79,7 +79,8 @@ class Jobs:
                     job.state, job.error = "failed", str(error)
             return
         with self._lock:
-            job.state, job.result = "done", _bounded(result)
+            if job.state == "running":
+                job.state, job.result = "done", _bounded(result)
 
     def stop(self, number: int) -> None:
         """End a job; the daemon notices that nobody listens. Raises UsageError for an unknown one."""

@@ -58,6 +58,7 @@ _MODULES: Final = {
         "hybrisfs/store/journal.py",
         "hybrisfs/kv/schema.py",
         "hybrisfs/events/event.py",
+        "hybrisfs/history/volume.py",
         "hybrisfs/wire.py",
     ),
 }

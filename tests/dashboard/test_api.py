@@ -185,6 +185,14 @@ def test_conflicts_are_settled(page: Page, volume: FakeVolume) -> None:
     assert page.post("/api/volumes/photos/do/keep", {"path": "a (conflict)"}).status_code == 200
 
 
+def test_deletions_that_wait_are_decided_on(page: Page, volume: FakeVolume) -> None:
+    volume.waiting_deletions = [{"id": "abc", "device": "laptop", "time": 1.0, "names": 3, "of": 4}]
+    assert page.facts("/api/volumes/photos/deletions")["deletions"] == volume.waiting_deletions
+    assert page.post("/api/volumes/photos/do/undo-deletion", {"id": "abc"}).status_code == 200
+    assert page.post("/api/volumes/photos/do/accept-deletion", {"id": "abc"}).status_code == 200
+    assert volume.decisions == [("abc", True), ("abc", False)]
+
+
 @pytest.mark.parametrize(
     "action", ["recovery make", "cloud remove", "device invite", "fsck", "nothing", "volume set"]
 )
