@@ -154,6 +154,8 @@ def test_more_events_than_the_queue_holds(mirrored: Mirrored) -> None:
     finally:
         _QUEUE.write_text(before)
     [one] = mirrored.device.volume.mirrors._workers.values()
+    until(lambda: not one._noticed, "its own doings to be looked at")
+    mirrored.settle()
     assert one._watcher is not None
     with one._watcher._lock:  # nobody takes events out of the queue meanwhile
         for folder in folders:
