@@ -16,6 +16,7 @@ import pytest
 from watchdog.observers.inotify_c import InotifyFD
 
 from hybrisfs.mirror import worker
+from hybrisfs.mirror.engine import Mirror
 from tests.mirror.rig import Mirrored, until
 
 _QUEUE = Path("/proc/sys/fs/inotify/max_queued_events")
@@ -110,6 +111,42 @@ def test_a_folder_that_is_gone_or_another_is_not_compared(mirrored: Mirrored) ->
     mirrored.directory.rmdir()
     mirrored.directory.with_name("aside").rename(mirrored.directory)
     mirrored.settle()
+
+
+def test_a_folder_that_is_removed_while_it_is_looked_at_is_not_an_empty_one(mirrored: Mirrored) -> None:
+    (mirrored.directory / "file").write_bytes(b"1")
+    mirrored.add()
+    mirrored.settle()
+
+    def look(mirror: Mirror, *arguments: Any, **options: Any) -> Any:
+        shutil.rmtree(mirrored.directory, ignore_errors=True)
+        return original(mirror, *arguments, **options)
+
+    original = Mirror.look
+    with mock.patch.object(Mirror, "look", look):
+        (mirrored.directory / "other").write_bytes(b"2")
+        _paused(mirrored, "cannot be opened")
+    assert mirrored.names() >= {"file"}
+
+
+def test_a_folder_of_the_volume_that_goes_while_it_is_looked_at(mirrored: Mirrored) -> None:
+    (mirrored.directory / "file").write_bytes(b"1")
+    mirrored.add()
+    mirrored.settle()
+    fs = mirrored.device.volume.fs
+
+    def look(mirror: Mirror, *arguments: Any, **options: Any) -> Any:
+        if mirrored.find("") is not None:
+            mirrored.delete("file")
+            with fs.lock:
+                fs.rmdir(1, b"plain")
+        return original(mirror, *arguments, **options)
+
+    original = Mirror.look
+    with mock.patch.object(Mirror, "look", look):
+        (mirrored.directory / "other").write_bytes(b"2")
+        _paused(mirrored, "was deleted")
+    assert mirrored.here() == {"file", "other"}
 
 
 @pytest.mark.parametrize("accept", [True, False])
