@@ -131,7 +131,10 @@ class Mirror:
     def _list(self, directory: bytes, trees: Trees) -> dict[Side, Listing | None] | None:
         """What is in a directory on each side; None, and it is held, when that cannot be told."""
         try:
-            return {side: place.names(directory) for side, place in self._places.items()}
+            listings = {side: place.names(directory) for side, place in self._places.items()}
+            if not directory and None in listings.values():
+                raise ChangedError("the folder itself went away")
+            return listings
         except OSError as error:
             if error.errno in _FATAL or not directory:
                 raise

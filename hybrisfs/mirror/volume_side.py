@@ -67,6 +67,7 @@ class VolumeSide:
         self._waiting = waiting
         self._reader = Reader(fs, waiting.fetch, chunk_id)
         self._root = root
+        self._root_number = 0  # where it was last found
         self._ignored = ignored
         self._show = show
         self._now = now
@@ -75,11 +76,15 @@ class VolumeSide:
 
     def root(self) -> Inode | None:
         """The mirrored folder, wherever it has been moved to; None when it is gone. With the lock held."""
+        known = self._fs.inodes.find(self._root_number) if self._root_number else None
+        if known is not None and known.id == self._root and known.is_directory and not known.orphan:
+            return known
         self._fs.flush()
         row = self._fs.db.execute(
             "SELECT ino FROM node WHERE id = ?1 UNION ALL SELECT ino FROM joined WHERE id = ?1", (self._root,)
         ).fetchone()
         inode = self._fs.inodes.find(row[0]) if row else None
+        self._root_number = inode.ino if inode is not None else 0
         return inode if inode is not None and inode.is_directory and not inode.orphan else None
 
     def _find(self, path: bytes) -> Inode | None:

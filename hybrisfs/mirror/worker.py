@@ -17,7 +17,7 @@ from hybrisfs.mirror.engine import Mirror, Outcome
 from hybrisfs.mirror.folder import Folder
 from hybrisfs.mirror.ignore import Ignored
 from hybrisfs.mirror.marker import AwayError, open_marked
-from hybrisfs.mirror.model import Side, parent_of
+from hybrisfs.mirror.model import ChangedError, Side, parent_of
 from hybrisfs.mirror.plan import Action, Agree, plan
 from hybrisfs.mirror.renames import Rename, recognise
 from hybrisfs.mirror.rest import Rest
@@ -180,7 +180,7 @@ class Worker:
                 return self._compare(root)
             finally:
                 os.close(root)
-        except AwayError as error:
+        except (AwayError, ChangedError) as error:
             self._pause(str(error))
             return _AWAY
         except OSError as error:
@@ -314,7 +314,10 @@ class Worker:
     def _braked(self, steps: list[Action]) -> list[Action]:
         """The steps, but for removals when there are so many that a person should say yes first."""
         names, now = self._table.count(), time.monotonic()
-        for side, paths in removals(steps).items():
+        wanted = removals(steps)
+        if wanted[Side.VOLUME]:  # who removes the whole folder has not removed what the volume holds
+            os.close(open_marked(self.settings.directory, self.settings.id))
+        for side, paths in wanted.items():
             waiting = self._held_back.get(side, set()) | set(paths)
             if self._brake.holds(side, len(waiting), names, now):
                 self._held_back[side] = waiting

@@ -424,9 +424,8 @@ class Volume:
     def close(self) -> None:
         """Unmount, stop all threads, commit. What is pending is resumed at the next start."""
         self._mounting.close()
-        self.mirrors.stop()
         stops = (self.signals.stop, self.fetcher.close, self.peering.close, self.checkup.stop)
-        for stop in (*stops, self._keeper.stop):
+        for stop in (*stops, self._keeper.stop, self.mirrors.stop):
             stop()
         self._say_goodbye()
         for end in (self.engine.close, self.fetcher.join, self.key_values.close, self.sharing.close):

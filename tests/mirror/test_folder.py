@@ -11,11 +11,10 @@ from unittest import mock
 import pytest
 from blake3 import blake3
 
-from hybrisfs.mirror import folder as module
-from hybrisfs.mirror import rename
 from hybrisfs.mirror.folder import Folder
 from hybrisfs.mirror.ignore import Ignored
 from hybrisfs.mirror.model import ChangedError, Facts, Glimpse, Kind, Seen
+from hybrisfs.mirror.rename import exchange, rename_to_free_name
 
 
 @dataclass
@@ -95,7 +94,7 @@ def test_what_is_saved_at_the_last_moment_stays(folder: Folder, root: Path) -> N
     (root / "file").write_bytes(b"old")
     before = seen(folder, b"file")
     with (
-        mock.patch.object(module, "exchange", saves(root / "file", rename.exchange)),
+        mock.patch("hybrisfs.mirror.folder.exchange", saves(root / "file", exchange)),
         pytest.raises(ChangedError),
     ):
         folder.write(b"file", Fresh(b"from the volume"), before)
@@ -104,7 +103,7 @@ def test_what_is_saved_at_the_last_moment_stays(folder: Folder, root: Path) -> N
     (root / "file").write_bytes(b"!")
     before = seen(folder, b"file")
     with (
-        mock.patch.object(module, "rename_to_free_name", saves(root / "file", rename.rename_to_free_name)),
+        mock.patch("hybrisfs.mirror.folder.rename_to_free_name", saves(root / "file", rename_to_free_name)),
         pytest.raises(ChangedError),
     ):
         folder.remove(b"file", before)
@@ -114,7 +113,7 @@ def test_what_is_saved_at_the_last_moment_stays(folder: Folder, root: Path) -> N
 def test_two_who_save_at_the_last_moment_are_both_kept(folder: Folder, root: Path) -> None:
     (root / "file").write_bytes(b"old")
     before = seen(folder, b"file")
-    exchange, calls = rename.exchange, [b"one", b"two"]
+    calls = [b"one", b"two"]
 
     def save(*arguments: object) -> object:
         aside = root / "aside"
@@ -122,14 +121,14 @@ def test_two_who_save_at_the_last_moment_are_both_kept(folder: Folder, root: Pat
         aside.rename(root / "file")
         return exchange(*arguments)  # type: ignore[arg-type]
 
-    with mock.patch.object(module, "exchange", save), pytest.raises(ChangedError):
+    with mock.patch("hybrisfs.mirror.folder.exchange", save), pytest.raises(ChangedError):
         folder.write(b"file", Fresh(b"from the volume"), before)
     assert set(names(root).values()) >= {b"one, longer than before", b"two, longer than before"}
 
 
 def test_a_new_file_replaces_nothing(folder: Folder, root: Path) -> None:
     with (
-        mock.patch.object(module, "rename_to_free_name", saves(root / "file", rename.rename_to_free_name)),
+        mock.patch("hybrisfs.mirror.folder.rename_to_free_name", saves(root / "file", rename_to_free_name)),
         pytest.raises(ChangedError),
     ):
         folder.write(b"file", Fresh(b"from the volume"), None)
@@ -169,7 +168,7 @@ def test_what_a_killed_mirror_left_is_removed(folder: Folder, root: Path) -> Non
 
 def test_without_exchange_the_last_look_decides(folder: Folder, root: Path) -> None:
     (root / "file").write_bytes(b"old")
-    with mock.patch.object(module, "exchange", lambda *_: False):
+    with mock.patch("hybrisfs.mirror.folder.exchange", lambda *_: False):
         after = folder.write(b"file", Fresh(b"new"), seen(folder, b"file"))
     assert names(root) == {"file": b"new"}
     assert after.facts.size == 3

@@ -16,6 +16,7 @@ import pytest
 from watchdog.observers.inotify_c import InotifyFD
 
 from hybrisfs.mirror import worker
+from hybrisfs.mirror.engine import Mirror
 from tests.mirror.rig import Mirrored, until
 
 _QUEUE = Path("/proc/sys/fs/inotify/max_queued_events")
@@ -112,6 +113,42 @@ def test_a_folder_that_is_gone_or_another_is_not_compared(mirrored: Mirrored) ->
     mirrored.settle()
 
 
+def test_a_folder_that_is_removed_while_it_is_looked_at_is_not_an_empty_one(mirrored: Mirrored) -> None:
+    (mirrored.directory / "file").write_bytes(b"1")
+    mirrored.add()
+    mirrored.settle()
+
+    def look(mirror: Mirror, *arguments: Any, **options: Any) -> Any:
+        shutil.rmtree(mirrored.directory, ignore_errors=True)
+        return original(mirror, *arguments, **options)
+
+    original = Mirror.look
+    with mock.patch.object(Mirror, "look", look):
+        (mirrored.directory / "other").write_bytes(b"2")
+        _paused(mirrored, "cannot be opened")
+    assert mirrored.names() >= {"file"}
+
+
+def test_a_folder_of_the_volume_that_goes_while_it_is_looked_at(mirrored: Mirrored) -> None:
+    (mirrored.directory / "file").write_bytes(b"1")
+    mirrored.add()
+    mirrored.settle()
+    fs = mirrored.device.volume.fs
+
+    def look(mirror: Mirror, *arguments: Any, **options: Any) -> Any:
+        if mirrored.find("") is not None:
+            mirrored.delete("file")
+            with fs.lock:
+                fs.rmdir(1, b"plain")
+        return original(mirror, *arguments, **options)
+
+    original = Mirror.look
+    with mock.patch.object(Mirror, "look", look):
+        (mirrored.directory / "other").write_bytes(b"2")
+        _paused(mirrored, "was deleted")
+    assert mirrored.here() == {"file", "other"}
+
+
 @pytest.mark.parametrize("accept", [True, False])
 def test_a_mass_deletion_waits(mirrored: Mirrored, accept: bool) -> None:
     folder = mirrored.directory / "folder"
@@ -143,6 +180,9 @@ def test_a_deleted_folder_of_the_volume_pauses(mirrored: Mirrored) -> None:
 
 
 def test_more_events_than_the_queue_holds(mirrored: Mirrored) -> None:
+    folders = [mirrored.directory / f"folder-{number}" for number in range(40)]
+    for folder in folders:
+        folder.mkdir()
     before = _QUEUE.read_text()
     try:
         _QUEUE.write_text("16")
@@ -150,12 +190,15 @@ def test_more_events_than_the_queue_holds(mirrored: Mirrored) -> None:
         mirrored.settle()
     finally:
         _QUEUE.write_text(before)
-    for number in range(1200):
-        path = mirrored.directory / f"folder-{number % 30}" / f"{number}"
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(b"%d" % number)
+    [one] = mirrored.device.volume.mirrors._workers.values()
+    until(lambda: not one._noticed, "its own doings to be looked at")
     mirrored.settle()
-    assert len(mirrored.names("folder-7")) == 40
+    assert one._watcher is not None
+    with one._watcher._lock:  # nobody takes events out of the queue meanwhile
+        for folder in folders:
+            (folder / "file").write_bytes(b"1")
+    mirrored.settle()
+    assert mirrored.names("folder-39") == {"file"}
 
 
 def test_too_few_watches(mirrored: Mirrored) -> None:

@@ -26,7 +26,7 @@ def folder(device: Device) -> Path:
 def tree(root: Path) -> dict[bytes, tuple[int, int, str]]:
     """All that a folder shows: kind, permissions and content by path."""
     found = {path: (one.kind, one.mode, one.content) for path, one in snapshot(root).items()}
-    return {path: one for path, one in found.items() if not path.startswith(b".hybrisfs-mirror")}
+    return {path: one for path, one in found.items() if b".hybrisfs-mirror" not in path}
 
 
 def equal(device: Device, folder: Path) -> bool:
@@ -87,7 +87,7 @@ def test_nothing_is_lost_when_the_daemon_is_killed(device: Device, folder: Path)
     device.run("sync", device.volume, "--wait")
     device.run("mirror", "add", str(folder))
     for steps in (50, 250):
-        until(lambda: len(tree(folder)) > 308 + steps, "some of it to be done", 120)  # noqa: B023
+        until(lambda: _files(folder) > 301 + steps, "some of it to be done", 120)  # noqa: B023
         device.kill()
         shutil.rmtree(folder / "folder-6", ignore_errors=True)  # what was edited while it was dead counts
         device.run("status")
@@ -98,6 +98,10 @@ def test_nothing_is_lost_when_the_daemon_is_killed(device: Device, folder: Path)
     assert not lost
     assert {b"here", b"there"} <= shown
     assert device.fsck().returncode == 0
+
+
+def _files(root: Path) -> int:
+    return sum(len(files) for *_, files in os.walk(root))
 
 
 def test_a_folder_is_imported(device: Device, folder: Path) -> None:
