@@ -263,6 +263,7 @@ class Daemon:
                 "clouds": [],
                 "devices": [],
                 "transfers": None,
+                "checkpoint": None,
                 "mirrors": [],
                 "warnings": [],
                 "last_error": _sentence(error),
