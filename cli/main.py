@@ -27,6 +27,7 @@ _COMMANDS: Final = {
     "status": "Show whether everything is safe, and how the clouds are.",
     "ui": "Show everything on a page in the browser.",
     "metrics": "Print figures for a monitoring system.",
+    "log": "Show who changed a file or folder, and when.",
     "events": "Show what has happened: clouds that failed, conflicts, machines.",
     "sync": "Bring everything to the clouds, and wait for it.",
     "mirror": "Keep ordinary folders equal to folders of a volume.",

@@ -22,6 +22,7 @@ from hybrisfs.wire import Message
 __all__ = ["VersionCommands"]
 
 _PIECE: Final = 4 << 20
+_MOST_CHANGES: Final = 1000
 
 
 class VersionCommands:
@@ -31,6 +32,7 @@ class VersionCommands:
     command             arguments besides `name`            answer besides `name`
     ==================  ==================================  ==================================================
     versions list       path                                see `Versions.all`
+    log                 path; limit                         see `Versions.log`
     versions removed    path of a folder                    see `Versions.removed`
     versions moments                                        moments: texts that name whole trees, the latest
                                                             first; keep: the rule, as in `volume set`
@@ -43,6 +45,7 @@ class VersionCommands:
         self._slots = slots
         self.commands: dict[str, Callable[[Message, Progress], Message]] = {
             "versions list": self._list,
+            "log": self._log,
             "versions removed": self._removed,
             "versions moments": self._moments,
             "versions read": self._read,
@@ -60,6 +63,12 @@ class VersionCommands:
     def _list(self, arguments: Message, _: Progress) -> Message:
         volume, path = self._located(arguments)
         return {"name": volume.name, **volume.versions.all(path)}
+
+    def _log(self, arguments: Message, _: Progress) -> Message:
+        volume, path = self._located(arguments)
+        limit = read.number(arguments, "limit")
+        limit = _MOST_CHANGES if limit is None else max(1, min(limit, _MOST_CHANGES))
+        return {"name": volume.name, **volume.versions.log(path, limit)}
 
     def _removed(self, arguments: Message, _: Progress) -> Message:
         volume, path = self._located(arguments)

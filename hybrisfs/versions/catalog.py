@@ -22,7 +22,7 @@ from hybrisfs.versions.ladder import Ladder
 from hybrisfs.versions.past import FOREVER, Interval, PastRegisters, intervals, prefix_end
 from hybrisfs.versions.thinning import removed_since
 
-__all__ = ["Catalog", "Removed", "Version"]
+__all__ = ["Catalog", "Removed", "Stay", "Version"]
 
 _DEEPEST: Final = 4096
 
@@ -56,7 +56,7 @@ class Removed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stay:
+class Stay:
     """While a node stood under a name."""
 
     node: bytes
@@ -81,7 +81,9 @@ class Catalog:
         """The versions of a file, given by the names of its path, the latest first; what it has now
         included. None when there is no such file and was none."""
         found: dict[tuple[bytes, Stamp], Version] = {}
-        for stay in self._stays(path):
+        for stay in self.stays(path):
+            if self._is_directory(stay.node):
+                continue
             whole = stay.until is None  # it has the name now: its former names' versions as well
             for one in self._contents(stay.node):
                 if whole or (one.since < stay.end and stay.since < one.end):
@@ -91,7 +93,7 @@ class Catalog:
                         found[stay.node, one.stamp] = version
         return sorted(found.values(), key=lambda one: (one.since, one.signed), reverse=True)
 
-    def _version(self, stay: _Stay, content: Interval) -> Version:
+    def _version(self, stay: Stay, content: Interval) -> Version:
         since = content.since
         until = min(content.end, stay.end)
         ended = None if until == FOREVER else until
@@ -104,11 +106,11 @@ class Catalog:
             ended,
             author.time_ns,
             author.device,
-            self._path_then(stay.node, since if stay.until is None else max(since, stay.since)),
+            self.path_then(stay.node, since if stay.until is None else max(since, stay.since)),
             None if ended is None else self._kept_until(stay, content),
         )
 
-    def _kept_until(self, stay: _Stay, content: Interval) -> int:
+    def _kept_until(self, stay: Stay, content: Interval) -> int:
         """A version goes when either of its name and its content goes."""
         until = min(content.end, stay.end)
         of_content = self._ladder.kept_until(content.since, until)
@@ -121,32 +123,27 @@ class Catalog:
 
     # -- names -----------------------------------------------------------------------------------
 
-    def _stays(self, path: Sequence[bytes]) -> list[_Stay]:
+    def stays(self, path: Sequence[bytes]) -> list[Stay]:
         """While which nodes stood at a path. Folders that have had one name count as one."""
         folders = {ROOT_ID}
         for name in path[:-1]:
             stays = [one for folder in folders for one in self._named(folder, name)]
             folders = {one.node for one in stays if self._is_directory(one.node)}
-        return [
-            one
-            for folder in folders
-            for one in self._named(folder, path[-1])
-            if not self._is_directory(one.node)
-        ]
+        return [one for folder in folders for one in self._named(folder, path[-1])]
 
-    def _named(self, folder: bytes, name: bytes) -> list[_Stay]:
+    def _named(self, folder: bytes, name: bytes) -> list[Stay]:
         start = beginning(folder, name)
         stays = self._places(f"{PLACES} AND value >= ? AND value < ?", (start, prefix_end(start)))
         return [one for one in stays if (one.place.parent, one.place.name) == (folder, name)]
 
-    def _places(self, condition: str, arguments: Iterable[bytes]) -> list[_Stay]:
+    def _places(self, condition: str, arguments: Iterable[bytes]) -> list[Stay]:
         """Stays, but for removals."""
-        found: list[_Stay] = []
+        found: list[Stay] = []
         for key, values in intervals(self._db, condition, arguments).items():
             for one in values:
                 place = decode_place(Value(one.stamp, one.value))
                 if place is not None and not place.removed:
-                    found.append(_Stay(key[1:17], place, one.stamp, one.since, one.until))
+                    found.append(Stay(key[1:17], place, one.stamp, one.since, one.until))
         return found
 
     def _is_directory(self, node: bytes) -> bool:
@@ -158,7 +155,7 @@ class Catalog:
         standing = standing_attr([Value(one.stamp, one.value) for one in values])
         return standing[1].mode if standing is not None else 0
 
-    def _path_then(self, node: bytes, moment: int) -> str:
+    def path_then(self, node: bytes, moment: int) -> str:
         """Where a node was at a moment, below the volume's root."""
         registers = PastRegisters(self._db, moment)
         names: list[bytes] = []
@@ -205,7 +202,7 @@ class Catalog:
         if known is not None and known.moment >= row[0]:
             return
         found[place.name] = Removed(
-            self._path_then(node, removal.since - 1),
+            self.path_then(node, removal.since - 1),
             "folder" if self._is_directory(node) else "file",
             size_of(contents[0].value if contents else None),
             row[0],

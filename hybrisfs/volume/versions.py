@@ -18,6 +18,7 @@ from hybrisfs.merge.history import History
 from hybrisfs.merge.rows import Change
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.fetch import Fetcher
+from hybrisfs.versions.account import Account
 from hybrisfs.versions.browser import HISTORY_NAME
 from hybrisfs.versions.catalog import Catalog, Version
 from hybrisfs.versions.contents import VersionReader
@@ -109,6 +110,32 @@ class Versions:
                 "hybrisfs versions list --removed FOLDER shows what was removed from a folder.",
             )
         return found
+
+    def log(self, path: str, limit: int) -> dict[str, object]:
+        """Who changed what at a path when: the last *limit* "changes", the latest first, "more", and
+        "known_since" as of `all`."""
+        names = _names(path)
+        if not names:
+            raise UsageError("name a file or a folder in the volume")
+        with self._snapshot() as db:
+            found = Account(db, Catalog(db, self.ladder)).changes(names)
+            (history,) = db.execute("SELECT value FROM meta WHERE key = 'history'").fetchone()
+        if not found:
+            raise UsageError(f"there is no {path!r} in the volume, and none is known to have been there")
+        return {
+            "path": path,
+            "changes": [
+                {
+                    "time": _seconds(one.moment),
+                    "signed": _seconds(one.signed),
+                    "device": one.device,
+                    "what": list(one.what),
+                }
+                for one in found[:limit]
+            ],
+            "more": len(found) > limit,
+            "known_since": _seconds(history) if history else None,
+        }
 
     def removed(self, folder: str) -> dict[str, object]:
         """What was removed from a folder and is kept: "removed", the last first."""

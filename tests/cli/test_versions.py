@@ -29,6 +29,17 @@ def test_versions_are_listed(photos: FakeVolume, run: Run) -> None:
     assert run("versions", "list", "nothing", "--volume", "photos").exit_code == 2
 
 
+def test_who_changed_what_is_told(photos: FakeVolume, run: Run) -> None:
+    lines = run("log", "notes.txt", "--volume", "photos", "--limit", "2").stdout.splitlines()
+    assert "desk" in lines[0]
+    assert "content: 5 bytes" in lines[0]
+    assert len(lines) == 4
+    assert "--limit" in lines[2]
+    assert "does not know" in lines[3]
+    facts = json.loads(run("log", "notes.txt", "--volume", "photos", "--limit", "1", "--json").stdout)
+    assert facts["changes"][0]["what"] == ["made: a\nb", "content: 5 bytes"]
+
+
 def test_what_was_removed_is_listed(photos: FakeVolume, run: Run) -> None:
     assert "old.txt" in run("versions", "list", "--removed", ".", "--volume", "photos").stdout
     assert run("versions", "list", "--removed", "d", "--volume", "photos").stdout == (

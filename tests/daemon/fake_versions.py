@@ -38,6 +38,10 @@ class FakeVersions:
         rest = {"device": "desk", "path": path, "signed": 1.7e9, "at": "2023-11-14T22:13:20Z"}
         return {"path": path, "versions": [now | rest, then | rest], "known_since": 1.6e9}
 
+    def log(self, path: str, limit: int) -> dict[str, Any]:
+        one = {"time": 1.8e9, "signed": 1.8e9, "device": "desk", "what": ["made: a\nb", "content: 5 bytes"]}
+        return {"path": path, "changes": [one] * limit, "more": True, "known_since": 1.6e9}
+
     def removed(self, folder: str) -> dict[str, Any]:
         gone = {"path": "old.txt", "kind": "file", "size": 3, "removed": 1.7e9, "kept_until": 1.8e9}
         return {"path": folder, "removed": [gone | {"device": "desk"}] if folder in ("", ".") else []}

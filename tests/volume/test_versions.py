@@ -77,6 +77,32 @@ def test_a_file_that_is_saved_by_putting_another_in_its_place(device: Device) ->
     assert device.fsck(clouds=True).problems == []
 
 
+def test_who_changed_what_when(device: Device) -> None:
+    device.write("draft", b"one")
+    sign(device)
+    rename(device, "draft", "letter")
+    sign(device)
+    fs = device.volume.fs
+    with fs.lock:
+        inode = fs.locate([b"letter"])
+        assert inode is not None
+        fs.attributes.change(inode, mode=0o600)
+    sign(device)
+    remove(device, "letter")
+    sign(device)
+    found: list[dict[str, Any]] = device.volume.versions.log("letter", 10)["changes"]  # type: ignore[assignment]
+    assert [one["what"] for one in found] == [
+        ["removed: letter"],
+        ["mode: 0644 -> 0600"],
+        ["named: letter"],
+    ]
+    assert {one["device"] for one in found} == {device.volume.sharing.own_name}
+    draft: list[dict[str, Any]] = device.volume.versions.log("draft", 10)["changes"]  # type: ignore[assignment]
+    assert draft[-1]["what"] == ["made: draft", "content: 3 bytes"]
+    with pytest.raises(UsageError, match="none is known"):
+        device.volume.versions.log("nothing", 10)
+
+
 def test_restoring_is_a_new_version_and_uploads_nothing(device: Device) -> None:
     old = random.Random(1).randbytes(3 << 20)
     device.write("big", old)

@@ -1,0 +1,51 @@
+"""hybrisfs log"""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from cli.output import columns, json_option, print_json, shown
+from cli.paths import absolute
+from hybrisfs.client import Client
+
+_LIMIT = 50
+_MOST = 1000
+
+
+@click.command(
+    epilog="\b\nExamples:\n  hybrisfs log ~/HybrisFS/notes.txt\n  hybrisfs log Documents --volume home"
+)
+@click.argument("path")
+@click.option(
+    "--volume", "name", metavar="NAME", help="PATH is relative to the folder of this volume, mounted or not."
+)
+@click.option(
+    "--limit", type=click.IntRange(1, _MOST), default=_LIMIT, show_default=True, help="The last ones."
+)
+@json_option
+def log(path: str, name: str | None, limit: int, as_json: bool) -> None:
+    """Show who changed the file or folder PATH, and when: made, named, content, mode, owner, removed.
+
+    It need not be there any more. What versions are no longer kept of is not shown.
+    """
+    where = path if name is not None else absolute((path,))[0]
+    with Client.connect() as client:
+        facts = client.call("log", {"name": name, "path": where, "limit": limit})
+    if as_json:
+        print_json(facts)
+        return
+    rows = [
+        [_time(one["time"]), shown(one["device"]), "; ".join(map(shown, one["what"]))]
+        for one in facts["changes"]
+    ]
+    click.echo("\n".join(columns(rows, indent="")))
+    if facts["more"]:
+        click.echo("There is more: --limit shows it.")
+    if facts["known_since"] is not None:
+        click.echo(f"What was before {_time(facts['known_since'])}, this machine does not know.")
+
+
+def _time(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))

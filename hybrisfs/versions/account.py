@@ -1,0 +1,104 @@
+"""Who changed what when, of one path: what the signed updates say that are still known here.
+
+As with versions, a path is what it meant: of things that had the name only for a while, what happened then
+is told; of what has it now, all. What the ladder has let go of is not told.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from hybrisfs.filesystem.registers import Attr, attr_key, content_key
+from hybrisfs.merge.rules import Stamp, Value, decode_place, standing_attr
+from hybrisfs.store.schema import ROOT_ID
+from hybrisfs.versions.catalog import Catalog, Stay
+from hybrisfs.versions.contents import size_of
+from hybrisfs.versions.past import Interval, PastRegisters, intervals, prefix_end
+
+__all__ = ["Account", "Change"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one update did to one node. *moment*: when it counts as signed, *signed*: by its device's clock,
+    both ns since the epoch; *what*: in words."""
+
+    moment: int
+    signed: int
+    device: str
+    what: tuple[str, ...]
+
+
+class Account:
+    """Looks things up in the snapshot *db* that *catalog* looks things up in."""
+
+    def __init__(self, db: sqlite3.Connection, catalog: Catalog) -> None:
+        self._db = db
+        self._catalog = catalog
+
+    def changes(self, path: Sequence[bytes]) -> list[Change]:
+        """What happened to what is or was at a path, given by its names, the latest first."""
+        found: dict[tuple[bytes, Stamp], tuple[int, list[str]]] = {}
+        for stay in self._catalog.stays(path):
+            for stamp, moment, what in self._of_node(stay):
+                if stay.until is None or stay.since <= moment <= stay.end:
+                    words = found.setdefault((stay.node, stamp), (moment, []))[1]
+                    if what not in words:
+                        words.append(what)
+        changes = []
+        for (_, stamp), (moment, words) in found.items():
+            author = PastRegisters(self._db, moment).author(stamp)
+            changes.append(Change(moment, author.time_ns, author.device, tuple(words)))
+        return sorted(changes, key=lambda one: (one.moment, one.signed), reverse=True)
+
+    def _of_node(self, stay: Stay) -> Iterator[tuple[Stamp, int, str]]:
+        yield from self._places(stay.node)
+        yield from self._attributes(stay.node)
+        key = content_key(stay.node)
+        for one in _in_order(intervals(self._db, "key = ?", (key,)).get(key, [])):
+            yield one.stamp, one.since, f"content: {size_of(one.value):,} bytes"
+
+    def _places(self, node: bytes) -> Iterator[tuple[Stamp, int, str]]:
+        prefix = b"p" + node
+        slots = intervals(self._db, "key >= ? AND key < ?", (prefix, prefix_end(prefix)))
+        known = _in_order([one for values in slots.values() for one in values])
+        for number, one in enumerate(known):
+            place = decode_place(Value(one.stamp, one.value))
+            if place is None:
+                continue
+            verb = "removed" if place.removed else "named" if number else "made"
+            yield one.stamp, one.since, f"{verb}: {self._shown(place.parent, place.name, one.since)}"
+
+    def _shown(self, parent: bytes, name: bytes, moment: int) -> str:
+        folder = "" if parent == ROOT_ID else self._catalog.path_then(parent, moment)
+        return os.path.join(folder, os.fsdecode(name))  # noqa: PTH118 - names need not make a path here
+
+    def _attributes(self, node: bytes) -> Iterator[tuple[Stamp, int, str]]:
+        key = attr_key(node)
+        before: Attr | None = None
+        for one in _in_order(intervals(self._db, "key = ?", (key,)).get(key, [])):
+            standing = standing_attr([Value(one.stamp, one.value)])
+            if standing is None:
+                continue
+            if before is not None:
+                for what in _differences(before, standing[1]):
+                    yield one.stamp, one.since, what
+            before = standing[1]
+
+
+def _in_order(values: list[Interval]) -> list[Interval]:
+    return sorted(values, key=lambda one: (one.since, one.stamp))
+
+
+def _differences(before: Attr, after: Attr) -> Iterator[str]:
+    old, new = stat.S_IMODE(before.mode), stat.S_IMODE(after.mode)
+    if old != new:
+        yield f"mode: {old:04o} -> {new:04o}"
+    if (before.uid, before.gid) != (after.uid, after.gid):
+        yield f"owner: {before.uid}:{before.gid} -> {after.uid}:{after.gid}"
+    if before.xattrs != after.xattrs:
+        yield "extended attributes"
