@@ -46,10 +46,10 @@ _REST_SECONDS: Final = 30.0
 _CRASHES: Final = 0.4
 _RESTARTS: Final = 0.2
 _BACKUPS: Final = 0.5
-_RESTORES: Final = 0.5
+_RESTORES: Final = 0.6
 _CLOCK_JUMPS: Final = 0.2
 _SLEEPS: Final = 0.15
-_RESTS: Final = 1.25  # when all stand still for a moment, as checkpoints want it; for all together
+_RESTS: Final = 1.5  # when all stand still for a moment, as checkpoints want it; for all together
 
 
 class Simulation:
@@ -219,7 +219,7 @@ class Simulation:
             self.bodies.update((decoded(data).hash, data) for data in device.log())
 
     def _rest(self) -> None:
-        """Programs do nothing for a while. Afterwards a device may be set back, and take in a checkpoint."""
+        """Programs do nothing for a while, so that all come to stand at one vector."""
         self.note("all rest")
         for _ in range(_REST_ROUNDS):
             for device in range(self.count):
@@ -228,13 +228,6 @@ class Simulation:
                 self.pull(device, everything=True)
                 self.look_at_checkpoints(device)
             self.clocks.pass_by(_REST_SECONDS)
-        device, other = self.random.sample(range(self.count), 2)
-        if self.world.has_backup(device) and self.random.random() < 0.5:
-            self._restore(device)
-            if self.random.random() < 0.3:
-                self.sign(device)  # so that it forks
-            if self.random.random() < 0.8:
-                self._take_over(device, other)
 
     def _weather(self) -> str:
         return ", ".join(cloud.mood.value for cloud in self.clouds.all)
