@@ -133,7 +133,7 @@ class Refresh:
         unsigned = self._fs.changes.unsigned
         if attr_key(node) not in unsigned:
             self._show_attr(inode, attr)
-        elif not inode.attr_stamp and self._registers.values(attr_key(node)):
+        elif not inode.attr_stamp and node != ROOT_ID and self._registers.values(attr_key(node)):
             inode.attr_stamp = 1  # made here before a backup, signed after it, and heard of again
             self._fs.inodes.touch(inode)
         if inode.is_file and content_key(node) not in unsigned:
