@@ -19,7 +19,7 @@ from typing import Final
 from hybrisfs.mirror.attributes import digest_of, is_mirrored
 from hybrisfs.mirror.engine import Held, Listing, Original
 from hybrisfs.mirror.ignore import TEMPORARY, Ignored
-from hybrisfs.mirror.local_file import LocalFile, open_below, read_xattrs, write_xattrs
+from hybrisfs.mirror.local_file import LocalFile, open_below, read_xattrs, write_whole, write_xattrs
 from hybrisfs.mirror.model import ChangedError, Facts, Glimpse, Kind, Seen, join, name_of, parent_of
 from hybrisfs.mirror.rename import exchange, rename_to_free_name
 from sync.codec import Buffer
@@ -375,14 +375,6 @@ class Folder:
                 finally:
                     os.close(folder)
         self._unsynced.clear()
-
-
-def write_whole(descriptor: int, data: bytes, offset: int) -> None:
-    """Write all of it at *offset*."""
-    view = memoryview(data)
-    while view:
-        written = os.pwrite(descriptor, view, offset)
-        view, offset = view[written:], offset + written
 
 
 def _identity(status: os.stat_result) -> bytes:

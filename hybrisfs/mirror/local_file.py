@@ -12,7 +12,7 @@ from hybrisfs.mirror.content import WINDOW, ContentHash, is_zero
 from hybrisfs.mirror.model import ChangedError, Seen
 from sync.codec import Buffer
 
-__all__ = ["LocalFile", "open_below", "read_xattrs", "write_xattrs"]
+__all__ = ["LocalFile", "open_below", "read_xattrs", "write_whole", "write_xattrs"]
 
 _STEP: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_XATTRS: Final = (errno.EOPNOTSUPP, errno.EPERM, errno.EACCES)
@@ -117,3 +117,11 @@ def read_whole(descriptor: int, size: int, offset: int) -> bytes:
         parts.append(part)
         size, offset = size - len(part), offset + len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def write_whole(descriptor: int, data: bytes, offset: int) -> None:
+    """Write all of it at *offset*."""
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(descriptor, view, offset)
+        view, offset = view[written:], offset + written
