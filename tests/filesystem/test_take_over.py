@@ -10,7 +10,7 @@ from tests.filesystem.rig import Rig
 
 def test_a_file_takes_over_what_was_staged_without_a_name(rig: Rig) -> None:
     inode = rig.make(b"file", b"old, and longer than the new")
-    staged, handle = rig.fs.create_nameless(0o600, 0, 0)
+    staged, handle = rig.fs.create_scratch(0o600, 0, 0)
     rig.fs.write(staged, 0, b"new")
     assert rig.read(inode) == b"old, and longer than the new"
     rig.fs.content.take_over(inode, staged)
@@ -26,7 +26,7 @@ def test_a_file_takes_over_what_was_staged_without_a_name(rig: Rig) -> None:
 
 def test_what_was_only_staged_is_gone_after_a_crash(rig: Rig) -> None:
     rig.make(b"file", b"old")
-    staged, _ = rig.fs.create_nameless(0o600, 0, 0)
+    staged, _ = rig.fs.create_scratch(0o600, 0, 0)
     rig.fs.write(staged, 0, os.urandom(10_000))
     rig.commit()
     after = rig.crashed()
