@@ -216,8 +216,8 @@ class Relayer:
         return lacking, here
 
     def _is_bare(self, branch: bytes, clock: int) -> bool:
-        """Whether an update is known through a checkpoint only, and so all that it follows: no segment of ours
-        will hold it, and it need not be relayed."""
+        """Whether an update is known through a checkpoint only, and so all that it follows: no segment of
+        ours will hold it, and it need not be relayed."""
         return self._updates.update_at(branch, clock) is None
 
     # -- what the clouds hold --------------------------------------------------------------------

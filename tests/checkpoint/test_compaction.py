@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -292,4 +293,25 @@ def test_a_device_that_was_away_finds_all_that_came_after_the_checkpoint(volume:
     assert volume.couriers[0].keeper.waits_for(volume.couriers[0].puller.heads()) in ([], [volume.device(1)])
     volume.rest()
     assert set(names) <= set(volume.fleet[1].names())
+    assert volume.is_alike()
+
+
+def test_a_device_that_was_set_back_ends_equal_with_all_it_alone_has(volume: Volume) -> None:
+    """What it lacks is nowhere in full any more: it takes in the checkpoint that it has stated."""
+    volume.fleet[1].write("before", b"b" * 50)
+    volume.exchange()
+    backup = volume.fleet[1].saved()
+    for name in ("one", "two", "three"):
+        volume.step(name)
+    volume.fleet[1].restore(backup)
+    shutil.rmtree(backup)
+    volume.couriers[1] = Courier(volume.fleet[1].rig, volume.clouds)
+    assert volume.fleet[1].names() == ["before"] and bare(volume.fleet[0])
+    volume.fleet[1].write("own", b"only here")
+    volume.rest(rounds=12)
+    assert volume.is_alike()
+    assert volume.fleet[0].names() == ["before", "one", "own", "three", "two"]
+    assert volume.fleet[0].read("own") == b"only here"
+    volume.step("after", 1, 0)
+    volume.step("and on", 0, 1)
     assert volume.is_alike()
