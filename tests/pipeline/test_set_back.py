@@ -7,12 +7,13 @@ from random import Random
 
 import pytest
 
-from sync import Head, decode_head, head_name, parse_segment_name
+from sync import Head, decode_head, decode_segment, head_name, parse_segment_name
 from tests.filesystem.rig import SEGMENT_KEYS, VOLUME, small_chunks
 from tests.merge.fleet import Device, Fleet
 from tests.simulation.cloud import Clouds, Mood
 from tests.simulation.courier import Courier
 from tests.simulation.determinism import Clocks, determined_by
+from tests.simulation.life import small_checkpoints
 
 LOSING, HONEST, OTHER = range(3)
 _YEAR = 365 * 86_400.0
@@ -84,7 +85,7 @@ class Volume:
 @pytest.fixture
 def volume() -> Iterator[Volume]:
     clocks = Clocks()
-    with small_chunks(256), determined_by(7, clocks):
+    with small_chunks(256), small_checkpoints(), determined_by(7, clocks):
         made = Volume(clocks)
         yield made
         made.fleet.discard()
@@ -160,6 +161,35 @@ def test_another_branch_of_its_own_that_no_cloud_has_is_brought_there(volume: Vo
     assert ada.registers() == bob.registers()
     [(name,)] = ada.rig.db.execute("SELECT name FROM relayed_segment WHERE device = ?", (ada.key.device_id,))
     assert parse_segment_name(name)[1].first == early + 1, "what both branches begin with is there already"
+
+
+def test_what_a_checkpoint_has_told_the_names_of_is_led_to_as_before(volume: Volume) -> None:
+    """The log has it then, but no segment of what is signed from now on will hold it."""
+    ada, bob = volume.ada, volume.bob
+    backups = [device.saved() for device in (ada, bob)]
+    volume.look(ada)
+    ada.write("early", b"before the checkpoint")
+    volume.ship(ada)
+    volume.look(bob)
+    volume.ship(bob)
+    for _ in range(3):
+        for device in (ada, bob):
+            volume.look(device)
+            volume.courier(device).look_at_checkpoints()
+            volume.ship(device)
+    ada.restore(backups[0])
+    volume.courier(ada).take_over(volume.courier(bob))
+    assert ada.bare()
+    volume.look(ada)
+    ada.write("late", b"after the checkpoint")
+    volume.ship(ada)
+    held = volume.clouds.all[HONEST]._versions | volume.clouds.all[OTHER]._versions
+    newest = max(name for name in held if name.startswith(f"log/{ada.key.device_id.hex()}/"))
+    assert decode_segment(held[newest][-1], newest, VOLUME, SEGMENT_KEYS).previous is not None
+    bob.restore(backups[1])
+    for _ in range(6):
+        volume.look(bob)
+    assert bob.names() == ["early", "late"]
 
 
 def test_a_clock_set_right_after_a_restoration_accuses_nobody(volume: Volume) -> None:
