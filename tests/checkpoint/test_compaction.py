@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -232,6 +233,10 @@ def test_the_member_with_the_lowest_id_deletes_what_removed_devices_wrote() -> N
         assert bare(volume.fleet[high]) == 0
         volume.rest(low, high)
         assert bare(volume.fleet[high]) and not volume.segments(volume.device(gone))
+        relayer = volume.couriers[low]._shipper._relayer
+        assert relayer is not None
+        with mock.patch.object(relayer, "_after", side_effect=AssertionError("what is bare is not relayed")):
+            assert [relayer.due(now, 1 << 60) for now in (1e6, 2e6)] == [None, None]
         assert volume.fleet[high].read("of the removed") == b"kept" * 30
         assert volume.fleet[high].registers() == volume.fleet[low].registers()
 
@@ -273,16 +278,6 @@ def _relay(volume: Volume, number: int) -> None:
     relayer.done(segment, bytes(volume.clouds.put_object(segment.name, segment.data)))
 
 
-def test_nothing_bare_is_relayed_again(volume: Volume) -> None:
-    volume.step("one")
-    volume.step("two")
-    volume.step("three")
-    relayer = volume.couriers[1]._shipper._relayer
-    assert relayer is not None
-    for now in (1e6, 2e6):
-        assert relayer.due(now, 1 << 60) is None
-
-
 def test_a_device_that_was_away_finds_all_that_came_after_the_checkpoint(volume: Volume) -> None:
     volume.step("one")
     volume.step("two")
@@ -292,4 +287,25 @@ def test_a_device_that_was_away_finds_all_that_came_after_the_checkpoint(volume:
     assert volume.couriers[0].keeper.waits_for(volume.couriers[0].puller.heads()) in ([], [volume.device(1)])
     volume.rest()
     assert set(names) <= set(volume.fleet[1].names())
+    assert volume.is_alike()
+
+
+def test_a_device_that_was_set_back_ends_equal_with_all_it_alone_has(volume: Volume) -> None:
+    """What it lacks is nowhere in full any more: it takes in the checkpoint that it has stated."""
+    volume.fleet[1].write("before", b"b" * 50)
+    volume.exchange()
+    backup = volume.fleet[1].saved()
+    for name in ("one", "two", "three"):
+        volume.step(name)
+    volume.fleet[1].restore(backup)
+    shutil.rmtree(backup)
+    volume.couriers[1] = Courier(volume.fleet[1].rig, volume.clouds)
+    assert volume.fleet[1].names() == ["before"] and bare(volume.fleet[0])
+    volume.fleet[1].write("own", b"only here")
+    volume.rest(rounds=12)
+    assert volume.is_alike()
+    assert volume.fleet[0].names() == ["before", "one", "own", "three", "two"]
+    assert volume.fleet[0].read("own") == b"only here"
+    volume.step("after", 1, 0)
+    volume.step("and on", 0, 1)
     assert volume.is_alike()

@@ -46,10 +46,10 @@ _REST_SECONDS: Final = 30.0
 _CRASHES: Final = 0.4
 _RESTARTS: Final = 0.2
 _BACKUPS: Final = 0.5
-_RESTORES: Final = 0.6
+_RESTORES: Final = 0.5
 _CLOCK_JUMPS: Final = 0.2
 _SLEEPS: Final = 0.15
-_RESTS: Final = 1.5  # when all stand still for a moment, as checkpoints want it; for all together
+_RESTS: Final = 1.25  # when all stand still for a moment, as checkpoints want it; for all together
 
 
 class Simulation:
