@@ -40,6 +40,7 @@ _MODULES: Final = {
         "sync/skeleton.py",
         "hybrisfs/checkpoint/snapshot.py",
         "hybrisfs/filesystem/registers.py",
+        "hybrisfs/filesystem/acl.py",
         "hybrisfs/merge/members.py",
         "hybrisfs/merge/cloud_set.py",
         "hybrisfs/discard/records.py",

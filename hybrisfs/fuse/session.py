@@ -27,7 +27,6 @@ DEFAULT_CAPABILITIES = (
     c.FUSE_CAP_ASYNC_READ
     | c.FUSE_CAP_READDIRPLUS
     | c.FUSE_CAP_READDIRPLUS_AUTO
-    | c.FUSE_CAP_ASYNC_DIO
     | c.FUSE_CAP_PARALLEL_DIROPS
     | c.FUSE_CAP_CACHE_SYMLINKS
     | c.FUSE_CAP_EXPLICIT_INVAL_DATA
@@ -35,7 +34,8 @@ DEFAULT_CAPABILITIES = (
 """What is asked of the kernel unless told otherwise; what it cannot do is left out.
 
 Not FUSE_CAP_ATOMIC_O_TRUNC: with it a file is truncated before the kernel finds that it may not be, because
-it is a program that runs (ETXTBSY).
+it is a program that runs (ETXTBSY). Not FUSE_CAP_ASYNC_DIO: with it Linux does not drop the pages that
+somebody has read while an asynchronous direct write was under way, and goes on showing them.
 """
 
 _NOTHING_TO_DO = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENOTEMPTY, errno.EBUSY})
