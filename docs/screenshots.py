@@ -1,6 +1,6 @@
 """`python -m docs.screenshots`: takes the picture of the dashboard that README.md shows.
 
-Somebody's first minutes: a volume over three folders, as `hybrisfs quickstart` makes it, with a few files in it.
+Somebody's first minutes: a volume over three folders, as `hybrisfs quickstart` makes it, with a few files.
 Needs root, for a home of its own in a mount namespace of its own, and chromium.
 """
 
