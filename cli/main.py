@@ -25,6 +25,7 @@ _COMMANDS: Final = {
     "mount": "Mount a volume at a folder.",
     "umount": "Unmount a volume.",
     "status": "Show whether everything is safe, and how the clouds are.",
+    "events": "Show what has happened: clouds that failed, conflicts, machines.",
     "sync": "Bring everything to the clouds, and wait for it.",
     "pin": "Keep files and folders on this machine, or list what is kept.",
     "unpin": "Let pinned files and folders be evicted again.",

@@ -12,7 +12,7 @@ import click
 
 from cli.output import columns, json_option, print_json, shown
 from cli.passphrase import passphrase_file_option, read_passphrase
-from hybrisfs.client import Client
+from hybrisfs.client import Client, Message
 
 _HTML: Final = (".html", ".htm")
 
@@ -48,21 +48,36 @@ def make(name: str | None, ask: bool, file: TextIO | None, page: Path | None, as
     Clouds that cannot be reached now get the kit later.
     """
     passphrase = read_passphrase(file, twice=True) if ask or file is not None else None
-    with Client.connect() as client:
-        facts = client.call("recovery make", {"name": name, "passphrase": passphrase})
-    pages = facts.pop("pages")
+    facts, pages = make_kit(name, passphrase)
     if as_json:
         print_json(facts)
     else:
-        click.echo(f"Recovery kit {facts['kit'][:8]} of the volume {shown(facts['name'])}.")
-        if "passphrase" in facts:
-            click.echo("\nIts passphrase, which is shown this once:\n")
-            click.echo(f"  {click.style(facts['passphrase'], bold=True)}\n")
-            click.echo(f"It is as hard to guess as a random number of {facts['bits']} bits.")
-        _say_where(facts)
+        explain_kit(facts)
     if page is not None:
-        _write(page, pages["html" if page.suffix.lower() in _HTML else "text"])
+        write_page(page, pages)
         click.echo(f"Print {shown(str(page))} and write the passphrase on it.", err=True)
+
+
+def make_kit(name: str | None, passphrase: str | None) -> tuple[Message, dict[str, str]]:
+    """A new kit, with a drawn passphrase if none is given: the facts, and pages to be printed by format."""
+    with Client.connect() as client:
+        facts = client.call("recovery make", {"name": name, "passphrase": passphrase})
+    return facts, facts.pop("pages")
+
+
+def explain_kit(facts: Message) -> None:
+    """Show a new kit's passphrase, and which clouds have the kit."""
+    click.echo(f"Recovery kit {facts['kit'][:8]} of the volume {shown(facts['name'])}.")
+    if "passphrase" in facts:
+        click.echo("\nIts passphrase, which is shown this once:\n")
+        click.echo(f"  {click.style(facts['passphrase'], bold=True)}\n")
+        click.echo(f"It is as hard to guess as a random number of {facts['bits']} bits.")
+    _say_where(facts)
+
+
+def write_page(page: Path, pages: dict[str, str]) -> None:
+    """Write the page to be printed: HTML if it is named so, else text. Raises ClickException."""
+    _write(page, pages["html" if page.suffix.lower() in _HTML else "text"])
 
 
 def _write(path: Path, text: str) -> None:

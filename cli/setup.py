@@ -9,9 +9,11 @@ from urllib.parse import urlsplit
 
 import click
 
+from cli.device import invite as invite_device
 from cli.output import count, json_option, print_json, quoted, shown
+from cli.recovery import explain_kit, make_kit, write_page
 from cli.secrets import ask_secrets
-from hybrisfs.client import Client, HybrisError
+from hybrisfs.client import Client, HybrisError, Message, install_service, service_status
 from hybrisfs.client import UsageError as HybrisUsageError
 
 _KINDS: Final = """\
@@ -28,22 +30,45 @@ _KINDS: Final = """\
 Examples:
   hybrisfs setup
   hybrisfs setup --name photos --folder ~/Photos \\
-    --cloud file:///mnt/a/x --cloud file:///mnt/b/x --cloud file:///mnt/c/x"""
+    --cloud file:///mnt/a/x --cloud file:///mnt/b/x --cloud file:///mnt/c/x \\
+    --kit kit.html --service"""
 )
 @click.option("--name", help="What the volume is to be called.")
 @click.option("--folder", metavar="DIR", help="Where it is to be mounted.")
 @click.option("--cloud", "clouds", metavar="URL", multiple=True, help="A cloud; give it once for each.")
 @click.option("--try", "trial", is_flag=True, help="Three folders on this disk play the clouds.")
 @click.option("-f", "f", type=click.IntRange(min=0), help="How many clouds may fail or lie.")
+@click.option(
+    "--kit",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Make a recovery kit, and write its page there.",
+)
+@click.option("--no-kit", is_flag=True, help="Make no recovery kit.")
+@click.option("--service/--no-service", default=None, help="Whether systemd is to start it at every login.")
+@click.option("--invite/--no-invite", default=None, help="Whether another machine is to be let in now.")
 @json_option
 def setup(
-    name: str | None, folder: str | None, clouds: tuple[str, ...], trial: bool, f: int | None, as_json: bool
+    name: str | None,
+    folder: str | None,
+    clouds: tuple[str, ...],
+    trial: bool,
+    f: int | None,
+    kit: Path | None,
+    no_kit: bool,
+    service: bool | None,
+    invite: bool | None,
+    as_json: bool,
 ) -> None:
-    """Set up a volume step by step: its name, its folder, its clouds.
+    """Set up a volume step by step: name, folder, clouds, recovery kit, start at login, another machine.
 
-    Asks for what is not given as an option, and tries out each cloud. Without a terminal nothing is asked,
-    and everything must be given.
+    Asks for what is not given as an option, and tries out each cloud. Without a terminal nothing is asked:
+    name and clouds must be given, and what follows is done only when an option says so.
     """
+    if kit is not None and no_kit:
+        raise click.UsageError("--kit and --no-kit exclude each other")
+    if invite and as_json:
+        raise click.UsageError("with --json, use hybrisfs device invite --json")
     if trial and clouds:
         raise click.UsageError("--try and --cloud exclude each other")
     steps = _Steps(ask=sys.stdin.isatty() and not as_json)
@@ -55,10 +80,20 @@ def setup(
         made = client.call("volume create", {"name": name, "clouds": urls, "f": f, "k": None})["volume"]
         place = str(Path(folder).expanduser().absolute())
         mounted = client.call("mount", {"name": name, "directory": place, "allow_other": False})
-    if as_json:
-        print_json({"volume": made, "mountpoint": mounted["mountpoint"]})
-    else:
+    facts: Message = {"volume": made, "mountpoint": mounted["mountpoint"]}
+    if not as_json:
         _explain(made, mounted["mountpoint"])
+    page = kit if kit is not None or no_kit else steps.kit_page(name, trial)
+    if page is not None:
+        facts["recovery"] = _make_kit(name, page, as_json)
+    if steps.service(service):
+        facts["service"] = _install_service(as_json)
+    if as_json:
+        print_json(facts)
+    elif steps.invites(invite):
+        click.get_current_context().invoke(invite_device, name=name)
+    else:
+        click.echo(f"\nhybrisfs status {quoted(name)} tells whether everything is safe.")
 
 
 class _Steps:
@@ -95,6 +130,42 @@ class _Steps:
             return given
         question = f"How many of the {clouds} may fail, or be lost, at the same time?"
         return int(click.prompt(question, default=1, type=click.IntRange(0, most), err=True))
+
+    def kit_page(self, name: str, trial: bool) -> Path | None:
+        """Where the page of a recovery kit is to be written; None when none is wanted."""
+        if not self._ask:
+            return None
+        click.echo(
+            "\nThe keys are on your machines only. If all of these are lost, only a recovery kit brings the "
+            "volume\nback: a passphrase on paper, and your clouds.",
+            err=True,
+        )
+        if not click.confirm("Make one now?", default=not trial, err=True):
+            return None
+        usual = Path.home() / f"hybrisfs-{name}-recovery.html"
+        return Path(
+            click.prompt(
+                "Where shall the page to be printed go?",
+                default=str(usual),
+                value_proc=_free_file,
+                err=True,
+            )
+        ).expanduser()
+
+    def service(self, given: bool | None) -> bool:
+        """Whether systemd is to start the daemon."""
+        if given is not None or not self._ask:
+            return bool(given)
+        facts = service_status()
+        if not facts["manager"] or facts["enabled"]:
+            return False
+        return click.confirm("\nShall it start whenever you log in?", default=True, err=True)
+
+    def invites(self, given: bool | None) -> bool:
+        """Whether another machine is to be let in now."""
+        if given is not None or not self._ask:
+            return bool(given)
+        return click.confirm("\nLet another machine in now?", default=False, err=True)
 
     def _on_this_disk(self, name: str) -> list[str]:
         with Client.connect() as client:
@@ -179,12 +250,37 @@ def _needed(value: str | None, option: str) -> str:
     return value
 
 
+def _free_file(name: str) -> str:
+    """A file that is not there yet, in a folder that is. Raises UsageError, upon which click asks again."""
+    path = Path(name).expanduser()
+    if path.exists():
+        raise click.UsageError(f"{shown(name)} exists already")
+    if not path.absolute().parent.is_dir():
+        raise click.UsageError(f"{shown(str(path.parent))} is no folder")
+    return name
+
+
+def _make_kit(name: str, page: Path, as_json: bool) -> Message:
+    facts, pages = make_kit(name, None)
+    if not as_json:
+        click.echo("")
+        explain_kit(facts)
+    write_page(page, pages)
+    if not as_json:
+        click.echo(f"Print {shown(str(page))}, and write the passphrase on it by hand, now.")
+    return {**facts, "page": str(page)}
+
+
+def _install_service(as_json: bool) -> Message:
+    facts = install_service()
+    if not as_json:
+        click.echo("It starts whenever you log in from now on.")
+    return facts
+
+
 def _explain(volume: dict[str, Any], mountpoint: str) -> None:
     clouds, f, k = len(volume["clouds"]), volume["f"], volume["k"]
     name = volume["name"]
     click.echo(f"\n{shown(name)} is at {shown(mountpoint)}: use it like any folder.")
     kept = f"Everything there is kept on {f + k} of {count(clouds, 'cloud')}"
     click.echo(f"{kept}; {'none may fail' if f == 0 else f'any {f} may fail'}.")
-    click.echo("\nNext:")
-    click.echo(f"  hybrisfs status {quoted(name)}           is everything safe?")
-    click.echo(f"  hybrisfs device invite {quoted(name)}    let another machine in")

@@ -30,6 +30,7 @@ __all__ = [
     "check_volume_name",
     "logs_to_journal",
     "service_manager_socket",
+    "session_bus",
     "take_listening_sockets",
     "user_units",
     "watchdog_seconds",
@@ -195,6 +196,13 @@ def _xdg(values: Mapping[str, str], variable: str, default: Path) -> Path:
     # The specification wants relative paths ignored.
     value = values.get(variable, "")
     return Path(value) if value.startswith("/") else default
+
+
+def session_bus() -> str:
+    """The address of the session's D-Bus: the user's bus of systemd when the environment names none."""
+    if "DBUS_SESSION_BUS_ADDRESS" in os.environ:
+        return os.environ["DBUS_SESSION_BUS_ADDRESS"]
+    return f"unix:path={Path(os.environ.get('XDG_RUNTIME_DIR', '/nonexistent')) / 'bus'}"
 
 
 def _runtime(values: Mapping[str, str], state: Path) -> Path:

@@ -2,8 +2,8 @@
 # Build hybrisfs_VERSION_ARCHITECTURE.deb from this checkout into the folder that is given as the argument, or dist/.
 #
 # The package holds the program and all libraries that it uses in a virtual environment, /usr/lib/hybrisfs, for the
-# Python of the distribution it is built on; the units for systemd, not enabled; and completions for shells. Needs
-# python3-venv and dpkg-dev, and PyPI.
+# Python of the distribution it is built on; the units for systemd, not enabled; completions for shells; man pages; and
+# what a desktop shows: menu entry, icons, extensions for file managers. Needs python3-venv and dpkg-dev, and PyPI.
 
 set -euo pipefail
 
@@ -71,7 +71,23 @@ complete() {
 complete bash /usr/share/bash-completion/completions hybrisfs
 complete zsh /usr/share/zsh/vendor-completions _hybrisfs
 complete fish /usr/share/fish/vendor_completions.d hybrisfs.fish
+"$work/builder/bin/python" -m pip install --quiet --disable-pip-version-check click-man
+mkdir -p "$root/usr/share/man/man1"
+env PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="$site" "$work/builder/bin/python" "$checkout/packaging/man_pages.py" \
+    "$root/usr/share/man/man1" "$version" "$(date -u -d "@$(git -C "$checkout" log -1 --format=%ct)" +%Y-%m-%d)"
+gzip -9n "$root"/usr/share/man/man1/*
 ln -sfn ../../../bin/python3 "$root$prefix/bin/python3" # nothing in it is run here any more
+
+desktop=$checkout/packaging/desktop
+icons=$root/usr/share/icons/hicolor/scalable
+mkdir -p "$icons/apps" "$icons/emblems" "$root/usr/share/applications"
+cp "$desktop/hybrisfs.desktop" "$root/usr/share/applications/"
+cp "$desktop/hybrisfs.svg" "$icons/apps/"
+cp "$desktop"/emblem-*.svg "$icons/emblems/"
+for manager in nautilus nemo caja; do
+    mkdir -p "$root/usr/share/$manager-python/extensions"
+    cp "$desktop/hybrisfs_files.py" "$root/usr/share/$manager-python/extensions/hybrisfs.py"
+done
 
 debian=$checkout/packaging/debian
 documents=$root/usr/share/doc/hybrisfs

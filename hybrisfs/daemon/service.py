@@ -8,6 +8,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from hybrisfs.daemon.control import Progress
 from hybrisfs.daemon.interfaces import VolumeKind, describe
 from hybrisfs.daemon.key_value import KeyValueCommands
 from hybrisfs.daemon.maintenance import MaintenanceCommands
+from hybrisfs.daemon.observing import Observing
 from hybrisfs.daemon.on_demand import ContentCommands
 from hybrisfs.daemon.places import PlaceCommands
 from hybrisfs.daemon.recovery import RecoveryCommands
@@ -55,6 +57,7 @@ class Daemon:
         self._creating = threading.Lock()
         self._stopping = threading.Event()
         self._started = time.monotonic()
+        self._observing = Observing(home, self._slots, partial(self._status_of, look=False))
         self._commands: dict[str, Callable[[Message, Progress], Message]] = {
             "quickstart": self._quickstart,
             "volume create": self._volume_create,
@@ -67,6 +70,7 @@ class Daemon:
             "sync": self._sync,
             "cache drop": self._cache_drop,
             "fsck": self._fsck,
+            **self._observing.commands,
             **ContentCommands(self._slots).commands,
             **KeyValueCommands(self._slots).commands,
             **CloudCommands(self._slots).commands,
@@ -96,10 +100,12 @@ class Daemon:
         deadline = time.monotonic() + _REMOUNTED_WITHIN
         for opener in openers:
             opener.join(max(0.0, deadline - time.monotonic()))
+        self._observing.start()
 
     def stop(self) -> None:
         """Unmount and close all volumes."""
         self._stopping.set()
+        self._observing.stop()
         self._slots.close()
 
     def mountpoints(self) -> list[Path]:
@@ -226,10 +232,10 @@ class Daemon:
             "volumes": [self._status_of(slot) for slot in slots],
         }
 
-    def _status_of(self, slot: Slot) -> dict[str, Any]:
+    def _status_of(self, slot: Slot, *, look: bool = True) -> dict[str, Any]:
         try:
             slot.notice_unmount()
-            return slot.open().status()
+            return slot.open().status(look=look)
         except (HybrisError, OSError, StoreError) as error:
             return {
                 "name": slot.name,

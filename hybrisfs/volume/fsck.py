@@ -43,6 +43,7 @@ def check_volume(volume: Volume, *, clouds: bool, progress: Progress) -> FsckRep
             ),
         )
     if clouds:
+        volume.look_at_clouds()
         _check_clouds(volume, checks, report, progress)
     return report
 

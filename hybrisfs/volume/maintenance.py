@@ -30,7 +30,11 @@ _MOST_TRIED: Final = 10_000  # objects that it is remembered of that they were t
 
 
 class Maintenance:
-    """One scrub or repair at a time. *announce* has the own head put on all clouds again."""
+    """One scrub or repair at a time.
+
+    *look* asks every cloud whether it is there, also those that would not be asked again yet. *announce* has
+    the own head put on all clouds again.
+    """
 
     def __init__(
         self,
@@ -42,8 +46,10 @@ class Maintenance:
         values: ValueHoldings,
         clouds: Mapping[int, str],
         marker: bytes,
+        look: Callable[[], None],
         announce: Callable[[], bool],
     ) -> None:
+        self._look = look
         self.holdings = holdings
         self._upkeep = upkeep
         self.packs = packs
@@ -67,6 +73,7 @@ class Maintenance:
         Raises HybrisError while another scrub or repair is under way, and when the volume is closed.
         """
         with self._exclusively():
+            self._look()
             report = ScrubReport(self._clouds, self._names)
             scrub(self.holdings, self.values, self._upkeep, report, percent, self._stoppable(step))
             return report
@@ -74,6 +81,7 @@ class Maintenance:
     def repair(self, step: Step) -> RepairReport:
         """Verify everything on the clouds and put right what is wrong. Raises like `scrub`."""
         with self._exclusively():
+            self._look()
             return self._repairer.repair(self._stoppable(step))
 
     def trusted(self) -> set[int]:

@@ -193,10 +193,11 @@ class Volume:
         )
         self._shipper = shipper
         self.checkpoints = Checkpoints(self, puller.heads, shipper.announce_soon)
+        self._marker = Marker(MARKER_NAME, marker(config.id))
         self.checkup = Checkup(
             fs,
             self.engine,
-            Marker(MARKER_NAME, marker(config.id)),
+            self._marker,
             signals,
             self._look_after,
         )
@@ -210,6 +211,7 @@ class Volume:
             ValueHoldings(self.key_values),
             {one.number: one.name for one in config.clouds},
             marker(config.id),
+            self.look_at_clouds,
             lambda: shipper.announce_again(_HEAD_SECONDS),
         )
         self.thinner = Thinner(fs, config.keep_versions, Pages(fs, self.fetcher.fetch_one).read)
@@ -295,9 +297,10 @@ class Volume:
 
     # -- what people ask -------------------------------------------------------------------------
 
-    def status(self) -> dict[str, object]:
-        """The facts that `hybrisfs status --json` shows."""
-        self.checkup.refresh(_STATUS_PATIENCE)
+    def status(self, *, look: bool = True) -> dict[str, object]:
+        """The facts that `hybrisfs status --json` shows; with *look*, after a look at the clouds."""
+        if look:
+            self.checkup.refresh(_STATUS_PATIENCE)
         return volume_status(self)
 
     def set_stale_reads(self, how: str) -> None:
@@ -315,6 +318,10 @@ class Volume:
         """See `Uploads.wait`. Raises HybrisError while transfers are held, for that may last."""
         self.transfers.require_free()
         return self.uploads.wait(timeout, progress)
+
+    def look_at_clouds(self) -> None:
+        """Ask every cloud whether it is there, also those that would not be asked again yet."""
+        self.engine.probe(self._marker, everyone=True)
 
     def drop_cache(self) -> dict[str, int]:
         """Forget every cached byte that the clouds hold."""

@@ -41,6 +41,7 @@ def test_every_command_has_help_with_an_example(run: Run, command: tuple[str, ..
 
 def test_all_commands_are_there() -> None:
     assert {" ".join(command) for command in every_command(program)} == {
+        "events",
         "quickstart",
         "setup",
         "volume create",

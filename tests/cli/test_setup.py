@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 from click.testing import CliRunner, Result
@@ -14,7 +15,7 @@ from cli.main import program
 from hybrisfs.daemon.service import Daemon
 from hybrisfs.home import Home
 from tests.cli.conftest import Run
-from tests.daemon.fake import FakeVolumes
+from tests.daemon.fake import DRAWN, FakeVolumes
 
 CLOUDS = ["file:///mnt/a", "file:///mnt/b", "file:///mnt/c"]
 
@@ -22,6 +23,7 @@ CLOUDS = ["file:///mnt/a", "file:///mnt/b", "file:///mnt/c"]
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wizard, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+    monkeypatch.setattr(wizard, "service_status", lambda: {"manager": False, "enabled": False})
 
 
 def answering(*answers: str) -> Result:
@@ -38,6 +40,34 @@ def test_everything_can_be_an_option(served: Daemon, volumes: FakeVolumes, run: 
     assert facts["mountpoint"] == str(tmp_path / "Work")
     assert [cloud["url"] for cloud in facts["volume"]["clouds"]] == CLOUDS
     assert volumes.tried == CLOUDS
+
+
+def test_the_kit_and_the_service_can_be_options(
+    served: Daemon, volumes: FakeVolumes, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install = mock.Mock(return_value={"linger": False})
+    monkeypatch.setattr(wizard, "install_service", install)
+    page = tmp_path / "kit.txt"
+    done = run("setup", "--name", "work", "--try", "--kit", str(page), "--service", "--json")
+    assert done.exit_code == 0
+    facts = json.loads(done.stdout)
+    assert (facts["recovery"]["passphrase"], page.read_text()) == (DRAWN, "page")
+    install.assert_called_once_with()
+    done = run("setup", "--name", "more", "--try", "--kit", str(page), "--no-kit")
+    assert (done.exit_code, "exclude" in done.stderr) == (2, True)
+    done = run("setup", "--name", "more", "--try", "--invite", "--json")
+    assert (done.exit_code, "device invite" in done.stderr) == (2, True)
+    assert "more" not in volumes.configs
+
+
+def test_it_asks_whether_to_start_at_login_where_it_can(
+    served: Daemon, volumes: FakeVolumes, terminal: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install = mock.Mock(return_value={"linger": False})
+    monkeypatch.setattr(wizard, "service_status", lambda: {"manager": True, "enabled": False})
+    monkeypatch.setattr(wizard, "install_service", install)
+    assert answering("work", "", "", "", "n", "y", "n").exit_code == 0
+    install.assert_called_once_with()
 
 
 def test_without_a_terminal_nothing_is_asked(served: Daemon, volumes: FakeVolumes, run: Run) -> None:
@@ -86,8 +116,16 @@ def test_it_asks_again_for_what_will_not_do(
         CLOUDS[1],
         CLOUDS[2],
         "",
+        "y",  # a recovery kit
+        str(tmp_path / "full"),  # is there already
+        str(tmp_path / "no" / "kit.html"),  # has no folder
+        str(tmp_path / "kit.html"),
+        "n",  # no other machine
     )
-    assert done.exit_code == 0
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "kit.html").read_text() == "<html>page</html>"
+    assert (tmp_path / "kit.html").stat().st_mode & 0o777 == 0o600
+    assert DRAWN in done.output
     assert [cloud.url for cloud in volumes.configs["work"].clouds] == ["webdavs://nas/a", *CLOUDS[1:]]
     assert volumes.secrets == {"webdavs://nas/a": {"user": "ada", "password": "right"}}
     assert volumes.opened["work"].mountpoint == tmp_path / "Work"
@@ -103,7 +141,7 @@ def test_it_asks_again_for_what_will_not_do(
 
 
 def test_it_can_be_tried_without_clouds(served: Daemon, volumes: FakeVolumes, terminal: None) -> None:
-    assert answering("work", "", "", "n", "", "y").exit_code == 0
+    assert answering("work", "", "", "n", "", "y", "n", "n").exit_code == 0
     assert len(volumes.configs["work"].clouds) == 3
 
 
@@ -111,5 +149,5 @@ def test_with_five_clouds_it_asks_how_many_may_fail(
     served: Daemon, volumes: FakeVolumes, terminal: None, tmp_path: Path
 ) -> None:
     clouds = [f"file:///mnt/{letter}" for letter in "abcde"]
-    assert answering("work", str(tmp_path / "Work"), *clouds, "", "3", "2").exit_code == 0
+    assert answering("work", str(tmp_path / "Work"), *clouds, "", "3", "2", "n", "n").exit_code == 0
     assert volumes.configs["work"].f == 2

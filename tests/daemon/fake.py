@@ -351,7 +351,7 @@ class FakeVolume:
             raise HybrisError(f"{self.mountpoint} is in use")
         self.mountpoint = None
 
-    def status(self) -> dict[str, Any]:
+    def status(self, *, look: bool = True) -> dict[str, Any]:
         if self.failure:
             raise self.failure
         clouds = []

@@ -51,6 +51,8 @@ def test_install_use_kill_stop_remove(machine: Machine) -> None:
     machine.as_alice("hybrisfs doctor")
     completed = "COMP_WORDS='hybrisfs servi' COMP_CWORD=1 _HYBRISFS_COMPLETE=bash_complete hybrisfs"
     assert machine.as_alice(completed) == "plain,service\n"
+    for file in ("man/man1/hybrisfs-status.1.gz", "applications/hybrisfs.desktop", "man/man1/hybrisfs.1.gz"):
+        machine.as_alice(f"test -s /usr/share/{file}")
     machine.as_alice("hybrisfs quickstart; echo kept >HybrisFS/letter; sync HybrisFS/letter")
 
     assert not machine.alice_can("hybrisfs service status")

@@ -107,6 +107,18 @@ def counts(facts: dict[str, Any], kind: str) -> dict[str, int]:
     return {one["name"]: one[kind] for one in facts["clouds"] if one[kind]}
 
 
+def test_a_cloud_that_has_just_come_back_is_asked(device: Device) -> None:
+    away = device.clouds[0].rename(device.clouds[0].with_suffix(".away"))
+    for _ in range(5):  # each time it fails, it would be longer until it is asked again
+        assert counts(scrub(device), "unreadable") == {device.clouds[0].name: owed(device, device.clouds[0])}
+    away.rename(device.clouds[0])
+    assert scrub(device)["problems"] == []
+    away = device.clouds[0].rename(away)
+    assert device.fsck(clouds=True).problems
+    away.rename(device.clouds[0])
+    assert device.fsck(clouds=True).problems == []
+
+
 def test_healthy_clouds_are_left_alone(device: Device) -> None:
     facts = scrub(device)
     assert facts["wrong"] == 0

@@ -1,0 +1,95 @@
+"""`python -m docs.formats`: writes formats.md from the modules that define the formats.
+
+Each format is specified at the top of the one module that writes and reads it. This page is these
+specifications in the order in which a reader needs them, so that they cannot drift apart from the code; a
+test compares.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Final
+
+__all__ = ["formats_page", "main"]
+
+_ROOT: Final = Path(__file__).parent.parent
+_PAGE: Final = Path(__file__).with_name("formats.md")
+
+_MODULES: Final = {
+    "On every cloud": (
+        "hybrisfs/dispersal/seal.py",
+        "hybrisfs/dispersal/share.py",
+        "sync/segment.py",
+        "sync/head.py",
+        "sync/checkpoint.py",
+        "sync/seal.py",
+        "hybrisfs/merge/epochs.py",
+        "hybrisfs/volume/signpost.py",
+        "hybrisfs/recovery/kit.py",
+        "hybrisfs/recovery/sealed_key.py",
+        "hybrisfs/kv/seal.py",
+        "hybrisfs/pairing/mailbox.py",
+    ),
+    "Inside segments and checkpoints": (
+        "sync/codec.py",
+        "sync/update.py",
+        "sync/writes.py",
+        "sync/history.py",
+        "sync/vector.py",
+        "sync/skeleton.py",
+        "hybrisfs/checkpoint/snapshot.py",
+        "hybrisfs/filesystem/registers.py",
+        "hybrisfs/merge/members.py",
+        "hybrisfs/merge/cloud_set.py",
+        "hybrisfs/discard/records.py",
+    ),
+    "Between machines": (
+        "hybrisfs/peers/frames.py",
+        "sync/messages.py",
+        "hybrisfs/pairing/code.py",
+        "hybrisfs/pairing/handshake.py",
+        "hybrisfs/pairing/messages.py",
+    ),
+    "On this machine": (
+        "hybrisfs/keys.py",
+        "hybrisfs/volume/config.py",
+        "hybrisfs/store/schema.py",
+        "hybrisfs/store/journal.py",
+        "hybrisfs/kv/schema.py",
+        "hybrisfs/events/event.py",
+        "hybrisfs/wire.py",
+    ),
+}
+
+_HEAD: Final = """# Formats
+
+Byte by byte: everything that is stored or sent. Made by `python -m docs.formats` from the heads of the
+modules that write and read it, so it is what the program does. Integers are unsigned and big-endian, lengths
+in bytes; where objects lie on a cloud and files on the disk stands in [ARCHITECTURE.md](../ARCHITECTURE.md).
+"""
+
+
+def formats_page() -> str:
+    """The text of formats.md."""
+    parts = [_HEAD]
+    for title, modules in _MODULES.items():
+        parts.append(f"\n## {title}\n")
+        parts += [_section(module) for module in modules]
+    return "".join(parts)
+
+
+def _section(module: str) -> str:
+    text = ast.get_docstring(ast.parse((_ROOT / module).read_text()))
+    assert text, f"{module} does not say what it is"
+    title, _, rest = text.partition("\n")
+    return f"\n### {title.rstrip('.')}\n\n`{module}`\n\n```text\n{rest.strip()}\n```\n"
+
+
+def main() -> None:
+    """Write the page."""
+    _PAGE.write_text(formats_page())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""Watches what becomes of the volumes: keeps their events, shows on the desktop what needs a person, and
+writes a file for panels.
+
+The file, `status.json` in the runtime folder, is replaced whenever it changes: `version` (1), `volumes`, each
+as `hybrisfs.events.summary` says.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from hybrisfs.daemon import arguments as read
+from hybrisfs.daemon.control import Progress
+from hybrisfs.daemon.desktop import Desktop
+from hybrisfs.daemon.slots import Slot, Slots
+from hybrisfs.errors import UsageError
+from hybrisfs.events.changes import Observer
+from hybrisfs.events.event import Event
+from hybrisfs.events.notices import NoticeBoard
+from hybrisfs.events.record import EventRecord
+from hybrisfs.events.summary import summary
+from hybrisfs.home import Home
+from hybrisfs.wire import Message
+
+__all__ = ["Observing"]
+
+log = logging.getLogger(__name__)
+
+_EVERY: Final = 5.0  # seconds
+_STEP: Final = 1.0  # seconds between two looks whether somebody who waits is still there
+_MOST: Final = 1000  # events in one answer
+_LONGEST: Final = 60.0  # seconds that somebody may wait for events
+_STATUS_FILE: Final = "status.json"
+
+
+class _Watched:
+    """One volume."""
+
+    def __init__(self, record: EventRecord) -> None:
+        self.record = record
+        self.observer = Observer()
+        self.observer.remember(record.all())
+        self.board = NoticeBoard()
+
+
+class Observing:
+    """One thread that looks at all open volumes, from `start` to `stop`, and the command `events`."""
+
+    def __init__(
+        self, home: Home, slots: Slots, facts_of: Callable[[Slot], Message], desktop: Desktop | None = None
+    ) -> None:
+        """*facts_of* is what `status` says of a volume, without asking its clouds."""
+        self._home = home
+        self._slots = slots
+        self._facts_of = facts_of
+        self._desktop = desktop or Desktop()
+        self._watched: dict[str, _Watched] = {}
+        self._condition = threading.Condition()
+        self._stopping = False
+        self._shown = b""
+        self._thread = threading.Thread(target=self._run, name="events", daemon=True)
+        self.commands: dict[str, Callable[[Message, Progress], Message]] = {"events": self._events}
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop looking; let go of who waits for events. Idempotent."""
+        with self._condition:
+            self._stopping = True
+            self._condition.notify_all()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._home.runtime.joinpath(_STATUS_FILE).unlink(missing_ok=True)
+        self._desktop.close()
+
+    def look(self, now: float) -> None:
+        """Look at all open volumes once; *now* in seconds since the epoch."""
+        summaries = []
+        for slot in self._slots.opened():
+            facts = self._facts_of(slot)
+            events, watched = self._note(slot.name, facts, now)
+            if facts.get("notifications", True):
+                for action in watched.board.take(events, now):
+                    self._desktop.carry_out(slot.name, action)
+            summaries.append(summary(facts))
+        self._tell_panels(summaries)
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self.look(time.time())
+            except Exception:
+                log.exception("the volumes could not be looked at")
+            with self._condition:
+                if self._condition.wait_for(lambda: self._stopping, _EVERY):
+                    return
+
+    def _note(self, name: str, facts: Message, now: float) -> tuple[list[Event], _Watched]:
+        with self._condition:
+            watched = self._of(name)
+            events = watched.record.add(watched.observer.look(facts, now), now)
+            if events:
+                self._condition.notify_all()
+        for event in events:
+            log.info("%s: %s: %s", name, event.kind, event.text)
+        return events, watched
+
+    def _of(self, name: str) -> _Watched:
+        if name not in self._watched:
+            self._watched[name] = _Watched(EventRecord(self._home.volume_state(name)))
+        return self._watched[name]
+
+    def _tell_panels(self, summaries: list[dict[str, Any]]) -> None:
+        told = json.dumps({"version": 1, "volumes": summaries}).encode("ascii")
+        if told == self._shown:
+            return
+        path = self._home.runtime / _STATUS_FILE
+        try:
+            temporary = path.with_suffix(".new")
+            temporary.write_bytes(told + b"\n")
+            temporary.replace(path)
+        except OSError as error:
+            log.debug("%s cannot be written: %s", path, error.strerror)
+            return
+        self._shown = told
+
+    def _events(self, arguments: Message, progress: Progress) -> Message:
+        """Those after the numbers in `after` (by volume), or the last ones; waits for some when told to."""
+        chosen = read.optional_text(arguments, "name")
+        names = (
+            [self._slots.get(chosen).name]
+            if chosen is not None
+            else [slot.name for slot in self._slots.all()]
+        )
+        after = _numbers(arguments)
+        limit = read.number(arguments, "limit")
+        limit = _MOST if limit is None else max(0, min(limit, _MOST))
+        deadline = time.monotonic() + min(read.seconds(arguments, "wait") or 0.0, _LONGEST)
+        while not self._wait(names, after, deadline):
+            progress({})  # raises when nobody listens any more
+        with self._condition:
+            return self._answer(names, after, limit)
+
+    def _wait(self, names: list[str], after: dict[str, int] | None, deadline: float) -> bool:
+        """Wait a little; whether there is no more to wait for."""
+        with self._condition:
+            left = min(_STEP, deadline - time.monotonic())
+            self._condition.wait_for(lambda: self._stopping or self._any(names, after), max(0.0, left))
+            return self._stopping or self._any(names, after) or time.monotonic() >= deadline
+
+    def _any(self, names: list[str], after: dict[str, int] | None) -> bool:
+        return any(self._of(name).record.last > (after or {}).get(name, 0) for name in names)
+
+    def _answer(self, names: list[str], after: dict[str, int] | None, limit: int) -> Message:
+        records = {name: self._of(name).record for name in names}
+        seen = {name: (after or {}).get(name, 0) for name in names}
+        found = [(event, name) for name in names for event in records[name].after(seen[name])]
+        found.sort(key=lambda one: one[0].time)
+        kept = found[:limit] if after is not None else found[max(0, len(found) - limit) :]
+        for event, name in kept:
+            seen[name] = max(seen[name], event.number)
+        if after is None:
+            seen = {name: record.last for name, record in records.items()}
+        return {"events": [{"volume": name, **event.as_dict()} for event, name in kept], "after": seen}
+
+
+def _numbers(arguments: Message) -> dict[str, int] | None:
+    after = arguments.get("after")
+    if after is None:
+        return None
+    if not isinstance(after, dict) or not all(
+        isinstance(number, int) and not isinstance(number, bool) for number in after.values()
+    ):
+        raise UsageError("after must be numbers by volume")
+    return after

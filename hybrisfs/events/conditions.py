@@ -1,0 +1,89 @@
+"""What is not as it should be, read from what `hybrisfs status` tells of a volume. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+__all__ = ["Condition", "Facts", "conditions"]
+
+Facts = Mapping[str, Any]
+
+_TROUBLED: Final = {
+    "down": "cannot be reached",
+    "auth": "refuses the credentials",
+    "lying": "returns other things than were put there",
+    "full": "is full",
+}
+_UNREADABLE: Final = ("down", "auth", "lying")
+
+
+class Condition(NamedTuple):
+    """`state` tells one trouble from another of the same topic; `text` says it to a person, in a sentence."""
+
+    state: str
+    text: str
+    ended: str  # what is said when it is over
+
+
+def conditions(facts: Facts) -> dict[str, Condition]:
+    """What is wrong now, by topic: `volume`, `clouds`, `cloud/NAME`, `device/ID`, `fork/ID`, `conflicts`,
+    `warning/TEXT` and `error`."""
+    found: dict[str, Condition] = {}
+    if facts.get("unusable"):
+        found["volume"] = Condition(
+            "unusable", f"it cannot be used: {_last_error(facts)}", "it can be used again"
+        )
+        return found
+    _look_at_clouds(facts, found)
+    _look_at_devices(facts, found)
+    conflicts = facts.get("conflicts") or 0
+    if conflicts:
+        some = "1 conflict is" if conflicts == 1 else f"{conflicts} conflicts are"
+        found["conflicts"] = Condition(
+            "", f"{some} to be settled: hybrisfs conflicts list", "all conflicts are settled"
+        )
+    for warning in facts.get("warnings", ()):
+        found[f"warning/{warning}"] = Condition("", str(warning), f"over: {warning}")
+    if facts.get("last_error"):
+        found["error"] = Condition(_last_error(facts), f"an error: {_last_error(facts)}", "the error is gone")
+    return found
+
+
+def _last_error(facts: Facts) -> str:
+    return str(facts.get("last_error") or "see the log")
+
+
+def _look_at_clouds(facts: Facts, found: dict[str, Condition]) -> None:
+    clouds = facts.get("clouds", ())
+    for cloud in clouds:
+        name, state = cloud["name"], cloud["state"]
+        if state in _TROUBLED:
+            reason = f": {cloud['reason']}" if cloud.get("reason") else ""
+            found[f"cloud/{name}"] = Condition(
+                state, f"{name} {_TROUBLED[state]}{reason}", f"{name} is well again"
+            )
+    unreadable = sum(cloud["state"] in _UNREADABLE for cloud in clouds)
+    if clouds and unreadable > facts.get("f", 0):
+        found["clouds"] = Condition(
+            "unreadable",
+            f"{unreadable} of {len(clouds)} clouds are away: what is not on this machine may be unreadable",
+            "everything can be read again",
+        )
+
+
+def _look_at_devices(facts: Facts, found: dict[str, Condition]) -> None:
+    for device in facts.get("devices", ()):
+        name = device["name"]
+        if device.get("suspect"):
+            found[f"device/{device['id']}"] = Condition(
+                "suspect",
+                f"changes of {name} may be missing here: it has not been heard of for too long",
+                f"{name} has been heard of again",
+            )
+        if device.get("forked"):
+            found[f"fork/{device['id']}"] = Condition(
+                "forked",
+                f"{name} has forked its history: it was restored from a backup, or copied. Both are kept",
+                f"{name} belongs to the volume no longer",
+            )

@@ -1,0 +1,36 @@
+"""One word and one sentence for a panel. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from hybrisfs.events.conditions import Facts, conditions
+
+__all__ = ["summary"]
+
+_SERIOUS: Final = ("volume", "clouds", "error")
+
+
+def summary(facts: Facts) -> dict[str, Any]:
+    """`name`, `state` (ok, busy, attention or trouble), `text`, `pending_files`, `pending_bytes` and
+    `conflicts`."""
+    found = conditions(facts)
+    pending = facts.get("pending_files") or 0
+    if any(topic in found for topic in _SERIOUS):
+        state = "trouble"
+        text = next(found[topic].text for topic in _SERIOUS if topic in found)
+    elif found:
+        state, text = "attention", next(iter(found.values())).text
+    elif pending or facts.get("pending_bytes"):
+        state = "busy"
+        text = f"{pending} file{'' if pending == 1 else 's'} on the way to the clouds"
+    else:
+        state, text = "ok", "everything is safe on the clouds"
+    return {
+        "name": facts["name"],
+        "state": state,
+        "text": text,
+        "pending_files": pending,
+        "pending_bytes": facts.get("pending_bytes") or 0,
+        "conflicts": facts.get("conflicts") or 0,
+    }

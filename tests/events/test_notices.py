@@ -1,0 +1,50 @@
+"""What somebody is interrupted for."""
+
+from __future__ import annotations
+
+from hybrisfs.events.event import Event, Kind
+from hybrisfs.events.notices import NoticeBoard, Show, Withdraw
+from hybrisfs.events.summary import summary
+from tests.events.test_changes import facts
+
+
+def event(kind: Kind, topic: str, time: float, text: str = "text") -> Event:
+    return Event(1, time, kind, topic, text)
+
+
+def test_a_conflict_is_shown_at_once_and_withdrawn_when_it_is_settled() -> None:
+    board = NoticeBoard()
+    assert board.take([event("trouble", "conflicts", 0.0)], 0.0) == [Show("conflicts", "text")]
+    assert board.take([], 5.0) == []
+    assert board.take([event("over", "conflicts", 10.0)], 10.0) == [Withdraw("conflicts")]
+
+
+def test_a_cloud_is_shown_only_when_it_is_away_for_long() -> None:
+    board = NoticeBoard()
+    assert board.take([event("trouble", "cloud/a", 0.0)], 0.0) == []
+    assert board.take([event("over", "cloud/a", 100.0)], 100.0) == []
+    assert board.take([], 4000.0) == []
+    board.take([event("trouble", "cloud/a", 5000.0)], 5000.0)
+    assert board.take([], 6799.0) == []
+    assert board.take([], 6800.0) == [Show("cloud/a", "text")]
+
+
+def test_what_comes_and_goes_is_shown_now_and_then() -> None:
+    board = NoticeBoard()
+    shown = 0
+    for second in range(0, 3600, 10):
+        came, went = event("trouble", "conflicts", second), event("over", "conflicts", second + 5)
+        shown += sum(isinstance(one, Show) for one in board.take([came], second))
+        board.take([went], second + 5)
+    assert 1 <= shown <= 7
+
+
+def test_news_interrupts_nobody() -> None:
+    assert NoticeBoard().take([event("news", "safe", 0.0), event("news", "member/x", 0.0)], 1e6) == []
+
+
+def test_a_panel_is_told_the_worst() -> None:
+    assert summary(facts())["state"] == "ok"
+    assert summary(facts(pending_files=2))["text"] == "2 files on the way to the clouds"
+    assert summary(facts(pending_files=2, conflicts=1))["state"] == "attention"
+    assert summary(facts(conflicts=1, states={"amber": "down", "birch": "down"}))["state"] == "trouble"
