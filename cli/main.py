@@ -35,6 +35,7 @@ _COMMANDS: Final = {
     "pause": "Stop transfers with the clouds for a while.",
     "resume": "Let transfers with the clouds go on.",
     "cache": "Manage the local copies of what the clouds hold.",
+    "versions": "List, show and restore what files and folders were before.",
     "conflicts": "See and settle what several machines have changed at the same time.",
     "deletions": "Decide on mass deletions by other machines, which wait for you.",
     "device": "Let other machines into a volume, and list them.",

@@ -57,6 +57,9 @@ def _describe_volume(volume: dict[str, Any]) -> list[str]:
     lines = [f"{name}  {where}", f"  {_sentence(volume)}"]
     lines += columns([_describe_cloud(cloud) for cloud in volume["clouds"]], indent="    ")
     lines.append(f"  {count(volume['files'], 'file')}, {size(volume['bytes'])}; {_describe_cache(volume)}")
+    versions = volume.get("versions")
+    if versions is not None and versions["bytes"]:
+        lines.append(f"  earlier versions: {size(versions['bytes'])} (hybrisfs versions)")
     hold = _hold(volume)
     if hold is not None:
         lines.append(click.style(f"  {hold}", fg="yellow"))

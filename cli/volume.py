@@ -78,23 +78,39 @@ def list_(as_json: bool) -> None:
 @click.option(
     "--stale-reads",
     type=click.Choice(["warn", "block"]),
-    required=True,
     help="What to do while another machine is silent for too long, so that changes may be missing here.",
 )
+@click.option(
+    "--keep-versions",
+    metavar="RULE",
+    help='Which earlier versions of files to keep: "default", "off", or for example '
+    '"all:2d,daily:14d,weekly:60d,monthly:2y,room:50G".',
+)
 @json_option
-def set_(name: str, stale_reads: str, as_json: bool) -> None:
+def set_(name: str, stale_reads: str | None, keep_versions: str | None, as_json: bool) -> None:
     """Change how the volume NAME behaves on this machine.
 
     With --stale-reads block, a program that opens a file for reading waits up to 30 seconds while changes of
     another machine may be missing here, and then fails with "Connection timed out". Machines that are shut
     down in good order hold nobody up. With warn, the default, hybrisfs status tells of it.
+
+    By default every version is kept for a day, that of each midnight for a week, of each Monday for a month,
+    of each first of a month for a year. Spans are counted in h, d, w, m and y; beyond the room in bytes the
+    oldest versions go sooner. Other machines of the volume keep what they are told to.
     """
+    if stale_reads is None and keep_versions is None:
+        raise click.UsageError("nothing to be set: use --stale-reads or --keep-versions.")
     with Client.connect() as client:
-        facts = client.call("volume set", {"name": name, "stale_reads": stale_reads})
+        facts = client.call(
+            "volume set", {"name": name, "stale_reads": stale_reads, "keep_versions": keep_versions}
+        )
     if as_json:
         print_json(facts)
         return
-    click.echo(f"{shown(name)}: stale reads are {'blocked' if stale_reads == 'block' else 'warned of'}.")
+    if stale_reads is not None:
+        click.echo(f"{shown(name)}: stale reads are {'blocked' if stale_reads == 'block' else 'warned of'}.")
+    if keep_versions is not None:
+        click.echo(f"{shown(name)}: versions kept are {facts['keep_versions']}.")
 
 
 @volume.command(epilog="\b\nExample:\n  hybrisfs volume redundancy photos -f 2 -k 1 --wait")

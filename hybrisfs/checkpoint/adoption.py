@@ -85,6 +85,11 @@ class Adoption:
                 self._arrivals.place(
                     [self._placement(one, primary=primary) for one in some if primary or one.spare]
                 )
+        # What was superseded before, and when, a checkpoint does not tell.
+        self._db.execute(
+            "UPDATE meta SET value = max(value, "
+            "(SELECT ifnull(max(moment), 0) FROM log WHERE bytes IS NULL)) WHERE key = 'history'"
+        )
 
     def _adopt_log(self, records: Iterator[Header | Bone | Latest]) -> Iterator[Latest]:
         """Take in the bones; what comes after them."""

@@ -10,7 +10,6 @@ from hybrisfs.daemon import arguments as read
 from hybrisfs.daemon.control import Progress
 from hybrisfs.daemon.interfaces import ContentControl
 from hybrisfs.daemon.slots import Slots
-from hybrisfs.errors import HybrisError
 from hybrisfs.wire import Message
 
 __all__ = ["ContentCommands"]
@@ -86,15 +85,8 @@ class ContentCommands:
         return [self._target(read.folder({"path": path}, "path")) for path in read.texts(arguments, "paths")]
 
     def _target(self, path: Path) -> _Target:
-        inside = [
-            (slot, directory)
-            for slot in self._slots.all()
-            if (directory := slot.mountpoint()) is not None and path.is_relative_to(directory)
-        ]
-        if not inside:
-            raise HybrisError(f"{path} is in no mounted volume", "", self._slots.mounts())
-        slot, directory = max(inside, key=lambda one: len(one[1].parts))
-        return _Target(path, slot.name, slot.open().content, path.relative_to(directory))
+        slot, relative = self._slots.containing(path)
+        return _Target(path, slot.name, slot.open().content, relative)
 
 
 def _named(target: _Target) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from hybrisfs.daemon.recovery import RecoveryCommands
 from hybrisfs.daemon.sharing import SharingCommands
 from hybrisfs.daemon.slots import Slot, Slots
 from hybrisfs.daemon.transfers import TransferCommands
+from hybrisfs.daemon.versions import VersionCommands
 from hybrisfs.daemon.wanted import WantedMount, WantedMounts
 from hybrisfs.dispersal.errors import DispersalError
 from hybrisfs.errors import DamagedError, HybrisError, UnknownVolumeError, UsageError
@@ -82,6 +83,7 @@ class Daemon:
             **PlaceCommands(home, kind).commands,
             **MaintenanceCommands(self._slots).commands,
             **TransferCommands(self._slots).commands,
+            **VersionCommands(self._slots).commands,
             **SharingCommands(home, kind, self._slots, self._creating).commands,
             **RecoveryCommands(home, kind, self._slots, self._creating).commands,
         }
@@ -182,11 +184,18 @@ class Daemon:
 
     def _volume_set(self, arguments: Message, _: Progress) -> Message:
         volume = self._slots.get(read.text(arguments, "name")).open()
-        how = read.text(arguments, "stale_reads")
-        if how not in STALE_READS:
-            raise UsageError(f"stale_reads is one of {' and '.join(STALE_READS)}")
-        volume.set_stale_reads(how)
-        return {"name": volume.name, "stale_reads": how}
+        how, rule = (read.optional_text(arguments, key) for key in ("stale_reads", "keep_versions"))
+        answer: Message = {"name": volume.name}
+        if how is None and rule is None:
+            raise UsageError("there is nothing to be set", "", "Name stale_reads or keep_versions.")
+        if how is not None:
+            if how not in STALE_READS:
+                raise UsageError(f"stale_reads is one of {' and '.join(STALE_READS)}")
+            volume.set_stale_reads(how)
+            answer["stale_reads"] = how
+        if rule is not None:
+            answer["keep_versions"] = volume.set_keep_versions(rule)
+        return answer
 
     def _mount(self, arguments: Message, _: Progress) -> Message:
         slot = self._slots.get(read.text(arguments, "name"))

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Final
 
 from hybrisfs.daemon import covered
@@ -195,6 +195,18 @@ class Slots:
     def mounted_at(self, directory: Path) -> Slot | None:
         """The volume that is mounted at `directory`."""
         return next((slot for slot in self.opened() if slot.mountpoint() == directory), None)
+
+    def containing(self, path: Path) -> tuple[Slot, PurePath]:
+        """The mounted volume in which a path is, and where in that. Raises HybrisError."""
+        inside = [
+            (slot, directory)
+            for slot in self.all()
+            if (directory := slot.mountpoint()) is not None and path.is_relative_to(directory)
+        ]
+        if not inside:
+            raise HybrisError(f"{path} is in no mounted volume", "", self.mounts())
+        slot, directory = max(inside, key=lambda one: len(one[1].parts))
+        return slot, path.relative_to(directory)
 
     def opened(self) -> list[Slot]:
         """Those that somebody has asked for; touches no disk."""

@@ -24,6 +24,7 @@ from hybrisfs.errors import HybrisError
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.signals import Signals
+from hybrisfs.versions.thinning import Thinner
 
 __all__ = ["Collection", "Collector", "Parts"]
 
@@ -86,6 +87,7 @@ class Parts:
     rewriter: Rewriter
     disposer: Disposer
     orphans: Orphans
+    thinner: Thinner
 
 
 class Collector:
@@ -218,6 +220,8 @@ class Collector:
         return found
 
     def _look(self, collection: Collection, pause: Callable[[], bool], listing: bool) -> None:
+        self._committer.commit_now()
+        self._parts.thinner.thin(time.time_ns())
         found = self._find(pause)
         self._count(collection, found)
         if not self._may_sign():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hybrisfs.discard.references import chunks_of_page
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.filesystem.chunks import CHUNK_COLUMNS, ChunkRef
 from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.versions.needs import chunks_of_page
 
 __all__ = ["Pages"]
 

@@ -1,9 +1,10 @@
-"""What of a pack is needed: by the view, and by contents that registers hold and the view does not show.
+"""What of a pack is needed: by the view, by contents that registers hold and the view does not show, and by
+versions that are kept.
 
 Read from a snapshot of the database, so that programs do not wait. What the view does not show, and may show
 again without another content being written: concurrent values, contents hidden by changes that are not signed
-yet, files without a name so far. Contents of files that have been removed by all their names do not count:
-whoever had not seen the removal refuses.
+yet, files without a name so far. Contents of files that have been removed by all their names count only while
+they are kept as versions (`hybrisfs.versions.needs`): whoever had not seen the removal refuses.
 """
 
 from __future__ import annotations
@@ -12,10 +13,9 @@ import sqlite3
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from hybrisfs.filesystem.registers import Content, decode_runs
-from sync.codec import DecodeError
+from hybrisfs.versions.needs import chunks_of_page, gather_kept, named_chunks
 
-__all__ = ["Needed", "References", "chunks_of_page"]
+__all__ = ["Needed", "References"]
 
 # Contents that are not just what their file shows, unless all names of the file say that it was removed (a
 # place ends in these two bytes then, and no name can).
@@ -38,6 +38,7 @@ _CHUNKS: Final = """
 SELECT c.number, c.id, c.sealed,
 EXISTS (SELECT 1 FROM file_chunk f WHERE f.chunk = c.number)
 OR EXISTS (SELECT 1 FROM content_page p WHERE p.chunk = c.number)
+OR EXISTS (SELECT 1 FROM kept_chunk k WHERE k.id = c.id)
 FROM chunk c WHERE c.pack = ? AND c.pack > 0
 """
 
@@ -59,16 +60,13 @@ class References:
         self._hidden: set[bytes] = set()
         pages: set[bytes] = set()
         for (value,) in db.execute(_HIDDEN):
-            try:
-                content = Content.decode(value)
-            except DecodeError:
-                continue  # it shows an empty file
-            named = {run.chunk for run in content.runs if run.chunk is not None}
+            named, are_lists = named_chunks(value)
             self._hidden |= named
-            if content.depth:
+            if are_lists:
                 pages |= named
         for page in pages:
             self._hidden |= chunks_of_page(read_page(page))
+        gather_kept(db, read_page)
 
     def of(self, pack: int) -> Needed:
         """What is needed of the pack with this number. Chunks that stand in another pack, too, and are read
@@ -83,11 +81,3 @@ class References:
                 dead += sealed
         (spare,) = self._db.execute("SELECT total(sealed) FROM spare WHERE pack = ?", (pack,)).fetchone()
         return Needed(live, dead + int(spare), tuple(chunks))
-
-
-def chunks_of_page(data: bytes) -> set[bytes]:
-    """The ids of the chunks that a list of chunks names; none when it is no such list."""
-    try:
-        return {run.chunk for run in decode_runs(data) if run.chunk is not None}
-    except DecodeError:
-        return set()

@@ -67,6 +67,7 @@ class ChunkStore:
         self._recent_bytes = 0
         self.settling: set[int] = set()  # chunks that a file is about to name
         self.on_located: Callable[[], None] = lambda: None  # called when a cloud is known to have a chunk
+        self.on_dropped: Callable[[], None] = lambda: None  # called when chunks were given up unread
         self.condemned = Condemned(database)
         for segment, count in database.execute(
             "SELECT segment, count(*) FROM chunk WHERE pack IS NULL GROUP BY segment"
@@ -247,7 +248,8 @@ class ChunkStore:
         return size, segments
 
     def drop_unwanted(self) -> None:
-        """Forget chunks that no cloud has yet and no file names any more."""
+        """Forget chunks that no cloud has yet and no file names any more. `on_dropped` is told of it."""
+        dropped = False
         rows = self._db.execute(
             "SELECT number, segment FROM chunk WHERE pack IS NULL "
             "AND NOT EXISTS (SELECT 1 FROM file_chunk f WHERE f.chunk = number) "
@@ -257,6 +259,9 @@ class ChunkStore:
             if number not in self.settling:
                 self._journal.pins[segment] -= 1
                 self._db.execute("DELETE FROM chunk WHERE number = ?", (number,))
+                dropped = True
+        if dropped:
+            self.on_dropped()
 
     def packed_elsewhere(self, packs: Sequence[tuple[int, Sequence[PackedChunk]]]) -> None:
         """Other devices have put chunks into these packs, given by number."""

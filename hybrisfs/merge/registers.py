@@ -7,10 +7,12 @@ make one tree of it are in `hybrisfs.merge.rules`. Registers of packs are not ke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from hybrisfs.filesystem.registers import is_of_tree
+from hybrisfs.merge.history import Ended, History, is_removal
 from hybrisfs.merge.rules import Stamp, Value
 from hybrisfs.store.bulk import select_many
 from hybrisfs.store.database import Database
@@ -22,6 +24,7 @@ PLACES: Final = "key >= x'70' AND key < x'71'"  # as the index `register_place` 
 _COLUMNS: Final = "clock, writer, value"
 _CONTENT: Final = ord("c")
 _HIGHEST: Final = 0xFF
+_DELETE: Final = "DELETE FROM register WHERE key = ? AND clock = ? AND writer = ?"
 _INSERT: Final = "INSERT OR REPLACE INTO register (key, clock, writer, value) VALUES (?, ?, ?, ?)"
 
 
@@ -52,9 +55,16 @@ class Merged(NamedTuple):
 class Registers:
     """The register table of one volume, under the volume's lock."""
 
-    def __init__(self, database: Database, on_content: Callable[[bytes], None] = lambda value: None) -> None:
-        """*on_content* is told of each value of a content register that is written."""
+    def __init__(
+        self,
+        database: Database,
+        on_content: Callable[[bytes], None] = lambda value: None,
+        history: History | None = None,
+    ) -> None:
+        """*on_content* is told of each value of a content register that is written, *history* of each that
+        is superseded."""
         self._db = database
+        self._history = history
         self._on_content = on_content
         rows = database.execute("SELECT number, branch FROM writer").fetchall()
         self._branches: dict[int, bytes] = dict(rows)
@@ -135,20 +145,24 @@ class Registers:
         """An own update depends on all that is here: each write supersedes every other value."""
         number = self._number(stamp.writer)
         writes = list(writes)
-        self._db.executemany("DELETE FROM register WHERE key = ?", [(key,) for key, _ in writes])
+        query = "SELECT key, clock, writer FROM register WHERE key IN (VALUES {})"
+        before = list(select_many(self._db, query, [(key,) for key, _ in writes]))
+        if self._history is not None:
+            until = self._history.moment(stamp)
+            self._end(Ended(key, self.stamp(*row), until) for key, *row in before)
+            self._note_removals(writes, until)
+        self._db.executemany(_DELETE, before)
         self._insert(number, stamp.clock, writes)
 
     def write(self, updates: Sequence[Written]) -> dict[bytes, Value | None]:
         """Take in what other devices' updates have written, in the order in which they were accepted. The
         registers written: with their value when they had none before and have one now, else None."""
-        query = "SELECT key, clock, writer FROM register WHERE key IN (VALUES {})"
-        keys = {key for one in updates for key, _ in one.writes}
-        before: dict[bytes, list[tuple[int, int]]] = {}
-        for key, clock, writer in select_many(self._db, query, [(key,) for key in keys]):
-            before.setdefault(key, []).append((clock, writer))
+        before = self._rows({key for one in updates for key, _ in one.writes})
         superseded: set[tuple[bytes, int, int]] = set()
+        numbers = {one.stamp.writer: self._number(one.stamp.writer) for one in updates}
         found: dict[bytes, list[Value]] = {}
         for stamp, vector, writes in updates:
+            self._note_superseded(stamp, vector, writes, before, found)
             for key, value in writes:
                 latest = found.setdefault(key, [])
                 if latest:
@@ -158,10 +172,7 @@ class Registers:
                     superseded.update((key, *one) for one in before[key] if self._covers(vector, *one))
                 if key[0] == _CONTENT and value is not None:
                     self._on_content(value)
-        numbers = {one.stamp.writer: self._number(one.stamp.writer) for one in updates}
-        self._db.executemany(
-            "DELETE FROM register WHERE key = ? AND clock = ? AND writer = ?", list(superseded)
-        )
+        self._db.executemany(_DELETE, list(superseded))
         self._db.executemany(
             _INSERT,
             [
@@ -175,6 +186,53 @@ class Registers:
             for key, latest in found.items()
         }
 
+    def _rows(self, keys: Collection[bytes]) -> dict[bytes, list[tuple[int, int]]]:
+        """Clock and number of the writer of the latest values of registers."""
+        query = "SELECT key, clock, writer FROM register WHERE key IN (VALUES {})"
+        found: dict[bytes, list[tuple[int, int]]] = {}
+        for key, clock, writer in select_many(self._db, query, [(key,) for key in keys]):
+            found.setdefault(key, []).append((clock, writer))
+        return found
+
+    def _note_superseded(
+        self,
+        stamp: Stamp,
+        vector: VersionVector,
+        writes: Sequence[Write],
+        before: Mapping[bytes, Sequence[tuple[int, int]]],
+        found: Mapping[bytes, Sequence[Value]],
+    ) -> None:
+        """Let the history know what an update supersedes, of what was there *before* and of what earlier
+        updates have been *found* to write."""
+        if self._history is None:
+            return
+        until = self._history.moment(stamp)
+        ended: list[Ended] = []
+        for key, _ in writes:
+            stored, fresh = before.get(key, ()), found.get(key, ())
+            if not stored and not fresh:
+                continue
+            gone = [one for one in stored if self._covers(vector, *one)]
+            ended += [Ended(key, self.stamp(*one), until) for one in gone]
+            ended += [
+                Ended(key, one.stamp, until, one.value)
+                for one in fresh
+                if one.value is not None and vector[one.stamp.writer] >= one.stamp.clock
+            ]
+            if len(gone) < len(stored) + len(fresh):  # there is something concurrent
+                self._history.end_sooner(key, until, partial(self._covers, vector))
+        self._end(ended)
+        self._note_removals(writes, until)
+
+    def _end(self, ended: Iterable[Ended]) -> None:
+        if self._history is not None:
+            ended = list(ended)
+            self._history.end(ended, {one.stamp.writer: self._number(one.stamp.writer) for one in ended})
+
+    def _note_removals(self, writes: Iterable[Write], moment: int) -> None:
+        if self._history is not None:
+            self._history.removed((key[1:17], moment) for key, value in writes if is_removal(key, value))
+
     def _covers(self, vector: VersionVector, clock: int, writer: int) -> bool:
         return vector[self._branches[writer]] >= clock
 
@@ -187,12 +245,17 @@ class Registers:
     def merge(self, changes: Iterable[Merged]) -> None:
         """Take out and put in the values that these tell."""
         changes = list(changes)
+        if self._history is not None:
+            # By which update nobody can tell any more: one that came before, or with, the new values.
+            for one in changes:
+                until = max((self._history.moment(value.stamp) for value in one.come), default=0)
+                self._end(Ended(one.key, stamp, until) for stamp in one.gone if until)
         self._db.executemany(
-            "DELETE FROM register WHERE key = ? AND clock = ? AND writer = ?",
+            _DELETE,
             [(one.key, stamp.clock, self._number(stamp.writer)) for one in changes for stamp in one.gone],
         )
         self._db.executemany(
-            "INSERT OR REPLACE INTO register (key, clock, writer, value) VALUES (?, ?, ?, ?)",
+            _INSERT,
             [
                 (one.key, value.stamp.clock, self._number(value.stamp.writer), value.value)
                 for one in changes
@@ -219,6 +282,8 @@ class Registers:
             "UPDATE register SET writer = ? WHERE writer = ? AND clock > ?",
             (self._number(new), number, above),
         )
+        if self._history is not None:
+            self._history.rename_branch(number, above, self._number(new))
         return found
 
     def number_of(self, stamp: Stamp) -> int:

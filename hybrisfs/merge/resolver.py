@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, Protocol
 
 from hybrisfs.filesystem.registers import Attr, Place, attr_key, content_key, slot_of
-from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rules import Stamp, Value, standing_attr, standing_place
 from hybrisfs.store.schema import ROOT_ID
 
-__all__ = ["UNSIGNED", "Resolver", "Standing", "Unsigned"]
+__all__ = ["UNSIGNED", "RegisterValues", "Resolver", "Standing", "Unsigned"]
 
 UNSIGNED: Final = Stamp((1 << 63) - 1, b"")
 
@@ -26,6 +25,19 @@ class Standing(NamedTuple):
     slot: int
     stamp: Stamp
     place: Place
+
+
+class RegisterValues(Protocol):
+    """The latest values of registers, now or at another moment."""
+
+    def values(self, key: bytes) -> list[Value]:
+        """Those of one register."""
+
+    def with_prefix(self, prefix: bytes) -> dict[bytes, list[Value]]:
+        """Those of the registers whose keys begin with *prefix*."""
+
+    def places_beginning(self, value: bytes) -> dict[bytes, list[Value]]:
+        """Values of place registers that begin with *value*; there may be others that do no more."""
 
 
 class Unsigned(Protocol):
@@ -51,7 +63,7 @@ class Resolver:
     """
 
     def __init__(
-        self, registers: Registers, unsigned: Unsigned, depends: Callable[[Stamp, Stamp], bool]
+        self, registers: RegisterValues, unsigned: Unsigned, depends: Callable[[Stamp, Stamp], bool]
     ) -> None:
         self._registers = registers
         self._unsigned = unsigned

@@ -80,7 +80,7 @@ class Adapter(fuse.Operations):
 
     # -- names -----------------------------------------------------------------------------------
 
-    def lookup(self, request: Request, parent: int, name: bytes) -> Entry:
+    def lookup(self, request: Request, parent: int, name: bytes) -> Entry | Later:
         if self.echoes.is_one(request):
             found = self.echoes.lookup(parent, name)
             if isinstance(found, Entry):
@@ -241,11 +241,11 @@ class Adapter(fuse.Operations):
     def releasedir(self, request: Request, ino: int, fh: int, flags: int) -> None:
         """Open directories have no state: offsets are numbers of entries."""
 
-    def readdir(self, request: Request, ino: int, fh: int, offset: int, size: int) -> Listing:
+    def readdir(self, request: Request, ino: int, fh: int, offset: int, size: int) -> Listing | Later:
         with self._lock:
             return list_names(self._fs, ino, offset, size)
 
-    def readdirplus(self, request: Request, ino: int, fh: int, offset: int, size: int) -> ListingPlus:
+    def readdirplus(self, request: Request, ino: int, fh: int, offset: int, size: int) -> ListingPlus | Later:
         with self._lock:
             return list_entries(self._fs, ino, offset, size, self._entry)
 

@@ -18,11 +18,11 @@ from typing import Final, TypeAlias
 
 from hybrisfs.fuse import Attributes, Entry, Request
 
-__all__ = ["HIDDEN_NAME", "Echoes", "Found"]
+__all__ = ["HIDDEN_INO", "HIDDEN_NAME", "Echoes", "Found"]
 
 HIDDEN_NAME: Final = b".hybrisfs arrivals"
-_HIDDEN_INO: Final = 1 << 62
-_GHOST_INO: Final = _HIDDEN_INO + 1  # the first of the numbers under which nodes that are gone are shown
+HIDDEN_INO: Final = 1 << 62
+_GHOST_INO: Final = HIDDEN_INO + 1  # the first of the numbers under which nodes that are gone are shown
 
 Found: TypeAlias = Entry | int
 """What an echo finds under a name: an entry, or the number of an inode of the view."""
@@ -57,7 +57,7 @@ class Echoes:
         """What an echo finds; None: what everybody finds."""
         if parent == self._root and name == HIDDEN_NAME:
             return Entry(self._hidden())
-        if parent == _HIDDEN_INO:
+        if parent == HIDDEN_INO:
             return int(name)
         return self._found.get((parent, name))
 
@@ -68,13 +68,13 @@ class Echoes:
 
     def is_hidden(self, ino: int) -> bool:
         """Whether it is the number of the hidden directory or of a ghost."""
-        return ino >= _HIDDEN_INO
+        return ino >= HIDDEN_INO
 
     def attributes(self, ino: int) -> Attributes:
         """Those of the hidden directory. Raises OSError for a ghost."""
-        if ino != _HIDDEN_INO:
+        if ino != HIDDEN_INO:
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
         return self._hidden()
 
     def _hidden(self) -> Attributes:
-        return Attributes(_HIDDEN_INO, stat.S_IFDIR | 0o700, 2, os.getuid(), os.getgid())
+        return Attributes(HIDDEN_INO, stat.S_IFDIR | 0o700, 2, os.getuid(), os.getgid())

@@ -14,7 +14,7 @@ from hybrisfs.errors import HybrisError
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.residency import Residency
 from hybrisfs.merge.rows import Change
-from hybrisfs.mount.adapter import Adapter
+from hybrisfs.mount.history import HistoryAdapter
 from hybrisfs.mount.holders import describe_holders, find_holders
 from hybrisfs.mount.notifier import Notifier
 from hybrisfs.mount.programs import NoFetchPrograms
@@ -22,6 +22,7 @@ from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.fetch import Fetcher
 from hybrisfs.pipeline.freshness import Freshness
 from hybrisfs.pipeline.room import RoomMaker
+from hybrisfs.versions.browser import PastBrowser
 
 __all__ = ["MountPoint"]
 
@@ -44,11 +45,12 @@ class MountPoint:
         residency: Residency,
         no_fetch: NoFetchPrograms,
         freshness: Freshness,
+        past: PastBrowser,
         *,
         allow_other: bool,
     ) -> None:
         self.directory = directory
-        self._adapter = Adapter(fs, committer, fetcher, room, residency, no_fetch, freshness)
+        self._adapter = HistoryAdapter(past, fs, committer, fetcher, room, residency, no_fetch, freshness)
         options = [f"fsname=hybrisfs:{name}", "subtype=hybrisfs", "default_permissions"]
         if allow_other:
             options.append("allow_other")

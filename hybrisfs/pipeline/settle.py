@@ -137,7 +137,7 @@ class Settler:
 
     def _value(self, snapshot: FileSnapshot, runs: list[Run]) -> bytes:
         ino, db = snapshot.inode.ino, self._fs.db
-        if snapshot.rows:
+        if snapshot.rows or snapshot.inode.content_stamp:  # cut to nothing, it had its old list still
             db.execute("DELETE FROM content_page WHERE ino = ?", (ino,))
         if len(runs) <= _DIRECT_RUNS:
             return Content(snapshot.size, 0, runs).encode()

@@ -14,12 +14,14 @@ import errno
 import logging
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from hybrisfs.errors import DamagedError, HybrisError, NewerFormatError
 from hybrisfs.store.files import sync_directory
+from hybrisfs.store.migration import OLDEST, migrate
 from hybrisfs.store.schema import APPLICATION_ID, SCHEMA_VERSION, create_schema
 
 __all__ = ["Database"]
@@ -80,10 +82,10 @@ class Database:
         version = self._connection.execute("PRAGMA user_version").fetchone()[0]
         if application != APPLICATION_ID:
             raise DamagedError(f"{self.path} is not a HybrisFS database")
-        if version < SCHEMA_VERSION:
+        if version < OLDEST:
             raise HybrisError(
                 f"{self.path} was made by an earlier development version (format {version})",
-                f"this program reads format {SCHEMA_VERSION} only",
+                f"this program reads formats from {OLDEST} on",
                 "Copy the files out with that version, and make the volume anew. Nothing was changed.",
             )
         if version > SCHEMA_VERSION:
@@ -92,6 +94,9 @@ class Database:
                 f"this program knows formats up to {SCHEMA_VERSION}",
                 "Update HybrisFS; nothing was changed.",
             )
+        if version < SCHEMA_VERSION:
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            migrate(self._connection, time.time_ns())
 
     def meta(self, key: str) -> Any:
         return self.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()[0]

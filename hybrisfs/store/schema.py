@@ -18,17 +18,19 @@ from __future__ import annotations
 
 import sqlite3
 
-__all__ = ["APPLICATION_ID", "ROOT_ID", "ROOT_INO", "SCHEMA_VERSION", "create_schema"]
+__all__ = ["APPLICATION_ID", "HISTORY", "ROOT_ID", "ROOT_INO", "SCHEMA_VERSION", "create_schema", "lay_out"]
 
 APPLICATION_ID = 0x48796246  # "HybF", shown by file(1)
-SCHEMA_VERSION = 5  # 1 knew one device only, 2 no removed one, 3 no discarded pack, 4 no orphan or checkpoint
+SCHEMA_VERSION = 7  # `migration` tells of earlier ones
 ROOT_INO = 1
 ROOT_ID = bytes(16)  # the root has the same id in every volume, and no place
 
 _TABLES = """
 -- Counters and identities: 'volume' (16 bytes), 'files' and 'bytes' (regular files and the sum of their
 -- sizes), 'seq' (number of register changes so far), 'published' (newest own clock that f+1 clouds hold),
--- 'inviter' (id of the device that let this one in, empty on the first one).
+-- 'inviter' (id of the device that let this one in, empty on the first one), 'history' (the moment, see
+-- `log`, before which versions are not known here: 0, or that of the checkpoint that this device began with),
+-- 'ladder' (until when versions have been thinned out, see hybrisfs.versions.thinning).
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
     value ANY NOT NULL
@@ -285,6 +287,7 @@ CREATE TABLE log (
     vector     BLOB NOT NULL,              -- all that it depends on: its full dependency vector
     time       INTEGER NOT NULL,           -- when it was signed, by its writer's clock
     bytes      BLOB,
+    moment     INTEGER NOT NULL DEFAULT 0, -- when it counts as signed: never before what it depends on
     UNIQUE (branch, clock)
 );
 CREATE UNIQUE INDEX log_hash ON log (hash);
@@ -330,14 +333,46 @@ CREATE TABLE sighting (
 """
 
 
+HISTORY = """
+-- Values that registers of the tree had once (hybrisfs.merge.history): written by the update that `clock` and
+-- `writer` name, true from the moment `since` until the moment `until`, when an update superseded them. What
+-- is in here is kept: the chunks that a content names are needed like those of files (hybrisfs.discard).
+CREATE TABLE past (
+    number INTEGER PRIMARY KEY,
+    key    BLOB NOT NULL,
+    clock  INTEGER NOT NULL,
+    writer INTEGER NOT NULL,
+    value  BLOB NOT NULL,
+    since  INTEGER NOT NULL,
+    until  INTEGER NOT NULL,
+    UNIQUE (key, clock, writer)
+);
+-- Places by directory and name.
+CREATE INDEX past_place ON past (value) WHERE key >= x'70' AND key < x'71';
+
+-- Nodes of which a name was removed, and at which moment last: until they leave this table, what their
+-- content register holds is needed, although nothing shows it.
+CREATE TABLE removal (
+    node   BLOB PRIMARY KEY,
+    moment INTEGER NOT NULL
+) WITHOUT ROWID;
+"""
+
+
 def create_schema(connection: sqlite3.Connection, volume: bytes) -> None:
     """Lay out an empty database for the volume with id *volume*, inside the caller's transaction."""
-    for statement in _TABLES.split(";\n"):
-        if statement.strip():
-            connection.execute(statement)
+    lay_out(connection, _TABLES)
+    lay_out(connection, HISTORY)
+    numbers = dict.fromkeys(("files", "bytes", "seq", "published", "history", "ladder"), 0)
     connection.executemany(
-        "INSERT INTO meta VALUES (?, ?)",
-        [("volume", volume), ("files", 0), ("bytes", 0), ("seq", 0), ("published", 0), ("inviter", b"")],
+        "INSERT INTO meta VALUES (?, ?)", [("volume", volume), ("inviter", b""), *numbers.items()]
     )
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+def lay_out(connection: sqlite3.Connection, tables: str) -> None:
+    """Carry out statements, each of which ends a line."""
+    for statement in tables.split(";\n"):
+        if statement.strip():
+            connection.execute(statement)

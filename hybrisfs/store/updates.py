@@ -15,10 +15,11 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from hybrisfs.store.bulk import select_many
 from hybrisfs.store.database import Database
+from hybrisfs.store.moments import Moments
 from sync import (
     HASH_SIZE,
     PREFIX_SIZE,
@@ -49,8 +50,8 @@ __all__ = ["UpdateLog"]
 _LAST: Final = b"\xff" * (HASH_SIZE - PREFIX_SIZE)
 _KNOWN: Final = "device, branch, clock, hash, vector"
 _INSERT: Final = (
-    "INSERT INTO log (branch, clock, device, hash, chunk_high, vector, time, bytes) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+    "INSERT INTO log (branch, clock, device, hash, chunk_high, vector, time, bytes, moment) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 
 
@@ -64,9 +65,11 @@ class UpdateLog:
         self.volume: bytes = database.meta("volume")
         self._deferring = False
         self._unstored: list[tuple[object, ...]] = []  # rows of accepted updates; `_read` stores them first
+        self._moments = Moments(self._read)
         self.state = self._load()
 
     def _load(self) -> LogState:
+        self._moments.clear()
         branches = [
             Branch(*row) for row in self._db.execute("SELECT id, device, parent, above FROM log_branch")
         ]
@@ -166,6 +169,7 @@ class UpdateLog:
             accepted.dependencies.encode(),
             header.time_ns,
             accepted.update.data,
+            self._moments.date(accepted.branch, header.clock, header.time_ns, accepted.dependencies),
         )
         if header.prev_clock and not accepted.forks:
             self._unstored.append(row)
@@ -183,6 +187,10 @@ class UpdateLog:
         finally:
             self._db.execute("RELEASE branches")
 
+    def moment_of(self, branch: bytes, clock: int) -> int:
+        """The moment of an accepted update, ns since the epoch; 0 when there is no such one."""
+        return self._moments.of(branch, clock)
+
     def adopt(self, bone: Bone, prev: bytes, causes: Sequence[bytes]) -> Placed:
         """Take in an update that a checkpoint names and that is not here, which follows and depends on those
         with these hashes. Raises what `LogTree.adopt` raises: then restore a savepoint and `reload`."""
@@ -191,7 +199,8 @@ class UpdateLog:
             self._store_rows()
             self._store_branches(placed.renames)
         vector = placed.dependencies.encode()
-        row = (placed.branch, bone.clock, bone.device, bone.hash, None, vector, bone.time_ns, None)
+        moment = self._moments.date(placed.branch, bone.clock, bone.time_ns, placed.dependencies)
+        row = (placed.branch, bone.clock, bone.device, bone.hash, None, vector, bone.time_ns, None, moment)
         self._unstored.append(row)
         if not self._deferring:
             self._store_rows()
@@ -212,6 +221,7 @@ class UpdateLog:
         )
 
     def _rename(self, rename: Rename) -> None:
+        self._moments.clear()
         self._db.execute(
             "UPDATE log SET branch = ? WHERE branch = ? AND clock > ?", (rename.new, rename.old, rename.above)
         )
@@ -333,7 +343,8 @@ class UpdateLog:
 
     def update_at(self, branch: bytes, clock: int) -> bytes | None:
         """The bytes of an accepted update, None also when it is bare."""
-        return self._one("SELECT bytes FROM log WHERE branch = ? AND clock = ?", branch, clock)
+        found: bytes | None = self._one("SELECT bytes FROM log WHERE branch = ? AND clock = ?", branch, clock)
+        return found
 
     def vector_of(self, branch: bytes, clock: int) -> VersionVector | None:
         """The full dependency vector of an accepted update."""
@@ -341,7 +352,8 @@ class UpdateLog:
         return None if vector is None else VersionVector.decode(vector)
 
     def hash_of(self, branch: bytes, clock: int) -> bytes | None:
-        return self._one("SELECT hash FROM log WHERE branch = ? AND clock = ?", branch, clock)
+        found: bytes | None = self._one("SELECT hash FROM log WHERE branch = ? AND clock = ?", branch, clock)
+        return found
 
     def find(self, prefix: bytes) -> Known | None:
         row = self._read(
@@ -370,8 +382,8 @@ class UpdateLog:
         ).fetchone()
         return row
 
-    def _one(self, query: str, branch: bytes, clock: int) -> bytes | None:
-        row: tuple[bytes] | None = self._read(query, (branch, clock)).fetchone()
+    def _one(self, query: str, branch: bytes, clock: int) -> Any:
+        row = self._read(query, (branch, clock)).fetchone()
         return row[0] if row else None
 
 

@@ -14,11 +14,12 @@ to read. `links` says how other devices are reached directly: `port` to listen o
 network. `transfers` says what may move between this device and the clouds: `up` and `down` are timetables as
 in `timetable`, `on_metered` is "pause" or "ignore", `paused` is false, true, or until when in seconds since
 the epoch; `hybrisfs limit`, `pause` and `resume` change them at any time. What nothing has named for
-`discard_hours` is deleted from the clouds.
+`discard_hours` is deleted from the clouds. `keep_versions` says how long earlier versions of files are kept:
+see `hybrisfs.versions.ladder`.
 
 The file holds no secret and may be edited by hand while the volume is not in use; `cache_bytes`,
-`no_fetch_programs`, `deletion_percent`, `stale_reads`, `links`, `transfers` and `discard_hours` are the
-entries meant for that.
+`no_fetch_programs`, `deletion_percent`, `stale_reads`, `links`, `transfers`, `discard_hours` and
+`keep_versions` are the entries meant for that.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from hybrisfs.errors import DamagedError, NewerFormatError, UnknownVolumeError, 
 from hybrisfs.home import Home
 from hybrisfs.peers.settings import PeerSettings, format_address, parse_address
 from hybrisfs.store.files import make_directory, replace_file
+from hybrisfs.versions.ladder import DEFAULT_LADDER, Ladder, parse_ladder
 from hybrisfs.volume.timetable import parse_timetable
 from hybrisfs.volume.transfers import TransferSettings
 from sync import VOLUME_ID_SIZE
@@ -115,6 +117,7 @@ class VolumeConfig:
     discard_hours: int = DEFAULT_DISCARD_HOURS
     stale_reads: str = STALE_READS[0]
     shared: bool = False
+    keep_versions: Ladder = DEFAULT_LADDER
 
     def save(self, home: Home) -> None:
         """Write the file, whole or not at all."""
@@ -130,6 +133,7 @@ class VolumeConfig:
             "deletion_percent": round(self.deletion_share * 100),
             "discard_hours": self.discard_hours,
             "stale_reads": self.stale_reads,
+            "keep_versions": str(self.keep_versions),
             "links": {
                 "port": self.links.port,
                 "addresses": [format_address(one) for one in self.links.addresses],
@@ -221,7 +225,13 @@ def _parse(name: str, path: Path, facts: Any) -> VolumeConfig:
         _discard_hours(entries),
         _stale_reads(entries),
         shared,
+        _keep_versions(entries),
     )
+
+
+def _keep_versions(entries: dict[str, Any]) -> Ladder:
+    """Raises UsageError."""
+    return parse_ladder(_text(entries, "keep_versions")) if "keep_versions" in entries else DEFAULT_LADDER
 
 
 def _stale_reads(entries: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ from hybrisfs.volume.fsck_report import FsckReport, Progress
 from hybrisfs.volume.log_check import LogCheck, Vectors
 from hybrisfs.volume.pack_check import PackCheck
 from hybrisfs.volume.register_check import RegisterCheck
+from hybrisfs.volume.version_check import check_versions
 from hybrisfs.volume.view_check import ViewCheck
 from sync.codec import Buffer
 
@@ -44,6 +45,7 @@ def check_database(
             partial(_check_tree, db, report, progress),
             partial(_check_log, db, volume, report, progress),
             partial(_check_view, db, volume, report, progress),
+            partial(_check_versions, db, report, progress),
         ),
     )
 
@@ -183,6 +185,16 @@ def _check_log(db: sqlite3.Connection, volume: LocalVolume, report: FsckReport, 
         report.add("packs", problem)
     report.checked["updates"] = done
     progress("log", total, total)
+
+
+def _check_versions(db: sqlite3.Connection, report: FsckReport, progress: Progress) -> None:
+    (total,) = db.execute("SELECT count(*) FROM past").fetchone()
+    progress("versions", 0, total)
+    for problem in check_versions(db):
+        report.add("versions", problem)
+    if total:
+        report.checked["versions of registers"] = total
+    progress("versions", total, total)
 
 
 def _check_view(db: sqlite3.Connection, volume: LocalVolume, report: FsckReport, progress: Progress) -> None:

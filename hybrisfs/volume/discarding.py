@@ -43,6 +43,7 @@ def make_collector(volume: Volume) -> Collector:
         rewriter,
         Disposer(fs, volume.engine.upkeep, volume.maintenance.trusted),
         orphans,
+        volume.thinner,
     )
 
     def names() -> Mapping[bytes, tuple[str, float | None]]:

@@ -16,6 +16,7 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.keyring import KeyRing
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.brake import Brake
+from hybrisfs.merge.history import History
 from hybrisfs.merge.members import MAX_DEVICE_NAME, Member, MemberTable, member_key
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rows import Change
@@ -75,7 +76,8 @@ class Sharing:
         if not self.members.all():
             self.members.admit([Member(ring.keys.device.public, default_device_name())])
         self.updates = UpdateLog(fs.db, self.members.writers(), ring.keys.device)
-        self.registers = Registers(fs.db, fs.chunks.condemned.see)
+        self.history = History(fs.db, self.updates.moment_of)
+        self.registers = Registers(fs.db, fs.chunks.condemned.see, self.history)
         self._epochs = Epochs(ring, self.updates, self.registers, self.members)
         self.signer = Signer(
             self.updates, self.registers, self.members, self._grown, lambda: self._regaining.under_way

@@ -28,6 +28,7 @@ def volume_status(volume: Volume) -> dict[str, object]:
     jobs = volume.clouds.jobs()
     transfers = volume.transfers.facts()
     checkpoint = volume.checkpoints.facts()
+    versions = volume.versions.facts()
     fs, mountpoint = volume.fs, volume.mountpoint
     with fs.lock:
         return {
@@ -46,6 +47,7 @@ def volume_status(volume: Volume) -> dict[str, object]:
             "jobs": jobs,
             "pinned": volume.content.summary(),
             "checkpoint": checkpoint,
+            "versions": versions,
             "cache": {"bytes": fs.journal.bytes, "budget": fs.journal.budget},
             "transfers": transfers,
             "warnings": warnings,

@@ -27,6 +27,21 @@ class Uploads:
         waiting = self._fs.db.execute("SELECT total(length) FROM chunk WHERE pack IS NULL").fetchone()[0]
         return int(staged) + int(waiting)
 
+    def wait_signed(self, timeout: float) -> bool:
+        """Wait until all that was written before is signed; False when *timeout* seconds are over."""
+        with self._fs.lock:
+            target = self._fs.changes.seq
+
+        def done() -> bool:
+            with self._fs.lock:
+                return not self._fs.changes.unsigned_up_to(target)
+
+        self._signals.begin_flush()
+        try:
+            return self._signals.wait_until(done, time.monotonic() + timeout)
+        finally:
+            self._signals.end_flush()
+
     def wait(self, timeout: float | None, progress: Callable[[int, int], None]) -> bool:
         """Wait until all that was written before is on the clouds; False when *timeout* seconds are over.
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from backends.credentials import CredentialStore
+from hybrisfs.discard.pages import Pages
 from hybrisfs.dispersal.engine import Marker
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.runs import ChunkLocation
@@ -41,6 +42,9 @@ from hybrisfs.pipeline.ship import Shipper
 from hybrisfs.pipeline.signals import Signals
 from hybrisfs.store.database import Database
 from hybrisfs.store.journal import Journal
+from hybrisfs.versions.browser import PastBrowser
+from hybrisfs.versions.ladder import parse_ladder
+from hybrisfs.versions.thinning import Thinner
 from hybrisfs.volume.agreed_clouds import open_engine
 from hybrisfs.volume.background import LastError, start_threads
 from hybrisfs.volume.browsing import Browsing
@@ -78,6 +82,7 @@ from hybrisfs.volume.status import devices_of, volume_status
 from hybrisfs.volume.transfers import Transfers
 from hybrisfs.volume.uploads import Uploads
 from hybrisfs.volume.value_holdings import ValueHoldings
+from hybrisfs.volume.versions import make_versions
 
 __all__ = ["Volume"]
 
@@ -136,9 +141,9 @@ class Volume:
         self.signals = Signals()
         regaining = Regaining(database.path.parent)
         share = self.config.deletion_share
-        self.sharing = Sharing(self.fs, self.ring, self.signals, self._show, share, regaining)
+        self.sharing = Sharing(self.fs, self.ring, self.signals, self.show, share, regaining)
         self.updates = self.sharing.updates
-        self.conflict_table = Conflicts(self.fs, self._show)
+        self.conflict_table = Conflicts(self.fs, self.show)
         self.uploads = Uploads(self.fs, self.signals, self.updates)
 
     def _configure(self, **changes: Any) -> None:
@@ -215,6 +220,8 @@ class Volume:
             self.look_at_clouds,
             lambda: shipper.announce_again(_HEAD_SECONDS),
         )
+        self.thinner = Thinner(fs, config.keep_versions, Pages(fs, self.fetcher.fetch_one).read)
+        self.versions = make_versions(self)
         self.collector = make_collector(self)
         self.peering = Peering(
             fs,
@@ -273,7 +280,7 @@ class Volume:
     def _get_chunks(self, locations: Sequence[ChunkLocation]) -> list[bytes]:
         return self.engine.get_chunks(locations, timeout=_CHUNK_TIMEOUT)
 
-    def _show(self, changes: Sequence[Change]) -> None:
+    def show(self, changes: Sequence[Change]) -> None:
         """The view has changed otherwise than through the mount."""
         self.signals.content_wanted()
         self._mounting.notify(changes)
@@ -299,6 +306,7 @@ class Volume:
             self.residency,
             NoFetchPrograms(self.config.no_fetch_programs),
             self.sharing.freshness,
+            PastBrowser(self.fs, self.fetcher, self.versions.rungs),
             allow_other=allow_other,
         )
 
@@ -319,6 +327,12 @@ class Volume:
         """See `VolumeConfig`; from now on."""
         self._configure(stale_reads=how)
         self.sharing.freshness.blocks = how == "block"
+
+    def set_keep_versions(self, rule: str) -> str:
+        """See `Ladder`; from now on. The rule as it is kept. Raises UsageError."""
+        self.versions.keep(ladder := parse_ladder(rule))
+        self._configure(keep_versions=ladder)
+        return str(ladder)
 
     def sync(self, timeout: float | None, progress: Callable[[int, int], None]) -> bool:
         """See `Uploads.wait`. Raises HybrisError while transfers are held, for that may last."""

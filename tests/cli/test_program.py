@@ -100,6 +100,9 @@ def test_all_commands_are_there() -> None:
         "kv delete",
         "kv list",
         "kv tput",
+        "versions list",
+        "versions restore",
+        "versions show",
     }
 
 

@@ -15,6 +15,8 @@ from hybrisfs.home import Home
 from hybrisfs.kv.store import KeyValueStore
 from hybrisfs.pairing import Dialogue, PairingError, Peer
 from hybrisfs.recovery import RecoveryError
+from hybrisfs.versions.ladder import parse_ladder
+from tests.daemon.fake_versions import FakeVersions
 
 __all__ = [
     "CODE",
@@ -353,6 +355,8 @@ class FakeVolume:
     key_values: KeyValueControl = field(default_factory=NoKeyValues)
     clouds: FakeClouds = field(default_factory=FakeClouds)
     recovery: FakeRecovery = field(default_factory=FakeRecovery)
+    versions: FakeVersions = field(default_factory=FakeVersions)
+    keep_versions: str = "default"
     pairing: FakePairing = field(default_factory=FakePairing)
     invited: list[tuple[float, bool]] = field(default_factory=list)
     others: list[dict[str, object]] = field(default_factory=list)
@@ -429,6 +433,10 @@ class FakeVolume:
 
     def set_stale_reads(self, how: str) -> None:
         self.stale_reads = how
+
+    def set_keep_versions(self, rule: str) -> str:
+        self.keep_versions = str(parse_ladder(rule))
+        return self.keep_versions
 
     def rename_device(self, device: str, name: str) -> None:
         if device not in [one["name"] for one in self.devices()]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from unittest import mock
 
 from hybrisfs.discard.assembly import Assembly
@@ -22,12 +22,14 @@ from hybrisfs.dispersal.share import parse_share_name, share_name
 from tests.filesystem.rig import SEALER, FakeClouds
 from tests.merge.fleet import Device
 
-__all__ = ["Discarding", "check_shown", "cut_short"]
+__all__ = ["Discarding", "check_placed", "check_shown", "cut_short"]
 
-_SHOWN = """
+_PLACED = """
 SELECT c.number, c.id, c.length, c.segment, c.pack, c.offset, c.sealed, p.id, p.k, p.n, p.placement
-FROM chunk c LEFT JOIN pack p ON p.number = c.pack
-WHERE c.number IN (SELECT chunk FROM file_chunk UNION SELECT chunk FROM content_page)
+FROM chunk c LEFT JOIN pack p ON p.number = c.pack WHERE c.id = ?
+"""
+_SHOWN = """
+SELECT id FROM chunk WHERE number IN (SELECT chunk FROM file_chunk UNION SELECT chunk FROM content_page)
 """
 
 
@@ -143,9 +145,16 @@ def cut_short(device: Device) -> None:
 
 def check_shown(device: Device) -> None:
     """The bytes of all that is shown are on the clouds, or here and on their way."""
+    device.rig.fs.flush()
+    check_placed(device, (identity for (identity,) in device.rig.db.execute(_SHOWN).fetchall()))
+
+
+def check_placed(device: Device, chunks: Iterable[bytes]) -> None:
+    """The bytes of these chunks are on the clouds, or here and on their way."""
     rig = device.rig
-    rig.fs.flush()
-    for row in rig.db.execute(_SHOWN).fetchall():
+    for wanted in chunks:
+        row = rig.db.execute(_PLACED, (wanted,)).fetchone()
+        assert row is not None, f"nobody knows of chunk {wanted.hex()}"
         number, identity, length, segment, pack, offset, sealed, *place = row
         if pack is None:
             assert segment is not None

@@ -67,13 +67,15 @@ class DiscardingWorld(World):
 class DiscardingOfMany(RuleBasedStateMachine):
     """Two or three devices."""
 
+    world_of: type[DiscardingWorld] = DiscardingWorld
+
     @initialize(count=st.integers(2, 3))
     def begin(self, count: int) -> None:
         self.patches = ExitStack()
         self.patches.enter_context(small_chunks(256))
         self.patches.enter_context(mock.patch("hybrisfs.discard.find._LEAST_DEAD", 1))
         self.count = count
-        self.world = DiscardingWorld(count)
+        self.world = self.world_of(count)
 
     @rule(device=few, pick=picks, name=few, size=st.sampled_from([1, 9, 90]))
     def write(self, device: int, pick: int, name: int, size: int) -> None:

@@ -10,7 +10,7 @@ from sync import decode_signed
 from tests.filesystem.rig import Rig
 from tests.merge.fleet import Device
 
-__all__ = ["filled_like", "shown", "stored"]
+__all__ = ["filled_like", "past", "shown", "stored"]
 
 _COPIED: Final = ("member", "writer", "register", "log", "log_branch")
 
@@ -66,6 +66,16 @@ def shown(rig: Rig) -> dict[str, Any]:
         "entangled": {rig.fs.inodes.get(ino).id for ino in rig.fs.inodes.entangled},
         "totals": (rig.fs.total_files, rig.fs.content.total_bytes),
     }
+
+
+def past(rig: Rig) -> dict[str, Any]:
+    """What registers held once, and when, without numbers that are the device's own."""
+    rows = rig.db.execute(
+        "SELECT p.key, p.clock, w.branch, p.value, p.since, p.until FROM past p "
+        "JOIN writer w ON w.number = p.writer ORDER BY p.key, p.clock, w.branch"
+    )
+    removals = rig.db.execute("SELECT node, moment FROM removal")
+    return {"past": rows.fetchall(), "removals": dict(removals.fetchall())}
 
 
 def stored(rig: Rig) -> dict[str, Any]:

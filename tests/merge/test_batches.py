@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from sync import DeviceKey
 from tests.filesystem.invariants import check_accounts
 from tests.filesystem.rig import Rig
-from tests.merge.beginner import shown, stored
+from tests.merge.beginner import past, shown, stored
 from tests.merge.fleet import Device
 from tests.merge.test_machine import TreeOfMany
 
@@ -47,6 +47,7 @@ class Batches(TreeOfMany):
             assert first.log() == log
             for other in others:
                 assert other.registers() == first.registers()
+                assert past(other.rig) == past(first.rig)
                 assert other.tree() == first.tree()
                 assert {key: value for key, value in shown(other.rig).items() if key != "nodes"} == {
                     key: value for key, value in shown(first.rig).items() if key != "nodes"

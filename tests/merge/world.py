@@ -24,6 +24,7 @@ from hybrisfs.store.schema import ROOT_INO
 from sync import DecodeError
 from tests.filesystem.invariants import check_accounts
 from tests.filesystem.replay import read_content
+from tests.merge.beginner import past
 from tests.merge.fleet import Device, Fleet, NotHereError
 from tests.merge.kernel import Kernel
 from tests.merge.model import visible_tree
@@ -351,6 +352,13 @@ class World:
             assert other.registers() == first.registers()
             assert state_hash(other.rig.db) == state_hash(first.rig.db)
             assert other.tree() == first.tree()
+            if not first.bare() and not other.bare():
+                assert self._versions(other) == self._versions(first)
+
+    def _versions(self, device: Device) -> object:
+        """What registers held once, and what was removed; not when, for clocks may be wrong."""
+        found = past(device.rig)
+        return [row[:4] for row in found["past"]], sorted(found["removals"])
 
     def _check_device(self, number: int) -> None:
         device = self.fleet[number]

@@ -27,11 +27,16 @@ def gc(device: Device, *arguments: str) -> dict[str, Any]:
 def configure(device: Device, hours: int) -> None:
     """Edit the volume's configuration by hand, while nobody uses it."""
     [path] = Path(device.home).rglob("volume.json")
-    path.write_text(json.dumps({**json.loads(path.read_text()), "discard_hours": hours}))
+    path.write_text(
+        json.dumps({**json.loads(path.read_text()), "discard_hours": hours, "keep_versions": "off"})
+    )
 
 
 def test_deleted_files_leave_the_clouds(make_device: MakeDevice) -> None:
-    device = make_device().create(3).mount()
+    device = make_device().create(3)
+    device.stop()
+    configure(device, 72)
+    device.mount()
     (device.mountpoint / "kept").write_bytes(os.urandom(_SIZE))
     device.sync()
     kept = stored(device)

@@ -13,6 +13,7 @@ import pytest
 
 from hybrisfs.discard.collector import Collection
 from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.versions.ladder import parse_ladder
 from hybrisfs.volume.config import VolumeConfig
 from tests.volume.device import NAME, Device
 
@@ -25,7 +26,7 @@ def hasty(tmp_path: Path) -> Iterator[Device]:
     device = Device(tmp_path)
     device.close()
     config = VolumeConfig.load(device.home, NAME)
-    dataclasses.replace(config, discard_hours=0).save(device.home)
+    dataclasses.replace(config, discard_hours=0, keep_versions=parse_ladder("off")).save(device.home)
     device.reopen()
     yield device
     device.close()
@@ -120,6 +121,7 @@ def test_little_that_is_needed_does_not_keep_much(hasty: Device) -> None:
 
 
 def test_nothing_goes_before_its_time(device: Device) -> None:
+    device.volume.set_keep_versions("off")
     device.write("gone", noise(1, MIB))
     device.sync()
     before = packs(device)

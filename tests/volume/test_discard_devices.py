@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,6 +15,7 @@ from hybrisfs.home import Home
 from hybrisfs.merge.members import Member
 from hybrisfs.pairing import Joined, Peer
 from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.versions.ladder import DEFAULT_LADDER, parse_ladder
 from hybrisfs.volume.config import VolumeConfig
 from hybrisfs.volume.join import join_volume, make_grant
 from hybrisfs.volume.volume import Volume
@@ -32,7 +34,7 @@ def pair(tmp_path: Path) -> Iterator[tuple[Device, Home]]:
         stack.callback(first.close)
         first.close()
         config = VolumeConfig.load(first.home, NAME)
-        dataclasses.replace(config, discard_hours=0).save(first.home)
+        dataclasses.replace(config, discard_hours=0, keep_versions=parse_ladder("off")).save(first.home)
         first.reopen()
         volume, home, key = first.volume, Home.below(tmp_path / "other"), DeviceKey.generate()
         grant = make_grant(volume.config, volume.ring.keys, volume.sharing.current_members(), None)
@@ -57,7 +59,11 @@ def test_nothing_goes_before_the_other_device_agrees(pair: tuple[Device, Home]) 
     assert collect(first).deleted_packs == 0
     assert packs(first) == before
     second = Volume.open(home, NAME)
+    assert second.config.keep_versions == DEFAULT_LADDER
     try:
+        until(lambda: second.versions.removed("")["removed"], "the other device to hear of the removal")
+        second.set_keep_versions("off")
+        second.thinner.thin(time.time_ns())
 
         def is_gone() -> bool:
             for one in (first.volume, second):

@@ -1,0 +1,151 @@
+"""hybrisfs versions list, show, restore"""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+import sys
+import tempfile
+from typing import Any
+
+import click
+
+from cli.output import columns, count, json_option, print_json, shown, size
+from cli.paths import absolute
+from hybrisfs.client import Client
+
+_volume = click.option(
+    "--volume", "name", metavar="NAME", help="PATH is relative to the folder of this volume, mounted or not."
+)
+_at = click.option(
+    "--at", metavar="TIME", help="As it was then: 2026-11-20, 2026-11-20T18:00, 2026-11-20T17:00Z."
+)
+_number = click.option(
+    "--version", "number", metavar="N", type=click.IntRange(0), help="The one with this number in the list."
+)
+
+
+@click.group()
+def versions() -> None:
+    """List, show and restore what files and folders were before.
+
+    The whole volume as it was at some time is also a folder in it: .hybrisfs/at/2026-11-20T18:00, to be read
+    with any program. hybrisfs volume set NAME --keep-versions says what is kept.
+    """
+
+
+@versions.command(
+    "list",
+    epilog="\b\nExamples:\n  hybrisfs versions list ~/HybrisFS/notes.txt\n"
+    "  hybrisfs versions list --removed ~/HybrisFS/Documents",
+)
+@click.argument("path")
+@click.option("--removed", is_flag=True, help="What was removed from the folder PATH.")
+@_volume
+@json_option
+def list_(path: str, removed: bool, name: str | None, as_json: bool) -> None:
+    """List the versions of the file PATH, the latest first. It need not be there any more."""
+    command = "versions removed" if removed else "versions list"
+    with Client.connect() as client:
+        facts = client.call(command, {"name": name, "path": _path(path, name)})
+    if as_json:
+        print_json(facts)
+    elif removed:
+        _show_removed(facts["removed"])
+    else:
+        _show_versions(facts)
+
+
+def _show_versions(facts: dict[str, Any]) -> None:
+    rows = [["NO", "SINCE", "SIZE", "MACHINE", "KEPT UNTIL", "AS"]]
+    for one in facts["versions"]:
+        kept = "it is there now" if one["kept_until"] is None else _time(one["kept_until"])
+        rows.append(
+            [
+                str(one["version"]),
+                _time(one["since"]),
+                size(one["size"]),
+                shown(one["device"]),
+                kept,
+                shown(one["path"]),
+            ]
+        )
+    click.echo("\n".join(columns(rows, indent="")))
+    if facts["known_since"] is not None:
+        click.echo(f"What was before {_time(facts['known_since'])}, this machine does not know.")
+
+
+def _show_removed(found: list[dict[str, Any]]) -> None:
+    if not found:
+        click.echo("Nothing that was removed from there is kept.")
+        return
+    rows = [["REMOVED", "BY", "SIZE", "KEPT UNTIL", "NAME"]]
+    for one in found:
+        what = size(one["size"]) if one["kind"] == "file" else one["kind"]
+        rows.append(
+            [_time(one["removed"]), shown(one["device"]), what, _time(one["kept_until"]), shown(one["path"])]
+        )
+    click.echo("\n".join(columns(rows, indent="")))
+
+
+@versions.command(
+    epilog="\b\nExamples:\n  hybrisfs versions show ~/HybrisFS/notes.txt\n"
+    "  hybrisfs versions show ~/HybrisFS/notes.txt --at 2026-11-20T18:00 > old.txt"
+)
+@click.argument("path")
+@_at
+@_number
+@_volume
+def show(path: str, at: str | None, number: int | None, name: str | None) -> None:
+    """Write a version of the file PATH to the standard output.
+
+    Unless you say which, it is the one before what is there now.
+    """
+    _exclude(at, number)
+    with Client.connect() as client, tempfile.NamedTemporaryFile(prefix="hybrisfs-version-") as file:
+        asked = {"name": name, "path": _path(path, name), "at": at, "version": number, "to": file.name}
+        client.call("versions read", asked)
+        shutil.copyfileobj(file, sys.stdout.buffer)
+
+
+@versions.command(
+    epilog="\b\nExamples:\n  hybrisfs versions restore ~/HybrisFS/notes.txt\n"
+    "  hybrisfs versions restore ~/HybrisFS/src --at 2026-11-20 --as ~/HybrisFS/old"
+)
+@click.argument("path")
+@_at
+@_number
+@click.option("--as", "target", metavar="OTHER", help="Restore it there, and leave PATH as it is.")
+@_volume
+@json_option
+def restore(
+    path: str, at: str | None, number: int | None, target: str | None, name: str | None, as_json: bool
+) -> None:
+    """Put a version of the file PATH back: unless you say which, the one before what is there now.
+
+    With --at, PATH may be a folder: all that was in it then is put back, and what has come since stays.
+    Nothing is lost by it: what is there now is a version afterwards. Nothing is uploaded.
+    """
+    _exclude(at, number)
+    asked = {"name": name, "path": _path(path, name), "at": at, "version": number}
+    if target is not None:
+        asked["target"] = _path(target, name)
+    with Client.connect() as client:
+        facts = client.call("versions restore", asked)
+    if as_json:
+        print_json(facts)
+        return
+    click.echo(f"Restored {count(facts['files'], 'file')} at {shown(facts['path'] or '.')}.")
+
+
+def _path(path: str, name: str | None) -> str:
+    return path.strip("/") if name is not None else absolute([path])[0]
+
+
+def _exclude(at: str | None, number: int | None) -> None:
+    if at is not None and number is not None:
+        raise click.UsageError("--at and --version exclude each other.")
+
+
+def _time(seconds: float) -> str:
+    return datetime.datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S")

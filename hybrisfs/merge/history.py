@@ -1,0 +1,110 @@
+"""What registers of the tree held once: noted when an update supersedes it, in the same transaction.
+
+A value is true from the moment of the update that wrote it until that of the first update which supersedes it
+(`hybrisfs.store.moments`). Both follow from the accepted updates alone: devices that have accepted the same
+ones note the same, in whatever order and batches these came. What is overwritten before it is signed is no
+version: nobody else ever hears of it.
+
+A removal supersedes a place only. What the removed file held is still the latest value of its content, so
+the table `removal` tells that it is wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from hybrisfs.merge.rules import Stamp
+from hybrisfs.store.database import Database
+
+__all__ = ["Ended", "History", "is_removal"]
+
+_OF_TREE: Final = b"pac"
+_REMOVED: Final = b"\x01\x00"  # ends a place that was removed, and no other: names have no zero bytes
+_END: Final = "ON CONFLICT (key, clock, writer) DO UPDATE SET until = min(until, excluded.until)"
+
+
+def is_removal(key: bytes, value: bytes | None) -> bool:
+    """Whether this is what the removal of a name writes."""
+    return value is not None and value[-2:] == _REMOVED and key[:1] == b"p"
+
+
+class Ended(NamedTuple):
+    """A value that an update has superseded at the moment *until*. *value*: unless `register` has it."""
+
+    key: bytes
+    stamp: Stamp
+    until: int
+    value: bytes | None = None
+
+
+class History:
+    """The tables `past` and `removal` of one volume, under the volume's lock."""
+
+    keeps = True
+    """Whether anything is to be noted."""
+
+    def __init__(self, database: Database, moment_of: Callable[[bytes, int], int]) -> None:
+        """*moment_of* tells the moment of an update by branch and clock."""
+        self._db = database
+        self._moment_of = moment_of
+
+    def moment(self, stamp: Stamp) -> int:
+        """When the update counts as signed."""
+        return self._moment_of(stamp.writer, stamp.clock)
+
+    def end(self, ended: Iterable[Ended], numbers: Mapping[bytes, int]) -> None:
+        """Note values that are about to leave `register`, and those that never came into it. *numbers*:
+        those of the branches."""
+        if not self.keeps:
+            return
+        stored: list[tuple[object, ...]] = []
+        skipped: list[tuple[object, ...]] = []
+        for key, stamp, until, value in ended:
+            if key[0] not in _OF_TREE:
+                continue
+            since = self.moment(stamp)
+            row = (key, stamp.clock, numbers[stamp.writer])
+            if value is None:
+                stored.append((since, until, *row))
+            else:
+                skipped.append((*row, value, since, until))
+        self._db.executemany(
+            "INSERT INTO past (key, clock, writer, value, since, until) "
+            "SELECT key, clock, writer, value, ?, ? FROM register "
+            f"WHERE key = ? AND clock = ? AND writer = ? AND value IS NOT NULL {_END}",
+            stored,
+        )
+        self._db.executemany(
+            "INSERT INTO past (key, clock, writer, value, since, until) VALUES (?, ?, ?, ?, ?, ?) " + _END,
+            skipped,
+        )
+
+    def end_sooner(self, key: bytes, until: int, covers: Callable[[int, int], bool]) -> None:
+        """An update has come that supersedes values, too, which another one had superseded already.
+
+        *covers* tells by clock and number of the branch whether it depends on the update that wrote a value.
+        """
+        rows = self._db.execute(
+            "SELECT number, clock, writer FROM past WHERE key = ? AND until > ?", (key, until)
+        ).fetchall()
+        self._db.executemany(
+            "UPDATE past SET until = ? WHERE number = ?",
+            [(until, number) for number, clock, writer in rows if covers(clock, writer)],
+        )
+
+    def removed(self, removals: Iterable[tuple[bytes, int]]) -> None:
+        """Names of these nodes were removed at these moments."""
+        if not self.keeps:
+            return
+        self._db.executemany(
+            "INSERT INTO removal (node, moment) VALUES (?, ?) "
+            "ON CONFLICT (node) DO UPDATE SET moment = max(moment, excluded.moment)",
+            list(removals),
+        )
+
+    def rename_branch(self, old: int, above: int, new: int) -> None:
+        """Updates of the branch with number *old* with a clock above *above* are those of branch *new*."""
+        self._db.execute(
+            "UPDATE OR REPLACE past SET writer = ? WHERE writer = ? AND clock > ?", (new, old, above)
+        )

@@ -1,0 +1,287 @@
+"""The past in a mount: requests for what is in `.hybrisfs` are answered by `versions.browser`, all others by
+the adapter.
+
+Answers come from the workers, since a snapshot of the database is read for them. Whatever would change
+something is refused (EROFS); and so is making something else called `.hybrisfs` at the root (EEXIST).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from hybrisfs import fuse
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.names import failure
+from hybrisfs.filesystem.residency import Residency
+from hybrisfs.fuse import LATER, Attributes, Entry, Later, Listing, ListingPlus, Opened, Request
+from hybrisfs.mount.adapter import Adapter
+from hybrisfs.mount.answers import BLOCK, sized
+from hybrisfs.mount.echo import HIDDEN_INO
+from hybrisfs.mount.programs import NoFetchPrograms
+from hybrisfs.pipeline.commit import Committer
+from hybrisfs.pipeline.fetch import Fetcher
+from hybrisfs.pipeline.freshness import Freshness
+from hybrisfs.pipeline.room import RoomMaker
+from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.versions.browser import HISTORY_NAME, PAST_INO, Past, PastBrowser
+from hybrisfs.versions.contents import size_of
+
+__all__ = ["HistoryAdapter"]
+
+_DOTS: Final = 2
+_SECTOR: Final = 512
+
+
+class HistoryAdapter(Adapter):
+    """The handlers of a mounted volume that has a past."""
+
+    def __init__(
+        self,
+        past: PastBrowser,
+        fs: FileSystem,
+        committer: Committer,
+        fetcher: Fetcher,
+        room: RoomMaker,
+        residency: Residency,
+        no_fetch: NoFetchPrograms,
+        freshness: Freshness,
+    ) -> None:
+        super().__init__(fs, committer, fetcher, room, residency, no_fetch, freshness)
+        self.past = past
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def lookup(self, request: Request, parent: int, name: bytes) -> Entry | Later:
+        if _is_past(parent):
+            return self._later(request, lambda: self._found(self.past.lookup(parent, name)))
+        if self._is_reserved(request, parent, name):
+            return self._found(self.past.top())
+        return super().lookup(request, parent, name)
+
+    def _found(self, past: Past | None) -> Entry:
+        return Entry.negative(0.0) if past is None else Entry(_attributes(past), past.holds, past.holds)
+
+    def forget(self, forgets: Sequence[tuple[int, int]]) -> None:
+        for ino, lookups in forgets:
+            if _is_past(ino):
+                self.past.forget(ino, lookups)
+        super().forget([one for one in forgets if not _is_past(one[0])])
+
+    def getattr(self, request: Request, ino: int, fh: int | None) -> tuple[Attributes, float]:
+        if _is_past(ino):
+            past = self.past.get(ino)
+            return _attributes(past), past.holds
+        return super().getattr(request, ino, fh)
+
+    def readlink(self, request: Request, ino: int) -> bytes:
+        return self.past.get(ino).node.attr.target if _is_past(ino) else super().readlink(request, ino)
+
+    def getxattr(self, request: Request, ino: int, name: bytes, size: int) -> bytes | int:
+        if not _is_past(ino):
+            return super().getxattr(request, ino, name, size)
+        value = dict(self.past.get(ino).node.attr.xattrs).get(name)
+        if value is None:
+            raise failure(errno.ENODATA)
+        return sized(value, size)
+
+    def listxattr(self, request: Request, ino: int, size: int) -> bytes | int:
+        if not _is_past(ino):
+            return super().listxattr(request, ino, size)
+        names = [name for name, _ in self.past.get(ino).node.attr.xattrs]
+        if request.uid != 0:
+            names = [name for name in names if not name.startswith(b"trusted.")]
+        return sized(b"".join(name + b"\0" for name in names), size)
+
+    def opendir(self, request: Request, ino: int, flags: int) -> Opened:
+        return Opened() if _is_past(ino) else super().opendir(request, ino, flags)
+
+    def readdir(self, request: Request, ino: int, fh: int, offset: int, size: int) -> Listing | Later:
+        if not _is_past(ino):
+            return super().readdir(request, ino, fh, offset, size)
+
+        def work() -> Listing:
+            listing = Listing(size)
+            self._list(
+                ino,
+                offset,
+                listing.add,
+                lambda name, past, following: listing.add(name, past.ino, past.node.attr.mode, following),
+            )
+            return listing
+
+        return self._later(request, work)
+
+    def readdirplus(self, request: Request, ino: int, fh: int, offset: int, size: int) -> ListingPlus | Later:
+        if not _is_past(ino):
+            return super().readdirplus(request, ino, fh, offset, size)
+
+        def work() -> ListingPlus:
+            listing = ListingPlus(size)
+
+            def add(name: bytes, past: Past, following: int) -> bool:
+                self.past.looked_up(past)  # before the kernel can forget it
+                if listing.add(name, self._found(past), following):
+                    return True
+                self.past.forget(past.ino, 1)
+                return False
+
+            self._list(ino, offset, listing.add_name, add)
+            return listing
+
+        return self._later(request, work)
+
+    def _list(
+        self,
+        ino: int,
+        offset: int,
+        add_dot: Callable[[bytes, int, int, int], bool],
+        add: Callable[[bytes, Past, int], bool],
+    ) -> None:
+        if offset == 0 and not add_dot(b".", ino, stat.S_IFDIR, 1):
+            return
+        if offset <= 1 and not add_dot(b"..", self.past.get(ino).parent, stat.S_IFDIR, _DOTS):
+            return
+        start = max(offset - _DOTS, 0)
+        for index, (name, past) in enumerate(self.past.list(ino)[start:], start):
+            if not add(name, past, index + 1 + _DOTS):
+                return
+
+    def open(self, request: Request, ino: int, flags: int) -> Opened | Later:
+        if not _is_past(ino):
+            return super().open(request, ino, flags)
+        if flags & os.O_ACCMODE != os.O_RDONLY or flags & os.O_TRUNC:
+            raise failure(errno.EROFS)
+        return Opened(self.past.open(ino), keep_cache=True)
+
+    def read(self, request: Request, ino: int, fh: int, offset: int, size: int) -> bytes | Later:
+        if not _is_past(ino):
+            return super().read(request, ino, fh, offset, size)
+        reader = self.past.reader(fh)
+        self._prepare_to_fetch(request)
+        return self._later(request, lambda: reader.read(offset, size))
+
+    def release(self, request: Request, ino: int, fh: int, flags: int) -> None:
+        if _is_past(ino):
+            self.past.release(fh)
+        else:
+            super().release(request, ino, fh, flags)
+
+    def lseek(self, request: Request, ino: int, fh: int, offset: int, whence: int) -> int:
+        if not _is_past(ino):
+            return super().lseek(request, ino, fh, offset, whence)
+        size = self.past.reader(fh).size
+        if not 0 <= offset < size:
+            raise failure(errno.ENXIO)
+        return offset if whence == os.SEEK_DATA else size
+
+    def _later(self, request: Request, work: Callable[[], object]) -> Later:
+        self._workers.submit(self._answer_later, request, work)
+        return LATER
+
+    # -- changing --------------------------------------------------------------------------------
+
+    def _is_reserved(self, request: Request, parent: int, name: bytes) -> bool:
+        """Whether the name is that of the past, and not of a node that has had it for longer."""
+        if parent != ROOT_INO or name != HISTORY_NAME or self.echoes.is_one(request):
+            return False
+        with self._lock:
+            return self._fs.lookup(parent, name) is None
+
+    def _require_free(self, request: Request, parent: int, name: bytes) -> None:
+        """Raise OSError unless something may be made under the name."""
+        _require_present(parent)
+        if self._is_reserved(request, parent, name):
+            raise failure(errno.EEXIST)
+
+    def _require_own(self, request: Request, parent: int, name: bytes) -> None:
+        """Raise OSError unless what has the name may be removed."""
+        _require_present(parent)
+        if self._is_reserved(request, parent, name):
+            raise failure(errno.EPERM)
+
+    def mknod(self, request: Request, parent: int, name: bytes, mode: int, rdev: int) -> Entry | Later:
+        self._require_free(request, parent, name)
+        return super().mknod(request, parent, name, mode, rdev)
+
+    def mkdir(self, request: Request, parent: int, name: bytes, mode: int) -> Entry | Later:
+        self._require_free(request, parent, name)
+        return super().mkdir(request, parent, name, mode)
+
+    def symlink(self, request: Request, target: bytes, parent: int, name: bytes) -> Entry | Later:
+        self._require_free(request, parent, name)
+        return super().symlink(request, target, parent, name)
+
+    def link(self, request: Request, ino: int, new_parent: int, new_name: bytes) -> Entry | Later:
+        _require_present(ino)
+        self._require_free(request, new_parent, new_name)
+        return super().link(request, ino, new_parent, new_name)
+
+    def create(
+        self, request: Request, parent: int, name: bytes, mode: int, flags: int
+    ) -> tuple[Entry, Opened] | Later:
+        if parent == ROOT_INO or _is_past(parent):
+            self._require_free(request, parent, name)
+        return super().create(request, parent, name, mode, flags)
+
+    def unlink(self, request: Request, parent: int, name: bytes) -> None:
+        self._require_own(request, parent, name)
+        super().unlink(request, parent, name)
+
+    def rmdir(self, request: Request, parent: int, name: bytes) -> None:
+        self._require_own(request, parent, name)
+        super().rmdir(request, parent, name)
+
+    def rename(
+        self, request: Request, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int
+    ) -> None:
+        self._require_own(request, parent, name)
+        self._require_free(request, new_parent, new_name)
+        super().rename(request, parent, name, new_parent, new_name, flags)
+
+    def setattr(
+        self, request: Request, ino: int, attributes: Attributes, to_set: int, fh: int | None
+    ) -> tuple[Attributes, float] | Later:
+        _require_present(ino)
+        return super().setattr(request, ino, attributes, to_set, fh)
+
+    def setxattr(self, request: Request, ino: int, name: bytes, value: bytes, flags: int) -> None:
+        _require_present(ino)
+        super().setxattr(request, ino, name, value, flags)
+
+    def removexattr(self, request: Request, ino: int, name: bytes) -> None:
+        _require_present(ino)
+        super().removexattr(request, ino, name)
+
+
+def _is_past(ino: int) -> bool:
+    return PAST_INO <= ino < HIDDEN_INO
+
+
+def _require_present(ino: int) -> None:
+    """Raise OSError for a node of the past, which cannot be changed."""
+    if _is_past(ino):
+        raise failure(errno.EROFS)
+
+
+def _attributes(past: Past) -> fuse.Attributes:
+    """What stat(2) shows."""
+    node, attr = past.node, past.node.attr
+    size = len(attr.target) if stat.S_ISLNK(attr.mode) else size_of(node.content)
+    return fuse.Attributes(
+        past.ino,
+        attr.mode,
+        node.links,
+        attr.uid,
+        attr.gid,
+        attr.rdev,
+        size,
+        -(-size // _SECTOR),
+        attr.mtime,
+        attr.mtime,
+        attr.mtime,
+        BLOCK,
+    )

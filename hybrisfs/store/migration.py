@@ -1,0 +1,93 @@
+"""Bringing the database of an earlier program to the format of this one, step by step.
+
+Each step leads from one format to the next. It is done in one transaction, or in several when it has to go
+through many rows; `user_version` is raised in the last one. So a daemon that is killed, or a disk that is
+full, leaves a database in one of the formats on the way, and the next start goes on from there. No step
+leads back: a program refuses a database that is newer than itself (`Database`).
+
+======  =======================================================================================
+format  what has changed
+======  =======================================================================================
+1 to 4  development versions that nobody has kept; they are refused
+5       the first that is migrated
+6       versions: tables `past` and `removal`, column `log.moment`, `meta` of history and ladder
+7       `log.moment` has been filled in for what was accepted before
+======  =======================================================================================
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Callable
+from typing import Final
+
+from hybrisfs.store.moments import credible, latest
+from hybrisfs.store.schema import HISTORY, SCHEMA_VERSION, lay_out
+from sync import VersionVector
+
+__all__ = ["OLDEST", "migrate"]
+
+log = logging.getLogger(__name__)
+
+OLDEST: Final = 5
+"""The first format that can be migrated."""
+_ROWS: Final = 20_000
+
+Step = Callable[[sqlite3.Connection, int], bool]
+
+
+def migrate(connection: sqlite3.Connection, now_ns: int) -> None:
+    """Bring the database, of a format from `OLDEST` on, to that of this program. *now_ns*: the time.
+
+    *connection* is in no transaction. Raises sqlite3.Error: then it is as the last step has left it.
+    """
+    while (version := connection.execute("PRAGMA user_version").fetchone()[0]) < SCHEMA_VERSION:
+        log.warning("the database is brought from format %d to %d", version, version + 1)
+        done = False
+        while not done:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                done = _STEPS[version](connection, now_ns)
+                if done:
+                    connection.execute(f"PRAGMA user_version = {version + 1}")
+                connection.execute("COMMIT")
+            except BaseException:
+                connection.execute("ROLLBACK")
+                raise
+
+
+def _add_versions(connection: sqlite3.Connection, now_ns: int) -> bool:
+    lay_out(connection, HISTORY)
+    connection.execute("ALTER TABLE log ADD COLUMN moment INTEGER NOT NULL DEFAULT 0")
+    # What was superseded before is in the log only: versions are known from now on.
+    connection.execute("INSERT INTO meta VALUES ('history', ?), ('ladder', 0)", (now_ns,))
+    return True
+
+
+def _find_moments(connection: sqlite3.Connection, now_ns: int) -> bool:
+    """The next rows; True when these were the last."""
+    rows = connection.execute(
+        "SELECT number, branch, clock, time, vector FROM log WHERE moment = 0 ORDER BY number LIMIT ?",
+        (_ROWS,),
+    ).fetchall()
+    found: dict[tuple[bytes, int], int] = {}
+    for number, branch, clock, time_ns, vector in rows:
+        causes = []
+        for entry in VersionVector.decode(vector).items():
+            if entry not in found:
+                row = connection.execute(
+                    "SELECT moment FROM log WHERE branch = ? AND clock = ?", entry
+                ).fetchone()
+                found[entry] = row[0] if row else 0
+            causes.append(found[entry])
+        moment = credible(time_ns, latest(causes), now_ns)
+        found[branch, clock] = moment
+        connection.execute("UPDATE log SET moment = ? WHERE number = ?", (moment, number))
+    if rows:
+        (total,) = connection.execute("SELECT max(number) FROM log").fetchone()
+        log.warning("%d of %d updates are dated", rows[-1][0], total)
+    return len(rows) < _ROWS
+
+
+_STEPS: Final[dict[int, Step]] = {5: _add_versions, 6: _find_moments}

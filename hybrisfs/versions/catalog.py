@@ -1,0 +1,214 @@
+"""The versions of a file by its path, and what was removed from a folder.
+
+Programs save a file by writing another and giving it the name, so the versions of a path are those of all
+files that ever had the name there; and those of the file that has it now, from when it was called otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from hybrisfs.filesystem.registers import Place, attr_key, beginning, content_key
+from hybrisfs.merge.registers import PLACES
+from hybrisfs.merge.rules import Stamp, Value, decode_place, standing_attr
+from hybrisfs.store.schema import ROOT_ID
+from hybrisfs.versions.contents import size_of
+from hybrisfs.versions.ladder import Ladder
+from hybrisfs.versions.past import FOREVER, Interval, PastRegisters, intervals, prefix_end
+from hybrisfs.versions.thinning import removed_since
+
+__all__ = ["Catalog", "Removed", "Version"]
+
+_DEEPEST: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A content that a file had. *since* and *until*: moments, *until* None: it has it still. *signed*: by
+    the clock of *device*. *path*: where the file was then. *kept_until*: None while it is what is shown."""
+
+    node: bytes
+    content: bytes | None
+    size: int
+    since: int
+    until: int | None
+    signed: int
+    device: str
+    path: str
+    kept_until: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """Something that was removed: its path, the last moment at which it was removed, and by whom."""
+
+    path: str
+    kind: str
+    size: int
+    moment: int
+    device: str
+    kept_until: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Stay:
+    """While a node stood under a name."""
+
+    node: bytes
+    place: Place
+    stamp: Stamp
+    since: int
+    until: int | None
+
+    @property
+    def end(self) -> int:
+        return FOREVER if self.until is None else self.until
+
+
+class Catalog:
+    """Looks things up in the snapshot *db*."""
+
+    def __init__(self, db: sqlite3.Connection, ladder: Ladder) -> None:
+        self._db = db
+        self._ladder = ladder
+
+    def versions(self, path: Sequence[bytes]) -> list[Version]:
+        """The versions of a file, given by the names of its path, the latest first; what it has now
+        included. None when there is no such file and was none."""
+        found: dict[tuple[bytes, Stamp], Version] = {}
+        for stay in self._stays(path):
+            whole = stay.until is None  # it has the name now: its former names' versions as well
+            for one in self._contents(stay.node):
+                if whole or (one.since < stay.end and stay.since < one.end):
+                    version = self._version(stay, one)
+                    known = found.get((stay.node, one.stamp))
+                    if known is None or (known.until or FOREVER) < (version.until or FOREVER):
+                        found[stay.node, one.stamp] = version
+        return sorted(found.values(), key=lambda one: (one.since, one.signed), reverse=True)
+
+    def _version(self, stay: _Stay, content: Interval) -> Version:
+        since = content.since
+        until = min(content.end, stay.end)
+        ended = None if until == FOREVER else until
+        author = PastRegisters(self._db, since).author(content.stamp)
+        return Version(
+            stay.node,
+            content.value,
+            size_of(content.value),
+            since,
+            ended,
+            author.time_ns,
+            author.device,
+            self._path_then(stay.node, since if stay.until is None else max(since, stay.since)),
+            None if ended is None else self._kept_until(stay, content),
+        )
+
+    def _kept_until(self, stay: _Stay, content: Interval) -> int:
+        """A version goes when either of its name and its content goes."""
+        until = min(content.end, stay.end)
+        of_content = self._ladder.kept_until(content.since, until)
+        if stay.until is None:
+            return of_content
+        return min(of_content, self._ladder.kept_until(stay.since, stay.end))
+
+    def _contents(self, node: bytes) -> list[Interval]:
+        return intervals(self._db, "key = ?", (content_key(node),)).get(content_key(node), [])
+
+    # -- names -----------------------------------------------------------------------------------
+
+    def _stays(self, path: Sequence[bytes]) -> list[_Stay]:
+        """While which nodes stood at a path. Folders that have had one name count as one."""
+        folders = {ROOT_ID}
+        for name in path[:-1]:
+            stays = [one for folder in folders for one in self._named(folder, name)]
+            folders = {one.node for one in stays if self._is_directory(one.node)}
+        return [
+            one
+            for folder in folders
+            for one in self._named(folder, path[-1])
+            if not self._is_directory(one.node)
+        ]
+
+    def _named(self, folder: bytes, name: bytes) -> list[_Stay]:
+        start = beginning(folder, name)
+        stays = self._places(f"{PLACES} AND value >= ? AND value < ?", (start, prefix_end(start)))
+        return [one for one in stays if (one.place.parent, one.place.name) == (folder, name)]
+
+    def _places(self, condition: str, arguments: Iterable[bytes]) -> list[_Stay]:
+        """Stays, but for removals."""
+        found: list[_Stay] = []
+        for key, values in intervals(self._db, condition, arguments).items():
+            for one in values:
+                place = decode_place(Value(one.stamp, one.value))
+                if place is not None and not place.removed:
+                    found.append(_Stay(key[1:17], place, one.stamp, one.since, one.until))
+        return found
+
+    def _is_directory(self, node: bytes) -> bool:
+        return stat.S_ISDIR(self._mode(node))
+
+    def _mode(self, node: bytes) -> int:
+        key = attr_key(node)
+        values = intervals(self._db, "key = ?", (key,)).get(key, [])
+        standing = standing_attr([Value(one.stamp, one.value) for one in values])
+        return standing[1].mode if standing is not None else 0
+
+    def _path_then(self, node: bytes, moment: int) -> str:
+        """Where a node was at a moment, below the volume's root."""
+        registers = PastRegisters(self._db, moment)
+        names: list[bytes] = []
+        while node != ROOT_ID and len(names) < _DEEPEST:
+            places = [
+                place
+                for values in registers.with_prefix(b"p" + node).values()
+                for one in values
+                if (place := decode_place(one)) is not None
+            ]
+            if not places:
+                break
+            place = min(places, key=lambda one: (one.removed, one.parent, one.name))
+            names.append(place.name)
+            node = place.parent
+        return os.fsdecode(b"/".join(reversed(names)))
+
+    # -- what was removed ------------------------------------------------------------------------
+
+    def removed(self, path: Sequence[bytes]) -> list[Removed]:
+        """What was removed from a folder and is kept, the last removal first. What programs save by putting
+        another file in its place is not meant."""
+        folders = {ROOT_ID}
+        for name in path:
+            stays = [one for folder in folders for one in self._named(folder, name)]
+            folders = {one.node for one in stays if self._is_directory(one.node)}
+        found: dict[bytes, Removed] = {}
+        for folder in folders:
+            condition = f"{PLACES} AND value >= ? AND value < ?"
+            gone = intervals(self._db, condition, (folder, prefix_end(folder)))
+            for key, values in gone.items():
+                for one in values:
+                    place = decode_place(Value(one.stamp, one.value))
+                    if one.until is None and place is not None and place.removed:
+                        self._add_removed(found, key[1:17], place, one)
+        return sorted(found.values(), key=lambda one: one.moment, reverse=True)
+
+    def _add_removed(self, found: dict[bytes, Removed], node: bytes, place: Place, removal: Interval) -> None:
+        row = self._db.execute("SELECT moment FROM removal WHERE node = ?", (node,)).fetchone()
+        if row is None or any(one.until is None for one in self._named(place.parent, place.name)):
+            return
+        contents = [one for one in self._contents(node) if one.until is None]
+        known = found.get(place.name)
+        if known is not None and known.moment >= row[0]:
+            return
+        found[place.name] = Removed(
+            self._path_then(node, removal.since - 1),
+            "folder" if self._is_directory(node) else "file",
+            size_of(contents[0].value if contents else None),
+            row[0],
+            PastRegisters(self._db, removal.since).author(removal.stamp).device,
+            self._ladder.kept_until(removed_since(self._db, node, row[0]), row[0]),
+        )

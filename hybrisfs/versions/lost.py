@@ -1,0 +1,37 @@
+"""Versions whose bytes are gone: overwritten before a cloud had got them, and given up to make room.
+
+While the clouds cannot be reached, what is overwritten again and again would fill the disk until nothing can
+be written any more. Then such chunks go (`ChunkStore.drop_unwanted`), and with them the versions that named
+them: what cannot be read is not called kept.
+"""
+
+from __future__ import annotations
+
+from hybrisfs.store.database import Database
+from hybrisfs.versions.needs import named_chunks
+
+__all__ = ["forget_lost"]
+
+_PAST = (
+    "SELECT number, value FROM past WHERE key >= x'63' AND key < x'64' "
+    "AND clock > (SELECT value FROM meta WHERE key = 'published')"
+)
+_REMOVED = (
+    "SELECT v.node, r.value FROM removal v JOIN register r ON r.key = CAST(x'63' || v.node AS BLOB) "
+    "WHERE r.value IS NOT NULL AND r.clock > (SELECT value FROM meta WHERE key = 'published')"
+)
+
+
+def forget_lost(db: Database) -> None:
+    """Forget versions that no cloud has and of which chunks are missing. The volume's lock is held."""
+    numbers = [(number,) for number, value in db.execute(_PAST).fetchall() if _is_lost(db, value)]
+    db.executemany("DELETE FROM past WHERE number = ?", numbers)
+    nodes = [(node,) for node, value in db.execute(_REMOVED).fetchall() if _is_lost(db, value)]
+    db.executemany("DELETE FROM removal WHERE node = ?", nodes)
+
+
+def _is_lost(db: Database, value: bytes) -> bool:
+    return any(
+        db.execute("SELECT 1 FROM chunk WHERE id = ?", (chunk,)).fetchone() is None
+        for chunk in named_chunks(value)[0]
+    )

@@ -1,0 +1,66 @@
+"""Which chunks versions need: those of contents that stand in `past`, and of files in `removal`.
+
+They are gathered in a temporary table of a snapshot of the database, so that the queries which look through
+packs can ask for them. What counts is what stands in these tables, whatever the ladder says by now: so a
+device never agrees that a pack is not needed and then finds that it is.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from hybrisfs.filesystem.registers import Content, decode_runs
+from sync.codec import DecodeError
+
+__all__ = ["KEPT_CONTENTS", "chunks_of_page", "gather_kept", "named_chunks"]
+
+KEPT_CONTENTS: Final = (
+    "SELECT value, clock FROM past WHERE key >= x'63' AND key < x'64' "
+    "UNION ALL SELECT r.value, r.clock FROM removal v "
+    "JOIN register r ON r.key = CAST(x'63' || v.node AS BLOB) WHERE r.value IS NOT NULL"
+)
+_BATCH: Final = 1000
+
+
+def gather_kept(db: sqlite3.Connection, read_page: Callable[[bytes], bytes]) -> None:
+    """Make the table `kept_chunk (id)` in the snapshot *db*. *read_page* brings a list of chunks by its id.
+
+    Raises what *read_page* raises: then it cannot be told what is needed.
+    """
+    db.execute("CREATE TEMP TABLE IF NOT EXISTS kept_chunk (id BLOB PRIMARY KEY) WITHOUT ROWID")
+    db.execute("DELETE FROM kept_chunk")
+    pages: set[bytes] = set()
+    rows = db.execute(KEPT_CONTENTS)
+    while batch := rows.fetchmany(_BATCH):
+        named: set[bytes] = set()
+        for value, _ in batch:
+            chunks, lists = named_chunks(value)
+            named |= chunks
+            if lists:
+                pages |= chunks
+        _add(db, named)
+    for page in pages:
+        _add(db, chunks_of_page(read_page(page)))
+
+
+def _add(db: sqlite3.Connection, chunks: Iterable[bytes]) -> None:
+    db.executemany("INSERT OR IGNORE INTO kept_chunk (id) VALUES (?)", [(one,) for one in chunks])
+
+
+def named_chunks(value: bytes) -> tuple[set[bytes], bool]:
+    """The chunks that a content names, and whether they hold lists of chunks."""
+    try:
+        content = Content.decode(value)
+    except DecodeError:
+        return set(), False  # it shows an empty file
+    return {run.chunk for run in content.runs if run.chunk is not None}, bool(content.depth)
+
+
+def chunks_of_page(data: bytes) -> set[bytes]:
+    """The ids of the chunks that a list of chunks names; none when it is no such list."""
+    try:
+        return {run.chunk for run in decode_runs(data) if run.chunk is not None}
+    except DecodeError:
+        return set()

@@ -1,0 +1,147 @@
+"""Letting go of versions that the ladder keeps no longer, and of the oldest when they take too much room.
+
+The *ladder's time* says which these are. It is not the clock's: a clock that is set years ahead would have
+everything go at once. It is never after the last update's moment by more than a day, nor does it advance by
+more than six hours from one look to the next (there is one an hour). So a clock that is ahead costs at most
+what was superseded within the last day, and only after some hours, in which `status` tells of it; what is
+kept of rungs stays. A clock that is behind lets nothing go.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.registers import attr_key, content_key
+from hybrisfs.versions.contents import size_of
+from hybrisfs.versions.ladder import DAY_NS, Ladder
+from hybrisfs.versions.needs import gather_kept
+from hybrisfs.versions.past import intervals
+
+__all__ = ["Room", "Thinner", "removed_since"]
+
+_ROWS: Final = 5000
+_STEP: Final = DAY_NS // 4
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What is kept for the sake of versions alone: how many values of registers, and bytes of chunks."""
+
+    values: int = 0
+    bytes: int = 0
+
+
+class Thinner:
+    """Thins out the versions of one volume. One caller at a time, without the volume's lock.
+
+    *read_page* brings a list of chunks by its id.
+    """
+
+    def __init__(self, fs: FileSystem, ladder: Ladder, read_page: Callable[[bytes], bytes]) -> None:
+        self._fs = fs
+        self.ladder = ladder
+        self._read_page = read_page
+        self.room = Room()
+
+    def thin(self, now: int) -> int:
+        """Let go of what is kept no longer at *now*, ns since the epoch by this device's clock; how many
+        values of registers went. Raises what *read_page* raises."""
+        with self._fs.lock:
+            time = self._advance(now)
+        with self._fs.db.snapshot() as db:
+            gone = self._drop(_outlived(db, self.ladder, time))
+        with self._fs.db.snapshot() as db:
+            self.room = self._measure(db)
+            excess = 0 if self.ladder.room is None else self.room.bytes - self.ladder.room
+            if excess > 0:
+                gone += self._drop(_oldest(db, excess))
+        return gone
+
+    def _advance(self, now: int) -> int:
+        """The ladder's time from now on."""
+        db = self._fs.db
+        before: int = db.meta("ladder")
+        (last,) = db.execute("SELECT ifnull(max(moment), 0) FROM log").fetchone()
+        bounded = min(now, last + DAY_NS)
+        after = min(bounded, before + _STEP) if before else min(bounded, last)
+        if after > before:
+            db.set_meta("ladder", after)
+        return int(max(before, after))
+
+    def _drop(self, rows: Iterator[tuple[str, object, int]]) -> int:
+        """Forget these: table, number or node, and the moment by which they are meant. Those that have got
+        another one meanwhile stay."""
+        gone = 0
+        batch: list[tuple[str, object, int]] = []
+        for row in rows:
+            batch.append(row)
+            if len(batch) >= _ROWS:
+                gone += self._forget(batch)
+                batch = []
+        return gone + self._forget(batch)
+
+    def _forget(self, batch: list[tuple[str, object, int]]) -> int:
+        with self._fs.lock:
+            for table, statement in _FORGET.items():
+                self._fs.db.executemany(statement, [row[1:] for row in batch if row[0] == table])
+        return len(batch)
+
+    def _measure(self, db: sqlite3.Connection) -> Room:
+        gather_kept(db, self._read_page)
+        values, size = db.execute(
+            "SELECT (SELECT count(*) FROM past), ifnull((SELECT sum(c.length) FROM kept_chunk k "
+            "JOIN chunk c ON c.id = k.id "
+            "WHERE NOT EXISTS (SELECT 1 FROM file_chunk f WHERE f.chunk = c.number) "
+            "AND NOT EXISTS (SELECT 1 FROM content_page p WHERE p.chunk = c.number)), 0)"
+        ).fetchone()
+        return Room(values, size)
+
+
+_FORGET: Final = {
+    "past": "DELETE FROM past WHERE number = ? AND until = ?",
+    "removal": "DELETE FROM removal WHERE node = ? AND moment = ?",
+}
+
+
+def _outlived(db: sqlite3.Connection, ladder: Ladder, time: int) -> Iterator[tuple[str, object, int]]:
+    """What the ladder keeps no longer."""
+    for number, since, until in db.execute("SELECT number, since, until FROM past"):
+        if ladder.kept_until(since, until) <= time:
+            yield "past", number, until
+    for node, moment in db.execute("SELECT node, moment FROM removal"):
+        if ladder.kept_until(removed_since(db, node, moment), moment) <= time:
+            yield "removal", node, moment
+
+
+def removed_since(db: sqlite3.Connection, node: bytes, moment: int) -> int:
+    """Since when a node that was removed at *moment* had been as it was then: the content of a file, the
+    attributes of what has none."""
+    for key in (content_key(node), attr_key(node)):
+        last = [one for one in intervals(db, "key = ?", (key,)).get(key, []) if one.until is None]
+        if last:
+            return min(one.since for one in last)
+    return moment
+
+
+def _oldest(db: sqlite3.Connection, excess: int) -> Iterator[tuple[str, object, int]]:
+    """The contents that were superseded or removed longest ago, of *excess* bytes at least if there is as
+    much. Bytes that several of them share are counted for each, so that it takes some looks to get there."""
+    left = excess
+    rows = db.execute(
+        "SELECT 'past', number, until, value FROM past WHERE key >= x'63' AND key < x'64' "
+        "UNION ALL SELECT 'removal', node, moment, NULL FROM removal ORDER BY 3"
+    )
+    for table, which, until, value in rows:
+        if left <= 0:
+            return
+        left -= size_of(value if table == "past" else _content_of(db, which))
+        yield table, which, until
+
+
+def _content_of(db: sqlite3.Connection, node: bytes) -> bytes | None:
+    rows = db.execute("SELECT value FROM register WHERE key = ?", (content_key(node),)).fetchone()
+    return rows[0] if rows else None

@@ -1,0 +1,139 @@
+"""The tree as it was at a moment: by the same rules as the view (`hybrisfs.merge`), but one folder at a time
+and without rows of its own.
+
+A folder that stood elsewhere because it would have contained itself, or as its own folder was unknown, is
+looked for among those that do so now.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from hybrisfs.filesystem.registers import Attr
+from hybrisfs.merge.arrange import copy_id
+from hybrisfs.merge.resolver import Resolver, Standing
+from hybrisfs.merge.rules import Author, Contender, Shown, Stamp, Value, judge, number_names
+from hybrisfs.store.schema import ROOT_ID
+from hybrisfs.versions.past import NothingUnsigned, PastRegisters
+from sync.codec import Writer
+
+__all__ = ["PastNode", "PastTree"]
+
+_ROOT_MODE = 0o40755
+
+
+class PastNode(NamedTuple):
+    """A file or folder as it was. *ids*: of the nodes that were seen as one, the shown one first. *content*:
+    the value of its content register. *links*: how many names it had; 1 for folders."""
+
+    ids: tuple[bytes, ...]
+    attr: Attr
+    content: bytes | None
+    links: int
+
+    @property
+    def id(self) -> bytes:
+        """The node's name on all devices; that of a concurrent version, see `merge.arrange.copy_id`."""
+        return self.ids[0]
+
+
+class PastTree:
+    """Answers about the tree at *moment* (ns since the epoch) from the snapshot *db*."""
+
+    def __init__(self, db: sqlite3.Connection, moment: int) -> None:
+        self._db = db
+        self._registers = PastRegisters(db, moment)
+        self._resolver = Resolver(self._registers, NothingUnsigned(), self._registers.depends)
+
+    def root(self) -> PastNode:
+        """The volume's own folder."""
+        attr = self._resolver.attr(ROOT_ID) or Attr(_ROOT_MODE, 0, 0, 0, 0)
+        return PastNode((ROOT_ID,), attr, None, 1)
+
+    def attr(self, node: bytes) -> Attr | None:
+        """The attributes that a node had; None when it was unknown."""
+        return self._resolver.attr(node)
+
+    def find(self, path: Iterable[bytes]) -> PastNode | None:
+        """What was at a path, given by its names."""
+        at: PastNode | None = self.root()
+        for name in path:
+            if at is None or not self._resolver.is_directory(at.id):
+                return None
+            at = self.children(at).get(name)
+        return at
+
+    def children(self, folder: PastNode) -> dict[bytes, PastNode]:
+        """What was in a folder, by name, in the order of names."""
+        wanted = self._contenders(folder.ids)
+        found: dict[bytes, PastNode] = {}
+        for name, contenders in wanted.items():
+            shown = judge(contenders)
+            found[name] = self._node(shown[0])
+            self._add_losers(name, shown, wanted, found)
+        return dict(sorted(found.items()))
+
+    def _contenders(self, folders: Sequence[bytes]) -> dict[bytes, list[Contender]]:
+        candidates = {one for (one,) in self._db.execute("SELECT id FROM moved")}
+        for folder in folders:
+            candidates.update(key[1:17] for key in self._registers.places_beginning(folder))
+        found: dict[bytes, list[Contender]] = {}
+        for node in candidates:
+            for standing in self._resolver.names(node):
+                if self._resolver.parent(node, standing) in folders:
+                    found.setdefault(standing.place.name, []).append(self._contender(node, standing))
+        return found
+
+    def _contender(self, node: bytes, standing: Standing) -> Contender:
+        is_directory = self._resolver.is_directory(node)
+        same = None if is_directory else self._sameness(node)
+        return Contender(node, standing.slot, standing.stamp, is_directory, same)
+
+    def _sameness(self, node: bytes) -> bytes | None:
+        attr, contents = self._resolver.attr(node), self._resolver.contents(node)
+        if attr is None or len(contents) > 1 or len(self._resolver.names(node)) > 1:
+            return None
+        value = contents[0].value if contents else None
+        return Writer().varint(attr.mode).varint(attr.rdev).blob(attr.target).raw(value or b"").getvalue()
+
+    def _node(self, shown: Shown) -> PastNode:
+        node = shown.node.id
+        attr = self._resolver.attr(node)
+        assert attr is not None
+        if shown.node.is_directory:
+            return PastNode((node, *(one.id for one in shown.joined)), attr, None, 1)
+        contents = self._resolver.contents(node)
+        value = contents[0].value if contents else None
+        return PastNode((node,), attr, value, len(self._resolver.names(node)))
+
+    def _add_losers(
+        self,
+        name: bytes,
+        shown: Sequence[Shown],
+        wanted: Mapping[bytes, object],
+        found: dict[bytes, PastNode],
+    ) -> None:
+        """What stood beside a name under conflict names."""
+        losers: list[tuple[Stamp, bytes, int, PastNode]] = [
+            (one.node.stamp, one.node.id, one.node.slot, self._node(one)) for one in shown[1:]
+        ]
+        for one in shown:
+            if not one.node.is_directory and one.node.slot == self._first_slot(one.node.id):
+                losers += [
+                    (copy.stamp, one.node.id, one.node.slot, self._copy(one.node.id, copy))
+                    for copy in self._resolver.copies(one.node.id)
+                ]
+        losers.sort(key=lambda one: one[:3])
+        authors: list[Author] = [self._registers.author(one[0]) for one in losers]
+        names = number_names(name, authors, lambda candidate: candidate in wanted or candidate in found)
+        found.update(zip(names, (one[3] for one in losers), strict=True))
+
+    def _first_slot(self, node: bytes) -> int:
+        return min(one.slot for one in self._resolver.names(node))
+
+    def _copy(self, node: bytes, copy: Value) -> PastNode:
+        attr = self._resolver.attr(node)
+        assert attr is not None
+        return PastNode((copy_id(node, copy),), attr, copy.value, 1)

@@ -1,0 +1,52 @@
+"""Are the versions that are kept what updates said, and are their bytes somewhere?"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+
+from hybrisfs.filesystem.registers import is_of_tree
+from hybrisfs.versions.needs import KEPT_CONTENTS, named_chunks
+from hybrisfs.volume.register_check import described
+from sync import decode_signed
+
+__all__ = ["check_versions"]
+
+_ROWS = (
+    "SELECT p.key, p.clock, w.branch, p.value, EXISTS (SELECT 1 FROM register r "
+    "WHERE r.key = p.key AND r.clock = p.clock AND r.writer = p.writer) "
+    "FROM past p LEFT JOIN writer w ON w.number = p.writer ORDER BY p.writer, p.clock"
+)
+
+
+def check_versions(db: sqlite3.Connection) -> Iterator[str]:
+    """What is wrong with the versions in the snapshot *db*, in words."""
+    writes: dict[bytes, bytes | None] | None = None
+    update: tuple[bytes | None, int] = (None, -1)
+    for key, clock, branch, value, is_latest in db.execute(_ROWS):
+        if not is_of_tree(key):
+            yield f"{described(key)}: is noted as a version, and is nothing that has any"
+            continue
+        if (branch, clock) != update:
+            update, writes = (branch, clock), _writes(db, branch, clock)
+        if is_latest:
+            yield f"{described(key)}: what update {clock} wrote is noted as a version and is true still"
+        elif writes is not None and writes.get(key) != value:
+            yield f"{described(key)}: the version of update {clock} is not what that wrote"
+    yield from _missing_bytes(db)
+
+
+def _writes(db: sqlite3.Connection, branch: bytes | None, clock: int) -> dict[bytes, bytes | None] | None:
+    """What an update wrote; None when that is not known here."""
+    row = db.execute("SELECT bytes FROM log WHERE branch = ? AND clock = ?", (branch, clock)).fetchone()
+    if row is None:
+        return {}
+    return dict(decode_signed(row[0]).writes) if row[0] is not None else None
+
+
+def _missing_bytes(db: sqlite3.Connection) -> Iterator[str]:
+    for value, clock in db.execute(KEPT_CONTENTS):
+        for chunk in named_chunks(value)[0]:
+            if db.execute("SELECT 1 FROM chunk WHERE id = ?", (chunk,)).fetchone() is None:
+                yield f"a version that update {clock} wrote cannot be read: chunk {chunk.hex()} is nowhere"
+                break

@@ -1,0 +1,253 @@
+"""The versions of one volume, as people ask for them: listed, shown, restored; and their thinning out."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from hybrisfs.errors import HybrisError, UsageError
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.registers import Attr
+from hybrisfs.merge.history import History
+from hybrisfs.merge.rows import Change
+from hybrisfs.pipeline.commit import Committer
+from hybrisfs.pipeline.fetch import Fetcher
+from hybrisfs.versions.browser import HISTORY_NAME
+from hybrisfs.versions.catalog import Catalog, Version
+from hybrisfs.versions.contents import VersionReader
+from hybrisfs.versions.ladder import Ladder
+from hybrisfs.versions.lost import forget_lost
+from hybrisfs.versions.moment import format_moment, parse_moment
+from hybrisfs.versions.thinning import Thinner
+from hybrisfs.versions.tree import PastNode, PastTree
+from hybrisfs.volume.restoring import Restorer
+
+if TYPE_CHECKING:
+    from hybrisfs.volume.volume import Volume
+
+__all__ = ["Versions", "make_versions"]
+
+_SECOND_NS: Final = 1_000_000_000
+_SIGNED_WITHIN: Final = 60.0
+_NEW_FILE: Final = stat.S_IFREG | 0o644
+_MOST_DEPTH: Final = 4096
+
+
+class Versions:
+    """Methods may be called from any thread, without the volume's lock. Paths are relative to the volume's
+    root. They raise HybrisError or OSError."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        committer: Committer,
+        fetcher: Fetcher,
+        thinner: Thinner,
+        show: Callable[[Sequence[Change]], None],
+        sign: Callable[[float], bool],
+        history: History,
+    ) -> None:
+        """*sign* has all that was written signed within some seconds; False when that takes longer."""
+        self._fs = fs
+        self._committer = committer
+        self._fetcher = fetcher
+        self._thinner = thinner
+        self._show = show
+        self._sign = sign
+        self._history = history
+        history.keeps = not thinner.ladder.is_off
+
+    @property
+    def ladder(self) -> Ladder:
+        """How long versions are kept."""
+        return self._thinner.ladder
+
+    def keep(self, ladder: Ladder) -> None:
+        """Keep versions like that from now on; what is kept no longer goes within the hour."""
+        self._thinner.ladder = ladder
+        with self._fs.lock:
+            self._history.keeps = not ladder.is_off
+
+    def facts(self) -> dict[str, object]:
+        """What `status` tells: the rule, and the room that versions took when it was last looked at."""
+        room = self._thinner.room
+        return {"keep": str(self.ladder), "count": room.values, "bytes": room.bytes}
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[sqlite3.Connection]:
+        self._committer.commit_now()
+        with self._fs.db.snapshot() as db:
+            yield db
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    def all(self, path: str) -> dict[str, object]:
+        """The versions of a file: "versions", the latest first, and "known_since", before which nothing is
+        known here (seconds since the epoch, or None)."""
+        with self._snapshot() as db:
+            found = self._versions(db, path)
+            (history,) = db.execute("SELECT value FROM meta WHERE key = 'history'").fetchone()
+        return {
+            "path": path,
+            "versions": [_described(number, one) for number, one in enumerate(found)],
+            "known_since": _seconds(history) if history else None,
+        }
+
+    def _versions(self, db: sqlite3.Connection, path: str) -> list[Version]:
+        names = _names(path)
+        found = Catalog(db, self.ladder).versions(names) if names else []
+        if not found:
+            raise UsageError(
+                f"there is no file {path!r} in the volume, and none is known to have been there",
+                "",
+                "hybrisfs versions list --removed FOLDER shows what was removed from a folder.",
+            )
+        return found
+
+    def removed(self, folder: str) -> dict[str, object]:
+        """What was removed from a folder and is kept: "removed", the last first."""
+        with self._snapshot() as db:
+            found = Catalog(db, self.ladder).removed(_names(folder))
+        return {
+            "path": folder,
+            "removed": [
+                {
+                    "path": one.path,
+                    "kind": one.kind,
+                    "size": one.size,
+                    "removed": _seconds(one.moment),
+                    "device": one.device,
+                    "kept_until": _seconds(one.kept_until),
+                }
+                for one in found
+            ],
+        }
+
+    def moments(self) -> dict[str, object]:
+        """Moments of which the whole tree is kept, the latest first ("moments"), and the rule ("keep")."""
+        return {"moments": [format_moment(one) for one in self.rungs()], "keep": str(self.ladder)}
+
+    def rungs(self) -> list[int]:
+        """Moments of which the whole tree is kept, the latest first, ns since the epoch."""
+        with self._fs.db.snapshot() as db:
+            (first,) = db.execute("SELECT ifnull(min(moment), 0) FROM log WHERE moment > 0").fetchone()
+            (history,) = db.execute("SELECT value FROM meta WHERE key = 'history'").fetchone()
+        return [one for one in self.ladder.rungs(time.time_ns()) if one >= max(first, history)]
+
+    # -- reading and restoring -------------------------------------------------------------------
+
+    def reader(self, path: str, at: str | None, number: int | None) -> VersionReader:
+        """The bytes of one version: that of the moment *at*, or with that *number* in the list, or else the
+        one before what is there now."""
+        with self._snapshot() as db:
+            if at is not None:
+                node = self._then(db, path, at)
+                if not stat.S_ISREG(node.attr.mode):
+                    raise UsageError(f"{path} was no file then")
+                content = node.content
+            else:
+                content = self._chosen(db, path, number).content
+        return VersionReader(self._fs, self._fetcher, content)
+
+    def restore(self, path: str, at: str | None, number: int | None, target: str | None) -> dict[str, object]:
+        """Put a file, or with *at* a folder with all that was in it, back, at *target* if that is given.
+        Returns "files", how many, and "path"."""
+        if not self._sign(_SIGNED_WITHIN):
+            raise HybrisError("what is there now could not be signed in time", "", "Try again in a while.")
+        where = _names(path if target is None else target)
+        if not where and target is not None:
+            raise UsageError("a version needs a name to be restored as")
+        if where[:1] == [HISTORY_NAME]:
+            raise UsageError(f"nothing can be restored into {os.fsdecode(HISTORY_NAME)}", "it is the past")
+        restorer = Restorer(self._fs, self._show)
+        with self._snapshot() as db:
+            if at is not None:
+                node = self._then(db, path, at)
+                self._put_all(restorer, PastTree(db, _moment(at)), where, node, 0)
+            else:
+                version = self._chosen(db, path, number)
+                attr = PastTree(db, version.since).attr(version.node)
+                restorer.put_content(where, version.content, attr or Attr(_NEW_FILE, 0, 0, 0, version.signed))
+        self._committer.commit_now()
+        return {"path": os.fsdecode(b"/".join(where)), "files": restorer.files}
+
+    def _put_all(
+        self, restorer: Restorer, tree: PastTree, where: list[bytes], node: PastNode, depth: int
+    ) -> None:
+        if depth > _MOST_DEPTH:
+            return
+        restorer.put(where, node)
+        if stat.S_ISDIR(node.attr.mode):
+            for name, child in tree.children(node).items():
+                self._put_all(restorer, tree, [*where, name], child, depth + 1)
+
+    def _then(self, db: sqlite3.Connection, path: str, at: str) -> PastNode:
+        node = PastTree(db, _moment(at)).find(_names(path))
+        if node is None:
+            raise UsageError(
+                f"there was no {path!r} at {at}, as far as this device knows",
+                "",
+                f"hybrisfs versions list {path} shows what is known of it.",
+            )
+        return node
+
+    def _chosen(self, db: sqlite3.Connection, path: str, number: int | None) -> Version:
+        found = self._versions(db, path)
+        if number is None:
+            number = 1 if found[0].until is None else 0
+        if not 0 <= number < len(found):
+            raise UsageError(
+                f"{path} has no version {number}", "", f"hybrisfs versions list {path} shows those it has."
+            )
+        return found[number]
+
+
+def make_versions(volume: Volume) -> Versions:
+    """The versions of *volume*."""
+    volume.fs.chunks.on_dropped = partial(forget_lost, volume.fs.db)
+    return Versions(
+        volume.fs,
+        volume.committer,
+        volume.fetcher,
+        volume.thinner,
+        volume.show,
+        volume.uploads.wait_signed,
+        volume.sharing.history,
+    )
+
+
+def _names(path: str) -> list[bytes]:
+    return [name for name in os.fsencode(path).split(b"/") if name not in (b"", b".")]
+
+
+def _moment(text: str) -> int:
+    moment = parse_moment(text)
+    if moment is None:
+        raise UsageError(
+            f"{text!r} is no moment", "", "For example 2026-11-20, 2026-11-20T18:00 or 2026-11-20T17:00Z."
+        )
+    return moment
+
+
+def _seconds(moment: int) -> float:
+    return moment / _SECOND_NS
+
+
+def _described(number: int, version: Version) -> dict[str, object]:
+    return {
+        "version": number,
+        "since": _seconds(version.since),
+        "until": None if version.until is None else _seconds(version.until),
+        "at": format_moment(version.since),
+        "signed": _seconds(version.signed),
+        "device": version.device,
+        "size": version.size,
+        "path": version.path,
+        "kept_until": None if version.kept_until is None else _seconds(version.kept_until),
+    }

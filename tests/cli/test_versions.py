@@ -1,0 +1,68 @@
+"""hybrisfs versions, against a daemon whose volumes are none."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hybrisfs.client import Client
+from hybrisfs.daemon.service import Daemon
+from tests.cli.conftest import Run
+from tests.daemon.fake import FakeVolume, FakeVolumes
+
+
+@pytest.fixture
+def photos(served: Daemon, volumes: FakeVolumes) -> FakeVolume:
+    served.start()
+    return volumes.opened["photos"]
+
+
+def test_versions_are_listed(photos: FakeVolume, run: Run) -> None:
+    lines = run("versions", "list", "notes.txt", "--volume", "photos").stdout.splitlines()
+    assert lines[0].split() == ["NO", "SINCE", "SIZE", "MACHINE", "KEPT", "UNTIL", "AS"]
+    assert "it is there now" in lines[1]
+    assert lines[2].split()[0] == "1"
+    assert "this machine does not know" in lines[3]
+    facts = json.loads(run("versions", "list", "notes.txt", "--volume", "photos", "--json").stdout)
+    assert [one["version"] for one in facts["versions"]] == [0, 1]
+    assert run("versions", "list", "nothing", "--volume", "photos").exit_code == 2
+
+
+def test_what_was_removed_is_listed(photos: FakeVolume, run: Run) -> None:
+    assert "old.txt" in run("versions", "list", "--removed", ".", "--volume", "photos").stdout
+    assert run("versions", "list", "--removed", "d", "--volume", "photos").stdout == (
+        "Nothing that was removed from there is kept.\n"
+    )
+
+
+def test_a_version_is_shown(photos: FakeVolume, run: Run) -> None:
+    shown = run("versions", "show", "notes.txt", "--volume", "photos", "--at", "2026-11-20")
+    assert shown.stdout == "notes.txt 2026-11-20 None"
+    assert run("versions", "show", "notes.txt", "--volume", "photos", "--version", "2").stdout == (
+        "notes.txt None 2"
+    )
+    both = run("versions", "show", "notes.txt", "--volume", "photos", "--version", "2", "--at", "2026-11-20")
+    assert both.exit_code == 2
+
+
+def test_a_version_is_restored(photos: FakeVolume, run: Run) -> None:
+    done = run("versions", "restore", "notes.txt", "--volume", "photos", "--version", "1", "--as", "old")
+    assert done.stdout == "Restored 1 file at old.\n"
+    assert run("versions", "restore", "notes.txt", "--volume", "photos").exit_code == 0
+    assert photos.versions.restored == [("notes.txt", None, 1, "old"), ("notes.txt", None, None, None)]
+
+
+def test_moments_are_told(photos: FakeVolume) -> None:
+    with Client.connect() as client:
+        facts = client.call("versions moments", {"name": "photos"})
+    assert facts == {"name": "photos", "moments": ["2023-11-14T00:00Z"], "keep": "default"}
+
+
+def test_which_versions_are_kept_is_set(photos: FakeVolume, run: Run) -> None:
+    assert run("volume", "set", "photos", "--keep-versions", "daily:14d").stdout == (
+        "photos: versions kept are all:1d,daily:14d,weekly:31d,monthly:366d.\n"
+    )
+    assert photos.keep_versions.startswith("all:1d,daily:14d")
+    assert run("volume", "set", "photos", "--keep-versions", "some").exit_code == 2
+    assert run("volume", "set", "photos").exit_code == 2

@@ -1,0 +1,12 @@
+"""What no file shows is needed by nobody: versions have tests of their own (`tests.versions`)."""
+
+from __future__ import annotations
+
+import pytest
+
+from hybrisfs.merge.history import History
+
+
+@pytest.fixture(autouse=True)
+def no_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(History, "keeps", False)

@@ -1,0 +1,131 @@
+"""A database of an earlier program is brought to the format of this one, whatever happens meanwhile.
+
+`databases/format-5.db.gz` was made by `old_database.py`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from hybrisfs.errors import NewerFormatError
+from hybrisfs.store import migration
+from hybrisfs.store.database import Database
+from hybrisfs.store.schema import SCHEMA_VERSION
+from sync import DeviceKey, VersionVector
+from tests.filesystem.rig import Rig
+
+OLD = Path(__file__).parent / "databases" / "format-5.db.gz"
+KEY = DeviceKey.from_seed(bytes([1]) * 32)  # of the device that had it
+
+
+class KilledError(BaseException):
+    """The daemon dies."""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "volume.db"
+    path.write_bytes(gzip.decompress(OLD.read_bytes()))
+    return path
+
+
+def schema(path: Path) -> set[tuple[object, ...]]:
+    """Tables with their columns, and indices, but for the text that made them."""
+    with closing(sqlite3.connect(path)) as db:
+        tables = [row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        columns = [
+            (table, *row[1:4]) for table in tables for row in db.execute(f"PRAGMA table_info({table})")
+        ]
+        indices = db.execute("SELECT name, tbl_name FROM sqlite_master WHERE type = 'index'").fetchall()
+        meta = [("meta", key) for (key,) in db.execute("SELECT key FROM meta")]
+    return {*columns, *indices, *meta}
+
+
+def check_moments(path: Path) -> None:
+    """Each update has one, which is not before those of its causes."""
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
+        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        moments = {
+            (branch, clock): (moment, time, VersionVector.decode(vector))
+            for branch, clock, moment, time, vector in db.execute(
+                "SELECT branch, clock, moment, time, vector FROM log"
+            )
+        }
+        assert len(moments) == 8
+        for moment, time, vector in moments.values():
+            causes = [moments[cause][0] for cause in vector.items()]
+            assert moment == max(time, *causes) if causes else time
+
+
+def test_it_becomes_what_a_new_one_is(path: Path, tmp_path: Path) -> None:
+    Database(path).close()
+    Database.create(tmp_path / "new.db", bytes(16))
+    assert schema(path) == schema(tmp_path / "new.db")
+    check_moments(path)
+    Database(path).close()  # and it is opened like any other
+
+
+@pytest.mark.parametrize("survived", range(6))
+def test_killed_within_a_step(path: Path, survived: int) -> None:
+    """What a step had done is undone, and what earlier transactions had done is there."""
+    left = survived
+
+    def killed(step: migration.Step) -> migration.Step:
+        def run(connection: sqlite3.Connection, now_ns: int) -> bool:
+            nonlocal left
+            done = step(connection, now_ns)
+            if left == 0:
+                raise KilledError
+            left -= 1
+            return done
+
+        return run
+
+    steps = {version: killed(step) for version, step in migration._STEPS.items()}
+    with mock.patch.object(migration, "_ROWS", 3):
+        with mock.patch.object(migration, "_STEPS", steps):
+            if survived < 4:
+                with pytest.raises(KilledError):
+                    Database(path)
+                with closing(sqlite3.connect(path)) as db:
+                    assert db.execute("PRAGMA user_version").fetchone()[0] < SCHEMA_VERSION
+            else:
+                Database(path).close()
+        Database(path).close()
+    check_moments(path)
+
+
+def test_an_earlier_program_refuses_it(path: Path) -> None:
+    with mock.patch("hybrisfs.store.database.SCHEMA_VERSION", 5):
+        Database(path).close()
+    Database(path).close()
+    before = path.read_bytes()
+    with (
+        mock.patch("hybrisfs.store.database.SCHEMA_VERSION", 5),
+        pytest.raises(NewerFormatError, match="Update HybrisFS; nothing was changed"),
+    ):
+        Database(path)
+    assert path.read_bytes() == before
+
+
+def test_the_volume_goes_on_and_knows_its_versions_from_then_on(path: Path) -> None:
+    rig = Rig(path.parent, device=KEY)
+    try:
+        folder = rig.find(b"renamed")
+        assert rig.find(b"file", folder.ino).size == len(b"second")
+        assert rig.db.meta("history") > 0
+        assert rig.db.execute("SELECT count(*) FROM past").fetchone() == (0,)
+        rig.fs.unlink(folder.ino, b"file")
+        assert rig.publish(everything=True)
+        places = "SELECT count(*) FROM past WHERE key >= x'70' AND key < x'71'"
+        assert rig.db.execute(places).fetchone() == (1,)
+        assert rig.db.execute("SELECT count(*) FROM removal").fetchone() == (1,)
+    finally:
+        rig.abandon()

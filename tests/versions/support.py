@@ -1,0 +1,55 @@
+"""What devices of a fleet know of the past."""
+
+from __future__ import annotations
+
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest import mock
+
+from hybrisfs.versions.contents import VersionReader
+from hybrisfs.versions.tree import PastNode, PastTree
+from tests.merge.fleet import Device, Entry
+
+__all__ = ["SECOND", "Clock", "past_tree"]
+
+SECOND = 10**9
+
+
+class Clock:
+    """The time of all devices, which stands still unless it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 1_800_000_000 * SECOND
+
+    def tick(self, seconds: float = 1.0) -> int:
+        """Let time pass; the time before that."""
+        before = self.now
+        self.now += int(seconds * SECOND)
+        return before
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        with mock.patch.object(time, "time_ns", lambda: self.now):
+            yield
+
+
+def past_tree(device: Device, moment: int) -> dict[str, Entry]:
+    """What the device says that everything was at a moment, by path, like `Device.tree`."""
+    device.rig.commit()
+    found: dict[str, Entry] = {}
+    with device.rig.db.snapshot() as db:
+        tree = PastTree(db, moment)
+        waiting: list[tuple[str, PastNode]] = [("", tree.root())]
+        while waiting:
+            path, folder = waiting.pop()
+            for name, node in tree.children(folder).items():
+                where = f"{path}/{name.decode()}".lstrip("/")
+                kind = stat.S_IFMT(node.attr.mode)
+                reader = VersionReader(device.rig.fs, device.rig.fetcher, node.content)
+                content = reader.read(0, reader.size) if stat.S_ISREG(kind) else node.attr.target
+                found[where] = Entry(kind, content, node.links)
+                if stat.S_ISDIR(kind):
+                    waiting.append((where, node))
+    return found

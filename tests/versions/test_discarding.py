@@ -1,0 +1,72 @@
+"""Whatever programs do while packs are discarded: no byte of a version that somebody keeps is ever gone."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Final
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from hybrisfs.dispersal.errors import ChunkUnavailable
+from hybrisfs.versions.ladder import DEFAULT_LADDER, Ladder
+from hybrisfs.versions.needs import KEPT_CONTENTS, chunks_of_page, named_chunks
+from hybrisfs.versions.thinning import Thinner
+from tests.discard.support import Discarding, check_placed
+from tests.discard.test_machine import DiscardingOfMany, DiscardingWorld
+from tests.merge.fleet import Device
+
+_EXAMPLES: Final = int(os.environ.get("HYBRISFS_DISCARD_EXAMPLES", "6"))
+_OFF: Final = Ladder(0, 0, 0, 0)
+
+
+def check_kept(device: Device) -> None:
+    """The bytes of all versions that the device keeps are on the clouds, or here and on their way."""
+    pages = Discarding(device).pages
+    for value, _ in device.rig.db.execute(KEPT_CONTENTS).fetchall():
+        chunks, are_lists = named_chunks(value)
+        check_placed(device, chunks)
+        if are_lists:
+            for page in chunks:
+                check_placed(device, chunks_of_page(pages.read(page)))
+
+
+class KeepingWorld(DiscardingWorld):
+    """Devices that keep versions, each for as long as it likes."""
+
+    def thin(self, number: int, ladder: Ladder) -> None:
+        """Let go of what a ladder does not keep."""
+        device = self.fleet[number]
+        self.commit(number)
+        try:
+            Thinner(device.rig.fs, ladder, Discarding(device).pages.read).thin(time.time_ns())
+        except ChunkUnavailable:
+            return  # a list of chunks cannot be had now
+        self.commit(number)
+
+    def settle(self) -> None:
+        super().settle()
+        for device in self.fleet.devices:
+            check_kept(device)
+
+    def _versions(self, device: Device) -> object:
+        return None  # each keeps what it likes
+
+
+class KeepingOfMany(DiscardingOfMany):
+    """The same with versions."""
+
+    world_of = KeepingWorld
+    world: KeepingWorld
+
+    @rule(device=st.integers(0, 2), off=st.booleans())
+    def thin(self, device: int, off: bool) -> None:
+        self.world.thin(device % self.count, _OFF if off else DEFAULT_LADDER)
+
+
+KeepingOfMany.TestCase.settings = settings(
+    max_examples=_EXAMPLES, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
+TestKeeping = KeepingOfMany.TestCase

@@ -1,0 +1,208 @@
+"""Versions of a real volume, without a mount: listed, read, restored; what fsck says of them."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hybrisfs.errors import HybrisError, UsageError
+from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.versions.moment import format_moment
+from hybrisfs.volume.config import VolumeConfig
+from tests.volume.device import NAME, PATIENCE, Device
+
+SECOND = 10**9
+
+
+@pytest.fixture
+def device(tmp_path: Path) -> Iterator[Device]:
+    device = Device(tmp_path)
+    yield device
+    device.close()
+
+
+def sign(device: Device) -> str:
+    """What is there is a version now; a moment at which it is what is there, in whole seconds."""
+    assert device.volume.uploads.wait_signed(PATIENCE)
+    device.volume.committer.commit_now()
+    moment = (device.volume.fs.db.execute("SELECT max(moment) FROM log").fetchone()[0] // SECOND + 1) * SECOND
+    while time.time_ns() < moment + SECOND // 10:
+        time.sleep(0.02)  # the next version begins later
+    return format_moment(moment)
+
+
+def versions(device: Device, path: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = device.volume.versions.all(path)["versions"]  # type: ignore[assignment]
+    return found
+
+
+def read(device: Device, path: str, at: str | None = None, number: int | None = None) -> bytes:
+    reader = device.volume.versions.reader(path, at, number)
+    return reader.read(0, reader.size)
+
+
+def remove(device: Device, name: str) -> None:
+    with device.volume.fs.lock:
+        device.volume.fs.unlink(ROOT_INO, name.encode())
+
+
+def rename(device: Device, name: str, to: str) -> None:
+    with device.volume.fs.lock:
+        device.volume.fs.rename(ROOT_INO, name.encode(), ROOT_INO, to.encode(), 0)
+
+
+def test_a_file_that_is_saved_by_putting_another_in_its_place(device: Device) -> None:
+    """Its versions are those of all files that had the name."""
+    device.write("notes", b"one")
+    first = sign(device)
+    device.write("notes", b"two")
+    sign(device)
+    device.write("notes.tmp", b"three")
+    rename(device, "notes.tmp", "notes")
+    sign(device)
+    listed = versions(device, "notes")
+    assert [one["size"] for one in listed] == [5, 3, 3]
+    assert listed[0]["kept_until"] is None
+    assert all(one["kept_until"] > time.time() for one in listed[1:])
+    assert {one["device"] for one in listed} == {device.volume.sharing.own_name}
+    assert read(device, "notes") == b"two"
+    assert read(device, "notes", number=2) == b"one"
+    assert read(device, "notes", at=first) == b"one"
+    assert device.fsck(clouds=True).problems == []
+
+
+def test_restoring_is_a_new_version_and_uploads_nothing(device: Device) -> None:
+    old = random.Random(1).randbytes(3 << 20)
+    device.write("big", old)
+    device.sync()
+    device.write("big", b"new")
+    device.sync()
+    device.volume.drop_cache()
+    stored = sum(path.stat().st_size for path in device.clouds[0].rglob("packs/*/*"))
+    assert device.volume.versions.restore("big", None, None, None) == {"path": "big", "files": 1}
+    device.sync()
+    assert sum(path.stat().st_size for path in device.clouds[0].rglob("packs/*/*")) == stored
+    assert device.read("big") == old
+    assert [one["size"] for one in versions(device, "big")] == [3 << 20, 3, 3 << 20]
+    assert read(device, "big") == b"new"
+    device.volume.versions.restore("big", None, 1, "copies/big")
+    folder = device.volume.fs.lookup(ROOT_INO, b"copies")
+    assert folder is not None
+    assert device.volume.fs.lookup(folder.ino, b"big") is not None
+    assert device.fsck().problems == []
+
+
+def test_what_is_not_signed_yet_when_it_is_overwritten_by_restoring_is_kept(device: Device) -> None:
+    device.write("file", b"old")
+    sign(device)
+    device.write("file", b"new")
+    sign(device)
+    device.write("file", b"just written")
+    device.volume.versions.restore("file", None, 1, None)
+    sign(device)
+    assert device.read("file") == b"new"
+    assert read(device, "file") == b"just written"
+
+
+def test_removed_files_and_folders_come_back(device: Device) -> None:
+    fs = device.volume.fs
+    with fs.lock:
+        folder = fs.make(ROOT_INO, b"folder", 0o40750, 1, 1)
+        inner = fs.make(folder.ino, b"inner", 0o40755, 1, 1)
+        for name, content in ((b"file", b"content"), (b"other", b"")):
+            inode, handle = fs.create(inner.ino, name, 0o600, 1, 1, os.O_WRONLY)
+            fs.write(inode, 0, content)
+            fs.release(handle)
+        fs.make(folder.ino, b"link", 0o120777, 1, 1, target=b"inner/file")
+        fs.set_xattr(folder, b"user.key", b"value", 0)
+    device.write("lonely", b"one of a kind")
+    then = sign(device)
+    with fs.lock:
+        for name in (b"file", b"other"):
+            fs.unlink(inner.ino, name)
+        fs.rmdir(folder.ino, b"inner")
+        fs.unlink(folder.ino, b"link")
+        fs.rmdir(ROOT_INO, b"folder")
+        fs.unlink(ROOT_INO, b"lonely")
+    sign(device)
+    removed: Any = device.volume.versions.removed("")["removed"]
+    assert {(one["path"], one["kind"], one["size"]) for one in removed} == {
+        ("folder", "folder", 0),
+        ("lonely", "file", 13),
+    }
+    inside: Any = device.volume.versions.removed("folder/inner")["removed"]
+    assert {one["path"] for one in inside} == {"folder/inner/file", "folder/inner/other"}
+    assert read(device, "folder/inner/file") == b"content"
+    device.volume.versions.restore("lonely", None, None, None)
+    assert device.read("lonely") == b"one of a kind"
+    assert device.volume.versions.restore("folder", then, None, None) == {"path": "folder", "files": 3}
+    with fs.lock:
+        folder_again = fs.lookup(ROOT_INO, b"folder")
+        assert folder_again is not None
+        assert folder_again.mode == 0o40750
+        assert fs.attributes.get_xattr(folder_again, b"user.key") == b"value"
+        link = fs.lookup(folder_again.ino, b"link")
+        assert link is not None
+        assert link.target == b"inner/file"
+    assert device.volume.versions.restore("", then, None, "all of it")["files"] == 4
+    sign(device)
+    assert device.volume.versions.removed("")["removed"] == []
+    assert device.fsck().problems == []
+
+
+def test_what_cannot_be_asked_for(device: Device) -> None:
+    device.write("file", b"content")
+    then = sign(device)
+    ask = device.volume.versions
+    for path in ("nothing", "file/inside", ""):
+        with pytest.raises(UsageError):
+            ask.all(path)
+    with pytest.raises(UsageError, match="no version 7"):
+        ask.reader("file", None, 7)
+    with pytest.raises(UsageError, match="no moment"):
+        ask.reader("file", "yesterday", None)
+    with pytest.raises(UsageError, match="as far as this device knows"):
+        ask.restore("file", "2001-01-01", None, None)
+    with pytest.raises(UsageError, match="it is the past"):
+        ask.restore("file", then, None, ".hybrisfs/file")
+    device.volume.fs.make(ROOT_INO, b"folder", 0o40755, 1, 1)
+    with pytest.raises(UsageError, match="something else has that name"):
+        ask.restore("file", then, None, "folder")
+    with pytest.raises(UsageError, match="something else has that name"):
+        ask.restore("file", then, None, "file/below")
+
+
+def test_a_version_whose_bytes_are_nowhere_is_named_and_not_restored(device: Device) -> None:
+    device.write("file", b"old")
+    device.sync()
+    device.write("file", b"new")
+    device.sync()
+    with device.volume.fs.lock:
+        device.volume.fs.db.execute(
+            "DELETE FROM chunk WHERE length = 3 AND number = (SELECT min(number) FROM chunk)"
+        )
+    with pytest.raises(HybrisError, match="no cloud has its bytes"):
+        device.volume.versions.restore("file", None, 1, None)
+    assert any("cannot be read" in one.what for one in device.fsck().problems)
+
+
+def test_the_rule_is_kept(device: Device) -> None:
+    assert device.volume.set_keep_versions("all:2d,room:1G") == (
+        "all:2d,daily:7d,weekly:31d,monthly:366d,room:1073741824"
+    )
+    device.reopen()
+    assert VolumeConfig.load(device.home, NAME).keep_versions.room == 1 << 30
+    assert str(device.volume.versions.ladder).startswith("all:2d")
+    device.volume.set_keep_versions("off")
+    device.write("file", b"old")
+    sign(device)
+    device.write("file", b"new")
+    sign(device)
+    assert len(versions(device, "file")) == 1
+    assert device.volume.status()["versions"] == {"keep": "off", "count": 0, "bytes": 0}
