@@ -3,6 +3,7 @@
 import { about, ask } from "./api.js";
 import { badge, button, empty, icon } from "./parts.js";
 import { h } from "./vdom.js";
+import { past, showRemoved, showVersions } from "./versions.js";
 import { moment, size } from "./words.js";
 
 const STATES = {
@@ -18,9 +19,9 @@ export const files = {
   id: "files",
   title: "Files",
   view(app) {
-    const place = app.memory("folder", { path: "", entries: null, more: false, pages: 1, failure: null, loaded: 0, busy: false, preview: null });
+    const place = app.memory("folder", { path: "", entries: null, more: false, pages: 1, failure: null, loaded: 0, busy: false, preview: null, past: null });
     if (performance.now() - place.loaded > EVERY) load(app, place);
-    return [crumbs(app, place), place.failure ? empty(place.failure.message) : place.entries === null ? empty("Looking …") : table(app, place), preview(app, place)];
+    return [crumbs(app, place), place.failure ? empty(place.failure.message) : place.entries === null ? empty("Looking …") : table(app, place), preview(app, place), past(app, place)];
   },
 };
 
@@ -48,15 +49,15 @@ async function load(app, place) {
 }
 
 function go(app, place, path) {
-  Object.assign(place, { path, entries: null, more: false, pages: 1, failure: null, loaded: 0, busy: false, preview: null });
+  Object.assign(place, { path, entries: null, more: false, pages: 1, failure: null, loaded: 0, busy: false, preview: null, past: null });
   app.redraw();
 }
 
 function crumbs(app, place) {
   const parts = place.path ? place.path.split("/") : [];
   const link = (words, path, last) => h("li", { key: path }, last ? h("span", { "aria-current": "location" }, words) : h("button", { type: "button", class: "plain", onclick: () => go(app, place, path) }, words));
-  return h("nav", { class: "crumbs", "aria-label": "Folder", key: "crumbs" }, h("ol", null, link(app.volume.name, "", !parts.length),
-    parts.map((part, index) => link(part, parts.slice(0, index + 1).join("/"), index === parts.length - 1))));
+  return h("div", { class: "toolbar", key: "crumbs" }, h("nav", { class: "crumbs", "aria-label": "Folder" }, h("ol", null, link(app.volume.name, "", !parts.length),
+    parts.map((part, index) => link(part, parts.slice(0, index + 1).join("/"), index === parts.length - 1)))), button("Removed files", () => showRemoved(app, place, place.path)));
 }
 
 function table(app, place) {
@@ -98,6 +99,6 @@ function preview(app, place) {
   if (!place.preview) return null;
   const { path, text, size: bytes, whole } = place.preview;
   const close = () => { place.preview = null; app.redraw(); };
-  return h("section", { class: "card wide", "aria-labelledby": "preview", key: "preview" }, h("div", { class: "card-head" }, h("h2", { id: "preview" }, path.split("/").at(-1)), button("Close", close)),
+  return h("section", { class: "card wide", "aria-labelledby": "preview", key: "preview" }, h("div", { class: "card-head" }, h("h2", { id: "preview" }, path.split("/").at(-1)), h("div", { class: "buttons" }, button("Versions", () => showVersions(app, place, path)), button("Close", close, { label: "Close the file" }))),
     text === null ? empty(`${size(bytes)} that are no text.`) : h("pre", { class: "text", tabindex: 0 }, text || " "), whole || text === null ? null : empty(`Only the beginning of ${size(bytes)} is shown.`));
 }
