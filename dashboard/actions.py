@@ -36,7 +36,6 @@ ACTIONS: Final[Mapping[str, Action]] = {
     "pin": Action("pin", mounted_path=True),
     "unpin": Action("unpin", mounted_path=True),
     "evict": Action("evict", mounted_path=True),
-    "restore": Action("versions restore", ("path", "at", "target")),
     "stale-reads": Action("volume set", ("stale_reads",)),
 }
 
@@ -57,8 +56,6 @@ def perform(name: str, volume: str, given: Mapping[str, Any]) -> Message:
     unknown = [one for one in given if one not in allowed]
     if unknown:
         raise UsageError(f"{unknown[0][:80]!r} means nothing here")
-    if any(str(given.get(key, "")).startswith("/") for key in ("path", "target")) and not action.mounted_path:
-        raise UsageError("path must be one inside the volume")
     if action.mounted_path:
         return ask(action.command, {"paths": [_below_mount(volume, given.get("path"))]})
     return ask(action.command, {"name": volume, **given})

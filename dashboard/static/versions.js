@@ -1,7 +1,7 @@
 // What files were before, and what was removed.
 
 import { about, ask } from "./api.js";
-import { badge, button, confirm, empty } from "./parts.js";
+import { badge, button, confirm, empty, toast } from "./parts.js";
 import { h } from "./vdom.js";
 import { moment, size } from "./words.js";
 
@@ -34,10 +34,17 @@ export function past(app, place) {
     rows.length ? h("ul", { class: "rows" }, rows) : empty(kind === "versions" ? "Nothing is known of it." : "Nothing that was removed from here is kept."));
 }
 
+function restored(app, wanted, said) {
+  return app.attempt(async () => {
+    await ask(about(app.volume.name, "restore"), wanted);
+    toast(said);
+  });
+}
+
 function version(app, place, path, one) {
   const restore = async () => {
     if (!(await confirm("Restore this version?", `${path} becomes what it was at ${moment(one.since)}. What is there now is kept as a version, too.`, "Restore"))) return;
-    await app.act("restore", { path: one.path, at: one.at, target: path }, `${path} is what it was at ${moment(one.since)}.`);
+    await restored(app, { path, since: one.since }, `${path} is what it was at ${moment(one.since)}.`);
     await showVersions(app, place, path);
   };
   return h("li", { key: one.version }, h("span", { class: "name" }, `${moment(one.since)}, ${size(one.size)}, by ${one.device}`),
@@ -47,7 +54,7 @@ function version(app, place, path, one) {
 function removed(app, place, one) {
   const at = new Date((one.removed - 1) * 1000).toISOString().replace(/\.\d+Z$/, "Z");
   const restore = async () => {
-    await app.act("restore", one.kind === "file" ? { path: one.path } : { path: one.path, at }, `${one.path} is back.`);
+    await restored(app, one.kind === "file" ? { path: one.path } : { path: one.path, at }, `${one.path} is back.`);
     await showRemoved(app, place, place.path);
   };
   return h("li", { key: one.path }, h("span", { class: "name" }, `${one.path}${one.kind === "file" ? `, ${size(one.size)}` : ""}, removed ${moment(one.removed)} by ${one.device}`),

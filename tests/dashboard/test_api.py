@@ -191,12 +191,18 @@ def test_the_past_is_shown_and_restored(page: Page, volume: FakeVolume) -> None:
     assert [one["version"] for one in versions] == [0, 1]
     assert page.post(f"{url}/versions", {"path": "nothing"}).status_code == 400
     assert [one["path"] for one in page.post(f"{url}/removed", {"path": ""}).json()["removed"]] == ["old.txt"]
-    wanted = {"path": "notes.txt", "at": versions[1]["at"], "target": "notes.txt"}
-    assert page.post(f"{url}/do/restore", wanted).json()["files"] == 1
-    assert volume.versions.restored == [("notes.txt", "2023-11-14T22:13:20Z", None, "notes.txt")]
+    for wanted in ({"since": versions[1]["since"]}, {"at": "2026-11-20"}, {}):
+        assert page.post(f"{url}/restore", {"path": "notes.txt", **wanted}).json()["files"] == 1
+    assert volume.versions.restored == [
+        ("notes.txt", None, 1, None),
+        ("notes.txt", "2026-11-20", None, None),
+        ("notes.txt", None, None, None),
+    ]
+    gone = page.post(f"{url}/restore", {"path": "notes.txt", "since": 1.0})
+    assert (gone.status_code, gone.json()["error"]) == (400, "this version is not kept any more")
 
 
-@pytest.mark.parametrize("where", ["versions", "removed", "do/restore"])
+@pytest.mark.parametrize("where", ["versions", "removed", "restore"])
 @pytest.mark.parametrize("path", ["/etc/passwd", 7, None])
 def test_no_other_past_is_reached(page: Page, volume: FakeVolume, where: str, path: object) -> None:
     assert page.post(f"/api/volumes/photos/{where}", {"path": path}).status_code == 400
