@@ -38,7 +38,11 @@ export async function get(url) {
 
 /** What a POST returns. */
 export async function ask(url, body) {
-  const options = { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" } };
+  const options = {
+    method: "POST",
+    body: JSON.stringify(body),
+    headers: { "Content-Type": "application/json" },
+  };
   return read(await send(url, options));
 }
 
@@ -60,6 +64,7 @@ async function read(response) {
   const text = await response.text();
   let facts = { error: text.trim(), advice: "" };
   if (response.headers.get("Content-Type") === "application/json") facts = JSON.parse(text);
-  if (!response.ok) throw new Failure(facts.error || `answer ${response.status}`, facts.advice ?? "", response.status);
+  if (!response.ok)
+    throw new Failure(facts.error || `answer ${response.status}`, facts.advice ?? "", response.status);
   return facts;
 }

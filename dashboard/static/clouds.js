@@ -22,17 +22,54 @@ export const clouds = {
     const history = app.data[`history?span=${span.value}`];
     const stored = app.data.clouds?.clouds ?? [];
     return [
-      h("div", { class: "toolbar", key: "toolbar" },
-        h("div", { class: "choice", role: "group", "aria-label": "Time shown" }, Object.entries(SPANS).map(([name, words]) =>
-          h("button", { key: name, type: "button", "aria-pressed": String(span.value === name), onclick: () => { span.value = name; app.redraw(); } }, words))),
-        h("div", { class: "buttons" },
+      h(
+        "div",
+        { class: "toolbar", key: "toolbar" },
+        h(
+          "div",
+          { class: "choice", role: "group", "aria-label": "Time shown" },
+          Object.entries(SPANS).map(([name, words]) =>
+            h(
+              "button",
+              {
+                key: name,
+                type: "button",
+                "aria-pressed": String(span.value === name),
+                onclick: () => {
+                  span.value = name;
+                  app.redraw();
+                },
+              },
+              words,
+            ),
+          ),
+        ),
+        h(
+          "div",
+          { class: "buttons" },
           button("Look again", () => app.attempt(() => fetchAgain(app)), { title: "Ask all clouds now" }),
-          button("Verify a sample", () => app.begin("scrub", { sample: 5 }), { title: "Read and verify 5 % of what the clouds hold" }),
-          button("Verify everything", () => app.begin("scrub", { sample: 100 }), { title: "Downloads everything that the clouds hold" }),
-          button("Repair", () => app.begin("repair"), { title: "Rebuild what a cloud has lost or damaged" }))),
+          button("Verify a sample", () => app.begin("scrub", { sample: 5 }), {
+            title: "Read and verify 5 % of what the clouds hold",
+          }),
+          button("Verify everything", () => app.begin("scrub", { sample: 100 }), {
+            title: "Downloads everything that the clouds hold",
+          }),
+          button("Repair", () => app.begin("repair"), { title: "Rebuild what a cloud has lost or damaged" }),
+        ),
+      ),
       jobs(app),
-      h("div", { class: "grid-cards", key: "clouds" }, app.volume.clouds.map((one) =>
-        cloud(app, one, stored.find((other) => other.name === one.name), history))),
+      h(
+        "div",
+        { class: "grid-cards", key: "clouds" },
+        app.volume.clouds.map((one) =>
+          cloud(
+            app,
+            one,
+            stored.find((other) => other.name === one.name),
+            history,
+          ),
+        ),
+      ),
     ];
   },
 };
@@ -48,14 +85,38 @@ function cloud(app, facts_, stored, history) {
   const id = `cloud-${facts_.name}`;
   const common = history && { ...history, redraw: app.redraw };
   const memory = (name) => app.memory(`${facts_.name} ${name}`, { at: null });
-  return card(facts_.name, { id, aside: badge(tone, words) },
+  return card(
+    facts_.name,
+    { id, aside: badge(tone, words) },
     facts_.reason ? h("p", { class: "reason" }, facts_.reason) : null,
-    facts(["Address", facts_.url], facts_.state === "ok" ? null : ["Since", ago(facts_.since)],
+    facts(
+      ["Address", facts_.url],
+      facts_.state === "ok" ? null : ["Since", ago(facts_.since)],
       stored ? ["Holds", `${size(stored.bytes)} in ${count(stored.objects, "object")}`] : null,
-      stored && stored.use !== "in use" ? ["Use", stored.use + (stored.trouble ? `: ${stored.trouble}` : "")] : null),
-    series ? [
-      band(series.state, STATES),
-      plot(`Answer time of ${facts_.name}`, [{ name: "Read", cls: "read", values: series.read, bridge: series.state }, { name: "Write", cls: "write", values: series.write, bridge: series.state }], { ...common, show: latency, memory: memory("latency") }),
-      plot(`Speed of ${facts_.name}`, [{ name: "Up", cls: "up", values: series.up, area: true }, { name: "Down", cls: "down", values: series.down }], { ...common, show: rate, memory: memory("speed") }),
-    ] : empty("Plots begin in a moment."));
+      stored && stored.use !== "in use"
+        ? ["Use", stored.use + (stored.trouble ? `: ${stored.trouble}` : "")]
+        : null,
+    ),
+    series
+      ? [
+          band(series.state, STATES),
+          plot(
+            `Answer time of ${facts_.name}`,
+            [
+              { name: "Read", cls: "read", values: series.read, bridge: series.state },
+              { name: "Write", cls: "write", values: series.write, bridge: series.state },
+            ],
+            { ...common, show: latency, memory: memory("latency") },
+          ),
+          plot(
+            `Speed of ${facts_.name}`,
+            [
+              { name: "Up", cls: "up", values: series.up, area: true },
+              { name: "Down", cls: "down", values: series.down },
+            ],
+            { ...common, show: rate, memory: memory("speed") },
+          ),
+        ]
+      : empty("Plots begin in a moment."),
+  );
 }

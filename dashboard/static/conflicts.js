@@ -14,9 +14,31 @@ export const conflicts = {
     const known = app.data[`conflicts?first=${first(app).value}`];
     if (known?.failure) return empty(known.failure.message);
     if (!known) return empty("Looking …");
-    if (!known.total) return h("div", { class: "hero good" }, icon("good", "hero-icon"), h("div", null, h("p", { class: "sentence" }, "No conflicts."), h("p", { class: "meaning" }, "When two machines change a file at the same time, both versions are kept and shown here.")));
-    return [h("p", { class: "lead", key: "lead" }, "Two machines changed these at the same time. Nothing is lost: all versions are in the folder. Choose when you like."),
-      groups(known.conflicts).map((one) => group(app, one)), pages(app, known)];
+    if (!known.total)
+      return h(
+        "div",
+        { class: "hero good" },
+        icon("good", "hero-icon"),
+        h(
+          "div",
+          null,
+          h("p", { class: "sentence" }, "No conflicts."),
+          h(
+            "p",
+            { class: "meaning" },
+            "When two machines change a file at the same time, both versions are kept and shown here.",
+          ),
+        ),
+      );
+    return [
+      h(
+        "p",
+        { class: "lead", key: "lead" },
+        "Two machines changed these at the same time. Nothing is lost: all versions are in the folder. Choose when you like.",
+      ),
+      groups(known.conflicts).map((one) => group(app, one)),
+      pages(app, known),
+    ];
   },
 };
 
@@ -32,29 +54,97 @@ function groups(found) {
 function pages(app, known) {
   const at = first(app);
   if (known.total <= known.conflicts.length) return null;
-  const turn = (by) => { at.value = Math.max(0, at.value + by); app.redraw(); };
-  return h("div", { class: "buttons", key: "pages" }, button("Earlier", () => turn(-100), { disabled: at.value === 0 }), button("Later", () => turn(100), { disabled: at.value + known.conflicts.length >= known.total }));
+  const turn = (by) => {
+    at.value = Math.max(0, at.value + by);
+    app.redraw();
+  };
+  return h(
+    "div",
+    { class: "buttons", key: "pages" },
+    button("Earlier", () => turn(-100), { disabled: at.value === 0 }),
+    button("Later", () => turn(100), { disabled: at.value + known.conflicts.length >= known.total }),
+  );
 }
 
 function group(app, { of, versions }) {
   const shown = app.memory(`shown ${of}`, { open: false, texts: null });
-  const toggle = () => { shown.open = !shown.open; if (shown.open) load(app, of, versions, shown); app.redraw(); };
+  const toggle = () => {
+    shown.open = !shown.open;
+    if (shown.open) load(app, of, versions, shown);
+    app.redraw();
+  };
   const name = of.split("/").at(-1);
   const settle = async (action, path, said, question) => {
     if (question && !(await confirm(question[0], question[1], "Keep only this"))) return;
     await app.act(action, { path }, said);
   };
-  const keep = (path, words) => button("Keep only this", () => settle("keep", path, `${name} is settled.`, [`Keep only ${words}?`, "The other versions are deleted on all machines."]), { kind: "primary", label: `Keep only ${words} of ${name}` });
-  const columns = [{ path: of, title: "Under the name", note: name }, ...versions.map((one) => ({ path: one.path, title: one.kind === "version" ? "The other version" : "The other file", note: `${one.path.split("/").at(-1)}, ${size(one.size)}, changed ${one.modified}` }))];
-  return card(of, { id: `conflict-${of}`, wide: true, aside: h("div", { class: "buttons" }, h("button", { type: "button", "aria-expanded": String(shown.open), "aria-label": `Compare the versions of ${name}`, onclick: toggle }, shown.open ? "Hide" : "Compare"),
-    button("Keep both", () => settle("keep-all", versions[0].path, `All versions of ${name} are files of their own now.`), { label: `Keep both versions of ${name}` })) },
-    shown.open ? h("div", { class: "versions" }, columns.map((one, index) => h("div", { class: "version", key: one.path }, h("h3", null, one.title), h("p", { class: "quiet" }, one.note), text(shown, index), h("div", { class: "buttons" }, keep(one.path, one.title.toLowerCase())))))
-      : h("p", { class: "quiet" }, versions.map((one) => one.path.split("/").at(-1)).join(", ")));
+  const keep = (path, words) =>
+    button(
+      "Keep only this",
+      () =>
+        settle("keep", path, `${name} is settled.`, [
+          `Keep only ${words}?`,
+          "The other versions are deleted on all machines.",
+        ]),
+      { kind: "primary", label: `Keep only ${words} of ${name}` },
+    );
+  const columns = [
+    { path: of, title: "Under the name", note: name },
+    ...versions.map((one) => ({
+      path: one.path,
+      title: one.kind === "version" ? "The other version" : "The other file",
+      note: `${one.path.split("/").at(-1)}, ${size(one.size)}, changed ${one.modified}`,
+    })),
+  ];
+  return card(
+    of,
+    {
+      id: `conflict-${of}`,
+      wide: true,
+      aside: h(
+        "div",
+        { class: "buttons" },
+        h(
+          "button",
+          {
+            type: "button",
+            "aria-expanded": String(shown.open),
+            "aria-label": `Compare the versions of ${name}`,
+            onclick: toggle,
+          },
+          shown.open ? "Hide" : "Compare",
+        ),
+        button(
+          "Keep both",
+          () => settle("keep-all", versions[0].path, `All versions of ${name} are files of their own now.`),
+          { label: `Keep both versions of ${name}` },
+        ),
+      ),
+    },
+    shown.open
+      ? h(
+          "div",
+          { class: "versions" },
+          columns.map((one, index) =>
+            h(
+              "div",
+              { class: "version", key: one.path },
+              h("h3", null, one.title),
+              h("p", { class: "quiet" }, one.note),
+              text(shown, index),
+              h("div", { class: "buttons" }, keep(one.path, one.title.toLowerCase())),
+            ),
+          ),
+        )
+      : h("p", { class: "quiet" }, versions.map((one) => one.path.split("/").at(-1)).join(", ")),
+  );
 }
 
 async function load(app, of, versions, shown) {
   const paths = [of, ...versions.map((one) => one.path)];
-  shown.texts = await Promise.all(paths.map((path) => ask(about(app.volume.name, "preview"), { path }).catch((failure) => ({ failure }))));
+  shown.texts = await Promise.all(
+    paths.map((path) => ask(about(app.volume.name, "preview"), { path }).catch((failure) => ({ failure }))),
+  );
   app.redraw();
 }
 
@@ -66,5 +156,10 @@ function text(shown, index) {
   if (mine.text === null) return empty(`${size(mine.size)} that are no text.`);
   const other = shown.texts[index === 0 ? 1 : 0];
   const lines = differences(mine.text, other?.text ?? null);
-  return h("pre", { class: "text", tabindex: 0 }, lines.map(([line, differs], number) => (differs ? h("mark", { key: number }, `${line}\n`) : `${line}\n`)), mine.whole ? null : "…");
+  return h(
+    "pre",
+    { class: "text", tabindex: 0 },
+    lines.map(([line, differs], number) => (differs ? h("mark", { key: number }, `${line}\n`) : `${line}\n`)),
+    mine.whole ? null : "…",
+  );
 }

@@ -10,40 +10,125 @@ export const devices = {
   needs: () => [{ name: "recovery", every: 60 }],
   view(app) {
     const { volume } = app;
-    return h("div", { class: "grid-cards" }, volume.devices.map(device), another(volume), recovery(app), stale(app));
+    return h(
+      "div",
+      { class: "grid-cards" },
+      volume.devices.map(device),
+      another(volume),
+      recovery(app),
+      stale(app),
+    );
   },
 };
 
 function device(one) {
-  const [tone, words] = one.this ? ["quiet", "this machine"] : one.suspect ? ["wary", "silent for too long"] : one.linked ? ["good", "linked directly"] : ["good", "through the clouds"];
-  return card(one.name, { id: `device-${one.id}`, aside: badge(tone, words) },
-    one.forked ? h("p", { class: "reason" }, "This machine was restored from a backup or cloned: its history has two branches. Both are kept.") : null,
-    one.suspect ? h("p", { class: "reason" }, `Changes of it may be missing here since ${one.last_seen ? moment(one.last_seen) : "ever"}.`) : null,
-    facts(one.this ? null : ["Heard of", one.linked ? "now" : one.last_seen ? ago(one.last_seen) : "not yet"],
+  const [tone, words] = one.this
+    ? ["quiet", "this machine"]
+    : one.suspect
+      ? ["wary", "silent for too long"]
+      : one.linked
+        ? ["good", "linked directly"]
+        : ["good", "through the clouds"];
+  return card(
+    one.name,
+    { id: `device-${one.id}`, aside: badge(tone, words) },
+    one.forked
+      ? h(
+          "p",
+          { class: "reason" },
+          "This machine was restored from a backup or cloned: its history has two branches. Both are kept.",
+        )
+      : null,
+    one.suspect
+      ? h(
+          "p",
+          { class: "reason" },
+          `Changes of it may be missing here since ${one.last_seen ? moment(one.last_seen) : "ever"}.`,
+        )
+      : null,
+    facts(
+      one.this ? null : ["Heard of", one.linked ? "now" : one.last_seen ? ago(one.last_seen) : "not yet"],
       one.this ? null : ["Behind by", one.lag ? count(one.lag, "step") : "nothing"],
-      one.round_trip ? ["Answers within", latency(one.round_trip)] : null, ["Id", h("code", null, one.id.slice(0, 16))]));
+      one.round_trip ? ["Answers within", latency(one.round_trip)] : null,
+      ["Id", h("code", null, one.id.slice(0, 16))],
+    ),
+  );
 }
 
 function another(volume) {
-  return card("Another machine", null, h("p", null, "To have this folder on another machine, run here"),
-    h("pre", null, `hybrisfs device invite ${volume.name}`), h("p", null, "and there, with the code that it shows, ", h("code", null, "hybrisfs device join CODE"), "."));
+  return card(
+    "Another machine",
+    null,
+    h("p", null, "To have this folder on another machine, run here"),
+    h("pre", null, `hybrisfs device invite ${volume.name}`),
+    h(
+      "p",
+      null,
+      "and there, with the code that it shows, ",
+      h("code", null, "hybrisfs device join CODE"),
+      ".",
+    ),
+  );
 }
 
 function recovery(app) {
   const known = app.data.recovery;
   const kits = known?.kits ?? [];
-  const body = known?.failure ? empty(known.failure.message)
-    : !known ? empty("Looking …")
-    : !kits.length ? [h("p", null, badge("wary", "no kit")), h("p", null, "If all machines were lost, so would be the volume. Make a kit, print it, and write its passphrase on it:"), h("pre", null, "hybrisfs recovery make --page kit.html")]
-    : h("ul", { class: "rows" }, kits.map((kit) => h("li", { key: kit.kit }, h("span", { class: "name" }, h("code", null, kit.kit), ` made ${moment(kit.created)}`),
-      kit.used ? badge("wary", "was used") : kit.complete ? badge("good", "on all clouds") : badge("wary", `lacking on ${count(kit.clouds.filter((one) => one.state !== "complete").length, "cloud")}`))));
+  const body = known?.failure
+    ? empty(known.failure.message)
+    : !known
+      ? empty("Looking …")
+      : !kits.length
+        ? [
+            h("p", null, badge("wary", "no kit")),
+            h(
+              "p",
+              null,
+              "If all machines were lost, so would be the volume. Make a kit, print it, and write its passphrase on it:",
+            ),
+            h("pre", null, "hybrisfs recovery make --page kit.html"),
+          ]
+        : h(
+            "ul",
+            { class: "rows" },
+            kits.map((kit) =>
+              h(
+                "li",
+                { key: kit.kit },
+                h("span", { class: "name" }, h("code", null, kit.kit), ` made ${moment(kit.created)}`),
+                kit.used
+                  ? badge("wary", "was used")
+                  : kit.complete
+                    ? badge("good", "on all clouds")
+                    : badge(
+                        "wary",
+                        `lacking on ${count(kit.clouds.filter((one) => one.state !== "complete").length, "cloud")}`,
+                      ),
+              ),
+            ),
+          );
   return card("If all machines are lost", null, body);
 }
 
 function stale(app) {
   const blocks = app.volume.stale_reads === "block";
   const set = (how) => app.act("stale-reads", { stale_reads: how }, "That holds from now on.");
-  return card("When a machine is silent", null,
-    h("p", null, blocks ? "Programs wait when they open a file that may be out of date." : "Files can be opened; you are told here that changes may be missing."),
-    h("div", { class: "buttons" }, blocks ? button("Only tell me", () => set("warn")) : button("Have programs wait instead", () => set("block"))));
+  return card(
+    "When a machine is silent",
+    null,
+    h(
+      "p",
+      null,
+      blocks
+        ? "Programs wait when they open a file that may be out of date."
+        : "Files can be opened; you are told here that changes may be missing.",
+    ),
+    h(
+      "div",
+      { class: "buttons" },
+      blocks
+        ? button("Only tell me", () => set("warn"))
+        : button("Have programs wait instead", () => set("block")),
+    ),
+  );
 }

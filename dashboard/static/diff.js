@@ -25,12 +25,16 @@ function lines(text) {
 function longestCommon(a, b) {
   const length = Array.from({ length: a.length + 1 }, () => new Uint16Array(b.length + 1));
   for (let i = a.length - 1; i >= 0; i -= 1) {
-    for (let j = b.length - 1; j >= 0; j -= 1) length[i][j] = a[i] === b[j] ? length[i + 1][j + 1] + 1 : Math.max(length[i + 1][j], length[i][j + 1]);
+    for (let j = b.length - 1; j >= 0; j -= 1)
+      length[i][j] = a[i] === b[j] ? length[i + 1][j + 1] + 1 : Math.max(length[i + 1][j], length[i][j + 1]);
   }
   const found = new Set();
-  for (let i = 0, j = 0; i < a.length && j < b.length; ) {
-    if (a[i] === b[j]) { found.add(i); i += 1; j += 1; }
-    else if (length[i + 1][j] >= length[i][j + 1]) i += 1;
+  for (let i = 0, j = 0; i < a.length && j < b.length;) {
+    if (a[i] === b[j]) {
+      found.add(i);
+      i += 1;
+      j += 1;
+    } else if (length[i + 1][j] >= length[i][j + 1]) i += 1;
     else j += 1;
   }
   return found;

@@ -16,18 +16,31 @@ export const events = {
     if (known?.failure) return empty(known.failure.message);
     if (!known) return empty("Looking …");
     const found = [...known.events].reverse();
-    return card("What has happened", { wide: true }, found.length ? h("ol", { class: "log" }, found.map(line)) : empty("Nothing worth telling yet."));
+    return card(
+      "What has happened",
+      { wide: true },
+      found.length ? h("ol", { class: "log" }, found.map(line)) : empty("Nothing worth telling yet."),
+    );
   },
 };
 
 function line(one) {
-  return h("li", { key: one.number }, h("time", { datetime: new Date(one.time * 1000).toISOString() }, moment(one.time)),
-    badge(TONES[one.kind] ?? "quiet", WORDS[one.kind] ?? one.kind), h("span", null, one.text));
+  return h(
+    "li",
+    { key: one.number },
+    h("time", { datetime: new Date(one.time * 1000).toISOString() }, moment(one.time)),
+    badge(TONES[one.kind] ?? "quiet", WORDS[one.kind] ?? one.kind),
+    h("span", null, one.text),
+  );
 }
 
 /** The latest events, for the overview. */
 export function lately(app) {
   const found = (app.data.events?.events ?? []).slice(-4).reverse();
   if (!found.length) return null;
-  return card("Lately", { wide: true, aside: h("a", { href: "#log" }, "All") }, h("ol", { class: "log" }, found.map(line)));
+  return card(
+    "Lately",
+    { wide: true, aside: h("a", { href: "#log" }, "All") },
+    h("ol", { class: "log" }, found.map(line)),
+  );
 }

@@ -19,9 +19,28 @@ export const files = {
   id: "files",
   title: "Files",
   view(app) {
-    const place = app.memory("folder", { path: "", entries: null, more: false, pages: 1, failure: null, loaded: 0, busy: false, preview: null, past: null });
+    const place = app.memory("folder", {
+      path: "",
+      entries: null,
+      more: false,
+      pages: 1,
+      failure: null,
+      loaded: 0,
+      busy: false,
+      preview: null,
+      past: null,
+    });
     if (performance.now() - place.loaded > EVERY) load(app, place);
-    return [crumbs(app, place), place.failure ? empty(place.failure.message) : place.entries === null ? empty("Looking …") : table(app, place), preview(app, place), past(app, place)];
+    return [
+      crumbs(app, place),
+      place.failure
+        ? empty(place.failure.message)
+        : place.entries === null
+          ? empty("Looking …")
+          : table(app, place),
+      preview(app, place),
+      past(app, place),
+    ];
   },
 };
 
@@ -49,33 +68,113 @@ async function load(app, place) {
 }
 
 function go(app, place, path) {
-  Object.assign(place, { path, entries: null, more: false, pages: 1, failure: null, loaded: 0, busy: false, preview: null, past: null });
+  Object.assign(place, {
+    path,
+    entries: null,
+    more: false,
+    pages: 1,
+    failure: null,
+    loaded: 0,
+    busy: false,
+    preview: null,
+    past: null,
+  });
   app.redraw();
 }
 
 function crumbs(app, place) {
   const parts = place.path ? place.path.split("/") : [];
-  const link = (words, path, last) => h("li", { key: path }, last ? h("span", { "aria-current": "location" }, words) : h("button", { type: "button", class: "plain", onclick: () => go(app, place, path) }, words));
-  return h("div", { class: "toolbar", key: "crumbs" }, h("nav", { class: "crumbs", "aria-label": "Folder" }, h("ol", null, link(app.volume.name, "", !parts.length),
-    parts.map((part, index) => link(part, parts.slice(0, index + 1).join("/"), index === parts.length - 1)))), button("Removed files", () => showRemoved(app, place, place.path)));
+  const link = (words, path, last) =>
+    h(
+      "li",
+      { key: path },
+      last
+        ? h("span", { "aria-current": "location" }, words)
+        : h("button", { type: "button", class: "plain", onclick: () => go(app, place, path) }, words),
+    );
+  return h(
+    "div",
+    { class: "toolbar", key: "crumbs" },
+    h(
+      "nav",
+      { class: "crumbs", "aria-label": "Folder" },
+      h(
+        "ol",
+        null,
+        link(app.volume.name, "", !parts.length),
+        parts.map((part, index) =>
+          link(part, parts.slice(0, index + 1).join("/"), index === parts.length - 1),
+        ),
+      ),
+    ),
+    button("Removed files", () => showRemoved(app, place, place.path)),
+  );
 }
 
 function table(app, place) {
   if (!place.entries.length) return empty("This folder is empty.");
-  return h("div", { class: "card wide", key: "table" }, h("table", { class: "files" }, h("caption", { class: "hidden" }, "What is in the folder"),
-    h("thead", null, h("tr", null, ["Name", "Where", "Size", "Changed", "On this machine"].map((one) => h("th", { scope: "col", key: one }, one)))),
-    h("tbody", null, place.entries.map((one) => row(app, place, one)))),
-    place.more ? h("div", { class: "buttons" }, button("Show more", () => { place.pages += 1; return load(app, place); })) : null);
+  return h(
+    "div",
+    { class: "card wide", key: "table" },
+    h(
+      "table",
+      { class: "files" },
+      h("caption", { class: "hidden" }, "What is in the folder"),
+      h(
+        "thead",
+        null,
+        h(
+          "tr",
+          null,
+          ["Name", "Where", "Size", "Changed", "On this machine"].map((one) =>
+            h("th", { scope: "col", key: one }, one),
+          ),
+        ),
+      ),
+      h(
+        "tbody",
+        null,
+        place.entries.map((one) => row(app, place, one)),
+      ),
+    ),
+    place.more
+      ? h(
+          "div",
+          { class: "buttons" },
+          button("Show more", () => {
+            place.pages += 1;
+            return load(app, place);
+          }),
+        )
+      : null,
+  );
 }
 
 function row(app, place, one) {
   const path = place.path ? `${place.path}/${one.name}` : one.name;
   const [tone, words, title] = STATES[one.state] ?? ["quiet", "", ""];
-  const open = one.kind === "folder" ? () => go(app, place, path) : one.kind === "file" ? () => look(app, place, path) : null;
-  const name = open ? h("button", { type: "button", class: "plain", onclick: open }, one.name) : h("span", null, one.name);
-  return h("tr", { key: one.name }, h("th", { scope: "row" }, h("div", { class: "entry" }, icon(one.kind), name)),
-    h("td", { "data-label": "Where" }, words ? badge(tone, words, title) : null), h("td", { "data-label": "Size", class: "number" }, one.kind === "file" ? size(one.size) : ""),
-    h("td", { "data-label": "Changed" }, moment(one.modified)), h("td", { class: "buttons" }, one.kind === "file" || one.kind === "folder" ? keeping(app, place, one, path) : null));
+  const open =
+    one.kind === "folder"
+      ? () => go(app, place, path)
+      : one.kind === "file"
+        ? () => look(app, place, path)
+        : null;
+  const name = open
+    ? h("button", { type: "button", class: "plain", onclick: open }, one.name)
+    : h("span", null, one.name);
+  return h(
+    "tr",
+    { key: one.name },
+    h("th", { scope: "row" }, h("div", { class: "entry" }, icon(one.kind), name)),
+    h("td", { "data-label": "Where" }, words ? badge(tone, words, title) : null),
+    h("td", { "data-label": "Size", class: "number" }, one.kind === "file" ? size(one.size) : ""),
+    h("td", { "data-label": "Changed" }, moment(one.modified)),
+    h(
+      "td",
+      { class: "buttons" },
+      one.kind === "file" || one.kind === "folder" ? keeping(app, place, one, path) : null,
+    ),
+  );
 }
 
 function keeping(app, place, one, path) {
@@ -83,10 +182,24 @@ function keeping(app, place, one, path) {
     await app.act(action, { path }, said);
     await load(app, place);
   };
-  if (one.pinned === "yes") return button("Unpin", () => done("unpin", `${one.name} may leave this machine when room is needed.`), { label: `Unpin ${one.name}`, title: "Is always kept here; let it go when room is needed" });
+  if (one.pinned === "yes")
+    return button("Unpin", () => done("unpin", `${one.name} may leave this machine when room is needed.`), {
+      label: `Unpin ${one.name}`,
+      title: "Is always kept here; let it go when room is needed",
+    });
   const free = one.kind === "folder" || one.state === "durable";
-  return [one.pinned === "inherited" ? badge("quiet", "kept", "A folder above it is always kept here") : button("Always keep", () => done("pin", `${one.name} is always kept on this machine.`), { label: `Always keep ${one.name} on this machine` }),
-    free && one.pinned === "no" ? button("Free space", () => done("evict", `${one.name} is fetched again when it is opened.`), { label: `Free the space of ${one.name}` }) : null];
+  return [
+    one.pinned === "inherited"
+      ? badge("quiet", "kept", "A folder above it is always kept here")
+      : button("Always keep", () => done("pin", `${one.name} is always kept on this machine.`), {
+          label: `Always keep ${one.name} on this machine`,
+        }),
+    free && one.pinned === "no"
+      ? button("Free space", () => done("evict", `${one.name} is fetched again when it is opened.`), {
+          label: `Free the space of ${one.name}`,
+        })
+      : null,
+  ];
 }
 
 async function look(app, place, path) {
@@ -98,7 +211,27 @@ async function look(app, place, path) {
 function preview(app, place) {
   if (!place.preview) return null;
   const { path, text, size: bytes, whole } = place.preview;
-  const close = () => { place.preview = null; app.redraw(); };
-  return h("section", { class: "card wide", "aria-labelledby": "preview", key: "preview" }, h("div", { class: "card-head" }, h("h2", { id: "preview" }, path.split("/").at(-1)), h("div", { class: "buttons" }, button("Versions", () => showVersions(app, place, path)), button("Close", close, { label: "Close the file" }))),
-    text === null ? empty(`${size(bytes)} that are no text.`) : h("pre", { class: "text", tabindex: 0 }, text || " "), whole || text === null ? null : empty(`Only the beginning of ${size(bytes)} is shown.`));
+  const close = () => {
+    place.preview = null;
+    app.redraw();
+  };
+  return h(
+    "section",
+    { class: "card wide", "aria-labelledby": "preview", key: "preview" },
+    h(
+      "div",
+      { class: "card-head" },
+      h("h2", { id: "preview" }, path.split("/").at(-1)),
+      h(
+        "div",
+        { class: "buttons" },
+        button("Versions", () => showVersions(app, place, path)),
+        button("Close", close, { label: "Close the file" }),
+      ),
+    ),
+    text === null
+      ? empty(`${size(bytes)} that are no text.`)
+      : h("pre", { class: "text", tabindex: 0 }, text || " "),
+    whole || text === null ? null : empty(`Only the beginning of ${size(bytes)} is shown.`),
+  );
 }

@@ -80,7 +80,11 @@ function tick() {
     const facts = await get("/api/volumes");
     app.volumes = facts.volumes;
     app.version = facts.daemon.version;
-    if (first) get("/api/volumes?look=1").then(() => asked.delete("status"), () => {});
+    if (first)
+      get("/api/volumes?look=1").then(
+        () => asked.delete("status"),
+        () => {},
+      );
   });
   const volume = app.volume;
   if (!volume || volume.unusable) return;
@@ -123,36 +127,104 @@ function attention(volume) {
 
 function navigation() {
   const counts = app.volume ? attention(app.volume) : {};
-  return h("nav", { "aria-label": "Sections" },
-    h("ul", null, SECTIONS.map((one) => h("li", { key: one.id },
-      h("a", { href: `#${one.id}`, "aria-current": one === app.section ? "page" : undefined }, one.title,
-        counts[one.id] ? h("span", { class: "count" }, counts[one.id], h("span", { class: "hidden" }, " to settle")) : null)))));
+  return h(
+    "nav",
+    { "aria-label": "Sections" },
+    h(
+      "ul",
+      null,
+      SECTIONS.map((one) =>
+        h(
+          "li",
+          { key: one.id },
+          h(
+            "a",
+            { href: `#${one.id}`, "aria-current": one === app.section ? "page" : undefined },
+            one.title,
+            counts[one.id]
+              ? h("span", { class: "count" }, counts[one.id], h("span", { class: "hidden" }, " to settle"))
+              : null,
+          ),
+        ),
+      ),
+    ),
+  );
 }
 
 function chooser() {
   const volumes = app.volumes ?? [];
   if (volumes.length < 2) return volumes.length ? h("span", { class: "volume" }, volumes[0].name) : null;
-  return h("label", { class: "volume" }, h("span", { class: "hidden" }, "Volume"),
-    h("select", { value: app.volume.name, onchange: (event) => { app.chosen = event.target.value; app.data = {}; asked.clear(); tick(); draw(); } },
-      volumes.map((one) => h("option", { value: one.name, key: one.name }, one.name))));
+  return h(
+    "label",
+    { class: "volume" },
+    h("span", { class: "hidden" }, "Volume"),
+    h(
+      "select",
+      {
+        value: app.volume.name,
+        onchange: (event) => {
+          app.chosen = event.target.value;
+          app.data = {};
+          asked.clear();
+          tick();
+          draw();
+        },
+      },
+      volumes.map((one) => h("option", { value: one.name, key: one.name }, one.name)),
+    ),
+  );
 }
 
 function content() {
   if (app.failure) {
-    return h("div", { class: "notice bad", role: "alert" }, icon("bad"), h("div", null, h("strong", null, app.failure.message), " ", app.failure.advice));
+    return h(
+      "div",
+      { class: "notice bad", role: "alert" },
+      icon("bad"),
+      h("div", null, h("strong", null, app.failure.message), " ", app.failure.advice),
+    );
   }
   if (!app.volumes) return h("p", { class: "loading" }, "Looking …");
-  if (!app.volume) return empty("There is no volume yet. Run hybrisfs setup in a terminal, or hybrisfs quickstart to try it.");
+  if (!app.volume)
+    return empty(
+      "There is no volume yet. Run hybrisfs setup in a terminal, or hybrisfs quickstart to try it.",
+    );
   if (app.volume.unusable && app.section !== overview) return empty("This volume cannot be used just now.");
   return app.section.view(app);
 }
 
 function draw() {
   const stale = app.failure && app.volumes;
-  render(document.getElementById("app"),
-    h("header", null, h("div", { class: "bar" }, h("a", { class: "brand", href: "#overview" }, h("img", { src: "/static/icon.svg", alt: "", width: 26, height: 26 }), "HybrisFS"), chooser()), navigation()),
-    h("main", { id: "content", tabindex: -1, class: stale ? "stale" : "" }, h("h1", { class: "hidden" }, app.section.title), content()),
-    h("footer", null, app.version ? `HybrisFS ${app.version}. This page is served by this machine, for you alone.` : ""));
+  render(
+    document.getElementById("app"),
+    h(
+      "header",
+      null,
+      h(
+        "div",
+        { class: "bar" },
+        h(
+          "a",
+          { class: "brand", href: "#overview" },
+          h("img", { src: "/static/icon.svg", alt: "", width: 26, height: 26 }),
+          "HybrisFS",
+        ),
+        chooser(),
+      ),
+      navigation(),
+    ),
+    h(
+      "main",
+      { id: "content", tabindex: -1, class: stale ? "stale" : "" },
+      h("h1", { class: "hidden" }, app.section.title),
+      content(),
+    ),
+    h(
+      "footer",
+      null,
+      app.version ? `HybrisFS ${app.version}. This page is served by this machine, for you alone.` : "",
+    ),
+  );
   document.title = app.volume?.verdict ? `${app.section.title} – HybrisFS` : "HybrisFS";
 }
 

@@ -22,9 +22,31 @@ export const overview = {
     const { volume } = app;
     const [tone, sentence, meaning] = summary(volume);
     return [
-      h("section", { class: `hero ${tone}`, "aria-label": "Is everything safe?", key: "hero" }, icon(tone, "hero-icon"),
-        h("div", { role: "status" }, h("p", { class: "sentence" }, sentence), h("p", { class: "meaning" }, meaning))),
-      volume.unusable ? null : [todo(app), h("div", { class: "grid-cards", key: "cards" }, cloudsCard(volume), speedCard(app), deviceCard(volume), storageCard(volume), lately(app))],
+      h(
+        "section",
+        { class: `hero ${tone}`, "aria-label": "Is everything safe?", key: "hero" },
+        icon(tone, "hero-icon"),
+        h(
+          "div",
+          { role: "status" },
+          h("p", { class: "sentence" }, sentence),
+          h("p", { class: "meaning" }, meaning),
+        ),
+      ),
+      volume.unusable
+        ? null
+        : [
+            todo(app),
+            h(
+              "div",
+              { class: "grid-cards", key: "cards" },
+              cloudsCard(volume),
+              speedCard(app),
+              deviceCard(volume),
+              storageCard(volume),
+              lately(app),
+            ),
+          ],
     ];
   },
 };
@@ -36,21 +58,58 @@ function todo(app) {
   const kits = app.data.recovery?.kits;
   const tasks = [];
   if (volume.conflicts) {
-    tasks.push(task("conflicts", `${count(volume.conflicts, "file")} changed in two places at once.`, "Both versions are kept; choose when you like.", h("a", { class: "button", href: "#conflicts" }, "Choose")));
+    tasks.push(
+      task(
+        "conflicts",
+        `${count(volume.conflicts, "file")} changed in two places at once.`,
+        "Both versions are kept; choose when you like.",
+        h("a", { class: "button", href: "#conflicts" }, "Choose"),
+      ),
+    );
   }
   for (const one of deletions) {
     const said = `${one.device} deleted ${one.names.toLocaleString("en")} of ${one.of.toLocaleString("en")} files and folders ${ago(one.time)}.`;
-    tasks.push(task(one.id, said, "That is much, so nothing of it was deleted here yet.",
-      button("Bring them back", () => app.act("undo-deletion", { id: one.id }, "Brought back on all machines."), { kind: "primary" }),
-      button("Delete here, too", async () => {
-        if (await confirm("Delete here, too?", `What ${one.device} deleted is deleted on this machine, too: ${one.names.toLocaleString("en")} files and folders.`, "Delete")) await app.act("accept-deletion", { id: one.id }, "Deleted here, too.");
-      })));
+    tasks.push(
+      task(
+        one.id,
+        said,
+        "That is much, so nothing of it was deleted here yet.",
+        button(
+          "Bring them back",
+          () => app.act("undo-deletion", { id: one.id }, "Brought back on all machines."),
+          { kind: "primary" },
+        ),
+        button("Delete here, too", async () => {
+          if (
+            await confirm(
+              "Delete here, too?",
+              `What ${one.device} deleted is deleted on this machine, too: ${one.names.toLocaleString("en")} files and folders.`,
+              "Delete",
+            )
+          )
+            await app.act("accept-deletion", { id: one.id }, "Deleted here, too.");
+        }),
+      ),
+    );
   }
   if (kits && kits.length === 0) {
-    tasks.push(task("kit", "There is no recovery kit.", ["If all your machines were lost, nothing could be read any more. Run in a terminal: ", h("code", null, "hybrisfs recovery make --page kit.html")]));
+    tasks.push(
+      task("kit", "There is no recovery kit.", [
+        "If all your machines were lost, nothing could be read any more. Run in a terminal: ",
+        h("code", null, "hybrisfs recovery make --page kit.html"),
+      ]),
+    );
   }
   for (const kit of kits ?? []) {
-    if (kit.used) tasks.push(task(kit.kit, "A machine was recovered by a recovery kit.", ["Make a new kit, then remove that one: ", h("code", null, "hybrisfs recovery make"), ", ", h("code", null, `hybrisfs recovery remove ${kit.kit}`)]));
+    if (kit.used)
+      tasks.push(
+        task(kit.kit, "A machine was recovered by a recovery kit.", [
+          "Make a new kit, then remove that one: ",
+          h("code", null, "hybrisfs recovery make"),
+          ", ",
+          h("code", null, `hybrisfs recovery remove ${kit.kit}`),
+        ]),
+      );
     else if (!kit.complete) {
       const lacking = list(kit.clouds.filter((one) => one.state !== "complete").map((one) => one.name));
       tasks.push(task(kit.kit, `The recovery kit is not on ${lacking} yet.`, "It gets there by itself."));
@@ -59,47 +118,110 @@ function todo(app) {
   for (const one of volume.warnings ?? []) {
     if (!one.includes("deletions list")) tasks.push(task(one, one, ""));
   }
-  if (volume.last_error) tasks.push(task("error", "Something went wrong in the background.", volume.last_error));
+  if (volume.last_error)
+    tasks.push(task("error", "Something went wrong in the background.", volume.last_error));
   if (!tasks.length) return null;
   return card("For you to look at", { wide: true }, h("ul", { class: "tasks" }, tasks));
 }
 
 function task(key, what, why, ...buttons) {
-  return h("li", { key }, icon("wary"), h("div", { class: "task" }, h("strong", null, what), why ? h("p", null, why) : null), buttons.length ? h("div", { class: "buttons" }, buttons) : null);
+  return h(
+    "li",
+    { key },
+    icon("wary"),
+    h("div", { class: "task" }, h("strong", null, what), why ? h("p", null, why) : null),
+    buttons.length ? h("div", { class: "buttons" }, buttons) : null,
+  );
 }
 
 function cloudsCard(volume) {
-  return card("Clouds", { aside: h("a", { href: "#clouds" }, "Details") },
-    h("ul", { class: "rows" }, volume.clouds.map((one) => {
-      const [tone, words] = cloudState(one.state);
-      return h("li", { key: one.name }, h("span", { class: "name" }, one.name), badge(tone, words, one.reason || undefined));
-    })));
+  return card(
+    "Clouds",
+    { aside: h("a", { href: "#clouds" }, "Details") },
+    h(
+      "ul",
+      { class: "rows" },
+      volume.clouds.map((one) => {
+        const [tone, words] = cloudState(one.state);
+        return h(
+          "li",
+          { key: one.name },
+          h("span", { class: "name" }, one.name),
+          badge(tone, words, one.reason || undefined),
+        );
+      }),
+    ),
+  );
 }
 
 function speedCard(app) {
   const history = app.data["history?span=hour"];
   const aside = h("a", { href: "#transfers" }, "Details");
-  if (!history?.clouds?.length) return card("Last hour", { aside }, empty("Plots begin in a moment."), pauses(app));
-  const total = (name) => history.clouds[0][name].map((_, index) => {
-    const known = history.clouds.map((one) => one[name][index]).filter((one) => one !== null);
-    return known.length ? known.reduce((sum, one) => sum + one, 0) : null;
-  });
-  const lines = [{ name: "Up", cls: "up", values: total("up"), area: true }, { name: "Down", cls: "down", values: total("down") }];
-  return card("Last hour", { aside }, plot("Speed", lines, { ...history, show: rate, redraw: app.redraw, memory: app.memory("speed", { at: null }) }), pauses(app));
+  if (!history?.clouds?.length)
+    return card("Last hour", { aside }, empty("Plots begin in a moment."), pauses(app));
+  const total = (name) =>
+    history.clouds[0][name].map((_, index) => {
+      const known = history.clouds.map((one) => one[name][index]).filter((one) => one !== null);
+      return known.length ? known.reduce((sum, one) => sum + one, 0) : null;
+    });
+  const lines = [
+    { name: "Up", cls: "up", values: total("up"), area: true },
+    { name: "Down", cls: "down", values: total("down") },
+  ];
+  return card(
+    "Last hour",
+    { aside },
+    plot("Speed", lines, {
+      ...history,
+      show: rate,
+      redraw: app.redraw,
+      memory: app.memory("speed", { at: null }),
+    }),
+    pauses(app),
+  );
 }
 
 function deviceCard(volume) {
-  return card("Machines", { aside: h("a", { href: "#devices" }, "Details") },
-    h("ul", { class: "rows" }, volume.devices.map((one) => h("li", { key: one.id }, h("span", { class: "name" }, one.name),
-      one.this ? badge("quiet", "this one") : one.suspect ? badge("wary", "silent") : one.linked ? badge("good", "linked") : badge("quiet", one.last_seen ? ago(one.last_seen) : "not seen yet")))));
+  return card(
+    "Machines",
+    { aside: h("a", { href: "#devices" }, "Details") },
+    h(
+      "ul",
+      { class: "rows" },
+      volume.devices.map((one) =>
+        h(
+          "li",
+          { key: one.id },
+          h("span", { class: "name" }, one.name),
+          one.this
+            ? badge("quiet", "this one")
+            : one.suspect
+              ? badge("wary", "silent")
+              : one.linked
+                ? badge("good", "linked")
+                : badge("quiet", one.last_seen ? ago(one.last_seen) : "not seen yet"),
+        ),
+      ),
+    ),
+  );
 }
 
 function storageCard(volume) {
   const { cache, pinned } = volume;
-  return card("Files", { aside: h("a", { href: "#files" }, "Browse") },
-    facts(["In the folder", `${count(volume.files, "file")}, ${size(volume.bytes)}`],
+  return card(
+    "Files",
+    { aside: h("a", { href: "#files" }, "Browse") },
+    facts(
+      ["In the folder", `${count(volume.files, "file")}, ${size(volume.bytes)}`],
       ["Where", volume.mountpoint ?? "not mounted"],
-      pinned?.files ? ["Always kept here", `${count(pinned.files, "file")}, ${size(pinned.bytes)}${pinned.missing_bytes ? `, ${size(pinned.missing_bytes)} still to come` : ""}`] : null,
-      ["Room used on this disk", `${size(cache.bytes)} of ${size(cache.budget)}`]),
-    meter(cache.bytes, cache.budget, "Room used on this disk"));
+      pinned?.files
+        ? [
+            "Always kept here",
+            `${count(pinned.files, "file")}, ${size(pinned.bytes)}${pinned.missing_bytes ? `, ${size(pinned.missing_bytes)} still to come` : ""}`,
+          ]
+        : null,
+      ["Room used on this disk", `${size(cache.bytes)} of ${size(cache.budget)}`],
+    ),
+    meter(cache.bytes, cache.budget, "Room used on this disk"),
+  );
 }

@@ -7,7 +7,8 @@ const ICONS = {
   busy: "M7 18a4.500 4.500 0 0 1-.5-9A6 6 0 0 1 18 8.500 4.800 4.800 0 0 1 17.500 18M12 21v-8.500m-3.200 3.200L12 12.500l3.200 3.200",
   wary: "M12 3 22 20.500H2zM12 9.500v5M12 17.400v.2",
   bad: "M12 2.500a9.500 9.500 0 1 1 0 19 9.500 9.500 0 0 1 0-19M12 7v6M12 16.400v.2",
-  folder: "M3 6.500A1.500 1.500 0 0 1 4.500 5h4.600l2 2.500h8.400A1.500 1.500 0 0 1 21 9v8.500a1.500 1.500 0 0 1-1.500 1.500h-15A1.500 1.500 0 0 1 3 17.500z",
+  folder:
+    "M3 6.500A1.500 1.500 0 0 1 4.500 5h4.600l2 2.500h8.400A1.500 1.500 0 0 1 21 9v8.500a1.500 1.500 0 0 1-1.500 1.500h-15A1.500 1.500 0 0 1 3 17.500z",
   file: "M6 3h8l4 4v14H6zM14 3v4h4",
   link: "M10 14a4 4 0 0 0 6 .4l3-3a4 4 0 0 0-5.700-5.700l-1.500 1.500M14 10a4 4 0 0 0-6-.4l-3 3a4 4 0 0 0 5.700 5.700l1.500-1.500",
   other: "M6 3h12v18H6z",
@@ -21,8 +22,12 @@ export function icon(name, cls = "icon") {
 export function card(title, props, ...children) {
   const { id, wide, aside, ...rest } = props ?? {};
   const heading = id ?? `card-${title.toLowerCase().replace(/[^a-z]+/g, "-")}`;
-  return h("section", { class: wide ? "card wide" : "card", "aria-labelledby": heading, key: heading, ...rest },
-    h("div", { class: "card-head" }, h("h2", { id: heading }, title), aside), ...children);
+  return h(
+    "section",
+    { class: wide ? "card wide" : "card", "aria-labelledby": heading, key: heading, ...rest },
+    h("div", { class: "card-head" }, h("h2", { id: heading }, title), aside),
+    ...children,
+  );
 }
 
 export const badge = (tone, words, title) => h("span", { class: `badge ${tone}`, title }, words);
@@ -46,20 +51,39 @@ export function button(words, press, { kind = "", label, disabled = false, title
 /** How much of something there is. */
 export function meter(part, whole, label, tone = "") {
   const share = whole > 0 ? Math.min(100, (100 * part) / whole) : 0;
-  return h("div", { class: `meter ${tone}`, role: "progressbar", "aria-label": label, "aria-valuemin": 0, "aria-valuemax": 100, "aria-valuenow": Math.round(share) },
-    h("div", { style: { width: `${share}%` } }));
+  return h(
+    "div",
+    {
+      class: `meter ${tone}`,
+      role: "progressbar",
+      "aria-label": label,
+      "aria-valuemin": 0,
+      "aria-valuemax": 100,
+      "aria-valuenow": Math.round(share),
+    },
+    h("div", { style: { width: `${share}%` } }),
+  );
 }
 
 /** A list of names and values. */
 export function facts(...pairs) {
-  return h("dl", { class: "facts" }, pairs.filter(Boolean).map(([name, ...value]) => h("div", null, h("dt", null, name), h("dd", null, ...value))));
+  return h(
+    "dl",
+    { class: "facts" },
+    pairs
+      .filter(Boolean)
+      .map(([name, ...value]) => h("div", null, h("dt", null, name), h("dd", null, ...value))),
+  );
 }
 
 /** Ask whether that is meant; resolves to true or false. */
 export function confirm(question, explanation, yes) {
   return new Promise((resolve) => {
     const dialog = document.createElement("dialog");
-    const parts = [["h2", question], ["p", explanation]].map(([tag, text]) => {
+    const parts = [
+      ["h2", question],
+      ["p", explanation],
+    ].map(([tag, text]) => {
       const one = document.createElement(tag);
       one.textContent = text;
       return one;
@@ -68,7 +92,10 @@ export function confirm(question, explanation, yes) {
     dialog.setAttribute("aria-labelledby", "question");
     const buttons = document.createElement("div");
     buttons.className = "buttons";
-    for (const [words, value, cls] of [["Cancel", "", ""], [yes, "yes", "primary"]]) {
+    for (const [words, value, cls] of [
+      ["Cancel", "", ""],
+      [yes, "yes", "primary"],
+    ]) {
       const one = document.createElement("button");
       one.textContent = words;
       one.className = cls;

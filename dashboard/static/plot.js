@@ -21,33 +21,72 @@ export function plot(title, lines, { step, end, show, redraw, memory }) {
     redraw();
   };
   const props = {
-    class: "plot", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", tabindex: 0,
+    class: "plot",
+    viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
+    preserveAspectRatio: "none",
+    role: "img",
+    tabindex: 0,
     "aria-label": `${title}: ${lines.map((one) => described(one, show)).join("; ")}`,
     onpointermove: (event) => {
       const box = event.currentTarget.getBoundingClientRect();
       point(Math.floor(((event.clientX - box.left) / box.width) * length));
     },
-    onpointerleave: () => { memory.at = null; redraw(); },
-    onblur: () => { memory.at = null; redraw(); },
+    onpointerleave: () => {
+      memory.at = null;
+      redraw();
+    },
+    onblur: () => {
+      memory.at = null;
+      redraw();
+    },
     onkeydown: (event) => {
       const move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-      if (move) { event.preventDefault(); point((memory.at ?? length) + move); }
+      if (move) {
+        event.preventDefault();
+        point((memory.at ?? length) + move);
+      }
     },
   };
-  return h("figure", { class: "figure", key: title },
-    h("figcaption", null, h("span", { class: "plot-title" }, title), h("span", { class: "legend" }, lines.map((one) => legend(one, at, show)))),
-    h("div", { class: "plot-box" },
+  return h(
+    "figure",
+    { class: "figure", key: title },
+    h(
+      "figcaption",
+      null,
+      h("span", { class: "plot-title" }, title),
+      h(
+        "span",
+        { class: "legend" },
+        lines.map((one) => legend(one, at, show)),
+      ),
+    ),
+    h(
+      "div",
+      { class: "plot-box" },
       h("span", { class: "plot-top", "aria-hidden": "true" }, top > 0 ? show(top) : ""),
-      h("svg", props,
-        [0.25, 0.5, 0.75].map((share) => h("line", { class: "grid", x1: 0, x2: WIDTH, y1: HEIGHT * share, y2: HEIGHT * share })),
+      h(
+        "svg",
+        props,
+        [0.25, 0.5, 0.75].map((share) =>
+          h("line", { class: "grid", x1: 0, x2: WIDTH, y1: HEIGHT * share, y2: HEIGHT * share }),
+        ),
         lines.map((one) => [
           one.area ? h("path", { class: `area ${one.cls}`, d: path(one, scale, true) }) : null,
           h("path", { class: `line ${one.cls}`, d: path(one, scale, false) }),
         ]),
-        at === null ? null : h("line", { class: "pointer", x1: x(at, length), x2: x(at, length), y1: 0, y2: HEIGHT }))),
-    h("div", { class: "axis", "aria-hidden": "true" },
-      at === null ? [h("span", null, moment(end - step * length)), h("span", null, moment(end))]
-        : h("span", { class: "axis-at" }, moment(end - step * (length - at)))));
+        at === null
+          ? null
+          : h("line", { class: "pointer", x1: x(at, length), x2: x(at, length), y1: 0, y2: HEIGHT }),
+      ),
+    ),
+    h(
+      "div",
+      { class: "axis", "aria-hidden": "true" },
+      at === null
+        ? [h("span", null, moment(end - step * length)), h("span", null, moment(end))]
+        : h("span", { class: "axis-at" }, moment(end - step * (length - at))),
+    ),
+  );
 }
 
 const x = (index, length) => Number((((index + 0.5) / length) * WIDTH).toFixed(1));
@@ -56,7 +95,10 @@ function path({ values, bridge }, scale, closed) {
   let d = "";
   let from = null;
   const y = (value) => Number((HEIGHT - 1 - (value / scale) * (HEIGHT - 2)).toFixed(1));
-  const end = (index) => { if (closed && from !== null) d += `L${x(index, values.length)} ${HEIGHT}L${x(from, values.length)} ${HEIGHT}Z`; };
+  const end = (index) => {
+    if (closed && from !== null)
+      d += `L${x(index, values.length)} ${HEIGHT}L${x(from, values.length)} ${HEIGHT}Z`;
+  };
   values.forEach((value, index) => {
     if (value === null) {
       if (bridge && bridge[index] !== null) return;
@@ -82,8 +124,13 @@ function described(line, show) {
 
 function legend(line, at, show) {
   const value = at === null ? line.values.findLast((one) => one !== null) : line.values[at];
-  return h("span", { class: "legend-item" }, h("span", { class: `swatch ${line.cls}`, "aria-hidden": "true" }),
-    `${line.name} `, h("b", null, value === null || value === undefined ? "–" : show(value)));
+  return h(
+    "span",
+    { class: "legend-item" },
+    h("span", { class: `swatch ${line.cls}`, "aria-hidden": "true" }),
+    `${line.name} `,
+    h("b", null, value === null || value === undefined ? "–" : show(value)),
+  );
 }
 
 /** A band that shows by colour how a cloud was, interval by interval. */
@@ -95,8 +142,22 @@ export function band(states, names) {
     else runs.push({ state, from: index, length: 1 });
   });
   const known = states.filter((one) => one !== null);
-  const good = known.length ? Math.round((100 * known.filter((one) => one <= 1).length) / known.length) : null;
-  return h("svg", { class: "band", viewBox: `0 0 ${length} 6`, preserveAspectRatio: "none", role: "img",
-    "aria-label": good === null ? "Availability not known yet" : `Worked ${good} % of the time` },
-    runs.filter((run) => run.state !== null).map((run) => h("rect", { class: `state-${names[run.state]}`, x: run.from, y: 0, width: run.length, height: 6 })));
+  const good = known.length
+    ? Math.round((100 * known.filter((one) => one <= 1).length) / known.length)
+    : null;
+  return h(
+    "svg",
+    {
+      class: "band",
+      viewBox: `0 0 ${length} 6`,
+      preserveAspectRatio: "none",
+      role: "img",
+      "aria-label": good === null ? "Availability not known yet" : `Worked ${good} % of the time`,
+    },
+    runs
+      .filter((run) => run.state !== null)
+      .map((run) =>
+        h("rect", { class: `state-${names[run.state]}`, x: run.from, y: 0, width: run.length, height: 6 }),
+      ),
+  );
 }

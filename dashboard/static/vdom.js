@@ -70,7 +70,8 @@ function update(dom, node) {
   }
   const before = dom.ourProps;
   for (const name of Object.keys(before)) if (!(name in node.props)) set(dom, name, undefined);
-  for (const [name, value] of Object.entries(node.props)) if (name !== "value" && before[name] !== value) set(dom, name, value);
+  for (const [name, value] of Object.entries(node.props))
+    if (name !== "value" && before[name] !== value) set(dom, name, value);
   dom.ourProps = node.props;
   reconcile(dom, node.children);
   // The value of a choice is one of its options, which are there only now. What somebody is typing stays.
@@ -81,7 +82,8 @@ function update(dom, node) {
 function set(dom, name, value) {
   if (name === "key") return;
   if (name.startsWith("on")) dom[name] = value ?? null;
-  else if (name === "style") for (const [property, one] of Object.entries(value ?? {})) dom.style.setProperty(property, one);
+  else if (name === "style")
+    for (const [property, one] of Object.entries(value ?? {})) dom.style.setProperty(property, one);
   else if (name === "checked" || name === "open" || name === "disabled") dom[name] = Boolean(value);
   else if (value === undefined || value === null || value === false) dom.removeAttribute(name);
   else dom.setAttribute(name, value === true ? "" : value);

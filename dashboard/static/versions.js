@@ -27,11 +27,29 @@ export function past(app, place) {
   const { kind, path, facts } = place.past;
   const name = path.split("/").at(-1) || app.volume.name;
   const title = kind === "versions" ? `Versions of ${name}` : `Removed from ${name}`;
-  const close = () => { place.past = null; app.redraw(); };
-  const rows = kind === "versions" ? facts.versions.map((one) => version(app, place, path, one)) : facts.removed.map((one) => removed(app, place, one));
-  return h("section", { class: "card wide", "aria-labelledby": "past", key: "past" },
-    h("div", { class: "card-head" }, h("h2", { id: "past" }, title), button("Close", close, { label: `Close: ${title}` })),
-    rows.length ? h("ul", { class: "rows" }, rows) : empty(kind === "versions" ? "Nothing is known of it." : "Nothing that was removed from here is kept."));
+  const close = () => {
+    place.past = null;
+    app.redraw();
+  };
+  const rows =
+    kind === "versions"
+      ? facts.versions.map((one) => version(app, place, path, one))
+      : facts.removed.map((one) => removed(app, place, one));
+  return h(
+    "section",
+    { class: "card wide", "aria-labelledby": "past", key: "past" },
+    h(
+      "div",
+      { class: "card-head" },
+      h("h2", { id: "past" }, title),
+      button("Close", close, { label: `Close: ${title}` }),
+    ),
+    rows.length
+      ? h("ul", { class: "rows" }, rows)
+      : empty(
+          kind === "versions" ? "Nothing is known of it." : "Nothing that was removed from here is kept.",
+        ),
+  );
 }
 
 function restored(app, wanted, said) {
@@ -43,20 +61,55 @@ function restored(app, wanted, said) {
 
 function version(app, place, path, one) {
   const restore = async () => {
-    if (!(await confirm("Restore this version?", `${path} becomes what it was at ${moment(one.since)}. What is there now is kept as a version, too.`, "Restore"))) return;
+    if (
+      !(await confirm(
+        "Restore this version?",
+        `${path} becomes what it was at ${moment(one.since)}. What is there now is kept as a version, too.`,
+        "Restore",
+      ))
+    )
+      return;
     await restored(app, { path, since: one.since }, `${path} is what it was at ${moment(one.since)}.`);
     await showVersions(app, place, path);
   };
-  return h("li", { key: one.version }, h("span", { class: "name" }, `${moment(one.since)}, ${size(one.size)}, by ${one.device}`),
-    one.kept_until === null ? badge("good", "as it is now") : h("span", { class: "buttons" }, h("span", { class: "quiet" }, `kept until ${moment(one.kept_until)}`), button("Restore", restore, { label: `Restore the version of ${moment(one.since)}` })));
+  return h(
+    "li",
+    { key: one.version },
+    h("span", { class: "name" }, `${moment(one.since)}, ${size(one.size)}, by ${one.device}`),
+    one.kept_until === null
+      ? badge("good", "as it is now")
+      : h(
+          "span",
+          { class: "buttons" },
+          h("span", { class: "quiet" }, `kept until ${moment(one.kept_until)}`),
+          button("Restore", restore, { label: `Restore the version of ${moment(one.since)}` }),
+        ),
+  );
 }
 
 function removed(app, place, one) {
   const at = new Date((one.removed - 1) * 1000).toISOString().replace(/\.\d+Z$/, "Z");
   const restore = async () => {
-    await restored(app, one.kind === "file" ? { path: one.path } : { path: one.path, at }, `${one.path} is back.`);
+    await restored(
+      app,
+      one.kind === "file" ? { path: one.path } : { path: one.path, at },
+      `${one.path} is back.`,
+    );
     await showRemoved(app, place, place.path);
   };
-  return h("li", { key: one.path }, h("span", { class: "name" }, `${one.path}${one.kind === "file" ? `, ${size(one.size)}` : ""}, removed ${moment(one.removed)} by ${one.device}`),
-    h("span", { class: "buttons" }, h("span", { class: "quiet" }, `kept until ${moment(one.kept_until)}`), button("Restore", restore, { label: `Restore ${one.path}` })));
+  return h(
+    "li",
+    { key: one.path },
+    h(
+      "span",
+      { class: "name" },
+      `${one.path}${one.kind === "file" ? `, ${size(one.size)}` : ""}, removed ${moment(one.removed)} by ${one.device}`,
+    ),
+    h(
+      "span",
+      { class: "buttons" },
+      h("span", { class: "quiet" }, `kept until ${moment(one.kept_until)}`),
+      button("Restore", restore, { label: `Restore ${one.path}` }),
+    ),
+  );
 }

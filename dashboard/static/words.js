@@ -26,7 +26,12 @@ export function latency(seconds) {
 
 /** "2 minutes" */
 export function duration(seconds) {
-  const steps = [["second", 60], ["minute", 60], ["hour", 24], ["day", Infinity]];
+  const steps = [
+    ["second", 60],
+    ["minute", 60],
+    ["hour", 24],
+    ["day", Infinity],
+  ];
   let value = Math.max(0, seconds);
   for (const [unit, most] of steps) {
     if (Math.round(value) < most) return count(Math.round(value), unit);
@@ -81,7 +86,11 @@ function waiting(volume) {
 
 function clouds(volume, names) {
   const known = volume.clouds.filter((one) => names.includes(one.name));
-  return list(known.map((one) => `${one.name} ${FAILS[one.state] ?? `has been ${one.state}`} since ${moment(one.since)}`));
+  return list(
+    known.map(
+      (one) => `${one.name} ${FAILS[one.state] ?? `has been ${one.state}`} since ${moment(one.since)}`,
+    ),
+  );
 }
 
 const are = (number) => (number === 1 ? "is" : "are");
@@ -95,18 +104,31 @@ export function summary(volume) {
     case "safe":
       return ["good", "All safe.", kept(volume)];
     case "pending":
-      return ["busy", `${waiting(volume)} ${are(number)} on the way to the clouds.`,
-        `${number === 1 ? "It is" : "They are"} safe on this machine meanwhile.${though(volume)}`];
+      return [
+        "busy",
+        `${waiting(volume)} ${are(number)} on the way to the clouds.`,
+        `${number === 1 ? "It is" : "They are"} safe on this machine meanwhile.${though(volume)}`,
+      ];
     case "held":
       return ["wary", `${waiting(volume)} ${wait} on this machine.`, hold(volume.transfers)];
     case "short":
-      return ["bad", `${waiting(volume)} ${wait} on this machine.`,
-        `${count(verdict.needed, "cloud")} are needed, and ${verdict.working} of ${volume.clouds.length} work: ${clouds(volume, verdict.unwritable)}.`];
+      return [
+        "bad",
+        `${waiting(volume)} ${wait} on this machine.`,
+        `${count(verdict.needed, "cloud")} are needed, and ${verdict.working} of ${volume.clouds.length} work: ${clouds(volume, verdict.unwritable)}.`,
+      ];
     case "degraded":
-      return ["wary", `All safe, though ${clouds(volume, verdict.unwritable)}.`, "Everything can be read from the other clouds."];
+      return [
+        "wary",
+        `All safe, though ${clouds(volume, verdict.unwritable)}.`,
+        "Everything can be read from the other clouds.",
+      ];
     case "danger":
-      return ["bad", "Some files may be unreadable just now.",
-        `${clouds(volume, verdict.unreadable)}. What is kept on this machine can be read; the rest when the clouds are back.`];
+      return [
+        "bad",
+        "Some files may be unreadable just now.",
+        `${clouds(volume, verdict.unreadable)}. What is kept on this machine can be read; the rest when the clouds are back.`,
+      ];
     default:
       return ["bad", "This volume cannot be used.", volume.last_error ?? "The log tells why."];
   }
@@ -119,7 +141,8 @@ function kept(volume) {
   return `Everything is on ${verdict.needed} of your ${all.length} clouds.${promise}`;
 }
 
-const though = (volume) => (volume.verdict.unwritable.length ? ` But ${clouds(volume, volume.verdict.unwritable)}.` : "");
+const though = (volume) =>
+  volume.verdict.unwritable.length ? ` But ${clouds(volume, volume.verdict.unwritable)}.` : "";
 
 /** Why nothing moves. */
 export function hold(transfers) {
