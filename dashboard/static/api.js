@@ -1,5 +1,5 @@
-// Talking to the process that serves this page. The code in the link is exchanged for a token, once; the token
-// stays in this tab and travels in a header.
+// Talking to the process that serves this page. The code in the link is exchanged for a token, once; the
+// token stays in this tab and travels in a header.
 
 const KEPT = "hybrisfs-token";
 const tags = new Map(); // url -> {tag, facts}: what has not changed is not sent again

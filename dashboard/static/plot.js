@@ -7,9 +7,9 @@ const WIDTH = 600;
 const HEIGHT = 120;
 
 /**
- * Lines over time. `lines` are {name, cls, values}, with null where nothing is known; where `bridge` of a line
- * is not null it is drawn through that all the same: there was just nothing to measure. `show` makes words of a
- * value. Values are read off by pointing at the plot or with the arrow keys.
+ * Lines over time. `lines` are {name, cls, values}, with null where nothing is known; where `bridge` of a
+ * line is not null it is drawn through that all the same: there was just nothing to measure. `show` makes
+ * words of a value. Values are read off by pointing at the plot or with the arrow keys.
  */
 export function plot(title, lines, { step, end, show, redraw, memory }) {
   const length = lines[0]?.values.length ?? 0;

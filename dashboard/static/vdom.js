@@ -1,6 +1,6 @@
-// What is to be shown as plain objects, and the smallest change of the page that shows it: so a page that is
-// refreshed every few seconds keeps its focus, its selection and its scroll position. Text is only ever set as
-// text, never parsed as HTML.
+// What is to be shown as plain objects, and the smallest change of the page that shows it: so a page that
+// is refreshed every few seconds keeps its focus, its selection and its scroll position. Text is only ever
+// set as text, never parsed as HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
 const DRAWING = new Set(["svg", "path", "line", "rect", "circle", "g", "text", "title"]);

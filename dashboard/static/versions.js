@@ -64,25 +64,25 @@ function version(app, place, path, one) {
     if (
       !(await confirm(
         "Restore this version?",
-        `${path} becomes what it was at ${moment(one.since)}. What is there now is kept as a version, too.`,
+        `${path} becomes what it was at ${moment(one.since, true)}. What is there now is kept as a version, too.`,
         "Restore",
       ))
     )
       return;
-    await restored(app, { path, since: one.since }, `${path} is what it was at ${moment(one.since)}.`);
+    await restored(app, { path, since: one.since }, `${path} is what it was at ${moment(one.since, true)}.`);
     await showVersions(app, place, path);
   };
   return h(
     "li",
     { key: one.version },
-    h("span", { class: "name" }, `${moment(one.since)}, ${size(one.size)}, by ${one.device}`),
+    h("span", { class: "name" }, `${moment(one.since, true)}, ${size(one.size)}, by ${one.device}`),
     one.kept_until === null
       ? badge("good", "as it is now")
       : h(
           "span",
           { class: "buttons" },
           h("span", { class: "quiet" }, `kept until ${moment(one.kept_until)}`),
-          button("Restore", restore, { label: `Restore the version of ${moment(one.since)}` }),
+          button("Restore", restore, { label: `Restore the version of ${moment(one.since, true)}` }),
         ),
   );
 }
