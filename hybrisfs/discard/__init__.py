@@ -21,6 +21,11 @@ them into another pack, which is not discarded. So there is no u. A device that 
 as soon as the one that let it in, or anybody who has heard of it, has yet to agree; otherwise it starts from
 a log that has the proposal.
 
+A version that a device keeps (`hybrisfs.versions`) counts like what it shows. It was shown before, or an
+update wrote its content and another superseded that at once: either was noted. Once let go of it is never
+wanted again, so there is no other way to come to need it. Devices need not keep the same: each refuses for
+its own, and who keeps less can lose nothing of another's.
+
 A device that forked (restored from a backup) has agreed only when all its branches say so. What it did
 before it knew of the list may name x all the same: then x goes to the clouds anew from whatever device that
 shows it and has its bytes. So that this is rare, the grace period is longer than a weekend.

@@ -136,11 +136,11 @@ class Arrivals:
         elif key[:1] == b"e" and value is not None:
             self._granted(value)
 
-    def _write(self) -> None:
-        """Put what has been taken into registers and packs."""
+    def _write(self, renames: Sequence[Rename] = ()) -> None:
+        """Put what has been taken into registers and packs. *renames*: see `Registers.write`."""
         unwritten, self._unwritten = self._unwritten, []
         if unwritten:
-            for key, only in self._registers.write(unwritten).items():
+            for key, only in self._registers.write(unwritten, renames).items():
                 if only is None:
                     self._only.pop(key, None)
                 else:
@@ -151,7 +151,7 @@ class Arrivals:
     def renamed(self, renames: Sequence[Rename]) -> None:
         """Branches of the log have other names now."""
         if renames:
-            self._write()
+            self._write(renames)
         for rename in renames:
             self._rename(rename)
 

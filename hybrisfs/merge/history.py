@@ -11,11 +11,12 @@ the table `removal` tells that it is wanted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from hybrisfs.merge.rules import Stamp
 from hybrisfs.store.database import Database
+from sync import Rename
 
 __all__ = ["Ended", "History", "is_removal"]
 
@@ -48,10 +49,16 @@ class History:
         """*moment_of* tells the moment of an update by branch and clock."""
         self._db = database
         self._moment_of = moment_of
+        self.renames: Sequence[Rename] = ()
+        """What the log has renamed already, and the stamps that come here have not."""
 
     def moment(self, stamp: Stamp) -> int:
         """When the update counts as signed."""
-        return self._moment_of(stamp.writer, stamp.clock)
+        writer = stamp.writer
+        for rename in self.renames:
+            if writer == rename.old and stamp.clock > rename.above:
+                writer = rename.new
+        return self._moment_of(writer, stamp.clock)
 
     def end(self, ended: Iterable[Ended], numbers: Mapping[bytes, int]) -> None:
         """Note values that are about to leave `register`, and those that never came into it. *numbers*:

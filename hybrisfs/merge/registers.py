@@ -16,7 +16,7 @@ from hybrisfs.merge.history import Ended, History, is_removal
 from hybrisfs.merge.rules import Stamp, Value
 from hybrisfs.store.bulk import select_many
 from hybrisfs.store.database import Database
-from sync import VersionVector, Write
+from sync import Rename, VersionVector, Write
 
 __all__ = ["PLACES", "Merged", "Registers", "Written", "is_kept"]
 
@@ -154,9 +154,13 @@ class Registers:
         self._db.executemany(_DELETE, before)
         self._insert(number, stamp.clock, writes)
 
-    def write(self, updates: Sequence[Written]) -> dict[bytes, Value | None]:
+    def write(self, updates: Sequence[Written], renames: Sequence[Rename] = ()) -> dict[bytes, Value | None]:
         """Take in what other devices' updates have written, in the order in which they were accepted. The
-        registers written: with their value when they had none before and have one now, else None."""
+        registers written: with their value when they had none before and have one now, else None.
+
+        *renames*: what the log has renamed since, and the stamps of *updates* have not."""
+        if self._history is not None:
+            self._history.renames = renames
         before = self._rows({key for one in updates for key, _ in one.writes})
         superseded: set[tuple[bytes, int, int]] = set()
         numbers = {one.stamp.writer: self._number(one.stamp.writer) for one in updates}
@@ -181,6 +185,8 @@ class Registers:
                 for one in latest
             ],
         )
+        if self._history is not None:
+            self._history.renames = ()
         return {
             key: latest[0] if len(latest) == 1 and key not in before else None
             for key, latest in found.items()

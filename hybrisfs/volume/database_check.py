@@ -190,8 +190,8 @@ def _check_log(db: sqlite3.Connection, volume: LocalVolume, report: FsckReport, 
 def _check_versions(db: sqlite3.Connection, report: FsckReport, progress: Progress) -> None:
     (total,) = db.execute("SELECT count(*) FROM past").fetchone()
     progress("versions", 0, total)
-    for problem in check_versions(db):
-        report.add("versions", problem)
+    for problem, severity in check_versions(db):
+        report.add("versions", problem, severity)
     if total:
         report.checked["versions of registers"] = total
     progress("versions", total, total)

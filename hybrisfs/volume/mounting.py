@@ -5,12 +5,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
 
 from hybrisfs.errors import HybrisError
 from hybrisfs.merge.rows import Change
 from hybrisfs.mount.mountpoint import MountPoint
+from hybrisfs.mount.programs import NoFetchPrograms
+from hybrisfs.versions.browser import PastBrowser
 
-__all__ = ["Mounting"]
+if TYPE_CHECKING:
+    from hybrisfs.volume.volume import Volume
+
+__all__ = ["Mounting", "begin_mount"]
 
 
 class Mounting:
@@ -59,3 +65,20 @@ class Mounting:
     def shown(self, path: PurePath) -> PurePath:
         """A path in the volume as programs see it."""
         return (self.directory or PurePath()) / path
+
+
+def begin_mount(volume: Volume, directory: Path, allow_other: bool) -> MountPoint:
+    """Mount *volume* at *directory*. Raises HybrisError."""
+    return MountPoint(
+        volume.name,
+        directory,
+        volume.fs,
+        volume.committer,
+        volume.fetcher,
+        volume.room,
+        volume.residency,
+        NoFetchPrograms(volume.config.no_fetch_programs),
+        volume.sharing.freshness,
+        PastBrowser(volume.fs, volume.fetcher, volume.versions.rungs),
+        allow_other=allow_other,
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from typing import Literal
 
 from hybrisfs.filesystem.registers import is_of_tree
 from hybrisfs.versions.needs import KEPT_CONTENTS, named_chunks
@@ -19,8 +20,19 @@ _ROWS = (
 )
 
 
-def check_versions(db: sqlite3.Connection) -> Iterator[str]:
-    """What is wrong with the versions in the snapshot *db*, in words."""
+def check_versions(db: sqlite3.Connection) -> Iterator[tuple[str, Literal["error", "warning"]]]:
+    """What is wrong with the versions in the snapshot *db*, in words.
+
+    A version without bytes is no error: a log that was read anew names also those that were let go of long
+    ago, until they are thinned out.
+    """
+    for problem in _contradictions(db):
+        yield problem, "error"
+    for problem in _missing_bytes(db):
+        yield problem, "warning"
+
+
+def _contradictions(db: sqlite3.Connection) -> Iterator[str]:
     writes: dict[bytes, bytes | None] | None = None
     update: tuple[bytes | None, int] = (None, -1)
     for key, clock, branch, value, is_latest in db.execute(_ROWS):
@@ -33,7 +45,6 @@ def check_versions(db: sqlite3.Connection) -> Iterator[str]:
             yield f"{described(key)}: what update {clock} wrote is noted as a version and is true still"
         elif writes is not None and writes.get(key) != value:
             yield f"{described(key)}: the version of update {clock} is not what that wrote"
-    yield from _missing_bytes(db)
 
 
 def _writes(db: sqlite3.Connection, branch: bytes | None, clock: int) -> dict[bytes, bytes | None] | None:

@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,13 +20,10 @@ from hybrisfs.dispersal.runs import ChunkLocation
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
 from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.residency import Residency
 from hybrisfs.home import Home
 from hybrisfs.keyring import KeyRing
 from hybrisfs.keys import VolumeKeys
 from hybrisfs.merge.rows import Change
-from hybrisfs.mount.mountpoint import MountPoint
-from hybrisfs.mount.programs import NoFetchPrograms
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.fetch import Fetcher
 from hybrisfs.pipeline.grants import Grants
@@ -42,7 +40,6 @@ from hybrisfs.pipeline.ship import Shipper
 from hybrisfs.pipeline.signals import Signals
 from hybrisfs.store.database import Database
 from hybrisfs.store.journal import Journal
-from hybrisfs.versions.browser import PastBrowser
 from hybrisfs.versions.ladder import parse_ladder
 from hybrisfs.versions.thinning import Thinner
 from hybrisfs.volume.agreed_clouds import open_engine
@@ -71,7 +68,7 @@ from hybrisfs.volume.leftovers import remove_unknown_segments
 from hybrisfs.volume.lock import lock_exclusively
 from hybrisfs.volume.maintenance import Maintenance
 from hybrisfs.volume.metered import is_metered
-from hybrisfs.volume.mounting import Mounting
+from hybrisfs.volume.mounting import Mounting, begin_mount
 from hybrisfs.volume.on_demand import OnDemand
 from hybrisfs.volume.pairing import Invitation
 from hybrisfs.volume.peering import Peering
@@ -101,7 +98,7 @@ class Volume:
         self._home = home
         self.config = config
         self.name = config.name
-        self._mounting = Mounting(self.name, self._begin_mount)
+        self._mounting = Mounting(self.name, partial(begin_mount, self))
         self._config_lock = threading.Lock()
         self.last_error = LastError()
         self.state = state = home.volume_state(config.name)
@@ -170,10 +167,10 @@ class Volume:
             lambda one, seconds: self.peering.fetch_chunk(one, seconds),
             lambda: signals.held,
         )
-        self.room = RoomMaker(fs, self.committer, signals, self._can_upload)
+        self.room = RoomMaker(fs, self.committer, signals, self.can_upload)
         hoarder = Hoarder(fs, self.fetcher, self.room, signals)
         self.content = OnDemand(fs, self.committer, hoarder, self.room, signals, self._mounting.shown)
-        self.residency = Residency(fs, self._can_upload)
+        self.residency = Residency(fs, self.can_upload)
         self.browsing = Browsing(fs, self.fetcher, self.residency)
         settler = Settler(fs, self.sealer.chunk_id, self.fetcher.fetch_one)
         sharing = self.sharing
@@ -270,7 +267,8 @@ class Volume:
         self.peering.members_changed()
         self._keeper.changed()  # recovery kits tell who the members are
 
-    def _can_upload(self) -> bool:
+    def can_upload(self) -> bool:
+        """Whether enough clouds are well for anything to leave this device."""
         if self.signals.held:
             return False
         usable = [one for one in self.engine.health() if one.number in self.engine.in_use]
@@ -294,21 +292,6 @@ class Volume:
     def mount(self, directory: Path, *, allow_other: bool = False) -> None:
         """Mount at *directory*; returns when programs can use it. Raises HybrisError."""
         self._mounting.mount(directory, allow_other=allow_other)
-
-    def _begin_mount(self, directory: Path, allow_other: bool) -> MountPoint:
-        return MountPoint(
-            self.name,
-            directory,
-            self.fs,
-            self.committer,
-            self.fetcher,
-            self.room,
-            self.residency,
-            NoFetchPrograms(self.config.no_fetch_programs),
-            self.sharing.freshness,
-            PastBrowser(self.fs, self.fetcher, self.versions.rungs),
-            allow_other=allow_other,
-        )
 
     def unmount(self, *, lazy: bool = False) -> None:
         """Unmount, and make everything written so far durable. Raises HybrisError while files are open."""

@@ -192,6 +192,17 @@ def test_a_version_whose_bytes_are_nowhere_is_named_and_not_restored(device: Dev
     assert any("cannot be read" in one.what for one in device.fsck().problems)
 
 
+def test_a_version_that_is_not_what_its_update_wrote_is_found(device: Device) -> None:
+    device.write("file", b"old")
+    sign(device)
+    device.write("file", b"new")
+    sign(device)
+    assert device.fsck().problems == []
+    with device.volume.fs.lock:
+        device.volume.fs.db.execute("UPDATE past SET value = x'00' WHERE key >= x'63' AND key < x'64'")
+    assert ["is not what that wrote" in one.what for one in device.fsck().problems] == [True]
+
+
 def test_the_rule_is_kept(device: Device) -> None:
     assert device.volume.set_keep_versions("all:2d,room:1G") == (
         "all:2d,daily:7d,weekly:31d,monthly:366d,room:1073741824"
