@@ -5,6 +5,10 @@ GET  /api/volumes/NAME/WHAT          WHAT: traffic, history?span=hour|day, cost,
                                      deletions, events, conflicts?first=N
 POST /api/volumes/NAME/folder        {"path", "after"}: a page of what is in a folder
 POST /api/volumes/NAME/preview       {"path"}: the beginning of a file, if it is text
+POST /api/volumes/NAME/versions      {"path"}: what a file was before
+POST /api/volumes/NAME/removed       {"path"}: what was removed from a folder
+POST /api/volumes/NAME/restore       {"path", "since"}: the version that was begun then;
+                                     {"path", "at"}: as it was then; {"path"}: what was removed
 POST /api/volumes/NAME/do/ACTION     one of `actions.ACTIONS`
 GET  /api/jobs, POST /api/jobs       long work: {"kind", "volume", ...} begins it
 POST /api/jobs/ID/stop
@@ -38,6 +42,7 @@ __all__ = ["Api"]
 _MAX_BODY: Final = 64 << 10  # bytes
 _PAGE: Final = 100  # names or conflicts in one answer
 _EVENTS: Final = 200  # the latest
+_PAST: Final = 200  # versions, or names that were removed, in one answer; the latest
 _PREVIEW: Final = 64 << 10  # bytes of a file that are shown
 _PLAIN: Final = {"clouds": "cloud list", "traffic": "traffic", "cost": "cost", "deletions": "deletions list"}
 _STATUS: Final = ((UsageError, 400), (UnknownVolumeError, 404), (DaemonError, 503))
@@ -54,6 +59,9 @@ class Api:
             Route("/api/volumes", _reading(self._volumes)),
             Route("/api/volumes/{name}/folder", _writing(self._folder), methods=["POST"]),
             Route("/api/volumes/{name}/preview", _writing(self._preview), methods=["POST"]),
+            Route("/api/volumes/{name}/versions", _writing(self._versions), methods=["POST"]),
+            Route("/api/volumes/{name}/removed", _writing(self._removed), methods=["POST"]),
+            Route("/api/volumes/{name}/restore", _writing(self._restore), methods=["POST"]),
             Route("/api/volumes/{name}/do/{action}", _writing(self._do), methods=["POST"]),
             Route("/api/volumes/{name}/{what}", _reading(self._facts)),
             Route("/api/jobs", _reading(lambda _: {"jobs": self._jobs.all()}), methods=["GET"]),
@@ -111,6 +119,30 @@ class Api:
         part = ask("file read", {"name": request.path_params["name"], **wanted})
         data = base64.b64decode(part["base64"])
         return {"size": part["size"], "text": _text(data), "whole": part["size"] <= len(data)}
+
+    def _versions(self, request: Request, body: Message) -> Message:
+        return {"versions": self._past(request, body, "versions list")["versions"][:_PAST]}
+
+    def _removed(self, request: Request, body: Message) -> Message:
+        return {"removed": self._past(request, body, "versions removed")["removed"][:_PAST]}
+
+    def _restore(self, request: Request, body: Message) -> Message:
+        chosen: Message = {"at": body.get("at")}
+        if "since" in body:
+            # Numbers change when there is a new version; when a version was begun does not.
+            found = self._past(request, body, "versions list")["versions"]
+            number = next((one["version"] for one in found if one["since"] == body["since"]), None)
+            if number is None:
+                raise UsageError("this version is not kept any more")
+            chosen = {"version": number}
+        return self._past(request, body, "versions restore", chosen)
+
+    @staticmethod
+    def _past(request: Request, body: Message, command: str, more: Message | None = None) -> Message:
+        path = body.get("path")
+        if not isinstance(path, str) or path.startswith("/"):
+            raise UsageError("path must be one inside the volume")
+        return ask(command, {"name": request.path_params["name"], "path": path, **(more or {})})
 
     # -- doing -----------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 import { about, ask } from "./api.js";
 import { badge, button, empty, icon } from "./parts.js";
 import { h } from "./vdom.js";
+import { past, showRemoved, showVersions } from "./versions.js";
 import { moment, size } from "./words.js";
 
 const STATES = {
@@ -27,6 +28,7 @@ export const files = {
       loaded: 0,
       busy: false,
       preview: null,
+      past: null,
     });
     if (performance.now() - place.loaded > EVERY) load(app, place);
     return [
@@ -37,6 +39,7 @@ export const files = {
           ? empty("Looking …")
           : table(app, place),
       preview(app, place),
+      past(app, place),
     ];
   },
 };
@@ -74,6 +77,7 @@ function go(app, place, path) {
     loaded: 0,
     busy: false,
     preview: null,
+    past: null,
   });
   app.redraw();
 }
@@ -89,14 +93,21 @@ function crumbs(app, place) {
         : h("button", { type: "button", class: "plain", onclick: () => go(app, place, path) }, words),
     );
   return h(
-    "nav",
-    { class: "crumbs", "aria-label": "Folder", key: "crumbs" },
+    "div",
+    { class: "toolbar", key: "crumbs" },
     h(
-      "ol",
-      null,
-      link(app.volume.name, "", !parts.length),
-      parts.map((part, index) => link(part, parts.slice(0, index + 1).join("/"), index === parts.length - 1)),
+      "nav",
+      { class: "crumbs", "aria-label": "Folder" },
+      h(
+        "ol",
+        null,
+        link(app.volume.name, "", !parts.length),
+        parts.map((part, index) =>
+          link(part, parts.slice(0, index + 1).join("/"), index === parts.length - 1),
+        ),
+      ),
     ),
+    button("Removed files", () => showRemoved(app, place, place.path)),
   );
 }
 
@@ -211,7 +222,12 @@ function preview(app, place) {
       "div",
       { class: "card-head" },
       h("h2", { id: "preview" }, path.split("/").at(-1)),
-      button("Close", close),
+      h(
+        "div",
+        { class: "buttons" },
+        button("Versions", () => showVersions(app, place, path)),
+        button("Close", close, { label: "Close the file" }),
+      ),
     ),
     text === null
       ? empty(`${size(bytes)} that are no text.`)

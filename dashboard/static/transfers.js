@@ -191,23 +191,21 @@ export function jobs(app) {
     h(
       "ul",
       { class: "moving" },
-      found
-        .slice(0, 5)
-        .map((one) =>
-          h(
-            "li",
-            { key: one.id },
-            h("span", null, KINDS[one.kind]),
-            one.state === "running"
-              ? meter(one.done, one.total, KINDS[one.kind])
-              : h("span", { class: "outcome" }, outcome(one)),
-            one.state === "running"
-              ? button("Stop", () => app.attempt(() => ask(`/api/jobs/${one.id}/stop`, {})), {
-                  label: `Stop: ${KINDS[one.kind]}`,
-                })
-              : null,
-          ),
+      found.slice(0, 5).map((one) =>
+        h(
+          "li",
+          { key: one.id },
+          h("span", null, KINDS[one.kind]),
+          one.state === "running"
+            ? meter(one.done, one.total, KINDS[one.kind])
+            : h("span", { class: "outcome" }, outcome(one)),
+          one.state === "running"
+            ? button("Stop", () => app.attempt(() => ask(`/api/jobs/${one.id}/stop`, {})), {
+                label: `Stop: ${KINDS[one.kind]}`,
+              })
+            : null,
         ),
+      ),
     ),
   );
 }

@@ -45,10 +45,11 @@ export function ago(epoch) {
   return seconds < 20 ? "just now" : `${duration(seconds)} ago`;
 }
 
-/** A time of day, with the day when it is not today. */
-export function moment(epoch) {
+/** A time of day, with the day when it is not today; to the second if that is wanted. */
+export function moment(epoch, exactly = false) {
   const when = new Date(epoch * 1000);
-  const time = when.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+  const second = exactly ? "2-digit" : undefined;
+  const time = when.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second });
   if (when.toDateString() === new Date().toDateString()) return time;
   return `${when.toLocaleDateString([], { year: "numeric", month: "short", day: "numeric" })}, ${time}`;
 }

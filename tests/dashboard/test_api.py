@@ -185,6 +185,30 @@ def test_conflicts_are_settled(page: Page, volume: FakeVolume) -> None:
     assert page.post("/api/volumes/photos/do/keep", {"path": "a (conflict)"}).status_code == 200
 
 
+def test_the_past_is_shown_and_restored(page: Page, volume: FakeVolume) -> None:
+    url = "/api/volumes/photos"
+    versions = page.post(f"{url}/versions", {"path": "notes.txt"}).json()["versions"]
+    assert [one["version"] for one in versions] == [0, 1]
+    assert page.post(f"{url}/versions", {"path": "nothing"}).status_code == 400
+    assert [one["path"] for one in page.post(f"{url}/removed", {"path": ""}).json()["removed"]] == ["old.txt"]
+    for wanted in ({"since": versions[1]["since"]}, {"at": "2026-11-20"}, {}):
+        assert page.post(f"{url}/restore", {"path": "notes.txt", **wanted}).json()["files"] == 1
+    assert volume.versions.restored == [
+        ("notes.txt", None, 1, None),
+        ("notes.txt", "2026-11-20", None, None),
+        ("notes.txt", None, None, None),
+    ]
+    gone = page.post(f"{url}/restore", {"path": "notes.txt", "since": 1.0})
+    assert (gone.status_code, gone.json()["error"]) == (400, "this version is not kept any more")
+
+
+@pytest.mark.parametrize("where", ["versions", "removed", "restore"])
+@pytest.mark.parametrize("path", ["/etc/passwd", 7, None])
+def test_no_other_past_is_reached(page: Page, volume: FakeVolume, where: str, path: object) -> None:
+    assert page.post(f"/api/volumes/photos/{where}", {"path": path}).status_code == 400
+    assert volume.versions.restored == []
+
+
 def test_deletions_that_wait_are_decided_on(page: Page, volume: FakeVolume) -> None:
     volume.waiting_deletions = [{"id": "abc", "device": "laptop", "time": 1.0, "names": 3, "of": 4}]
     assert page.facts("/api/volumes/photos/deletions")["deletions"] == volume.waiting_deletions

@@ -199,7 +199,7 @@ def test_odd_names_are_only_text(opened: Opened) -> None:
     expect(page.locator("main img")).to_have_count(0)
     shown.click()
     expect(page.locator("pre.text")).to_have_text("harmless")
-    page.get_by_role("button", name="Close").click()
+    page.get_by_role("button", name="Close the file").click()
     assert opened.complaints == []
 
 
@@ -218,6 +218,31 @@ def test_folders_are_browsed_and_files_kept(opened: Opened, machines: Pair) -> N
     )
     page.get_by_role("button", name="vol", exact=True).click()
     expect(page.locator("table.files").get_by_role("button", name="notes.txt", exact=True)).to_be_visible()
+    assert opened.complaints == []
+
+
+def test_versions_and_removed_files_are_restored_by_clicks(opened: Opened, machines: Pair) -> None:
+    page, here = opened.page, machines.here
+    letter = here.mountpoint / "letter.txt"
+    letter.write_text("first")
+    here.sync()
+    letter.write_text("second")
+    (here.mountpoint / "gone.txt").write_text("gone")
+    here.sync()
+    (here.mountpoint / "gone.txt").unlink()
+    here.sync()
+    _show(page, "files")
+    page.locator("table.files").get_by_role("button", name="letter.txt", exact=True).click()
+    page.get_by_role("button", name="Versions", exact=True).click()
+    page.get_by_role("button", name="Restore the version of").first.click()
+    page.get_by_role("dialog").get_by_role("button", name="Restore").click()
+    until(lambda: letter.read_text() == "first", "the first version to be back")
+    _no_violations(page)
+    _picture(page, "versions")
+    page.get_by_role("button", name="Removed files").click()
+    page.get_by_role("button", name="Restore gone.txt").click()
+    until(lambda: (here.mountpoint / "gone.txt").exists(), "the removed file to be back")
+    assert (here.mountpoint / "gone.txt").read_text() == "gone"
     assert opened.complaints == []
 
 
