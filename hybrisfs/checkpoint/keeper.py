@@ -94,6 +94,7 @@ class Keeper:
         self._stated_at = float("-inf")
         self._agreed_at: float | None = None
         self._not_before = float("-inf")  # when the clouds are asked again
+        self._is_short = False  # whether heads name updates that are not here
         self._examined: dict[bytes, float] = {}  # names of roots -> when to look at them again
         self._offered: set[bytes] = set()
         self._lacking: dict[bytes, float] = {}  # names of roots -> since when something of them is lacking
@@ -325,6 +326,8 @@ class Keeper:
         with self._fs.lock:
             known = {one.shelved.snapshot for one in self._table.all()}
             inviter = self._fs.db.meta("inviter")
+            tips = {tip.hash for head in heads.values() for tip in head.own}
+            self._is_short = not tips <= self._updates.known(tips)
         named = {
             head.checkpoint.root: (head.checkpoint.snapshot, device == inviter)
             for device, head in sorted(heads.items(), key=lambda one: one[0] == inviter)
@@ -363,7 +366,8 @@ class Keeper:
     def _is_wanted(self, name: bytes, root: Root, now: float) -> bool:
         with self._fs.lock:
             vector = self._updates.state.vector
-        if vector.covers(root.vector):
+        # A fork that is not known here yet may hide behind equal names, as long as something is lacking.
+        if vector.covers(root.vector) and not self._is_short:
             self._offered.discard(name)
             self._lacking.pop(name, None)
             return False
