@@ -24,7 +24,7 @@ from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.residency import Residency
 from hybrisfs.fuse import LATER, Attributes, Entry, Later, Listing, ListingPlus, Opened, Request, StatVfs
 from hybrisfs.mount.answers import FOREVER, attributes_of, change_attributes, entry_of, statvfs_of
-from hybrisfs.mount.directories import list_entries, list_names
+from hybrisfs.mount.directories import Listings, list_entries, list_names
 from hybrisfs.mount.echo import Echoes
 from hybrisfs.mount.programs import NoFetchPrograms
 from hybrisfs.mount.xattrs import ExtendedAttributes
@@ -71,6 +71,7 @@ class Adapter(fuse.Operations):
         self._no_fetch = no_fetch
         self._freshness = freshness
         self.echoes = Echoes(ROOT_INO)
+        self._listings = Listings()
         self._known = {ROOT_INO}  # directories that the kernel knows
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="answer")
 
@@ -227,18 +228,20 @@ class Adapter(fuse.Operations):
     def opendir(self, request: Request, ino: int, flags: int) -> Opened:
         with self._lock:
             self._fs.names.directory(ino)
-        return Opened(keep_cache=True, cache_readdir=True)
+        return Opened(self._listings.open(), keep_cache=True, cache_readdir=True)
 
     def releasedir(self, request: Request, ino: int, fh: int, flags: int) -> None:
-        """Open directories have no state: offsets are numbers of entries."""
+        self._listings.close(fh)
 
     def readdir(self, request: Request, ino: int, fh: int, offset: int, size: int) -> Listing | Later:
         with self._lock:
-            return list_names(self._fs, ino, offset, size)
+            return list_names(self._fs, ino, offset, size, self._listings.end(self._fs, fh, offset))
 
     def readdirplus(self, request: Request, ino: int, fh: int, offset: int, size: int) -> ListingPlus | Later:
         with self._lock:
-            return list_entries(self._fs, ino, offset, size, self._entry)
+            return list_entries(
+                self._fs, ino, offset, size, self._listings.end(self._fs, fh, offset), self._entry
+            )
 
     # -- open files ------------------------------------------------------------------------------
 

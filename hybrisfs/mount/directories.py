@@ -1,7 +1,8 @@
 """Listing a directory into the kernel's buffer.
 
 The dots are at offsets 0 and 1; the offset behind an entry is its number in the database + `_DOTS`, so that a
-listing goes on where it was, whatever has come and gone meanwhile.
+listing goes on where it was, whatever has come and gone meanwhile. It ends at the number that was the highest
+when it began (`Listings`): who renames everything that he reads would otherwise never be done.
 """
 
 from __future__ import annotations
@@ -14,20 +15,42 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.fuse import Entry, Listing, ListingPlus
 
-__all__ = ["list_entries", "list_names"]
+__all__ = ["Listings", "list_entries", "list_names"]
 
 _DOTS: Final = 2
 _FEWEST_BYTES: Final = 40  # of an entry in a listing
 _FEWEST_BYTES_PLUS: Final = 160
 
 
-def list_names(fs: FileSystem, ino: int, offset: int, size: int) -> Listing:
+class Listings:
+    """Open directories, by handle, and where the listing of each ends that is under way. For one thread."""
+
+    def __init__(self) -> None:
+        self._opened = 0
+        self._ends: dict[int, int] = {}
+
+    def open(self) -> int:
+        """A new handle."""
+        self._opened += 1
+        return self._opened
+
+    def end(self, fs: FileSystem, handle: int, offset: int) -> int:
+        """The last number to be listed; a listing that begins (anew) goes up to the highest there is."""
+        if offset == 0 or handle not in self._ends:
+            self._ends[handle] = fs.db.execute("SELECT max(number) FROM place").fetchone()[0] or 0
+        return self._ends[handle]
+
+    def close(self, handle: int) -> None:
+        self._ends.pop(handle, None)
+
+
+def list_names(fs: FileSystem, ino: int, offset: int, size: int, end: int) -> Listing:
     """Names and types, as far as they fit into *size* bytes. Called with the volume's lock held."""
     listing = Listing(size)
     _list(
         fs,
         ino,
-        offset,
+        (offset, end),
         size // _FEWEST_BYTES + 1,
         listing.add,
         lambda name, inode, next_offset: listing.add(name, inode.ino, inode.mode, next_offset),
@@ -36,14 +59,14 @@ def list_names(fs: FileSystem, ino: int, offset: int, size: int) -> Listing:
 
 
 def list_entries(
-    fs: FileSystem, ino: int, offset: int, size: int, entry: Callable[[Inode], Entry]
+    fs: FileSystem, ino: int, offset: int, size: int, end: int, entry: Callable[[Inode], Entry]
 ) -> ListingPlus:
     """Likewise, with what *entry* tells of each node."""
     listing = ListingPlus(size)
     _list(
         fs,
         ino,
-        offset,
+        (offset, end),
         size // _FEWEST_BYTES_PLUS + 1,
         listing.add_name,
         lambda name, inode, next_offset: listing.add(name, entry(inode), next_offset),
@@ -54,15 +77,16 @@ def list_entries(
 def _list(
     fs: FileSystem,
     ino: int,
-    offset: int,
+    between: tuple[int, int],
     limit: int,
     add_dot: Callable[[bytes, int, int, int], bool],
     add: Callable[[bytes, Inode, int], bool],
 ) -> None:
+    offset, end = between
     if offset == 0 and not add_dot(b".", ino, stat.S_IFDIR, 1):
         return
     if offset <= 1 and not add_dot(b"..", fs.names.parent_of(ino), stat.S_IFDIR, _DOTS):
         return
     for number, name, inode in fs.names.list(ino, max(offset - _DOTS, 0), limit):
-        if not add(name, inode, number + _DOTS):
+        if number > end or not add(name, inode, number + _DOTS):
             return

@@ -356,6 +356,19 @@ def test_a_file_without_a_name_may_get_one(shared_device: Device, folder: Path) 
     os.close(excluded)
 
 
+def test_who_renames_what_he_lists_gets_done(folder: Path) -> None:
+    """Each new name comes to the end of the directory."""
+    for number in range(400):
+        (folder / f"{number}").touch()
+    seen = 0
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            seen += 1
+            assert seen <= 400, "it goes on for ever"
+            os.rename(entry.path, f"{folder}/{seen} renamed")  # noqa: PTH104
+    assert len(list(folder.iterdir())) == 400
+
+
 def _name_open_file(descriptor: int, path: Path) -> int:
     """linkat(2) as open(2) shows it for O_TMPFILE; its errno, or 0."""
     old = b"/proc/self/fd/%d" % descriptor
