@@ -367,7 +367,7 @@ class Keeper:
         with self._fs.lock:
             vector = self._updates.state.vector
         # A fork that is not known here yet may hide behind equal names, as long as something is lacking.
-        if vector.covers(root.vector) and not self._is_short:
+        if vector.covers(root.vector) and not self._is_short and name not in self._offered:
             self._offered.discard(name)
             self._lacking.pop(name, None)
             return False
