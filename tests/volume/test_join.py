@@ -211,7 +211,7 @@ def test_names_that_cannot_be(home: Home, name: str) -> None:
         "hybrisfs.volume.join.Database.create",
         "hybrisfs.volume.join.MemberTable.introduce",
         "hybrisfs.volume.join.CredentialStore.add",
-        "hybrisfs.volume.config.sync_directory",
+        "hybrisfs.volume.config.replace_file",
         "hybrisfs.volume.join.VolumeConfig.save",
     ],
 )
