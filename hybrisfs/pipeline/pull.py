@@ -100,7 +100,8 @@ class Puller:
 
     *known* says whether the log holds an update, *receive* offers updates to it and returns False when the
     causes of some are missing, *vector* is the log's own version vector, *memory* keeps what was seen,
-    *fetch_grant* gets the key of an epoch that a device uses. They are called by the thread.
+    *fetch_grant* gets the key of an epoch that a device uses, *on_looked* is told that our own head has been
+    looked at on a further cloud. They are called by the thread.
     """
 
     def __init__(
@@ -116,10 +117,12 @@ class Puller:
         vector: Callable[[], VersionVector],
         memory: Memory,
         fetch_grant: Callable[[bytes, bytes], bool],
+        on_looked: Callable[[], None] = lambda: None,
         *,
         stale: float = STALE_SECONDS,
     ) -> None:
         self._engine = engine
+        self._on_looked = on_looked
         self._volume = volume
         self._keys = segment_keys
         self._own = own
@@ -232,7 +235,9 @@ class Puller:
     def _publish(self, follow: Follow) -> None:
         newest = {device: follow.newest(device) for device in follow.sightings()}
         self._heads = {device: head for device, head in newest.items() if head is not None}
-        self._past = follow.past
+        before, self._past = self._past, follow.past
+        if not self._past.clouds <= before.clouds:
+            self._on_looked()
         ours = self._vector().highest
         sightings = []
         for one in follow.staleness(time.monotonic(), time.time_ns()):

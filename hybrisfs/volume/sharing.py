@@ -6,7 +6,7 @@ import logging
 import platform
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -105,8 +105,11 @@ class Sharing:
         self.begun.set()
         self._head_before: Head | None = None  # our own, as the last start left it
 
-    def follow(self, engine: Engine, fetch_grant: Callable[[bytes, bytes], bool]) -> Puller:
-        """The puller that follows the other devices through these clouds. *fetch_grant*: see `Puller`."""
+    def follow(
+        self, engine: Engine, fetch_grant: Callable[[bytes, bytes], bool], on_looked: Callable[[], None]
+    ) -> Puller:
+        """The puller that follows the other devices through these clouds. *fetch_grant*, *on_looked*: see
+        `Puller`."""
         self._puller = Puller(
             engine,
             self.updates.volume,
@@ -119,9 +122,20 @@ class Sharing:
             self._vector,
             SightingTable(self._fs.db, self._fs.lock),
             fetch_grant,
+            on_looked,
             stale=STALE_SECONDS,
         )
         return self._puller
+
+    def look_for_own_head(self, clouds: Collection[int], timeout: float) -> bool:
+        """Have it looked for on these clouds, as far as that was not done since the start; True when there
+        was one to be looked at, which takes *timeout* seconds at most."""
+        puller = self._puller
+        if puller is None or puller.past().clouds.issuperset(clouds):
+            return False
+        puller.look_now()
+        self._signals.wait_until(lambda: puller.past().clouds.issuperset(clouds), time.monotonic() + timeout)
+        return True
 
     def has_looked(self) -> bool:
         """Whether the clouds were looked at since the start; if not, they are looked at again."""

@@ -181,7 +181,7 @@ class Volume:
         redundancy = Redundancy(config.f, config.k)
         self.packs = PackMaker(self.sealer, self.tables, redundancy, self.engine.put_pack)
         self.grants = Grants(self.ring, config.id, sharing.key_holders, self.engine)
-        puller = sharing.follow(self.engine, self.grants.fetch)
+        puller = sharing.follow(self.engine, self.grants.fetch, lambda: self._shipper.announce_soon())
         shipper = Shipper(
             fs,
             self.updates,
@@ -342,8 +342,13 @@ class Volume:
         return self.uploads.wait(timeout, progress)
 
     def look_at_clouds(self) -> None:
-        """Ask every cloud whether it is there, also those that would not be asked again yet."""
+        """Ask every cloud whether it is there, also those that would not be asked again yet; and let those
+        that are, as a cloud that has just been added, have our head."""
         self.engine.probe(self._marker, everyone=True)
+        well = [one.number for one in self.engine.health() if one.state == "ok"]
+        used = frozenset(self.engine.in_use).intersection(well)
+        if self.sharing.look_for_own_head(used, _HEAD_SECONDS):
+            self._shipper.announce_again(_HEAD_SECONDS)
 
     def drop_cache(self) -> dict[str, int]:
         """Forget every cached byte that the clouds hold."""
