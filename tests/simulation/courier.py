@@ -24,7 +24,7 @@ class Courier:
 
     def __init__(self, rig: Rig, clouds: Clouds) -> None:
         self.rig = rig
-        self.puller = rig.sharing.follow(cast("Any", clouds), lambda *_: False)
+        self.puller = rig.sharing.follow(cast("Any", clouds), lambda *_: False, lambda: None)
         heads, fetch = self.puller.heads, rig.fetcher.fetch_one
         self.linked: Courier | None = None  # the device that can be asked directly
         shelf = Shelf(rig.directory / "checkpoints", SEALER.chunk_id)
