@@ -6,12 +6,14 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import islice, takewhile
 from typing import Final
 
 from hybrisfs.checkpoint.adoption import Adoption, check_snapshot
 from hybrisfs.checkpoint.compaction import Compactor
 from hybrisfs.checkpoint.deposit import Depositor
 from hybrisfs.checkpoint.fetching import Fetching, NotToBeHadError
+from hybrisfs.checkpoint.reading import Latest, read_snapshot
 from hybrisfs.checkpoint.shelf import Shelf
 from hybrisfs.checkpoint.snapshot import SnapshotHash, Snapshotter
 from hybrisfs.checkpoint.succession import Succession
@@ -34,6 +36,7 @@ from sync import (
     VersionVector,
 )
 from sync.checkpoint import Root, states
+from sync.skeleton import Bone
 
 __all__ = ["Keeper"]
 
@@ -52,6 +55,7 @@ PATIENCE_SECONDS: Final = 300.0
 nowhere else any more."""
 _TURN_SECONDS: Final = 60.0  # that each device waits longer than the one before it
 _CLOUD_SECONDS: Final = 30.0
+_BONES: Final = 2048
 _RETRY_SECONDS: Final = 300.0
 
 
@@ -97,6 +101,7 @@ class Keeper:
         self._is_short = False  # whether heads name updates that are not here
         self._examined: dict[bytes, float] = {}  # names of roots -> when to look at them again
         self._offered: set[bytes] = set()
+        self._looked_through: set[bytes] = set()  # names of roots of which nothing is lacking
         self._lacking: dict[bytes, float] = {}  # names of roots -> since when something of them is lacking
         self.alarm: str | None = None
 
@@ -345,9 +350,9 @@ class Keeper:
         try:
             root = self._fetching.root(name)
             root.check(self._updates.volume, self._members())
-            if snapshot not in (None, root.snapshot) or not self._is_wanted(name, root, now):
+            if snapshot not in (None, root.snapshot) or not (vouched or self._is_trusted(root)):
                 return False
-            if not (vouched or self._is_trusted(root)):
+            if not self._is_wanted(name, root, now):
                 return False
             shelved = self._fetching.shelve(root)
             check_snapshot(self._shelf, shelved, root)
@@ -366,8 +371,8 @@ class Keeper:
     def _is_wanted(self, name: bytes, root: Root, now: float) -> bool:
         with self._fs.lock:
             vector = self._updates.state.vector
-        # A fork that is not known here yet may hide behind equal names, as long as something is lacking.
-        if vector.covers(root.vector) and not self._is_short and name not in self._offered:
+        covered = vector.covers(root.vector) and not self._is_short and name not in self._offered
+        if covered and not self._hides(name, root):
             self._offered.discard(name)
             self._lacking.pop(name, None)
             return False
@@ -375,6 +380,20 @@ class Keeper:
         if far or name in self._offered:
             return True
         return now - self._lacking.setdefault(name, now) >= PATIENCE_SECONDS
+
+    def _hides(self, name: bytes, root: Root) -> bool:
+        """Whether it stands for updates that are not here although the vector covers them: those of a fork
+        that is not known here yet go by the same names. Raises NotToBeHadError, DecodeError."""
+        if name in self._looked_through:
+            return False
+        pieces = (self._fetching.part(one.name) for one in root.slices)
+        bones = takewhile(lambda one: not isinstance(one, Latest), read_snapshot(pieces))
+        while some := {one.hash for one in islice(bones, _BONES) if isinstance(one, Bone)}:
+            with self._fs.lock:
+                if not some <= self._updates.known(some):
+                    return True
+        self._looked_through.add(name)
+        return False
 
     def _is_trusted(self, root: Root) -> bool:
         """Whether this device has stated it itself, or the one that let it in has; any member, when that is

@@ -237,6 +237,26 @@ def test_what_is_lacking_for_long_is_taken_in_however_near_it_is(volume: Volume)
     assert device.bare() and device.read("file") == b"other"
 
 
+def test_a_fork_that_is_not_known_yet_does_not_hide_what_is_lacking(volume: Volume) -> None:
+    """Its updates go by the names of those that were written since: the vector covers the checkpoint's."""
+    with set_back(volume, 1):
+        volume.fleet[1].write("lost", b"before")
+        volume.fleet[1].sign()
+        volume.fleet.meet()
+        for _ in range(4):
+            volume.look()
+        heads = {volume.fleet[0].key.device_id: volume.heads()[volume.fleet[0].key.device_id]}
+    device = volume.fleet[1]
+    device.write("own", b"since")
+    device.sign()
+    [named] = [head.checkpoint for head in heads.values()]
+    assert named is not None
+    assert device.rig.updates.state.vector.covers(volume.couriers[1].keeper._fetching.root(named.root).vector)
+    for _ in range(6):
+        volume.look(1, heads=heads)
+    assert device.read("lost") == b"before" and device.read("own") == b"since"
+
+
 def test_who_has_a_log_takes_nobody_else_s_word(volume: Volume) -> None:
     with set_back(volume, 1):
         volume.fleet[0].write("file", b"other")

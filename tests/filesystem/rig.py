@@ -275,7 +275,9 @@ class Rig:
         for path in self.directory.glob("volume.db*"):
             if not path.name.endswith("-shm"):
                 shutil.copy(path, copy)
-        shutil.copytree(self.directory / "journal", copy / "journal")
+        for folder in ("journal", "checkpoints"):
+            if (self.directory / folder).exists():
+                shutil.copytree(self.directory / folder, copy / folder)
         before_leaving()
         if leave:
             self.abandon()
