@@ -101,6 +101,7 @@ class Compactor:
     def _drop_bodies(self, covered: VersionVector) -> None:
         dropped = 0
         while self._go_on():
+            self._fs.journal.sync()
             with self._fs.lock:
                 some = self._bodies.drop(covered, self._own, self._first_kept(), _BODIES)
                 self._fs.commit()
@@ -121,6 +122,7 @@ class Compactor:
     def _shrink(self) -> None:
         more = True
         while more and self._go_on():
+            self._fs.journal.sync()
             with self._fs.lock:
                 more = self._fs.db.shrink(_PAGES)
                 self._fs.commit()

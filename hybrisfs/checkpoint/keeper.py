@@ -183,6 +183,7 @@ class Keeper:
 
     def _state(self) -> None:
         """Make a snapshot of what is here, and state it."""
+        self._fs.journal.sync()
         with ExitStack() as reading:
             with self._fs.lock:
                 self._fs.commit()

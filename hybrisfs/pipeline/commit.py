@@ -70,7 +70,6 @@ class Committer:
             self._fs.journal.sync()
             with self._fs.lock:
                 answers = self._take_waiting()
-                self._fs.journal.sync()
                 self._fs.commit()
             self._fs.db.make_durable()
             self._full_since = None
@@ -116,6 +115,5 @@ class Committer:
         """
         self._fs.journal.sync()
         with self._fs.lock:
-            self._fs.journal.sync()
             self._fs.commit()
         self._fs.db.make_durable()

@@ -46,6 +46,7 @@ class Agreement:
     def compute(self) -> None:
         """Compute it unless it is known. Called without the volume's lock; raises OSError."""
         with self._guard:
+            self._fs.journal.sync()
             with contextlib.ExitStack() as reading:
                 with self._fs.lock:
                     if self.current() is not None:

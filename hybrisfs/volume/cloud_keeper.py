@@ -172,6 +172,7 @@ class CloudKeeper:
     def held(self) -> tuple[Counter[int], Counter[int]]:
         """See `held_by_cloud`; does not keep programs waiting."""
         fs = self._volume.fs
+        fs.journal.sync()
         with contextlib.ExitStack() as reading:
             with fs.lock:
                 fs.commit()

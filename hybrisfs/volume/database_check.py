@@ -15,7 +15,7 @@ from hybrisfs.volume.fsck_report import FsckReport, Progress
 from hybrisfs.volume.log_check import LogCheck, Vectors
 from hybrisfs.volume.pack_check import PackCheck
 from hybrisfs.volume.register_check import RegisterCheck
-from hybrisfs.volume.version_check import check_versions
+from hybrisfs.volume.version_check import check_versions, count_without_bytes
 from hybrisfs.volume.view_check import ViewCheck
 from sync.codec import Buffer
 
@@ -198,10 +198,11 @@ def _check_log(db: sqlite3.Connection, volume: LocalVolume, report: FsckReport, 
 def _check_versions(db: sqlite3.Connection, report: FsckReport, progress: Progress) -> None:
     (total,) = db.execute("SELECT count(*) FROM past").fetchone()
     progress("versions", 0, total)
-    for problem, severity in check_versions(db):
-        report.add("versions", problem, severity)
+    for problem in check_versions(db):
+        report.add("versions", problem)
     if total:
         report.checked["versions of registers"] = total
+        report.checked["versions that cannot be read any more"] = count_without_bytes(db)
     progress("versions", total, total)
 
 

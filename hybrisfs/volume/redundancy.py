@@ -100,6 +100,7 @@ class Rewriting:
 
     def _outdated(self, code: Redundancy) -> list[Former]:
         """All chunks are gone over: without the volume's lock."""
+        self._fs.journal.sync()
         with contextlib.ExitStack() as reading:
             with self._fs.lock:
                 self._fs.commit()

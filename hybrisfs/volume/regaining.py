@@ -7,6 +7,7 @@ everybody sees this device as two from then on.
 from __future__ import annotations
 
 import shutil
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +29,7 @@ class Regaining:
         self._folder = state / REBUILDING_FOLDER if state is not None else None
         self.under_way = self._folder is not None and self._folder.exists()
         self._since: float | None = None
+        self._lock = threading.Lock()
 
     def look(self, own: Head | None, holds: Callable[[bytes], bool]) -> bool:
         """All clouds but f were asked for *own*, this device's head, and what it leads to was taken in.
@@ -38,7 +40,9 @@ class Regaining:
         missing = own is not None and not all(holds(tip.hash) for tip in own.own)
         if self._folder is None or (missing and now - self._since < _PATIENCE):
             return False
-        shutil.rmtree(self._folder)
-        sync_directory(self._folder.parent)
-        self.under_way = False
+        with self._lock:
+            if self.under_way:
+                shutil.rmtree(self._folder)
+                sync_directory(self._folder.parent)
+                self.under_way = False
         return True

@@ -1,17 +1,16 @@
-"""Are the versions that are kept what updates said, and are their bytes somewhere?"""
+"""Are the versions that are kept what updates said, and can they be read?"""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from typing import Literal
 
 from hybrisfs.filesystem.registers import is_of_tree
 from hybrisfs.versions.needs import KEPT_CONTENTS, named_chunks
 from hybrisfs.volume.register_check import described
 from sync import decode_signed
 
-__all__ = ["check_versions"]
+__all__ = ["check_versions", "count_without_bytes"]
 
 _ROWS = (
     "SELECT p.key, p.clock, w.branch, p.value, EXISTS (SELECT 1 FROM register r "
@@ -20,19 +19,8 @@ _ROWS = (
 )
 
 
-def check_versions(db: sqlite3.Connection) -> Iterator[tuple[str, Literal["error", "warning"]]]:
-    """What is wrong with the versions in the snapshot *db*, in words.
-
-    A version without bytes is no error: a log that was read anew names also those that were let go of long
-    ago, until they are thinned out.
-    """
-    for problem in _contradictions(db):
-        yield problem, "error"
-    for problem in _missing_bytes(db):
-        yield problem, "warning"
-
-
-def _contradictions(db: sqlite3.Connection) -> Iterator[str]:
+def check_versions(db: sqlite3.Connection) -> Iterator[str]:
+    """What is wrong with the versions in the snapshot *db*, in words."""
     writes: dict[bytes, bytes | None] | None = None
     update: tuple[bytes | None, int] = (None, -1)
     for key, clock, branch, value, is_latest in db.execute(_ROWS):
@@ -55,9 +43,13 @@ def _writes(db: sqlite3.Connection, branch: bytes | None, clock: int) -> dict[by
     return dict(decode_signed(row[0]).writes) if row[0] is not None else None
 
 
-def _missing_bytes(db: sqlite3.Connection) -> Iterator[str]:
-    for value, clock in db.execute(KEPT_CONTENTS):
-        for chunk in named_chunks(value)[0]:
-            if db.execute("SELECT 1 FROM chunk WHERE id = ?", (chunk,)).fetchone() is None:
-                yield f"a version that update {clock} wrote cannot be read: chunk {chunk.hex()} is nowhere"
-                break
+def count_without_bytes(db: sqlite3.Connection) -> int:
+    """How many versions cannot be read any more. That is nothing wrong: they were overwritten before a cloud
+    had got them, and given up to make room; or a log that was read anew names what was let go of long ago."""
+    return sum(
+        any(
+            db.execute("SELECT 1 FROM chunk WHERE id = ?", (chunk,)).fetchone() is None
+            for chunk in named_chunks(value)[0]
+        )
+        for value, _ in db.execute(KEPT_CONTENTS)
+    )

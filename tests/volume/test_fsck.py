@@ -216,6 +216,7 @@ def acknowledged(device: Device, pattern: str) -> int:
 @pytest.mark.parametrize("damage", CLOUD_DAMAGE)
 def test_damage_on_a_cloud_is_named(filled: Device, damage: str) -> None:
     pattern, action = CLOUD_DAMAGE[damage]
+    assert problems(filled, clouds=True) == []  # from then on all clouds have the head, and it is looked for
     cloud = filled.clouds[acknowledged(filled, pattern)]
     damaged = objects(cloud, pattern)[0]
     action(damaged)

@@ -1,0 +1,20 @@
+"""The bytes of the journal before the rows that name them, whoever commits."""
+
+from __future__ import annotations
+
+from tests.filesystem.rig import Rig
+from tests.store.disk import ForgetfulDisk
+
+
+def test_no_commit_leaves_rows_without_their_bytes(rig: Rig) -> None:
+    """Background work commits to read a snapshot. A power cut right after it took the file's bytes."""
+    disk = ForgetfulDisk(rig.directory)
+    with disk.watching():
+        rig.make(b"file", b"content")
+        rig.fs.commit()
+        rig.db.make_durable()
+    after = rig.powerless(disk)
+    inode = after.fs.locate([b"file"])
+    assert inode is not None
+    assert after.read(inode) == b"content"
+    after.discard()
