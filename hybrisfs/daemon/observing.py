@@ -32,6 +32,7 @@ __all__ = ["Observing"]
 log = logging.getLogger(__name__)
 
 _EVERY: Final = 5.0  # seconds
+_REOPEN: Final = 60.0  # seconds
 _STEP: Final = 1.0  # seconds between two looks whether somebody who waits is still there
 _MOST: Final = 1000  # events in one answer
 _LONGEST: Final = 60.0  # seconds that somebody may wait for events
@@ -46,6 +47,8 @@ class _Watched:
         self.observer = Observer()
         self.observer.remember(record.all())
         self.board = NoticeBoard()
+        self.facts: Message | None = None
+        self.tried = float("-inf")  # when it was last opened, in vain
 
 
 class Observing:
@@ -84,13 +87,24 @@ class Observing:
         """Look at all open volumes once; *now* in seconds since the epoch."""
         summaries = []
         for slot in self._slots.opened():
-            facts = self._facts_of(slot)
+            facts = self._facts(slot, now)
             events, watched = self._note(slot.name, facts, now)
             if facts.get("notifications", True):
                 for action in watched.board.take(events, now):
                     self._desktop.carry_out(slot.name, action)
             summaries.append(summary(facts))
         self._tell_panels(summaries)
+
+    def _facts(self, slot: Slot, now: float) -> Message:
+        """What is known of a volume. One that cannot be opened is not tried again at every look."""
+        with self._condition:
+            watched = self._of(slot.name)
+        if slot.volume is None:
+            if watched.facts is not None and watched.tried <= now < watched.tried + _REOPEN:
+                return watched.facts
+            watched.tried = now
+        watched.facts = self._facts_of(slot)
+        return watched.facts
 
     def _run(self) -> None:
         while True:

@@ -30,6 +30,7 @@ class BodyStore:
 
     def __init__(self, database: Database) -> None:
         self._db = database
+        self._counted: tuple[object, int] | None = None
 
     def drop(self, covered: VersionVector, own: bytes, from_clock: int, most: int) -> int:
         """Drop up to *most* bodies of updates that *covered* covers, but for those of device *own* from this
@@ -66,9 +67,13 @@ class BodyStore:
         return Dropped(self._db.meta("dropped_updates"), self._db.meta("dropped_bytes"))
 
     def left(self) -> int:
-        """How many bodies there are."""
-        query = "SELECT count(*) FROM log INDEXED BY log_whole WHERE bytes IS NOT NULL"
-        return int(self._db.execute(query).fetchone()[0])
+        """How many bodies there are. They are counted again only when that may have changed."""
+        (newest,) = self._db.execute("SELECT max(number) FROM log").fetchone()
+        state = newest, self._db.meta("dropped_updates")
+        if self._counted is None or self._counted[0] != state:
+            query = "SELECT count(*) FROM log INDEXED BY log_whole WHERE bytes IS NOT NULL"
+            self._counted = state, int(self._db.execute(query).fetchone()[0])
+        return self._counted[1]
 
 
 def _size(row: tuple[object, ...]) -> int:

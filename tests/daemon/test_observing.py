@@ -10,7 +10,7 @@ import pytest
 
 from hybrisfs.daemon.desktop import Desktop
 from hybrisfs.daemon.observing import Observing
-from hybrisfs.daemon.slots import Slots
+from hybrisfs.daemon.slots import Slot, Slots
 from hybrisfs.daemon.wanted import WantedMounts
 from hybrisfs.errors import UsageError
 from hybrisfs.events.notices import Action, Show, Withdraw
@@ -127,6 +127,25 @@ def test_the_desktop_is_told_what_needs_a_person(rig: Rig) -> None:
         ("photos", Show),
         ("photos", Withdraw),
     ]
+
+
+def test_a_volume_that_cannot_be_opened_is_not_tried_at_every_look(rig: Rig) -> None:
+    tried: list[float] = []
+    slot = rig.slots.get("notes")
+    slot.close()
+
+    def unusable(one: Slot) -> Message:
+        if one is slot:
+            tried.append(now)
+            return {"name": one.name, "unusable": True, "last_error": "the database is damaged"}
+        return one.open().status(look=False)
+
+    observing = Observing(rig.home, rig.slots, unusable, rig.desktop)
+    for now in (1.0, 6.0, 11.0, 61.0, 66.0):
+        observing.look(now)
+    assert tried == [1.0, 61.0]
+    found = observing.commands["events"]({"name": "notes"}, lambda _: None)["events"]
+    assert [one["topic"] for one in found] == ["volume"]
 
 
 def test_panels_find_a_file_that_goes_with_the_daemon(rig: Rig, home: Home) -> None:
