@@ -90,6 +90,7 @@ class Outcome:
     done: int = 0
 
 
+_LOOKS: Final = 3
 _FATAL: Final = frozenset(
     (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOTCONN, errno.ESTALE)
 )  # nothing else would do better
@@ -110,8 +111,24 @@ class Mirror:
     ) -> tuple[Trees, set[bytes]]:
         """All that is in these directories, and in those below them that are new or gone on a side; *deep*:
         in all below them. With it the directories that are to be looked at again soon. *tick* is called now
-        and then, and may raise to stop."""
+        and then, and may raise to stop.
+
+        What somebody moved meanwhile is looked at again at once, and left alone when that goes on."""
+        wanted = set(directories)
+        for _ in range(_LOOKS):
+            trees, again, moved = self._look_once(wanted, deep, tick)
+            if not moved:
+                break
+            wanted |= moved | set(map(parent_of, moved))
+        trees.held.update(dict.fromkeys(moved))
+        return trees, again | set(map(parent_of, moved))
+
+    def _look_once(
+        self, directories: Iterable[bytes], deep: bool, tick: Callable[[], None]
+    ) -> tuple[Trees, set[bytes], set[bytes]]:
+        """See `look`; last what was moved meanwhile."""
         trees, again = Trees(), set[bytes]()
+        listed: dict[Side, dict[bytes, bool]] = {side: {} for side in Side}
         waiting = list(directories)
         known = set(waiting)
         while waiting:
@@ -120,13 +137,16 @@ class Mirror:
             listings = self._list(directory, trees)
             if listings is None:
                 continue
+            for side, listing in listings.items():
+                listed[side][directory] = listing is not None
             names = self._look_into(directory, listings, trees, again)
             found = {path for path in names if self._leads_on(path, trees, deep)}
             if directory and any(listing is None for listing in listings.values()):
                 found.add(parent_of(directory))  # it is gone on a side: that is decided where its name is
             waiting += found - known
             known |= found
-        return trees, again
+        moved = {one for side in Side for one in _moved_meanwhile(trees.on(side), listed[side])}
+        return trees, again, moved
 
     def _list(self, directory: bytes, trees: Trees) -> dict[Side, Listing | None] | None:
         """What is in a directory on each side; None, and it is held, when that cannot be told."""
@@ -270,3 +290,16 @@ class Mirror:
         self.agreed.forget([step.path])
         outcome.again.add(parent_of(step.path))
         log.info("two versions of %r: the local one is %r now", step.path, aside)
+
+
+def _moved_meanwhile(shown: Mapping[bytes, Seen], there: Mapping[bytes, bool]) -> list[bytes]:
+    """Directories of which it cannot be told what was in them: somebody moved or removed them, or put them
+    there, between the look at where their names are and the look into them. *there*: all that were looked
+    into, and whether they could be."""
+    return [
+        directory
+        for directory, was_there in there.items()
+        if directory
+        and parent_of(directory) in there
+        and was_there != (directory in shown and shown[directory].facts.kind is Kind.DIRECTORY)
+    ]

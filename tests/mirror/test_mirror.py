@@ -136,8 +136,6 @@ def test_a_renamed_tree_is_renamed_and_not_copied(mirrored: Mirrored) -> None:
 
     nodes, before = {path: mirrored.node(path).id for path in ("old", "old/folder-3/file-33")}, chunks()
     (here / "new" / "deep").mkdir(parents=True)
-    until(lambda: mirrored.find("new/deep"), "the new folder")
-    mirrored.settle()
     (here / "old").rename(here / "new" / "deep" / "tree")
     until(lambda: mirrored.find("new/deep/tree/folder-3/file-33"), "the rename")
     mirrored.settle()

@@ -1,0 +1,71 @@
+"""Looking at folders while somebody moves them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from hybrisfs.mirror.agreed import AgreedTable, Settings
+from hybrisfs.mirror.engine import Listing, Mirror, Outcome
+from hybrisfs.mirror.model import Kind
+from hybrisfs.mirror.plan import Remove, plan
+from hybrisfs.mirror.renames import recognise
+from tests.mirror.memory import MemoryPlace, Node
+
+
+class Moving(MemoryPlace):
+    """Somebody moves `old` to `new` once this directory has been listed."""
+
+    after: bytes | None = None
+
+    def names(self, path: bytes) -> Listing | None:
+        found = super().names(path)
+        if path == self.after:
+            self.after = None
+            self.move(b"old", b"new")
+        return found
+
+
+def nothing() -> None:
+    pass
+
+
+def look_and_do(mirror: Mirror, directories: Iterable[bytes], *, deep: bool = False) -> set[bytes]:
+    """One pass over these; what is to be looked at again."""
+    trees, again = mirror.look(directories, deep=deep, tick=nothing)
+    outcome = Outcome()
+    mirror.carry_out(recognise(trees), nothing, outcome)
+    if not outcome.done:
+        steps = plan(trees)
+        assert not any(isinstance(step, Remove) and step.path == b"old/file" for step in steps)
+        mirror.carry_out(steps, nothing, outcome)
+    return again | outcome.again | ({b""} if outcome.done else set())
+
+
+@pytest.mark.parametrize(
+    ("after", "dirty", "deep"),
+    [(b"", {b""}, False), (b"", {b""}, True), (b"old", {b""}, True), (b"old", {b"", b"old"}, False)],
+    ids=["not looked into", "before it is looked into", "after that", "after that, and then above"],
+)
+def test_a_folder_that_is_moved_while_it_is_looked_at_keeps_what_is_in_it(
+    after: bytes, dirty: set[bytes], deep: bool
+) -> None:
+    local, volume = Moving(), MemoryPlace()
+    table = AgreedTable.create(":memory:", Settings("0" * 32, Path("/nowhere"), "at", bytes(16)))
+    mirror = Mirror(local, volume, table)  # type: ignore[arg-type]
+    local.tree[b"old"] = Node(Kind.DIRECTORY, mode=0o755)
+    local.tree[b"old/file"] = Node(Kind.FILE, b"content")
+    while look_and_do(mirror, {b""}):
+        pass
+    node = volume.tree[b"old/file"]
+    local.after = after
+    again = look_and_do(mirror, dirty, deep=deep) | {b""}  # where an event tells of the move
+    assert local.after is None
+    for _ in range(9):
+        again = look_and_do(mirror, again)
+        if not again:
+            break
+    assert local.shown() == volume.shown()
+    assert volume.tree[b"new/file"] is node
