@@ -19,17 +19,7 @@ export const files = {
   id: "files",
   title: "Files",
   view(app) {
-    const place = app.memory("folder", {
-      path: "",
-      entries: null,
-      more: false,
-      pages: 1,
-      failure: null,
-      loaded: 0,
-      busy: false,
-      preview: null,
-      past: null,
-    });
+    const place = app.memory("folder", unread(""));
     if (performance.now() - place.loaded > EVERY) load(app, place);
     return [
       crumbs(app, place),
@@ -43,6 +33,21 @@ export const files = {
     ];
   },
 };
+
+/** A folder of which nothing has been read yet. */
+function unread(path) {
+  return {
+    path,
+    entries: null,
+    more: false,
+    pages: 1,
+    failure: null,
+    loaded: 0,
+    busy: false,
+    preview: null,
+    past: null,
+  };
+}
 
 async function load(app, place) {
   if (place.busy) return;
@@ -68,17 +73,7 @@ async function load(app, place) {
 }
 
 function go(app, place, path) {
-  Object.assign(place, {
-    path,
-    entries: null,
-    more: false,
-    pages: 1,
-    failure: null,
-    loaded: 0,
-    busy: false,
-    preview: null,
-    past: null,
-  });
+  Object.assign(place, unread(path));
   app.redraw();
 }
 

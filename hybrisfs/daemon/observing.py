@@ -25,6 +25,7 @@ from hybrisfs.events.notices import NoticeBoard
 from hybrisfs.events.record import EventRecord
 from hybrisfs.events.summary import summary
 from hybrisfs.home import Home
+from hybrisfs.store.files import replace_file
 from hybrisfs.wire import Message
 
 __all__ = ["Observing"]
@@ -137,9 +138,7 @@ class Observing:
             return
         path = self._home.runtime / _STATUS_FILE
         try:
-            temporary = path.with_suffix(".new")
-            temporary.write_bytes(told + b"\n")
-            temporary.replace(path)
+            replace_file(path, told + b"\n")
         except OSError as error:
             log.debug("%s cannot be written: %s", path, error.strerror)
             return

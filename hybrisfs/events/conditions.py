@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from hybrisfs.verdict import judge
+
 __all__ = ["Condition", "Facts", "conditions"]
 
 Facts = Mapping[str, Any]
@@ -15,7 +17,6 @@ _TROUBLED: Final = {
     "lying": "returns other things than were put there",
     "full": "is full",
 }
-_UNREADABLE: Final = ("down", "auth", "lying")
 
 
 class Condition(NamedTuple):
@@ -55,7 +56,7 @@ def _last_error(facts: Facts) -> str:
 
 
 def _look_at_clouds(facts: Facts, found: dict[str, Condition]) -> None:
-    clouds = facts.get("clouds", ())
+    clouds = facts["clouds"]
     for cloud in clouds:
         name, state = cloud["name"], cloud["state"]
         if state in _TROUBLED:
@@ -63,11 +64,12 @@ def _look_at_clouds(facts: Facts, found: dict[str, Condition]) -> None:
             found[f"cloud/{name}"] = Condition(
                 state, f"{name} {_TROUBLED[state]}{reason}", f"{name} is well again"
             )
-    unreadable = sum(cloud["state"] in _UNREADABLE for cloud in clouds)
-    if clouds and unreadable > facts.get("f", 0):
+    verdict = judge(facts)
+    if verdict.level == "danger":
+        away = f"{len(verdict.unreadable)} of {len(clouds)} clouds are away"
         found["clouds"] = Condition(
             "unreadable",
-            f"{unreadable} of {len(clouds)} clouds are away: what is not on this machine may be unreadable",
+            f"{away}: what is not on this machine may be unreadable",
             "everything can be read again",
         )
 

@@ -257,32 +257,28 @@ def test_a_fork_that_is_not_known_yet_does_not_hide_what_is_lacking(volume: Volu
     assert device.read("lost") == b"before" and device.read("own") == b"since"
 
 
+def agree_alone(volume: Volume) -> None:
+    """The first device thinks that it is the only one, and agrees with itself."""
+    first, second = volume.fleet.devices
+    first.write("file", b"other")
+    first.sign()
+    with first.rig.fs.lock:
+        first.rig.db.execute("UPDATE member SET state = 2 WHERE device = ?", (second.key.device_id,))
+    volume.look(0)
+    volume.look(0)
+    assert volume.agreed(0) is not None
+
+
 def test_who_has_a_log_takes_nobody_else_s_word(volume: Volume) -> None:
     with set_back(volume, 1):
-        volume.fleet[0].write("file", b"other")
-        volume.fleet[0].sign()
-        with volume.fleet[0].rig.fs.lock:  # it thinks that it is the only one
-            volume.fleet[0].rig.db.execute(
-                "UPDATE member SET state = 2 WHERE device = ?", (volume.fleet[1].key.device_id,)
-            )
-        volume.look(0)
-        volume.look(0)
-        assert volume.agreed(0) is not None
+        agree_alone(volume)
     volume.couriers[1].take_over(volume.couriers[0])
     assert not volume.fleet[1].bare()
     assert volume.fleet[1].read("file") == b"x" * 100
 
 
 def test_nobody_takes_in_what_only_others_have_stated(empty: Volume) -> None:
-    empty.fleet[0].write("file", b"other")
-    empty.fleet[0].sign()
-    with empty.fleet[0].rig.fs.lock:  # it thinks that it is the only one
-        empty.fleet[0].rig.db.execute(
-            "UPDATE member SET state = 2 WHERE device = ?", (empty.fleet[1].key.device_id,)
-        )
-    empty.look(0)
-    empty.look(0)
-    assert empty.agreed(0) is not None
+    agree_alone(empty)
     empty.couriers[1].take_over(empty.couriers[0])
     assert not empty.fleet[1].bare()
     assert empty.fleet[1].names() == []

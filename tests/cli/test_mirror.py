@@ -10,7 +10,8 @@ import pytest
 from hybrisfs.daemon.service import Daemon
 from hybrisfs.home import Home
 from tests.cli.conftest import Run
-from tests.daemon.fake import FakeMirrors, FakeVolumes
+from tests.daemon.fake import FakeVolumes
+from tests.daemon.fake_mirrors import FakeMirrors
 
 
 @pytest.fixture
@@ -43,8 +44,8 @@ def test_a_folder_is_mirrored_until_it_is_removed(mirrors: FakeMirrors, run: Run
 
 
 def test_a_folder_of_the_volume_can_be_chosen(mirrors: FakeMirrors, run: Run, folder: Path) -> None:
-    done = run("mirror", "add", str(folder), "--at", "/work/projects/", "--json")
-    assert json.loads(done.stdout)["at"] == "work/projects"
+    done = run("mirror", "add", str(folder), "--at", "/texts/projects/", "--json")
+    assert json.loads(done.stdout)["at"] == "texts/projects"
     for wrong in ("..", "a/../b", "/"):
         assert run("mirror", "add", str(folder.parent), "--at", wrong).exit_code == 2
 

@@ -15,6 +15,7 @@ def facts(**different: Any) -> dict[str, Any]:
     return {
         "name": "home",
         "f": 1,
+        "k": 1,
         "clouds": [
             {"name": name, "state": states.get(name, "ok"), "reason": "no answer" if name in states else ""}
             for name in CLOUDS
