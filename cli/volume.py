@@ -86,8 +86,15 @@ def list_(as_json: bool) -> None:
     help='Which earlier versions of files to keep: "default", "off", or for example '
     '"all:2d,daily:14d,weekly:60d,monthly:2y,room:50G".',
 )
+@click.option(
+    "--notifications",
+    type=click.Choice(["on", "off"]),
+    help="Whether the desktop shows what needs a person: a conflict, a cloud that is down for long.",
+)
 @json_option
-def set_(name: str, stale_reads: str | None, keep_versions: str | None, as_json: bool) -> None:
+def set_(
+    name: str, stale_reads: str | None, keep_versions: str | None, notifications: str | None, as_json: bool
+) -> None:
     """Change how the volume NAME behaves on this machine.
 
     With --stale-reads block, a program that opens a file for reading waits up to 30 seconds while changes of
@@ -98,12 +105,15 @@ def set_(name: str, stale_reads: str | None, keep_versions: str | None, as_json:
     of each first of a month for a year. Spans are counted in h, d, w, m and y; beyond the room in bytes the
     oldest versions go sooner. Other machines of the volume keep what they are told to.
     """
-    if stale_reads is None and keep_versions is None:
-        raise click.UsageError("nothing to be set: use --stale-reads or --keep-versions.")
+    wanted = {
+        "stale_reads": stale_reads,
+        "keep_versions": keep_versions,
+        "notifications": None if notifications is None else notifications == "on",
+    }
+    if all(one is None for one in wanted.values()):
+        raise click.UsageError("nothing to be set: use --stale-reads, --keep-versions or --notifications.")
     with Client.connect() as client:
-        facts = client.call(
-            "volume set", {"name": name, "stale_reads": stale_reads, "keep_versions": keep_versions}
-        )
+        facts = client.call("volume set", {"name": name, **wanted})
     if as_json:
         print_json(facts)
         return
@@ -111,6 +121,8 @@ def set_(name: str, stale_reads: str | None, keep_versions: str | None, as_json:
         click.echo(f"{shown(name)}: stale reads are {'blocked' if stale_reads == 'block' else 'warned of'}.")
     if keep_versions is not None:
         click.echo(f"{shown(name)}: versions kept are {facts['keep_versions']}.")
+    if notifications is not None:
+        click.echo(f"{shown(name)}: notifications are {notifications}.")
 
 
 @volume.command(epilog="\b\nExample:\n  hybrisfs volume redundancy photos -f 2 -k 1 --wait")

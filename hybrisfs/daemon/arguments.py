@@ -90,6 +90,11 @@ def flag(arguments: Message, key: str) -> bool:
     return value
 
 
+def optional_flag(arguments: Message, key: str) -> bool | None:
+    """The switch `key`, or None when it is left out."""
+    return flag(arguments, key) if arguments.get(key) is not None else None
+
+
 def number(arguments: Message, key: str) -> int | None:
     """The whole number `key`, or None when it is left out."""
     value = arguments.get(key)

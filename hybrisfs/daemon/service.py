@@ -187,9 +187,12 @@ class Daemon:
     def _volume_set(self, arguments: Message, _: Progress) -> Message:
         volume = self._slots.get(read.text(arguments, "name")).open()
         how, rule = (read.optional_text(arguments, key) for key in ("stale_reads", "keep_versions"))
+        shown = read.optional_flag(arguments, "notifications")
         answer: Message = {"name": volume.name}
-        if how is None and rule is None:
-            raise UsageError("there is nothing to be set", "", "Name stale_reads or keep_versions.")
+        if how is None and rule is None and shown is None:
+            raise UsageError(
+                "there is nothing to be set", "", "Name stale_reads, keep_versions or notifications."
+            )
         if how is not None:
             if how not in STALE_READS:
                 raise UsageError(f"stale_reads is one of {' and '.join(STALE_READS)}")
@@ -197,6 +200,9 @@ class Daemon:
             answer["stale_reads"] = how
         if rule is not None:
             answer["keep_versions"] = volume.set_keep_versions(rule)
+        if shown is not None:
+            volume.set_notifications(shown)
+            answer["notifications"] = shown
         return answer
 
     def _mount(self, arguments: Message, _: Progress) -> Message:

@@ -101,10 +101,12 @@ class Transaction:
         if new.live:
             self._not_garbage.append((new.objects,))
             self._garbage.pop(new.objects, None)
-            self.held.update(new.placement)
         if old is not None and old.live:
             self._garbage[old.objects] = old.names
-            self.held.subtract(old.placement)
+        before = old.placement if old is not None else ()
+        if new.placement != before:
+            self.held.update(new.placement)
+            self.held.subtract(before)
 
     def create_container(self, name: str) -> None:
         """Raises ContainerExistsError."""

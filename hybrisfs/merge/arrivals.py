@@ -21,9 +21,10 @@ from hybrisfs.merge.newcomers import Newcomers
 from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.packs import Packs, Placement
 from hybrisfs.merge.refresh import Refresh
-from hybrisfs.merge.registers import Merged, Registers, Written, is_kept
+from hybrisfs.merge.registers import Merged, Registers, is_kept
 from hybrisfs.merge.rows import Change, is_taken
 from hybrisfs.merge.rules import Author, Stamp, Value, is_removed, number_names, standing_place
+from hybrisfs.merge.supersession import Written
 from hybrisfs.merge.unsigned import unsigned_place
 from hybrisfs.store.schema import ROOT_INO
 from hybrisfs.store.updates import UpdateLog

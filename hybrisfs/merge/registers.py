@@ -14,11 +14,12 @@ from typing import Any, Final, NamedTuple
 from hybrisfs.filesystem.registers import is_of_tree
 from hybrisfs.merge.history import Ended, History, is_removal
 from hybrisfs.merge.rules import Stamp, Value
+from hybrisfs.merge.supersession import Supersession, Written
 from hybrisfs.store.bulk import select_many
 from hybrisfs.store.database import Database
-from sync import Rename, VersionVector, Write
+from sync import Rename, VersionVector
 
-__all__ = ["PLACES", "Merged", "Registers", "Written", "is_kept"]
+__all__ = ["PLACES", "Merged", "Registers", "is_kept"]
 
 PLACES: Final = "key >= x'70' AND key < x'71'"  # as the index `register_place` has it
 _COLUMNS: Final = "clock, writer, value"
@@ -26,14 +27,6 @@ _CONTENT: Final = ord("c")
 _HIGHEST: Final = 0xFF
 _DELETE: Final = "DELETE FROM register WHERE key = ? AND clock = ? AND writer = ?"
 _INSERT: Final = "INSERT OR REPLACE INTO register (key, clock, writer, value) VALUES (?, ?, ?, ?)"
-
-
-class Written(NamedTuple):
-    """What an update has written to registers that are kept here, with all that it depends on."""
-
-    stamp: Stamp
-    vector: VersionVector
-    writes: Sequence[Write]
 
 
 def is_kept(key: bytes) -> bool:
@@ -154,102 +147,72 @@ class Registers:
         if self._history is not None:
             until = self._history.moment(stamp)
             self._end(Ended(key, self.stamp(*row), until) for key, *row in before)
-            self._note_removals(writes, until)
+            self._history.removed((key[1:17], until) for key, value in writes if is_removal(key, value))
         self._db.executemany(_DELETE, before)
-        self._insert(number, stamp.clock, writes)
+        self._db.executemany(_INSERT, [(key, stamp.clock, number, value) for key, value in writes])
+        self._heed(writes)
 
     def write(self, updates: Sequence[Written], renames: Sequence[Rename] = ()) -> dict[bytes, Value | None]:
         """Take in what other devices' updates have written, in the order in which they were accepted. The
         registers written: with their value when they had none before and have one now, else None.
 
         *renames*: what the log has renamed since, and the stamps of *updates* have not."""
+        numbers = {one.stamp.writer: self._number(one.stamp.writer) for one in updates}
+        before = self._stamps({key for one in updates for key, _ in one.writes})
+        change = Supersession(before, self._moment)
         if self._history is not None:
             self._history.renames = renames
-        before = self._rows({key for one in updates for key, _ in one.writes})
-        superseded: set[tuple[bytes, int, int]] = set()
-        numbers = {one.stamp.writer: self._number(one.stamp.writer) for one in updates}
-        found: dict[bytes, list[Value]] = {}
-        for stamp, vector, writes in updates:
-            self._note_superseded(stamp, vector, writes, before, found)
-            for key, value in writes:
-                latest = found.setdefault(key, [])
-                if latest:
-                    latest[:] = [one for one in latest if vector[one.stamp.writer] < one.stamp.clock]
-                latest.append(Value(stamp, value))
-                if key in before:
-                    superseded.update((key, *one) for one in before[key] if self._covers(vector, *one))
-                if key[0] == _CONTENT and value is not None:
-                    self._on_content(value)
-        self._db.executemany(_DELETE, list(superseded))
+        change.take(updates)
+        if self._history is not None:
+            self._note(self._history, change)
+            self._history.renames = ()
+        self._db.executemany(
+            _DELETE,
+            [(key, stamp.clock, self._number(stamp.writer)) for key, stamp in change.superseded],
+        )
         self._db.executemany(
             _INSERT,
             [
-                (key, one.stamp.clock, numbers[one.stamp.writer], one.value)
-                for key, latest in found.items()
-                for one in latest
+                (key, stamp.clock, numbers[stamp.writer], value)
+                for key, latest in change.come.items()
+                for stamp, value in latest
             ],
         )
-        if self._history is not None:
-            self._history.renames = ()
+        self._heed((key, value) for one in updates for key, value in one.writes)
         return {
             key: latest[0] if len(latest) == 1 and key not in before else None
-            for key, latest in found.items()
+            for key, latest in change.come.items()
         }
 
-    def _rows(self, keys: Collection[bytes]) -> dict[bytes, list[tuple[int, int]]]:
-        """Clock and number of the writer of the latest values of registers."""
+    def _stamps(self, keys: Collection[bytes]) -> dict[bytes, list[Stamp]]:
+        """The stamps of the latest values of registers."""
         query = "SELECT key, clock, writer FROM register WHERE key IN (VALUES {})"
-        found: dict[bytes, list[tuple[int, int]]] = {}
+        found: dict[bytes, list[Stamp]] = {}
         for key, clock, writer in select_many(self._db, query, [(key,) for key in keys]):
-            found.setdefault(key, []).append((clock, writer))
+            found.setdefault(key, []).append(self.stamp(clock, writer))
         return found
 
-    def _note_superseded(
-        self,
-        stamp: Stamp,
-        vector: VersionVector,
-        writes: Sequence[Write],
-        before: Mapping[bytes, Sequence[tuple[int, int]]],
-        found: Mapping[bytes, Sequence[Value]],
-    ) -> None:
-        """Let the history know what an update supersedes, of what was there *before* and of what earlier
-        updates have been *found* to write."""
-        if self._history is None:
-            return
-        until = self._history.moment(stamp)
-        ended: list[Ended] = []
-        for key, _ in writes:
-            stored, fresh = before.get(key, ()), found.get(key, ())
-            if not stored and not fresh:
-                continue
-            gone = [one for one in stored if self._covers(vector, *one)]
-            ended += [Ended(key, self.stamp(*one), until) for one in gone]
-            ended += [
-                Ended(key, one.stamp, until, one.value)
-                for one in fresh
-                if one.value is not None and vector[one.stamp.writer] >= one.stamp.clock
-            ]
-            if len(gone) < len(stored) + len(fresh):  # there is something concurrent
-                self._history.end_sooner(key, until, partial(self._covers, vector))
-        self._end(ended)
-        self._note_removals(writes, until)
+    def _moment(self, stamp: Stamp) -> int:
+        return 0 if self._history is None else self._history.moment(stamp)
+
+    def _note(self, history: History, change: Supersession) -> None:
+        """Let the history know what is superseded, before it leaves its register."""
+        self._end(change.ended)
+        for key, until, vector in change.concurrent:
+            history.end_sooner(key, until, partial(self._covers, vector))
+        history.removed(change.removals)
 
     def _end(self, ended: Iterable[Ended]) -> None:
         if self._history is not None:
             ended = list(ended)
             self._history.end(ended, {one.stamp.writer: self._number(one.stamp.writer) for one in ended})
 
-    def _note_removals(self, writes: Iterable[Write], moment: int) -> None:
-        if self._history is not None:
-            self._history.removed((key[1:17], moment) for key, value in writes if is_removal(key, value))
-
     def _covers(self, vector: VersionVector, clock: int, writer: int) -> bool:
         return vector[self._branches[writer]] >= clock
 
-    def _insert(self, number: int, clock: int, writes: Iterable[tuple[bytes, bytes | None]]) -> None:
-        self._db.executemany(_INSERT, [(key, clock, number, value) for key, value in writes])
+    def _heed(self, writes: Iterable[tuple[bytes, bytes | None]]) -> None:
         for key, value in writes:
-            if key[:1] == b"c" and value is not None:
+            if key[0] == _CONTENT and value is not None:
                 self._on_content(value)
 
     def merge(self, changes: Iterable[Merged]) -> None:
@@ -272,10 +235,7 @@ class Registers:
                 for value in one.come
             ],
         )
-        for one in changes:
-            for value in one.come:
-                if one.key[:1] == b"c" and value.value is not None:
-                    self._on_content(value.value)
+        self._heed((one.key, value.value) for one in changes for value in one.come)
 
     def rename_branch(self, old: bytes, above: int, new: bytes) -> dict[bytes, list[Stamp]]:
         """Updates of branch *old* with a clock above *above* turned out to be those of branch *new*: the

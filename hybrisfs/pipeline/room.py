@@ -77,7 +77,7 @@ class RoomMaker:
         last_progress, pinned = time.monotonic(), self._pinned()
         while not self._signals.stopping:
             journal = self._fs.journal
-            if journal.bytes + length <= journal.budget and journal.free_bytes() >= 0:
+            if journal.fits(length) and journal.free_bytes() >= 0:
                 return True
             try:
                 if self.evict(length + max(0, -journal.free_bytes())):

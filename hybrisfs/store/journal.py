@@ -61,7 +61,8 @@ class Segment:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
         self.descriptor = os.open(path, flags, 0o600)
         self.size = os.fstat(self.descriptor).st_size  # where it is appended to
-        self.stored = min(self.size, _allocated(self.descriptor))  # less the holes
+        # What it takes of the disk: its blocks less the holes.
+        self.stored = min(_in_blocks(self.size), _allocated(self.descriptor))
         self.used_at = 0
 
     def __del__(self) -> None:
@@ -118,8 +119,9 @@ class Journal:
         position = active.size
         _write_all(active.descriptor, data, position)
         active.size = position + length
-        active.stored += length
-        self.bytes += length
+        grown = _in_blocks(active.size) - _in_blocks(position)
+        active.stored += grown
+        self.bytes += grown
         if active.number not in self._unsynced:
             with self._unsynced_lock:
                 self._unsynced[active.number] = active
@@ -146,8 +148,12 @@ class Journal:
         if self._failure is not None:
             raise OSError(self._failure.errno or errno.EIO, str(self._failure))
 
+    def fits(self, length: int) -> bool:
+        """Whether the budget allows for so many bytes more."""
+        return self.bytes + _in_blocks(length) <= self.budget
+
     def _require_room(self, length: int, within_budget: bool) -> None:
-        if within_budget and self.bytes + length > self.budget:
+        if within_budget and not self.fits(length):
             raise JournalFullError(
                 f"the cache budget of {self.budget} bytes is used up by files not yet on the clouds",
                 budget=True,
@@ -297,6 +303,11 @@ class Journal:
         self.sync()
         self._segments.clear()
         self._active = None
+
+
+def _in_blocks(size: int) -> int:
+    """The bytes of the blocks that so many bytes fill or begin."""
+    return -(-size // _BLOCK) * _BLOCK
 
 
 def _allocated(descriptor: int) -> int:

@@ -15,11 +15,11 @@ network. `transfers` says what may move between this device and the clouds: `up`
 in `timetable`, `on_metered` is "pause" or "ignore", `paused` is false, true, or until when in seconds since
 the epoch; `hybrisfs limit`, `pause` and `resume` change them at any time. What nothing has named for
 `discard_hours` is deleted from the clouds. `keep_versions` says how long earlier versions of files are kept:
-see `hybrisfs.versions.ladder`.
+see `hybrisfs.versions.ladder`. `notifications` says whether the desktop shows what needs a person.
 
 The file holds no secret and may be edited by hand while the volume is not in use; `cache_bytes`,
-`no_fetch_programs`, `deletion_percent`, `stale_reads`, `links`, `transfers`, `discard_hours` and
-`keep_versions` are the entries meant for that.
+`no_fetch_programs`, `deletion_percent`, `stale_reads`, `links`, `transfers`, `discard_hours`,
+`keep_versions` and `notifications` are the entries meant for that.
 """
 
 from __future__ import annotations
@@ -118,6 +118,7 @@ class VolumeConfig:
     stale_reads: str = STALE_READS[0]
     shared: bool = False
     keep_versions: Ladder = DEFAULT_LADDER
+    notifications: bool = True
 
     def save(self, home: Home) -> None:
         """Write the file, whole or not at all."""
@@ -134,6 +135,7 @@ class VolumeConfig:
             "discard_hours": self.discard_hours,
             "stale_reads": self.stale_reads,
             "keep_versions": str(self.keep_versions),
+            "notifications": self.notifications,
             "links": {
                 "port": self.links.port,
                 "addresses": [format_address(one) for one in self.links.addresses],
@@ -226,6 +228,7 @@ def _parse(name: str, path: Path, facts: Any) -> VolumeConfig:
         _stale_reads(entries),
         shared,
         _keep_versions(entries),
+        _flag(entries, "notifications", default=True),
     )
 
 

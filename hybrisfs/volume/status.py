@@ -44,6 +44,7 @@ def volume_status(volume: Volume) -> dict[str, object]:
             "clouds": clouds,
             "devices": devices,
             "stale_reads": volume.config.stale_reads,
+            "notifications": volume.config.notifications,
             "jobs": jobs,
             "pinned": volume.content.summary(),
             "checkpoint": checkpoint,

@@ -330,6 +330,10 @@ class Volume:
         self._configure(stale_reads=how)
         self.sharing.freshness.blocks = how == "block"
 
+    def set_notifications(self, wanted: bool) -> None:
+        """See `VolumeConfig`; from now on."""
+        self._configure(notifications=wanted)
+
     def set_keep_versions(self, rule: str) -> str:
         """See `Ladder`; from now on. The rule as it is kept. Raises UsageError."""
         self.versions.keep(ladder := parse_ladder(rule))

@@ -73,6 +73,12 @@ def test_volume_set(photos: FakeVolume, run: Run) -> None:
     assert photos.stale_reads == "block"
     facts = json.loads(run("volume", "set", "photos", "--stale-reads", "warn", "--json").stdout)
     assert facts == {"name": "photos", "stale_reads": "warn"}
+    assert run("volume", "set", "photos", "--notifications", "off").stdout == (
+        "photos: notifications are off.\n"
+    )
+    assert not photos.notifications
+    facts = json.loads(run("volume", "set", "photos", "--notifications", "on", "--json").stdout)
+    assert facts == {"name": "photos", "notifications": True}
     assert run("volume", "set", "photos", "--stale-reads", "maybe").exit_code == 2
     assert run("volume", "set", "nothing", "--stale-reads", "warn").exit_code != 0
 

@@ -360,6 +360,7 @@ class FakeVolume:
     recovery: FakeRecovery = field(default_factory=FakeRecovery)
     versions: FakeVersions = field(default_factory=FakeVersions)
     keep_versions: str = "default"
+    notifications: bool = True
     pairing: FakePairing = field(default_factory=FakePairing)
     invited: list[tuple[float, bool]] = field(default_factory=list)
     others: list[dict[str, object]] = field(default_factory=list)
@@ -409,6 +410,7 @@ class FakeVolume:
             "checkpoint": {"current": True, "waits_for": [], "log": self.log},
             "cache": {"bytes": 1_000_000, "budget": 20_000_000_000},
             "last_error": None,
+            "notifications": self.notifications,
         }
 
     def sync(self, timeout: float | None, progress: Callable[[int, int], None]) -> bool:
@@ -439,6 +441,9 @@ class FakeVolume:
 
     def set_stale_reads(self, how: str) -> None:
         self.stale_reads = how
+
+    def set_notifications(self, wanted: bool) -> None:
+        self.notifications = wanted
 
     def set_keep_versions(self, rule: str) -> str:
         self.keep_versions = str(parse_ladder(rule))

@@ -129,6 +129,15 @@ def test_the_desktop_is_told_what_needs_a_person(rig: Rig) -> None:
     ]
 
 
+def test_the_desktop_is_left_alone_when_it_is_to_be(rig: Rig) -> None:
+    volume = rig.volumes.opened["photos"]
+    volume.set_notifications(False)
+    volume.conflicting.append({})
+    rig.observing.look(1.0)
+    assert rig.desktop.actions == []
+    assert rig.events()["events"], "they are there for who asks"
+
+
 def test_a_volume_that_cannot_be_opened_is_not_tried_at_every_look(rig: Rig) -> None:
     tried: list[float] = []
     slot = rig.slots.get("notes")

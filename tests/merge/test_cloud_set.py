@@ -23,8 +23,9 @@ from hybrisfs.merge.cloud_set import (
     read_clouds,
     read_redundancy,
 )
-from hybrisfs.merge.registers import Registers, Written
+from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rules import Stamp
+from hybrisfs.merge.supersession import Written
 from sync import DecodeError, VersionVector
 from tests.filesystem.rig import VOLUME, Rig
 

@@ -20,7 +20,8 @@ from hybrisfs.store.journal import Journal, JournalFullError
 from tests.store.disk import ForgetfulDisk
 
 PATIENCE = 30.0
-BUDGET = 10_000
+BLOCK = 4096
+BUDGET = 10 * BLOCK
 
 
 def make(tmp_path: Path, **options: Any) -> Journal:
@@ -33,7 +34,8 @@ def journal(tmp_path: Path) -> Journal:
 
 
 def on_disk(journal: Journal) -> int:
-    return sum(path.stat().st_size for path in journal.directory.iterdir())
+    """What the disk has to give for the segments: whole blocks."""
+    return sum(-(-path.stat().st_size // BLOCK) * BLOCK for path in journal.directory.iterdir())
 
 
 @contextmanager
@@ -71,15 +73,22 @@ def test_reading_what_is_not_there(journal: Journal) -> None:
 
 
 def test_the_budget_is_a_limit(journal: Journal) -> None:
-    journal.append(bytes(BUDGET - 5))
+    journal.append(bytes(BUDGET - BLOCK))
     with pytest.raises(JournalFullError) as caught:
-        journal.append(bytes(6))
+        journal.append(bytes(BLOCK + 1))
     assert caught.value.budget and caught.value.errno == errno.ENOSPC
-    journal.append(bytes(5))
+    journal.append(bytes(BLOCK))
     with pytest.raises(JournalFullError):
         journal.append(b"x")
     journal.append(b"x", within_budget=False)
-    assert journal.bytes == BUDGET + 1
+    assert journal.bytes == BUDGET + BLOCK
+
+
+def test_the_budget_counts_what_the_disk_gives(journal: Journal) -> None:
+    """A segment whose last block is not full takes all of it."""
+    while journal.fits(700):
+        journal.append(bytes(700))  # a segment each
+    assert journal.bytes == on_disk(journal) == BUDGET
 
 
 def test_a_full_disk_is_an_error_of_the_write_that_meets_it(journal: Journal) -> None:
@@ -106,7 +115,7 @@ def test_a_write_that_stops_half_way_leaves_nothing_behind(journal: Journal, num
     pwrite = os.pwrite
     with mock.patch("os.pwrite", side_effect=[3, OSError(number, "full")]), pytest.raises(JournalFullError):
         journal.append(b"content")
-    assert journal.bytes == len(b"before")
+    assert journal.bytes == BLOCK
     with mock.patch("os.pwrite", side_effect=lambda fd, data, at: pwrite(fd, data[:3], at)):
         place = journal.append(b"content")  # short writes are no error
     assert journal.read(*place, 7) == b"content"
@@ -136,9 +145,9 @@ def test_pinned_segments_are_never_removed(journal: Journal) -> None:
     assert journal.pinned() == [places[1][0]]
     with pytest.raises(ValueError, match="pinned"):
         journal.remove(places[1][0])
-    assert journal.remove(places[0][0]) == 600
+    assert journal.remove(places[0][0]) == BLOCK
     assert journal.read(*places[0], 600) is None
-    assert journal.bytes == on_disk(journal) == 1800
+    assert journal.bytes == on_disk(journal) == 3 * BLOCK
     journal.seal_active()
     assert journal.evictable() == [places[2][0], places[3][0]]
 
