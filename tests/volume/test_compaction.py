@@ -62,7 +62,8 @@ def parts(cloud: Path) -> set[str]:
 
 
 def rewrite(device: Device, round_: int, *others: Device) -> None:
-    """Write all files anew, and wait until a checkpoint of this device and the others has it."""
+    """Write all files anew, and wait until a checkpoint of this device and the others has it, and all of
+    them know where on the clouds it is."""
     for number in range(_FILES):
         device.write(f"file {number}", _content(number, round_))
     device.sync()
@@ -70,7 +71,7 @@ def rewrite(device: Device, round_: int, *others: Device) -> None:
     def is_current() -> bool:
         for one in (device, *others):
             one.volume.signals.look_around()
-        return device.volume.checkpoints.keeper.is_current()
+        return all(one.volume.checkpoints.keeper.is_current() for one in (device, *others))
 
     until(is_current, "a checkpoint", _PATIENCE)
 
@@ -144,8 +145,8 @@ def test_a_device_that_comes_later_sees_all_of_it(first: First, tmp_path: Path) 
         until(lambda: has_all(second, last), "the other device to see all")
         second.write("by the second", b"2" * 100)
         second.sync()
+        before = bare(first), bare(second)
         for round_ in (5, 6, 7):
-            before = bare(first), bare(second)
             rewrite(first, round_, second)
 
         def have_dropped() -> bool:
