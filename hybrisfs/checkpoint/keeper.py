@@ -116,10 +116,10 @@ class Keeper:
 
     def newest(self) -> CheckpointId | None:
         """The newest agreed checkpoint that is on the clouds. Called with the volume's lock held."""
-        agreed = self._table.agreed()
-        if agreed is None or agreed.deposited is None:
+        newest = self._table.deposited()
+        if newest is None or newest.deposited is None:
             return None
-        return CheckpointId(agreed.deposited, agreed.shelved.snapshot)
+        return CheckpointId(newest.deposited, newest.shelved.snapshot)
 
     def is_current(self) -> bool:
         """Whether the newest checkpoint on the clouds is of all that this device has accepted."""
@@ -305,8 +305,9 @@ class Keeper:
         return None
 
     def _deposited(self, agreed: Recorded, now: float) -> bytes | None:
-        """Put it there when it is our turn; the name of its root."""
-        rank = sum(device < self._updates.device for device in self._members())
+        """Put it there when it is our turn among those who have agreed; the name of its root."""
+        assert agreed.root is not None
+        rank = sum(device < self._updates.device for device in Root.decode(agreed.root).evidence)
         if self._agreed_at is None:
             self._agreed_at = now
         return self._depositor.put(agreed) if now - self._agreed_at >= rank * _TURN_SECONDS else None

@@ -12,6 +12,7 @@ import pytest
 
 from hybrisfs.checkpoint.fetching import Fetching
 from hybrisfs.checkpoint.table import CheckpointTable
+from hybrisfs.dispersal.errors import CloudsUnavailable
 from sync import Head, Statement
 from sync.checkpoint import CHECKPOINTS, Root, checkpoint_name, open_object
 from tests.filesystem.rig import SEALER, SEGMENT_KEYS, VOLUME
@@ -291,3 +292,45 @@ def test_who_was_let_in_takes_the_word_of_who_let_him_in(empty: Volume) -> None:
         device.rig.db.set_meta("inviter", empty.fleet[0].key.device_id)
     empty.couriers[1].take_over(empty.couriers[0])
     assert device.bare() and device.read("file") == b"other"
+
+
+@contextmanager
+def unreachable(clouds: Clouds) -> Iterator[None]:
+    """None of them takes anything."""
+    with mock.patch.object(clouds, "put_object", side_effect=CloudsUnavailable("no cloud answers", {})):
+        yield
+
+
+def test_the_head_names_what_is_on_the_clouds_until_its_successor_is_there(volume: Volume) -> None:
+    """A device that is let in meanwhile, or finds the head of one that is gone, has that to begin with."""
+    for _ in range(4):
+        volume.look()
+    keeper = volume.couriers[0].keeper
+    named = keeper.newest()
+    assert named is not None
+    volume.fleet[1].write("later", b"y")
+    volume.fleet.meet()
+    before = volume.agreed(0)
+    with unreachable(volume.clouds):
+        for _ in range(4):
+            volume.look()
+    assert volume.agreed(0) != before
+    assert keeper.newest() == named and keeper.succession.parts()
+    assert keeper.succession.part(keeper.succession.parts()[0]) is not None
+    for _ in range(6):
+        volume.look()
+    assert keeper.newest() not in (None, named)
+
+
+def test_who_agrees_alone_waits_for_nobody_s_turn(volume: Volume) -> None:
+    """... although a device that comes before it has been let in since."""
+    volume.couriers.sort(key=lambda courier: -int.from_bytes(courier.rig.updates.device))
+    volume.fleet.devices.sort(key=lambda device: -int.from_bytes(device.key.device_id))
+    with unreachable(volume.clouds):
+        agree_alone(volume)
+    first, second = volume.fleet.devices
+    with first.rig.fs.lock:
+        first.rig.db.execute("UPDATE member SET state = 0 WHERE device = ?", (second.key.device_id,))
+    volume.start_again(0)
+    volume.look(0)
+    assert volume.couriers[0].keeper.newest() is not None
