@@ -51,14 +51,14 @@ class Registers:
     def __init__(
         self,
         database: Database,
-        on_content: Callable[[bytes], None] = lambda value: None,
+        on_contents: Callable[[Iterable[bytes]], None] = lambda values: None,
         history: History | None = None,
     ) -> None:
-        """*on_content* is told of each value of a content register that is written, *history* of each that
-        is superseded."""
+        """*on_contents* is told of the values of content registers that are written, *history* of each value
+        that is superseded."""
         self._db = database
         self._history = history
-        self._on_content = on_content
+        self._on_contents = on_contents
         rows = database.execute("SELECT number, branch FROM writer").fetchall()
         self._branches: dict[int, bytes] = dict(rows)
         self._numbers: dict[bytes, int] = {branch: number for number, branch in rows}
@@ -211,9 +211,7 @@ class Registers:
         return vector[self._branches[writer]] >= clock
 
     def _heed(self, writes: Iterable[tuple[bytes, bytes | None]]) -> None:
-        for key, value in writes:
-            if key[0] == _CONTENT and value is not None:
-                self._on_content(value)
+        self._on_contents(value for key, value in writes if key[0] == _CONTENT and value is not None)
 
     def merge(self, changes: Iterable[Merged]) -> None:
         """Take out and put in the values that these tell."""
