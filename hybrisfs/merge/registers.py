@@ -219,8 +219,9 @@ class Registers:
         if self._history is not None:
             # By which update nobody can tell any more: one that came before, or with, the new values.
             for one in changes:
-                until = max((self._history.moment(value.stamp) for value in one.come), default=0)
-                self._end(Ended(one.key, stamp, until) for stamp in one.gone if until)
+                if one.gone and one.come:
+                    until = max(self._history.moment(value.stamp) for value in one.come)
+                    self._end(Ended(one.key, stamp, until) for stamp in one.gone if until)
         self._db.executemany(
             _DELETE,
             [(one.key, stamp.clock, self._number(stamp.writer)) for one in changes for stamp in one.gone],
