@@ -15,7 +15,7 @@ from hybrisfs.filesystem.registers import is_of_tree
 from hybrisfs.merge.history import Ended, History, is_removal
 from hybrisfs.merge.rules import Stamp, Value
 from hybrisfs.merge.supersession import Supersession, Written
-from hybrisfs.store.bulk import select_many
+from hybrisfs.store.bulk import select_many, select_with
 from hybrisfs.store.database import Database
 from sync import Rename, VersionVector
 
@@ -80,9 +80,8 @@ class Registers:
         return self._grouped(f"{PLACES} AND value >= ? AND value < ?", value, end)
 
     def all_values(self, keys: Iterable[bytes]) -> dict[bytes, list[Value]]:
-        """The latest values of many registers, those without any left out."""
-        query = f"SELECT key, {_COLUMNS} FROM register WHERE key IN (VALUES {{}})"
-        return self._collected(select_many(self._db, query, [(key,) for key in keys]))
+        """The latest values of many registers, those without any left out. *keys*: each once."""
+        return self._collected(select_with(self._db, f"key, {_COLUMNS}", "register", "key", keys))
 
     def between(self, first: bytes, last: bytes) -> dict[bytes, list[Value]]:
         """The latest values of the registers with keys from *first* to *last*."""
@@ -142,8 +141,7 @@ class Registers:
         """An own update depends on all that is here: each write supersedes every other value."""
         number = self._number(stamp.writer)
         writes = list(writes)
-        query = "SELECT key, clock, writer FROM register WHERE key IN (VALUES {})"
-        before = list(select_many(self._db, query, [(key,) for key, _ in writes]))
+        before = list(self._rows(key for key, _ in writes))
         if self._history is not None:
             until = self._history.moment(stamp)
             self._end(Ended(key, self.stamp(*row), until) for key, *row in before)
@@ -186,11 +184,14 @@ class Registers:
 
     def _stamps(self, keys: Collection[bytes]) -> dict[bytes, list[Stamp]]:
         """The stamps of the latest values of registers."""
-        query = "SELECT key, clock, writer FROM register WHERE key IN (VALUES {})"
         found: dict[bytes, list[Stamp]] = {}
-        for key, clock, writer in select_many(self._db, query, [(key,) for key in keys]):
+        for key, clock, writer in self._rows(keys):
             found.setdefault(key, []).append(self.stamp(clock, writer))
         return found
+
+    def _rows(self, keys: Iterable[bytes]) -> Iterator[tuple[bytes, int, int]]:
+        """Key, clock and writer of the latest values of registers, each of which is given once."""
+        yield from select_with(self._db, "key, clock, writer", "register", "key", keys)
 
     def _moment(self, stamp: Stamp) -> int:
         return 0 if self._history is None else self._history.moment(stamp)
