@@ -96,7 +96,12 @@ def main(argv: list[str] | None = None) -> None:
     try:
         for name in ("one", "other"):
             (root / name).mkdir()
-        with Device(root / "one") as one, Device(root / "other") as other:
+        # Installed, the program is compiled; the first device's start does that here.
+        variables = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(root / "compiled")}
+        with (
+            Device(root / "one", variables=variables) as one,
+            Device(root / "other", variables=variables) as other,
+        ):
             figures = measure(one, other, max(1, options.files // _FILES_PER_FOLDER))
     finally:
         shutil.rmtree(root, ignore_errors=True)

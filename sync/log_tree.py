@@ -6,6 +6,7 @@ What may be put there is decided elsewhere: by the rule of acceptance (`sync.log
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -49,7 +50,7 @@ class LogTree:
         self._branches = Branches(branches)
         self._tips = {tip.branch: tip for tip in tips}
         self._signed = signed
-        self._recent: dict[bytes, Known] = {}
+        self._recent: OrderedDict[bytes, Known] = OrderedDict()  # a dict is slow to tell its oldest item
         self._index()
 
     def _index(self) -> None:
@@ -219,10 +220,9 @@ class LogTree:
         return found
 
     def _remember(self, known: Known) -> None:
-        recent = self._recent
-        recent[known.hash[:PREFIX_SIZE]] = known
-        if len(recent) > _RECENT:
-            del recent[next(iter(recent))]
+        self._recent[known.hash[:PREFIX_SIZE]] = known
+        if len(self._recent) > _RECENT:
+            self._recent.popitem(last=False)
 
     def _hash_of(self, branch: bytes, clock: int) -> bytes:
         tip = self._tips.get(branch)

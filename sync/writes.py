@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
 from typing import TypeAlias
 
 from sync.codec import Reader
@@ -73,9 +72,9 @@ def encode_writes(writes: Sequence[Write]) -> bytes:
     return b"".join([*columns, *keys, *filter(None, values)])
 
 
-def _read_column(reader: Reader, count: int, width: int) -> tuple[int, ...]:
+def _read_column(reader: Reader, count: int, width: int) -> Sequence[int]:
     column = reader.raw(count * width)
-    numbers = tuple(column) if width == 1 else struct.unpack(f">{count}{_CODES[width]}", column)
+    numbers = column if width == 1 else struct.unpack(f">{count}{_CODES[width]}", column)
     if width != _width(max(numbers, default=0)):
         raise DecodeError("a column of sizes is wider than it need be")
     return numbers
@@ -89,21 +88,24 @@ def decode_writes(body: bytes, count: int) -> tuple[Write, ...]:
         raise DecodeError(f"unknown column widths {key_width} and {value_width}")
     key_sizes = _read_column(reader, count, key_width)
     value_codes = _read_column(reader, count, value_width)
-    value_sizes = [code - 1 if code else 0 for code in value_codes]
     if max(key_sizes, default=1) > MAX_KEY or min(key_sizes, default=1) == 0:
         raise DecodeError(f"a key is empty or longer than {MAX_KEY} bytes")
-    if max(value_sizes, default=0) > MAX_VALUE:
+    if max(value_codes, default=0) > MAX_VALUE + 1:
         raise DecodeError(f"a value is longer than {MAX_VALUE} bytes")
-    wanted = sum(key_sizes) + sum(value_sizes)
-    if wanted != reader.remaining:
-        raise DecodeError(f"keys and values take {wanted} bytes, the body has {reader.remaining} left")
-    key_ends = list(accumulate(key_sizes, initial=reader.position))
-    value_ends = accumulate(value_sizes, initial=key_ends[-1])
-    keys = [body[start:end] for start, end in pairwise(key_ends)]
-    if len(set(keys)) != count:
+    key_at = reader.position
+    value_at = key_at + sum(key_sizes)
+    end = value_at + sum(value_codes) - count + value_codes.count(0)
+    if end != len(body):
+        raise DecodeError(f"keys and values take {end - key_at} bytes, the body has {reader.remaining} left")
+    writes: list[Write] = []
+    for size, code in zip(key_sizes, value_codes, strict=True):
+        key = body[key_at : key_at + size]
+        key_at += size
+        if code:
+            writes.append((key, body[value_at : value_at + code - 1]))
+            value_at += code - 1
+        else:
+            writes.append((key, None))
+    if len(dict(writes)) != count:
         raise DecodeError("a key is written twice in one update")
-    values = [
-        body[start:end] if code else None
-        for code, (start, end) in zip(value_codes, pairwise(value_ends), strict=True)
-    ]
-    return tuple(zip(keys, values, strict=True))
+    return tuple(writes)

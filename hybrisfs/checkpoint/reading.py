@@ -46,7 +46,7 @@ def read_snapshot(pieces: Iterable[bytes]) -> Iterator[Header | Bone | Latest]:
     header: Header | None = None
     kind = HEADER
     bones = 0
-    last: tuple[bytes, int] = (b"", -1)
+    last_key, last_update = b"", -1
     for piece in pieces:
         if header is None:
             header = decode_header(piece)
@@ -61,10 +61,10 @@ def read_snapshot(pieces: Iterable[bytes]) -> Iterator[Header | Bone | Latest]:
                 bones += 1
                 yield skeleton.read(reader)
                 continue
-            latest = _read_value(reader, header.updates)
-            if latest[:2] <= last:
+            key, update, _ = latest = _read_value(reader, header.updates)
+            if key < last_key or (key == last_key and update <= last_update):
                 raise DecodeError("registers of a snapshot out of order")
-            last = latest[0], latest[1]
+            last_key, last_update = key, update
             yield latest
     if header is None or bones != header.updates:
         raise DecodeError("updates are missing in a snapshot")

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from hybrisfs.filesystem.condemned import Condemned
 from hybrisfs.filesystem.names import failure
 from hybrisfs.filesystem.registers import PackedChunk
-from hybrisfs.store.bulk import select_many
+from hybrisfs.store.bulk import select_with
 from hybrisfs.store.database import Database
 from hybrisfs.store.journal import Journal
 from sync.codec import Buffer
@@ -118,9 +118,8 @@ class ChunkStore:
 
     def known(self, lengths: Mapping[bytes, int]) -> dict[bytes, int]:
         """The numbers, by their ids, of chunks that another device made; length 0: it is not known yet."""
-        query = "SELECT id, number, pack FROM chunk WHERE id IN (VALUES {})"
         found: dict[bytes, int] = {}
-        for identity, number, pack in select_many(self._db, query, [(one,) for one in lengths]):
+        for identity, number, pack in select_with(self._db, "id, number, pack", "chunk", "id", lengths):
             found[identity] = number
             if pack in self.condemned:
                 self.condemned.want(pack)
@@ -265,9 +264,9 @@ class ChunkStore:
 
     def packed_elsewhere(self, packs: Sequence[tuple[int, Sequence[PackedChunk]]]) -> None:
         """Other devices have put chunks into these packs, given by number."""
-        query = "SELECT id, number, segment, pack FROM chunk WHERE id IN (VALUES {})"
-        wanted = [(one.id,) for _, chunks in packs for one in chunks]
-        rows = {row[0]: row[1:] for row in select_many(self._db, query, wanted)}
+        named = {one.id for _, chunks in packs for one in chunks}
+        found = select_with(self._db, "id, number, segment, pack", "chunk", "id", named)
+        rows = {row[0]: row[1:] for row in found}
         new: dict[bytes, tuple[bytes, int, int, int, int]] = {}
         again: list[tuple[int, Sequence[PackedChunk]]] = []  # further packs of chunks that are new
         moved: list[tuple[int, int, int, int, int]] = []

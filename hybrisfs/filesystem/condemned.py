@@ -63,10 +63,12 @@ class Condemned:
         """Whether something has needed a chunk of this condemned pack since it was condemned."""
         return self._wanted[pack]
 
-    def see(self, value: bytes) -> None:
-        """An update has written this value of a content register."""
-        if not self._wanted:
-            return
+    def see(self, values: Iterable[bytes]) -> None:
+        """Updates have written these values of content registers."""
+        for value in values if self._wanted else ():
+            self._see(value)
+
+    def _see(self, value: bytes) -> None:
         try:
             content = Content.decode(value)
         except DecodeError:

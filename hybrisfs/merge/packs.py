@@ -12,7 +12,7 @@ from hybrisfs.filesystem.discarded import discard_pack
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.registers import PackRecord, Rewritten, pack_key
 from hybrisfs.merge.rules import Stamp
-from hybrisfs.store.bulk import select_many
+from hybrisfs.store.bulk import select_with
 from sync import DecodeError
 
 __all__ = ["Packs", "Placement"]
@@ -36,8 +36,8 @@ class Packs:
     def take(self, placements: Sequence[Placement]) -> None:
         """Note where other devices have put chunks, or moved them, unless something later is known, and which
         packs have been discarded, which is for good. In the order given; what is malformed is passed over."""
-        query = "SELECT id FROM pack WHERE id IN (VALUES {})"
-        known = {pack for (pack,) in select_many(self._db, query, [(one.pack,) for one in placements])}
+        named = {one.pack for one in placements}
+        known = {pack for (pack,) in select_with(self._db, "id", "pack", "id", named)}
         new: dict[bytes, tuple[PackRecord, Stamp]] = {}
         for one in placements:
             record = _decoded(one.value)
@@ -65,13 +65,7 @@ class Packs:
                 for pack, (record, stamp) in records.items()
             ],
         )
-        numbers: dict[bytes, int] = dict(
-            select_many(
-                self._db,
-                "SELECT id, number FROM pack WHERE id IN (VALUES {})",
-                [(pack,) for pack in records],
-            )
-        )
+        numbers: dict[bytes, int] = dict(select_with(self._db, "id, number", "pack", "id", records))
         self._fs.chunks.packed_elsewhere(
             [(numbers[pack], record.chunks) for pack, (record, _) in records.items()]
         )

@@ -15,7 +15,7 @@ from hybrisfs.filesystem.registers import is_of_tree
 from hybrisfs.merge.history import Ended, History, is_removal
 from hybrisfs.merge.rules import Stamp, Value
 from hybrisfs.merge.supersession import Supersession, Written
-from hybrisfs.store.bulk import select_many
+from hybrisfs.store.bulk import select_many, select_with
 from hybrisfs.store.database import Database
 from sync import Rename, VersionVector
 
@@ -51,14 +51,14 @@ class Registers:
     def __init__(
         self,
         database: Database,
-        on_content: Callable[[bytes], None] = lambda value: None,
+        on_contents: Callable[[Iterable[bytes]], None] = lambda values: None,
         history: History | None = None,
     ) -> None:
-        """*on_content* is told of each value of a content register that is written, *history* of each that
-        is superseded."""
+        """*on_contents* is told of the values of content registers that are written, *history* of each value
+        that is superseded."""
         self._db = database
         self._history = history
-        self._on_content = on_content
+        self._on_contents = on_contents
         rows = database.execute("SELECT number, branch FROM writer").fetchall()
         self._branches: dict[int, bytes] = dict(rows)
         self._numbers: dict[bytes, int] = {branch: number for number, branch in rows}
@@ -80,9 +80,8 @@ class Registers:
         return self._grouped(f"{PLACES} AND value >= ? AND value < ?", value, end)
 
     def all_values(self, keys: Iterable[bytes]) -> dict[bytes, list[Value]]:
-        """The latest values of many registers, those without any left out."""
-        query = f"SELECT key, {_COLUMNS} FROM register WHERE key IN (VALUES {{}})"
-        return self._collected(select_many(self._db, query, [(key,) for key in keys]))
+        """The latest values of many registers, those without any left out. *keys*: each once."""
+        return self._collected(select_with(self._db, f"key, {_COLUMNS}", "register", "key", keys))
 
     def between(self, first: bytes, last: bytes) -> dict[bytes, list[Value]]:
         """The latest values of the registers with keys from *first* to *last*."""
@@ -142,8 +141,7 @@ class Registers:
         """An own update depends on all that is here: each write supersedes every other value."""
         number = self._number(stamp.writer)
         writes = list(writes)
-        query = "SELECT key, clock, writer FROM register WHERE key IN (VALUES {})"
-        before = list(select_many(self._db, query, [(key,) for key, _ in writes]))
+        before = list(self._rows(key for key, _ in writes))
         if self._history is not None:
             until = self._history.moment(stamp)
             self._end(Ended(key, self.stamp(*row), until) for key, *row in before)
@@ -186,11 +184,14 @@ class Registers:
 
     def _stamps(self, keys: Collection[bytes]) -> dict[bytes, list[Stamp]]:
         """The stamps of the latest values of registers."""
-        query = "SELECT key, clock, writer FROM register WHERE key IN (VALUES {})"
         found: dict[bytes, list[Stamp]] = {}
-        for key, clock, writer in select_many(self._db, query, [(key,) for key in keys]):
+        for key, clock, writer in self._rows(keys):
             found.setdefault(key, []).append(self.stamp(clock, writer))
         return found
+
+    def _rows(self, keys: Iterable[bytes]) -> Iterator[tuple[bytes, int, int]]:
+        """Key, clock and writer of the latest values of registers, each of which is given once."""
+        yield from select_with(self._db, "key, clock, writer", "register", "key", keys)
 
     def _moment(self, stamp: Stamp) -> int:
         return 0 if self._history is None else self._history.moment(stamp)
@@ -211,9 +212,7 @@ class Registers:
         return vector[self._branches[writer]] >= clock
 
     def _heed(self, writes: Iterable[tuple[bytes, bytes | None]]) -> None:
-        for key, value in writes:
-            if key[0] == _CONTENT and value is not None:
-                self._on_content(value)
+        self._on_contents(value for key, value in writes if key[0] == _CONTENT and value is not None)
 
     def merge(self, changes: Iterable[Merged]) -> None:
         """Take out and put in the values that these tell."""
@@ -221,8 +220,9 @@ class Registers:
         if self._history is not None:
             # By which update nobody can tell any more: one that came before, or with, the new values.
             for one in changes:
-                until = max((self._history.moment(value.stamp) for value in one.come), default=0)
-                self._end(Ended(one.key, stamp, until) for stamp in one.gone if until)
+                if one.gone and one.come:
+                    until = max(self._history.moment(value.stamp) for value in one.come)
+                    self._end(Ended(one.key, stamp, until) for stamp in one.gone if until)
         self._db.executemany(
             _DELETE,
             [(one.key, stamp.clock, self._number(stamp.writer)) for one in changes for stamp in one.gone],

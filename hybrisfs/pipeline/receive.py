@@ -91,13 +91,14 @@ class Receiver:
         """
         complete = True
         ahead: _Batch | None = None
-        for batch in _batches(updates):
-            self._check(batch)
+        with without_collections():
+            for batch in _batches(updates):
+                self._check(batch)
+                if ahead is not None:
+                    complete &= self._take_in(ahead)
+                ahead = batch
             if ahead is not None:
                 complete &= self._take_in(ahead)
-            ahead = batch
-        if ahead is not None:
-            complete &= self._take_in(ahead)
         self._signals.progressed()
         return complete
 
@@ -112,7 +113,7 @@ class Receiver:
 
     def _take_in(self, batch: _Batch) -> bool:
         verified = set(compress(batch.unchecked, batch.checks.result()))
-        with self._fs.cutting, without_collections():
+        with self._fs.cutting:
             with self._fs.lock:
                 try:
                     with self._updates.deferred():

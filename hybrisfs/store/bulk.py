@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Final
 
 from hybrisfs.store.database import Database
 
-__all__ = ["select_many"]
+__all__ = ["select_many", "select_with"]
 
 _SIZES: Final = (8, 64, 512)  # few different statements, so that SQLite has them prepared
 
@@ -25,3 +25,15 @@ def select_many(database: Database, query: str, keys: Sequence[tuple[Any, ...]])
         values = ", ".join([f"({', '.join('?' * width)})"] * size)
         parameters = [*chain.from_iterable(some), *[None] * (width * (size - len(some)))]
         yield from database.execute(query.format(values), parameters).fetchall()
+
+
+def select_with(
+    database: Database, columns: str, table: str, column: str, values: Iterable[bytes]
+) -> Iterator[tuple[Any, ...]]:
+    """*columns* of the rows whose *column* has one of *values*, each of which is given once.
+
+    SQLite sorts what stands behind IN before it looks anything up; a join takes three quarters of that time.
+    """
+    wanted = "WITH wanted (one) AS (VALUES {})"
+    query = f"{wanted} SELECT {columns} FROM wanted CROSS JOIN {table} ON {column} = one"
+    return select_many(database, query, [(value,) for value in values])

@@ -35,6 +35,9 @@ _WAL_SHARE = 32  # of a small disk the log takes no more than this part, less th
 _BUSY_SECONDS = 30
 _SPARE_PAGES = 256
 
+# SQLite takes bytes as they are. Without this, each one is first searched for methods that would adapt it.
+sqlite3.register_adapter(bytes, bytes)
+
 
 class Database:
     """One open volume database. `execute` and friends go straight to SQLite."""

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from hybrisfs.store.bulk import select_many
+from hybrisfs.store.bulk import select_with
 from hybrisfs.store.database import Database
 from hybrisfs.store.moments import Moments
 from sync import (
@@ -371,8 +371,7 @@ class UpdateLog:
     def known(self, hashes: Iterable[bytes]) -> set[bytes]:
         """Those of *hashes* that are of accepted updates."""
         self._store_rows()
-        query = "SELECT hash FROM log WHERE hash IN (VALUES {})"
-        return {identity for (identity,) in select_many(self._db, query, [(one,) for one in hashes])}
+        return {identity for (identity,) in select_with(self._db, "hash", "log", "hash", hashes)}
 
     def successor_of(self, branch: bytes, clock: int) -> Successor | None:
         row = self._read(

@@ -246,14 +246,12 @@ class Sharing:
     def _receive_pulled(self, updates: Sequence[bytes]) -> bool:
         """Take in consecutive updates of one device from the clouds. Of a device that had been removed before
         this one was let in only what others depend on: the rest it may have written afterwards."""
-        headers = [decode_signed_header(update) for update in updates]
         with self._fs.lock:
             told = {member.device for member in self.members.told_removed()}
-        if headers and headers[0].writer in told:
-            last = self.receiver.named(headers[0].writer)
-            updates = [
-                update for update, header in zip(updates, headers, strict=True) if header.clock <= last
-            ]
+        writer = decode_signed_header(updates[0]).writer if updates else None
+        if writer in told:
+            last = self.receiver.named(writer)
+            updates = [update for update in updates if decode_signed_header(update).clock <= last]
         return self.receive(updates)
 
     def _grown(self) -> None:
