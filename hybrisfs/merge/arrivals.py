@@ -204,8 +204,20 @@ class Arrivals:
         if self._is_odd():
             return self._refresh({*nodes, *folders}, disturbed)
         # A node that was removed elsewhere and survived under its former name may have got a better one.
-        linked = self._registers.linked(nodes)
-        return self._refresh({*linked, *(one for one in folders if self._is_removed(one))}, ())
+        survivors = {one for one in self._registers.linked(nodes) if self._has_survived(one)}
+        return self._refresh({*survivors, *(one for one in folders if self._is_removed(one))}, ())
+
+    def _has_survived(self, node: bytes) -> bool:
+        """Whether the view may show a name of the node that somebody has removed."""
+        removed = self._registers.removed_slots(node)
+        if not removed:
+            return False
+        inode = self._nodes.find(node)
+        return inode is None or not removed.isdisjoint(self._slots(inode))
+
+    def _slots(self, inode: Inode) -> list[int]:
+        rows = self._db.execute("SELECT slot FROM place WHERE ino = ?", (inode.ino,))
+        return [slot for (slot,) in rows]
 
     def _refresh(self, nodes: set[bytes], disturbed: Iterable[int]) -> list[Change]:
         changes, self._changes = self._changes, []
@@ -300,8 +312,7 @@ class Arrivals:
         if inode is None or inode.is_directory:
             return
         self._fs.flush()
-        rows = self._db.execute("SELECT slot FROM place WHERE ino = ?", (inode.ino,)).fetchall()
-        if {slot for (slot,) in rows} <= slots:
+        if slots.issuperset(self._slots(inode)):
             for key in self._registers.with_prefix(b"p" + node):
                 entry = self._fs.changes.unsigned.get(key)
                 if (

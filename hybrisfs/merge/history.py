@@ -18,16 +18,16 @@ from hybrisfs.merge.rules import Stamp
 from hybrisfs.store.database import Database
 from sync import Rename
 
-__all__ = ["Ended", "History", "is_removal"]
+__all__ = ["REMOVED", "Ended", "History", "is_removal"]
 
 _OF_TREE: Final = b"pac"
-_REMOVED: Final = b"\x01\x00"  # ends a place that was removed, and no other: names have no zero bytes
+REMOVED: Final = b"\x01\x00"  # ends a place that was removed, and no other: names have no zero bytes
 _END: Final = "ON CONFLICT (key, clock, writer) DO UPDATE SET until = min(until, excluded.until)"
 
 
 def is_removal(key: bytes, value: bytes | None) -> bool:
     """Whether this is what the removal of a name writes."""
-    return value is not None and value[-2:] == _REMOVED and key[:1] == b"p"
+    return value is not None and value[-2:] == REMOVED and key[:1] == b"p"
 
 
 class Ended(NamedTuple):

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from hybrisfs.filesystem.registers import is_of_tree
-from hybrisfs.merge.history import Ended, History, is_removal
+from hybrisfs.filesystem.registers import is_of_tree, slot_of
+from hybrisfs.merge.history import REMOVED, Ended, History, is_removal
 from hybrisfs.merge.rules import Stamp, Value
 from hybrisfs.merge.supersession import Supersession, Written
 from hybrisfs.store.bulk import select_many, select_with
@@ -90,12 +90,21 @@ class Registers:
     def linked(self, nodes: Iterable[bytes]) -> set[bytes]:
         """Those of *nodes* that have place registers besides that of slot 0."""
         query = (
-            "WITH wanted (low, high, first) AS (VALUES {}) SELECT low "
-            "FROM wanted CROSS JOIN register WHERE key >= low AND key < high AND key <> first"
+            "WITH wanted (low, high, first) AS (VALUES {}) SELECT low FROM wanted WHERE EXISTS "
+            "(SELECT 1 FROM register WHERE key >= low AND key < high AND key <> first)"
         )
         prefixes = [b"p" + node for node in nodes]
         ranges = [(prefix, _after(prefix), prefix + b"\0") for prefix in prefixes]
         return {low[1:] for (low,) in select_many(self._db, query, ranges)}
+
+    def removed_slots(self, node: bytes) -> set[int]:
+        """The slots of a node whose place somebody has removed, others perhaps not."""
+        prefix = b"p" + node
+        rows = self._db.execute(
+            "SELECT key FROM register WHERE key >= ? AND key < ? AND substr(value, -2) = ?",
+            (prefix, _after(prefix), REMOVED),
+        )
+        return {slot_of(key) for (key,) in rows}
 
     def contested(self, places: Mapping[bytes, bytes]) -> set[bytes]:
         """Those of *places*, given by the key of a register and how its value begins, with which values of

@@ -14,6 +14,7 @@ format  what has changed
         pages that can be given back to the disk
 7       versions: tables `past` and `removal`, column `log.moment`, `meta` of history and ladder
 8       `log.moment` has been filled in for what was accepted before
+9       indices that find one of many names of a file, and what is in conflict in a large directory
 ======  =======================================================================================
 """
 
@@ -111,4 +112,12 @@ def _find_moments(connection: sqlite3.Connection, now_ns: int) -> bool:
     return len(rows) < _ROWS
 
 
-_STEPS: Final[dict[int, Step]] = {5: _add_compaction, 6: _add_versions, 7: _find_moments}
+def _index_names(connection: sqlite3.Connection, _: int) -> bool:
+    connection.execute("DROP INDEX place_in_conflict")
+    connection.execute("CREATE INDEX place_in_conflict ON place (parent, wanted) WHERE wanted IS NOT NULL")
+    connection.execute("DROP INDEX place_of_node")
+    connection.execute("CREATE INDEX place_of_node ON place (ino, slot)")
+    return True
+
+
+_STEPS: Final[dict[int, Step]] = {5: _add_compaction, 6: _add_versions, 7: _find_moments, 8: _index_names}

@@ -1,4 +1,5 @@
-"""A file with very many names: what is done at one of them must not look at all others for each of them."""
+"""A file with very many names, and a folder with very many: what is done at one of them must not look at all
+others for each of them."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import sys
 from collections.abc import Callable
 from types import FrameType
 
+from hybrisfs.store.database import Database
 from hybrisfs.store.schema import ROOT_INO
 from tests.filesystem.rig import Rig
 from tests.merge.fleet import Fleet
@@ -28,25 +30,105 @@ def calls(work: Callable[[], object]) -> int:
     return count
 
 
-def cost_of_names(count: int) -> tuple[int, int]:
-    """Of publishing so many names of one file, and of one name more."""
+def steps(database: Database, work: Callable[[], object]) -> int:
+    """How many steps SQLite's machine makes for *work*: some for each row that it looks at."""
+    count = 0
+
+    def note() -> int:
+        nonlocal count
+        count += 1
+        return 0
+
+    connection = database._connection
+    connection.set_progress_handler(note, 1)
+    try:
+        work()
+    finally:
+        connection.set_progress_handler(None, 1)
+    return count
+
+
+def cost_of_names(cost: Callable[[Rig, Callable[[], object]], int], count: int) -> list[int]:
+    """Of making so many names of one file, of publishing them, and of removing all, each for one name."""
     rig = Rig()
     inode = rig.make(b"f", b"x")
     rig.publish()
-    for number in range(count):
-        rig.fs.link(inode.ino, ROOT_INO, b"%d" % number)
-    all_names = calls(rig.publish)
-    rig.fs.link(inode.ino, ROOT_INO, b"one more")
-    one_more = calls(rig.publish)
+
+    def link() -> None:
+        for number in range(count):
+            rig.fs.link(inode.ino, ROOT_INO, b"%d" % number)
+
+    def unlink() -> None:
+        for number in range(count):
+            rig.fs.unlink(ROOT_INO, b"%d" % number)
+
+    costs = [cost(rig, work) // count for work in (link, rig.publish, unlink, rig.publish)]
     rig.close()
     rig.discard()
-    return all_names, one_more
+    return costs
+
+
+def cost_of_one_more(count: int) -> int:
+    """Of publishing one name more of a file that has so many, in steps of SQLite."""
+    rig = Rig()
+    inode = rig.make(b"f", b"x")
+    for number in range(count):
+        rig.fs.link(inode.ino, ROOT_INO, b"%d" % number)
+    rig.publish()
+    rig.fs.link(inode.ino, ROOT_INO, b"one more")
+    cost = steps(rig.db, rig.publish)
+    rig.close()
+    rig.discard()
+    return cost
 
 
 def test_the_cost_of_a_name_does_not_grow_with_the_number_of_names() -> None:
-    few, many = cost_of_names(50), cost_of_names(200)
-    for cheap, dear in zip(few, many, strict=True):
-        assert dear < 6 * cheap  # four times as many names
+    for cost in (lambda rig, work: calls(work), lambda rig, work: steps(rig.db, work)):
+        few, many = cost_of_names(cost, 50), cost_of_names(cost, 400)
+        for cheap, dear in zip(few, many, strict=True):
+            assert dear < 2 * cheap
+
+
+def test_an_own_name_more_hardly_looks_at_the_others() -> None:
+    assert cost_of_one_more(800) - cost_of_one_more(100) < 20 * 700
+
+
+def cost_of_arrival(count: int) -> int:
+    """What another device's new name for a file costs in a folder with so many others, in steps of SQLite."""
+    fleet = Fleet(2)
+    ada, bob = fleet.devices
+    for number in range(count):
+        ada.write(f"{number}", b"x")
+    fleet.meet()
+    ada.move("0", "another")
+    ada.rig.publish()
+    cost = steps(bob.rig.db, lambda: fleet.meet())
+    assert bob.names() == ada.names()
+    fleet.discard()
+    return cost
+
+
+def test_a_name_that_comes_does_not_look_at_the_others_in_its_folder() -> None:
+    assert cost_of_arrival(400) < 2 * cost_of_arrival(50)
+
+
+def test_a_file_that_survived_its_removal_gives_up_that_name_for_a_better_one() -> None:
+    fleet = Fleet(2)
+    ada, bob = fleet.devices
+    ada.write("a", b"x")
+    ada.link("a", "b")
+    fleet.meet()
+    bob.remove("a")
+    bob.remove("b")
+    bob.rig.publish()
+    ada.write("a", b"edited")
+    fleet.meet()
+    [name] = ada.names()
+    ada.link(name, "better")
+    fleet.meet()
+    assert ada.names() == bob.names() == ["better"]
+    assert ada.read("better") == b"edited"
+    fleet.discard()
 
 
 def test_many_names_arrive_elsewhere() -> None:
