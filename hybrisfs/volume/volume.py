@@ -167,7 +167,7 @@ class Volume:
         self.fetcher = Fetcher(
             fs,
             self._get_chunks,
-            lambda one, seconds: self.peering.fetch_chunk(one, seconds),
+            lambda identities, seconds: self.peering.fetch_chunks(identities, seconds),
             lambda: signals.held,
         )
         self.room = RoomMaker(fs, self.committer, signals, self.can_upload)

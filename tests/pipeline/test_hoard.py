@@ -219,6 +219,32 @@ def test_the_thread_comes_when_it_is_called_and_ends_when_told(fleet: Fleet) -> 
         assert not thread.is_alive()
 
 
+def test_what_a_linked_device_has_comes_many_at_once(fleet: Fleet) -> None:
+    fleet[0].mkdir("music")
+    for number in range(20):
+        fleet[0].write(f"music/{number}", b"%d" % number * 1000)
+    fleet[0].rig.publish(everything=True)
+    fleet[1].receive(fleet[0].log())  # where the chunks are on the clouds nobody knows yet
+    rig = fleet[1].rig
+    rig.fs.hoard.add(fleet[1].at("music"))
+    asked: list[int] = []
+
+    def ask(identities: Sequence[bytes], _seconds: float) -> list[bytes | None]:
+        asked.append(len(identities))
+        return [fleet[0].rig.plaintexts[one] for one in identities]
+
+    hoarder = hoarder_of(rig)
+    rig.signals.brisk = True
+    with mock.patch.object(rig.fetcher, "_ask_devices", ask):
+        assert hoard(rig, hoarder)
+    assert asked == [20]
+    fleet.clouds.down = True
+    for number in range(20):
+        assert fleet[1].read(f"music/{number}") == b"%d" % number * 1000
+    assert hoard(rig, hoarder)
+    assert hoarder.kept.missing == 0
+
+
 FOLDERS = (b"a", b"b", b"c")
 paths = st.tuples(st.sampled_from(FOLDERS), st.sampled_from((b"x", b"y", b"z")))
 
