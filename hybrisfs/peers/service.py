@@ -227,8 +227,10 @@ class PeerService:
         self._callbacks.links_changed()
 
     def _seen(self, device: bytes, addresses: tuple[Address, ...]) -> None:
-        lower = self._identity.device.device_id < device
-        self._connector.seen(device, addresses, 0.0 if lower else _COURTESY)
+        first = self._identity.device.device_id < device
+        if self._discovery is not None and not self._discovery.announced:
+            first = True  # it does not know of this device yet
+        self._connector.seen(device, addresses, 0.0 if first else _COURTESY)
 
     def _drop_links(self) -> None:
         for link in self._links.all():

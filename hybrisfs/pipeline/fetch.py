@@ -61,8 +61,8 @@ class Fetcher:
         ask_devices: AskDevices | None = None,
         sparing: Callable[[], bool] = lambda: False,
     ) -> None:
-        """*ask_devices* brings chunks by their ids from other devices, which may be silent for some seconds, or
-        None for those that it cannot. While *sparing*, nothing is fetched but what is asked for."""
+        """*ask_devices* brings chunks by their ids from other devices, or None where none has it; they may be
+        silent for so many seconds. While *sparing*, nothing is fetched but what is asked for."""
         self._fs = fs
         self._get_chunks = get_chunks
         self._ask_devices = ask_devices
