@@ -333,3 +333,21 @@ def test_when_one_of_two_links_ends_the_other_pushes_what_it_may_have_swallowed(
             duplicate = mock.Mock(device_id=b.id, age=0.0)
             a.service._ended(duplicate, "another link with this device stays")
         advanced.assert_called_once_with()
+
+
+def test_the_higher_device_lets_the_lower_connect_unless_that_cannot_know_of_it() -> None:
+    lower, higher = sorted((Device(1), Device(2)), key=lambda one: one.id)
+    addresses = (("192.0.2.1", 4711),)
+    for device, other, announced, waits in (
+        (lower, higher, True, False),
+        (higher, lower, True, True),
+        (higher, lower, False, False),
+    ):
+        discovery = mock.Mock(announced=announced)
+        with (
+            mock.patch.object(device.service, "_discovery", discovery),
+            mock.patch.object(device.service._connector, "seen") as seen,
+        ):
+            device.service._seen(other.id, addresses)
+        (_, _, delay), _ = seen.call_args
+        assert (delay > 0) == waits
