@@ -37,6 +37,7 @@ _ROOM: Final = 8 << 20  # bytes that a fetch may bring
 _LOOK_EVERY: Final = 30.0
 _RETRY_SECONDS: Final = 5.0
 _MOST_FAILURES: Final = 8  # then the round ends: the clouds are probably out of reach
+_COMMIT_EVERY: Final = 0.25  # seconds, at most
 _COMMITTED_SECONDS: Final = 2.0  # within which what is done now is committed
 _LOOKING_SHARE: Final = 10  # of the time, at most one part in so many goes into looking
 
@@ -44,8 +45,18 @@ _LOOKING_SHARE: Final = 10  # of the time, at most one part in so many goes into
 class Hoarder:
     """One thread that finds what is missing, and a few that fetch it."""
 
-    def __init__(self, fs: FileSystem, fetcher: Fetcher, room: RoomMaker, signals: Signals) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        fetcher: Fetcher,
+        room: RoomMaker,
+        signals: Signals,
+        commit: Callable[[], None] | None = None,
+    ) -> None:
+        """*commit* is called, now and then, to see what has come without waiting for the next commit."""
         self._fs = fs
+        self._commit = commit
+        self._may_commit_at = 0.0
         self._fetcher = fetcher
         self._room = room
         self._signals = signals
@@ -77,6 +88,7 @@ class Hoarder:
     def hoard_round(self) -> bool:
         """Bring all that is missing now; False when something could not be had."""
         self._failures = self._fetched = 0
+        self._commit_news()
         with self._fs.lock:
             self._stale = self._fs.uncommitted
             if not self._fs.hoard:
@@ -99,6 +111,20 @@ class Hoarder:
         if not self._failures:
             self._trouble = None
         return not self._failures
+
+    def _commit_news(self) -> None:
+        """Have what other devices told committed: a snapshot shows nothing else."""
+        now = time.monotonic()
+        if self._commit is None or not self._signals.brisk or now < self._may_commit_at:
+            return
+        with self._fs.lock:
+            if not self._fs.hoard or not self._fs.uncommitted:
+                return
+        self._may_commit_at = now + _COMMIT_EVERY
+        try:
+            self._commit()
+        except OSError as error:  # the committer meets it, too, and sees to it
+            log.debug("what is pinned is looked for among what was committed before: %s", error)
 
     @property
     def most(self) -> int:

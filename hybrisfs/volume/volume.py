@@ -171,7 +171,7 @@ class Volume:
             lambda: signals.held,
         )
         self.room = RoomMaker(fs, self.committer, signals, self.can_upload)
-        hoarder = Hoarder(fs, self.fetcher, self.room, signals)
+        hoarder = Hoarder(fs, self.fetcher, self.room, signals, self.committer.commit_now)
         self.content = OnDemand(fs, self.committer, hoarder, self.room, signals, self._mounting.shown)
         self.residency = Residency(fs, self.can_upload)
         self.browsing = Browsing(fs, self.fetcher, self.residency)
