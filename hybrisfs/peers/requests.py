@@ -12,6 +12,9 @@ from hybrisfs.peers.frames import MAX_REQUESTS
 __all__ = ["ChunkRequests", "Requests"]
 
 _TOGETHER: Final = MAX_REQUESTS // 4
+_MOST_PATIENCE: Final = (
+    4  # times that of one who is answered nothing, with one who is answered something else
+)
 
 
 class Requests:
@@ -50,7 +53,7 @@ class ChunkRequests:
         begun = time.monotonic()
         with self._room:
             while self._used + count > MAX_REQUESTS and not self._closed:
-                wait = max(begun, self._heard) + patience - time.monotonic()
+                wait = self._give_up(begun, patience) - time.monotonic()
                 if wait <= 0:
                     return None
                 self._room.wait(wait)
@@ -67,7 +70,7 @@ class ChunkRequests:
         when it had answered nothing at all for *patience* seconds, or when the link was closed."""
         begun = time.monotonic()
         while not requests.done.is_set():
-            wait = max(begun, self._heard) + patience - time.monotonic()
+            wait = self._give_up(begun, patience) - time.monotonic()
             if wait <= 0:
                 break
             requests.done.wait(wait)
@@ -76,6 +79,10 @@ class ChunkRequests:
             self._used -= len(requests.answers)
             self._room.notify_all()
             return [requests.answers.get(number) for number in requests.numbers]
+
+    def _give_up(self, begun: float, patience: float) -> float:
+        """When to wait no longer: as long as anything is answered the turn of these may come, but not for ever."""
+        return min(max(begun, self._heard) + patience, begun + _MOST_PATIENCE * patience)
 
     def answer(self, number: int, data: bytes | None) -> bool:
         """Take an answer. False when nothing was asked under this number."""

@@ -173,6 +173,21 @@ def test_as_long_as_others_are_answered_nobody_gives_up() -> None:
             assert requests.wait(slow, 5.0) == [b"then"]
 
 
+def test_who_answers_everything_but_one_request_is_waited_for_in_vain_only_so_long() -> None:
+    requests = ChunkRequests()
+    clock = mock.Mock(return_value=0.0)
+    with mock.patch("hybrisfs.peers.requests.time.monotonic", clock):
+        ignored = begun(requests)
+
+        def answer_another(wait: float) -> bool:
+            clock.return_value += wait / 2
+            return requests.answer(begun(requests).numbers[0], b"another")
+
+        with mock.patch.object(ignored.done, "wait", answer_another):
+            assert requests.wait(ignored, 5.0) == [None]
+        assert 5.0 < clock.return_value <= 20.0
+
+
 def test_closing_ends_all_waiting() -> None:
     requests = ChunkRequests()
     some = begun(requests, 2)
