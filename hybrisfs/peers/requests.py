@@ -12,9 +12,7 @@ from hybrisfs.peers.frames import MAX_REQUESTS
 __all__ = ["ChunkRequests", "Requests"]
 
 _TOGETHER: Final = MAX_REQUESTS // 4
-_MOST_PATIENCE: Final = (
-    4  # times that of one who is answered nothing, with one who is answered something else
-)
+_MOST_PATIENCE: Final = 4  # times the patience, while others are answered
 
 
 class Requests:
@@ -81,7 +79,7 @@ class ChunkRequests:
             return [requests.answers.get(number) for number in requests.numbers]
 
     def _give_up(self, begun: float, patience: float) -> float:
-        """When to wait no longer: as long as anything is answered the turn of these may come, but not for ever."""
+        """When to wait no longer: while others are answered, the turn of these may come, but not for ever."""
         return min(max(begun, self._heard) + patience, begun + _MOST_PATIENCE * patience)
 
     def answer(self, number: int, data: bytes | None) -> bool:
