@@ -2,8 +2,8 @@
 
 Two daemons on this machine, each with a network of its own, joined by a cable; Syncthing, where it is
 installed, on two more in the same run. A small file over the link, and over the clouds with the cable pulled;
-a tree of 10,000 files over a line of limited bandwidth; joining a volume of 100,000 files; the cost of signed
-updates. Needs root, for the networks.
+a tree of 10,000 files over a line of limited bandwidth; the cost of signed updates. Needs root, for the
+networks. How soon a large volume can be browsed on a new device: `benchmarks.joining`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from benchmarks import syncthing
 from benchmarks.corpus import cache_directory, write_random_files
 from benchmarks.pages import Page, Section
 from benchmarks.replication import (
-    Join,
     Latency,
     Tree,
     catch_up_linked,
@@ -30,7 +29,6 @@ from benchmarks.replication import (
     devices,
     limit_rate,
     linked,
-    measure_join,
     measure_latency,
     measure_tree,
     measure_tree_linked,
@@ -42,7 +40,7 @@ from benchmarks.updates import UpdateFigures, measure_updates
 from sync.pace import SHORTEST_PAUSE
 from tests.system.deadline import until
 
-_PARTS = ("latency", "tree", "join", "updates")
+_PARTS = ("latency", "tree", "updates")
 _CLOUD_SAMPLES = 10  # each takes seconds
 _PEER_SAMPLES = 10
 _UPDATES = 4000
@@ -149,23 +147,6 @@ def _tree(root: Path, options: argparse.Namespace, page: Page, console: Console)
     }
 
 
-def _join(root: Path, options: argparse.Namespace, page: Page, console: Console) -> None:
-    figures: Join = measure_join(root, options.join_files)
-    console.print(f"[dim]join: {figures.listed:.1f} s[/]")
-    page.sections.append(
-        Section(
-            f"Joining a volume of {figures.files:,} files",
-            ["", "s"],
-            [
-                ["invited, joined and mounted", significant(figures.mounted)],
-                ["... and all files are listed, with their sizes", significant(figures.listed)],
-            ],
-        )
-    )
-    page.targets.append(Target(f"joined volume of {figures.files:,} files listed, s", 10, figures.listed))
-    page.figures = {**page.figures, "join": asdict(figures)}
-
-
 def _updates(_root: Path, options: argparse.Namespace, page: Page, _console: Console) -> None:
     figures: UpdateFigures = measure_updates(options.updates)
     page.sections.append(
@@ -194,7 +175,6 @@ def _updates(_root: Path, options: argparse.Namespace, page: Page, _console: Con
 _MEASURES: dict[str, Callable[[Path, argparse.Namespace, Page, Console], None]] = {
     "latency": _latency,
     "tree": _tree,
-    "join": _join,
     "updates": _updates,
 }
 
@@ -222,7 +202,6 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.devices", description=__doc__)
     parser.add_argument("--only", action="append", choices=_PARTS, metavar="PART", help=", ".join(_PARTS))
     parser.add_argument("--files", type=int, default=10_000, metavar="N", help="files in the tree")
-    parser.add_argument("--join-files", type=int, default=100_000, metavar="N", help="in the volume to join")
     parser.add_argument("--samples", type=int, default=30, metavar="N", help="small files over the link")
     parser.add_argument("--updates", type=int, default=_UPDATES, metavar="N", help="files to make updates of")
     parser.add_argument("--bandwidth", type=float, default=200.0, metavar="MBIT", help="of the tree's line")

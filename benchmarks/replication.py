@@ -12,7 +12,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.million import fill
 from benchmarks.processes import cpu_seconds
 from benchmarks.syncthing import Syncthing
 from tests.system.clouds import away
@@ -21,7 +20,6 @@ from tests.system.network import Network
 from tests.system.pairing import pair
 
 __all__ = [
-    "Join",
     "Latency",
     "Tree",
     "catch_up_linked",
@@ -29,7 +27,6 @@ __all__ = [
     "devices",
     "limit_rate",
     "linked",
-    "measure_join",
     "measure_latency",
     "measure_tree",
     "measure_tree_linked",
@@ -41,7 +38,7 @@ _LOOK_EVERY = 0.002
 _LOOK_AT_TREE_EVERY = 0.25
 _PAUSE = 0.3
 _ADDRESSES = ("10.77.0.1", "10.77.0.2")  # of the first two machines of a Network
-_FILES_PER_FOLDER = 100
+_AS_INSTALLED = {"PYTHONDONTWRITEBYTECODE": ""}  # a program that is installed is not compiled at each start
 _IDLE_SECONDS = 4
 _IDLE_SHARE = 0.1  # of a second
 
@@ -64,15 +61,6 @@ class Tree:
     named: float
     equal: float
     wire: float
-
-
-@dataclass(frozen=True)
-class Join:
-    """Seconds from the start of the invitation until the volume was mounted, and until all was listed."""
-
-    files: int
-    mounted: float
-    listed: float
 
 
 def _wait(seen: Callable[[], bool], every: float) -> None:
@@ -104,7 +92,9 @@ def _machines(root: Path, stack: ExitStack) -> tuple[Network, Device, Device]:
     made = []
     for name in ("one", "other"):
         (root / name).mkdir(parents=True)
-        made.append(stack.enter_context(Device(root / name, run_as=network.add(name))))
+        made.append(
+            stack.enter_context(Device(root / name, run_as=network.add(name), variables=_AS_INSTALLED))
+        )
     return network, made[0], made[1]
 
 
@@ -238,28 +228,3 @@ def _wait_until_idle(pids: list[int]) -> None:
         now = cpu_seconds(pids)
         quiet = quiet + 1 if now - before < _IDLE_SHARE else 0
         before = now
-
-
-def measure_join(root: Path, files: int) -> Join:
-    """Fill a volume, then let a second device join it over the cable and list everything there."""
-    with ExitStack() as stack:
-        _, one, other = _machines(root, stack)
-        one.create(3, f=1, k=1).mount()
-        folders = -(-files // _FILES_PER_FOLDER)
-        fill(one.mountpoint, 0, folders)
-        one.sync(timeout=1800)
-        begun = time.monotonic()
-        pair(one, other, "other")
-        other.mount()
-        mounted = time.monotonic() - begun
-        wanted = folders * _FILES_PER_FOLDER
-        _wait(lambda: _listed(other.mountpoint) == wanted, _LOOK_AT_TREE_EVERY)
-        return Join(wanted, mounted, time.monotonic() - begun)
-
-
-def _listed(folder: Path) -> int:
-    """Files that `ls -lR` shows, or rather those that it would."""
-    listing = subprocess.run(
-        ["find", folder, "-type", "f", "-size", "+0c", "-printf", "."], check=False, capture_output=True
-    )
-    return len(listing.stdout)

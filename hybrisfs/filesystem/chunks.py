@@ -13,6 +13,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from hybrisfs.filesystem.condemned import Condemned
+from hybrisfs.filesystem.groups import in_groups
 from hybrisfs.filesystem.names import failure
 from hybrisfs.filesystem.registers import PackedChunk
 from hybrisfs.store.bulk import select_with
@@ -29,6 +30,7 @@ ELSEWHERE: Final = 0  # the pack of a chunk that another device made and has yet
 CHUNK_COLUMNS: Final = "c.number, c.id, c.length, c.segment, c.position, c.pack, c.offset, c.sealed"
 _MAX_VERIFIED: Final = 500_000
 _RECENT_BYTES: Final = 16 << 20
+_WRITTEN_AT_ONCE: Final = 256 << 10
 
 
 class ChunkRef(NamedTuple):
@@ -192,17 +194,38 @@ class ChunkStore:
         self._db.execute("UPDATE chunk SET segment = NULL, position = NULL WHERE number = ?", (ref.number,))
 
     def keep(self, number: int, data: bytes) -> None:
-        """Keep the verified bytes of a chunk that was fetched, on disk when there is room."""
-        self._remember(number, data)
-        if self.get(number).segment is not None:
-            return
+        """Keep the verified bytes of a chunk that was fetched, on disk when there is room.
+
+        Raises OSError when the chunk has been dropped.
+        """
+        self.get(number)
+        self.keep_all({number: data})
+
+    def keep_all(self, fetched: Mapping[int, bytes]) -> None:
+        """Keep the verified bytes of chunks by their numbers, on disk when there is room.
+
+        Those that have been dropped are passed over.
+        """
+        for number, data in fetched.items():
+            self._remember(number, data)
+        missing = [ref.number for ref in self.missing(list(fetched))]
+        rows: list[tuple[int, int, int, int]] = []
         try:
-            segment, position = self._journal.append(data)
+            for group in in_groups(missing, lambda number: len(fetched[number]), _WRITTEN_AT_ONCE):
+                segment, position = self._journal.append(b"".join([fetched[number] for number in group]))
+                for number in group:
+                    rows.append((len(fetched[number]), segment, position, number))
+                    position += len(fetched[number])
         except OSError as error:
-            log.debug("chunk %d is not cached: %s", number, error)
-            return
-        self._db.execute("UPDATE chunk SET length = ? WHERE number = ?", (len(data), number))
-        self._place(number, segment, position)
+            log.debug("%d chunks are not cached: %s", len(missing) - len(rows), error)
+        self._db.executemany("UPDATE chunk SET length = ?, segment = ?, position = ? WHERE number = ?", rows)
+        self._verified.difference_update(row[3] for row in rows)
+
+    def missing(self, numbers: Sequence[int]) -> list[ChunkRef]:
+        """Those of the chunks that are not on this device's disk, in the order of the numbers."""
+        query = f"SELECT {CHUNK_COLUMNS} FROM chunk c WHERE c.number IN (VALUES {{}}) AND c.segment IS NULL"
+        found = {row[0]: ChunkRef(*row) for row in select_many(self._db, query, [(one,) for one in numbers])}
+        return [found[number] for number in numbers if number in found]
 
     def _remember(self, number: int, data: bytes) -> None:
         if number in self._recent:

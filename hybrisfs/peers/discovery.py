@@ -92,6 +92,11 @@ class Discovery(ServiceListener):
         self._wake.set()
         self._thread.join()
 
+    @property
+    def announced(self) -> bool:
+        """Whether others can have seen this device: not in its first second, for names are probed first."""
+        return self._announced is not None
+
     def look_again(self) -> None:
         """The members have changed: those that were strangers are to be seen now."""
         self._again = True

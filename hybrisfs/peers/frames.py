@@ -193,20 +193,24 @@ class FrameDecoder:
 
     def __init__(self) -> None:
         self._buffer = bytearray()
+        self._decoded = 0  # bytes of it, of frames that were yielded
         self._limit = _MAX_FIRST
 
     def feed(self, data: bytes) -> Iterator[Frame]:
         """The frames that *data* completes; to be used up before the next call. Raises `FrameError`."""
+        del self._buffer[: self._decoded]
+        self._decoded = 0
         self._buffer += data
-        while len(self._buffer) >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(self._buffer)
+        while len(self._buffer) - self._decoded >= _LENGTH.size:
+            start = self._decoded + _LENGTH.size
+            (length,) = _LENGTH.unpack_from(self._buffer, self._decoded)
             if not 1 <= length <= self._limit:
                 raise FrameError(f"a frame of {length} bytes, 1 to {self._limit} are allowed")
-            end = _LENGTH.size + length
+            end = start + length
             if len(self._buffer) < end:
                 return
-            body = bytes(memoryview(self._buffer)[_LENGTH.size : end])
-            del self._buffer[:end]
+            body = bytes(memoryview(self._buffer)[start:end])
+            self._decoded = end
             frame = _decode(body)
             if isinstance(frame, Hello) != (self._limit == _MAX_FIRST):
                 raise FrameError(f"a {type(frame).__name__} frame out of turn")

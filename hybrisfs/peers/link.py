@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 
 _PART: Final = 1 << 20
 _SMOOTHING: Final = 0.25
+_TOGETHER: Final = 128 << 10  # bytes of small chunks that are sent at once
 
 _PARTINGS: Final = {
     Parting.CLOSING: "the other device closed the volume",
@@ -105,14 +106,18 @@ class Link:
         """Queue a sealed head."""
         self._send(Beacon(data))
 
-    def fetch_chunk(self, chunk_id: bytes, timeout: float) -> bytes | None:
-        """What the other device gives for the chunk, unverified; None when it gave nothing in time."""
-        deadline = time.monotonic() + timeout
-        number = self._requests.begin(deadline)
-        if number is None:
-            return None
-        self._send(ChunkRequest(number, chunk_id))
-        return self._requests.wait(number, deadline)
+    def fetch_chunks(self, chunk_ids: Sequence[bytes], patience: float) -> list[bytes | None]:
+        """What the other device gives for each of the chunks, unverified; None where it gave nothing. It is
+        given up when it answers nothing at all for *patience* seconds."""
+        answers: list[bytes | None] = []
+        while len(answers) < len(chunk_ids):
+            requests = self._requests.begin(len(chunk_ids) - len(answers), patience)
+            if requests is None:
+                break
+            asked = zip(requests.numbers, chunk_ids[len(answers) :], strict=False)
+            self._put(b"".join([encode_frame(ChunkRequest(number, one)) for number, one in asked]))
+            answers += self._requests.wait(requests, patience)
+        return answers + [None] * (len(chunk_ids) - len(answers))
 
     def close(self, parting: Parting, reason: str) -> None:
         """End the link, telling the other side. Returns at once; the first reason counts."""
@@ -282,8 +287,8 @@ class Link:
             match self._outbox.take(self._ping[1] + self._settings.keepalive):
                 case bytes(message):
                     self._channel.send(message, stall)
-                case Serve(number, chunk_id):
-                    self._channel.send(self._answer(number, chunk_id), stall)
+                case Serve() as request:
+                    self._channel.send(self._answers(request), stall)
                 case Advanced():
                     with self._exchange_lock:
                         messages = self._exchange.advanced()
@@ -300,8 +305,19 @@ class Link:
         self._ping = (token, time.monotonic())
         self._channel.send(encode_frame(Ping(token)), self._settings.stall)
 
-    def _answer(self, number: int, chunk_id: bytes) -> bytes:
-        data = self._callbacks.read_chunk(chunk_id)
+    def _answers(self, request: Serve) -> bytes:
+        """The answer to a request, and to those after it as long as they are small."""
+        answers: list[bytes] = []
+        size = 0
+        following: Serve | None = request
+        while following is not None:
+            answers.append(self._answer(following))
+            size += len(answers[-1])
+            following = self._outbox.take_serve() if size < _TOGETHER else None
+        return b"".join(answers)
+
+    def _answer(self, request: Serve) -> bytes:
+        data = self._callbacks.read_chunk(request.chunk_id)
         if data is None or len(data) > MAX_BODY:
-            return encode_frame(ChunkMissing(number))
-        return encode_frame(ChunkReply(number, data))
+            return encode_frame(ChunkMissing(request.number))
+        return encode_frame(ChunkReply(request.number, data))

@@ -74,6 +74,12 @@ class Outbox:
                 self._changed.notify()
             return True
 
+    def take_serve(self) -> Serve | None:
+        """The next request, if there is one and nothing that overtakes it."""
+        with self._changed:
+            overtaken = self._last is not None or self._messages or self._advanced
+            return self._serves.popleft() if self._serves and not overtaken else None
+
     def advanced(self) -> None:
         """Queue `ADVANCED`, once however often it is called."""
         with self._changed:

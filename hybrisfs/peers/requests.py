@@ -4,70 +4,99 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
+from typing import Final
 
 from hybrisfs.peers.frames import MAX_REQUESTS
 
-__all__ = ["ChunkRequests"]
+__all__ = ["ChunkRequests", "Requests"]
+
+_TOGETHER: Final = MAX_REQUESTS // 4
+_MOST_PATIENCE: Final = 4  # times the patience, while others are answered
 
 
-class _Request:
-    __slots__ = ("answered", "data", "given_up")
+class Requests:
+    """Some requests that were begun together; `numbers` are those of the frames, in order."""
 
-    def __init__(self) -> None:
-        self.answered = threading.Event()
-        self.data: bytes | None = None
-        self.given_up = False
+    __slots__ = ("answers", "done", "numbers", "open")
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        self.numbers: Final = numbers
+        self.answers: dict[int, bytes | None] = {}
+        self.open = len(numbers)
+        self.done = threading.Event()
 
 
 class ChunkRequests:
-    """At most MAX_REQUESTS are open; one that was given up stays open until its answer came.
+    """At most MAX_REQUESTS are open, or answered and not taken yet.
 
-    Used by any number of threads.
+    One that was given up stays open until its answer came. They are begun and taken several at a time, for to
+    wake a thread costs more than a small chunk. Used by any number of threads.
     """
 
     def __init__(self) -> None:
         self._room = threading.Condition()
-        self._open: dict[int, _Request] = {}
+        self._used = 0
+        self._open: dict[int, Requests] = {}
         self._next = 0
+        self._heard = 0.0  # when an answer came last
         self._closed = False
 
-    def begin(self, deadline: float) -> int | None:
-        """The number of a new request; None when there was no room until *deadline*, or the link closed."""
+    def begin(self, wanted: int, patience: float) -> Requests | None:
+        """Begin at most *wanted* requests.
+
+        None when there was no room, and no answer, for *patience* seconds, or when the link is closed.
+        """
+        count = min(wanted, _TOGETHER)
+        begun = time.monotonic()
         with self._room:
-            while len(self._open) >= MAX_REQUESTS and not self._closed:
-                wait = deadline - time.monotonic()
+            while self._used + count > MAX_REQUESTS and not self._closed:
+                wait = self._give_up(begun, patience) - time.monotonic()
                 if wait <= 0:
                     return None
                 self._room.wait(wait)
             if self._closed:
                 return None
-            number = self._next
-            self._next = (number + 1) % (1 << 32)
-            self._open[number] = _Request()
-            return number
+            requests = Requests([(self._next + number) % (1 << 32) for number in range(count)])
+            self._next = (self._next + count) % (1 << 32)
+            self._used += count
+            self._open.update(dict.fromkeys(requests.numbers, requests))
+            return requests
 
-    def wait(self, number: int, deadline: float) -> bytes | None:
-        """The answer; None when the other side has no such chunk, *deadline* came, or the link closed."""
-        request = self._open[number]
-        request.answered.wait(max(0.0, deadline - time.monotonic()))
+    def wait(self, requests: Requests, patience: float) -> list[bytes | None]:
+        """The answers; None for chunks that the other side does not have, and for those that had not come
+        when it had answered nothing at all for *patience* seconds, or when the link was closed."""
+        begun = time.monotonic()
+        while not requests.done.is_set():
+            wait = self._give_up(begun, patience) - time.monotonic()
+            if wait <= 0:
+                break
+            requests.done.wait(wait)
         with self._room:
-            if request.answered.is_set():
-                self._remove(number)
-            else:
-                request.given_up = True
-            return request.data
+            requests.done.set()  # what is answered later is dropped
+            self._used -= len(requests.answers)
+            self._room.notify_all()
+            return [requests.answers.get(number) for number in requests.numbers]
+
+    def _give_up(self, begun: float, patience: float) -> float:
+        """When to wait no longer: while others are answered, the turn of these may come, but not for ever."""
+        return min(max(begun, self._heard) + patience, begun + _MOST_PATIENCE * patience)
 
     def answer(self, number: int, data: bytes | None) -> bool:
         """Take an answer. False when nothing was asked under this number."""
         with self._room:
-            request = self._open.get(number)
-            if request is None or request.answered.is_set():
+            requests = self._open.pop(number, None)
+            if requests is None:
                 return False
-            if request.given_up:
-                self._remove(number)
-            else:
-                request.data = data
-                request.answered.set()
+            self._heard = time.monotonic()
+            if requests.done.is_set():
+                self._used -= 1
+                self._room.notify_all()
+                return True
+            requests.answers[number] = data
+            requests.open -= 1
+            if not requests.open:
+                requests.done.set()
             return True
 
     def close(self) -> None:
@@ -75,9 +104,5 @@ class ChunkRequests:
         with self._room:
             self._closed = True
             self._room.notify_all()
-            for request in self._open.values():
-                request.answered.set()
-
-    def _remove(self, number: int) -> None:
-        del self._open[number]
-        self._room.notify()
+            for requests in self._open.values():
+                requests.done.set()

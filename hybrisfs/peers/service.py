@@ -11,7 +11,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -56,7 +56,7 @@ class PeerStatus:
 class PeerService:
     """Works from `start` to `close`. Any thread may call any method.
 
-    `fetch_chunk` and `close` wait for links, and so must not be called from within a callback.
+    `fetch_chunks` and `close` wait for links, and so must not be called from within a callback.
     """
 
     def __init__(
@@ -156,23 +156,30 @@ class PeerService:
         for link in self._links.current():
             link.send_beacon(data)
 
-    def fetch_chunk(self, chunk_id: bytes, timeout: float) -> bytes | None:
-        """A chunk's verified plaintext from the quickest device that has it; None after *timeout* seconds."""
-        if len(chunk_id) != CHUNK_ID_SIZE:
-            raise ValueError(f"a chunk id has {CHUNK_ID_SIZE} bytes, not {len(chunk_id)}")
-        deadline = time.monotonic() + timeout
+    def fetch_chunks(self, chunk_ids: Sequence[bytes], patience: float) -> list[bytes | None]:
+        """The verified plaintext of each chunk from the quickest device that has it, None where none has.
+
+        Devices that answer nothing are waited for *patience* seconds, all of them together.
+        """
+        for one in chunk_ids:
+            if len(one) != CHUNK_ID_SIZE:
+                raise ValueError(f"a chunk id has {CHUNK_ID_SIZE} bytes, not {len(one)}")
+        found: list[bytes | None] = [None] * len(chunk_ids)
+        lacking = list(range(len(chunk_ids)))
         links = sorted(self._links.current(), key=_latency)
-        for position, link in enumerate(links):
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return None
-            data = link.fetch_chunk(chunk_id, left / (len(links) - position))
-            if data is None:
-                continue
-            if self._callbacks.verify_chunk(chunk_id, data):
-                return data
-            log.warning("device %s answered with bytes that are not the chunk", link.device_id.hex())
-        return None
+        for link in links:
+            if not lacking:
+                break
+            answers = link.fetch_chunks([chunk_ids[at] for at in lacking], patience / len(links))
+            for at, data in zip(lacking, answers, strict=True):
+                if data is None:
+                    continue
+                if self._callbacks.verify_chunk(chunk_ids[at], data):
+                    found[at] = data
+                else:
+                    log.warning("device %s answered with bytes that are not the chunk", link.device_id.hex())
+            lacking = [at for at in lacking if found[at] is None]
+        return found
 
     def status(self) -> list[PeerStatus]:
         """The linked devices, by device id."""
@@ -220,8 +227,10 @@ class PeerService:
         self._callbacks.links_changed()
 
     def _seen(self, device: bytes, addresses: tuple[Address, ...]) -> None:
-        lower = self._identity.device.device_id < device
-        self._connector.seen(device, addresses, 0.0 if lower else _COURTESY)
+        first = self._identity.device.device_id < device
+        if self._discovery is not None and not self._discovery.announced:
+            first = True  # it does not know of this device yet
+        self._connector.seen(device, addresses, 0.0 if first else _COURTESY)
 
     def _drop_links(self) -> None:
         for link in self._links.all():

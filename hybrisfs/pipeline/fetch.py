@@ -12,17 +12,18 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.dispersal.runs import ChunkLocation
-from hybrisfs.filesystem.chunks import CHUNK_COLUMNS, ChunkRef
+from hybrisfs.filesystem.chunks import CHUNK_COLUMNS, MAX_CHUNK, ChunkRef
 from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.groups import in_groups
 
-__all__ = ["Fetcher"]
+__all__ = ["Fetcher", "asked_at_once"]
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +34,12 @@ _AHEAD_RUNS: Final = 3  # under way at a time, of all files together
 _AHEAD_CHUNKS: Final = 32  # how far ahead of the reader
 _THREADS: Final = 6
 _REMEMBERED: Final = 256
-_DEVICE_SECONDS: Final = 5.0  # that other devices have to send a chunk
+_DEVICE_SECONDS: Final = 5.0  # that other devices may be silent when they are asked for chunks
+_ASKED_AT_ONCE: Final = 1 << 20  # bytes that each who fetches asks other devices for
 _LOCATED_WITHIN: Final = 20.0
+
+
+AskDevices: TypeAlias = Callable[[Sequence[bytes], float], list[bytes | None]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,11 +58,11 @@ class Fetcher:
         self,
         fs: FileSystem,
         get_chunks: Callable[[Sequence[ChunkLocation]], list[bytes]],
-        ask_devices: Callable[[bytes, float], bytes | None] | None = None,
+        ask_devices: AskDevices | None = None,
         sparing: Callable[[], bool] = lambda: False,
     ) -> None:
-        """*ask_devices* brings a chunk by its id from another device, within some seconds, or None. While
-        *sparing*, nothing is fetched but what is asked for."""
+        """*ask_devices* brings chunks by their ids from other devices, or None where none has it; they may be
+        silent for so many seconds. While *sparing*, nothing is fetched but what is asked for."""
         self._fs = fs
         self._get_chunks = get_chunks
         self._ask_devices = ask_devices
@@ -108,12 +113,39 @@ class Fetcher:
             if run is not None:
                 self._carry_out(run)
             return self._await(ref, future)
-        data = self._ask_devices(ref.id, _DEVICE_SECONDS) if self._ask_devices is not None else None
+        data = self._ask([ref]).get(ref.number)
         if data is None:
             raise ChunkUnavailable(f"chunk {ref.id.hex()[:16]}", {})
         with self._fs.lock:
             self._fs.chunks.keep(ref.number, data)
         return data
+
+    def fetch_from_devices(self, refs: Sequence[ChunkRef]) -> int:
+        """Bring those of the chunks that are neither here nor under way, as far as other devices have them.
+
+        Returns how many came; called without the volume's lock.
+        """
+        with self._fs.lock:
+            missing = self._fs.chunks.missing([ref.number for ref in refs])
+            with self._guard:
+                run = [ref for ref in missing if ref.number not in self._under_way]
+                futures: dict[int, Future[bytes]] = {ref.number: Future() for ref in run}
+                self._under_way.update(futures)
+        found: dict[int, bytes] = {}
+        try:
+            found = self._ask(run)
+            with self._fs.lock:
+                self._fs.chunks.keep_all(found)
+        finally:
+            with self._guard:
+                for number in futures:
+                    del self._under_way[number]
+            for number, future in futures.items():
+                if number in found:
+                    future.set_result(found[number])
+                else:
+                    future.cancel()  # who waits for it has it fetched otherwise
+        return len(found)
 
     def _await(self, ref: ChunkRef, future: Future[bytes]) -> bytes:
         while True:
@@ -222,8 +254,7 @@ class Fetcher:
         try:
             found = self._obtain(run)
             with self._fs.lock:
-                for ref, data in zip(run, found, strict=True):
-                    self._fs.chunks.keep(ref.number, data)
+                self._fs.chunks.keep_all({ref.number: data for ref, data in zip(run, found, strict=True)})
         except ChunkUnavailable as error:
             wanted, neighbours = run[:1], run[1:]
             for ref in neighbours:
@@ -246,18 +277,25 @@ class Fetcher:
 
     def _obtain(self, run: list[ChunkRef]) -> list[bytes]:
         """The chunks from other devices, where one is linked, and else from the clouds."""
-        got: dict[int, bytes] = {}
-        if self._ask_devices is not None:
-            for ref in run:
-                data = self._ask_devices(ref.id, _DEVICE_SECONDS)
-                if data is None:
-                    break
-                got[ref.number] = data
+        got = self._ask(run)
         rest = [self._located(ref) for ref in run if ref.number not in got]
         if rest:
             found = self._get(rest)
             got.update(zip((ref.number for ref in rest), found, strict=True))
         return [got[ref.number] for ref in run]
+
+    def _ask(self, run: Sequence[ChunkRef]) -> dict[int, bytes]:
+        """The chunks that other devices have, by number."""
+        got: dict[int, bytes] = {}
+        if self._ask_devices is None:
+            return got
+        for refs in asked_at_once(run):
+            answers = self._ask_devices([ref.id for ref in refs], _DEVICE_SECONDS)
+            found = {ref.number: data for ref, data in zip(refs, answers, strict=True) if data is not None}
+            if not found:
+                break  # there is no link, or nobody has what was written then
+            got |= found
+        return got
 
     def _get(self, run: list[ChunkRef]) -> list[bytes]:
         """The chunks from the clouds. Where they are is looked up again when they are not where they were: a
@@ -314,6 +352,11 @@ class Fetcher:
             )
             for ref in run
         ]
+
+
+def asked_at_once(refs: Iterable[ChunkRef]) -> Iterator[list[ChunkRef]]:
+    """The chunks in groups that one thread asks other devices for at once, so that others get through."""
+    return in_groups(refs, lambda ref: ref.length or MAX_CHUNK, _ASKED_AT_ONCE)  # 0: it is not known yet
 
 
 def _remember(recent: OrderedDict[int, None], numbers: Iterable[int]) -> None:

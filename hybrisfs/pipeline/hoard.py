@@ -20,7 +20,7 @@ from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.filesystem.chunks import ELSEWHERE, ChunkRef
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.subtree import Measure, Subtree
-from hybrisfs.pipeline.fetch import Fetcher
+from hybrisfs.pipeline.fetch import Fetcher, asked_at_once
 from hybrisfs.pipeline.room import RoomMaker
 from hybrisfs.pipeline.signals import Signals
 
@@ -37,6 +37,7 @@ _ROOM: Final = 8 << 20  # bytes that a fetch may bring
 _LOOK_EVERY: Final = 30.0
 _RETRY_SECONDS: Final = 5.0
 _MOST_FAILURES: Final = 8  # then the round ends: the clouds are probably out of reach
+_COMMIT_EVERY: Final = 0.25  # seconds, at most
 _COMMITTED_SECONDS: Final = 2.0  # within which what is done now is committed
 _LOOKING_SHARE: Final = 10  # of the time, at most one part in so many goes into looking
 
@@ -44,8 +45,18 @@ _LOOKING_SHARE: Final = 10  # of the time, at most one part in so many goes into
 class Hoarder:
     """One thread that finds what is missing, and a few that fetch it."""
 
-    def __init__(self, fs: FileSystem, fetcher: Fetcher, room: RoomMaker, signals: Signals) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        fetcher: Fetcher,
+        room: RoomMaker,
+        signals: Signals,
+        commit: Callable[[], None] | None = None,
+    ) -> None:
+        """*commit* is called, now and then, to see what has come without waiting for the next commit."""
         self._fs = fs
+        self._commit = commit
+        self._may_commit_at = 0.0
         self._fetcher = fetcher
         self._room = room
         self._signals = signals
@@ -67,14 +78,17 @@ class Hoarder:
         """The thread's body."""
         wait = 0.0
         while self._signals.wait_for_wanted(wait) and self._signals.wait_until_free():
+            begun = time.monotonic()
             complete = self.hoard_round()
-            if not self._signals.pause(min(self._looked * _LOOKING_SHARE, _LOOK_EVERY)):
+            rest = begun + self._looked * _LOOKING_SHARE - time.monotonic()
+            if not self._signals.pause(min(rest, _LOOK_EVERY)):
                 return
             wait = _RETRY_SECONDS if not complete else _COMMITTED_SECONDS if self._stale else _LOOK_EVERY
 
     def hoard_round(self) -> bool:
         """Bring all that is missing now; False when something could not be had."""
         self._failures = self._fetched = 0
+        self._commit_news()
         with self._fs.lock:
             self._stale = self._fs.uncommitted
             if not self._fs.hoard:
@@ -97,6 +111,20 @@ class Hoarder:
         if not self._failures:
             self._trouble = None
         return not self._failures
+
+    def _commit_news(self) -> None:
+        """Have what other devices told committed: a snapshot shows nothing else."""
+        now = time.monotonic()
+        if self._commit is None or not self._signals.brisk or now < self._may_commit_at:
+            return
+        with self._fs.lock:
+            if not self._fs.hoard or not self._fs.uncommitted:
+                return
+        self._may_commit_at = now + _COMMIT_EVERY
+        try:
+            self._commit()
+        except OSError as error:  # the committer meets it, too, and sees to it
+            log.debug("what is pinned is looked for among what was committed before: %s", error)
 
     @property
     def most(self) -> int:
@@ -138,7 +166,11 @@ class Hoarder:
                     return
 
     def _keep_all(self, numbers: Sequence[int]) -> None:
-        for number in numbers:
+        if self._signals.brisk:
+            self._bring_from_devices(numbers)
+        with self._fs.lock:
+            lacking = [ref.number for ref in self._fs.chunks.missing(numbers)]
+        for number in lacking:
             if self._is_hopeless():
                 return
             ref = self._find(number)
@@ -146,6 +178,24 @@ class Hoarder:
                 ref = self._find(number)
                 if ref is not None and ref.segment is None:
                     self._fail("what came could not be kept", hopeless=True)
+
+    def _bring_from_devices(self, numbers: Sequence[int]) -> None:
+        """Bring many at once, as far as linked devices have them."""
+        with self._fs.lock:
+            missing = self._fs.chunks.missing(numbers)
+        for refs in asked_at_once(missing):
+            size = sum(ref.length for ref in refs)
+            if self._is_hopeless() or self._room_left < size or not self._wait_for_room():
+                return
+            came = self._fetcher.fetch_from_devices(refs)
+            with self._guard:
+                self._fetched += came
+                self._room_left -= size if came else 0
+            if not came:
+                return
+
+    def _wait_for_room(self) -> bool:
+        return self._room.wait_for_room(min(_ROOM, self._fs.journal.budget // 8))
 
     def _find(self, number: int) -> ChunkRef | None:
         """The chunk, unless no file shows it any more and it has been dropped."""
@@ -165,8 +215,7 @@ class Hoarder:
         if self._room_left < 0:
             self._fail(f"more is pinned than {SHARE_OF_BUDGET:.0%} of the cache's budget", hopeless=True)
             return False
-        room = min(_ROOM, self._fs.journal.budget // 8)
-        if not self._room.wait_for_room(room):
+        if not self._wait_for_room():
             self._fail("the cache and the disk have no room for it", hopeless=True)
             return False
         try:

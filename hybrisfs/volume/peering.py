@@ -121,10 +121,14 @@ class Peering:
         if service is not None:
             service.send_beacon(head)
 
-    def fetch_chunk(self, identity: bytes, timeout: float) -> bytes | None:
+    def fetch_chunk(self, identity: bytes, patience: float) -> bytes | None:
         """The bytes of a chunk from a linked device; None when none of them has it."""
+        return self.fetch_chunks([identity], patience)[0]
+
+    def fetch_chunks(self, identities: Sequence[bytes], patience: float) -> list[bytes | None]:
+        """See `PeerService.fetch_chunks`."""
         service = self._service
-        return service.fetch_chunk(identity, timeout) if service is not None else None
+        return service.fetch_chunks(identities, patience) if service is not None else [None] * len(identities)
 
     def status(self) -> Sequence[PeerStatus]:
         service = self._service

@@ -155,11 +155,11 @@ class Volume:
         self.fetcher = Fetcher(
             fs,
             self._get_chunks,
-            lambda one, seconds: self.peering.fetch_chunk(one, seconds),
+            lambda identities, seconds: self.peering.fetch_chunks(identities, seconds),
             lambda: signals.held,
         )
         self.room = RoomMaker(fs, self.committer, signals, self.can_upload)
-        hoarder = Hoarder(fs, self.fetcher, self.room, signals)
+        hoarder = Hoarder(fs, self.fetcher, self.room, signals, self.committer.commit_now)
         self.content = OnDemand(fs, self.committer, hoarder, self.room, signals, self._mounting.shown)
         self.residency = Residency(fs, self.can_upload)
         self.browsing = Browsing(fs, self.fetcher, self.residency)

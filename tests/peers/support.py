@@ -171,6 +171,11 @@ class Device:
         self.log.add(*updates)
         self.service.advanced()
 
+    def fetch(self, wanted: bytes) -> bytes | None:
+        """A chunk from the devices that it is linked with."""
+        (found,) = self.service.fetch_chunks([wanted], LONG)
+        return found
+
     def put_chunk(self, data: bytes) -> bytes:
         self.chunks[chunk_id(data)] = data
         return chunk_id(data)

@@ -163,9 +163,11 @@ def test_without_multicast_it_is_tried_until_it_works(
     device.start()
     for _ in range(3):
         assert air.attempts.acquire(timeout=LONG)
+    assert not device.announced
     air.broken = None
     assert air.announced.get(timeout=LONG).port == 4711
     device.close()
+    assert device.announced
     assert len([r for r in caplog.records if "cannot be found" in r.message]) == 1
 
 

@@ -153,3 +153,11 @@ def test_what_is_on_the_wire() -> None:
     assert encode_frame(ChunkReply(2, b"xyz")).hex() == "0000000804" + "00000002" + b"xyz".hex()
     assert encode_frame(Ping(3)).hex() == "0000000907" + "0000000000000003"
     assert encode_frame(Bye(Parting.REMOVED)).hex() == "000000020902"
+
+
+def test_frames_that_were_not_asked_for_come_with_the_next_call() -> None:
+    decoder = FrameDecoder()
+    stream = encode_frame(HELLO) + encode_frame(Ping(1)) + encode_frame(Ping(2))
+    assert next(decoder.feed(stream)) == HELLO
+    assert next(decoder.feed(b"")) == Ping(1)
+    assert list(decoder.feed(encode_frame(Ping(3)))) == [Ping(2), Ping(3)]

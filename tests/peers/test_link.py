@@ -321,19 +321,19 @@ def test_closing_does_not_wait_for_who_takes_nothing() -> None:
 def test_the_end_answers_whoever_waits_for_a_chunk() -> None:
     with rig() as r:
         got: list[bytes | None] = []
-        thread = threading.Thread(target=lambda: got.append(r.link.fetch_chunk(bytes(32), LONG)))
+        thread = threading.Thread(target=lambda: got.extend(r.link.fetch_chunks([bytes(32)], LONG)))
         thread.start()
         r.other.hear(ChunkRequest)
         r.other.channel.abandon()
         thread.join()
         assert got == [None]
-        assert r.link.fetch_chunk(bytes(32), LONG) is None
+        assert r.link.fetch_chunks([bytes(32)], LONG) == [None]
         r.wait_end()
 
 
 def test_fetching_gives_up_in_time_and_takes_the_late_answer() -> None:
     with rig() as r:
-        assert r.link.fetch_chunk(bytes(32), 0.01) is None
+        assert r.link.fetch_chunks([bytes(32)], 0.01) == [None]
         request = r.other.hear(ChunkRequest)
         assert isinstance(request, ChunkRequest)
         r.other.say(ChunkReply(request.number, b"late"), Ping(1))

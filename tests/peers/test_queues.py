@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from unittest import mock
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hybrisfs.peers.frames import MAX_REQUESTS
 from hybrisfs.peers.outbox import ADVANCED, Last, Outbox, Serve
-from hybrisfs.peers.requests import ChunkRequests
+from hybrisfs.peers.requests import ChunkRequests, Requests
 from tests.peers.support import LONG
 
 
@@ -77,39 +78,119 @@ def test_what_comes_wakes_who_waits() -> None:
     assert outbox.take(soon()) == b"hello"
 
 
+def test_a_request_is_taken_after_the_first_unless_something_overtakes_it() -> None:
+    outbox = Outbox(1 << 20)
+    assert outbox.take_serve() is None
+    assert outbox.serve(Serve(1, b"")) and outbox.serve(Serve(2, b"")) and outbox.serve(Serve(3, b""))
+    assert outbox.take_serve() == Serve(1, b"")
+    outbox.put(b"a message")
+    assert outbox.take_serve() is None
+    assert outbox.take(soon()) == b"a message"
+    outbox.advanced()
+    assert outbox.take_serve() is None
+    assert outbox.take(soon()) is ADVANCED
+    assert outbox.take_serve() == Serve(2, b"")
+    outbox.close(b"bye")
+    assert outbox.take_serve() is None
+
+
+def begun(requests: ChunkRequests, wanted: int = 1) -> Requests:
+    some = requests.begin(wanted, LONG)
+    assert some is not None
+    return some
+
+
 def test_answers_find_their_requests_in_any_order() -> None:
     requests = ChunkRequests()
-    numbers = [requests.begin(soon()) for _ in range(3)]
-    assert None not in numbers
-    for number in reversed(numbers):
-        assert number is not None and requests.answer(number, b"%d" % number)
-    for number in numbers:
-        assert number is not None and requests.wait(number, soon()) == b"%d" % number
+    several = [begun(requests, 2) for _ in range(3)]
+    for some in reversed(several):
+        for number in reversed(some.numbers):
+            assert requests.answer(number, b"%d" % number)
+    for some in several:
+        assert requests.wait(some, LONG) == [b"%d" % number for number in some.numbers]
 
 
 def test_an_answer_to_nothing_is_told() -> None:
     requests = ChunkRequests()
     assert not requests.answer(0, b"")
-    number = requests.begin(soon())
-    assert number is not None and requests.answer(number, None)
+    (number,) = begun(requests).numbers
+    assert requests.answer(number, None)
     assert not requests.answer(number, b"again")
 
 
 def test_a_request_given_up_counts_until_it_is_answered() -> None:
     requests = ChunkRequests()
-    first = requests.begin(soon())
-    assert first is not None and requests.wait(first, time.monotonic()) is None
+    first = begun(requests)
+    assert requests.wait(first, 0.0) == [None]
     for _ in range(MAX_REQUESTS - 1):
-        assert requests.begin(soon()) is not None
-    assert requests.begin(time.monotonic()) is None
-    assert requests.answer(first, b"late")
-    assert requests.begin(soon()) is not None
+        begun(requests)
+    assert requests.begin(1, 0.0) is None
+    assert requests.answer(first.numbers[0], b"late")
+    begun(requests)
+
+
+def test_what_is_given_up_keeps_the_answers_that_came() -> None:
+    requests = ChunkRequests()
+    some = begun(requests, 2)
+    assert requests.answer(some.numbers[1], b"came")
+    assert requests.wait(some, 0.0) == [None, b"came"]
+    for _ in range(MAX_REQUESTS - 1):
+        begun(requests)
+    assert requests.begin(1, 0.0) is None
+
+
+def test_no_more_is_asked_for_than_may_be_open_or_wait_to_be_taken() -> None:
+    requests = ChunkRequests()
+    several = []
+    while some := requests.begin(1000, 0.0):
+        several.append(some)
+    assert sum(len(one.numbers) for one in several) == MAX_REQUESTS
+    for number in several[0].numbers:
+        assert requests.answer(number, bytes(10))
+    assert requests.begin(1, 0.0) is None  # answered, but not taken
+    assert requests.wait(several[0], LONG) == [bytes(10)] * len(several[0].numbers)
+    begun(requests)
+
+
+def test_as_long_as_others_are_answered_nobody_gives_up() -> None:
+    requests = ChunkRequests()
+    clock = mock.Mock(return_value=0.0)
+    with mock.patch("hybrisfs.peers.requests.time.monotonic", clock):
+        slow, quick = begun(requests), begun(requests)
+        answered = threading.Event()
+
+        def answer_when_asked(wait: float) -> bool:
+            if not answered.is_set():
+                clock.return_value = 4.0
+                assert requests.answer(quick.numbers[0], b"first")
+                answered.set()
+            else:
+                clock.return_value = 8.0
+                assert requests.answer(slow.numbers[0], b"then")
+            return True
+
+        with mock.patch.object(slow.done, "wait", answer_when_asked):
+            assert requests.wait(slow, 5.0) == [b"then"]
+
+
+def test_who_answers_everything_but_one_request_is_waited_for_in_vain_only_so_long() -> None:
+    requests = ChunkRequests()
+    clock = mock.Mock(return_value=0.0)
+    with mock.patch("hybrisfs.peers.requests.time.monotonic", clock):
+        ignored = begun(requests)
+
+        def answer_another(wait: float) -> bool:
+            clock.return_value += min(wait, 1.0)
+            return requests.answer(begun(requests).numbers[0], b"another")
+
+        with mock.patch.object(ignored.done, "wait", answer_another):
+            assert requests.wait(ignored, 5.0) == [None]
+        assert clock.return_value == 20.0
 
 
 def test_closing_ends_all_waiting() -> None:
     requests = ChunkRequests()
-    number = requests.begin(soon())
-    assert number is not None
+    some = begun(requests, 2)
     threading.Timer(0, requests.close).start()
-    assert requests.wait(number, time.monotonic() + 3600) is None
-    assert requests.begin(soon()) is None
+    assert requests.wait(some, 3600) == [None, None]
+    assert requests.begin(1, LONG) is None

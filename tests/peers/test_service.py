@@ -69,7 +69,7 @@ def test_status_tells_who_where_and_how_far() -> None:
     with running(a, b):
         knows(a, b)
         a.wait_linked(b)
-        assert a.service.fetch_chunk(bytes(32), LONG) is None  # its answer comes after the first pong
+        assert a.fetch(bytes(32)) is None  # its answer comes after the first pong
         (status,) = a.service.status()
         assert (status.device_id, status.address, status.outgoing) == (
             b.id,
@@ -90,10 +90,27 @@ def test_chunks_come_from_whoever_has_them() -> None:
     with running(a, b, c):
         knows(a, b, c)
         a.wait_linked(b, c)
-        assert a.service.fetch_chunk(at_b, LONG) == b""
-        assert a.service.fetch_chunk(at_c, LONG) == large
-        assert a.service.fetch_chunk(nowhere, LONG) is None
-        assert c.service.fetch_chunk(at_b, LONG) is None  # c has no link with b
+        assert a.fetch(at_b) == b""
+        assert a.fetch(at_c) == large
+        assert a.fetch(nowhere) is None
+        assert c.fetch(at_b) is None  # c has no link with b
+
+
+def test_many_chunks_are_asked_for_at_once_and_the_next_device_for_the_rest() -> None:
+    a, b, c = Device(1), Device(2), Device(3)
+    at_b = [b.put_chunk(b"b %d" % number) for number in range(50)]
+    at_c = [c.put_chunk(b"c %d" % number) for number in range(50)]
+    nowhere = bytes(32)
+    wanted = [one for pair in zip(at_b, at_c, strict=True) for one in pair] + [nowhere]
+    with running(a, b, c):
+        knows(a, b, c)
+        a.wait_linked(b, c)
+        for link in a.service._links.current():  # b is the quickest
+            link.round_trip = 0.0 if link.device_id == b.id else 1.0
+        found = a.service.fetch_chunks(wanted, LONG)
+    assert found == [b.chunks.get(one) or c.chunks.get(one) for one in wanted]
+    assert found[-1] is None and None not in found[:-1]
+    assert (b.asked, c.asked) == (wanted, [*at_c, nowhere])
 
 
 def test_a_wrong_chunk_is_passed_over() -> None:
@@ -105,7 +122,7 @@ def test_a_wrong_chunk_is_passed_over() -> None:
         a.wait_linked(b, c)
         for link in a.service._links.current():  # the liar is the quickest
             link.round_trip = 0.0 if link.device_id == b.id else 1.0
-        assert a.service.fetch_chunk(good, LONG) == b"the chunk"
+        assert a.fetch(good) == b"the chunk"
 
 
 @pytest.mark.parametrize("quickest", [2, 3])
@@ -118,7 +135,7 @@ def test_the_quickest_device_is_asked_first(quickest: int) -> None:
         a.wait_linked(*others)
         for link in a.service._links.current():
             link.round_trip = 0.0 if link.device_id == key(quickest).device_id else 1e6
-        assert a.service.fetch_chunk(wanted, LONG) == b"everywhere"
+        assert a.fetch(wanted) == b"everywhere"
     assert [other.number for other in others if other.asked] == [quickest]
 
 
@@ -131,9 +148,7 @@ def test_many_chunks_at_once_by_many_threads() -> None:
         a.wait_linked(b)
         threads = [
             threading.Thread(
-                target=lambda part=part: got.extend(
-                    a.service.fetch_chunk(wanted[at], LONG) for at in range(part, 200, 100)
-                )
+                target=lambda part=part: got.extend(a.fetch(wanted[at]) for at in range(part, 200, 100))
             )
             for part in range(100)
         ]
@@ -318,3 +333,21 @@ def test_when_one_of_two_links_ends_the_other_pushes_what_it_may_have_swallowed(
             duplicate = mock.Mock(device_id=b.id, age=0.0)
             a.service._ended(duplicate, "another link with this device stays")
         advanced.assert_called_once_with()
+
+
+def test_the_higher_device_lets_the_lower_connect_unless_that_cannot_know_of_it() -> None:
+    lower, higher = sorted((Device(1), Device(2)), key=lambda one: one.id)
+    addresses = (("192.0.2.1", 4711),)
+    for device, other, announced, waits in (
+        (lower, higher, True, False),
+        (higher, lower, True, True),
+        (higher, lower, False, False),
+    ):
+        discovery = mock.Mock(announced=announced)
+        with (
+            mock.patch.object(device.service, "_discovery", discovery),
+            mock.patch.object(device.service._connector, "seen") as seen,
+        ):
+            device.service._seen(other.id, addresses)
+        (_, _, delay), _ = seen.call_args
+        assert (delay > 0) == waits

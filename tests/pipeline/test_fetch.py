@@ -150,7 +150,7 @@ def test_an_unexpected_failure_leaves_nobody_waiting(rig: Rig) -> None:
         return rig.clouds.get_chunks(locations)
 
     with (
-        mock.patch.object(rig.fs.chunks, "keep", side_effect=ValueError("a bug")),
+        mock.patch.object(rig.fs.chunks, "keep_all", side_effect=ValueError("a bug")),
         getting(rig, slowly),
         ThreadPoolExecutor(2) as pool,
     ):
@@ -284,3 +284,75 @@ def test_a_full_cache_keeps_nobody_from_reading(rig: Rig) -> None:
     rig.journal.budget = 0
     assert rig.read(rig.find(b"0")) == text(0)
     assert rig.journal.bytes == 0
+
+
+@contextmanager
+def linked(rig: Rig, ask: Callable[[Sequence[bytes], float], list[bytes | None]]) -> Iterator[None]:
+    with mock.patch.object(rig.fetcher, "_ask_devices", ask):
+        yield
+
+
+def test_other_devices_are_asked_for_many_at_once_and_clouds_for_what_they_lack(rig: Rig) -> None:
+    refs = elsewhere(rig, 10)
+    asked: list[list[bytes]] = []
+
+    def ask(identities: Sequence[bytes], _seconds: float) -> list[bytes | None]:
+        asked.append(list(identities))
+        return [None if at % 2 else rig.plaintexts[one] for at, one in enumerate(identities)]
+
+    with linked(rig, ask):
+        assert rig.fetcher.fetch_one(refs[0]) == text(0)
+    assert asked == [[ref.id for ref in refs]]
+    assert rig.clouds.gets == [[ref.id for ref in refs[1::2]]]
+    rig.clouds.down = True
+    rig.fs.chunks._recent.clear()  # so that they are read from the disk
+    assert [rig.read(rig.find(b"%d" % number)) for number in range(10)] == [text(n) for n in range(10)]
+
+
+def test_no_more_bytes_are_asked_for_at_once_than_leave_room_for_others(rig: Rig) -> None:
+    refs = elsewhere(rig, 10)
+    asked: list[int] = []
+
+    def ask(identities: Sequence[bytes], _seconds: float) -> list[bytes | None]:
+        asked.append(len(identities))
+        return [rig.plaintexts[one] for one in identities]
+
+    with linked(rig, ask), mock.patch("hybrisfs.pipeline.fetch._ASKED_AT_ONCE", 450):
+        rig.fetcher.fetch_one(refs[0])
+    assert asked == [4, 4, 2]
+    assert not rig.clouds.gets
+
+
+def test_what_devices_lack_is_left_to_be_fetched_otherwise(rig: Rig) -> None:
+    refs = elsewhere(rig, 4)
+    with linked(rig, lambda identities, _: [None, *(rig.plaintexts[one] for one in identities[1:])]):
+        assert rig.fetcher.fetch_from_devices(refs) == 3
+        assert rig.fetcher.fetch_from_devices(refs[1:]) == 0  # they are here
+    assert not rig.clouds.gets
+    assert [ref.number for ref in rig.fs.chunks.missing([ref.number for ref in refs])] == [refs[0].number]
+    rig.clouds.down = True
+    assert [rig.read(rig.find(b"%d" % number)) for number in range(1, 4)] == [text(n) for n in range(1, 4)]
+
+
+def test_who_waits_for_what_a_device_did_not_have_gets_it_from_a_cloud(rig: Rig) -> None:
+    refs = elsewhere(rig, 2)
+    waiting, go_on = threading.Event(), threading.Event()
+
+    def ask(identities: Sequence[bytes], _seconds: float) -> list[bytes | None]:
+        waiting.set()
+        assert go_on.wait(PATIENCE)
+        return [None] * len(identities)
+
+    with linked(rig, ask), ThreadPoolExecutor(2) as pool:
+        first = pool.submit(rig.fetcher.fetch_from_devices, refs)
+        assert waiting.wait(PATIENCE)
+        second = pool.submit(rig.fetcher.fetch_one, refs[1])
+        go_on.set()
+        assert (first.result(PATIENCE), second.result(PATIENCE)) == (0, text(1))
+
+
+def test_what_a_device_cannot_be_asked_for_is_under_way_no_more(rig: Rig) -> None:
+    refs = elsewhere(rig, 2)
+    with linked(rig, mock.Mock(side_effect=RuntimeError("unexpected"))), pytest.raises(RuntimeError):
+        rig.fetcher.fetch_from_devices(refs)
+    assert rig.fetcher.fetch_one(refs[0]) == text(0)

@@ -219,6 +219,68 @@ def test_the_thread_comes_when_it_is_called_and_ends_when_told(fleet: Fleet) -> 
         assert not thread.is_alive()
 
 
+def test_what_a_linked_device_tells_is_seen_before_the_next_commit(fleet: Fleet) -> None:
+    fleet[0].mkdir("music")
+    fleet.send(0, 1)
+    rig = fleet[1].rig
+    rig.fs.hoard.add(fleet[1].at("music"))
+    rig.commit()
+    hoarder = Hoarder(rig.fs, rig.fetcher, rig.room, rig.signals, rig.committer.commit_now)
+
+    def seen(name: str) -> int:
+        fleet[0].write(f"music/{name}", b"content of " + name.encode())
+        fleet.send(0, 1)
+        assert hoarder.hoard_round()
+        return hoarder.kept.files
+
+    with mock.patch("hybrisfs.pipeline.hoard._COMMIT_EVERY", 3600.0):
+        assert seen("while there is no link") == 0
+        rig.signals.brisk = True
+        assert seen("then") == 2
+        assert seen("too soon") == 2
+
+
+def test_a_commit_that_fails_leaves_what_was_committed_to_be_looked_at(fleet: Fleet) -> None:
+    fleet[0].write("file", b"content")
+    fleet.send(0, 1)
+    rig = fleet[1].rig
+    rig.fs.hoard.add(fleet[1].at("file"))
+    rig.commit()
+    fleet[1].write("other", b"uncommitted")
+    rig.signals.brisk = True
+    hoarder = Hoarder(
+        rig.fs, rig.fetcher, rig.room, rig.signals, mock.Mock(side_effect=OSError(28, "the disk is full"))
+    )
+    assert hoarder.hoard_round()
+    assert hoarder.kept.files == 1
+
+
+def test_what_a_linked_device_has_comes_many_at_once(fleet: Fleet) -> None:
+    fleet[0].mkdir("music")
+    for number in range(20):
+        fleet[0].write(f"music/{number}", b"%d" % number * 1000)
+    fleet[0].rig.publish(everything=True)
+    fleet[1].receive(fleet[0].log())  # where the chunks are on the clouds nobody knows yet
+    rig = fleet[1].rig
+    rig.fs.hoard.add(fleet[1].at("music"))
+    asked: list[int] = []
+
+    def ask(identities: Sequence[bytes], _seconds: float) -> list[bytes | None]:
+        asked.append(len(identities))
+        return [fleet[0].rig.plaintexts[one] for one in identities]
+
+    hoarder = hoarder_of(rig)
+    rig.signals.brisk = True
+    with mock.patch.object(rig.fetcher, "_ask_devices", ask):
+        assert hoard(rig, hoarder)
+    assert asked == [20]
+    fleet.clouds.down = True
+    for number in range(20):
+        assert fleet[1].read(f"music/{number}") == b"%d" % number * 1000
+    assert hoard(rig, hoarder)
+    assert hoarder.kept.missing == 0
+
+
 FOLDERS = (b"a", b"b", b"c")
 paths = st.tuples(st.sampled_from(FOLDERS), st.sampled_from((b"x", b"y", b"z")))
 
