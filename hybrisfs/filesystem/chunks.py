@@ -16,7 +16,7 @@ from hybrisfs.filesystem.condemned import Condemned
 from hybrisfs.filesystem.groups import in_groups
 from hybrisfs.filesystem.names import failure
 from hybrisfs.filesystem.registers import PackedChunk
-from hybrisfs.store.bulk import select_with
+from hybrisfs.store.bulk import select_many, select_with
 from hybrisfs.store.database import Database
 from hybrisfs.store.journal import Journal
 from sync.codec import Buffer
