@@ -57,7 +57,7 @@ class Mending:
         named: list[set[str]] = [set() for _ in self.rig.cluster.stores]
         for found in self.store.metadata.values():
             assert found.entry is not None
-            stored = describe(found.entry, self.store.sealer)
+            stored = describe(found.entry, self.store.sealer, "")
             for index, cloud in enumerate(stored.placement):
                 name = stored.name(index)
                 named[cloud].add(name)
@@ -166,7 +166,10 @@ def test_what_is_wrong_is_named_and_put_back(
         entry = mending.entry("a")
         assert mending.mend() == {}
         for index, cloud in list(enumerate(entry.placement))[:f]:
-            objects, name = rig.cluster.stores[cloud].objects, describe(entry, rig.store.sealer).name(index)
+            objects, name = (
+                rig.cluster.stores[cloud].objects,
+                describe(entry, rig.store.sealer, "").name(index),
+            )
             match harm:
                 case "missing":
                     del objects[name]
