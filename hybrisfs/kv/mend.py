@@ -217,7 +217,7 @@ class ValueMender:
         writes = collector.draw(_TRIES)
         trouble = ""
         try:
-            uploads = [uploader.plan(write, value) for write in writes]
+            uploads = [uploader.plan(self._metadata.spelled(place), write, value) for write in writes]
             for upload in uploads:
                 self._metadata.intend([Garbage(upload.write, upload.names)])
                 (stored,) = uploader.upload([upload])

@@ -118,7 +118,7 @@ class MetadataStore:
         try:
             return self._containers[name]
         except KeyError:
-            raise NoSuchContainerError(name) from None
+            raise NoSuchContainerError(name, self._containers) from None
 
     def spelled(self, place: Place) -> str:
         """A key as people write it: CONTAINER/KEY."""

@@ -146,7 +146,10 @@ class KeyValueStore:
         numbers = self.collector.draw(len(values))
         try:
             # Planned only now, so that whoever changes f and k knows which writes may be stored as before.
-            uploads = [self.uploader.plan(*one) for one in zip(numbers, values.values(), strict=True)]
+            uploads = [
+                self.uploader.plan(self.metadata.spelled(places[name]), number, value)
+                for number, (name, value) in zip(numbers, values.items(), strict=True)
+            ]
             with self._room_for(size):
                 stored = self._store(uploads)
             for _ in range(_TRANSACTION_TRIES):

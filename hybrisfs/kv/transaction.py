@@ -86,7 +86,7 @@ class Transaction:
         before = []
         for place, entry in changes:
             if place[0] not in self._numbers:
-                raise NoSuchContainerError("that has just been deleted")
+                raise NoSuchContainerError("that has just been deleted", self.containers)
             before.append(self.entry(place))
             if not entry.newer_than(before[-1]):
                 return False
@@ -127,7 +127,7 @@ class Transaction:
         """Raises NoSuchContainerError, and ContainerInUseError while it holds keys."""
         number = self.containers.get(name)
         if number is None:
-            raise NoSuchContainerError(name)
+            raise NoSuchContainerError(name, self.containers)
         self.write_out()
         live = self._db.execute(
             "SELECT 1 FROM entry WHERE container = ? AND substr(record, 1, 1) <> ? LIMIT 1",

@@ -143,7 +143,7 @@ def test_a_write_that_began_before_the_move_wins_over_it(tmp_path: Path) -> None
         first, second = metadata.new_write(), metadata.new_write()
         for write in (first, second):
             rig.store.collector.begin([write])
-        entries = rig.store._store([rig.store.uploader.plan(n, b"%d" % n) for n in (first, second)])
+        entries = rig.store._store([rig.store.uploader.plan("a", n, b"%d" % n) for n in (first, second)])
         one, other = (entry._replace(sn=1) for entry in entries)
         assert metadata.update([Change(mending.place("a"), one)])
         assert mending.leave(one.placement[0]) is None
