@@ -29,6 +29,7 @@ __all__ = [
     "Recovered",
     "RecoveryControl",
     "Report",
+    "SettingsControl",
     "TransferControl",
     "VolumeKind",
     "describe",
@@ -92,6 +93,15 @@ class ContentControl(Protocol):
 
     def pins(self) -> list[dict[str, Any]]:
         """Each with "path", "files", "bytes" and "missing_bytes"."""
+
+
+class SettingsControl(Protocol):
+    """How a volume behaves on this machine, kept in its configuration."""
+
+    def set_stale_reads(self, how: str) -> None: ...
+    def set_notifications(self, wanted: bool) -> None: ...
+    def set_keep_versions(self, rule: str) -> str:
+        """The rule as it is kept. Raises `UsageError`."""
 
 
 class VersionControl(Protocol):
@@ -275,6 +285,8 @@ class OpenVolume(Protocol):
     @property
     def recovery(self) -> RecoveryControl: ...
     @property
+    def settings(self) -> SettingsControl: ...
+    @property
     def versions(self) -> VersionControl: ...
     @property
     def mirrors(self) -> MirrorControl: ...
@@ -285,11 +297,6 @@ class OpenVolume(Protocol):
         """How it is; with *look*, after a look at the clouds."""
 
     def sync(self, timeout: float | None, progress: Callable[[int, int], None]) -> bool: ...
-    def set_stale_reads(self, how: str) -> None: ...
-    def set_notifications(self, wanted: bool) -> None: ...
-    def set_keep_versions(self, rule: str) -> str:
-        """The rule as it is kept. Raises `UsageError`."""
-
     def drop_cache(self) -> dict[str, int]: ...
     def fsck(self, *, clouds: bool, progress: Callable[[str, int, int], None]) -> Report: ...
     def invite(self, *, lifetime: float, with_credentials: bool) -> PairingWork: ...

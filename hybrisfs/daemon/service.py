@@ -196,12 +196,12 @@ class Daemon:
         if how is not None:
             if how not in STALE_READS:
                 raise UsageError(f"stale_reads is one of {' and '.join(STALE_READS)}")
-            volume.set_stale_reads(how)
+            volume.settings.set_stale_reads(how)
             answer["stale_reads"] = how
         if rule is not None:
-            answer["keep_versions"] = volume.set_keep_versions(rule)
+            answer["keep_versions"] = volume.settings.set_keep_versions(rule)
         if shown is not None:
-            volume.set_notifications(shown)
+            volume.settings.set_notifications(shown)
             answer["notifications"] = shown
         return answer
 

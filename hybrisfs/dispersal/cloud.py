@@ -138,7 +138,8 @@ class CloudPort:
             pacer = self._throttle.pacer((own, clock))
             with self.traffic.transfer(operation, size, pacer) as counting, paced(counting):
                 answer = self._answer(call)
-            self._record(operation, size, own() - began if ranked else None, answer.error)
+            carried = counting.carried
+            self._record(operation, carried, own() - began if ranked else None, answer.error)
             report(answer)
 
         job = Job(run, writes=operation == "put", key=key, clock=own)
@@ -167,9 +168,10 @@ class CloudPort:
 
     def late(self, operation: Operation, size: int, seconds: float) -> None:
         """A request has had no answer for `seconds`, and another cloud has to stand in."""
+        carried = self.traffic.carried(operation, size)
         with self._lock:
             self._health.late()
-            self._ranking.waited(self.number, operation, size, seconds)
+            self._ranking.waited(self.number, operation, carried, seconds)
 
     def silent(self, seconds: float) -> None:
         """A caller gave up waiting for an answer."""

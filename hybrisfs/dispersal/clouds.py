@@ -87,9 +87,11 @@ class Clouds:
             return self._ranking.order(numbers, operation, size, demerits)
 
     def usual(self, clouds: Iterable[int], operation: Operation, size: int) -> float:
-        """Return the seconds in which these clouds usually answer."""
+        """Return the seconds in which these clouds usually answer, with what they have to do already."""
+        ports = self._ports
+        sizes = {n: size + ports[n].traffic.load(operation) for n in clouds if n in ports}
         with self._lock:
-            return self._ranking.timer(clouds, operation, size)
+            return self._ranking.timer(sizes, operation)
 
     def by_name(self, reasons: Mapping[int, str]) -> dict[str, str]:
         """Return reasons by cloud number as reasons by name."""

@@ -1,11 +1,12 @@
 """Which cloud to ask first: latencies as observed, per cloud, operation and size class (Hybris 4.4).
 
 Let e(c, o, z) be the median of the last latencies observed of cloud c for operation o in size class z: a
-few that something else has spoilt do not move it, and a lasting change has done so after half of them. While
-a request is overdue it is at least what that one has been waited for; its answer, should it come, tells
-more. Of a class without observations it is *derived* from what is known of that cloud, (o', z') being the
-class of the same operation that is nearest in size, or else, if there is none, the nearest of the other
-operation:
+few that something else has spoilt do not move it, and a lasting change has done so after half of them. z is
+the class of all bytes that the line has carried meanwhile, for other requests of ours, too (`traffic`), or a
+cloud would look slow because it is asked for much. While a request is overdue e(c, o, z) is at least what
+that one has been waited for; its answer, should it come, tells more. Of a class without observations it is
+*derived* from what is known of that cloud, (o', z') being the class of the same operation that is nearest in
+size, or else, if there is none, the nearest of the other operation:
 
     e(c, o, z) = e(c, o', z') * m      m: the median of e(x, o, z) / e(x, o', z') over all other clouds x of
                                        which both are known
@@ -202,9 +203,10 @@ class Ranking:
             return seconds
         return seconds + max(0, _least(wanted[1]) - _least(source[1])) / self._bounds.unknown_rate
 
-    def timer(self, clouds: Iterable[int], operation: Operation, size: int) -> float:
-        """Return the seconds within which all these clouds usually answer such a request."""
-        return max((self._usual(cloud, operation, size) for cloud in clouds), default=self._bounds.shortest)
+    def timer(self, sizes: Mapping[int, int], operation: Operation) -> float:
+        """Return the seconds within which all these clouds usually answer such requests of these sizes."""
+        usual = (self._usual(cloud, operation, size) for cloud, size in sizes.items())
+        return max(usual, default=self._bounds.shortest)
 
     def _usual(self, cloud: int, operation: Operation, size: int) -> float:
         bounds = self._bounds

@@ -1,4 +1,8 @@
-"""What goes on between this device and one cloud: counted since the volume was opened, and under way now."""
+"""What goes on between this device and one cloud: counted since the volume was opened, and under way now.
+
+Calls that run side by side share the line. What one of them takes is what a call takes that moves, alone, all
+that the line *carried* meanwhile: it tells nothing of calls of its own size.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from backends.pacing import Pacer
 from hybrisfs.dispersal.counting import Request
 from hybrisfs.dispersal.ranking import Operation
 
-__all__ = ["CloudTraffic", "Counters", "Traffic", "Transfer"]
+__all__ = ["CloudTraffic", "Counters", "CountingPacer", "Traffic", "Transfer"]
 
 _SMALL: Final = 64 << 10  # bytes; the time of a larger transfer tells of the line rather than of the cloud
 
@@ -65,6 +69,7 @@ class _Call:
     operation: Operation
     size: int
     began: float
+    before: int  # what had been moved in its direction when it began
     moved: int = 0
 
 
@@ -98,18 +103,42 @@ class Traffic:
             self._answers[operation] = count + 1, total + seconds
 
     @contextmanager
-    def transfer(self, operation: Operation, size: int, pacer: Pacer) -> Iterator[Pacer]:
+    def transfer(self, operation: Operation, size: int, pacer: Pacer) -> Iterator[CountingPacer]:
         """A call runs within the block; the pacer that is yielded counts what it moves."""
-        call = _Call(operation, size, self._clock())
         with self._lock:
+            call = _Call(operation, size, self._clock(), self._total(operation))
             self._calls.add(call)
         try:
-            yield _CountingPacer(self._move, call, pacer)
+            yield CountingPacer(self, call, pacer)
         finally:
             with self._lock:
                 self._calls.discard(call)
 
-    def _move(self, call: _Call, up: int, down: int) -> None:
+    def load(self, operation: Operation) -> int:
+        """Bytes that calls under way have yet to move in this direction."""
+        with self._lock:
+            return sum(max(0, one.size - one.moved) for one in self._calls if one.operation == operation)
+
+    def carried(self, operation: Operation, size: int) -> int:
+        """Bytes moved in this direction since the oldest call about *size* bytes that is under way began; at
+        least *size*."""
+        with self._lock:
+            alike = (one for one in self._calls if (one.operation, one.size) == (operation, size))
+            return max([size, *map(self._carried, alike)])
+
+    def carried_since(self, call: _Call) -> int:
+        """Bytes moved in a call's direction since it began; at least its size."""
+        with self._lock:
+            return self._carried(call)
+
+    def _carried(self, call: _Call) -> int:
+        return max(call.size, self._total(call.operation) - call.before)
+
+    def _total(self, operation: Operation) -> int:
+        return self._up if operation == "put" else self._down
+
+    def moved(self, call: _Call, up: int, down: int) -> None:
+        """A call has moved so many bytes more."""
         with self._lock:
             self._up += up
             self._down += down
@@ -138,22 +167,27 @@ class Traffic:
         return sorted(found, key=lambda one: -one.seconds)
 
 
-class _CountingPacer:
+class CountingPacer:
     """A `backends.pacing.Pacer` that counts what another one lets pass."""
 
-    def __init__(self, move: Callable[[_Call, int, int], None], call: _Call, pacer: Pacer) -> None:
-        self._move = move
+    def __init__(self, traffic: Traffic, call: _Call, pacer: Pacer) -> None:
+        self._traffic = traffic
         self._call = call
         self._pacer = pacer
+
+    @property
+    def carried(self) -> int:
+        """Bytes moved in the call's direction since it began; at least its size."""
+        return self._traffic.carried_since(self._call)
 
     @property
     def limited(self) -> bool:
         return self._pacer.limited
 
     def sending(self, count: int) -> float:
-        self._move(self._call, count, 0)
+        self._traffic.moved(self._call, count, 0)
         return self._pacer.sending(count)
 
     def received(self, count: int) -> float:
-        self._move(self._call, 0, count)
+        self._traffic.moved(self._call, 0, count)
         return self._pacer.received(count)

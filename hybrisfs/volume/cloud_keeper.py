@@ -201,7 +201,7 @@ class CloudKeeper:
         volume, engine = self._volume, self._volume.engine
         if change(volume.config) != volume.config:
             volume.committer.commit_now()  # the file must not tell of what a crash takes back
-        former, config = volume.change_config(change)
+        former, config = volume.settings.change(change)
         if former.clouds != config.clouds:
             before = {one.number: one for one in former.clouds}
             after = {one.number: one for one in config.clouds}

@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from backends.credentials import CredentialStore
 from hybrisfs.discard.pages import Pages
@@ -41,7 +39,6 @@ from hybrisfs.pipeline.ship import Shipper
 from hybrisfs.pipeline.signals import Signals
 from hybrisfs.store.database import Database
 from hybrisfs.store.journal import Journal
-from hybrisfs.versions.ladder import parse_ladder
 from hybrisfs.versions.thinning import Thinner
 from hybrisfs.volume.agreed_clouds import open_engine
 from hybrisfs.volume.background import LastError, start_threads
@@ -76,6 +73,7 @@ from hybrisfs.volume.pairing import Invitation
 from hybrisfs.volume.peering import Peering
 from hybrisfs.volume.recovery import Kits
 from hybrisfs.volume.regaining import Regaining
+from hybrisfs.volume.settings import Settings
 from hybrisfs.volume.sharing import Sharing
 from hybrisfs.volume.status import devices_of, volume_status
 from hybrisfs.volume.transfers import Transfers
@@ -98,10 +96,9 @@ class Volume:
 
     def __init__(self, home: Home, config: VolumeConfig) -> None:
         self._home = home
-        self.config = config
+        self.settings = Settings(self, home, config)
         self.name = config.name
         self._mounting = Mounting(self.name, partial(begin_mount, self))
-        self._config_lock = threading.Lock()
         self.last_error = LastError()
         self.state = state = home.volume_state(config.name)
         with contextlib.ExitStack() as undo:
@@ -123,12 +120,17 @@ class Volume:
             config.transfers,
             self.engine.throttle,
             self.signals,
-            lambda settings: self._configure(transfers=settings),
+            lambda chosen: self.settings.set(transfers=chosen),
             is_metered,
         )
         self.transfers.look()
         with naming_damage(config.name, state / DATABASE_FILE):
             self._start_pipeline()
+
+    @property
+    def config(self) -> VolumeConfig:
+        """As it is now."""
+        return self.settings.config
 
     @staticmethod
     def open(home: Home, name: str) -> Volume:
@@ -145,20 +147,6 @@ class Volume:
         self.updates = self.sharing.updates
         self.conflict_table = Conflicts(self.fs, self.show)
         self.uploads = Uploads(self.fs, self.signals, self.updates)
-
-    def _configure(self, **changes: Any) -> None:
-        self.change_config(lambda config: replace(config, **changes))
-
-    def change_config(
-        self, change: Callable[[VolumeConfig], VolumeConfig]
-    ) -> tuple[VolumeConfig, VolumeConfig]:
-        """Keep what *change* makes of the configuration; what it was, and what it is. Raises OSError."""
-        with self._config_lock:
-            before, after = self.config, change(self.config)
-            if after != before:
-                after.save(self._home)
-                self.config = after
-            return before, after
 
     def _start_pipeline(self) -> None:
         fs, signals, config = self.fs, self.signals, self.config
@@ -324,21 +312,6 @@ class Volume:
         if look:
             self.checkup.refresh(_STATUS_PATIENCE)
         return volume_status(self)
-
-    def set_stale_reads(self, how: str) -> None:
-        """See `VolumeConfig`; from now on."""
-        self._configure(stale_reads=how)
-        self.sharing.freshness.blocks = how == "block"
-
-    def set_notifications(self, wanted: bool) -> None:
-        """See `VolumeConfig`; from now on."""
-        self._configure(notifications=wanted)
-
-    def set_keep_versions(self, rule: str) -> str:
-        """See `Ladder`; from now on. The rule as it is kept. Raises UsageError."""
-        self.versions.keep(ladder := parse_ladder(rule))
-        self._configure(keep_versions=ladder)
-        return str(ladder)
 
     def sync(self, timeout: float | None, progress: Callable[[int, int], None]) -> bool:
         """See `Uploads.wait`. Raises HybrisError while transfers are held, for that may last."""

@@ -70,13 +70,13 @@ def test_volume_set(photos: FakeVolume, run: Run) -> None:
     assert run("volume", "set", "photos", "--stale-reads", "block").stdout == (
         "photos: stale reads are blocked.\n"
     )
-    assert photos.stale_reads == "block"
+    assert photos.settings.stale_reads == "block"
     facts = json.loads(run("volume", "set", "photos", "--stale-reads", "warn", "--json").stdout)
     assert facts == {"name": "photos", "stale_reads": "warn"}
     assert run("volume", "set", "photos", "--notifications", "off").stdout == (
         "photos: notifications are off.\n"
     )
-    assert not photos.notifications
+    assert not photos.settings.notifications
     facts = json.loads(run("volume", "set", "photos", "--notifications", "on", "--json").stdout)
     assert facts == {"name": "photos", "notifications": True}
     assert run("volume", "set", "photos", "--stale-reads", "maybe").exit_code == 2

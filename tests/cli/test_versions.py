@@ -74,6 +74,6 @@ def test_which_versions_are_kept_is_set(photos: FakeVolume, run: Run) -> None:
     assert run("volume", "set", "photos", "--keep-versions", "daily:14d").stdout == (
         "photos: versions kept are all:1d,daily:14d,weekly:31d,monthly:366d.\n"
     )
-    assert photos.keep_versions.startswith("all:1d,daily:14d")
+    assert photos.settings.keep_versions.startswith("all:1d,daily:14d")
     assert run("volume", "set", "photos", "--keep-versions", "some").exit_code == 2
     assert run("volume", "set", "photos").exit_code == 2

@@ -333,6 +333,25 @@ class FakeCollector:
 
 
 @dataclass
+class FakeSettings:
+    """Remembers what is set."""
+
+    stale_reads: str = "warn"
+    keep_versions: str = "default"
+    notifications: bool = True
+
+    def set_stale_reads(self, how: str) -> None:
+        self.stale_reads = how
+
+    def set_notifications(self, wanted: bool) -> None:
+        self.notifications = wanted
+
+    def set_keep_versions(self, rule: str) -> str:
+        self.keep_versions = str(parse_ladder(rule))
+        return self.keep_versions
+
+
+@dataclass
 class FakeVolume:
     """Does what it is told; tests set its attributes."""
 
@@ -359,8 +378,7 @@ class FakeVolume:
     clouds: FakeClouds = field(default_factory=FakeClouds)
     recovery: FakeRecovery = field(default_factory=FakeRecovery)
     versions: FakeVersions = field(default_factory=FakeVersions)
-    keep_versions: str = "default"
-    notifications: bool = True
+    settings: FakeSettings = field(default_factory=FakeSettings)
     pairing: FakePairing = field(default_factory=FakePairing)
     invited: list[tuple[float, bool]] = field(default_factory=list)
     others: list[dict[str, object]] = field(default_factory=list)
@@ -410,7 +428,7 @@ class FakeVolume:
             "checkpoint": {"current": True, "waits_for": [], "log": self.log},
             "cache": {"bytes": 1_000_000, "budget": 20_000_000_000},
             "last_error": None,
-            "notifications": self.notifications,
+            "notifications": self.settings.notifications,
         }
 
     def sync(self, timeout: float | None, progress: Callable[[int, int], None]) -> bool:
@@ -438,16 +456,6 @@ class FakeVolume:
 
     def devices(self) -> list[dict[str, object]]:
         return [{"id": "00" * 16, "name": "desk", "this": True, "forked": False}, *self.others]
-
-    def set_stale_reads(self, how: str) -> None:
-        self.stale_reads = how
-
-    def set_notifications(self, wanted: bool) -> None:
-        self.notifications = wanted
-
-    def set_keep_versions(self, rule: str) -> str:
-        self.keep_versions = str(parse_ladder(rule))
-        return self.keep_versions
 
     def rename_device(self, device: str, name: str) -> None:
         if device not in [one["name"] for one in self.devices()]:

@@ -150,7 +150,7 @@ def test_status_of_all_and_of_one(home: Home) -> None:
     assert [entry["name"] for entry in entries] == ["a", "b", "c"]
     assert entries[1]["unusable"] is True
     assert entries[1]["last_error"] == "the database is damaged"
-    assert set(entries[0]) <= set(entries[1]) | {"f", "k", "cache", "checkpoint"}
+    assert set(entries[0]) <= set(entries[1]) | {"f", "k", "cache", "checkpoint", "notifications"}
     assert [entry["name"] for entry in call(daemon, "status", name="c")["volumes"]] == ["c"]
 
 

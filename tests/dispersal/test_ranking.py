@@ -150,23 +150,23 @@ def test_timer_covers_what_is_usual_for_the_slowest() -> None:
     for _ in range(50):
         ranking.observe(1, "get", SMALL, 0.5)
         ranking.observe(2, "get", SMALL, 2.0)
-    assert 0.5 <= ranking.timer([1], "get", SMALL) < 0.6
-    assert 2.0 <= ranking.timer([1, 2], "get", SMALL) < 2.2
-    steady = ranking.timer([1], "get", SMALL)
+    assert 0.5 <= ranking.timer({1: SMALL}, "get") < 0.6
+    assert 2.0 <= ranking.timer({1: SMALL, 2: SMALL}, "get") < 2.2
+    steady = ranking.timer({1: SMALL}, "get")
     for seconds in (0.2, 0.8) * 10:
         ranking.observe(1, "get", SMALL, seconds)
-    assert ranking.timer([1], "get", SMALL) > steady + 0.5
+    assert ranking.timer({1: SMALL}, "get") > steady + 0.5
 
 
 def test_timer_keeps_to_its_bounds() -> None:
     ranking, _ = make()
-    assert ranking.timer([1], "put", 0) == 4.0
-    assert ranking.timer([1], "get", 0) == 1.0
-    assert ranking.timer([1], "get", 2_000_000) == 3.0
-    assert ranking.timer([1], "get", 1 << 30) == 20.0
-    assert ranking.timer([], "get", 0) == 0.1
+    assert ranking.timer({1: 0}, "put") == 4.0
+    assert ranking.timer({1: 0}, "get") == 1.0
+    assert ranking.timer({1: 2_000_000}, "get") == 3.0
+    assert ranking.timer({1: 1 << 30}, "get") == 20.0
+    assert ranking.timer({}, "get") == 0.1
     ranking.observe(1, "get", 0, 0.0001)
-    assert ranking.timer([1], "get", 0) == 0.1
+    assert ranking.timer({1: 0}, "get") == 0.1
 
 
 def test_an_unknown_class_is_derived_from_other_sizes_as_others_show() -> None:
@@ -179,7 +179,7 @@ def test_an_unknown_class_is_derived_from_other_sizes_as_others_show() -> None:
     for _ in range(9):
         ranking.observe(3, "get", SMALL, 0.2)
     assert ranking.order([1, 2, 3], "get", LARGE, {}) == [1, 3, 2]
-    assert ranking.timer([3], "get", LARGE) == pytest.approx(3 * 2.0)
+    assert ranking.timer({3: LARGE}, "get") == pytest.approx(3 * 2.0)
 
 
 def test_an_unknown_class_is_derived_from_the_other_operation() -> None:
@@ -190,15 +190,15 @@ def test_an_unknown_class_is_derived_from_the_other_operation() -> None:
             if cloud != 3:
                 ranking.observe(cloud, "get", SMALL, put / 2)
     assert ranking.order([1, 2, 3], "get", SMALL, {}) == [1, 3, 2]
-    assert ranking.timer([3], "get", SMALL) == pytest.approx(3 * 0.1)
+    assert ranking.timer({3: SMALL}, "get") == pytest.approx(3 * 0.1)
 
 
 def test_without_others_to_compare_with_the_bytes_count() -> None:
     ranking, _ = make()
     ranking.observe(1, "get", SMALL, 0.5)
-    assert ranking.timer([1], "get", MIDDLE) == pytest.approx(3 * (0.5 + (64 << 10) / 1e6))
+    assert ranking.timer({1: MIDDLE}, "get") == pytest.approx(3 * (0.5 + (64 << 10) / 1e6))
     ranking.observe(2, "get", LARGE, 5.0)
-    assert ranking.timer([2], "get", SMALL) == pytest.approx(3 * 5.0)
+    assert ranking.timer({2: SMALL}, "get") == pytest.approx(3 * 5.0)
 
 
 def test_a_slow_cloud_is_not_asked_for_each_size_anew() -> None:
@@ -216,7 +216,7 @@ def test_nothing_is_derived_from_what_is_out_of_date() -> None:
     clock.now += 700
     ranking.observe(2, "get", LARGE, 0.1)
     assert ranking.order([1, 2], "get", LARGE, {}) == [1, 2]
-    assert ranking.timer([1], "get", LARGE) == 1.0 + LARGE / 1e6
+    assert ranking.timer({1: LARGE}, "get") == 1.0 + LARGE / 1e6
 
 
 def test_of_clouds_that_take_it_as_quickly_those_get_it_that_return_it_quickly() -> None:

@@ -52,3 +52,21 @@ def test_large_transfers_tell_nothing_of_latency() -> None:
     traffic = Traffic()
     traffic.answered("put", 8 << 20, 60.0)
     assert traffic.counters().writes == 0
+
+
+def test_what_a_line_carried_while_a_call_ran_counts_for_all_calls_of_its_direction() -> None:
+    traffic, pacer = Traffic(), Throttle().pacer(())
+    with traffic.transfer("get", 100, pacer) as first, pacing.paced(first):
+        pacing.received(40)
+        with (
+            traffic.transfer("get", 1000, pacer) as second,
+            traffic.transfer("put", 10, pacer) as third,
+            pacing.paced(second),
+        ):
+            pacing.received(700)
+            assert traffic.load("get") == 60 + 300
+            assert traffic.load("put") == 10
+        assert (first.carried, second.carried, third.carried) == (740, 1000, 10)
+        assert traffic.carried("get", 100) == 740
+        assert traffic.carried("get", 50) == 50, "no such call is under way"
+    assert traffic.load("get") == 0

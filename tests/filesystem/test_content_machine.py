@@ -202,7 +202,7 @@ class ContentMachine(RuleBasedStateMachine):
             with self.rig.fs.lock:
                 assert self.rig.fs.write(self.rig.fs.handle(number), offset, data) == len(data)
         except JournalFullError:
-            assert self.rig.journal.bytes + len(data) > self.rig.journal.budget
+            assert not self.rig.journal.fits(len(data))
             return
         file.write(offset, data)
 

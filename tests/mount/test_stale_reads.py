@@ -49,7 +49,7 @@ def wait_for(volume: Volume, *, suspect: bool) -> None:
 def test_a_program_waits_for_a_silent_device_or_fails(device: Device, tmp_path: Path) -> None:
     volume, file = device.volume, tmp_path / "mnt" / "file"
     assert file.read_bytes() == b"content"  # it is only warned of
-    volume.set_stale_reads("block")
+    volume.settings.set_stale_reads("block")
     assert VolumeConfig.load(device.home, NAME).stale_reads == "block"
     with mock.patch.object(volume.sharing.freshness, "_wait", 0.0):
         with pytest.raises(OSError, match=os.strerror(errno.ETIMEDOUT)):

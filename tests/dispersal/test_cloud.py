@@ -1,0 +1,81 @@
+"""One cloud: what its answers tell about it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from backends import pacing
+from backends.store import Store
+from hybrisfs.dispersal.cloud import Answer, Cloud, CloudPort
+from hybrisfs.dispersal.ranking import Operation, Ranking, TimerBounds
+from hybrisfs.dispersal.throttle import StandingClock, Throttle
+from tests.dispersal.fakes import FakeStore
+
+PATIENCE = 30.0
+SMALL, LARGE = 100_000, 8 << 20
+
+
+class Recorded(Ranking):
+    """Remembers of what size its observations are."""
+
+    def __init__(self) -> None:
+        super().__init__(TimerBounds(), lambda: 0.0)
+        self.sizes: list[int] = []
+
+    def observe(self, cloud: int, operation: Operation, size: int, seconds: float) -> None:
+        self.sizes.append(size)
+
+
+@contextmanager
+def opened(ranking: Ranking) -> Iterator[CloudPort]:
+    port = CloudPort(
+        Cloud(0, "cloud", FakeStore(0)),
+        ranking,
+        threading.Lock(),
+        Throttle(),
+        clock=lambda: 0.0,
+        stall=PATIENCE,
+    )
+    try:
+        yield port
+    finally:
+        port.stop()
+        port.close(PATIENCE)
+
+
+def ask(port: CloudPort, size: int, call: Callable[[Store], bytes]) -> threading.Event:
+    """Submit a read; the event is set when it has been answered."""
+    over = threading.Event()
+
+    def report(_: Answer[bytes]) -> None:
+        over.set()
+
+    port.submit("get", size, call, report, clock=StandingClock())
+    return over
+
+
+def test_a_read_beside_another_one_tells_of_what_the_line_carried_for_both() -> None:
+    ranking = Recorded()
+    begun, moved = threading.Event(), threading.Event()
+
+    def small(_: Store) -> bytes:
+        begun.set()
+        assert moved.wait(PATIENCE)
+        pacing.received(SMALL)
+        return b""
+
+    def large(_: Store) -> bytes:
+        pacing.received(LARGE)
+        moved.set()
+        return b""
+
+    with opened(ranking) as port:
+        first = ask(port, SMALL, small)
+        assert begun.wait(PATIENCE)
+        assert ask(port, LARGE, large).wait(PATIENCE) and first.wait(PATIENCE)
+        assert ask(port, SMALL, lambda _: b"").wait(PATIENCE)
+    *beside, alone = ranking.sizes
+    assert SMALL + LARGE in beside and SMALL not in beside
+    assert alone == SMALL
