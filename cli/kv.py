@@ -14,9 +14,10 @@ from typing import IO, Any, Final
 import click
 
 from cli.output import columns, count, json_option, print_json, shown, size
-from hybrisfs.client import Client, scratch_folder
+from hybrisfs.client import Client, UsageError, scratch_folder
 
-_MORE_THAN_A_VALUE: Final = (64 << 20) + 1  # bytes
+_SCRATCH: Final = ".hybrisfs-kv-"
+_LARGEST: Final = 64 << 20  # bytes of a value
 _BLOCK: Final = 1 << 20
 
 _volume = click.argument("name", metavar="VOLUME")
@@ -42,7 +43,7 @@ def _split(address: str) -> dict[str, str]:
 @contextlib.contextmanager
 def _scratch(folder: Path) -> Iterator[IO[bytes]]:
     """An empty file that only this user can read, gone at the end unless it was moved away."""
-    with tempfile.NamedTemporaryFile(dir=folder, prefix=".hybrisfs-kv-", delete=False) as file:
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=_SCRATCH, delete=False) as file:
         try:
             yield file.file
         finally:
@@ -57,24 +58,28 @@ def _as_file(source: str) -> Iterator[str]:
         return
     with _scratch(scratch_folder()) as copy:
         if source == "-":
-            _spool(sys.stdin.buffer, copy)
+            _spool(sys.stdin.buffer, "standard input", copy)
         else:
             with open(source, "rb") as origin:
-                _spool(origin, copy)
+                _spool(origin, source, copy)
         copy.flush()
         yield copy.name
 
 
-def _spool(source: IO[bytes], copy: IO[bytes]) -> None:
-    """Copy what is there, or a little more than the daemon takes: it then says what the limit is."""
-    left = _MORE_THAN_A_VALUE
-    while left and (part := source.read(min(left, _BLOCK))):
-        copy.write(part)
+def _spool(source: IO[bytes], name: str, copy: IO[bytes]) -> None:
+    """Copy what is there. Raises UsageError when that is more than a value may have."""
+    left = _LARGEST
+    while part := source.read(_BLOCK):
         left -= len(part)
+        if left < 0:
+            raise UsageError(f"{name} is too large", f"a value has at most {_LARGEST:,} bytes")
+        copy.write(part)
 
 
 def _unreadable(error: OSError) -> click.ClickException:
-    return click.ClickException(f"{shown(str(error.filename))}: {error.strerror}")
+    path = Path(str(error.filename))
+    named = path.parent if path.name.startswith(_SCRATCH) else path
+    return click.ClickException(f"{shown(str(named))}: {error.strerror}")
 
 
 @kv.command(
@@ -138,7 +143,9 @@ def get(name: str, address: str, target: str, max_age: float | None, max_version
 
 def _deliver(file: IO[bytes], target: str) -> None:
     file.seek(0)
-    if target == "-":
+    if target == "-" and _is_terminal():
+        _show(file.read())
+    elif target == "-":
         shutil.copyfileobj(file, sys.stdout.buffer)
     elif Path(target).exists() and not Path(target).is_file():  # a pipe, a terminal
         with open(target, "wb") as out:
@@ -148,6 +155,23 @@ def _deliver(file: IO[bytes], target: str) -> None:
         os.umask(mask)
         Path(file.name).chmod(0o666 & ~mask)
         Path(file.name).replace(os.path.realpath(target))
+
+
+def _is_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def _show(value: bytes) -> None:
+    """Print text; other values could do anything to the terminal."""
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        text = "\0"
+    if not all(one.isprintable() or one in "\n\r\t" for one in text):
+        raise UsageError(
+            "the value is no plain text, and was not shown", "", "Name a FILE, or send it on: | cat -v"
+        )
+    sys.stdout.buffer.write(value)
 
 
 @kv.command(epilog="\b\nExample:\n  hybrisfs kv delete home notes/today")

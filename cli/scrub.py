@@ -55,8 +55,24 @@ def _explain(facts: dict[str, Any]) -> None:
         if wrong > len(rows):
             click.echo(f"  and {wrong - len(rows):,} more")
         click.echo("hybrisfs repair puts them right from what the other clouds hold.")
+    unnamed = _unnamed(facts)
+    if unnamed is not None:
+        click.echo(unnamed)
 
 
 def _cloud(cloud: dict[str, Any]) -> list[str]:
     bad = [f"{cloud[kind]:,} {kind}" for kind in ("missing", "stale", "corrupt", "unreadable") if cloud[kind]]
     return [shown(cloud["name"]), f"{count(cloud['checked'], 'object')} read", ", ".join(bad) or "all right"]
+
+
+def _unnamed(facts: dict[str, Any]) -> str | None:
+    """What is on the clouds of values that no key names, which is no damage."""
+    values = facts.get("values") or {}
+    unnamed, former = values.get("unnamed", 0), values.get("former", 0)
+    if not unnamed and not former:
+        return None
+    option = " --former" if former else ""
+    return (
+        f"{count(unnamed + former, 'object')} of the key-value store on the clouds, named by no key: "
+        f"hybrisfs kv clean{option} {shown(facts['name'])} deletes them."
+    )

@@ -218,7 +218,9 @@ function outcome(job) {
     return result.done ? badge("good", "all is there") : badge("wary", "not all is there yet");
   if (kind === "repair") return [badge("good", "done"), ` ${count(result.repaired ?? 0, "object")} repaired`];
   const problems = (result.problems ?? []).map((one) => `${one.cloud}: ${one.what}`);
+  const unnamed = (result.values?.unnamed ?? 0) + (result.values?.former ?? 0);
+  const more = unnamed ? ` ${count(unnamed, "object")} of values that no key names (hybrisfs kv clean)` : "";
   return result.wrong
-    ? [badge("bad", `${count(result.wrong, "problem")} found`), ` ${problems.slice(0, 3).join("; ")}`]
-    : badge("good", "all right");
+    ? [badge("bad", `${count(result.wrong, "problem")} found`), ` ${problems.slice(0, 3).join("; ")}`, more]
+    : [badge("good", "all right"), more];
 }

@@ -8,6 +8,7 @@ from typing import Final
 
 from hybrisfs.daemon import arguments as read
 from hybrisfs.daemon.control import Progress
+from hybrisfs.daemon.interfaces import OpenVolume
 from hybrisfs.daemon.key_value import unnamed_values
 from hybrisfs.daemon.slots import Slots
 from hybrisfs.errors import HybrisError, UsageError
@@ -35,8 +36,9 @@ class MaintenanceCommands:
     def _scrub(self, arguments: Message, progress: Progress) -> Message:
         percent = _percent(arguments)
         slot = self._slots.get(read.optional_text(arguments, "name"))
-        report = slot.open().maintenance.scrub(percent, _steps(progress))
-        return {"name": slot.name, "sample": percent, **report.as_dict()}
+        volume = slot.open()
+        report = volume.maintenance.scrub(percent, _steps(progress))
+        return {"name": slot.name, "sample": percent, **report.as_dict(), "values": _unnamed(volume)}
 
     def _repair(self, arguments: Message, progress: Progress) -> Message:
         slot = self._slots.get(read.optional_text(arguments, "name"))
@@ -48,17 +50,26 @@ class MaintenanceCommands:
         volume = slot.open()
         collection = volume.collector.collect(_steps(progress), dry_run=dry_run)
         kept = volume.status(look=False)["checkpoint"]["log"]
-        facts = {"name": slot.name, "dry_run": dry_run, **collection.as_dict(), "log": kept}
-        try:
-            values = unnamed_values(volume.key_values.orphans(volume.maintenance.trusted).look())
-        except HybrisError as error:
-            log.warning("values of the key-value store cannot be told apart: %s", error)
-            values = None
-        return {**facts, "values": values}
+        return {
+            "name": slot.name,
+            "dry_run": dry_run,
+            **collection.as_dict(),
+            "log": kept,
+            "values": _unnamed(volume),
+        }
 
     def _rebuild(self, arguments: Message, progress: Progress) -> Message:
         slot = self._slots.get(read.text(arguments, "name"))
         return {"name": slot.name, **slot.rebuild(_steps(progress)).as_dict()}
+
+
+def _unnamed(volume: OpenVolume) -> Message | None:
+    """How many objects of values nothing names; None when that cannot be told."""
+    try:
+        return unnamed_values(volume.key_values.orphans(volume.maintenance.trusted).look())
+    except HybrisError as error:
+        log.warning("values of the key-value store cannot be told apart: %s", error)
+        return None
 
 
 def _percent(arguments: Message) -> float:

@@ -13,7 +13,8 @@ FindingKind: TypeAlias = Literal["missing", "stale", "corrupt", "unreadable"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`what` is a sentence that begins with the object's name."""
+    """`what` is a sentence that names the object. `key`: CONTAINER/KEY, when it holds a share of a value."""
 
     kind: FindingKind
     what: str
+    key: str | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import islice
 from typing import ClassVar, Final
 
 from hybrisfs.errors import HybrisError
@@ -13,6 +15,8 @@ __all__ = [
     "NoSuchContainerError",
     "NoSuchKeyError",
 ]
+
+_SHOWN: Final = 10  # containers
 
 DAMAGE_ADVICE: Final = "Restore it from a backup, or run hybrisfs kv rebuild."
 
@@ -27,13 +31,17 @@ class NoSuchKeyError(HybrisError):
 
 
 class NoSuchContainerError(HybrisError):
-    """There is no such container, or not any more."""
+    """There is no such container, or not any more; *others* are those that there are."""
 
     kind: ClassVar[str] = "no such container"
 
-    def __init__(self, container: str) -> None:
+    def __init__(self, container: str, others: Iterable[str]) -> None:
+        some = ", ".join(islice(sorted(others), _SHOWN))
+        there_are = f"There are: {some}. " if some else ""
         super().__init__(
-            f"there is no container {container!r}", "", "hybrisfs kv create VOLUME CONTAINER makes one."
+            f"there is no container {container!r}",
+            "",
+            f"{there_are}hybrisfs kv create VOLUME CONTAINER makes one.",
         )
 
 

@@ -17,10 +17,10 @@ __all__ = ["ValueFetcher", "describe"]
 log = logging.getLogger(__name__)
 
 
-def describe(entry: Entry, sealer: ValueSealer) -> StoredValue:
-    """What *entry* tells of the objects on the clouds."""
+def describe(entry: Entry, sealer: ValueSealer, key: str) -> StoredValue:
+    """What *entry*, of a key that people call *key*, tells of the objects on the clouds."""
     return StoredValue(
-        what=f"the value of write {entry.objects}",
+        what=f"the value of {key}",
         name=sealer.name(entry.objects, entry.k == 1),
         k=entry.k,
         size=entry.sealed,
@@ -60,7 +60,7 @@ class ValueFetcher:
 
     def _get(self, place: Place, entry: Entry, deadline: float, *, watching: bool) -> bytes:
         sealed = self._values.get(
-            describe(entry, self._sealer),
+            describe(entry, self._sealer, self._metadata.spelled(place)),
             max(0.0, deadline - time.monotonic()),
             current=lambda: self._metadata.read(place) == entry,
             subscribe=(lambda callback: self._metadata.watch(place, callback)) if watching else None,

@@ -19,10 +19,12 @@ after it                             the former objects in `garbage`: the collec
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -30,8 +32,9 @@ from hybrisfs.dispersal.erasure import join, split
 from hybrisfs.dispersal.errors import CloudsUnavailable, IntegrityError
 from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.restoring import Repair, candidates, restore
-from hybrisfs.dispersal.upkeep import Upkeep
+from hybrisfs.dispersal.upkeep import Upkeep, WrongObject
 from hybrisfs.dispersal.values import StoredValue
+from hybrisfs.errors import HybrisError
 from hybrisfs.kv.fetch import describe
 from hybrisfs.kv.recent import Place
 from hybrisfs.kv.record import Entry
@@ -57,10 +60,13 @@ class ValueMender:
 
     def look_at(self, place: Place, entry: Entry, index: int) -> Finding | None:
         """Read and verify share *index* of a value; what is wrong with it, None when it is not needed now."""
-        stored = describe(entry, self._sealer)
+        stored = self._describe(place, entry)
         with self._spared(place, entry) as current:
             found = self._look(stored, index, None) if current else None
-            return found if self._metadata.read(place) == entry else None
+            if found is None or self._metadata.read(place) != entry:
+                return None
+        self._store.suspects.add(place)
+        return replace(found, key=self._metadata.spelled(place))
 
     def mend(self, place: Place, entry: Entry, *, writable: Container[int], move: bool) -> list[Repair]:
         """Verify every share of a value and put right what is wrong; what was wrong.
@@ -86,12 +92,42 @@ class ValueMender:
             outcome = self._write_anew(place, fetched[1], fetched[0])
         return outcome if isinstance(outcome, str) else None
 
+    def unreadable(self) -> int:
+        """Of how many values too little can be read now, as far as anybody has tried. Asks no cloud."""
+        suspects = self._store.suspects
+        places = suspects.all()
+        wrong = set(self._upkeep.wrong_objects()) if places else set()
+        found = 0
+        for place in places:
+            try:
+                entry = self._metadata.read(place)
+            except (HybrisError, sqlite3.Error):
+                found += 1  # a scrub says why
+                continue
+            left = entry is not None and self._left(place, entry, wrong)
+            if entry is None or left == len(entry.placement):
+                suspects.clear(place)
+            elif left < entry.k:
+                found += 1
+        return found
+
+    def _left(self, place: Place, entry: Entry, wrong: Container[WrongObject]) -> int:
+        """How many shares of a value can be read, as far as is known."""
+        stored = self._describe(place, entry)
+        return sum(
+            WrongObject(cloud, stored.name(index)) not in wrong and not self._upkeep.is_down(cloud)
+            for index, cloud in enumerate(stored.placement)
+        )
+
     def excuse(self, objects: Iterable[tuple[int, str]]) -> None:
         """No key names these objects on these clouds any more: that they are wrong is forgotten."""
         for cloud, name in objects:
             self._upkeep.excuse(cloud, name)
 
     # -- how -------------------------------------------------------------------------------------
+
+    def _describe(self, place: Place, entry: Entry) -> StoredValue:
+        return describe(entry, self._sealer, self._metadata.spelled(place))
 
     @contextmanager
     def _spared(self, place: Place, entry: Entry) -> Iterator[bool]:
@@ -113,24 +149,26 @@ class ValueMender:
             if take is not None:
                 take(data)
 
-        return self._upkeep.look_at(
+        found = self._upkeep.look_at(
             stored.placement[index],
             stored.name(index),
             stored.share_size,
             partial(stored.verify, index),
             taking,
         )
+        return None if found is None else replace(found, what=f"{stored.what}: {found.what}")
 
     def _mend(self, place: Place, entry: Entry, writable: Container[int], move: bool) -> list[Repair]:
-        stored = describe(entry, self._sealer)
+        stored = self._describe(place, entry)
         good: dict[int, bytes] = {}
         wrong: dict[int, Finding] = {}
         for index in range(len(stored.placement)):
             found = self._look(stored, index, partial(good.__setitem__, index))
             if found is not None:
-                wrong[index] = found
+                wrong[index] = replace(found, key=self._metadata.spelled(place))
         if not wrong or self._metadata.read(place) != entry:
             return []
+        self._store.suspects.add(place)
         if len(good) < entry.k:
             failure = f"too little of {stored.what} is left to rebuild it"
             return [Repair(stored.placement[index], found, None, failure) for index, found in wrong.items()]
@@ -179,12 +217,12 @@ class ValueMender:
         writes = collector.draw(_TRIES)
         trouble = ""
         try:
-            uploads = [uploader.plan(write, value) for write in writes]
+            uploads = [uploader.plan(self._metadata.spelled(place), write, value) for write in writes]
             for upload in uploads:
                 self._metadata.intend([Garbage(upload.write, upload.names)])
                 (stored,) = uploader.upload([upload])
                 anew = stored._replace(sn=entry.sn, write=entry.write, moved=upload.write)
-                found = self._read_back(anew)
+                found = self._read_back(place, anew)
                 if found is None:
                     self._metadata.move(place, entry, anew)
                     return anew
@@ -197,8 +235,8 @@ class ValueMender:
                 collector.end(writes)
         return trouble
 
-    def _read_back(self, entry: Entry) -> Finding | None:
-        stored = describe(entry, self._sealer)
+    def _read_back(self, place: Place, entry: Entry) -> Finding | None:
+        stored = self._describe(place, entry)
         for index in range(len(stored.placement)):
             found = self._look(stored, index, None)
             if found is not None:

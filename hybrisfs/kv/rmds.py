@@ -78,12 +78,16 @@ class MetadataStore:
             self._held: Mapping[int, int] = dict(
                 self._database.writer.execute("SELECT cloud, count FROM held").fetchall()
             )
+            self._owing: Mapping[int, int] = dict(
+                self._database.writer.execute("SELECT cloud, since FROM owing").fetchall()
+            )
             self._containers: dict[str, int] = dict(
                 self._database.writer.execute("SELECT name, number FROM container").fetchall()
             )
         except (sqlite3.DatabaseError, KeyError, ValueError, TypeError) as error:
             self._database.close()
             raise DamagedError(f"the database {path} is damaged", str(error), DAMAGE_ADVICE) from error
+        self._names = {number: name for name, number in self._containers.items()}
         self._writes: Iterator[int] = itertools.count(self._highest_write + 1)
         self._writer = GroupCommit[Action]("kv-metadata", self._commit)
         self._do = self._writer.do
@@ -114,7 +118,11 @@ class MetadataStore:
         try:
             return self._containers[name]
         except KeyError:
-            raise NoSuchContainerError(name) from None
+            raise NoSuchContainerError(name, self._containers) from None
+
+    def spelled(self, place: Place) -> str:
+        """A key as people write it: CONTAINER/KEY."""
+        return f"{self._names.get(place[0], '?')}/{place[1].decode(errors='backslashreplace')}"
 
     def containers(self) -> list[str]:
         """The names of all containers, sorted."""
@@ -208,11 +216,10 @@ class MetadataStore:
             (owed,) = connection.execute("SELECT count(*) FROM owed_deletion").fetchone()
         return garbage, owed
 
-    def owing(self) -> list[int]:
-        """The clouds that have yet to delete something."""
-        with self._database.reader() as connection:
-            rows = connection.execute("SELECT DISTINCT cloud FROM owed_deletion").fetchall()
-        return [row[0] for row in rows]
+    def owing(self) -> Mapping[int, int]:
+        """The clouds that have yet to delete something, and since when (seconds since the epoch). Waits for
+        nobody."""
+        return self._owing
 
     # -- writing ---------------------------------------------------------------------------------
 
@@ -269,7 +276,7 @@ class MetadataStore:
         if self._failure is not None:
             raise self._failure
         connection = self._database.writer
-        transaction = Transaction(connection, self._recent, self._containers)
+        transaction = Transaction(connection, self._recent, self._containers, self._owing)
         begun = False
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -301,7 +308,10 @@ class MetadataStore:
             raise
         self._highest_write = highest
         self._held = held
-        self._containers = transaction.containers
+        if transaction.containers is not self._containers:
+            self._containers = transaction.containers
+            self._names = {number: name for name, number in self._containers.items()}
+        self._owing = transaction.owing
         self._recent.end(transaction.entries)
         self._watches.tell(transaction.entries)
 

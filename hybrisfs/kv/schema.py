@@ -9,6 +9,7 @@ So whatever a crash leaves on the clouds is known and deleted.
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections import Counter
 
 from hybrisfs.kv.record import Entry
@@ -17,7 +18,7 @@ from sync.codec import DecodeError
 __all__ = ["APPLICATION_ID", "SCHEMA_VERSION", "create_schema", "upgrade_schema"]
 
 APPLICATION_ID = 0x4879624B  # "HybK", shown by file(1)
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 _TABLES = """
 -- 'store': 16 random bytes, part of the name of every object. 'write': the highest number of a write in use.
@@ -62,6 +63,13 @@ CREATE TABLE held (
     cloud INTEGER PRIMARY KEY,
     count INTEGER NOT NULL
 );
+
+-- The clouds that `owed_deletion` names, and since when it has named them (seconds since the epoch, by this
+-- machine's clock).
+CREATE TABLE owing (
+    cloud INTEGER PRIMARY KEY,
+    since INTEGER NOT NULL
+);
 """
 
 
@@ -76,8 +84,22 @@ def create_schema(connection: sqlite3.Connection, store: bytes) -> None:
 
 
 def upgrade_schema(connection: sqlite3.Connection) -> None:
-    """Bring a database of format 1 up to date, inside the caller's transaction: it has no table `held`."""
-    connection.execute(next(one for one in _TABLES.split(";\n") if "CREATE TABLE held" in one))
+    """Bring a database of an earlier format up to date, inside the caller's transaction: format 1 has neither
+    the table `held` nor `owing`, format 2 has no `owing`."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version < 2:
+        _add_held(connection)
+    connection.execute(_table("owing"))
+    connection.execute("INSERT INTO owing SELECT DISTINCT cloud, ? FROM owed_deletion", (int(time.time()),))
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+def _table(name: str) -> str:
+    return next(one for one in _TABLES.split(";\n") if f"CREATE TABLE {name} " in one)
+
+
+def _add_held(connection: sqlite3.Connection) -> None:
+    connection.execute(_table("held"))
     held = Counter[int]()
     for (record,) in connection.execute("SELECT record FROM entry"):
         try:
@@ -85,4 +107,3 @@ def upgrade_schema(connection: sqlite3.Connection) -> None:
         except DecodeError:
             continue  # whoever asks for the key is told
     connection.executemany("INSERT INTO held VALUES (?, ?)", held.items())
-    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

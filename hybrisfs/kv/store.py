@@ -14,6 +14,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.values import Values
 from hybrisfs.errors import HybrisError, UsageError
@@ -26,6 +27,7 @@ from hybrisfs.kv.recent import Place
 from hybrisfs.kv.record import MAX_VALUE, Entry, Timestamp
 from hybrisfs.kv.rmds import Garbage, MetadataStore
 from hybrisfs.kv.seal import ValueSealer
+from hybrisfs.kv.suspects import Suspects
 from hybrisfs.kv.transaction import Change
 from hybrisfs.kv.upload import Upload, Uploader
 
@@ -87,6 +89,7 @@ class KeyValueStore:
         self.uploader = Uploader(values, self.sealer, redundancy)
         self.fetcher = ValueFetcher(self.metadata, values, self.sealer)
         self.collector = Collector(self.metadata, values, self.uploader.names, collect_delay)
+        self.suspects = Suspects()
         self._get_timeout = get_timeout
         self._clock = clock
         self._large = threading.BoundedSemaphore(_LARGE_AT_ONCE)
@@ -143,7 +146,10 @@ class KeyValueStore:
         numbers = self.collector.draw(len(values))
         try:
             # Planned only now, so that whoever changes f and k knows which writes may be stored as before.
-            uploads = [self.uploader.plan(*one) for one in zip(numbers, values.values(), strict=True)]
+            uploads = [
+                self.uploader.plan(self.metadata.spelled(places[name]), number, value)
+                for number, (name, value) in zip(numbers, values.items(), strict=True)
+            ]
             with self._room_for(size):
                 stored = self._store(uploads)
             for _ in range(_TRANSACTION_TRIES):
@@ -207,8 +213,7 @@ class KeyValueStore:
             cached = self._cache.confirm(place, entry.timestamp, moment)
             if cached is not None:
                 return Versioned(cached, entry.timestamp)
-            with self._room_for(entry.size):
-                fetched = self.fetcher.fetch(place, entry, deadline)
+            fetched = self._fetch(place, entry, deadline)
             if fetched is not None:
                 value, entry = fetched
                 self._cache.read(place, value, entry.timestamp, moment)
@@ -245,6 +250,14 @@ class KeyValueStore:
         self.collector.stop()
         self._thread.join()
         self.metadata.close()
+
+    def _fetch(self, place: Place, entry: Entry, deadline: float) -> tuple[bytes, Entry] | None:
+        try:
+            with self._room_for(entry.size):
+                return self.fetcher.fetch(place, entry, deadline)
+        except CloudsUnavailable:
+            self.suspects.add(place)
+            raise
 
     # -- helpers ---------------------------------------------------------------------------------
 

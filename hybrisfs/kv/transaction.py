@@ -7,8 +7,9 @@ change is written in few statements at the end.
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from hybrisfs.kv.errors import ContainerExistsError, ContainerInUseError, NoSuchContainerError
@@ -37,12 +38,17 @@ class Transaction:
     """What the clients of one group commit do. Used by the thread that writes."""
 
     def __init__(
-        self, connection: sqlite3.Connection, recent: RecentEntries, containers: dict[str, int]
+        self,
+        connection: sqlite3.Connection,
+        recent: RecentEntries,
+        containers: dict[str, int],
+        owing: Mapping[int, int],
     ) -> None:
         self._db = connection
         self._recent = recent
         self.containers = containers
         self._numbers = set(containers.values())
+        self.owing = dict(owing)
         self.entries: dict[Place, Entry] = {}
         self._unwritten: dict[Place, Entry] = {}
         self.highest_write = 0  # of those that it records
@@ -80,7 +86,7 @@ class Transaction:
         before = []
         for place, entry in changes:
             if place[0] not in self._numbers:
-                raise NoSuchContainerError("that has just been deleted")
+                raise NoSuchContainerError("that has just been deleted", self.containers)
             before.append(self.entry(place))
             if not entry.newer_than(before[-1]):
                 return False
@@ -121,7 +127,7 @@ class Transaction:
         """Raises NoSuchContainerError, and ContainerInUseError while it holds keys."""
         number = self.containers.get(name)
         if number is None:
-            raise NoSuchContainerError(name)
+            raise NoSuchContainerError(name, self.containers)
         self.write_out()
         live = self._db.execute(
             "SELECT 1 FROM entry WHERE container = ? AND substr(record, 1, 1) <> ? LIMIT 1",
@@ -138,6 +144,9 @@ class Transaction:
         """All clouds have deleted these writes but those that owe it."""
         self._db.executemany("INSERT OR REPLACE INTO owed_deletion VALUES (?, ?, ?)", owed)
         self._db.executemany("DELETE FROM garbage WHERE write = ?", [(write,) for write in writes])
+        for cloud in {one.cloud for one in owed} - self.owing.keys():
+            self.owing[cloud] = int(time.time())
+            self._db.execute("INSERT INTO owing VALUES (?, ?)", (cloud, self.owing[cloud]))
 
     def forget_owed(self, deletions: Sequence[Owed]) -> None:
         """These clouds have deleted now what they owed."""
@@ -145,6 +154,11 @@ class Transaction:
             "DELETE FROM owed_deletion WHERE cloud = ? AND write = ?",
             [(one.cloud, one.write) for one in deletions],
         )
+        for cloud in {one.cloud for one in deletions} & self.owing.keys():
+            left = self._db.execute("SELECT 1 FROM owed_deletion WHERE cloud = ? LIMIT 1", (cloud,))
+            if left.fetchone() is None:
+                self._db.execute("DELETE FROM owing WHERE cloud = ?", (cloud,))
+                del self.owing[cloud]
 
     def write_out(self) -> None:
         """Bring everything into SQLite's transaction."""

@@ -18,8 +18,10 @@ _AT_ONCE: Final = 8  # values of one transaction
 
 
 class Upload(NamedTuple):
-    """A write under way, its value (None deletes), and the code that this is stored with."""
+    """A write under way, its value (None deletes), and the code that this is stored with. *key* is what
+    people call its key."""
 
+    key: str
     write: int
     value: bytes | None
     k: int = 1
@@ -44,9 +46,9 @@ class Uploader:
         name = self._sealer.name(write, count == 1)
         return [name(index) for index in range(count)]
 
-    def plan(self, write: int, value: bytes | None) -> Upload:
+    def plan(self, key: str, write: int, value: bytes | None) -> Upload:
         """The write of a value as f and k are now."""
-        return Upload(write, value, *self._code(len(value or b"")))
+        return Upload(key, write, value, *self._code(len(value or b"")))
 
     def is_outdated(self, entry: Entry) -> bool:
         """Whether a value is stored otherwise than it would be now."""
@@ -66,7 +68,7 @@ class Uploader:
         k = upload.k
         shares = split(k, upload.n, sealed)
         placement = self._values.put(
-            f"the value of write {upload.write}", self._sealer.name(upload.write, k == 1), shares, k == 1
+            f"the value of {upload.key}", self._sealer.name(upload.write, k == 1), shares, k == 1
         )
         checksums = tuple(map(self._sealer.checksum, shares if k > 1 else shares[:1]))
         return Entry(0, upload.write, len(upload.value), len(sealed), k, placement, checksums)

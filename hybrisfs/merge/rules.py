@@ -29,8 +29,8 @@ from sync.hashing import digest
 __all__ = [
     "Author",
     "Contender",
-    "Stamp",
     "Shown",
+    "Stamp",
     "Value",
     "conflict_name",
     "decode_place",
@@ -38,6 +38,7 @@ __all__ = [
     "is_removed",
     "judge",
     "number_names",
+    "shortened",
     "standing_attr",
     "standing_place",
     "winner",
@@ -178,6 +179,12 @@ def number_names(name: bytes, authors: Sequence[Author], is_taken: Callable[[byt
             number += 1
         names.append(candidate)
     return names
+
+
+def shortened(name: bytes, room: int) -> bytes:
+    """At most *room* bytes of a name: of a longer one the beginning and the extension."""
+    stem, extension = _split(name)
+    return _cut(stem, room - len(extension)) + extension
 
 
 def _split(name: bytes) -> tuple[bytes, bytes]:

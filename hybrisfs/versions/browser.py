@@ -1,5 +1,6 @@
 """The folder of the past: `.hybrisfs` at the root of a mounted volume, and in it `at/MOMENT/...`, the tree as
-it was then. Nothing in it can be changed.
+it was then, and `versions/PATH/...`, the versions of each file (`hybrisfs.versions.by_path`). Nothing in it
+can be changed.
 
 `at` lists the moments of which the whole tree is kept; any other can be typed (`hybrisfs.versions.moment`).
 The folder is hidden: no listing shows it. Where a volume has a node of that name already, from another or an
@@ -14,11 +15,12 @@ knows as many of them as the kernel does.
 from __future__ import annotations
 
 import errno
+import sqlite3
 import stat
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,10 +29,11 @@ from hybrisfs.filesystem.names import failure
 from hybrisfs.filesystem.registers import Attr
 from hybrisfs.pipeline.fetch import Fetcher
 from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.versions.by_path import Child, Source, VersionsByPath, number_of
 from hybrisfs.versions.contents import VersionReader
+from hybrisfs.versions.ladder import Ladder
 from hybrisfs.versions.moment import format_moment, parse_moment
 from hybrisfs.versions.tree import PastNode, PastTree
-from sync.hashing import digest
 
 __all__ = ["HISTORY_NAME", "PAST_INO", "Past", "PastBrowser"]
 
@@ -39,7 +42,10 @@ PAST_INO: Final = 1 << 61
 """The least number of a node of the past; there is none from `1 << 62` on."""
 _AT_INO: Final = PAST_INO + 1
 _AT_NAME: Final = b"at"
-_OF_TREES: Final = 1 << 60
+_VERSIONS_INO: Final = PAST_INO + 2
+_VERSIONS_NAME: Final = b"versions"
+_FIXED: Final = {PAST_INO: ROOT_INO, _AT_INO: PAST_INO, _VERSIONS_INO: PAST_INO}  # with their parents
+_OF_TREES: Final = PAST_INO | 1 << 60
 _FOLDER: Final = Attr(stat.S_IFDIR | 0o555, 0, 0, 0, 0)
 _CONTEXT: Final = "hybrisfs.versions 2026-11 inode of the past"
 _MOST_ENTRIES: Final = 20_000  # of listings that are remembered
@@ -50,14 +56,14 @@ _YOUNG_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """A node of the past. *parent*: the number of the folder it is in. *holds*: for how many seconds that may
-    be believed: what was recently may yet come to be known."""
+    """A node of the past. *parent*: the number of the folder it is in. *source*: what it is listed from, if
+    it is a folder. *holds*: for how many seconds that may be believed: what was recently may yet come to be
+    known."""
 
     ino: int
     parent: int
     node: PastNode
-    moment: int
-    spelling: bytes
+    source: Source
     holds: float
 
 
@@ -73,16 +79,38 @@ class _Listing:
     entries: Sequence[tuple[bytes, Past]]
 
 
+class _TreeAt:
+    """The `Source` of the folders of the tree at *moment*, under this name of it: two names are two trees."""
+
+    def __init__(self, moment: int, spelling: bytes) -> None:
+        self._moment = moment
+        self._spelling = spelling
+
+    def children(self, db: sqlite3.Connection, folder: PastNode) -> Iterator[Child]:
+        for name, node in PastTree(db, self._moment).children(folder).items():
+            yield Child(name, self.number(node), node, self)
+
+    def number(self, node: PastNode) -> int:
+        return number_of(_CONTEXT, len(self._spelling).to_bytes(2, "big") + self._spelling + node.id)
+
+
 class PastBrowser:
     """Answers about one volume, from any thread, without the volume's lock. Raises OSError.
 
-    *rungs* tells the moments to be listed.
+    *rungs* tells the moments to be listed, *ladder* which versions are kept.
     """
 
-    def __init__(self, fs: FileSystem, fetcher: Fetcher, rungs: Callable[[], Sequence[int]]) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        fetcher: Fetcher,
+        rungs: Callable[[], Sequence[int]],
+        ladder: Callable[[], Ladder],
+    ) -> None:
         self._fs = fs
         self._fetcher = fetcher
         self._rungs = rungs
+        self._versions = VersionsByPath((), ladder)
         self._lock = threading.Lock()
         self._known: dict[int, _Known] = {}
         self._listings: OrderedDict[int, _Listing] = OrderedDict()
@@ -94,7 +122,7 @@ class PastBrowser:
 
     def get(self, ino: int) -> Past:
         """The node with this number, which the kernel knows."""
-        if ino in (PAST_INO, _AT_INO):
+        if ino in _FIXED:
             return self._fixed(ino)
         with self._lock:
             known = self._known.get(ino)
@@ -110,15 +138,18 @@ class PastBrowser:
         with self._fs.lock:
             root = self._fs.get(ROOT_INO)
             attr = _FOLDER._replace(uid=root.uid, gid=root.gid, mtime=root.mtime)
-        parent = ROOT_INO if ino == PAST_INO else PAST_INO
-        return Past(ino, parent, PastNode((b"",), attr, None, 1), 0, b"", _LISTED_SECONDS)
+        holds = _YOUNG_SECONDS if ino == _VERSIONS_INO else _LISTED_SECONDS
+        return Past(ino, _FIXED[ino], PastNode((b"",), attr, None, 1), self._versions, holds)
 
     def lookup(self, parent: int, name: bytes) -> Past | None:
         """What has this name in a folder. It counts as looked up: `forget` must follow."""
         if parent == PAST_INO:
-            return self._fixed(_AT_INO) if name == _AT_NAME else None
+            ino = {_AT_NAME: _AT_INO, _VERSIONS_NAME: _VERSIONS_INO}.get(name)
+            return None if ino is None else self._fixed(ino)
         if parent == _AT_INO:
             found = self._tree(name)
+        elif isinstance(source := self.get(parent).source, VersionsByPath):
+            found = self._version(parent, source, name)
         else:
             found = next((past for other, past in self.list(parent) if other == name), None)
         if found is not None:
@@ -127,7 +158,7 @@ class PastBrowser:
 
     def looked_up(self, past: Past) -> None:
         """The kernel knows the node once more than before."""
-        if past.ino in (PAST_INO, _AT_INO):
+        if past.ino in _FIXED:
             return
         with self._lock:
             known = self._known.setdefault(past.ino, _Known(past, 0))
@@ -156,14 +187,20 @@ class PastBrowser:
                 return None
             node = PastTree(db, moment).root()
         holds = _YOUNG_SECONDS if now - moment < _YOUNG_NS else _LISTED_SECONDS
-        return Past(_number(spelling, node.id), _AT_INO, node, moment, spelling, holds)
+        source = _TreeAt(moment, spelling)
+        return Past(_OF_TREES | source.number(node), _AT_INO, node, source, holds)
+
+    def _version(self, parent: int, source: VersionsByPath, name: bytes) -> Past | None:
+        with self._fs.db.snapshot() as db:
+            child = source.find(db, self.get(parent).node, name)
+        return None if child is None else _past(child, parent, _YOUNG_SECONDS)
 
     # -- listings --------------------------------------------------------------------------------
 
     def list(self, ino: int) -> Sequence[tuple[bytes, Past]]:
         """What is in a folder, in the order of names."""
         if ino == PAST_INO:
-            return [(_AT_NAME, self._fixed(_AT_INO))]
+            return [(_AT_NAME, self._fixed(_AT_INO)), (_VERSIONS_NAME, self._fixed(_VERSIONS_INO))]
         if ino == _AT_INO:
             names = sorted(format_moment(one).encode() for one in self._rungs())
             return [(name, tree) for name in names if (tree := self._tree(name)) is not None]
@@ -176,16 +213,8 @@ class PastBrowser:
         if not stat.S_ISDIR(folder.node.attr.mode):
             raise failure(errno.ENOTDIR)
         with self._fs.db.snapshot() as db:
-            children = PastTree(db, folder.moment).children(folder.node)
-        entries = [
-            (
-                name,
-                Past(
-                    _number(folder.spelling, one.id), ino, one, folder.moment, folder.spelling, folder.holds
-                ),
-            )
-            for name, one in children.items()
-        ]
+            children = sorted(folder.source.children(db, folder.node), key=lambda one: one.name)
+        entries = [(one.name, _past(one, ino, folder.holds)) for one in children]
         self._remember(ino, _Listing(time.monotonic() + folder.holds, entries))
         return entries
 
@@ -226,7 +255,5 @@ class PastBrowser:
             self._handles.pop(number, None)
 
 
-def _number(spelling: bytes, node: bytes) -> int:
-    """The number of a node of the tree under this name of a moment: two names are two trees."""
-    hashed = digest(_CONTEXT, len(spelling).to_bytes(2, "big") + spelling + node, 8)
-    return PAST_INO | _OF_TREES | (int.from_bytes(hashed, "big") & (_OF_TREES - 1))
+def _past(child: Child, parent: int, holds: float) -> Past:
+    return Past(_OF_TREES | child.number, parent, child.node, child.source, holds)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from hybrisfs.filesystem.registers import Place, attr_key, beginning, content_key
+from hybrisfs.filesystem.registers import Attr, Place, attr_key, beginning, content_key
 from hybrisfs.merge.registers import PLACES
 from hybrisfs.merge.rules import Stamp, Value, decode_place, standing_attr
 from hybrisfs.store.schema import ROOT_ID
@@ -93,6 +93,11 @@ class Catalog:
                         found[stay.node, one.stamp] = version
         return sorted(found.values(), key=lambda one: (one.since, one.signed), reverse=True)
 
+    def kept(self, path: Sequence[bytes], now: int) -> list[Version]:
+        """Those of `versions` that are kept beyond *now* (ns since the epoch): the others go within the
+        hour."""
+        return [one for one in self.versions(path) if one.kept_until is None or one.kept_until > now]
+
     def _version(self, stay: Stay, content: Interval) -> Version:
         since = content.since
         until = min(content.end, stay.end)
@@ -125,11 +130,25 @@ class Catalog:
 
     def stays(self, path: Sequence[bytes]) -> list[Stay]:
         """While which nodes stood at a path. Folders that have had one name count as one."""
+        return [one for folder in self._folders(path[:-1]) for one in self._named(folder, path[-1])]
+
+    def names(self, path: Sequence[bytes]) -> dict[bytes, set[bytes]]:
+        """The names that anything has had in a folder, and what has had each."""
+        found: dict[bytes, set[bytes]] = {}
+        for folder in self._folders(path):
+            condition = f"{PLACES} AND value >= ? AND value < ?"
+            for stay in self._places(condition, (folder, prefix_end(folder))):
+                if stay.place.parent == folder:
+                    found.setdefault(stay.place.name, set()).add(stay.node)
+        return found
+
+    def _folders(self, path: Sequence[bytes]) -> set[bytes]:
+        """The folders that have stood at a path."""
         folders = {ROOT_ID}
-        for name in path[:-1]:
+        for name in path:
             stays = [one for folder in folders for one in self._named(folder, name)]
             folders = {one.node for one in stays if self._is_directory(one.node)}
-        return [one for folder in folders for one in self._named(folder, path[-1])]
+        return folders
 
     def _named(self, folder: bytes, name: bytes) -> list[Stay]:
         start = beginning(folder, name)
@@ -150,10 +169,15 @@ class Catalog:
         return stat.S_ISDIR(self._mode(node))
 
     def _mode(self, node: bytes) -> int:
+        attr = self.attr(node)
+        return 0 if attr is None else attr.mode
+
+    def attr(self, node: bytes) -> Attr | None:
+        """The latest attributes of a node; None when none are known."""
         key = attr_key(node)
         values = intervals(self._db, "key = ?", (key,)).get(key, [])
         standing = standing_attr([Value(one.stamp, one.value) for one in values])
-        return standing[1].mode if standing is not None else 0
+        return None if standing is None else standing[1]
 
     def path_then(self, node: bytes, moment: int) -> str:
         """Where a node was at a moment, below the volume's root."""
@@ -178,12 +202,8 @@ class Catalog:
     def removed(self, path: Sequence[bytes]) -> list[Removed]:
         """What was removed from a folder and is kept, the last removal first. What programs save by putting
         another file in its place is not meant."""
-        folders = {ROOT_ID}
-        for name in path:
-            stays = [one for folder in folders for one in self._named(folder, name)]
-            folders = {one.node for one in stays if self._is_directory(one.node)}
         found: dict[bytes, Removed] = {}
-        for folder in folders:
+        for folder in self._folders(path):
             condition = f"{PLACES} AND value >= ? AND value < ?"
             gone = intervals(self._db, condition, (folder, prefix_end(folder)))
             for key, values in gone.items():

@@ -7,9 +7,9 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from hybrisfs.dispersal.engine import Engine
 from hybrisfs.dispersal.pack import Redundancy
@@ -25,12 +25,20 @@ from hybrisfs.kv.store import KeyValueStore
 from hybrisfs.store.files import sync_directory
 from hybrisfs.volume.config import VolumeConfig
 
-__all__ = ["KeyValues"]
+__all__ = ["KeyValues", "ValueFacts"]
 
 log = logging.getLogger(__name__)
 
 _FILE: Final = "kv.db"
 _CACHE_BYTES: Final = 32 << 20
+
+
+class ValueFacts(NamedTuple):
+    """Of how many values too little can be read now, as far as anybody has tried, and since when (seconds
+    since the epoch) which clouds have had something to delete."""
+
+    unreadable: int
+    owing: Mapping[int, int]
 
 
 class KeyValues:
@@ -88,6 +96,13 @@ class KeyValues:
         """How many values are on record at a cloud; 1 when that cannot be told. Waits for nobody."""
         store = self._store
         return store.metadata.held(cloud) if store is not None else int(self.exists)
+
+    def facts(self) -> ValueFacts:
+        """What `status` tells. Asks no cloud."""
+        store = self._store
+        if store is None:
+            return ValueFacts(0, {})
+        return ValueFacts(ValueMender(store, self._upkeep).unreadable(), store.metadata.owing())
 
     def open(self) -> KeyValueStore:
         """The store, made if there is none yet. Raises HybrisError or OSError."""

@@ -79,6 +79,6 @@ def begin_mount(volume: Volume, directory: Path, allow_other: bool) -> MountPoin
         volume.residency,
         NoFetchPrograms(volume.config.no_fetch_programs),
         volume.sharing.freshness,
-        PastBrowser(volume.fs, volume.fetcher, volume.versions.rungs),
+        PastBrowser(volume.fs, volume.fetcher, volume.versions.rungs, lambda: volume.versions.ladder),
         allow_other=allow_other,
     )

@@ -66,7 +66,12 @@ class RepairReport:
                 for number in numbers
             ],
             "problems": [
-                {"cloud": self.name(one.cloud), "what": one.finding.what, "why": one.failure}
+                {
+                    "cloud": self.name(one.cloud),
+                    "what": one.finding.what,
+                    "key": one.finding.key,
+                    "why": one.failure,
+                }
                 for one in self.failures
             ],
             "repaired": self.repaired.total() + self.moved.total(),

@@ -65,7 +65,12 @@ class ScrubReport:
                 for number in numbers
             ],
             "problems": [
-                {"cloud": self.name(cloud), "kind": finding.kind, "what": finding.what}
+                {
+                    "cloud": self.name(cloud),
+                    "kind": finding.kind,
+                    "what": finding.what,
+                    "key": finding.key,
+                }
                 for cloud, finding in self.problems
             ],
             "wrong": self.wrong.total(),

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from hybrisfs.volume.key_values import ValueFacts
     from hybrisfs.volume.volume import Volume
 
 __all__ = ["devices_of", "volume_status"]
+
+_LONG: Final = 86_400  # seconds; until then a cloud that is away is trouble enough
 
 
 def volume_status(volume: Volume) -> dict[str, object]:
@@ -24,7 +27,8 @@ def volume_status(volume: Volume) -> dict[str, object]:
         for one in volume.engine.health()
     ]
     devices = devices_of(volume)
-    warnings = _warnings(volume, devices)
+    values = volume.key_values.facts()
+    warnings = _warnings(volume, devices, values)
     jobs = volume.clouds.jobs()
     transfers = volume.transfers.facts()
     checkpoint = volume.checkpoints.facts()
@@ -49,6 +53,13 @@ def volume_status(volume: Volume) -> dict[str, object]:
             "pinned": volume.content.summary(),
             "checkpoint": checkpoint,
             "versions": versions,
+            "values": {
+                "unreadable": values.unreadable,
+                "owing": [
+                    {"cloud": _cloud_name(volume, number), "since": since}
+                    for number, since in values.owing.items()
+                ],
+            },
             "cache": {"bytes": fs.journal.bytes, "budget": fs.journal.budget},
             "transfers": transfers,
             "mirrors": volume.mirrors.all(),
@@ -69,7 +80,7 @@ def devices_of(volume: Volume) -> list[dict[str, object]]:
     return devices
 
 
-def _warnings(volume: Volume, devices: list[dict[str, object]]) -> list[str]:
+def _warnings(volume: Volume, devices: list[dict[str, object]], values: ValueFacts) -> list[str]:
     """What a person should know about other devices, damage and the log on the clouds, in sentences."""
     waiting = [
         f"{one['device']} deletes {one['names']} of {one['of']} files and folders: that waits for you, "
@@ -90,6 +101,31 @@ def _warnings(volume: Volume, devices: list[dict[str, object]]) -> list[str]:
         )
     if volume.key_values.trouble:
         waiting.append(f"the key-value store cannot be used: {volume.key_values.trouble}")
+    waiting += _about_values(volume, values)
     waiting += volume.mirrors.broken
     alarms = [one for one in (volume.peering.alarm, volume.checkpoints.keeper.alarm) if one]
     return [*waiting, *volume.sharing.doubts(), *alarms]
+
+
+def _about_values(volume: Volume, values: ValueFacts) -> list[str]:
+    """What a person should know about the key-value store. Of one trouble always the same sentence: a change
+    of it would be news."""
+    found = []
+    if values.unreadable:
+        found.append(
+            "values of the key-value store cannot be read now, as too few clouds return what was put there: "
+            f"hybrisfs scrub {volume.name} names them"
+        )
+    for number, since in values.owing.items():
+        if time.time() - since > _LONG:
+            name = _cloud_name(volume, number)
+            day = time.strftime("%Y-%m-%d", time.localtime(since))
+            found.append(
+                f"values that were deleted or replaced since {day} are still on {name}: they go when it is "
+                f"back, or with hybrisfs cloud remove {name}"
+            )
+    return found
+
+
+def _cloud_name(volume: Volume, number: int) -> str:
+    return next((one.name for one in volume.config.clouds if one.number == number), f"cloud {number}")

@@ -15,9 +15,9 @@ from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.restoring import Repair
 from hybrisfs.dispersal.upkeep import WrongObject
 from hybrisfs.errors import HybrisError
-from hybrisfs.kv.fetch import describe
 from hybrisfs.kv.rmds import Found
 from hybrisfs.kv.seal import is_value_name
+from hybrisfs.kv.store import KeyValueStore
 from hybrisfs.volume.key_values import KeyValues
 
 __all__ = ["HERE", "ValueHoldings", "cloud_name"]
@@ -58,7 +58,7 @@ class ValueHoldings:
                 return
             for found in opened[0].metadata.values():
                 if found.entry is None:
-                    yield partial(_already_seen, _damaged(found))
+                    yield partial(_already_seen, _damaged(opened[0], found))
                 elif random.random() * 100 < percent:
                     last = len(found.entry.placement) - 1
                     for index, cloud in enumerate(found.entry.placement):
@@ -75,7 +75,7 @@ class ValueHoldings:
                 return
             for found in opened[0].metadata.values():
                 if found.entry is None:
-                    yield partial(_not_mended, _damaged(found))
+                    yield partial(_not_mended, _damaged(opened[0], found))
                 else:
                     yield partial(opened[1].mend, found.place, found.entry, writable=writable, move=True)
         except HybrisError as error:
@@ -105,8 +105,8 @@ class ValueHoldings:
                 return
             if found.entry is None:
                 continue
-            stored = describe(found.entry, store.sealer)
-            owed = {(cloud, stored.name(index)) for index, cloud in enumerate(stored.placement)}
+            name = store.sealer.name(found.entry.objects, found.entry.k == 1)
+            owed = {(cloud, name(index)) for index, cloud in enumerate(found.entry.placement)}
             if owed & left:
                 again = any(WrongObject(*one) in tried for one in owed & left)
                 left -= owed
@@ -131,7 +131,7 @@ class ValueHoldings:
             keys = list(store.metadata.values()) if not problems else []
         except HybrisError as error:
             return 0, [_closed(error).what]
-        return len(keys), problems + [_damaged(one).what for one in keys if one.entry is None]
+        return len(keys), problems + [_damaged(store, one).what for one in keys if one.entry is None]
 
 
 def _look(cloud: int, look: Callable[[], Finding | None], last: bool) -> tuple[int, Finding | None, bool]:
@@ -151,9 +151,9 @@ def _not_mended(finding: Finding) -> list[Repair]:
     return [Repair(HERE, finding, None, _ADVICE)]
 
 
-def _damaged(found: Found) -> Finding:
-    key = found.place[1].decode(errors="backslashreplace")
-    return Finding("corrupt", f"the key-value store's record of the key {key!r} is damaged")
+def _damaged(store: KeyValueStore, found: Found) -> Finding:
+    key = store.metadata.spelled(found.place)
+    return Finding("corrupt", f"the key-value store's record of the key {key!r} is damaged", key)
 
 
 def _closed(error: HybrisError) -> Finding:

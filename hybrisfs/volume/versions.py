@@ -102,12 +102,7 @@ class Versions:
 
     def _versions(self, db: sqlite3.Connection, path: str) -> list[Version]:
         names = _names(path)
-        now = time.time_ns()
-        found = [
-            one
-            for one in (Catalog(db, self.ladder).versions(names) if names else [])
-            if one.kept_until is None or one.kept_until > now  # the others go within the hour
-        ]
+        found = Catalog(db, self.ladder).kept(names, time.time_ns()) if names else []
         if not found:
             raise UsageError(
                 f"there is no file {path!r} in the volume, and none is known to have been there",

@@ -199,3 +199,38 @@ def test_a_rebuild_says_what_it_has_brought_back(rig: Rig, run: Run) -> None:
 )
 def test_help_has_an_example(run: Run, command: str) -> None:
     assert "hybrisfs kv " in run("kv", command, "--help").stdout.partition("Example")[2]
+
+
+@pytest.mark.parametrize("value", [b"\x00\xff", b"title \x1b]0;x\x07", b"\x7fELF"])
+def test_what_is_no_text_does_not_get_to_a_terminal(
+    rig: Rig, home: Home, monkeypatch: pytest.MonkeyPatch, value: bytes
+) -> None:
+    monkeypatch.setattr("cli.kv._is_terminal", lambda: True)
+    rig.put("binary", value)
+    rig.put("text", "plain, späte\tZeile\n".encode())
+    refused = CliRunner().invoke(program, ["kv", "get", "photos", f"{CONTAINER}/binary"])
+    assert refused.stdout_bytes == b""
+    assert refused.exit_code == 2 and "the value is no plain text" in refused.stderr
+    shown = CliRunner().invoke(program, ["kv", "get", "photos", f"{CONTAINER}/text"])
+    assert shown.stdout_bytes == "plain, späte\tZeile\n".encode()
+
+
+def test_messages_name_what_a_newcomer_has_typed(
+    rig: Rig, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = run("kv", "get", "photos", "bx/key")
+    assert wrong.exit_code == 1
+    assert "there is no container 'bx'" in wrong.stderr
+    assert f"There are: {CONTAINER}." in wrong.stderr
+    nowhere = run("kv", "get", "photos", f"{CONTAINER}/key", str(tmp_path / "nowhere" / "file"))
+    assert f"{tmp_path / 'nowhere'}: No such file or directory" in nowhere.stderr
+    monkeypatch.setattr("cli.kv._LARGEST", 10)
+    large = CliRunner().invoke(program, ["kv", "put", "photos", f"{CONTAINER}/key"], input=bytes(11))
+    assert large.exit_code == 2
+    assert "standard input is too large: a value has at most 10 bytes" in large.stderr
+    rig.cluster.behave("down")
+    source = tmp_path / "source"
+    source.write_bytes(b"value")
+    away = run("kv", "put", "photos", f"{CONTAINER}/key", str(source))
+    assert away.exit_code == 1
+    assert f"the value of {CONTAINER}/key was not stored" in away.stderr

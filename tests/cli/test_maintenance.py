@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from hybrisfs.daemon.service import Daemon
 from hybrisfs.errors import UsageError
 from tests.cli.conftest import Run
+from tests.cli.test_kv import Opened
 from tests.daemon.fake import FakeVolume, FakeVolumes
+from tests.kv.rig import Rig
 
 CLEAN = {"name": "amber", "checked": 12, "missing": 0, "stale": 0, "corrupt": 0, "unreadable": 0}
 
@@ -50,6 +53,28 @@ def test_scrub_names_what_is_wrong(photos: FakeVolume, run: Run) -> None:
     as_json = run("scrub", "--json")
     assert as_json.exit_code == 1
     assert json.loads(as_json.stdout)["problems"] == [problem]
+
+
+def test_scrub_tells_of_values_that_no_key_names(photos: FakeVolume, run: Run, tmp_path: Path) -> None:
+    photos.maintenance.facts = {"clouds": [CLEAN], "problems": [], "wrong": 0}
+    with Rig(tmp_path) as rig:
+        photos.key_values = Opened(rig)
+        rig.put("key", b"value")
+        assert "named by no key" not in run("scrub").stdout
+        write = rig.store.collector.draw(1)[0]
+        for cloud in rig.cluster.stores[:2]:
+            cloud.objects[rig.store.sealer.name(write, True)(0)] = b"left behind"
+        rig.store.collector.end([write])
+        done = run("scrub")
+        assert done.exit_code == 0
+        last = done.stdout.splitlines()[-1]
+        assert last == (
+            "2 objects of the key-value store on the clouds, named by no key: "
+            "hybrisfs kv clean photos deletes them."
+        )
+        assert json.loads(run("scrub", "--json").stdout)["values"]["unnamed"] == 2
+        assert "Deleted 2 objects." in run("kv", "clean", "photos").stdout
+        assert "named by no key" not in run("scrub").stdout
 
 
 @pytest.mark.parametrize("sample", ["0", "-1", "101", "many"])

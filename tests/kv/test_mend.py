@@ -57,7 +57,7 @@ class Mending:
         named: list[set[str]] = [set() for _ in self.rig.cluster.stores]
         for found in self.store.metadata.values():
             assert found.entry is not None
-            stored = describe(found.entry, self.store.sealer)
+            stored = describe(found.entry, self.store.sealer, "")
             for index, cloud in enumerate(stored.placement):
                 name = stored.name(index)
                 named[cloud].add(name)
@@ -143,7 +143,7 @@ def test_a_write_that_began_before_the_move_wins_over_it(tmp_path: Path) -> None
         first, second = metadata.new_write(), metadata.new_write()
         for write in (first, second):
             rig.store.collector.begin([write])
-        entries = rig.store._store([rig.store.uploader.plan(n, b"%d" % n) for n in (first, second)])
+        entries = rig.store._store([rig.store.uploader.plan("a", n, b"%d" % n) for n in (first, second)])
         one, other = (entry._replace(sn=1) for entry in entries)
         assert metadata.update([Change(mending.place("a"), one)])
         assert mending.leave(one.placement[0]) is None
@@ -166,7 +166,10 @@ def test_what_is_wrong_is_named_and_put_back(
         entry = mending.entry("a")
         assert mending.mend() == {}
         for index, cloud in list(enumerate(entry.placement))[:f]:
-            objects, name = rig.cluster.stores[cloud].objects, describe(entry, rig.store.sealer).name(index)
+            objects, name = (
+                rig.cluster.stores[cloud].objects,
+                describe(entry, rig.store.sealer, "").name(index),
+            )
             match harm:
                 case "missing":
                     del objects[name]

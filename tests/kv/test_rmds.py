@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -97,10 +98,15 @@ def test_what_is_replaced_becomes_garbage_in_the_same_commit(metadata: MetadataS
     assert metadata.garbage(1, 10) == [Garbage(2, 1)]
     metadata.forget_garbage([1, 2], [Owed(5, 1, 1)])
     assert metadata.garbage(0, 10) == []
-    assert metadata.owing() == [5]
+    assert metadata.owing().keys() == {5}
     assert metadata.owed(5, 10) == [Owed(5, 1, 1)]
+    since = metadata.owing()[5]
+    assert abs(since - time.time()) < 3600
+    metadata.forget_garbage([], [Owed(5, 2, 1)])
     metadata.forget_owed([Owed(5, 1, 1)])
-    assert metadata.owing() == []
+    assert metadata.owing() == {5: since}
+    metadata.forget_owed([Owed(5, 2, 1)])
+    assert metadata.owing() == {}
 
 
 def test_lists_leave_tombstones_out_and_go_on_where_they_ended(metadata: MetadataStore, box: int) -> None:
@@ -231,19 +237,24 @@ def test_other_files_are_refused(path: Path, tmp_path: Path) -> None:
         MetadataStore(garbage)
 
 
-def test_a_database_of_the_first_format_is_brought_up_to_date(
-    path: Path, metadata: MetadataStore, box: int
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_database_of_an_earlier_format_is_brought_up_to_date(
+    path: Path, metadata: MetadataStore, box: int, version: int
 ) -> None:
     metadata.update([Change((box, b"a"), entry(1, 1)), Change((box, b"b"), entry(1, 2))])
     metadata.update([Change((box, b"b"), Entry(2, 3))])
+    metadata.forget_garbage([], [Owed(5, 1, 1)])
     metadata.close()
     with sqlite3.connect(path) as connection:
-        connection.execute("DROP TABLE held")
-        connection.execute("PRAGMA user_version = 1")
+        connection.execute("DROP TABLE owing")
+        if version == 1:
+            connection.execute("DROP TABLE held")
+        connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
     again = MetadataStore(path)
     assert [again.held(cloud) for cloud in range(3)] == [1, 1, 0]
     assert again.read((box, b"a")) == entry(1, 1)
+    assert again.owing().keys() == {5}
     again.close()
     with sqlite3.connect(path) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)

@@ -119,7 +119,7 @@ def test_the_name_is_hidden_and_reserved(device: Device, root: Path) -> None:
     (root / "folder").mkdir()
     past = root / ".hybrisfs"
     assert sorted(path.name for path in root.iterdir()) == ["file", "folder"]
-    assert [path.name for path in past.iterdir()] == ["at"]
+    assert [path.name for path in past.iterdir()] == ["at", "versions"]
     fails(errno.EEXIST, past.mkdir)
     fails(errno.EISDIR, lambda: past.write_bytes(b"x"))
     fails(errno.EEXIST, lambda: past.symlink_to("x"))

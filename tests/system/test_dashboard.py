@@ -318,6 +318,22 @@ def test_clouds_are_verified(opened: Opened) -> None:
     assert opened.complaints == []
 
 
+def test_values_that_no_key_names_are_told_of(opened: Opened, machines: Pair, tmp_path: Path) -> None:
+    page, device = opened.page, machines.here
+    (tmp_path / "value").write_bytes(b"value")
+    device.run("kv", "create", device.volume, "box")
+    device.run("kv", "put", device.volume, "box/key", str(tmp_path / "value"))
+    named = next(path for cloud in device.clouds for path in cloud.rglob("kv/*/*"))
+    named.with_name("ab" * 16).write_bytes(b"of a write that kv.db does not know")
+    _show(page, "clouds")
+    page.get_by_role("button", name="Verify everything").click()
+    expect(page.locator(".outcome").first).to_contain_text(
+        "all right 1 object of values that no key names", timeout=_PATIENCE
+    )
+    device.run("kv", "clean", device.volume)
+    assert not named.with_name("ab" * 16).exists()
+
+
 def test_the_link_opens_one_page_only(opened: Opened, _browser: Browser, _served: str) -> None:
     context: BrowserContext = _browser.new_context()
     page = context.new_page()
