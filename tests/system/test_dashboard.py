@@ -100,8 +100,8 @@ def _served(machines: Pair) -> Iterator[str]:
 
 
 @contextmanager
-def _dashboard(device: Device) -> Iterator[str]:
-    process = device.start("ui", "--json")
+def _dashboard(device: Device, *words: str) -> Iterator[str]:
+    process = device.start("ui", "--json", *words)
     try:
         assert process.stdout is not None
         yield json.loads(process.stdout.readline())["url"]
@@ -336,6 +336,22 @@ def test_the_page_says_when_its_server_has_ended(_browser: Browser, machines: Pa
         page.goto(link)
         expect(page.locator(".sentence")).not_to_be_empty(timeout=_PATIENCE)
     expect(page.get_by_role("alert")).to_contain_text("has ended", timeout=_PATIENCE)
+    context.close()
+
+
+def test_the_link_leads_to_a_file_and_its_versions(_browser: Browser, machines: Pair) -> None:
+    context = _browser.new_context()
+    page = context.new_page()
+    with _dashboard(machines.here, str(machines.here.mountpoint / "Photos" / "one.jpg")) as link:
+        page.goto(link)
+        expect(page.get_by_role("heading", name="Versions of one.jpg")).to_be_visible(timeout=_PATIENCE)
+        expect(page.locator(".crumbs [aria-current]")).to_have_text("Photos", timeout=_PATIENCE)
+        assert "code" not in page.evaluate("location.hash")
+    with _dashboard(machines.here, "--section", "conflicts") as link:
+        page.goto(link)
+        expect(page.locator("nav a[aria-current=page]")).to_have_attribute(
+            "href", "#conflicts", timeout=_PATIENCE
+        )
     context.close()
 
 
