@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 import click
 
 from cli.output import json_option, shown
-from cli.paths import absolute
+from cli.paths import absolute, complete_files
 from hybrisfs.client import Client
 from hybrisfs.client import UsageError as HybrisUsageError
 
@@ -24,7 +24,7 @@ _SECTIONS: Final = ("overview", "clouds", "transfers", "devices", "files", "conf
     epilog="\b\nExamples:\n  hybrisfs ui\n  hybrisfs ui ~/HybrisFS/notes.txt  # its versions"
     "\n  hybrisfs ui --section conflicts\n  hybrisfs ui --no-browser      # then open the link it prints"
 )
-@click.argument("path", required=False)
+@click.argument("path", shell_complete=complete_files, required=False)
 @click.option("--section", type=click.Choice(_SECTIONS), help="What to show first.")
 @click.option("--no-browser", is_flag=True, help="Only print the link that opens the page.")
 @json_option

@@ -25,6 +25,10 @@ from tests.system.pairing import pair
 
 _SECTIONS = ("overview", "clouds", "transfers", "devices", "files", "conflicts", "cost", "log")
 _SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+_BROKEN_NAMES = """
+    [...document.querySelectorAll(".name")]
+        .filter(one => /^\\w{1,20}$/.test(one.textContent) && one.offsetHeight > 36)
+        .map(one => one.textContent)"""
 _PATIENCE = 60_000  # milliseconds
 _ODD = os.fsdecode(b"\xff<img src=x onerror=alert(1)>")
 
@@ -172,6 +176,7 @@ def test_it_fits_a_phone(opened: Opened, section: str) -> None:
     page.set_viewport_size({"width": 360, "height": 740})
     _show(page, section)
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert page.evaluate(_BROKEN_NAMES) == [], "there is room for short names"
     _picture(page, f"{section}-phone")
     assert opened.complaints == []
 
