@@ -25,10 +25,13 @@ from tests.system.pairing import pair
 
 _SECTIONS = ("overview", "clouds", "transfers", "devices", "files", "conflicts", "cost", "log")
 _SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
-_BROKEN_NAMES = """
-    [...document.querySelectorAll(".name")]
+_BROKEN_NAMES = """() => {
+    for (const speed of document.querySelectorAll(".rows .name + span:not(.badge):not(.buttons)"))
+        speed.textContent = "1000 bytes/s up, 1000 bytes/s down";
+    return [...document.querySelectorAll(".name")]
         .filter(one => /^\\w{1,20}$/.test(one.textContent) && one.offsetHeight > 36)
-        .map(one => one.textContent)"""
+        .map(one => one.textContent);
+}"""
 _PATIENCE = 60_000  # milliseconds
 _ODD = os.fsdecode(b"\xff<img src=x onerror=alert(1)>")
 
