@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from cli.output import columns, count, json_option, print_json, shown, size
+from cli.paths import complete_files
 from hybrisfs.client import Client
 
 _volume = click.option("--volume", "name", metavar="NAME", help="Which volume, if there are several.")
@@ -38,7 +39,7 @@ def list_(name: str | None, as_json: bool) -> None:
 @conflicts.command(
     epilog="\b\nExample:\n  hybrisfs conflicts keep 'notes (conflict, laptop, 2026-11-21).txt'"
 )
-@click.argument("path")
+@click.argument("path", shell_complete=complete_files)
 @_volume
 def keep(path: str, name: str | None) -> None:
     """Let the version at PATH be the only one; the others are deleted.
@@ -51,7 +52,7 @@ def keep(path: str, name: str | None) -> None:
 
 
 @conflicts.command("keep-all", epilog="\b\nExample:\n  hybrisfs conflicts keep-all notes.txt")
-@click.argument("path")
+@click.argument("path", shell_complete=complete_files)
 @_volume
 def keep_all(path: str, name: str | None) -> None:
     """Let every version of PATH be a file of its own, under the name that it has now."""

@@ -7,12 +7,12 @@ from typing import Any
 import click
 
 from cli.output import json_option, print_json, shown, size
-from cli.paths import absolute
+from cli.paths import absolute, complete_files
 from hybrisfs.client import Client
 
 
 @click.command(epilog="\b\nExample:\n  hybrisfs evict ~/HybrisFS/Videos")
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@click.argument("paths", shell_complete=complete_files, metavar="PATH...", nargs=-1, required=True)
 @json_option
 def evict(paths: tuple[str, ...], as_json: bool) -> None:
     """Free the disk space of files and folders whose content the clouds hold.

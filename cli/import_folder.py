@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from cli.output import count, json_option, print_json, shown, size
+from cli.paths import complete_directories
 from cli.progress import progress_bar
 from hybrisfs.client import Client
 
@@ -16,7 +17,7 @@ from hybrisfs.client import Client
     name="import",
     epilog="\b\nExamples:\n  hybrisfs import ~/Pictures --dry-run\n  hybrisfs import /mnt/home --into old",
 )
-@click.argument("directory", metavar="DIR")
+@click.argument("directory", shell_complete=complete_directories, metavar="DIR")
 @click.option("--volume", "name", metavar="NAME", help="The volume; needed when there are several.")
 @click.option("--into", metavar="PATH", help="The folder of the volume; by default called like DIR.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be copied.")

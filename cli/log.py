@@ -7,7 +7,7 @@ import time
 import click
 
 from cli.output import columns, json_option, print_json, shown
-from cli.paths import absolute
+from cli.paths import absolute, complete_files
 from hybrisfs.client import Client
 
 _LIMIT = 50
@@ -17,7 +17,7 @@ _MOST = 1000
 @click.command(
     epilog="\b\nExamples:\n  hybrisfs log ~/HybrisFS/notes.txt\n  hybrisfs log Documents --volume home"
 )
-@click.argument("path")
+@click.argument("path", shell_complete=complete_files)
 @click.option(
     "--volume", "name", metavar="NAME", help="PATH is relative to the folder of this volume, mounted or not."
 )

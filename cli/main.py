@@ -60,7 +60,7 @@ _IN_OTHER_MODULES: Final = {"import": "import_folder"}  # a name that Python doe
 
 _EPILOG: Final = """\b
 Examples:
-  hybrisfs quickstart          try it: a volume over three local folders
+  hybrisfs quickstart          try it, over three local folders
   hybrisfs status              is everything safe?
   hybrisfs sync --wait         return when it is
 
@@ -106,7 +106,7 @@ class Program(click.Group):
             error.show()
             code = error.exit_code
         except (KeyboardInterrupt, click.Abort):
-            click.echo("interrupted", err=True)
+            click.echo("\ninterrupted" if sys.stderr.isatty() else "interrupted", err=True)
             code = _INTERRUPTED
         except Exception as error:  # noqa: BLE001 - the last resort: recorded, and shown in one line
             code = _report(error)

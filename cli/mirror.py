@@ -9,6 +9,7 @@ from typing import Any, Final
 import click
 
 from cli.output import columns, count, json_option, print_json, shown
+from cli.paths import complete_directories
 from hybrisfs.client import Client
 
 _COLOURS: Final = {"watching": "green", "working": "green", "starting": "green"}
@@ -21,7 +22,7 @@ def mirror() -> None:
 
 
 @mirror.command(epilog="\b\nExample:\n  hybrisfs mirror add ~/Projects --at work/projects --ignore '*.o'")
-@click.argument("directory", metavar="DIR")
+@click.argument("directory", shell_complete=complete_directories, metavar="DIR")
 @click.option("--volume", "name", metavar="NAME", help="The volume; needed when there are several.")
 @click.option("--at", metavar="PATH", help="The folder of the volume; by default called like DIR.")
 @click.option("--ignore", metavar="PATTERN", multiple=True, help="What to leave out, as in .gitignore.")
@@ -68,7 +69,7 @@ def list_(as_json: bool) -> None:
 
 
 @mirror.command(epilog="\b\nExample:\n  hybrisfs mirror remove ~/Projects")
-@click.argument("directory", metavar="DIR")
+@click.argument("directory", shell_complete=complete_directories, metavar="DIR")
 @json_option
 def remove(directory: str, as_json: bool) -> None:
     """Keep DIR equal no longer. All files stay where they are, on both sides."""
@@ -97,14 +98,14 @@ def status(name: str | None, as_json: bool) -> int:
 
 
 @mirror.command(epilog="\b\nExample:\n  hybrisfs mirror accept ~/Projects")
-@click.argument("directory", metavar="DIR")
+@click.argument("directory", shell_complete=complete_directories, metavar="DIR")
 def accept(directory: str) -> None:
     """Let a mass deletion that waits happen on the other side, too."""
     click.echo(f"{shown(_decide(directory, True)['directory'])}: it is deleted on the other side, too.")
 
 
 @mirror.command(epilog="\b\nExample:\n  hybrisfs mirror undo ~/Projects")
-@click.argument("directory", metavar="DIR")
+@click.argument("directory", shell_complete=complete_directories, metavar="DIR")
 def undo(directory: str) -> None:
     """Put back what a mass deletion that waits has deleted."""
     click.echo(f"{shown(_decide(directory, False)['directory'])}: what was deleted is put back.")

@@ -9,12 +9,13 @@ from types import FrameType
 import click
 
 from cli.output import shown
+from cli.paths import complete_directories
 from hybrisfs.client import Client, Message
 
 
 @click.command(epilog="\b\nExample:\n  hybrisfs mount photos ~/Photos")
 @click.argument("name")
-@click.argument("directory", metavar="DIR")
+@click.argument("directory", shell_complete=complete_directories, metavar="DIR")
 @click.option("--foreground", is_flag=True, help="Stay until it is unmounted; Ctrl-C or SIGTERM unmounts it.")
 @click.option("--allow-other", is_flag=True, help="Let other users see the folder, too.")
 def mount(name: str, directory: str, foreground: bool, allow_other: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 
 from cli.output import columns, count, json_option, print_json, shown, size
-from cli.paths import absolute
+from cli.paths import absolute, complete_files
 from cli.progress import progress_bar
 from hybrisfs.client import Client
 
@@ -15,7 +15,7 @@ _TIMED_OUT: Final = 3
 
 
 @click.command(epilog="\b\nExample:\n  hybrisfs pin --wait ~/HybrisFS/Music")
-@click.argument("paths", metavar="[PATH]...", nargs=-1)
+@click.argument("paths", shell_complete=complete_files, metavar="[PATH]...", nargs=-1)
 @click.option("--wait", is_flag=True, help="Return when all of it is on this machine.")
 @click.option(
     "--timeout",

@@ -9,11 +9,12 @@ from urllib.parse import unquote, urlsplit
 import click
 
 from cli.output import columns, json_option, print_json, quoted, shown
+from cli.paths import complete_directories
 from hybrisfs.client import Client
 
 
 @click.command(epilog="\b\nExample:\n  hybrisfs quickstart ~/HybrisFS")
-@click.argument("directory", metavar="[DIR]", required=False)
+@click.argument("directory", shell_complete=complete_directories, metavar="[DIR]", required=False)
 @json_option
 def quickstart(directory: str | None, as_json: bool) -> None:
     """Set up the volume "home" over three local folders that play the clouds, and mount it at DIR.

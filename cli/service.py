@@ -35,6 +35,9 @@ def remove() -> None:
     for path in removed:
         click.echo(f"Removed {shown(path)}.")
     click.echo(f"The service is not there any more. Volumes and keys stay in {shown(kept)}.")
+    click.echo(
+        "Folders that were mounted stay locked until the next hybrisfs command; hybrisfs umount opens them."
+    )
 
 
 @service.command(epilog="\b\nExamples:\n  hybrisfs service status\n  hybrisfs service status --json")

@@ -11,6 +11,7 @@ import click
 
 from cli.device import invite as invite_device
 from cli.output import count, json_option, print_json, quoted, shown
+from cli.paths import complete_directories
 from cli.recovery import explain_kit, make_kit, write_page
 from cli.secrets import ask_secrets
 from hybrisfs.client import Client, HybrisError, Message, install_service, service_status
@@ -34,7 +35,9 @@ Examples:
     --kit kit.html --service"""
 )
 @click.option("--name", help="What the volume is to be called.")
-@click.option("--folder", metavar="DIR", help="Where it is to be mounted.")
+@click.option(
+    "--folder", metavar="DIR", shell_complete=complete_directories, help="Where it is to be mounted."
+)
 @click.option("--cloud", "clouds", metavar="URL", multiple=True, help="A cloud; give it once for each.")
 @click.option("--try", "trial", is_flag=True, help="Three folders on this disk play the clouds.")
 @click.option("-f", "f", type=click.IntRange(min=0), help="How many clouds may fail or lie.")

@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 import webbrowser
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlencode
 
 import click
 
-from cli.output import json_option
+from cli.output import json_option, shown
+from cli.paths import absolute, complete_files
 from hybrisfs.client import Client
+from hybrisfs.client import UsageError as HybrisUsageError
+
+_SECTIONS: Final = ("overview", "clouds", "transfers", "devices", "files", "conflicts", "cost", "log")
 
 
 @click.command(
-    epilog="\b\nExamples:\n  hybrisfs ui\n  hybrisfs ui --no-browser      # then open the link it prints"
+    epilog="\b\nExamples:\n  hybrisfs ui\n  hybrisfs ui ~/HybrisFS/notes.txt  # its versions"
+    "\n  hybrisfs ui --section conflicts\n  hybrisfs ui --no-browser      # then open the link it prints"
 )
+@click.argument("path", shell_complete=complete_files, required=False)
+@click.option("--section", type=click.Choice(_SECTIONS), help="What to show first.")
 @click.option("--no-browser", is_flag=True, help="Only print the link that opens the page.")
 @json_option
-def ui(no_browser: bool, as_json: bool) -> int:
+def ui(path: str | None, section: str | None, no_browser: bool, as_json: bool) -> int:
     """Show everything on a page in the browser: is all safe, clouds, transfers, conflicts, files, cost.
+
+    With PATH, it opens at that folder, or at that file and its versions; with --section as well, at that
+    section of the volume that PATH is in.
 
     The page is served on this machine only, to this user only, until Ctrl-C or until it has not been looked
     at for 15 minutes. The link works once; run the command again for another one. With --json, which opens
@@ -25,9 +40,13 @@ def ui(no_browser: bool, as_json: bool) -> int:
     """
     from dashboard.server import serve
 
-    Client.connect().close()  # a daemon that cannot be started is better told here
+    with Client.connect() as client:  # a daemon that cannot be started is better told here
+        wanted = {} if path is None else _place(client, path)
+    if section is not None:
+        wanted["section"] = section
 
     def show(link: str) -> None:
+        link += "".join(f"&{urlencode([one], errors='surrogateescape')}" for one in wanted.items())
         if as_json:
             click.echo(json.dumps({"url": link}))
         else:
@@ -42,12 +61,25 @@ def ui(no_browser: bool, as_json: bool) -> int:
     return 0
 
 
+def _place(client: Client, path: str) -> dict[str, str]:
+    """The volume that a path is in, and where, in the words of the page's link. Raises UsageError."""
+    [real] = absolute([path])
+    for volume in client.call("volume list")["volumes"]:
+        if volume["mountpoint"] is not None and Path(real).is_relative_to(volume["mountpoint"]):
+            within = os.path.relpath(real, volume["mountpoint"])
+            kind = "folder" if Path(real).is_dir() else "file"
+            return {"section": "files", "volume": volume["name"], kind: "" if within == "." else within}
+    raise HybrisUsageError(f"{shown(path)} is in no mounted volume", advice="Give a file or folder of one.")
+
+
 def _open(link: str) -> None:
     """Open the link in a browser with windows; one in the terminal would keep the page from being served."""
     try:
-        browser = webbrowser.get()
+        browser: webbrowser.BaseBrowser | None = webbrowser.get()
     except webbrowser.Error:
         browser = None
-    in_terminal = type(browser) is webbrowser.GenericBrowser
+    in_terminal = type(browser) is webbrowser.GenericBrowser and sys.stdin.isatty()
+    if isinstance(browser, webbrowser.GenericBrowser) and not in_terminal:  # a desktop has started us
+        browser = webbrowser.BackgroundBrowser([browser.name, *browser.args])
     if browser is None or in_terminal or not browser.open(link):
         click.echo("No browser could be opened: open the link yourself.", err=True)

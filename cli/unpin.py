@@ -5,12 +5,12 @@ from __future__ import annotations
 import click
 
 from cli.output import json_option, print_json, shown
-from cli.paths import absolute
+from cli.paths import absolute, complete_files
 from hybrisfs.client import Client
 
 
 @click.command(epilog="\b\nExample:\n  hybrisfs unpin ~/HybrisFS/Music")
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@click.argument("paths", shell_complete=complete_files, metavar="PATH...", nargs=-1, required=True)
 @json_option
 def unpin(paths: tuple[str, ...], as_json: bool) -> None:
     """Let pinned files and folders be evicted again when room is needed.

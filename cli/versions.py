@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from cli.output import columns, count, json_option, print_json, shown, size
-from cli.paths import absolute
+from cli.paths import absolute, complete_files
 from hybrisfs.client import Client
 
 _volume = click.option(
@@ -39,7 +39,7 @@ def versions() -> None:
     epilog="\b\nExamples:\n  hybrisfs versions list ~/HybrisFS/notes.txt\n"
     "  hybrisfs versions list --removed ~/HybrisFS/Documents",
 )
-@click.argument("path")
+@click.argument("path", shell_complete=complete_files)
 @click.option("--removed", is_flag=True, help="What was removed from the folder PATH.")
 @_volume
 @json_option
@@ -92,7 +92,7 @@ def _show_removed(found: list[dict[str, Any]]) -> None:
     epilog="\b\nExamples:\n  hybrisfs versions show ~/HybrisFS/notes.txt\n"
     "  hybrisfs versions show ~/HybrisFS/notes.txt --at 2026-11-20T18:00 > old.txt"
 )
-@click.argument("path")
+@click.argument("path", shell_complete=complete_files)
 @_at
 @_number
 @_volume
@@ -112,7 +112,7 @@ def show(path: str, at: str | None, number: int | None, name: str | None) -> Non
     epilog="\b\nExamples:\n  hybrisfs versions restore ~/HybrisFS/notes.txt\n"
     "  hybrisfs versions restore ~/HybrisFS/src --at 2026-11-20 --as ~/HybrisFS/old"
 )
-@click.argument("path")
+@click.argument("path", shell_complete=complete_files)
 @_at
 @_number
 @click.option("--as", "target", metavar="OTHER", help="Restore it there, and leave PATH as it is.")

@@ -13,13 +13,15 @@ export class Failure extends Error {
   }
 }
 
-/** Become allowed to ask. Throws `Failure` when the link was used before. */
+/** Become allowed to ask; returns what the link wants to be shown. Throws `Failure` when it was used before. */
 export async function begin() {
-  const code = new URLSearchParams(location.hash.slice(1)).get("code");
-  if (!code) return;
-  history.replaceState(null, "", "/#overview");
+  const link = new URLSearchParams(location.hash.slice(1));
+  const code = link.get("code");
+  if (!code) return link;
+  history.replaceState(null, "", `/#${link.get("section") ?? "overview"}`);
   const { token } = await ask("/api/session", { code });
   sessionStorage.setItem(KEPT, token);
+  return link;
 }
 
 /** What a GET returns; the very same object as before when nothing has changed. */

@@ -20,6 +20,7 @@ export const files = {
   title: "Files",
   view(app) {
     const place = app.memory("folder", unread(""));
+    if (app.wanted) arrive(app, place);
     if (performance.now() - place.loaded > EVERY) load(app, place);
     return [
       crumbs(app, place),
@@ -47,6 +48,14 @@ function unread(path) {
     preview: null,
     past: null,
   };
+}
+
+/** Go to what the link wants to be shown: a folder, or a file with its versions. */
+function arrive(app, place) {
+  const { folder, file } = app.wanted;
+  app.wanted = null;
+  Object.assign(place, unread(folder ?? file.split("/").slice(0, -1).join("/")));
+  if (file !== undefined) showVersions(app, place, file);
 }
 
 async function load(app, place) {

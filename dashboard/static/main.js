@@ -26,6 +26,7 @@ const app = {
   chosen: null, // the name of the volume that is shown
   section: overview,
   data: {}, // answers by name, of the chosen volume
+  wanted: null, // what the link wants to be shown of the files: {folder} or {file}, a path
   failure: null,
   refused: false, // the link was used before: there is nothing to ask for
 
@@ -245,7 +246,10 @@ addEventListener("hashchange", route);
 document.addEventListener("visibilitychange", tick);
 draw(); // something to see while the code is exchanged
 try {
-  await begin();
+  const link = await begin();
+  app.chosen = link.get("volume");
+  if (link.has("file")) app.wanted = { file: link.get("file") };
+  else if (link.has("folder")) app.wanted = { folder: link.get("folder") };
 } catch (error) {
   app.refused = true;
   app.failure = error;

@@ -2,11 +2,15 @@
 
 One file for the three: it lies in the folder of extensions of each, and speaks to the one whose folder it is.
 Files of other file systems are left alone: they have no attribute `user.hybrisfs.state`.
+
+A change of state raises no event that a file manager could hear of, so files that were shown are looked at
+again now and then, a few at a time, as long as the file manager keeps them in memory.
 """
 
+import contextlib
+import itertools
 import os
 import re
-import subprocess
 from pathlib import Path
 
 import gi
@@ -24,7 +28,18 @@ _EMBLEMS = {
     "cloud-only": "emblem-hybrisfs-cloud-only",
     "conflict": "emblem-hybrisfs-conflict",
 }
+_STATES = {
+    "durable": "On the clouds and on this machine",
+    "local": "Only on this machine yet",
+    "uploading": "On the way to the clouds",
+    "cloud-only": "On the clouds; fetched when it is opened",
+    "conflict": "Changed on two machines at once",
+}
+_SETTLED = ("durable", "cloud-only")  # until somebody does something
 _MOST_PATHS = 1000  # of one command
+_LOOK_EVERY = 3  # seconds
+_LOOK_AT = 20  # files of either kind, each time
+_MOST_SHOWN = 2000  # files that are kept in mind
 
 
 def _manager():
@@ -39,7 +54,7 @@ def _manager():
 
 
 Manager = _manager()
-from gi.repository import GObject  # noqa: E402 - after the version of the other is chosen
+from gi.repository import Gio, GLib, GObject  # noqa: E402 - after the version of the other is chosen
 
 
 def _path(file):
@@ -63,45 +78,133 @@ def _mounted(path):
         return False
 
 
+def _state(path):
+    """The state of a file in a volume; None for anything else."""
+    try:
+        state = os.getxattr(path, _STATE).decode("ascii", "replace")
+    except OSError:
+        return None
+    return state if state in _EMBLEMS else None
+
+
+class _Shown:
+    """The files that were given an emblem, and are told to ask for another one when their state changes."""
+
+    def __init__(self):
+        self._moving, self._settled = {}, {}  # path: weak reference, state; those to look at next are first
+        self._timer = None
+
+    def add(self, file, path, state):
+        """Keep a file in mind, with the state that it is shown with."""
+        for files in (self._moving, self._settled):
+            files.pop(path, None)
+        files = self._settled if state in _SETTLED else self._moving
+        files[path] = (file.weak_ref(), state)
+        if len(files) > _MOST_SHOWN:
+            del files[next(iter(files))]
+        if self._timer is None:
+            self._timer = GLib.timeout_add_seconds(_LOOK_EVERY, self.look)
+
+    def look(self):
+        """Look at the next few of either kind; returns whether to come back."""
+        for files in (self._moving, self._settled):
+            for path in list(itertools.islice(files, _LOOK_AT)):
+                reference, state = files.pop(path)
+                file = reference()
+                if file is None or file.is_gone():
+                    continue
+                files[path] = (reference, state)
+                if _state(path) != state:
+                    file.invalidate_extension_info()
+        if self._moving or self._settled:
+            return True
+        self._timer = None
+        return False
+
+
 class HybrisFS(GObject.GObject, Manager.InfoProvider, Manager.MenuProvider):
     """What a file manager asks of an extension."""
+
+    def __init__(self):
+        super().__init__()
+        self._shown = _Shown()
 
     def update_file_info(self, file):
         """Give a file its emblem."""
         path = _path(file)
         if path is None or file.is_directory():
             return
-        try:
-            state = os.getxattr(path, _STATE).decode("ascii", "replace")
-        except OSError:
-            return
-        if state in _EMBLEMS:
+        state = _state(path)
+        if state is not None:
             file.add_emblem(_EMBLEMS[state])
+            self._shown.add(file, path, state)
 
     def get_file_items(self, *arguments):
         """The menu of files that are chosen; older file managers give their window before these."""
-        paths = [_path(file) for file in arguments[-1]]
+        return self._menu([_path(file) for file in arguments[-1]])
+
+    def get_background_items(self, *arguments):
+        """The menu of the folder that is shown."""
+        return self._menu([_path(arguments[-1])])
+
+    def _menu(self, paths):
         if not paths or len(paths) > _MOST_PATHS or None in paths or not _mounted(paths[0]):
             return []
-        top = Manager.MenuItem(name="HybrisFS::Menu", label="HybrisFS", tip="HybrisFS")
+        top = Manager.MenuItem(name="HybrisFS::Menu", label="HybrisFS", tip="")
         menu = Manager.Menu()
         top.set_submenu(menu)
-        for name, label, command in (
-            ("Pin", "Keep on this machine", ("pin",)),
-            ("Unpin", "Do not keep on this machine", ("unpin",)),
-            ("Evict", "Free the disk", ("evict",)),
-        ):
-            item = Manager.MenuItem(name=f"HybrisFS::{name}", label=label, tip="")
-            item.connect("activate", self._run, ("hybrisfs", *command, "--", *paths))
+        state = _state(paths[0]) if len(paths) == 1 else None
+        if state is not None:
+            item = Manager.MenuItem(name="HybrisFS::State", label=_STATES[state], tip="")
+            item.set_property("sensitive", False)
             menu.append_item(item)
-        item = Manager.MenuItem(name="HybrisFS::Page", label="Clouds, machines, conflicts ...", tip="")
-        item.connect("activate", self._run, ("hybrisfs", "ui"))
-        menu.append_item(item)
+        for name, label, command in _entries(paths, state):
+            item = Manager.MenuItem(name=f"HybrisFS::{name}", label=label, tip="")
+            item.connect("activate", self._run, command)
+            menu.append_item(item)
         return [top]
 
-    def get_background_items(self, *_):
-        """Nothing for the background of a folder."""
-        return []
-
     def _run(self, _item, command):
-        subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+        try:
+            flags = Gio.SubprocessFlags.STDOUT_SILENCE | Gio.SubprocessFlags.STDERR_PIPE
+            Gio.Subprocess.new(command, flags).communicate_utf8_async(None, None, _ended)
+        except GLib.Error as error:
+            _notify(error.message)
+
+
+def _entries(paths, state):
+    """The name, the label and the command of each entry of the menu."""
+    yield "Pin", "Keep on this machine", ("hybrisfs", "pin", "--", *paths)
+    yield "Unpin", "Do not keep on this machine", ("hybrisfs", "unpin", "--", *paths)
+    yield "Evict", "Free the disk", ("hybrisfs", "evict", "--", *paths)
+    if state is not None:
+        yield "Versions", "Versions ...", ("hybrisfs", "ui", "--", *paths)
+    yield "Conflicts", "Conflicts ...", ("hybrisfs", "ui", "--section", "conflicts", "--", paths[0])
+    yield "Page", "Clouds, machines, costs ...", ("hybrisfs", "ui", "--section", "overview", "--", paths[0])
+
+
+def _ended(process, result):
+    """A command has ended. What it complains of is shown."""
+    try:
+        _, _, complaint = process.communicate_utf8_finish(result)
+    except GLib.Error as error:
+        complaint = error.message
+    if not process.get_successful():
+        _notify(complaint)
+
+
+def _notify(text):
+    words = ("HybrisFS", 0, "hybrisfs", "HybrisFS", GLib.markup_escape_text(text), [], {}, -1)
+    with contextlib.suppress(GLib.Error):  # there is no session bus
+        Gio.bus_get_sync(Gio.BusType.SESSION).call(
+            "org.freedesktop.Notifications",
+            "/org/freedesktop/Notifications",
+            "org.freedesktop.Notifications",
+            "Notify",
+            GLib.Variant("(susssasa{sv}i)", words),
+            None,
+            Gio.DBusCallFlags.NONE,
+            -1,
+            None,
+            None,
+        )

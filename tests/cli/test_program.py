@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from cli.main import program
 from hybrisfs import VERSION
@@ -198,3 +199,33 @@ def test_odd_folder_names_survive(served: Daemon, home: Home, tmp_path: Path) ->
     assert done.stderr == b""
     assert rb"caf\xe9 \e[31m'" in done.stdout
     assert Path(str(folder, "utf-8", "surrogateescape")).is_dir()
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("pin", "file"),
+        ("unpin a", "file"),
+        ("evict", "file"),
+        ("log", "file"),
+        ("ui", "file"),
+        ("versions list", "file"),
+        ("versions show", "file"),
+        ("versions restore", "file"),
+        ("import", "dir"),
+        ("mirror add", "dir"),
+        ("mount photos", "dir"),
+        ("umount", "dir"),
+        ("quickstart", "dir"),
+        ("setup --folder", "dir"),
+    ],
+)
+def test_shells_complete_paths(words: str, kind: str) -> None:
+    line = f"hybrisfs {words} HybrisFS/no"
+    environment = {
+        "_HYBRISFS_COMPLETE": "bash_complete",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(line.split()) - 1),
+    }
+    done = CliRunner(env=environment).invoke(program)
+    assert done.stdout == f"{kind},HybrisFS/no\n"

@@ -25,6 +25,13 @@ from tests.system.pairing import pair
 
 _SECTIONS = ("overview", "clouds", "transfers", "devices", "files", "conflicts", "cost", "log")
 _SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+_BROKEN_NAMES = """() => {
+    for (const speed of document.querySelectorAll(".rows .name + span:not(.badge):not(.buttons)"))
+        speed.textContent = "1000 bytes/s up, 1000 bytes/s down";
+    return [...document.querySelectorAll(".name")]
+        .filter(one => /^\\w{1,20}$/.test(one.textContent) && one.offsetHeight > 36)
+        .map(one => one.textContent);
+}"""
 _PATIENCE = 60_000  # milliseconds
 _ODD = os.fsdecode(b"\xff<img src=x onerror=alert(1)>")
 
@@ -100,8 +107,8 @@ def _served(machines: Pair) -> Iterator[str]:
 
 
 @contextmanager
-def _dashboard(device: Device) -> Iterator[str]:
-    process = device.start("ui", "--json")
+def _dashboard(device: Device, *words: str) -> Iterator[str]:
+    process = device.start("ui", "--json", *words)
     try:
         assert process.stdout is not None
         yield json.loads(process.stdout.readline())["url"]
@@ -172,6 +179,7 @@ def test_it_fits_a_phone(opened: Opened, section: str) -> None:
     page.set_viewport_size({"width": 360, "height": 740})
     _show(page, section)
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert page.evaluate(_BROKEN_NAMES) == [], "there is room for short names"
     _picture(page, f"{section}-phone")
     assert opened.complaints == []
 
@@ -352,6 +360,22 @@ def test_the_page_says_when_its_server_has_ended(_browser: Browser, machines: Pa
         page.goto(link)
         expect(page.locator(".sentence")).not_to_be_empty(timeout=_PATIENCE)
     expect(page.get_by_role("alert")).to_contain_text("has ended", timeout=_PATIENCE)
+    context.close()
+
+
+def test_the_link_leads_to_a_file_and_its_versions(_browser: Browser, machines: Pair) -> None:
+    context = _browser.new_context()
+    page = context.new_page()
+    with _dashboard(machines.here, str(machines.here.mountpoint / "Photos" / "one.jpg")) as link:
+        page.goto(link)
+        expect(page.get_by_role("heading", name="Versions of one.jpg")).to_be_visible(timeout=_PATIENCE)
+        expect(page.locator(".crumbs [aria-current]")).to_have_text("Photos", timeout=_PATIENCE)
+        assert "code" not in page.evaluate("location.hash")
+    with _dashboard(machines.here, "--section", "conflicts") as link:
+        page.goto(link)
+        expect(page.locator("nav a[aria-current=page]")).to_have_attribute(
+            "href", "#conflicts", timeout=_PATIENCE
+        )
     context.close()
 
 
