@@ -133,7 +133,7 @@ class Adapter(fuse.Operations):
         return self._add(request, lambda: self._entry(self._fs.link(ino, new_parent, new_name)))
 
     def _add(self, request: Request, make: Callable[[], T]) -> T | Later:
-        """Make something that takes room on the disk, as soon as there is some."""
+        """Do something that takes room on the disk, as soon as there is some."""
         try:
             with self._lock:
                 return make()
@@ -170,11 +170,10 @@ class Adapter(fuse.Operations):
 
     def rename(
         self, request: Request, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int
-    ) -> None:
+    ) -> Later | None:
         if self.echoes.is_one(request):
-            return
-        with self._lock:
-            self._fs.rename(parent, name, new_parent, new_name, flags)
+            return None
+        return self._add(request, lambda: self._fs.rename(parent, name, new_parent, new_name, flags))
 
     def readlink(self, request: Request, ino: int) -> bytes:
         with self._lock:
@@ -217,8 +216,8 @@ class Adapter(fuse.Operations):
     def listxattr(self, request: Request, ino: int, size: int) -> bytes | int:
         return self._xattrs.list(request, ino, size)
 
-    def setxattr(self, request: Request, ino: int, name: bytes, value: bytes, flags: int) -> None:
-        self._xattrs.set(request, ino, name, value, flags)
+    def setxattr(self, request: Request, ino: int, name: bytes, value: bytes, flags: int) -> Later | None:
+        return self._add(request, lambda: self._xattrs.set(request, ino, name, value, flags))
 
     def removexattr(self, request: Request, ino: int, name: bytes) -> None:
         self._xattrs.remove(ino, name)

@@ -238,10 +238,10 @@ class HistoryAdapter(Adapter):
 
     def rename(
         self, request: Request, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int
-    ) -> None:
+    ) -> Later | None:
         self._require_own(request, parent, name)
         self._require_free(request, new_parent, new_name)
-        super().rename(request, parent, name, new_parent, new_name, flags)
+        return super().rename(request, parent, name, new_parent, new_name, flags)
 
     def setattr(
         self, request: Request, ino: int, attributes: Attributes, to_set: int, fh: int | None
@@ -249,9 +249,9 @@ class HistoryAdapter(Adapter):
         _require_present(ino)
         return super().setattr(request, ino, attributes, to_set, fh)
 
-    def setxattr(self, request: Request, ino: int, name: bytes, value: bytes, flags: int) -> None:
+    def setxattr(self, request: Request, ino: int, name: bytes, value: bytes, flags: int) -> Later | None:
         _require_present(ino)
-        super().setxattr(request, ino, name, value, flags)
+        return super().setxattr(request, ino, name, value, flags)
 
     def removexattr(self, request: Request, ino: int, name: bytes) -> None:
         _require_present(ino)
