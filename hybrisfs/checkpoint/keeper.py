@@ -116,10 +116,10 @@ class Keeper:
 
     def newest(self) -> CheckpointId | None:
         """The newest agreed checkpoint that is on the clouds. Called with the volume's lock held."""
-        newest = self._table.deposited()
-        if newest is None or newest.deposited is None:
+        agreed = self._table.agreed()
+        if agreed is None or agreed.deposited is None:
             return None
-        return CheckpointId(newest.deposited, newest.shelved.snapshot)
+        return CheckpointId(agreed.deposited, agreed.shelved.snapshot)
 
     def is_current(self) -> bool:
         """Whether the newest checkpoint on the clouds is of all that this device has accepted."""

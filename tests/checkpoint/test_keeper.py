@@ -301,27 +301,6 @@ def unreachable(clouds: Clouds) -> Iterator[None]:
         yield
 
 
-def test_the_head_names_what_is_on_the_clouds_until_its_successor_is_there(volume: Volume) -> None:
-    """A device that is let in meanwhile, or finds the head of one that is gone, has that to begin with."""
-    for _ in range(4):
-        volume.look()
-    keeper = volume.couriers[0].keeper
-    named = keeper.newest()
-    assert named is not None
-    volume.fleet[1].write("later", b"y")
-    volume.fleet.meet()
-    before = volume.agreed(0)
-    with unreachable(volume.clouds):
-        for _ in range(4):
-            volume.look()
-    assert volume.agreed(0) != before
-    assert keeper.newest() == named and keeper.succession.parts()
-    assert keeper.succession.part(keeper.succession.parts()[0]) is not None
-    for _ in range(6):
-        volume.look()
-    assert keeper.newest() not in (None, named)
-
-
 def test_who_agrees_alone_waits_for_nobody_s_turn(volume: Volume) -> None:
     """... although a device that comes before it has been let in since."""
     volume.couriers.sort(key=lambda courier: -int.from_bytes(courier.rig.updates.device))
