@@ -54,7 +54,7 @@ class Refresh:
             self._queue(node)
         for ino in disturbed:
             for name in self._rows.in_conflict(ino):
-                self._agenda.add(self._fs.inodes.get(ino).id, name)
+                self._settle_again(ino, name)
         looked: set[tuple[int, bytes]] = set()
         while self._agenda:
             self._arranger.settle(*self._agenda.take())
@@ -72,7 +72,17 @@ class Refresh:
             for name in self._rows.in_conflict(ino):
                 if (ino, name) not in looked:
                     looked.add((ino, name))
-                    self._agenda.add(self._fs.inodes.get(ino).id, name)
+                    self._settle_again(ino, name)
+
+    def _settle_again(self, ino: int, name: bytes) -> None:
+        """A conflict about this name in directory *ino*. A program may have renamed a file of which copies
+        stand there: they follow it."""
+        self._agenda.add(self._fs.inodes.get(ino).id, name)
+        for (node,) in self._db.execute(
+            "SELECT c.id FROM place p JOIN copy c ON c.ino = p.ino WHERE p.parent = ? AND p.wanted = ?",
+            (ino, name),
+        ).fetchall():
+            self._queue(node)
 
     # -- what is affected ------------------------------------------------------------------------
 

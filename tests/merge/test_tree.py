@@ -357,3 +357,23 @@ def test_what_was_made_before_a_backup_and_signed_after_it_can_be_removed(fleet:
     fleet.send(0, 1)
     assert bob.names() == ada.names() == []
     assert bob.registers() == ada.registers()
+
+
+def test_a_copy_follows_its_file_that_is_renamed_before_anything_else_comes(fleet: Fleet) -> None:
+    """What comes may have conflicts of the folder settled anew: the copy must not go with the former name."""
+    one, two = fleet[0], fleet[1]
+    one.write("notes", b"first")
+    one.write("plan", b"something else")
+    fleet.meet()
+    one.write("notes", b"by one")
+    two.write("notes", b"by two")
+    fleet.meet()
+    assert len(one.names()) == 3
+    one.move("notes", "renamed")  # not signed yet
+    two.move("plan", "plans")
+    two.sign()
+    one.receive(two.log())
+    assert len(one.names()) == 3
+    fleet.meet()
+    assert one.tree() == two.tree()
+    assert {one.read(name) for name in one.names()} == {b"by one", b"by two", b"something else"}
