@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from hybrisfs.discard.assembly import Assembly
 from hybrisfs.discard.pages import Pages
@@ -11,6 +11,7 @@ from hybrisfs.discard.records import MAX_PACKS, Stray
 from hybrisfs.dispersal.erasure import MAX_FRAGMENTS
 from hybrisfs.filesystem.discarded import discard_pack
 from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.groups import in_groups
 
 __all__ = ["Proposer"]
 
@@ -77,7 +78,7 @@ class Proposer:
         # A forked device with several lists begins anew.
         left: tuple[Stray, ...] = ()
         if len(lists) == 1 and agreed[0] is not None:
-            for batch in self._batches(agreed[0].packs):
+            for batch in in_groups(agreed[0].packs, self._chunks_in, _BATCH_CHUNKS):
                 if not self._end(batch):
                     return False
             if not self._end_orphans():
@@ -92,23 +93,13 @@ class Proposer:
                 self._put_off(one.packs)
         return True
 
-    def _batches(self, packs: Iterable[bytes]) -> Iterator[list[bytes]]:
-        batch: list[bytes] = []
-        size = 0
-        for pack in packs:
-            with self._fs.lock:
-                (chunks,) = self._fs.db.execute(
-                    "SELECT count(*) FROM chunk WHERE pack = (SELECT number FROM pack WHERE id = ?) "
-                    "AND pack > 0",
-                    (pack,),
-                ).fetchone()
-            if batch and size + chunks > _BATCH_CHUNKS:
-                yield batch
-                batch, size = [], 0
-            batch.append(pack)
-            size += chunks
-        if batch:
-            yield batch
+    def _chunks_in(self, pack: bytes) -> int:
+        with self._fs.lock:
+            (chunks,) = self._fs.db.execute(
+                "SELECT count(*) FROM chunk WHERE pack = (SELECT number FROM pack WHERE id = ?) AND pack > 0",
+                (pack,),
+            ).fetchone()
+        return int(chunks)
 
     def _end(self, packs: Iterable[bytes]) -> bool:
         """Sign the end of packs, and note what is to be deleted; False when that has to wait."""

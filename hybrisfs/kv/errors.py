@@ -31,15 +31,18 @@ class NoSuchKeyError(HybrisError):
 
 
 class NoSuchContainerError(HybrisError):
-    """There is no such container, or not any more; *others* are those that there are."""
+    """There is no such container, or, None, not any more; *others* are those that there are."""
 
     kind: ClassVar[str] = "no such container"
 
-    def __init__(self, container: str, others: Iterable[str]) -> None:
+    def __init__(self, container: str | None, others: Iterable[str]) -> None:
         some = ", ".join(islice(sorted(others), _SHOWN))
         there_are = f"There are: {some}. " if some else ""
+        what = "the container has just been deleted"
+        if container is not None:
+            what = f"there is no container {container!r}"
         super().__init__(
-            f"there is no container {container!r}",
+            what,
             "",
             f"{there_are}hybrisfs kv create VOLUME CONTAINER makes one.",
         )

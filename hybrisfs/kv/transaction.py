@@ -86,7 +86,7 @@ class Transaction:
         before = []
         for place, entry in changes:
             if place[0] not in self._numbers:
-                raise NoSuchContainerError("that has just been deleted", self.containers)
+                raise NoSuchContainerError(None, self.containers)
             before.append(self.entry(place))
             if not entry.newer_than(before[-1]):
                 return False

@@ -144,7 +144,7 @@ def test_containers(metadata: MetadataStore, box: int) -> None:
         metadata.delete_container("box")
     metadata.create_container("box")
     assert metadata.container("box") != box
-    with pytest.raises(NoSuchContainerError):  # a write that began before
+    with pytest.raises(NoSuchContainerError, match="has just been deleted"):  # a write that began before
         metadata.update([Change((box, b"key"), entry(9, 9))])
     assert metadata.list_keys(metadata.container("box"), b"", None, 9) == []
 

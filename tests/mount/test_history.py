@@ -6,7 +6,7 @@ import errno
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,22 +17,6 @@ from tests.volume.test_versions import sign
 
 pytestmark = pytest.mark.skipif(not os.access("/dev/fuse", os.R_OK | os.W_OK), reason="needs /dev/fuse")
 BIG = os.urandom(3 << 20)
-
-
-@pytest.fixture
-def device(tmp_path: Path) -> Iterator[Device]:
-    device = Device(tmp_path)
-    (tmp_path / "mnt").mkdir()
-    try:
-        device.volume.mount(tmp_path / "mnt")
-        yield device
-    finally:
-        device.close()
-
-
-@pytest.fixture
-def root(device: Device, tmp_path: Path) -> Path:
-    return tmp_path / "mnt"
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,22 +19,6 @@ from tests.volume.test_versions import sign
 pytestmark = pytest.mark.skipif(not os.access("/dev/fuse", os.R_OK | os.W_OK), reason="needs /dev/fuse")
 CONTENTS = [b"one", b"second", os.urandom(3 << 20)]
 TIMES = [10**18, 11 * 10**17, 12 * 10**17]
-
-
-@pytest.fixture
-def device(tmp_path: Path) -> Iterator[Device]:
-    device = Device(tmp_path)
-    (tmp_path / "mnt").mkdir()
-    try:
-        device.volume.mount(tmp_path / "mnt")
-        yield device
-    finally:
-        device.close()
-
-
-@pytest.fixture
-def root(device: Device, tmp_path: Path) -> Path:
-    return tmp_path / "mnt"
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import errno
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
@@ -36,23 +35,15 @@ def carry_out(work: str, folder: Path) -> int:
     return subprocess.run([sys.executable, "-c", told], check=False, timeout=60).returncode
 
 
-@pytest.fixture
-def device(tmp_path: Path) -> Iterator[Device]:
-    one = Device(tmp_path)
-    try:
-        folder = tmp_path / "mnt"
-        folder.mkdir()
-        one.volume.mount(folder)
-        for name in ("file", "aside"):
-            (folder / name).write_bytes(b"content")
-        one.sync()
-        yield one
-    finally:
-        one.close()
+@pytest.fixture(autouse=True)
+def _files(device: Device, root: Path) -> None:
+    for name in ("file", "aside"):
+        (root / name).write_bytes(b"content")
+    device.sync()
 
 
 @pytest.mark.parametrize("work", WORK)
-def test_it_waits_for_an_eviction(device: Device, tmp_path: Path, work: str) -> None:
+def test_it_waits_for_an_eviction(device: Device, root: Path, work: str) -> None:
     full, evicted = [True], []
 
     def evict(wanted: int, *, shortage: bool = True) -> int:
@@ -66,12 +57,12 @@ def test_it_waits_for_an_eviction(device: Device, tmp_path: Path, work: str) -> 
         mock.patch.object(volume.room, "evict", evict),
     ):
         volume.fs._calls_until_space_check = 0
-        assert carry_out(work, tmp_path / "mnt") == 0
+        assert carry_out(work, root) == 0
     assert evicted
 
 
 @pytest.mark.parametrize("work", WORK)
-def test_it_fails_when_nothing_can_be_evicted(device: Device, tmp_path: Path, work: str) -> None:
+def test_it_fails_when_nothing_can_be_evicted(device: Device, root: Path, work: str) -> None:
     volume = device.volume
     with (
         mock.patch.object(volume.fs.journal, "free_bytes", return_value=-1),
@@ -79,4 +70,4 @@ def test_it_fails_when_nothing_can_be_evicted(device: Device, tmp_path: Path, wo
         mock.patch("hybrisfs.pipeline.room._PATIENCE_SECONDS", 0.1),
     ):
         volume.fs._calls_until_space_check = 0
-        assert carry_out(work, tmp_path / "mnt") == errno.ENOSPC
+        assert carry_out(work, root) == errno.ENOSPC
