@@ -1,4 +1,9 @@
-"""Two devices at the ends of a cable: how soon has one what the other did?"""
+"""Two devices at the ends of a cable: how soon has one what the other did?
+
+A tree has arrived when the other device says that it lacks nothing of it. Comparing it byte by byte comes
+after that and is not counted, but it must succeed, with the cable pulled and the clouds away, so that what is
+compared is what was there. Of Syncthing, the comparison that succeeds is not counted either.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +16,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks.processes import cpu_seconds
 from benchmarks.syncthing import Syncthing
+from hybrisfs.client import Client
+from hybrisfs.home import Home
 from tests.system.clouds import away
+from tests.system.deadline import until
 from tests.system.device import Device
 from tests.system.network import Network
 from tests.system.pairing import pair
@@ -24,18 +33,22 @@ __all__ = [
     "Tree",
     "catch_up_linked",
     "catch_up_peer",
+    "catch_up_plugged",
     "devices",
     "limit_rate",
     "linked",
     "measure_latency",
-    "measure_tree",
     "measure_tree_linked",
+    "measure_tree_peer",
     "peers",
+    "wire_seconds",
 ]
 
 _GIVE_UP = 600.0
 _LOOK_EVERY = 0.002
 _LOOK_AT_TREE_EVERY = 0.25
+_ASK_EVERY = 0.05
+_SIGNED_LOOKS = 4  # one each second
 _PAUSE = 0.3
 _ADDRESSES = ("10.77.0.1", "10.77.0.2")  # of the first two machines of a Network
 _AS_INSTALLED = {"PYTHONDONTWRITEBYTECODE": ""}  # a program that is installed is not compiled at each start
@@ -55,11 +68,11 @@ class Latency:
 @dataclass(frozen=True)
 class Tree:
     """Seconds from the first file copied into one folder: until the copy returned, until all names were in
-    the other, until all had been read there and was equal. `wire` is what its bytes take on the line."""
+    the other, until everything was. `wire` is what its bytes take on the line."""
 
     copied: float
     named: float
-    equal: float
+    arrived: float
     wire: float
 
 
@@ -149,16 +162,144 @@ def measure_latency(source: Path, target: Path, samples: int) -> Latency:
     return Latency(statistics.median(taken[1:]), max(taken[1:]), samples)
 
 
-def measure_tree(tree: Path, source: Path, target: Path, megabits: float) -> Tree:
-    """Copy a tree into one folder and wait for the other to be equal."""
-    sizes = [path.stat().st_size for path in tree.rglob("*") if path.is_file()]
-    begun = time.monotonic()
-    shutil.copytree(tree, source / "tree")
-    copied = time.monotonic() - begun
-    _wait(lambda: _count(target / "tree") == len(sizes), _LOOK_AT_TREE_EVERY)
-    named = time.monotonic() - begun
-    _wait(lambda: _same(tree, target / "tree"), _LOOK_AT_TREE_EVERY)
-    return Tree(copied, named, time.monotonic() - begun, sum(sizes) * 8 / (megabits * 1e6))
+def wire_seconds(tree: Path, megabits: float) -> float:
+    """What the bytes of a tree take on a line."""
+    return sum(path.stat().st_size for path in tree.rglob("*") if path.is_file()) * 8 / (megabits * 1e6)
+
+
+def measure_tree_linked(root: Path, tree: Path, megabits: float) -> Tree:
+    """Copy a tree into our folder and wait for it on the other device, over the line alone."""
+    with _over_the_line(root, megabits) as (network, one, other):
+        begun = time.monotonic()
+        shutil.copytree(tree, one.mountpoint / "tree")
+        copied = time.monotonic()
+        named = _named(tree, other.mountpoint / "tree")
+        arrived = _arrived(network, tree, other)
+    return Tree(copied - begun, named - begun, arrived - begun, wire_seconds(tree, megabits))
+
+
+def measure_tree_peer(root: Path, tree: Path, megabits: float) -> Tree:
+    """The same of Syncthing."""
+    with peers(root) as (network, one, other):
+        for machine in ("one", "other"):
+            limit_rate(network.prefix(machine), megabits)
+        begun = time.monotonic()
+        shutil.copytree(tree, one.folder / "tree")
+        copied = time.monotonic()
+        named = _named(tree, other.folder / "tree")
+        arrived = _first_look_that_is_equal(tree, other.folder / "tree")
+    return Tree(copied - begun, named - begun, arrived - begun, wire_seconds(tree, megabits))
+
+
+def catch_up_linked(root: Path, tree: Path, megabits: float) -> float:
+    """Seconds from the start of the other device until it has a tree that it missed while it was off."""
+    with _over_the_line(root, megabits) as (network, one, other):
+        other.stop()
+        shutil.copytree(tree, one.mountpoint / "tree")
+        _sign_all(one)
+        begun = time.monotonic()
+        other.mount()
+        return _arrived(network, tree, other) - begun
+
+
+def catch_up_plugged(root: Path, tree: Path, megabits: float) -> float:
+    """Seconds from when two devices that run have found each other again, until the other has a tree that
+    was copied while the cable was out."""
+    with _over_the_line(root, megabits) as (network, one, other):
+        network.cut()
+        until(lambda: not linked(one) and not linked(other), "the link to be given up", 180)
+        shutil.copytree(tree, one.mountpoint / "tree")
+        _sign_all(one)
+        network.heal()
+        with _asked(other) as status:
+            while True:
+                begun = time.monotonic()  # before it is asked, so that nothing is left out
+                if any(device.get("linked") for device in status()["devices"]):
+                    break
+                time.sleep(_ASK_EVERY)
+        return _arrived(network, tree, other) - begun
+
+
+def catch_up_peer(root: Path, tree: Path, megabits: float) -> float:
+    """As `catch_up_linked`, of Syncthing, whose first device has looked at everything before the second one
+    starts."""
+    with peers(root) as (network, one, other):
+        for machine in ("one", "other"):
+            limit_rate(network.prefix(machine), megabits)
+        other.stop()
+        shutil.copytree(tree, one.folder / "tree")
+        _wait_until_idle(one.pids)
+        begun = time.monotonic()
+        other.start()
+        _named(tree, other.folder / "tree")
+        return _first_look_that_is_equal(tree, other.folder / "tree") - begun
+
+
+@contextmanager
+def _over_the_line(root: Path, megabits: float) -> Iterator[tuple[Network, Device, Device]]:
+    """Our devices on a line of limited bandwidth and without clouds; the other one pins everything."""
+    with devices(root) as (network, one, other):
+        for machine in ("one", "other"):
+            limit_rate(network.prefix(machine), megabits)
+        other.run("pin", str(other.mountpoint))
+        with away(*one.clouds):
+            yield network, one, other
+
+
+@contextmanager
+def _asked(device: Device) -> Iterator[Callable[[], dict[str, Any]]]:
+    """Ask for a device's status again and again, over one connection."""
+    with Client.connect(Home.below(device.home), start=False) as client:
+        yield lambda: client.call("status")["volumes"][0]
+
+
+def _sign_all(device: Device) -> None:
+    """Wait until a device has signed all that was done on it, so that it can go over the line."""
+    vectors: list[object] = []
+
+    def stands_still() -> bool:
+        [this] = [one for one in status()["devices"] if one["this"]]
+        vectors.append(this["vector"])
+        return len(vectors) > _SIGNED_LOOKS and vectors[-1] == vectors[-1 - _SIGNED_LOOKS]
+
+    with _asked(device) as status:
+        _wait(stands_still, 1.0)
+
+
+def _named(tree: Path, target: Path) -> float:
+    """When all names were there."""
+    wanted = _count(tree)
+    _wait(lambda: _count(target) == wanted, _LOOK_AT_TREE_EVERY)
+    return time.monotonic()
+
+
+def _arrived(network: Network, tree: Path, device: Device) -> float:
+    """When the device lacked nothing of the tree, which is then compared with what it has."""
+    wanted = sum(path.stat().st_size for path in tree.rglob("*") if path.is_file())
+
+    def has_all() -> bool:
+        pinned = status()["pinned"]
+        return pinned["bytes"] >= wanted and not pinned["missing_bytes"]
+
+    with _asked(device) as status:
+        _wait(has_all, _ASK_EVERY)
+    arrived = time.monotonic()
+    network.cut()
+    if not _same(tree, device.mountpoint / "tree"):
+        raise SystemExit("the other device says that it has everything, and it is not equal")
+    return arrived
+
+
+def _first_look_that_is_equal(tree: Path, target: Path) -> float:
+    """When a comparison began that finds both equal."""
+    looks: list[float] = []
+
+    def look() -> bool:
+        looks.append(time.monotonic())
+        return _same(tree, target)
+
+    _wait(look, _LOOK_AT_TREE_EVERY)
+    return looks[-1]
 
 
 def _count(folder: Path) -> int:
@@ -172,52 +313,6 @@ def _count(folder: Path) -> int:
 def _same(tree: Path, other: Path) -> bool:
     """Read both to the last byte."""
     return subprocess.run(["diff", "-rq", tree, other], capture_output=True, check=False).returncode == 0
-
-
-def measure_tree_linked(root: Path, tree: Path, megabits: float) -> Tree:
-    """Ours over the line alone: the clouds are away meanwhile; the other device pins everything."""
-    with devices(root) as (network, one, other):
-        for machine in ("one", "other"):
-            limit_rate(network.prefix(machine), megabits)
-        other.run("pin", str(other.mountpoint))
-        with away(*one.clouds):
-            return measure_tree(tree, one.mountpoint, other.mountpoint, megabits)
-
-
-def catch_up_linked(root: Path, tree: Path, megabits: float) -> float:
-    """Seconds from the start of the other device until it has a tree that it missed while it was off."""
-    with devices(root) as (network, one, other):
-        for machine in ("one", "other"):
-            limit_rate(network.prefix(machine), megabits)
-        other.run("pin", str(other.mountpoint))
-        other.stop()
-        shutil.copytree(tree, one.mountpoint / "tree")
-        one.sync(timeout=600)
-        with away(*one.clouds):
-            begun = time.monotonic()
-            other.mount()
-            return _arrival(tree, other.mountpoint / "tree") - begun
-
-
-def catch_up_peer(root: Path, tree: Path, megabits: float) -> float:
-    """The same of Syncthing, whose first device has looked at everything before the second one starts."""
-    with peers(root) as (network, one, other):
-        for machine in ("one", "other"):
-            limit_rate(network.prefix(machine), megabits)
-        other.stop()
-        shutil.copytree(tree, one.folder / "tree")
-        _wait_until_idle(one.pids)
-        begun = time.monotonic()
-        other.start()
-        return _arrival(tree, other.folder / "tree") - begun
-
-
-def _arrival(tree: Path, target: Path) -> float:
-    """When the target was equal to the tree."""
-    wanted = _count(tree)
-    _wait(lambda: _count(target) == wanted, _LOOK_AT_TREE_EVERY)
-    _wait(lambda: _same(tree, target), _LOOK_AT_TREE_EVERY)
-    return time.monotonic()
 
 
 def _wait_until_idle(pids: list[int]) -> None:
