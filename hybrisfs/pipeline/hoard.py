@@ -10,8 +10,8 @@ import errno
 import logging
 import threading
 import time
-from array import array
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final
@@ -34,6 +34,7 @@ SHARE_OF_BUDGET: Final = 0.8
 _FETCHERS: Final = 4
 _SLICE: Final = 64  # chunks that one fetcher brings in a row, so that reading ahead pays
 _ROOM: Final = 8 << 20  # bytes that a fetch may bring
+_LOOK_AHEAD: Final = 16  # pieces of work; before the last ones are done it is seen what has come to be wanted
 _LOOK_EVERY: Final = 30.0
 _RETRY_SECONDS: Final = 5.0
 _MOST_FAILURES: Final = 8  # then the round ends: the clouds are probably out of reach
@@ -65,7 +66,8 @@ class Hoarder:
         self._failures = self._fetched = 0  # in this round
         self._room_left = 0  # bytes that this round may bring
         self._stale = False  # the last look saw only what had been committed
-        self._looked = 0.0  # seconds that the last look took
+        self._look_after = 0.0  # when the next look may be
+        self._handed_out: tuple[set[int], set[int]] = (set(), set())  # in this round: files, chunks
         self.kept = Measure(0, 0, 0)
         """What was pinned, and how much of it was missing, at the last look."""
 
@@ -78,22 +80,40 @@ class Hoarder:
         """The thread's body."""
         wait = 0.0
         while self._signals.wait_for_wanted(wait) and self._signals.wait_until_free():
-            begun = time.monotonic()
             complete = self.hoard_round()
-            rest = begun + self._looked * _LOOKING_SHARE - time.monotonic()
+            rest = self._look_after - time.monotonic()
             if not self._signals.pause(min(rest, _LOOK_EVERY)):
                 return
             wait = _RETRY_SECONDS if not complete else _COMMITTED_SECONDS if self._stale else _LOOK_EVERY
 
     def hoard_round(self) -> bool:
-        """Bring all that is missing now; False when something could not be had."""
+        """Bring what is missing, and what comes to be missing meanwhile; False when something could not
+        be had."""
         self._failures = self._fetched = 0
+        self._handed_out = (set(), set())
+        with ThreadPoolExecutor(_FETCHERS, thread_name_prefix="hoard") as pool:
+            under_way = deque(pool.submit(self._guarded, piece) for piece in self._look())
+            while under_way:
+                under_way.popleft().result()
+                if len(under_way) < _LOOK_AHEAD and self._may_look() and self._signals.take_wanted():
+                    under_way += [pool.submit(self._guarded, piece) for piece in self._look()]
+        if self._fetched and not self._failures:
+            self._signals.content_wanted()  # more may be known to be missing now
+        if not self._failures:
+            self._trouble = None
+        return not self._failures
+
+    def _may_look(self) -> bool:
+        return time.monotonic() >= self._look_after and not self._is_hopeless()
+
+    def _look(self) -> list[Callable[[], None]]:
+        """Find what is missing and has not been handed out in this round; the work that brings it."""
         self._commit_news()
         with self._fs.lock:
             self._stale = self._fs.uncommitted
             if not self._fs.hoard:
-                self.kept, self._trouble, self._looked = Measure(0, 0, 0), None, 0.0
-                return True
+                self.kept, self._look_after = Measure(0, 0, 0), 0.0
+                return []
             self._fs.hoard.follow()
             roots = self._fs.hoard.roots()
         begun = time.monotonic()
@@ -101,16 +121,18 @@ class Hoarder:
             tree = Subtree(snapshot, roots)
             self.kept = tree.measure()
             missing, unlisted = tree.missing(), tree.unlisted()
-        self._looked = time.monotonic() - begun
-        self._room_left = self.most - (self.kept.bytes - self.kept.missing)
+        self._look_after = begun + _LOOKING_SHARE * (time.monotonic() - begun)
+        with self._guard:
+            self._room_left = self.most - (self.kept.bytes - self.kept.missing)
         if self._room_left < 0:
             self._fail(f"more is pinned than {SHARE_OF_BUDGET:.0%} of the cache's budget", hopeless=True)
-        self._bring(missing, unlisted)
-        if self._fetched and not self._failures:
-            self._signals.content_wanted()  # more may be known to be missing now
-        if not self._failures:
-            self._trouble = None
-        return not self._failures
+        files, chunks = self._handed_out
+        wanted = _new(missing, chunks)
+        slices = [wanted[start : start + _SLICE] for start in range(0, len(wanted), _SLICE)]
+        return [
+            *(partial(self._list, ino) for ino in _new(unlisted, files)),
+            *(partial(self._keep_all, one) for one in slices),
+        ]
 
     def _commit_news(self) -> None:
         """Have what other devices told committed: a snapshot shows nothing else."""
@@ -137,14 +159,6 @@ class Hoarder:
             return Subtree(snapshot, roots).measure()
 
     # -- fetching --------------------------------------------------------------------------------
-
-    def _bring(self, missing: array[int], unlisted: Sequence[int]) -> None:
-        work = [partial(self._list, ino) for ino in unlisted]
-        slices = [missing[start : start + _SLICE] for start in range(0, len(missing), _SLICE)]
-        work += [partial(self._keep_all, one) for one in slices]
-        with ThreadPoolExecutor(_FETCHERS, thread_name_prefix="hoard") as pool:
-            for done in [pool.submit(self._guarded, piece) for piece in work]:
-                done.result()
 
     def _guarded(self, piece: Callable[[], None]) -> None:
         if not self._is_hopeless():
@@ -238,3 +252,10 @@ class Hoarder:
             if self._trouble != why:
                 log.warning("not all that is pinned is here yet: %s", why)
             self._trouble = why
+
+
+def _new(numbers: Iterable[int], known: set[int]) -> list[int]:
+    """Those that are not known yet; they are from now on."""
+    new = [one for one in numbers if one not in known]
+    known.update(new)
+    return new

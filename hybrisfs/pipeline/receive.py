@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 _BATCH_UPDATES: Final = 512
 _BATCH_WRITES: Final = 4096
 _BATCH_BYTES: Final = 4 << 20
+_GIVE_WAY_SECONDS: Final = 0.001
 
 
 @dataclass
@@ -96,6 +97,7 @@ class Receiver:
                 self._check(batch)
                 if ahead is not None:
                     complete &= self._take_in(ahead)
+                    time.sleep(_GIVE_WAY_SECONDS)  # the lock is not fair: who waits for it gets it now
                 ahead = batch
             if ahead is not None:
                 complete &= self._take_in(ahead)

@@ -163,6 +163,12 @@ class Signals:
             self._wanted = False
             return not self._stopping
 
+    def take_wanted(self) -> bool:
+        """Whether content may be wanted since this was asked, or waited for, last."""
+        with self._condition:
+            wanted, self._wanted = self._wanted, False
+            return wanted
+
     def wait_for_settings(self, seconds: float) -> bool:
         """Wait that long, or until the settings are changed; False when the threads are to stop."""
         with self._condition:
