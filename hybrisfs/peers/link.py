@@ -1,9 +1,9 @@
-"""One link: a connection to a member, with a thread that reads and a thread that writes.
+"""One link: a connection to a member, with a thread that reads, one that writes, and one that takes in.
 
-The reading thread owns the link: it starts the writing one, waits for it, closes the connection, and reports
-the end. Callbacks for what came run on it; chunks for the other side are read on the writing thread. A device
-that is asleep, cut off or gone is found out by its silence: each side says something every few seconds,
-however much of its own is still waiting to be sent.
+The reading thread owns the link: it starts the others, waits for them, closes the connection, and reports
+the end. Callbacks for updates and heads run on the one that takes in, for that can take seconds; chunks for
+the other side are read on the writing one. A device that is asleep, cut off or gone is found out by its
+silence: each side says something every few seconds, however much is still waiting to be sent or taken in.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from hybrisfs.peers.callbacks import Exchange, PeerCallbacks
@@ -31,6 +32,7 @@ from hybrisfs.peers.frames import (
     Pong,
     encode_frame,
 )
+from hybrisfs.peers.intake import Intake
 from hybrisfs.peers.meeting import Meeting
 from hybrisfs.peers.outbox import Advanced, Last, Outbox, Serve
 from hybrisfs.peers.requests import ChunkRequests
@@ -78,6 +80,7 @@ class Link:
         self._settings = settings
         self._ended = ended
         self._outbox = Outbox(settings.max_queued)
+        self._intake = Intake(settings.max_queued)
         self._requests = ChunkRequests()
         self._exchange: Exchange
         self._exchange_lock = threading.Lock()
@@ -88,6 +91,7 @@ class Link:
         name = self.device_id.hex()[:8]
         self._reader = threading.Thread(target=self._read, name=f"peer-read-{name}", daemon=True)
         self._writer = threading.Thread(target=self._write, name=f"peer-write-{name}", daemon=True)
+        self._taker = threading.Thread(target=self._take_in, name=f"peer-take-{name}", daemon=True)
 
     def start(self) -> None:
         """Begin to talk."""
@@ -122,11 +126,13 @@ class Link:
     def close(self, parting: Parting, reason: str) -> None:
         """End the link, telling the other side. Returns at once; the first reason counts."""
         self._note(reason)
+        self._intake.drop()
         self._outbox.close(encode_frame(Bye(parting)))
 
     def abandon(self, reason: str) -> None:
         """Break the connection off, without a word."""
         self._note(reason)
+        self._intake.drop()
         self._channel.abandon()
 
     def join(self, timeout: float) -> bool:
@@ -148,30 +154,34 @@ class Link:
     # The reading thread
 
     def _read(self) -> None:
-        try:
+        with self._ending_for_errors():
             self._exchange = self._callbacks.new_exchange(self.device_id)
             self._writer.start()
-            with self._exchange_lock:
-                messages = self._exchange.begin()
-            self._send_exchange(messages)
+            self._taker.start()
             self._listen()
+        if self._outbox.closed:
+            self._linger()
+        self._channel.abandon()
+        self._outbox.close(b"")
+        self._requests.close()
+        self._intake.finish()
+        for thread in (self._writer, self._taker):
+            if thread.ident is not None:
+                thread.join()
+        self._channel.close()
+        self._ended(self, self._reason)
+
+    @contextmanager
+    def _ending_for_errors(self) -> Iterator[None]:
+        try:
+            yield
         except FrameError as error:
             self.close(Parting.BROKEN, str(error))
-            self._linger()
         except PeerError as error:
             self._note(str(error))
         except Exception:
             log.exception("the link with device %s failed unexpectedly", self.device_id.hex())
             self.close(Parting.FAILED, "something unexpected failed; the details are in the log")
-            self._linger()
-        finally:
-            self._channel.abandon()
-            self._outbox.close(b"")
-            self._requests.close()
-            if self._writer.ident is not None:
-                self._writer.join()
-            self._channel.close()
-            self._ended(self, self._reason)
 
     def _listen(self) -> None:
         heard = time.monotonic()
@@ -187,7 +197,6 @@ class Link:
             elif time.monotonic() - heard > self._settings.silence:
                 raise ChannelError(f"no sign of life for {self._settings.silence:g} s")
             if self._outbox.closed:
-                self._linger()
                 return
             data = self._channel.receive(self._settings.tick)
             if data == b"":
@@ -213,8 +222,8 @@ class Link:
                 self._take_answer(number, data)
             case ChunkMissing(number):
                 self._take_answer(number, None)
-            case Beacon(data):
-                self._callbacks.receive_beacon(self.device_id, data)
+            case Beacon():
+                self._intake.put(frame)
             case Ping(token):
                 self._send(Pong(token))
             case Pong(token):
@@ -229,7 +238,33 @@ class Link:
         if last:
             message = bytes(self._parts)
             self._parts.clear()
-            self._receive_exchange(message)
+            self._intake.put(message)
+
+    def _take_answer(self, number: int, data: bytes | None) -> None:
+        if not self._requests.answer(number, data):
+            raise FrameError("an answer to what was never asked")
+
+    def _take_pong(self, token: int) -> None:
+        if self._ping is None or token > self._ping[0]:
+            raise FrameError("a pong to no ping")
+        if token < self._ping[0]:
+            return  # so late that the next ping was already under way
+        measured = time.monotonic() - self._ping[1]
+        old = self.round_trip
+        self.round_trip = measured if old is None else old + _SMOOTHING * (measured - old)
+
+    # The thread that takes in
+
+    def _take_in(self) -> None:
+        with self._ending_for_errors():
+            with self._exchange_lock:
+                messages = self._exchange.begin()
+            self._send_exchange(messages)
+            while (item := self._intake.take()) is not None:
+                if isinstance(item, Beacon):
+                    self._callbacks.receive_beacon(self.device_id, item.data)
+                else:
+                    self._receive_exchange(item)
 
     def _receive_exchange(self, message: bytes) -> None:
         with self._exchange_lock:
@@ -253,19 +288,6 @@ class Link:
                 for start in parts
             ]
             self._put(b"".join(frames))
-
-    def _take_answer(self, number: int, data: bytes | None) -> None:
-        if not self._requests.answer(number, data):
-            raise FrameError("an answer to what was never asked")
-
-    def _take_pong(self, token: int) -> None:
-        if self._ping is None or token > self._ping[0]:
-            raise FrameError("a pong to no ping")
-        if token < self._ping[0]:
-            return  # so late that the next ping was already under way
-        measured = time.monotonic() - self._ping[1]
-        old = self.round_trip
-        self.round_trip = measured if old is None else old + _SMOOTHING * (measured - old)
 
     # The writing thread
 

@@ -168,25 +168,93 @@ def test_who_only_pings_is_alive() -> None:
         assert not r.ended.is_set()
 
 
-def test_a_long_callback_is_not_taken_for_the_other_sides_silence() -> None:
-    entered, go_on = threading.Event(), threading.Event()
-    device = Device(1)
+@pytest.fixture
+def slow() -> Iterator[Slow]:
+    slow = Slow()
+    yield slow
+    slow.go_on.set()
 
-    def slow(who: bytes, updates: tuple[bytes, ...]) -> None:
-        entered.set()
-        assert go_on.wait(LONG)
-        device.log.add(*updates)
 
-    callbacks = replace(device.callbacks(), receive_updates=slow)
-    with rig(settings(silence=0.3, keepalive=0.1), callbacks) as r:
+class Slow:
+    """A device that takes in no update before it is told to go on."""
+
+    def __init__(self) -> None:
+        self.device = Device(1)
+        self.entered, self.go_on = threading.Event(), threading.Event()
+        self.callbacks = replace(self.device.callbacks(), receive_updates=self._take)
+
+    def _take(self, who: bytes, updates: tuple[bytes, ...]) -> None:
+        self.entered.set()
+        assert self.go_on.wait(LONG)
+        self.device.log.add(*updates)
+
+
+def test_both_sides_are_alive_while_updates_are_taken_in(slow: Slow) -> None:
+    with rig(settings(silence=1.5, keepalive=0.1), slow.callbacks) as r:
         r.other.say(ExchangePart(True, b"upd:x"))
-        assert entered.wait(LONG)
-        for _ in range(6):  # more than the silence that is borne; the other side sees it alive all the while
+        assert slow.entered.wait(LONG)
+        started = time.monotonic()
+        while time.monotonic() < started + 2.0:  # more than the silence that is borne
             r.other.hear(Ping)
-        go_on.set()
-        device.wait_for(b"x")
-        r.other.say(Ping(5))
+            r.other.say(Ping(5))
+            assert r.other.hear(Pong) == Pong(5)
+        slow.go_on.set()
+        slow.device.wait_for(b"x")
+        assert not r.ended.is_set()
+
+
+def test_chunks_come_while_updates_are_taken_in(slow: Slow) -> None:
+    with rig(callbacks=slow.callbacks) as r:
+        r.other.say(ExchangePart(True, b"upd:x"))
+        assert slow.entered.wait(LONG)
+        answers: list[list[bytes | None]] = []
+        fetching = threading.Thread(target=lambda: answers.append(r.link.fetch_chunks([bytes(32)], LONG)))
+        fetching.start()
+        request = r.other.hear(ChunkRequest)
+        assert isinstance(request, ChunkRequest)
+        r.other.say(ChunkReply(request.number, b"chunk"))
+        fetching.join(LONG)
+        assert answers == [[b"chunk"]]
+        slow.go_on.set()
+
+
+def test_what_came_before_a_bye_is_taken_in(slow: Slow) -> None:
+    with rig(callbacks=slow.callbacks) as r:
+        r.other.say(ExchangePart(True, b"upd:x"), ExchangePart(True, b"upd:y"), Beacon(b"z"))
+        r.other.say(Bye(Parting.CLOSING))
+        slow.go_on.set()
+        assert "closed the volume" in r.wait_end()
+    assert slow.device.log.all() == [b"x", b"y"]
+    assert slow.device.beacons == [(key(2).device_id, b"z")]
+
+
+def test_what_waits_to_be_taken_in_is_dropped_when_this_side_ends_the_link(slow: Slow) -> None:
+    with rig(callbacks=slow.callbacks) as r:
+        r.other.say(ExchangePart(True, b"upd:x"), ExchangePart(True, b"upd:y"), Ping(5))
+        assert slow.entered.wait(LONG)
         assert r.other.hear(Pong) == Pong(5)
+        r.link.close(Parting.CLOSING, "the test closes it")
+        slow.go_on.set()
+        assert r.wait_end() == "the test closes it"
+    assert slow.device.log.all() == [b"x"]
+
+
+def test_who_sends_more_than_is_taken_in_has_to_wait(slow: Slow) -> None:
+    updates = [b"%05d" % number + bytes(20_000) for number in range(2000)]
+    with rig(settings(max_queued=100_000), slow.callbacks) as r:
+
+        def send() -> None:
+            r.other.say(*(ExchangePart(True, b"upd:" + one) for one in updates))
+
+        sending = threading.Thread(target=send)
+        sending.start()
+        assert slow.entered.wait(LONG)
+        sending.join(1.0)  # 40 MB, which no buffer on the way holds
+        assert sending.is_alive()
+        slow.go_on.set()
+        sending.join(LONG)
+        slow.device.wait_for(updates[-1])
+    assert slow.device.log.all() == updates
 
 
 def test_requests_are_answered_with_their_numbers() -> None:
