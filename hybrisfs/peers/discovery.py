@@ -102,6 +102,10 @@ class Discovery(ServiceListener):
         self._again = True
         self._wake.set()
 
+    def look_at_network(self) -> None:
+        """Interfaces may have come or gone: look now."""
+        self._wake.set()
+
     def _run(self) -> None:
         while not self._closing:
             self._wake.clear()

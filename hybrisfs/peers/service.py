@@ -24,6 +24,7 @@ from hybrisfs.peers.link import Link
 from hybrisfs.peers.links import LinkTable
 from hybrisfs.peers.listener import Listener
 from hybrisfs.peers.meeting import Meeting
+from hybrisfs.peers.network import NetworkWatch
 from hybrisfs.peers.settings import Address, PeerSettings
 from hybrisfs.peers.tls import TlsIdentity
 from sync import Members
@@ -85,6 +86,7 @@ class PeerService:
         self._connector = Connector(
             self._handshakes, settings, self._links.devices, self._met, self._drop_links
         )
+        self._network = NetworkWatch(self._network_came_up)
         self._listener: Listener | None = None
         self._discovery: Discovery | None = None
 
@@ -94,6 +96,7 @@ class PeerService:
         self._listener = listener
         listener.start()
         self._connector.start()
+        self._network.start()
         if self._settings.discover:
             from hybrisfs.peers.discovery import Discovery  # what it needs takes long to import
 
@@ -107,6 +110,7 @@ class PeerService:
         with self._lock:
             self._closed = True
         deadline = time.monotonic() + _CLOSE
+        self._network.close()
         if self._listener is not None:
             self._listener.close()
         self._handshakes.close(deadline)
@@ -231,6 +235,13 @@ class PeerService:
         if self._discovery is not None and not self._discovery.announced:
             first = True  # it does not know of this device yet
         self._connector.seen(device, addresses, 0.0 if first else _COURTESY)
+
+    def _network_came_up(self) -> None:
+        """Called by the thread that watches the network."""
+        log.debug("the network has changed")
+        self._connector.hurry()
+        if self._discovery is not None:
+            self._discovery.look_at_network()
 
     def _drop_links(self) -> None:
         for link in self._links.all():

@@ -30,11 +30,14 @@ def ip(*arguments: str, check: bool = True) -> None:
 class Machine:
     """A namespace with a device in it, and a cable to the switch."""
 
-    def __init__(self, network: Network, number: int, *addresses: str, ipv6: bool = True) -> None:
+    def __init__(
+        self, network: Network, number: int, *addresses: str, ipv6: bool = True, host: str | None = None
+    ) -> None:
         self.network = network
         self.number = number
         self.name = f"{network.prefix}m{number}"
         self._port = f"{network.prefix}p{number}"
+        self._options = [host] if host else []
         self._state: dict[str, Any] = {"linked": {}, "updates": []}
         self._changed = threading.Condition()
         ip("netns", "add", self.name)
@@ -63,6 +66,10 @@ class Machine:
         """Cut it off so that it cannot know: its own interface stays up."""
         ip("-n", self.network.switch, "link", "set", self._port, "nomaster")
 
+    def set_carrier(self, there: bool) -> None:
+        """Plug the cable in or out, which its own interface notices."""
+        ip("-n", self.network.switch, "link", "set", self._port, "up" if there else "down")
+
     def add_address(self, address: str) -> None:
         self._ip("address", "add", address, "dev", "eth0", *(["nodad"] if ":" in address else []))
 
@@ -73,7 +80,7 @@ class Machine:
         process = subprocess.Popen(
             [
                 *("ip", "netns", "exec", self.name),
-                *(sys.executable, "-m", "tests.peers.device_process", str(self.number)),
+                *(sys.executable, "-m", "tests.peers.device_process", str(self.number), *self._options),
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -136,8 +143,8 @@ class Network:
         ip("-n", self.switch, "link", "add", "br0", "type", "bridge", "mcast_snooping", "0")
         ip("-n", self.switch, "link", "set", "br0", "up")
 
-    def machine(self, number: int, *addresses: str, ipv6: bool = True) -> Machine:
-        made = Machine(self, number, *addresses, ipv6=ipv6)
+    def machine(self, number: int, *addresses: str, ipv6: bool = True, host: str | None = None) -> Machine:
+        made = Machine(self, number, *addresses, ipv6=ipv6, host=host)
         self._machines.append(made)
         return made
 
@@ -178,6 +185,17 @@ def test_a_cable_is_pulled_and_plugged_in_again(network: Network, one: str, two:
     b.plug_in()
     a.wait_for("of-b")
     b.wait_for("of-a")
+
+
+def test_a_cable_that_is_plugged_in_again_is_noticed_at_once(network: Network) -> None:
+    a = network.machine(1, "10.77.0.1/24", host="10.77.0.2")
+    b = network.machine(2, "10.77.0.2/24", host="10.77.0.1")
+    a.wait_linked(b)
+    b.set_carrier(False)
+    a.wait_linked()
+    b.wait_linked()
+    b.set_carrier(True)
+    a.wait_linked(b)
 
 
 def test_an_address_changes(network: Network) -> None:
