@@ -220,7 +220,7 @@ class _Surroundings:
         return self._volume.sealer.chunk_id(data)
 
     def device_name(self) -> str:
-        return self._volume.sharing.own_name
+        return self._volume.sharing.membership.own_name
 
     def hindrance(self) -> str | None:
         regaining = self._volume.sharing.is_regaining

@@ -98,7 +98,7 @@ class Kits:
         key = seal_key(secret, chosen, self.cost)
         record = KitRecord(volume.name, int(time.time()), secret.voucher, key)
         reserve = Member(secret.reserve.public, RESERVE_NAME, reserve=True)
-        volume.sharing.admit(reserve, [(kit_key(secret.kit), record.encode())])
+        volume.sharing.membership.admit(reserve, [(kit_key(secret.kit), record.encode())])
         volume.committer.commit_now()
         if not volume.signals.held:
             volume.uploads.wait(_SHIP_SECONDS, lambda done, total: None)
@@ -152,7 +152,7 @@ class Kits:
         """Make a kit worthless: it opens nothing that is written from now on. "kit", and "left": the names of
         clouds that may still have the object. Raises UsageError, OSError."""
         volume = self._volume
-        reserve = volume.sharing.remove_reserve(which, self._erased)
+        reserve = volume.sharing.membership.remove_reserve(which, self._erased)
         volume.committer.commit_now()
         self._settled.pop(reserve.device, None)
         upkeep, name = volume.engine.upkeep, kit_name(reserve.device)

@@ -7,17 +7,15 @@ import platform
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from typing import Final
 
 from hybrisfs.dispersal.engine import Engine
-from hybrisfs.errors import UsageError
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.keyring import KeyRing
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.brake import Brake
 from hybrisfs.merge.history import History
-from hybrisfs.merge.members import MAX_DEVICE_NAME, Member, MemberTable, member_key
+from hybrisfs.merge.members import MAX_DEVICE_NAME, Member, MemberTable
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rows import Change
 from hybrisfs.merge.settlement import Settlement
@@ -33,8 +31,9 @@ from hybrisfs.volume.clocks import clock_doubts
 from hybrisfs.volume.config import DEFAULT_DELETION_SHARE
 from hybrisfs.volume.deletions import Deletions
 from hybrisfs.volume.epochs import Epochs
+from hybrisfs.volume.membership import Membership
 from hybrisfs.volume.regaining import Regaining
-from sync import HASH_SIZE, Head, Members, VersionVector, Write, decode_signed_header
+from sync import HASH_SIZE, Head, Members, VersionVector, decode_signed_header
 from sync.follow import STALE_SECONDS
 
 __all__ = ["Sharing", "default_device_name"]
@@ -78,11 +77,22 @@ class Sharing:
         self.updates = UpdateLog(fs.db, self.members.writers(), ring.keys.device)
         self.history = History(fs.db, self.updates.moment_of)
         self.registers = Registers(fs.db, fs.chunks.condemned.see, self.history)
-        self._epochs = Epochs(ring, self.updates, self.registers, self.members)
+        epochs = Epochs(ring, self.updates, self.registers, self.members)
         self.signer = Signer(
             self.updates, self.registers, self.members, self._grown, lambda: self._regaining.under_way
         )
-        self.arrivals = Arrivals(fs, self.updates, self.registers, self.members, self._epochs.learn)
+        self.membership = Membership(
+            fs,
+            self.members,
+            self.updates,
+            self.registers,
+            self.signer,
+            epochs,
+            ring.keys.device.public,
+            signals.chunks_made,
+            lambda: self.on_members(),
+        )
+        self.arrivals = Arrivals(fs, self.updates, self.registers, self.members, epochs.learn)
         brake = Brake(deletion_share)
         self.receiver = Receiver(fs, self.updates, self.arrivals, signals, show, self._grown, brake)
         self.deletions = Deletions(
@@ -172,8 +182,8 @@ class Sharing:
 
     def look_after(self) -> None:
         """What is to be done now and then."""
-        if self.has_looked() and self._is_removal_unheeded():  # it was cut short by a crash
-            self._heed_removals()
+        if self.has_looked() and self.membership.is_removal_unheeded():  # it was cut short by a crash
+            self.membership.heed_removals()
         if len(self.current_members()) > 1:
             self.on_quiet()
             self.agreement.refresh(self._signals.last_change)
@@ -218,7 +228,7 @@ class Sharing:
         if after != before:
             self.on_members()
         if not before <= after:
-            self._heed_removals()
+            self.membership.heed_removals()
         return complete
 
     def close(self) -> None:
@@ -257,114 +267,10 @@ class Sharing:
     def _grown(self) -> None:
         self.on_growth()
 
-    # -- members ---------------------------------------------------------------------------------
-
-    def admit(self, member: Member, also: Sequence[Write] = ()) -> None:
-        """Let a device in, and tell the others, who hear of this one, too, if they have not yet. *also* is
-        signed with that."""
-        with self._fs.cutting, self._fs.lock:
-            self.members.admit([member])
-            self.updates.set_members(self.members.writers())
-            mine = member_key(self.updates.device)
-            entries: list[Write] = [(member_key(member.device), member.encode()), *also]
-            if not self.registers.values(mine):
-                entries.append(self._own_register())
-            self.signer.sign(entries, 0)
-        self._signals.chunks_made()
-        self.on_members()
-
-    def _own_register(self) -> Write:
-        """The register that says that this device belongs to the volume."""
-        own = Member(self._ring.keys.device.public, self.members.name_of(self.updates.device))
-        return member_key(self.updates.device), own.encode()
-
-    def remove(self, which: str) -> dict[str, object]:
-        """Let a device belong to the volume no longer: what it writes from now on is not accepted, and what
-        is written from now on it cannot read. *which* is its name or the beginning of its id.
-
-        Raises UsageError, OSError.
-        """
-        with self._fs.cutting, self._fs.lock:
-            member = _choose(self.members.all(), which)
-            if member.device == self.updates.device:
-                raise UsageError(
-                    "a device cannot remove itself",
-                    "",
-                    "Remove it on another one, or delete the volume here.",
-                )
-            self._sign_removal(member)
-        self._signals.chunks_made()
-        self.on_members()
-        return {"id": member.device.hex(), "device": member.name}
-
-    def remove_reserve(self, which: str, also: Callable[[Member], Sequence[Write]]) -> Member:
-        """The same with a device in reserve; what *also* makes of it is signed with that. Raises UsageError,
-        OSError."""
-        with self._fs.cutting, self._fs.lock:
-            member = _choose(self.members.reserves(), which, "recovery kit")
-            self._sign_removal(member, also(member))
-        self._signals.chunks_made()
-        self.on_members()
-        return member
-
-    def _sign_removal(self, member: Member, also: Sequence[Write] = ()) -> None:
-        removed = replace(member, removed=True)
-        self.members.admit([removed])
-        self.updates.set_members(self.members.writers())
-        self._epochs.exclude()
-        self.signer.sign([(member_key(member.device), removed.encode()), *also, self._epochs.begin()], 0)
-
-    def _heed_removals(self) -> None:
-        """A device was removed elsewhere. What this one saw of it before, all are to see: an own update says
-        so by depending on it."""
-        with self._fs.cutting, self._fs.lock:
-            self._epochs.exclude()
-            if not self._is_removal_unheeded():
-                return
-            writes = [self._epochs.begin()] if self._epochs.is_one_due else []
-            self.signer.sign(writes or [self._own_register()], 0)
-        self._signals.chunks_made()
-
-    def _is_removal_unheeded(self) -> bool:
-        """Whether this device has something to sign because another was removed."""
-        with self._fs.lock:
-            due = self._epochs.is_one_due or self._is_anything_unvouched()
-            return due and self.signer.may_sign
-
-    def _is_anything_unvouched(self) -> bool:
-        """Whether no member has said yet that it saw all that removed devices have written."""
-        tips = self.updates.state.tips()
-        members = self.members.keys()
-        seen = [tip.dependencies for tip in tips if tip.device in members]
-        return any(
-            members.former_key(tip.device) and all(vector[tip.branch] < tip.clock for vector in seen)
-            for tip in tips
-        )
-
     @property
     def is_regaining(self) -> bool:
         """Whether the volume was rebuilt, and waits for its own log: the view is not complete."""
         return self._regaining.under_way
-
-    @property
-    def own_name(self) -> str:
-        """What this device is called."""
-        with self._fs.lock:
-            return self.members.name_of(self.updates.device)
-
-    def rename(self, which: str, name: str) -> None:
-        """Call a device otherwise, on all devices; *which* is its name or the beginning of its id.
-
-        Raises UsageError.
-        """
-        if not name or len(name.encode()) > MAX_DEVICE_NAME or not name.isprintable():
-            raise UsageError(f"{name[:80]!r} cannot name a device")
-        with self._fs.cutting, self._fs.lock:
-            member = _choose(self.members.all(), which)
-            renamed = replace(member, name=name)
-            self.members.admit([renamed])
-            self.signer.sign([(member_key(member.device), renamed.encode())], 0)
-        self._signals.chunks_made()
 
     def doubts(self) -> list[str]:
         """What is amiss with what comes from other devices, in sentences."""
@@ -394,18 +300,6 @@ class Sharing:
             _described(member, member.device == this, sightings.get(member.device), vector, forked)
             for member in members
         ]
-
-
-def _choose(members: Sequence[Member], which: str, noun: str = "device") -> Member:
-    """Raises UsageError unless exactly one is meant."""
-    found = [one for one in members if one.name == which] or [
-        one for one in members if one.device.hex().startswith(which.lower())
-    ]
-    if len(found) == 1:
-        return found[0]
-    names = ", ".join(f"{one.name} ({one.device.hex()[:8]})" for one in members)
-    problem = f"names several {noun}s" if found else f"is no {noun} of this volume"
-    raise UsageError(f"{which[:80]!r} {problem}", "", f"There are: {names or 'none'}.")
 
 
 def _described(

@@ -346,9 +346,9 @@ class Volume:
             self._home,
             self.config,
             self.ring.keys,
-            sharing.own_name,
+            sharing.membership.own_name,
             sharing.key_holders,
-            sharing.admit,
+            sharing.membership.admit,
             lifetime=lifetime,
             with_credentials=with_credentials,
         )
@@ -358,12 +358,13 @@ class Volume:
         return devices_of(self)
 
     def rename_device(self, device: str, name: str) -> None:
-        """See `Sharing.rename`."""
-        self.sharing.rename(device, name)
+        """See `Membership.rename`."""
+        self.sharing.membership.rename(device, name)
 
     def remove_device(self, device: str) -> dict[str, object]:
-        """See `Sharing.remove`; with the URLs of the clouds that it may still have secrets of."""
-        return {**self.sharing.remove(device), "clouds": [cloud.url for cloud in self.config.clouds]}
+        """See `Membership.remove`; with the URLs of the clouds that it may still have secrets of."""
+        removed = self.sharing.membership.remove(device)
+        return {**removed, "clouds": [cloud.url for cloud in self.config.clouds]}
 
     def conflicts(self) -> list[dict[str, object]]:
         """See `Conflicts.all`."""

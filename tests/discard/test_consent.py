@@ -189,7 +189,7 @@ def test_a_new_device_counts(fleet: Fleet) -> None:
     fleet.send(0, 1)
     newcomer = Fleet(3)[2]
     with fleet[1].rig.fs.lock:
-        fleet[1].rig.sharing.admit(newcomer.member)
+        fleet[1].rig.sharing.membership.admit(newcomer.member)
     while advance(fleet[1]):
         pass
     fleet.send(1, 0)

@@ -95,6 +95,6 @@ def test_the_highest_slot_is_a_name_like_any_other(fleet: Fleet) -> None:
 
 def test_a_member_is_learned_of_though_another_says_nonsense_of_it(fleet: Fleet) -> None:
     new = DeviceKey.from_seed(b"\x77" * 32)
-    fleet[0].rig.sharing.admit(Member(new.public, "tablet"))
+    fleet[0].rig.sharing.membership.admit(Member(new.public, "tablet"))
     for device in both_ways(fleet, lie((member_key(new.device_id), b"nonsense"))):
         assert new.device_id in device.rig.sharing.current_members()

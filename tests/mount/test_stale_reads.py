@@ -31,7 +31,7 @@ def device(tmp_path: Path) -> Iterator[Device]:
         (tmp_path / "mnt").mkdir()
         one.volume.mount(tmp_path / "mnt")
         (tmp_path / "mnt" / "file").write_bytes(b"content")
-        one.volume.sharing.admit(Member(LAPTOP.public, "laptop"))
+        one.volume.sharing.membership.admit(Member(LAPTOP.public, "laptop"))
         wait_for(one.volume, suspect=True)
         yield one
     finally:

@@ -124,7 +124,7 @@ class Second(Device):
         self.home.prepare()
         key, volume = DeviceKey.generate(), first.volume
         grant = make_grant(volume.config, volume.ring.keys, volume.sharing.current_members(), None)
-        volume.sharing.admit(Member(key.public, "second"))
+        volume.sharing.membership.admit(Member(key.public, "second"))
         joined = Joined(grant, Peer(volume.ring.keys.device.public, "first"))
         replace(join_volume(self.home, None, key, "second", joined), links=ALONE).save(self.home)
         self.volume = Volume.open(self.home, NAME)

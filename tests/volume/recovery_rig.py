@@ -52,7 +52,7 @@ class Second(Device):
         self.home.prepare()
         key, volume = DeviceKey.generate(), first.volume
         grant = make_grant(volume.config, volume.ring.keys, volume.sharing.key_holders(), None)
-        volume.sharing.admit(Member(key.public, name))
+        volume.sharing.membership.admit(Member(key.public, name))
         joined = Joined(grant, Peer(volume.ring.keys.device.public, "first"))
         replace(join_volume(self.home, None, key, name, joined), links=_ALONE).save(self.home)
         self.volume = Volume.open(self.home, NAME)

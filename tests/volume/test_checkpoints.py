@@ -44,7 +44,7 @@ def invited(first: Device, root: Path) -> Home:
     """The home of a device that was let in, and has not been started."""
     volume, home, key = first.volume, Home.below(root), DeviceKey.generate()
     grant = make_grant(volume.config, volume.ring.keys, volume.sharing.current_members(), None)
-    volume.sharing.admit(Member(key.public, "other"))
+    volume.sharing.membership.admit(Member(key.public, "other"))
     join_volume(home, None, key, "other", Joined(grant, Peer(volume.ring.keys.device.public, "first")))
     return home
 

@@ -38,7 +38,7 @@ def pair(tmp_path: Path) -> Iterator[tuple[Device, Home]]:
         first.reopen()
         volume, home, key = first.volume, Home.below(tmp_path / "other"), DeviceKey.generate()
         grant = make_grant(volume.config, volume.ring.keys, volume.sharing.current_members(), None)
-        volume.sharing.admit(Member(key.public, "other"))
+        volume.sharing.membership.admit(Member(key.public, "other"))
         join_volume(home, None, key, "other", Joined(grant, Peer(volume.ring.keys.device.public, "first")))
         yield first, home
 

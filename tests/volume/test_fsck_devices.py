@@ -182,7 +182,7 @@ def test_what_the_only_device_removed() -> None:
     device.remove("also removed")
     device.sign()
     other = Member(DeviceKey.from_seed(b"\x09" * 32).public, "late")
-    device.rig.sharing.admit(other)
+    device.rig.sharing.membership.admit(other)
     device.write("kept", b"z")
     device.sign()
     assert problems(device) == []
@@ -291,7 +291,7 @@ def test_damage_is_named(fleet: Fleet, damage: str, device: int) -> None:
 
 
 def test_a_member_of_another_name(fleet: Fleet) -> None:
-    fleet[0].rig.sharing.rename("bob", "robert")
+    fleet[0].rig.sharing.membership.rename("bob", "robert")
     fleet.meet()
     assert all_problems(fleet) == []
     fleet[0].rig.db.execute("UPDATE member SET name = 'mallory' WHERE name = 'robert'")
@@ -328,7 +328,7 @@ def machines(tmp_path: Path) -> Iterator[tuple[Machine, Volume]]:
     volume = first.volume
     home, key = Home.below(tmp_path / "other"), DeviceKey.generate()
     grant = make_grant(volume.config, volume.ring.keys, volume.sharing.current_members(), None)
-    volume.sharing.admit(Member(key.public, "other"))
+    volume.sharing.membership.admit(Member(key.public, "other"))
     join_volume(home, None, key, "other", Joined(grant, Peer(volume.ring.keys.device.public, "first")))
     second = Volume.open(home, volume.name)
     yield first, second

@@ -74,7 +74,7 @@ def names(device: Device) -> set[str]:
 
 
 def test_clouds_and_passphrase_bring_everything_back(first: First, home: Home, opens: Opens) -> None:
-    old_name = first.volume.sharing.own_name
+    old_name = first.volume.sharing.membership.own_name
     lose(first)
     done = recover(home, first.clouds)
     assert (done.missing, done.agreed) == ((), True)

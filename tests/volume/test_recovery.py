@@ -107,7 +107,7 @@ def test_whichever_device_can_renews_it(first: First, second: Second, tmp_path: 
     waits(second, lambda: len(second.volume.recovery.all()) == 1)
     first.close()
     before = copies(second, kit)[0]
-    second.volume.sharing.admit(Member(bytes(range(32)), "third"))
+    second.volume.sharing.membership.admit(Member(bytes(range(32)), "third"))
     second.sync()
     waits(second, lambda: are_alike(second, kit) and copies(second, kit)[0] != before)
     assert kit_of(second)["complete"]
@@ -133,7 +133,7 @@ def test_an_old_copy_is_replaced_and_a_later_one_is_spread(first: First) -> None
     kit = first.make_kit()["kit"]
     name = first.clouds[0] / "recovery" / kit
     old = name.read_bytes()
-    first.volume.sharing.admit(Member(bytes(range(32)), "another"))
+    first.volume.sharing.membership.admit(Member(bytes(range(32)), "another"))
     first.sync()
     waits(first, lambda: are_alike(first, kit) and name.read_bytes() != old)
     name.write_bytes(old)

@@ -40,24 +40,24 @@ def newest(device: Device) -> EpochKeys:
 
 def test_the_removed_device_is_not_given_the_new_key(fleet: Fleet) -> None:
     ada, bob, cyd, dan = fleet.devices
-    ada.rig.sharing.remove("cyd")
+    ada.rig.sharing.membership.remove("cyd")
     exchange(*fleet.devices)
     assert newest(ada) == newest(bob) == newest(dan)
     assert newest(ada).excluded == {cyd.key.device_id}
     assert cyd.rig.ring.find(newest(ada).id) is None
     assert ada.tree() == bob.tree() == dan.tree()
     with pytest.raises(HybrisError, match="removed from the volume"):
-        cyd.rig.sharing.rename("ada", "nobody")
+        cyd.rig.sharing.membership.rename("ada", "nobody")
     with pytest.raises(UsageError, match="is no device"):
-        ada.rig.sharing.remove("cyd")
+        ada.rig.sharing.membership.remove("cyd")
     with pytest.raises(UsageError, match="cannot remove itself"):
-        ada.rig.sharing.remove("ada")
+        ada.rig.sharing.membership.remove("ada")
 
 
 def test_of_two_that_are_removed_at_the_same_moment_neither_has_the_newest_key(fleet: Fleet) -> None:
     ada, bob, cyd, dan = fleet.devices
-    ada.rig.sharing.remove("cyd")
-    bob.rig.sharing.remove("dan")
+    ada.rig.sharing.membership.remove("cyd")
+    bob.rig.sharing.membership.remove("dan")
     assert not newest(ada).excluded & newest(bob).excluded
     exchange(ada, bob)
     assert newest(ada) == newest(bob)
@@ -74,8 +74,8 @@ def test_of_two_that_are_removed_at_the_same_moment_neither_has_the_newest_key(f
 
 def test_what_a_removal_asks_for_is_done_after_a_crash(fleet: Fleet) -> None:
     ada, bob, cyd, dan = fleet.devices
-    ada.rig.sharing.remove("cyd")
-    bob.rig.sharing.remove("dan")
+    ada.rig.sharing.membership.remove("cyd")
+    bob.rig.sharing.membership.remove("dan")
     ada.receive(bob.log())  # and is killed before it can answer
     ada.rig.commit()
     ada.rig = ada.rig.reopen()
@@ -95,8 +95,8 @@ def test_a_rename_at_the_same_moment_does_not_bring_a_device_back(fleet: Fleet) 
     for _ in range(3):  # so that the rename has the higher stamp
         bob.mkdir(f"more {len(bob.log())}")
         bob.sign()
-    bob.rig.sharing.rename("cyd", "renamed")
-    ada.rig.sharing.remove("cyd")
+    bob.rig.sharing.membership.rename("cyd", "renamed")
+    ada.rig.sharing.membership.remove("cyd")
     exchange(ada, bob)
     for device in (ada, bob):
         assert cyd.key.device_id not in device.rig.sharing.current_members()
@@ -112,7 +112,7 @@ def test_who_comes_later_reads_of_a_removed_device_what_others_saw_of_it_and_no_
         exchange(ada, bob, cyd)
         ada.write(f"answer {number}", b"which depends on that")
         ada.sign()
-    ada.rig.sharing.remove("cyd")
+    ada.rig.sharing.membership.remove("cyd")
     exchange(ada, bob)
     cyd.write("not seen", b"after the removal")
     cyd.sign()

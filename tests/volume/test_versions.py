@@ -70,7 +70,7 @@ def test_a_file_that_is_saved_by_putting_another_in_its_place(device: Device) ->
     assert [one["size"] for one in listed] == [5, 3, 3]
     assert listed[0]["kept_until"] is None
     assert all(one["kept_until"] > time.time() for one in listed[1:])
-    assert {one["device"] for one in listed} == {device.volume.sharing.own_name}
+    assert {one["device"] for one in listed} == {device.volume.sharing.membership.own_name}
     assert read(device, "notes") == b"two"
     assert read(device, "notes", number=2) == b"one"
     assert read(device, "notes", at=first) == b"one"
@@ -96,7 +96,7 @@ def test_who_changed_what_when(device: Device) -> None:
         ["mode: 0644 -> 0600"],
         ["named: letter"],
     ]
-    assert {one["device"] for one in found} == {device.volume.sharing.own_name}
+    assert {one["device"] for one in found} == {device.volume.sharing.membership.own_name}
     draft: list[dict[str, Any]] = device.volume.versions.log("draft", 10)["changes"]  # type: ignore[assignment]
     assert draft[-1]["what"] == ["made: draft", "content: 3 bytes"]
     with pytest.raises(UsageError, match="none is known"):
