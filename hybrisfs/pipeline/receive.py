@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 _BATCH_UPDATES: Final = 512
 _BATCH_WRITES: Final = 4096
 _BATCH_BYTES: Final = 4 << 20
-_GIVE_WAY_SECONDS: Final = 0.001
+_GIVE_WAY_SECONDS: Final = 0.0003
 
 
 @dataclass
