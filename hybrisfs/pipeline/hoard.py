@@ -11,8 +11,9 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -43,6 +44,15 @@ _COMMITTED_SECONDS: Final = 2.0  # within which what is done now is committed
 _LOOKING_SHARE: Final = 10  # of the time, at most one part in so many goes into looking
 
 
+@dataclass(frozen=True)
+class _Piece:
+    """Work for one fetcher: inodes of files whose lists of chunks it brings, or numbers of chunks."""
+
+    bring: Callable[[], None]
+    files: Sequence[int] = ()
+    chunks: Sequence[int] = ()
+
+
 class Hoarder:
     """One thread that finds what is missing, and a few that fetch it."""
 
@@ -67,7 +77,7 @@ class Hoarder:
         self._room_left = 0  # bytes that this round may bring
         self._stale = False  # the last look saw only what had been committed
         self._look_after = 0.0  # when the next look may be
-        self._handed_out: tuple[set[int], set[int]] = (set(), set())  # in this round: files, chunks
+        self._in_vain: set[int] = set()  # chunks that this round could not have
         self.kept = Measure(0, 0, 0)
         """What was pinned, and how much of it was missing, at the last look."""
 
@@ -90,13 +100,19 @@ class Hoarder:
         """Bring what is missing, and what comes to be missing meanwhile; False when something could not
         be had."""
         self._failures = self._fetched = 0
-        self._handed_out = (set(), set())
+        self._in_vain.clear()
         with ThreadPoolExecutor(_FETCHERS, thread_name_prefix="hoard") as pool:
-            under_way = deque(pool.submit(self._guarded, piece) for piece in self._look())
+            under_way: deque[tuple[Future[None], _Piece]] = deque()
+
+            def look() -> None:
+                for piece in self._look([piece for _, piece in under_way]):
+                    under_way.append((pool.submit(self._guarded, piece.bring), piece))
+
+            look()
             while under_way:
-                under_way.popleft().result()
+                under_way.popleft()[0].result()
                 if len(under_way) < _LOOK_AHEAD and self._may_look() and self._signals.take_wanted():
-                    under_way += [pool.submit(self._guarded, piece) for piece in self._look()]
+                    look()
         if self._fetched and not self._failures:
             self._signals.content_wanted()  # more may be known to be missing now
         if not self._failures:
@@ -106,8 +122,8 @@ class Hoarder:
     def _may_look(self) -> bool:
         return time.monotonic() >= self._look_after and not self._is_hopeless()
 
-    def _look(self) -> list[Callable[[], None]]:
-        """Find what is missing and has not been handed out in this round; the work that brings it."""
+    def _look(self, under_way: Sequence[_Piece]) -> list[_Piece]:
+        """Find what is missing, but for what is under way, and what was tried in vain in this round."""
         self._commit_news()
         with self._fs.lock:
             self._stale = self._fs.uncommitted
@@ -126,12 +142,13 @@ class Hoarder:
             self._room_left = self.most - (self.kept.bytes - self.kept.missing)
         if self._room_left < 0:
             self._fail(f"more is pinned than {SHARE_OF_BUDGET:.0%} of the cache's budget", hopeless=True)
-        files, chunks = self._handed_out
-        wanted = _new(missing, chunks)
+        listed = {one for piece in under_way for one in piece.files}
+        handed_out = self._in_vain.union(*(piece.chunks for piece in under_way))
+        wanted = [one for one in missing if one not in handed_out] if handed_out else missing
         slices = [wanted[start : start + _SLICE] for start in range(0, len(wanted), _SLICE)]
         return [
-            *(partial(self._list, ino) for ino in _new(unlisted, files)),
-            *(partial(self._keep_all, one) for one in slices),
+            *(_Piece(partial(self._list, ino), files=(ino,)) for ino in unlisted if ino not in listed),
+            *(_Piece(partial(self._keep_all, one), chunks=one) for one in slices),
         ]
 
     def _commit_news(self) -> None:
@@ -235,6 +252,7 @@ class Hoarder:
         try:
             self._fetcher.fetch_one(ref)
         except ChunkUnavailable as error:
+            self._in_vain.add(ref.number)
             self._fail(str(error))
             return False
         with self._guard:
@@ -252,10 +270,3 @@ class Hoarder:
             if self._trouble != why:
                 log.warning("not all that is pinned is here yet: %s", why)
             self._trouble = why
-
-
-def _new(numbers: Iterable[int], known: set[int]) -> list[int]:
-    """Those that are not known yet; they are from now on."""
-    new = [one for one in numbers if one not in known]
-    known.update(new)
-    return new

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from hybrisfs.dispersal.runs import ChunkLocation
+from hybrisfs.filesystem.chunks import ChunkRef
 from hybrisfs.filesystem.subtree import Measure
 from hybrisfs.pipeline.hoard import Hoarder
 from tests.filesystem.invariants import check_accounts, check_chunks
@@ -279,6 +280,71 @@ def test_what_a_linked_device_has_comes_many_at_once(fleet: Fleet) -> None:
         assert fleet[1].read(f"music/{number}") == b"%d" % number * 1000
     assert hoard(rig, hoarder)
     assert hoarder.kept.missing == 0
+
+
+def test_what_comes_to_be_wanted_is_asked_for_in_the_same_round_and_nothing_twice(fleet: Fleet) -> None:
+    fleet[0].mkdir("music")
+    for number in range(4):
+        fleet[0].write(f"music/{number}", b"%d" % number * 1000)
+    fleet[0].rig.publish(everything=True)
+    fleet[1].receive(fleet[0].log())
+    rig = fleet[1].rig
+    rig.fs.hoard.add(fleet[1].at("music"))
+    rig.commit()
+    asked: list[bytes] = []
+
+    def ask(identities: Sequence[bytes], _seconds: float) -> list[bytes | None]:
+        if not asked:  # while the first one is under way, another device tells of more
+            fleet[0].write("music/more", b"more" * 1000)
+            fleet[0].rig.publish(everything=True)
+            fleet[1].receive(fleet[0].log())
+            rig.commit()
+            rig.signals.content_wanted()
+        asked.extend(identities)
+        return [fleet[0].rig.plaintexts[one] for one in identities]
+
+    hoarder = Hoarder(rig.fs, rig.fetcher, rig.room, rig.signals, rig.committer.commit_now)
+    rig.signals.brisk = True
+    with (
+        mock.patch.object(rig.fetcher, "_ask_devices", ask),
+        mock.patch.object(hoarder, "_keep_all", side_effect=hoarder._keep_all) as keep_all,
+        mock.patch("hybrisfs.pipeline.hoard._COMMIT_EVERY", 0.0),
+        mock.patch("hybrisfs.pipeline.hoard._FETCHERS", 1),
+        mock.patch("hybrisfs.pipeline.hoard._SLICE", 1),
+        mock.patch("hybrisfs.pipeline.hoard._LOOKING_SHARE", 0),
+    ):
+        assert hoarder.hoard_round()
+    assert len(asked) == 5
+    assert keep_all.call_count == 5
+    fleet.clouds.down = True
+    assert fleet[1].read("music/more") == b"more" * 1000
+
+
+def test_what_could_not_be_had_is_not_tried_again_in_the_same_round(fleet: Fleet) -> None:
+    fleet[0].mkdir("music")
+    for number in range(3):
+        fleet[0].write(f"music/{number}", b"%d" % number * 1000)
+        fleet.send(0, 1)
+    rig = fleet[1].rig
+    rig.fs.hoard.add(fleet[1].at("music"))
+    rig.commit()
+    fleet.clouds.down = True
+    fetch_one = rig.fetcher.fetch_one
+    tried: list[int] = []
+
+    def fetch(ref: ChunkRef) -> bytes:
+        tried.append(ref.number)
+        rig.signals.content_wanted()
+        return fetch_one(ref)
+
+    with (
+        mock.patch.object(rig.fetcher, "fetch_one", fetch),
+        mock.patch("hybrisfs.pipeline.hoard._FETCHERS", 1),
+        mock.patch("hybrisfs.pipeline.hoard._SLICE", 1),
+        mock.patch("hybrisfs.pipeline.hoard._LOOKING_SHARE", 0),
+    ):
+        assert not hoarder_of(rig).hoard_round()
+    assert len(tried) == len(set(tried)) == 3
 
 
 FOLDERS = (b"a", b"b", b"c")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -56,3 +57,26 @@ def test_what_is_known_already_is_not_taken_twice(fleet: Fleet) -> None:
     bob.receive(ada.log()[:FORGED])
     assert bob.receive(ada.log() * 2)
     assert bob.log() == ada.log()
+
+
+def test_between_two_batches_whoever_waits_for_the_lock_gets_it(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada, bob = fleet[0], fleet[1]
+    for number in range(UPDATES):
+        ada.mkdir(f"folder {number:02}")
+        ada.sign()
+    seen: list[int] = []
+
+    def look() -> None:
+        with bob.rig.fs.lock:
+            seen.append(len(bob.log()))
+
+    def pause(_seconds: float) -> None:
+        other = threading.Thread(target=look, daemon=True)
+        other.start()
+        other.join(30)
+
+    monkeypatch.setattr("hybrisfs.pipeline.receive.time.sleep", pause)
+    assert bob.receive(ada.log())
+    assert seen == [20, 40, 60]
