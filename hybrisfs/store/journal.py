@@ -56,7 +56,7 @@ class JournalFullError(OSError):
 class Segment:
     """One segment file. The descriptor lives as long as somebody reads from it."""
 
-    __slots__ = ("allocated", "descriptor", "number", "path", "sealed", "size", "stored", "used_at")
+    __slots__ = ("descriptor", "number", "path", "requested", "sealed", "size", "stored", "used_at")
 
     def __init__(self, number: int, path: Path, *, create: bool) -> None:
         self.number = number
@@ -67,16 +67,16 @@ class Segment:
         # What it takes of the disk: its blocks less the holes.
         self.stored = min(_in_blocks(self.size), _allocated(self.descriptor))
         self.used_at = 0
-        self.allocated = self.size  # up to where the disk has been asked for blocks
+        self.requested = self.size  # up to where the disk has been asked for blocks
         self.sealed = not create  # never appended to again
 
     def allocate(self, end: int, most: int) -> None:
         """Have the disk give the blocks up to *end*, and some ahead, up to *most*, for what comes next."""
-        if end > self.allocated:
+        if end > self.requested:
             ahead = max(end, min(-(-end // _STEP) * _STEP, most))
             # Not every disk can, and a full one cannot: whether the bytes find room is for the write to say.
-            _libc.fallocate(self.descriptor, _KEEP_SIZE, self.allocated, ahead - self.allocated)
-            self.allocated = ahead
+            _libc.fallocate(self.descriptor, _KEEP_SIZE, self.requested, ahead - self.requested)
+            self.requested = ahead
 
     def trim(self) -> None:
         """Give back what the disk keeps for bytes that will not come. What is there has been synced."""
