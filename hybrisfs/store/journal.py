@@ -10,7 +10,8 @@ room is short, the rest of a pinned segment is given back to the disk as a hole.
 
 Space: `append` refuses with ENOSPC when the budget is used up, or when the disk has less than the reserve
 left (SQLite needs room to commit what has been accepted): the error belongs to the write that exceeds,
-never to a later one.
+never to a later one. The disk is asked for blocks in steps of 1 MiB, and gets back what is not used: left to
+itself, XFS takes for a file that grows as much again, at one blow, which may be more than the reserve.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ ACTIVE_SEGMENT_SIZE: Final = 32 << 20
 RESERVE: Final = 64 << 20
 _SPACE_CHECK_BYTES: Final = 1 << 20
 _BLOCK: Final = 4096
-_PUNCH_HOLE: Final = 0x01 | 0x02  # FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
+_STEP: Final = 1 << 20
+_KEEP_SIZE: Final = 0x01  # FALLOC_FL_KEEP_SIZE
+_PUNCH_HOLE: Final = _KEEP_SIZE | 0x02  # FALLOC_FL_PUNCH_HOLE
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 _libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
 
@@ -53,7 +56,7 @@ class JournalFullError(OSError):
 class Segment:
     """One segment file. The descriptor lives as long as somebody reads from it."""
 
-    __slots__ = ("descriptor", "number", "path", "size", "stored", "used_at")
+    __slots__ = ("descriptor", "number", "path", "requested", "sealed", "size", "stored", "used_at")
 
     def __init__(self, number: int, path: Path, *, create: bool) -> None:
         self.number = number
@@ -64,6 +67,21 @@ class Segment:
         # What it takes of the disk: its blocks less the holes.
         self.stored = min(_in_blocks(self.size), _allocated(self.descriptor))
         self.used_at = 0
+        self.requested = self.size  # up to where the disk has been asked for blocks
+        self.sealed = not create  # never appended to again
+
+    def allocate(self, end: int, most: int) -> None:
+        """Have the disk give the blocks up to *end*, and some ahead, up to *most*, for what comes next."""
+        if end > self.requested:
+            ahead = max(end, min(-(-end // _STEP) * _STEP, most))
+            # Not every disk can, and a full one cannot: whether the bytes find room is for the write to say.
+            _libc.fallocate(self.descriptor, _KEEP_SIZE, self.requested, ahead - self.requested)
+            self.requested = ahead
+
+    def trim(self) -> None:
+        """Give back what the disk keeps for bytes that will not come. What is there has been synced."""
+        if self.sealed and _allocated(self.descriptor) > _in_blocks(self.size):
+            os.ftruncate(self.descriptor, self.size)
 
     def __del__(self) -> None:
         descriptor = getattr(self, "descriptor", None)
@@ -117,6 +135,7 @@ class Journal:
         if active is None or active.size + length > self._segment_size:
             active = self._open_next()
         position = active.size
+        active.allocate(position + length, self._segment_size)
         _write_all(active.descriptor, data, position)
         active.size = position + length
         grown = _in_blocks(active.size) - _in_blocks(position)
@@ -180,6 +199,7 @@ class Journal:
         return facts.f_frsize * facts.f_bavail - scaled
 
     def _open_next(self) -> Segment:
+        self.seal_active()
         # A number that the database still knows must not come to mean other bytes, even if its file is lost.
         number = max(self._next, max(self.pins, default=0) + 1)
         with _full_disk():  # it may be out of inodes, too
@@ -205,6 +225,7 @@ class Journal:
             try:
                 for segment in batch:
                     os.fdatasync(segment.descriptor)
+                    segment.trim()
                 if names:
                     sync_directory(self.directory)
             except OSError as error:
@@ -239,8 +260,12 @@ class Journal:
         ]
 
     def seal_active(self) -> None:
-        """Append to a new segment from now on."""
-        self._active = None
+        """Append to a new segment from now on. The next `sync` trims this one."""
+        if self._active is not None:
+            self._active.sealed = True
+            with self._unsynced_lock:
+                self._unsynced[self._active.number] = self._active
+            self._active = None
 
     def size_of(self, segment: int) -> int:
         """Bytes of disk that removing it frees."""
@@ -262,6 +287,8 @@ class Journal:
         with self._unsynced_lock:
             self._unsynced.pop(segment, None)
         self.bytes -= gone.stored
+        # XFS gives the blocks of an unlinked file back later, and who makes room would see none.
+        os.ftruncate(gone.descriptor, 0)
         gone.path.unlink(missing_ok=True)
         return gone.stored
 
@@ -291,18 +318,20 @@ class Journal:
         The database must no longer name them, durably.
         """
         target = self._segments[segment]
+        before = _allocated(target.descriptor)
         for start, end in dead:
             if _libc.fallocate(target.descriptor, _PUNCH_HOLE, start, end - start):
                 log.debug("no holes in %s: %s", target.path, os.strerror(ctypes.get_errno()))
-                return 0
-        before, target.stored = target.stored, min(target.stored, _allocated(target.descriptor))
-        self.bytes -= before - target.stored
-        return before - target.stored
+                break
+        freed = min(target.stored, max(0, before - _allocated(target.descriptor)))
+        target.stored -= freed
+        self.bytes -= freed
+        return freed
 
     def close(self) -> None:
+        self.seal_active()
         self.sync()
         self._segments.clear()
-        self._active = None
 
 
 def _in_blocks(size: int) -> int:

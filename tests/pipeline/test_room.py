@@ -78,7 +78,12 @@ def test_the_least_recently_used_goes_first(rig: Rig) -> None:
 def test_the_database_forgets_before_the_file_goes(rig: Rig) -> None:
     cached(rig, *NAMES)
     events: list[str] = []
-    unlink, durable = Path.unlink, rig.db.make_durable
+    truncate, unlink, durable = os.ftruncate, Path.unlink, rig.db.make_durable
+
+    def note_emptied(descriptor: int, size: int) -> None:
+        if not size:
+            events.append("empty")
+        truncate(descriptor, size)
 
     def note_unlink(path: Path, missing_ok: bool = False) -> None:
         events.append("unlink")
@@ -89,11 +94,12 @@ def test_the_database_forgets_before_the_file_goes(rig: Rig) -> None:
         durable()
 
     with (
+        mock.patch("os.ftruncate", note_emptied),
         mock.patch.object(Path, "unlink", note_unlink),
         mock.patch.object(rig.db, "make_durable", note_durable),
     ):
         rig.room.drop_all()
-    assert events == ["durable", "unlink", "unlink", "unlink"]
+    assert events == ["durable", *["empty", "unlink"] * 3]
     rig = rig.crashed()
     for name in NAMES:
         assert rig.read(rig.find(name)) == content(name)

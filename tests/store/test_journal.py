@@ -18,9 +18,12 @@ from hypothesis import strategies as st
 
 from hybrisfs.store.journal import Journal, JournalFullError
 from tests.store.disk import ForgetfulDisk
+from tests.system.shell import tool
+from tests.system.small_disks import XfsDisk, needs_root
 
 PATIENCE = 30.0
 BLOCK = 4096
+MIB = 1 << 20
 BUDGET = 10 * BLOCK
 
 
@@ -301,3 +304,57 @@ def test_holes_give_bytes_back(tmp_path: Path) -> None:
     assert journal.read(segment, 0, 4096) == b"x" * 4096
     journal.close()
     assert make(tmp_path, budget=1 << 20).bytes == journal.bytes
+
+
+# -- a disk that does more than it is told --------------------------------------------------------
+
+
+@pytest.fixture
+def xfs(tmp_path: Path) -> Iterator[Path]:
+    """XFS takes blocks ahead for files that grow, and gives those of files that go back some time later."""
+    tool("mkfs.xfs")
+    with XfsDisk(tmp_path / "disk", 300) as disk:
+        yield disk.where
+
+
+def taken(journal: Journal) -> int:
+    """What the disk has given for the segments so far."""
+    return sum(path.stat().st_blocks * 512 for path in journal.directory.iterdir())
+
+
+@needs_root
+def test_the_disk_gives_no_more_than_is_counted(xfs: Path) -> None:
+    journal = make(xfs, budget=200 * MIB, segment_size=32 * MIB)
+    for _ in range(70):
+        journal.append(os.urandom(MIB + 1))
+        assert taken(journal) <= journal.bytes + 2 * MIB  # for the active segment, and one not synced yet
+        journal.sync()
+    journal.seal_active()
+    journal.sync()
+    assert taken(journal) == journal.bytes
+    journal.close()
+
+
+@needs_root
+def test_what_is_removed_is_free_at_once(xfs: Path) -> None:
+    """... or who makes room would see none, and remove more, or give up."""
+    journal = make(xfs, budget=200 * MIB, segment_size=32 * MIB)
+    segment, _ = journal.append(bytes(32 * MIB))
+    journal.seal_active()
+    journal.sync()
+    before = journal.free_bytes()
+    assert journal.remove(segment) == 32 * MIB
+    assert journal.free_bytes() - before >= 31 * MIB
+
+
+def test_what_the_disk_keeps_for_a_segment_is_given_back(tmp_path: Path) -> None:
+    """... when it is sealed, the journal closed, or, after a crash, when the next one syncs."""
+    journals = [make(tmp_path / name, segment_size=1 * MIB) for name in ("sealed", "closed", "killed")]
+    for journal in journals:
+        journal.append(b"content")
+        journal.sync()
+    journals[0].seal_active()
+    journals[0].sync()
+    journals[1].close()
+    make(tmp_path / "killed", segment_size=1 * MIB).sync()
+    assert [taken(journal) for journal in journals] == [BLOCK] * 3

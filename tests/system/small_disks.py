@@ -57,7 +57,13 @@ class XfsDisk:
         self._image.unlink()
 
     def mount(self) -> None:
-        run("mount", "-o", "loop", self._image, self.where)
+        # A loop device of its own each time: a mount namespace that somebody made meanwhile keeps a disk
+        # without power mounted, and would lend it to whoever mounts the same device again.
+        device = run("losetup", "--find", "--show", self._image).strip()
+        try:
+            run("mount", "-o", "nouuid", device, self.where)
+        finally:
+            run("losetup", "--detach", device)  # goes with its mount
 
     def cut_power(self) -> None:
         """Everything that was not synced is lost; whoever uses the disk gets errors from now on."""

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
 import time
 from pathlib import Path
 
 from tests.system.conftest import MakeDevice
+from tests.system.deadline import until
 from tests.system.shell import tool
 from tests.system.small_disks import XfsDisk, needs_root
 from tests.system.trees import snapshot
@@ -59,3 +61,20 @@ def test_a_power_cut_at_any_moment_loses_nothing_fsynced(
             assert device.fsck(clouds=True).returncode == 0
         finally:
             device.close()
+
+
+def test_the_power_comes_back_though_somebody_else_has_the_disk_mounted(tmp_path: Path) -> None:
+    """Whoever makes a mount namespace takes along what is mounted at that moment, as other tests do."""
+    tool("mkfs.xfs")
+    with XfsDisk(tmp_path / "disk", 300) as disk:
+        own = Path("/proc/self/ns/mnt").readlink()
+        other = subprocess.Popen(["unshare", "--mount", "sleep", "infinity"])
+        try:
+            theirs = Path(f"/proc/{other.pid}/ns/mnt")
+            until(lambda: theirs.readlink() != own, "the other to have a mount namespace")
+            disk.cut_power()
+            disk.restore_power()
+            (disk.where / "file").write_text("written")
+        finally:
+            other.kill()
+            other.wait()
