@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import webbrowser
 from pathlib import Path
@@ -17,6 +18,7 @@ from cli.paths import absolute, complete_files
 from hybrisfs.client import Client
 from hybrisfs.client import UsageError as HybrisUsageError
 
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SECTIONS: Final = ("overview", "clouds", "transfers", "devices", "files", "conflicts", "cost", "log")
 
 
@@ -25,10 +27,11 @@ _SECTIONS: Final = ("overview", "clouds", "transfers", "devices", "files", "conf
     "\n  hybrisfs ui --section conflicts\n  hybrisfs ui --no-browser      # then open the link it prints"
 )
 @click.argument("path", shell_complete=complete_files, required=False)
+@click.option("--volume", "name", metavar="NAME", help="Which volume to show first, instead of PATH.")
 @click.option("--section", type=click.Choice(_SECTIONS), help="What to show first.")
 @click.option("--no-browser", is_flag=True, help="Only print the link that opens the page.")
 @json_option
-def ui(path: str | None, section: str | None, no_browser: bool, as_json: bool) -> int:
+def ui(path: str | None, name: str | None, section: str | None, no_browser: bool, as_json: bool) -> int:
     """Show everything on a page in the browser: is all safe, clouds, transfers, conflicts, files, cost.
 
     With PATH, it opens at that folder, or at that file and its versions; with --section as well, at that
@@ -41,7 +44,7 @@ def ui(path: str | None, section: str | None, no_browser: bool, as_json: bool) -
     from dashboard.server import serve
 
     with Client.connect() as client:  # a daemon that cannot be started is better told here
-        wanted = {} if path is None else _place(client, path)
+        wanted = _wanted(client, path, name)
     if section is not None:
         wanted["section"] = section
 
@@ -54,11 +57,23 @@ def ui(path: str | None, section: str | None, no_browser: bool, as_json: bool) -
         if not no_browser and not as_json:
             _open(link)
 
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)  # a daemon that starts this has them blocked
     try:
         serve(show)
     except KeyboardInterrupt:
         click.echo(err=True)
     return 0
+
+
+def _wanted(client: Client, path: str | None, name: str | None) -> dict[str, str]:
+    """What is to be shown first, in the words of the page's link. Raises HybrisError."""
+    if path is not None and name is not None:
+        raise HybrisUsageError("a path tells its volume", advice="Give either PATH or --volume.")
+    if name is not None:
+        return {
+            "volume": str(client.call("status", {"name": name, "without_look": True})["volumes"][0]["name"])
+        }
+    return {} if path is None else _place(client, path)
 
 
 def _place(client: Client, path: str) -> dict[str, str]:
