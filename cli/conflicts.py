@@ -6,9 +6,8 @@ import click
 
 from cli.output import columns, count, json_option, print_json, shown, size
 from cli.paths import complete_files
+from cli.volume_name import volume_option
 from hybrisfs.client import Client
-
-_volume = click.option("--volume", "name", metavar="NAME", help="Which volume, if there are several.")
 
 
 @click.group()
@@ -17,7 +16,7 @@ def conflicts() -> None:
 
 
 @conflicts.command("list", epilog="\b\nExample:\n  hybrisfs conflicts list --json")
-@_volume
+@volume_option
 @json_option
 def list_(name: str | None, as_json: bool) -> None:
     """List what stands under a conflict name. Nothing is lost meanwhile: all versions are there."""
@@ -40,7 +39,7 @@ def list_(name: str | None, as_json: bool) -> None:
     epilog="\b\nExample:\n  hybrisfs conflicts keep 'notes (conflict, laptop, 2026-11-21).txt'"
 )
 @click.argument("path", shell_complete=complete_files)
-@_volume
+@volume_option
 def keep(path: str, name: str | None) -> None:
     """Let the version at PATH be the only one; the others are deleted.
 
@@ -53,7 +52,7 @@ def keep(path: str, name: str | None) -> None:
 
 @conflicts.command("keep-all", epilog="\b\nExample:\n  hybrisfs conflicts keep-all notes.txt")
 @click.argument("path", shell_complete=complete_files)
-@_volume
+@volume_option
 def keep_all(path: str, name: str | None) -> None:
     """Let every version of PATH be a file of its own, under the name that it has now."""
     with Client.connect() as client:

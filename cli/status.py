@@ -13,6 +13,7 @@ import click
 from cli.mirror import describe as describe_mirror
 from cli.output import columns, count, json_option, pending_work, print_json, shown, size
 from cli.transfers import describe_hold
+from cli.volume_name import complete_volumes
 from hybrisfs.client import Client, judge
 
 _EVERY: Final = 1.0  # seconds between two looks
@@ -22,7 +23,7 @@ _COLOURS: Final = {"ok": "green", "slow": "yellow", "full": "yellow"}
 @click.command(
     epilog="\b\nExamples:\n  hybrisfs status\n  hybrisfs status photos --watch\n  hybrisfs status --json"
 )
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_volumes)
 @json_option
 @click.option("--watch", is_flag=True, help="Show it again every second, until Ctrl-C.")
 def status(name: str | None, as_json: bool, watch: bool) -> int:

@@ -15,6 +15,7 @@ import click
 
 from cli.output import json_option, shown
 from cli.paths import absolute, complete_files
+from cli.volume_name import complete_volumes
 from hybrisfs.client import Client
 from hybrisfs.client import UsageError as HybrisUsageError
 
@@ -27,7 +28,13 @@ _SECTIONS: Final = ("overview", "clouds", "transfers", "devices", "files", "conf
     "\n  hybrisfs ui --section conflicts\n  hybrisfs ui --no-browser      # then open the link it prints"
 )
 @click.argument("path", shell_complete=complete_files, required=False)
-@click.option("--volume", "name", metavar="NAME", help="Which volume to show first, instead of PATH.")
+@click.option(
+    "--volume",
+    "name",
+    metavar="NAME",
+    help="Which volume to show first, instead of PATH.",
+    shell_complete=complete_volumes,
+)
 @click.option("--section", type=click.Choice(_SECTIONS), help="What to show first.")
 @click.option("--no-browser", is_flag=True, help="Only print the link that opens the page.")
 @json_option

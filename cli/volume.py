@@ -8,6 +8,7 @@ import click
 
 from cli.output import columns, json_option, print_json, quoted, shown
 from cli.progress import progress_bar
+from cli.volume_name import complete_volumes
 from hybrisfs.client import Client
 
 _NOT_YET: Final = 3
@@ -74,7 +75,7 @@ def list_(as_json: bool) -> None:
 
 
 @volume.command("set", epilog="\b\nExample:\n  hybrisfs volume set photos --stale-reads block")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_volumes)
 @click.option(
     "--stale-reads",
     type=click.Choice(["warn", "block"]),
@@ -126,7 +127,7 @@ def set_(
 
 
 @volume.command(epilog="\b\nExample:\n  hybrisfs volume redundancy photos -f 2 -k 1 --wait")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_volumes)
 @click.option("-f", "f", type=click.IntRange(min=0), help="How many clouds may fail or lie.")
 @click.option("-k", "k", type=click.IntRange(min=1), help="How many clouds are needed to read.")
 @click.option("--wait", is_flag=True, help="Return when all is written anew.")
@@ -170,7 +171,7 @@ def redundancy(
 
 
 @volume.command(epilog="\b\nExample:\n  hybrisfs volume rebuild photos")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_volumes)
 @json_option
 def rebuild(name: str, as_json: bool) -> int:
     """Make the database of the volume NAME on this machine anew, when it is damaged.
