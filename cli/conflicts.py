@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from cli.output import columns, count, json_option, print_json, shown, size
-from cli.paths import complete_files
+from cli.paths import complete_files, mounted_place
 from cli.volume_name import volume_option
 from hybrisfs.client import Client
 
@@ -43,10 +45,11 @@ def list_(name: str | None, as_json: bool) -> None:
 def keep(path: str, name: str | None) -> None:
     """Let the version at PATH be the only one; the others are deleted.
 
-    PATH is relative to the volume's folder: the file itself, or one of the versions beside it.
+    PATH is the file itself, or one of the versions beside it: where it is on this machine, or as
+    conflicts list names it, relative to the volume's folder.
     """
     with Client.connect() as client:
-        client.call("conflicts keep", {"name": name, "path": path})
+        client.call("conflicts keep", _what(client, path, name))
     click.echo(f"Kept {shown(path)}.")
 
 
@@ -56,5 +59,13 @@ def keep(path: str, name: str | None) -> None:
 def keep_all(path: str, name: str | None) -> None:
     """Let every version of PATH be a file of its own, under the name that it has now."""
     with Client.connect() as client:
-        client.call("conflicts keep-all", {"name": name, "path": path})
+        client.call("conflicts keep-all", _what(client, path, name))
     click.echo(f"All versions of {shown(path)} are files of their own now.")
+
+
+def _what(client: Client, path: str, name: str | None) -> dict[str, str | None]:
+    if name is None and os.path.lexists(path):
+        place = mounted_place(client, path)
+        if place is not None:
+            return {"name": place.volume, "path": place.path}
+    return {"name": name, "path": path}

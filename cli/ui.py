@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 import webbrowser
@@ -14,7 +13,7 @@ from urllib.parse import urlencode
 import click
 
 from cli.output import json_option, shown
-from cli.paths import absolute, complete_files
+from cli.paths import complete_files, mounted_place
 from cli.volume_name import complete_volumes
 from hybrisfs.client import Client
 from hybrisfs.client import UsageError as HybrisUsageError
@@ -85,13 +84,16 @@ def _wanted(client: Client, path: str | None, name: str | None) -> dict[str, str
 
 def _place(client: Client, path: str) -> dict[str, str]:
     """The volume that a path is in, and where, in the words of the page's link. Raises UsageError."""
-    [real] = absolute([path])
-    for volume in client.call("volume list")["volumes"]:
-        if volume["mountpoint"] is not None and Path(real).is_relative_to(volume["mountpoint"]):
-            within = os.path.relpath(real, volume["mountpoint"])
-            kind = "folder" if Path(real).is_dir() else "file"
-            return {"section": "files", "volume": volume["name"], kind: "" if within == "." else within}
-    raise HybrisUsageError(f"{shown(path)} is in no mounted volume", advice="Give a file or folder of one.")
+    place = mounted_place(client, path)
+    if place is None:
+        raise HybrisUsageError(
+            f"{shown(path)} is in no mounted volume", advice="Give a file or folder of one."
+        )
+    return {
+        "section": "files",
+        "volume": place.volume,
+        "folder" if Path(path).is_dir() else "file": place.path,
+    }
 
 
 def _open(link: str) -> None:
