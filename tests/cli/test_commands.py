@@ -43,6 +43,11 @@ def test_quickstart_says_what_it_did_and_what_to_try(served: Daemon, run: Run, h
     assert len(facts["volume"]["clouds"]) == 3
 
 
+def test_a_volume_over_one_cloud_says_what_that_means(served: Daemon, run: Run) -> None:
+    made = run("volume", "create", "new", "--cloud", "file:///a", "-f", "0", "-k", "1")
+    assert "over 1 cloud: everything is kept on 1 of them, none may fail, 1 is enough to read." in made.stdout
+
+
 def test_quickstart_at_a_relative_folder(
     served: Daemon, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -54,7 +59,9 @@ def test_volume_create_and_list(served: Daemon, volumes: FakeVolumes, run: Run) 
     words = ("--cloud", "file:///a", "--cloud", "file:///b", "--cloud", "file:///c", "-f", "1", "-k", "1")
     made = run("volume", "create", "new", *words)
     assert made.exit_code == 0
-    assert "any 1 may fail" in made.stdout
+    assert (
+        "over 3 clouds: everything is kept on 2 of them, any 1 may fail, 1 is enough to read." in made.stdout
+    )
     assert "hybrisfs mount new DIR" in made.stdout
     assert [cloud.url for cloud in volumes.configs["new"].clouds] == ["file:///a", "file:///b", "file:///c"]
     assert [line.split() for line in run("volume", "list").stdout.splitlines()] == [
@@ -328,7 +335,7 @@ def test_unknown_and_ambiguous_volumes(
     if command != ["status"]:
         ambiguous = run(*command)
         assert ambiguous.exit_code == 2
-        assert "Name one of: photos, zoo." in ambiguous.stderr
+        assert "Name one, as NAME or with --volume: photos, zoo." in ambiguous.stderr
 
 
 def test_daemon_stop_without_a_daemon(home: Home, run: Run) -> None:

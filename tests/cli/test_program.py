@@ -145,6 +145,12 @@ def test_wrong_usage_is_exit_code_2(run: Run, words: list[str]) -> None:
     assert run(*words).exit_code == 2
 
 
+def test_a_mistyped_command_is_guessed(run: Run) -> None:
+    assert "No such command 'statsu'. Did you mean status?" in run("statsu").stderr
+    assert "Did you mean umount or mount?" in run("unmount").stderr
+    assert run("qqq").stderr.endswith("No such command 'qqq'.\n")
+
+
 def test_a_bug_is_one_line_and_a_file(
     served: Daemon, home: Home, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
