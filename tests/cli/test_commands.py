@@ -176,7 +176,7 @@ def test_status_when_all_is_well(photos: FakeVolume, run: Run, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("states", "pending", "sentence"),
     [
-        ({}, 3, "3 files (5.0 kB) on the way to the clouds."),
+        ({}, 3, "3 changes (5.0 kB) on the way to the clouds."),
         ({"cloud-0": "slow"}, 0, "Everything is safe on 2 of 3 clouds."),
         ({"cloud-0": "full"}, 0, "Everything is safe on 2 of 3 clouds, though cloud-0 is full."),
         (
@@ -187,12 +187,12 @@ def test_status_when_all_is_well(photos: FakeVolume, run: Run, tmp_path: Path) -
         (
             {"cloud-0": "lying"},
             3,
-            "3 files (5.0 kB) on the way to the clouds, though cloud-0 is lying. All of it can be read.",
+            "3 changes (5.0 kB) on the way to the clouds, though cloud-0 is lying. All of it can be read.",
         ),
         (
             {"cloud-0": "full", "cloud-1": "full"},
             3,
-            "3 files (5.0 kB) wait on this device: 2 clouds are needed, 1 of 3 work.",
+            "3 changes (5.0 kB) wait on this device: 2 clouds are needed, 1 of 3 work.",
         ),
         (
             {"cloud-0": "down", "cloud-2": "auth"},
@@ -266,7 +266,7 @@ def test_sync_starts_and_says_what_is_pending(photos: FakeVolume, run: Run) -> N
     result = run("sync")
     assert result.exit_code == 0
     assert result.stdout == (
-        "photos: 1 file (1.5 MB) on the way to the clouds; hybrisfs sync --wait waits for them.\n"
+        "photos: 1 change (1.5 MB) on the way to the clouds; hybrisfs sync --wait waits for them.\n"
     )
 
 
@@ -284,7 +284,7 @@ def test_sync_that_runs_out_of_time_says_why(photos: FakeVolume, run: Run) -> No
     assert result.exit_code == 3
     assert result.stdout == ""
     assert result.stderr == (
-        "photos: 2 files (10 bytes) still pending after 0.5 s; the upload goes on.\n"
+        "photos: 2 changes (10 bytes) still pending after 0.5 s; the upload goes on.\n"
         "  cloud-1 is down: no route to host\n"
     )
     assert json.loads(run("sync", "--wait", "--timeout", "0", "--json").stdout)["done"] is False

@@ -62,6 +62,6 @@ def test_news_interrupts_nobody() -> None:
 
 def test_a_panel_is_told_the_worst() -> None:
     assert summary(facts())["state"] == "ok"
-    assert summary(facts(pending_files=2))["text"] == "2 files on the way to the clouds"
+    assert summary(facts(pending_files=2))["text"] == "2 changes on the way to the clouds"
     assert summary(facts(pending_files=2, conflicts=1))["state"] == "attention"
     assert summary(facts(conflicts=1, states={"amber": "down", "birch": "down"}))["state"] == "trouble"
