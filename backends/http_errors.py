@@ -79,7 +79,8 @@ class HttpFailure:
     @property
     def reason(self) -> str:
         """What the server says, on one line and not too long."""
-        said = " ".join(f"{self.code} {self.message}".split())
+        code = "" if self.code == str(self.status) else self.code  # a body without one, in words of an SDK
+        said = " ".join(f"{code} {self.message}".split())
         text = f"HTTP {self.status} {said}".strip()
         return "".join(character if character.isprintable() else "?" for character in text)[:_MAX_REASON]
 

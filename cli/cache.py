@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from cli.output import json_option, print_json, shown, size
+from cli.volume_name import complete_volumes
 from hybrisfs.client import Client
 
 
@@ -14,7 +15,7 @@ def cache() -> None:
 
 
 @cache.command(epilog="\b\nExample:\n  hybrisfs cache drop photos")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_volumes)
 @json_option
 def drop(name: str | None, as_json: bool) -> None:
     """Forget every cached byte of the volume NAME that the clouds hold.

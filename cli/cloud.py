@@ -11,6 +11,7 @@ import click
 from cli.output import columns, json_option, print_json, shown, size
 from cli.progress import progress_bar
 from cli.secrets import ask_secrets, read_secrets
+from cli.volume_name import complete_volumes, volume_option
 from hybrisfs.client import Client
 
 _NOT_YET: Final = 3
@@ -26,11 +27,6 @@ def cloud() -> None:
     """
 
 
-_volume: Callable[[_Function], _Function] = click.option(
-    "--volume", "name", metavar="NAME", help="Which volume, if there are several."
-)
-
-
 def _waits(command: _Function) -> _Function:
     for option in (
         click.option("--timeout", type=click.FloatRange(min=0), help="Wait no longer than so many seconds."),
@@ -41,7 +37,7 @@ def _waits(command: _Function) -> _Function:
 
 
 @cloud.command("list", epilog="\b\nExample:\n  hybrisfs cloud list --json")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_volumes)
 @json_option
 def list_(name: str | None, as_json: bool) -> None:
     """List the clouds of the volume NAME: how they are, and what they hold.
@@ -67,7 +63,7 @@ def list_(name: str | None, as_json: bool) -> None:
     epilog="\b\nExamples:\n  hybrisfs cloud test nas\n  hybrisfs cloud test s3://bucket/folder?region=eu-west-1"
 )
 @click.argument("cloud_name", metavar="CLOUD")
-@_volume
+@volume_option
 @json_option
 def test(cloud_name: str, name: str | None, as_json: bool) -> None:
     """Put, get and delete a small object on CLOUD, which may be a URL that the volume does not use.
@@ -127,7 +123,7 @@ def _show_test(facts: dict[str, Any], as_json: bool) -> None:
 @cloud.command(epilog="\b\nExample:\n  hybrisfs cloud add file:///mnt/disk/photos --name disk")
 @click.argument("url")
 @click.option("--name", "cloud_name", help="What the cloud is to be called. Default: the end of its URL.")
-@_volume
+@volume_option
 @json_option
 def add(url: str, cloud_name: str | None, name: str | None, as_json: bool) -> None:
     """Let the volume use one more cloud, on all devices.
@@ -146,7 +142,7 @@ def add(url: str, cloud_name: str | None, name: str | None, as_json: bool) -> No
 @cloud.command(epilog="\b\nExample:\n  hybrisfs cloud drain old-disk --wait")
 @click.argument("cloud_name", metavar="CLOUD")
 @_waits
-@_volume
+@volume_option
 @json_option
 def drain(cloud_name: str, wait: bool, timeout: float | None, name: str | None, as_json: bool) -> int:
     """Move all that CLOUD holds to the other clouds, then use it no more.
@@ -161,7 +157,7 @@ def drain(cloud_name: str, wait: bool, timeout: float | None, name: str | None, 
 @cloud.command(epilog="\b\nExample:\n  hybrisfs cloud remove stolen-disk --wait")
 @click.argument("cloud_name", metavar="CLOUD")
 @_waits
-@_volume
+@volume_option
 @json_option
 def remove(cloud_name: str, wait: bool, timeout: float | None, name: str | None, as_json: bool) -> int:
     """Do without CLOUD, which is lost or not to be trusted: it is not asked for anything any more.
@@ -176,7 +172,7 @@ def remove(cloud_name: str, wait: bool, timeout: float | None, name: str | None,
 @click.argument("cloud_name", metavar="OLD")
 @click.argument("url", metavar="NEW_URL")
 @_waits
-@_volume
+@volume_option
 @json_option
 def replace(
     cloud_name: str, url: str, wait: bool, timeout: float | None, name: str | None, as_json: bool

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from cli.output import columns, count, json_option, print_json, shown, size
-from cli.paths import complete_files
+from cli.paths import complete_files, mounted_place
+from cli.volume_name import volume_option
 from hybrisfs.client import Client
-
-_volume = click.option("--volume", "name", metavar="NAME", help="Which volume, if there are several.")
 
 
 @click.group()
@@ -17,7 +18,7 @@ def conflicts() -> None:
 
 
 @conflicts.command("list", epilog="\b\nExample:\n  hybrisfs conflicts list --json")
-@_volume
+@volume_option
 @json_option
 def list_(name: str | None, as_json: bool) -> None:
     """List what stands under a conflict name. Nothing is lost meanwhile: all versions are there."""
@@ -40,22 +41,31 @@ def list_(name: str | None, as_json: bool) -> None:
     epilog="\b\nExample:\n  hybrisfs conflicts keep 'notes (conflict, laptop, 2026-11-21).txt'"
 )
 @click.argument("path", shell_complete=complete_files)
-@_volume
+@volume_option
 def keep(path: str, name: str | None) -> None:
     """Let the version at PATH be the only one; the others are deleted.
 
-    PATH is relative to the volume's folder: the file itself, or one of the versions beside it.
+    PATH is the file itself, or one of the versions beside it: where it is on this machine, or as
+    conflicts list names it, relative to the volume's folder.
     """
     with Client.connect() as client:
-        client.call("conflicts keep", {"name": name, "path": path})
+        client.call("conflicts keep", _what(client, path, name))
     click.echo(f"Kept {shown(path)}.")
 
 
 @conflicts.command("keep-all", epilog="\b\nExample:\n  hybrisfs conflicts keep-all notes.txt")
 @click.argument("path", shell_complete=complete_files)
-@_volume
+@volume_option
 def keep_all(path: str, name: str | None) -> None:
     """Let every version of PATH be a file of its own, under the name that it has now."""
     with Client.connect() as client:
-        client.call("conflicts keep-all", {"name": name, "path": path})
+        client.call("conflicts keep-all", _what(client, path, name))
     click.echo(f"All versions of {shown(path)} are files of their own now.")
+
+
+def _what(client: Client, path: str, name: str | None) -> dict[str, str | None]:
+    if name is None and os.path.lexists(path):
+        place = mounted_place(client, path)
+        if place is not None:
+            return {"name": place.volume, "path": place.path}
+    return {"name": name, "path": path}

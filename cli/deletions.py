@@ -7,9 +7,8 @@ import time
 import click
 
 from cli.output import columns, json_option, print_json, shown
+from cli.volume_name import volume_option
 from hybrisfs.client import Client
-
-_volume = click.option("--volume", "name", metavar="NAME", help="Which volume, if there are several.")
 
 
 @click.group()
@@ -18,7 +17,7 @@ def deletions() -> None:
 
 
 @deletions.command("list", epilog="\b\nExample:\n  hybrisfs deletions list --json")
-@_volume
+@volume_option
 @json_option
 def list_(name: str | None, as_json: bool) -> None:
     """List what waits. Nothing of it has been deleted on this machine yet, and nothing newer is shown."""
@@ -43,7 +42,7 @@ def list_(name: str | None, as_json: bool) -> None:
 
 @deletions.command(epilog="\b\nExample:\n  hybrisfs deletions accept 3fa85f64a1b2")
 @click.argument("deletion", metavar="ID")
-@_volume
+@volume_option
 def accept(deletion: str, name: str | None) -> None:
     """Delete here, too, what another machine deleted."""
     with Client.connect() as client:
@@ -53,7 +52,7 @@ def accept(deletion: str, name: str | None) -> None:
 
 @deletions.command(epilog="\b\nExample:\n  hybrisfs deletions undo 3fa85f64a1b2")
 @click.argument("deletion", metavar="ID")
-@_volume
+@volume_option
 def undo(deletion: str, name: str | None) -> None:
     """Bring back on all machines what another machine deleted."""
     with Client.connect() as client:

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from cli.output import columns, json_option, print_json, shown
+from cli.volume_name import complete_volumes, volume_option
 from hybrisfs.client import Client, Message
 
 
@@ -66,7 +67,7 @@ Example:
   hybrisfs device invite
   then on the other machine: hybrisfs device join CODE"""
 )
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_volumes)
 @click.option(
     "--valid",
     type=click.IntRange(10, 86400),
@@ -130,7 +131,7 @@ def join(code: str, own_name: str | None, as_name: str | None, yes: bool, as_jso
 
 
 @device.command("list", epilog="\b\nExample:\n  hybrisfs device list --json")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_volumes)
 @json_option
 def list_(name: str | None, as_json: bool) -> None:
     """List the machines of the volume NAME, and when each was last heard of."""
@@ -161,7 +162,7 @@ def _when(seconds: float | None) -> str:
 @device.command(epilog="\b\nExample:\n  hybrisfs device rename laptop old-laptop")
 @click.argument("device_name", metavar="DEVICE")
 @click.argument("new_name", metavar="NEW")
-@click.option("--volume", "name", help="Which volume, if there are several.")
+@volume_option
 def rename(device_name: str, new_name: str, name: str | None) -> None:
     """Call a machine otherwise, on all machines. DEVICE is its name or the beginning of its id."""
     with Client.connect() as client:
@@ -171,7 +172,7 @@ def rename(device_name: str, new_name: str, name: str | None) -> None:
 
 @device.command(epilog="\b\nExample:\n  hybrisfs device remove old-laptop")
 @click.argument("device_name", metavar="DEVICE")
-@click.option("--volume", "name", help="Which volume, if there are several.")
+@volume_option
 @click.option("--yes", is_flag=True, help="Do not ask; without a terminal nobody is asked.")
 @json_option
 def remove(device_name: str, name: str | None, yes: bool, as_json: bool) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final
 import click
 
 from cli.output import json_option, shown
+from cli.volume_name import complete_volumes
 from hybrisfs.client import Client
 
 _WAIT: Final = 30.0  # seconds
@@ -24,7 +25,7 @@ _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 @click.command(
     epilog="\b\nExamples:\n  hybrisfs events\n  hybrisfs events --since 2d\n  hybrisfs events --follow --json"
 )
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_volumes)
 @click.option("--since", metavar="TIME", help="Only what has happened since: 2h, 3d, or 2026-11-20T18:00.")
 @click.option(
     "--limit", type=click.IntRange(1, _MOST), default=_LIMIT, show_default=True, help="The last ones."

@@ -8,11 +8,12 @@ import click
 
 from cli.output import columns, count, json_option, print_json, shown
 from cli.progress import progress_bar
+from cli.volume_name import complete_volumes
 from hybrisfs.client import Client
 
 
 @click.command(epilog="\b\nExamples:\n  hybrisfs fsck\n  hybrisfs fsck photos --clouds")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_volumes)
 @click.option(
     "--clouds", is_flag=True, help="Read and verify every object on every cloud, too: takes time and traffic."
 )

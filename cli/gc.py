@@ -9,11 +9,12 @@ import click
 
 from cli.output import count, json_option, print_json, shown, size
 from cli.progress import progress_bar
+from cli.volume_name import complete_volumes
 from hybrisfs.client import Client
 
 
 @click.command(epilog="\b\nExamples:\n  hybrisfs gc --dry-run\n  hybrisfs gc photos")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_volumes)
 @click.option("--dry-run", is_flag=True, help="Only say what there is to be deleted.")
 @json_option
 def gc(name: str | None, dry_run: bool, as_json: bool) -> int:

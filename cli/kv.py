@@ -14,13 +14,14 @@ from typing import IO, Any, Final
 import click
 
 from cli.output import columns, count, json_option, print_json, shown, size
+from cli.volume_name import complete_volumes
 from hybrisfs.client import Client, UsageError, scratch_folder
 
 _SCRATCH: Final = ".hybrisfs-kv-"
 _LARGEST: Final = 64 << 20  # bytes of a value
 _BLOCK: Final = 1 << 20
 
-_volume = click.argument("name", metavar="VOLUME")
+_volume = click.argument("name", metavar="VOLUME", shell_complete=complete_volumes)
 _address = click.argument("address", metavar="CONTAINER/KEY")
 
 

@@ -6,6 +6,7 @@ import click
 
 from cli.output import json_option, print_json, shown
 from cli.transfers import describe_hold, describe_limits
+from cli.volume_name import complete_volumes
 from hybrisfs.client import Client
 
 
@@ -17,7 +18,7 @@ Examples:
   hybrisfs limit --up "Mon-08:00,1M Fri-18:00,off"
   hybrisfs limit"""
 )
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_volumes)
 @click.option("--up", metavar="TIMETABLE", help="What may be sent to all clouds together.")
 @click.option("--down", metavar="TIMETABLE", help="What may be received from all clouds together.")
 @click.option(

@@ -8,6 +8,7 @@ import click
 
 from cli.output import columns, json_option, print_json, shown
 from cli.paths import absolute, complete_files
+from cli.volume_name import complete_volumes
 from hybrisfs.client import Client
 
 _LIMIT = 50
@@ -19,7 +20,11 @@ _MOST = 1000
 )
 @click.argument("path", shell_complete=complete_files)
 @click.option(
-    "--volume", "name", metavar="NAME", help="PATH is relative to the folder of this volume, mounted or not."
+    "--volume",
+    "name",
+    metavar="NAME",
+    help="PATH is relative to the folder of this volume, mounted or not.",
+    shell_complete=complete_volumes,
 )
 @click.option(
     "--limit", type=click.IntRange(1, _MOST), default=_LIMIT, show_default=True, help="The last ones."

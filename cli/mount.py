@@ -10,11 +10,12 @@ import click
 
 from cli.output import shown
 from cli.paths import complete_directories
+from cli.volume_name import complete_volumes
 from hybrisfs.client import Client, Message
 
 
 @click.command(epilog="\b\nExample:\n  hybrisfs mount photos ~/Photos")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_volumes)
 @click.argument("directory", shell_complete=complete_directories, metavar="DIR")
 @click.option("--foreground", is_flag=True, help="Stay until it is unmounted; Ctrl-C or SIGTERM unmounts it.")
 @click.option("--allow-other", is_flag=True, help="Let other users see the folder, too.")

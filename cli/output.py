@@ -52,10 +52,9 @@ def count(number: int, noun: str) -> str:
 
 
 def pending_work(facts: Mapping[str, int]) -> str:
-    """What the clouds lack: "3 files (1.2 MB)", or "1 change" where only names or attributes changed."""
-    if facts["pending_bytes"] == 0:
-        return count(facts["pending_files"], "change")
-    return f"{count(facts['pending_files'], 'file')} ({size(facts['pending_bytes'])})"
+    """What the clouds lack: "3 changes (1.2 MB)", or "1 change" where only names or attributes changed."""
+    changes = count(facts["pending_files"], "change")
+    return f"{changes} ({size(facts['pending_bytes'])})" if facts["pending_bytes"] else changes
 
 
 def shown(name: str) -> str:

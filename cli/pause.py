@@ -9,6 +9,7 @@ import click
 
 from cli.output import json_option, print_json, shown
 from cli.transfers import describe_hold
+from cli.volume_name import complete_volumes
 from hybrisfs.client import Client
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -23,7 +24,7 @@ def _duration(value: str) -> int:
 
 
 @click.command(epilog="\b\nExamples:\n  hybrisfs pause --for 2h\n  hybrisfs pause photos")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_volumes)
 @click.option("--for", "seconds", metavar="TIME", type=_duration, help="Resume by itself after TIME.")
 @json_option
 def pause(name: str | None, seconds: int | None, as_json: bool) -> None:

@@ -12,6 +12,7 @@ import click
 
 from cli.output import columns, json_option, print_json, shown
 from cli.passphrase import passphrase_file_option, read_passphrase
+from cli.volume_name import complete_volumes, volume_option
 from hybrisfs.client import Client, Message
 
 _HTML: Final = (".html", ".htm")
@@ -32,7 +33,7 @@ Examples:
   hybrisfs recovery make --page kit.html
   hybrisfs recovery make photos --passphrase-file secret.txt"""
 )
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_volumes)
 @click.option("--ask", is_flag=True, help="Ask for a passphrase of your own instead of drawing one.")
 @passphrase_file_option
 @click.option(
@@ -99,7 +100,7 @@ def _say_where(kit: dict[str, Any]) -> None:
 
 
 @recovery.command(epilog="\b\nExample:\n  hybrisfs recovery show --json")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_volumes)
 @json_option
 def show(name: str | None, as_json: bool) -> int:
     """Show the recovery kits of the volume NAME, and whether the clouds hold them.
@@ -136,7 +137,7 @@ def _when(seconds: int) -> str:
 
 @recovery.command(epilog="\b\nExample:\n  hybrisfs recovery remove 1f0c9a2e")
 @click.argument("kit")
-@click.option("--volume", "name", help="Which volume, if there are several.")
+@volume_option
 @click.option("--yes", is_flag=True, help="Do not ask; without a terminal nobody is asked.")
 @json_option
 def remove(kit: str, name: str | None, yes: bool, as_json: bool) -> None:

@@ -8,11 +8,12 @@ import click
 
 from cli.output import columns, count, json_option, print_json, shown
 from cli.progress import progress_bar
+from cli.volume_name import complete_volumes
 from hybrisfs.client import Client
 
 
 @click.command(epilog="\b\nExample:\n  hybrisfs scrub photos || hybrisfs repair photos")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_volumes)
 @json_option
 def repair(name: str | None, as_json: bool) -> int:
     """Rebuild what the clouds of the volume NAME have lost or damaged.

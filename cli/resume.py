@@ -6,11 +6,12 @@ import click
 
 from cli.output import json_option, print_json, shown
 from cli.transfers import describe_hold
+from cli.volume_name import complete_volumes
 from hybrisfs.client import Client
 
 
 @click.command(epilog="\b\nExample:\n  hybrisfs resume photos")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_volumes)
 @json_option
 def resume(name: str | None, as_json: bool) -> None:
     """Let transfers between this machine and the clouds of the volume NAME go on after a pause.

@@ -8,11 +8,12 @@ import click
 
 from cli.output import columns, count, json_option, print_json, shown
 from cli.progress import progress_bar
+from cli.volume_name import complete_volumes
 from hybrisfs.client import Client
 
 
 @click.command(epilog="\b\nExamples:\n  hybrisfs scrub\n  hybrisfs scrub photos --sample 5")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_volumes)
 @click.option(
     "--sample",
     metavar="P",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import click
@@ -13,16 +14,18 @@ import click
 from cli.mirror import describe as describe_mirror
 from cli.output import columns, count, json_option, pending_work, print_json, shown, size
 from cli.transfers import describe_hold
+from cli.volume_name import complete_volumes
 from hybrisfs.client import Client, judge
 
 _EVERY: Final = 1.0  # seconds between two looks
+_ASK_CLOUDS: Final = 5  # every how many looks the clouds are asked, too
 _COLOURS: Final = {"ok": "green", "slow": "yellow", "full": "yellow"}
 
 
 @click.command(
     epilog="\b\nExamples:\n  hybrisfs status\n  hybrisfs status photos --watch\n  hybrisfs status --json"
 )
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_volumes)
 @json_option
 @click.option("--watch", is_flag=True, help="Show it again every second, until Ctrl-C.")
 def status(name: str | None, as_json: bool, watch: bool) -> int:
@@ -151,15 +154,17 @@ def _describe_cache(volume: dict[str, Any]) -> str:
 def _watch(client: Client, name: str | None, as_json: bool) -> None:
     """Show the status over and over, until a KeyboardInterrupt."""
     if as_json or not sys.stdout.isatty():
-        while True:
-            facts = client.call("status", {"name": name})
+        for facts in _facts(client, name):
             click.echo(json.dumps(facts) if as_json else "\n".join([*describe(facts), ""]))
-            time.sleep(_EVERY)
     from rich.live import Live
     from rich.text import Text
 
     with Live(auto_refresh=False, screen=False) as live:
-        while True:
-            lines = describe(client.call("status", {"name": name}))
-            live.update(Text.from_ansi("\n".join(lines)), refresh=True)
-            time.sleep(_EVERY)
+        for facts in _facts(client, name):
+            live.update(Text.from_ansi("\n".join(describe(facts))), refresh=True)
+
+
+def _facts(client: Client, name: str | None) -> Iterator[dict[str, Any]]:
+    for number in itertools.count():
+        yield client.call("status", {"name": name, "without_look": number % _ASK_CLOUDS != 0})
+        time.sleep(_EVERY)

@@ -8,13 +8,14 @@ import click
 
 from cli.output import json_option, pending_work, print_json, shown
 from cli.progress import progress_bar
+from cli.volume_name import complete_volumes
 from hybrisfs.client import Client
 
 _TIMED_OUT: Final = 3
 
 
 @click.command(epilog="\b\nExample:\n  hybrisfs sync --wait --timeout 600 && poweroff")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_volumes)
 @click.option("--wait", is_flag=True, help="Return when all that was written before is safe on the clouds.")
 @click.option(
     "--timeout",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import signal
 import sys
 import webbrowser
 from pathlib import Path
@@ -13,10 +13,12 @@ from urllib.parse import urlencode
 import click
 
 from cli.output import json_option, shown
-from cli.paths import absolute, complete_files
+from cli.paths import complete_files, mounted_place
+from cli.volume_name import complete_volumes
 from hybrisfs.client import Client
 from hybrisfs.client import UsageError as HybrisUsageError
 
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SECTIONS: Final = ("overview", "clouds", "transfers", "devices", "files", "conflicts", "cost", "log")
 
 
@@ -25,10 +27,17 @@ _SECTIONS: Final = ("overview", "clouds", "transfers", "devices", "files", "conf
     "\n  hybrisfs ui --section conflicts\n  hybrisfs ui --no-browser      # then open the link it prints"
 )
 @click.argument("path", shell_complete=complete_files, required=False)
+@click.option(
+    "--volume",
+    "name",
+    metavar="NAME",
+    help="Which volume to show first, instead of PATH.",
+    shell_complete=complete_volumes,
+)
 @click.option("--section", type=click.Choice(_SECTIONS), help="What to show first.")
 @click.option("--no-browser", is_flag=True, help="Only print the link that opens the page.")
 @json_option
-def ui(path: str | None, section: str | None, no_browser: bool, as_json: bool) -> int:
+def ui(path: str | None, name: str | None, section: str | None, no_browser: bool, as_json: bool) -> int:
     """Show everything on a page in the browser: is all safe, clouds, transfers, conflicts, files, cost.
 
     With PATH, it opens at that folder, or at that file and its versions; with --section as well, at that
@@ -41,7 +50,7 @@ def ui(path: str | None, section: str | None, no_browser: bool, as_json: bool) -
     from dashboard.server import serve
 
     with Client.connect() as client:  # a daemon that cannot be started is better told here
-        wanted = {} if path is None else _place(client, path)
+        wanted = _wanted(client, path, name)
     if section is not None:
         wanted["section"] = section
 
@@ -54,6 +63,7 @@ def ui(path: str | None, section: str | None, no_browser: bool, as_json: bool) -
         if not no_browser and not as_json:
             _open(link)
 
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)  # a daemon that starts this has them blocked
     try:
         serve(show)
     except KeyboardInterrupt:
@@ -61,15 +71,29 @@ def ui(path: str | None, section: str | None, no_browser: bool, as_json: bool) -
     return 0
 
 
+def _wanted(client: Client, path: str | None, name: str | None) -> dict[str, str]:
+    """What is to be shown first, in the words of the page's link. Raises HybrisError."""
+    if path is not None and name is not None:
+        raise HybrisUsageError("a path tells its volume", advice="Give either PATH or --volume.")
+    if name is not None:
+        return {
+            "volume": str(client.call("status", {"name": name, "without_look": True})["volumes"][0]["name"])
+        }
+    return {} if path is None else _place(client, path)
+
+
 def _place(client: Client, path: str) -> dict[str, str]:
     """The volume that a path is in, and where, in the words of the page's link. Raises UsageError."""
-    [real] = absolute([path])
-    for volume in client.call("volume list")["volumes"]:
-        if volume["mountpoint"] is not None and Path(real).is_relative_to(volume["mountpoint"]):
-            within = os.path.relpath(real, volume["mountpoint"])
-            kind = "folder" if Path(real).is_dir() else "file"
-            return {"section": "files", "volume": volume["name"], kind: "" if within == "." else within}
-    raise HybrisUsageError(f"{shown(path)} is in no mounted volume", advice="Give a file or folder of one.")
+    place = mounted_place(client, path)
+    if place is None:
+        raise HybrisUsageError(
+            f"{shown(path)} is in no mounted volume", advice="Give a file or folder of one."
+        )
+    return {
+        "section": "files",
+        "volume": place.volume,
+        "folder" if Path(path).is_dir() else "file": place.path,
+    }
 
 
 def _open(link: str) -> None:

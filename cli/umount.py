@@ -8,12 +8,12 @@ from pathlib import Path
 import click
 
 from cli.output import shown
-from cli.paths import complete_directories
+from cli.volume_name import complete_mounts
 from hybrisfs.client import Client, NotRunningError, umount_without_daemon
 
 
 @click.command(epilog="\b\nExamples:\n  hybrisfs umount photos\n  hybrisfs umount ~/Photos")
-@click.argument("target", metavar="NAME|DIR", shell_complete=complete_directories)
+@click.argument("target", metavar="NAME|DIR", shell_complete=complete_mounts)
 @click.option(
     "--lazy", is_flag=True, help="Unmount even while programs use it; they keep it until they are done."
 )

@@ -12,10 +12,15 @@ import click
 
 from cli.output import columns, count, json_option, print_json, shown, size
 from cli.paths import absolute, complete_files
+from cli.volume_name import complete_volumes
 from hybrisfs.client import Client
 
 _volume = click.option(
-    "--volume", "name", metavar="NAME", help="PATH is relative to the folder of this volume, mounted or not."
+    "--volume",
+    "name",
+    metavar="NAME",
+    help="PATH is relative to the folder of this volume, mounted or not.",
+    shell_complete=complete_volumes,
 )
 _at = click.option(
     "--at", metavar="TIME", help="As it was then: 2026-11-20, 2026-11-20T18:00, 2026-11-20T17:00Z."

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import click
 
-from cli.output import columns, json_option, print_json, quoted, shown
+from cli.output import columns, count, json_option, print_json, quoted, shown
 from cli.progress import progress_bar
+from cli.volume_name import complete_volumes
 from hybrisfs.client import Client
 
 _NOT_YET: Final = 3
@@ -48,8 +49,8 @@ def create(name: str, clouds: tuple[str, ...], f: int | None, k: int | None, as_
         return
     made = facts["volume"]
     click.echo(
-        f"Created the volume {shown(made['name'])} over {len(made['clouds'])} clouds: everything is kept on "
-        f"{made['f'] + made['k']} of them, any {made['f']} may fail, {made['k']} are needed to read."
+        f"Created the volume {shown(made['name'])} over {count(len(made['clouds']), 'cloud')}: everything is "
+        f"kept on {made['f'] + made['k']} of them, {_tolerance(made)}."
     )
     click.echo(f"Next: hybrisfs mount {quoted(made['name'])} DIR")
 
@@ -74,7 +75,7 @@ def list_(as_json: bool) -> None:
 
 
 @volume.command("set", epilog="\b\nExample:\n  hybrisfs volume set photos --stale-reads block")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_volumes)
 @click.option(
     "--stale-reads",
     type=click.Choice(["warn", "block"]),
@@ -126,7 +127,7 @@ def set_(
 
 
 @volume.command(epilog="\b\nExample:\n  hybrisfs volume redundancy photos -f 2 -k 1 --wait")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_volumes)
 @click.option("-f", "f", type=click.IntRange(min=0), help="How many clouds may fail or lie.")
 @click.option("-k", "k", type=click.IntRange(min=1), help="How many clouds are needed to read.")
 @click.option("--wait", is_flag=True, help="Return when all is written anew.")
@@ -156,8 +157,8 @@ def redundancy(
         print_json(facts)
     else:
         click.echo(
-            f"{shown(facts['name'])} keeps everything on {facts['f'] + facts['k']} clouds now: "
-            f"any {facts['f']} may fail, {facts['k']} are needed to read."
+            f"{shown(facts['name'])} keeps everything on {count(facts['f'] + facts['k'], 'cloud')} now: "
+            f"{_tolerance(facts)}."
         )
         if not facts["done"]:
             why = (
@@ -170,7 +171,7 @@ def redundancy(
 
 
 @volume.command(epilog="\b\nExample:\n  hybrisfs volume rebuild photos")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_volumes)
 @json_option
 def rebuild(name: str, as_json: bool) -> int:
     """Make the database of the volume NAME on this machine anew, when it is damaged.
@@ -193,3 +194,8 @@ def rebuild(name: str, as_json: bool) -> int:
             click.echo(f"lost: {shown(path)}")
         click.echo("What the clouds have comes back in the background: hybrisfs status tells how far it is.")
     return 1 if facts["lost"] else 0
+
+
+def _tolerance(facts: dict[str, Any]) -> str:
+    fail = f"any {facts['f']} may fail" if facts["f"] else "none may fail"
+    return f"{fail}, {facts['k']} {'is' if facts['k'] == 1 else 'are'} enough to read"

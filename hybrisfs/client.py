@@ -44,6 +44,7 @@ __all__ = [
     "service_status",
     "stop_daemon",
     "umount_without_daemon",
+    "volume_names",
 ]
 
 _GREETING_WITHIN: Final = 60.0  # seconds; a daemon that systemd starts for us mounts first
@@ -141,6 +142,14 @@ def serve() -> int:
     from hybrisfs.daemon.main import main
 
     return main([])
+
+
+def volume_names() -> list[str]:
+    """The volumes of this user, sorted, without asking the daemon; none if they cannot be read."""
+    try:
+        return Home.from_environment().volume_names()
+    except OSError:
+        return []
 
 
 def stop_daemon(home: Home | None = None) -> None:

@@ -28,6 +28,7 @@ from hybrisfs.store.files import make_directory
 __all__ = [
     "Home",
     "check_volume_name",
+    "has_screen",
     "logs_to_journal",
     "service_manager_socket",
     "session_bus",
@@ -183,6 +184,11 @@ def logs_to_journal() -> bool:
     """Whether standard error goes to systemd's journal (systemd.exec(5), JOURNAL_STREAM)."""
     status = os.fstat(2)
     return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
+
+
+def has_screen() -> bool:
+    """Whether this process belongs to a session with a screen."""
+    return any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
 
 
 def user_units(environment: Mapping[str, str] | None = None) -> Path:

@@ -3,7 +3,8 @@
 #
 # Installs fuse3 and python3-venv with apt-get where they are missing (as root or with sudo), makes a
 # virtual environment of its own below ~/.local/share/hybrisfs, links the command into ~/.local/bin,
-# and runs `hybrisfs quickstart`. Running it again upgrades to the state of the checkout.
+# and runs `hybrisfs quickstart`, but for the option --only-install. Running it again upgrades to the state of the
+# checkout.
 
 set -eu
 
@@ -25,6 +26,13 @@ as_root() {
         fail "needs root to run: $*"
     fi
 }
+
+quickstart=yes
+case "$*" in
+"") ;;
+--only-install) quickstart= ;;
+*) fail "the only option is --only-install: make no volume" ;;
+esac
 
 missing=
 command -v fusermount3 >/dev/null || missing="$missing fuse3"
@@ -54,8 +62,10 @@ ln -sf "$venv/bin/hybrisfs" "$bin/hybrisfs"
 
 # A daemon of an earlier state of the checkout would go on running.
 "$venv/bin/hybrisfs" daemon --stop >/dev/null
-"$venv/bin/hybrisfs" quickstart
-echo
+if [ -n "$quickstart" ]; then
+    "$venv/bin/hybrisfs" quickstart
+    echo
+fi
 "$venv/bin/hybrisfs" status
 
 case ":$PATH:" in

@@ -10,6 +10,9 @@ from hypothesis import HealthCheck, settings
 # A shell starts background jobs with SIGINT ignored, and what we start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Daemons that tests start show nothing on the desktop of who runs them.
+os.environ["DBUS_SESSION_BUS_ADDRESS"] = "unix:path=/nonexistent"
+
 # A machine that is busy with other work makes examples slow, which says nothing about the code.
 _CALM = [HealthCheck.too_slow, HealthCheck.data_too_large]
 

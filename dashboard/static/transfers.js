@@ -55,7 +55,7 @@ export const transfers = {
           [
             "On the way to the clouds",
             volume.pending_files || volume.pending_bytes
-              ? `${count(volume.pending_files, "file")}, ${size(volume.pending_bytes)}`
+              ? `${count(volume.pending_files, "change")}, ${size(volume.pending_bytes)}`
               : "nothing, all is there",
           ],
           volume.pinned?.missing_bytes

@@ -81,10 +81,6 @@ const FAILS = {
 /** How a cloud is: a tone and words. */
 export const cloudState = (state) => STATES[state] ?? ["quiet", state];
 
-function waiting(volume) {
-  return volume.pending_bytes ? count(volume.pending_files, "file") : count(volume.pending_files, "change");
-}
-
 function clouds(volume, names) {
   const known = volume.clouds.filter((one) => names.includes(one.name));
   return list(
@@ -107,15 +103,15 @@ export function summary(volume) {
     case "pending":
       return [
         "busy",
-        `${waiting(volume)} ${are(number)} on the way to the clouds.`,
+        `${count(number, "change")} ${are(number)} on the way to the clouds.`,
         `${number === 1 ? "It is" : "They are"} safe on this machine meanwhile.${though(volume)}`,
       ];
     case "held":
-      return ["wary", `${waiting(volume)} ${wait} on this machine.`, hold(volume.transfers)];
+      return ["wary", `${count(number, "change")} ${wait} on this machine.`, hold(volume.transfers)];
     case "short":
       return [
         "bad",
-        `${waiting(volume)} ${wait} on this machine.`,
+        `${count(number, "change")} ${wait} on this machine.`,
         `${count(verdict.needed, "cloud")} are needed, and ${verdict.working} of ${volume.clouds.length} work: ${clouds(volume, verdict.unwritable)}.`,
       ];
     case "degraded":

@@ -1,22 +1,32 @@
 """Notifications on the desktop (org.freedesktop.Notifications 1.2), over the session's D-Bus.
 
-Without a session bus, or without anybody who shows notifications, nothing is shown.
+Without a session bus, or without anybody who shows notifications, nothing is shown. A click on one, its
+"default" action, opens the dashboard; who cannot tell us of clicks is not asked to.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import Any, Final
+import os
+import select
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from jeepney import DBusAddress, Message, MessageType, new_method_call
+from jeepney import DBusAddress, HeaderFields, MatchRule, Message, MessageType, new_method_call
+from jeepney.bus_messages import message_bus
 from jeepney.io.blocking import DBusConnection, open_dbus_connection
 
 from hybrisfs.events.notices import Action, Show
 from hybrisfs.home import session_bus
 
-__all__ = ["Desktop"]
+__all__ = ["Desktop", "OpenPage"]
 
 log = logging.getLogger(__name__)
+
+OpenPage: TypeAlias = Callable[[str, str, str | None], None]
+"""Shows a section of the dashboard: the volume, the section, and a token of XDG activation."""
 
 _NOTIFICATIONS: Final = DBusAddress(
     "/org/freedesktop/Notifications",
@@ -26,14 +36,29 @@ _NOTIFICATIONS: Final = DBusAddress(
 _PATIENCE: Final = 2.0  # seconds
 _NO_TIMEOUT: Final = 0
 _MARKUP: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+_CLICK: Final = ("default", "Open")
+_SIGNALS: Final = MatchRule(
+    type="signal", interface=_NOTIFICATIONS.interface, path=_NOTIFICATIONS.object_path
+)
+_MOST_SIGNALS: Final = 100  # kept until somebody waits
+
+
+class _Shown(NamedTuple):
+    server: str  # its name on the bus: another one may give the same number to something else
+    number: int
+    section: str
 
 
 class Desktop:
-    """Shows and withdraws what one thread tells it to."""
+    """Shows and withdraws what one thread tells it to, and hears of clicks while that thread waits."""
 
-    def __init__(self) -> None:
+    def __init__(self, open_page: OpenPage) -> None:
+        self._open_page = open_page
         self._bus: DBusConnection | None = None
-        self._ids: dict[tuple[str, str], int] = {}
+        self._signals: deque[Message] = deque(maxlen=_MOST_SIGNALS)
+        self._shown: dict[tuple[str, str], _Shown] = {}
+        self._tokens: dict[tuple[str, int], str] = {}
+        self._waker: int | None = os.eventfd(0)
 
     def carry_out(self, volume: str, action: Action) -> None:
         """Show or withdraw a notification about a volume. Never raises: it is a courtesy."""
@@ -44,42 +69,101 @@ class Desktop:
                 self._withdraw(volume, action.topic)
         except Exception as error:  # noqa: BLE001 - whatever a bus says wrongly, it is no reason to stop
             log.debug("nothing can be shown on the desktop: %s", error)
-            self.close()
+            self._leave()
+
+    def wait(self, seconds: float) -> None:
+        """Wait, at most until `wake` or `close`; when somebody clicks on a notification, open the page."""
+        deadline = time.monotonic() + seconds
+        while self._waker is not None and (left := deadline - time.monotonic()) > 0:
+            self._hear()
+            sources = [self._waker, *([] if self._bus is None else [self._bus.sock])]
+            if self._waker in select.select(sources, [], [], left)[0]:
+                os.eventfd_read(self._waker)
+                return
+
+    def wake(self) -> None:
+        """End the present or the next `wait`. For any thread, until `close`."""
+        if self._waker is not None:
+            os.eventfd_write(self._waker, 1)
 
     def close(self) -> None:
-        """Leave the bus. What is shown stays."""
+        """Leave the bus. What is shown stays. Idempotent."""
+        self._leave()
+        if self._waker is not None:
+            os.close(self._waker)
+            self._waker = None
+
+    def _leave(self) -> None:
         if self._bus is not None:
             self._bus.close()
             self._bus = None
+            self._signals.clear()
+            self._tokens.clear()
 
     def _show(self, volume: str, action: Show) -> None:
         key = (volume, action.topic)
         hints = {"desktop-entry": ("s", "hybrisfs"), "urgency": ("y", 1)}
         text = action.text.translate(_MARKUP)
+        before = self._shown.get(key)
+        answer = self._ask(new_method_call(_NOTIFICATIONS, "GetCapabilities"))
+        # A server that knows no actions may show a window instead, which wants an answer at once.
+        actions = _CLICK if answer is not None and "actions" in answer.body[0] else ()
         what: tuple[object, ...] = (
             "HybrisFS",
-            self._ids.get(key, 0),
+            0 if before is None else before.number,
             "hybrisfs",
             f"HybrisFS: {volume}",
             text,
-            [],
+            list(actions),
             hints,
         )
         answer = self._ask(new_method_call(_NOTIFICATIONS, "Notify", "susssasa{sv}i", (*what, _NO_TIMEOUT)))
         if answer is not None:
-            self._ids[key] = answer[0]
+            self._shown[key] = _Shown(_sender(answer), answer.body[0], action.section)
 
     def _withdraw(self, volume: str, topic: str) -> None:
-        number = self._ids.pop((volume, topic), None)
-        if number is not None:
-            self._ask(new_method_call(_NOTIFICATIONS, "CloseNotification", "u", (number,)))
+        shown = self._shown.pop((volume, topic), None)
+        if shown is not None:
+            self._ask(new_method_call(_NOTIFICATIONS, "CloseNotification", "u", (shown.number,)))
 
-    def _ask(self, message: Message) -> tuple[Any, ...] | None:
+    def _hear(self) -> None:
+        """Take in what the bus has sent, without waiting for more. Never raises."""
+        try:
+            while self._bus is not None:
+                try:
+                    self._bus.recv_messages(timeout=0)
+                except TimeoutError:
+                    break
+            while self._signals:
+                self._take(self._signals.popleft())
+        except Exception as error:  # noqa: BLE001 - whatever a bus says wrongly, it is no reason to stop
+            log.debug("the desktop cannot be listened to: %s", error)
+            self._leave()
+
+    def _take(self, signal: Message) -> None:
+        if signal.header.fields.get(HeaderFields.signature) != "us":
+            return
+        name, source = signal.header.fields[HeaderFields.member], (_sender(signal), signal.body[0])
+        clicked = next((key for key, shown in self._shown.items() if shown[:2] == source), None)
+        if clicked is None:
+            return
+        if name == "ActivationToken":
+            self._tokens[source] = signal.body[1]
+        elif name == "ActionInvoked":
+            self._open_page(clicked[0], self._shown[clicked].section, self._tokens.pop(source, None))
+
+    def _ask(self, message: Message) -> Message | None:
         if self._bus is None:
             self._bus = open_dbus_connection(session_bus())
+            self._bus.filter(_SIGNALS, queue=self._signals)
+            self._bus.send_and_get_reply(message_bus.AddMatch(_SIGNALS), timeout=_PATIENCE)
         answer = self._bus.send_and_get_reply(message, timeout=_PATIENCE)
         if answer.header.message_type is not MessageType.method_return:
             log.debug("the desktop refuses: %s", answer.body)
             return None
-        body: tuple[Any, ...] = answer.body
-        return body
+        return answer
+
+
+def _sender(message: Message) -> str:
+    name: Any = message.header.fields.get(HeaderFields.sender, "")
+    return str(name)

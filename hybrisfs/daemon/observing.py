@@ -17,6 +17,7 @@ from typing import Any, Final
 from hybrisfs.daemon import arguments as read
 from hybrisfs.daemon.control import Progress
 from hybrisfs.daemon.desktop import Desktop
+from hybrisfs.daemon.page_opener import PageOpener
 from hybrisfs.daemon.slots import Slot, Slots
 from hybrisfs.errors import UsageError
 from hybrisfs.events.changes import Observer
@@ -62,7 +63,8 @@ class Observing:
         self._home = home
         self._slots = slots
         self._facts_of = facts_of
-        self._desktop = desktop or Desktop()
+        self._pages = PageOpener(home)
+        self._desktop = desktop or Desktop(self._pages.open)
         self._watched: dict[str, _Watched] = {}
         self._condition = threading.Condition()
         self._stopping = False
@@ -79,6 +81,7 @@ class Observing:
         with self._condition:
             self._stopping = True
             self._condition.notify_all()
+        self._desktop.wake()
         if self._thread.ident is not None:
             self._thread.join()
         self._home.runtime.joinpath(_STATUS_FILE).unlink(missing_ok=True)
@@ -108,14 +111,13 @@ class Observing:
         return watched.facts
 
     def _run(self) -> None:
-        while True:
+        while not self._stopping:
             try:
                 self.look(time.time())
             except Exception:
                 log.exception("the volumes could not be looked at")
-            with self._condition:
-                if self._condition.wait_for(lambda: self._stopping, _EVERY):
-                    return
+            self._desktop.wait(_EVERY)
+            self._pages.reap()
 
     def _note(self, name: str, facts: Message, now: float) -> tuple[list[Event], _Watched]:
         with self._condition:

@@ -189,7 +189,7 @@ class Slots:
         if name is None and not known:
             raise UnknownVolumeError("there is no volume yet", "", _MAKE_ONE)
         if name is None and len(known) > 1:
-            raise UsageError("which volume?", "", f"Name one of: {', '.join(known)}.")
+            raise UsageError("which volume?", "", f"Name one, as NAME or with --volume: {', '.join(known)}.")
         return self._slot(name if name is not None else known[0])
 
     def mounted_at(self, directory: Path) -> Slot | None:

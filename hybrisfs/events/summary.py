@@ -23,7 +23,7 @@ def summary(facts: Facts) -> dict[str, Any]:
         state, text = "attention", next(iter(found.values())).text
     elif pending or facts.get("pending_bytes"):
         state = "busy"
-        text = f"{pending} file{'' if pending == 1 else 's'} on the way to the clouds"
+        text = f"{pending} change{'' if pending == 1 else 's'} on the way to the clouds"
     else:
         state, text = "ok", "everything is safe on the clouds"
     return {

@@ -89,7 +89,7 @@ class Ladder:
             ("monthly", self.monthly),
         )
         parts = [f"{name}:{_span(length)}" for name, length in spans]
-        return ",".join([*parts, *([] if self.room is None else [f"room:{self.room}"])])
+        return ",".join([*parts, *([] if self.room is None else [f"room:{_room(self.room)}"])])
 
 
 DEFAULT_LADDER: Final = Ladder()
@@ -103,6 +103,13 @@ def _first_of_month(day: int) -> int:
 
 def _span(length: int) -> str:
     return f"{length // DAY_NS}d" if length % DAY_NS == 0 else f"{length // _UNITS['h']}h"
+
+
+def _room(size: int) -> str:
+    unit, factor = max(
+        ((unit, factor) for unit, factor in _SIZES.items() if size % factor == 0), key=lambda one: one[1]
+    )
+    return f"{size // factor}{unit.upper()}"
 
 
 def parse_ladder(text: str) -> Ladder:

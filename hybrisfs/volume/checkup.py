@@ -24,7 +24,6 @@ log = logging.getLogger(__name__)
 
 _INTERVAL: Final = 60.0  # between looks at the clouds that are not well
 _CHECKUP_INTERVAL: Final = 1800.0  # between looks at all of them
-_FRESH: Final = 2.0
 _MARKER_LIMIT: Final = 4096
 
 
@@ -48,7 +47,7 @@ class Checkup:
         self._condition = threading.Condition()
         self._wanted = False
         self._stopping = False
-        self._finished = 0.0
+        self._looked = 0.0  # when the last look began that has ended
 
     def run(self) -> None:
         """The thread's body."""
@@ -59,7 +58,8 @@ class Checkup:
                 if self._stopping:
                     return
                 asked, self._wanted = self._wanted, False
-            looks = asked or time.monotonic() >= due
+            begun = time.monotonic()
+            looks = asked or begun >= due
             if not self._signals.held:
                 self._engine.probe(self._marker)
                 if looks:
@@ -67,7 +67,7 @@ class Checkup:
                     due = time.monotonic() + _CHECKUP_INTERVAL
             if looks:
                 with self._condition:
-                    self._finished = time.monotonic()
+                    self._looked = begun
                     self._condition.notify_all()
             if not asked:
                 self._besides()
@@ -78,14 +78,12 @@ class Checkup:
             self._condition.notify_all()
 
     def refresh(self, timeout: float) -> None:
-        """Have the clouds looked at unless that was done just now; wait at most *timeout* seconds."""
+        """Have the clouds looked at as they are from now on; wait at most *timeout* seconds."""
         with self._condition:
             asked = time.monotonic()
-            if asked - self._finished < _FRESH:
-                return
             self._wanted = True
             self._condition.notify_all()
-            self._condition.wait_for(lambda: self._finished >= asked or self._stopping, timeout)
+            self._condition.wait_for(lambda: self._looked >= asked or self._stopping, timeout)
 
     def _look(self) -> None:
         threads = [

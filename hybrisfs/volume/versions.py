@@ -220,7 +220,7 @@ class Versions:
             raise UsageError(
                 f"there was no {path!r} at {at}, as far as this device knows",
                 "",
-                f"hybrisfs versions list {path} shows what is known of it.",
+                "hybrisfs versions list shows what is known of it.",
             )
         return node
 

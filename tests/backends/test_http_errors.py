@@ -103,3 +103,8 @@ def test_a_bad_certificate_will_not_get_better() -> None:
     error.verify_message = "self-signed"
     assert isinstance(connection_error("s3://b", "get", "n", error), PermanentError)
     assert isinstance(connection_error("s3://b", "get", "n", ssl.SSLEOFError(8, "EOF")), TransientError)
+
+
+def test_a_status_without_a_code_is_told_once() -> None:
+    assert HttpFailure(403, "403", "Forbidden").reason == "HTTP 403 Forbidden"
+    assert HttpFailure(403, "AccessDenied", "").reason == "HTTP 403 AccessDenied"

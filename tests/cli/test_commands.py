@@ -43,6 +43,11 @@ def test_quickstart_says_what_it_did_and_what_to_try(served: Daemon, run: Run, h
     assert len(facts["volume"]["clouds"]) == 3
 
 
+def test_a_volume_over_one_cloud_says_what_that_means(served: Daemon, run: Run) -> None:
+    made = run("volume", "create", "new", "--cloud", "file:///a", "-f", "0", "-k", "1")
+    assert "over 1 cloud: everything is kept on 1 of them, none may fail, 1 is enough to read." in made.stdout
+
+
 def test_quickstart_at_a_relative_folder(
     served: Daemon, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -54,7 +59,9 @@ def test_volume_create_and_list(served: Daemon, volumes: FakeVolumes, run: Run) 
     words = ("--cloud", "file:///a", "--cloud", "file:///b", "--cloud", "file:///c", "-f", "1", "-k", "1")
     made = run("volume", "create", "new", *words)
     assert made.exit_code == 0
-    assert "any 1 may fail" in made.stdout
+    assert (
+        "over 3 clouds: everything is kept on 2 of them, any 1 may fail, 1 is enough to read." in made.stdout
+    )
     assert "hybrisfs mount new DIR" in made.stdout
     assert [cloud.url for cloud in volumes.configs["new"].clouds] == ["file:///a", "file:///b", "file:///c"]
     assert [line.split() for line in run("volume", "list").stdout.splitlines()] == [
@@ -169,7 +176,7 @@ def test_status_when_all_is_well(photos: FakeVolume, run: Run, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("states", "pending", "sentence"),
     [
-        ({}, 3, "3 files (5.0 kB) on the way to the clouds."),
+        ({}, 3, "3 changes (5.0 kB) on the way to the clouds."),
         ({"cloud-0": "slow"}, 0, "Everything is safe on 2 of 3 clouds."),
         ({"cloud-0": "full"}, 0, "Everything is safe on 2 of 3 clouds, though cloud-0 is full."),
         (
@@ -180,12 +187,12 @@ def test_status_when_all_is_well(photos: FakeVolume, run: Run, tmp_path: Path) -
         (
             {"cloud-0": "lying"},
             3,
-            "3 files (5.0 kB) on the way to the clouds, though cloud-0 is lying. All of it can be read.",
+            "3 changes (5.0 kB) on the way to the clouds, though cloud-0 is lying. All of it can be read.",
         ),
         (
             {"cloud-0": "full", "cloud-1": "full"},
             3,
-            "3 files (5.0 kB) wait on this device: 2 clouds are needed, 1 of 3 work.",
+            "3 changes (5.0 kB) wait on this device: 2 clouds are needed, 1 of 3 work.",
         ),
         (
             {"cloud-0": "down", "cloud-2": "auth"},
@@ -259,7 +266,7 @@ def test_sync_starts_and_says_what_is_pending(photos: FakeVolume, run: Run) -> N
     result = run("sync")
     assert result.exit_code == 0
     assert result.stdout == (
-        "photos: 1 file (1.5 MB) on the way to the clouds; hybrisfs sync --wait waits for them.\n"
+        "photos: 1 change (1.5 MB) on the way to the clouds; hybrisfs sync --wait waits for them.\n"
     )
 
 
@@ -277,7 +284,7 @@ def test_sync_that_runs_out_of_time_says_why(photos: FakeVolume, run: Run) -> No
     assert result.exit_code == 3
     assert result.stdout == ""
     assert result.stderr == (
-        "photos: 2 files (10 bytes) still pending after 0.5 s; the upload goes on.\n"
+        "photos: 2 changes (10 bytes) still pending after 0.5 s; the upload goes on.\n"
         "  cloud-1 is down: no route to host\n"
     )
     assert json.loads(run("sync", "--wait", "--timeout", "0", "--json").stdout)["done"] is False
@@ -328,7 +335,7 @@ def test_unknown_and_ambiguous_volumes(
     if command != ["status"]:
         ambiguous = run(*command)
         assert ambiguous.exit_code == 2
-        assert "Name one of: photos, zoo." in ambiguous.stderr
+        assert "Name one, as NAME or with --volume: photos, zoo." in ambiguous.stderr
 
 
 def test_daemon_stop_without_a_daemon(home: Home, run: Run) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from hybrisfs.home import Home
 from tests.cli.conftest import Run
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+_NEW_NAMES = (("volume", "create"), ("setup",), ("device", "join"))  # their NAME is to be given
 
 
 def every_command(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
@@ -143,6 +145,12 @@ def test_wrong_usage_is_exit_code_2(run: Run, words: list[str]) -> None:
     assert run(*words).exit_code == 2
 
 
+def test_a_mistyped_command_is_guessed(run: Run) -> None:
+    assert "No such command 'statsu'. Did you mean status?" in run("statsu").stderr
+    assert "Did you mean umount or mount?" in run("unmount").stderr
+    assert run("qqq").stderr.endswith("No such command 'qqq'.\n")
+
+
 def test_a_bug_is_one_line_and_a_file(
     served: Daemon, home: Home, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,11 +229,58 @@ def test_odd_folder_names_survive(served: Daemon, home: Home, tmp_path: Path) ->
     ],
 )
 def test_shells_complete_paths(words: str, kind: str) -> None:
-    line = f"hybrisfs {words} HybrisFS/no"
+    assert completed(f"hybrisfs {words} HybrisFS/no") == [f"{kind},HybrisFS/no"]
+
+
+def completed(line: str) -> list[str]:
+    """What click tells bash when the last word of *line* is to be completed."""
     environment = {
         "_HYBRISFS_COMPLETE": "bash_complete",
         "COMP_WORDS": line,
         "COMP_CWORD": str(len(line.split()) - 1),
     }
-    done = CliRunner(env=environment).invoke(program)
-    assert done.stdout == f"{kind},HybrisFS/no\n"
+    return CliRunner(env=environment).invoke(program).stdout.splitlines()
+
+
+@pytest.fixture
+def named(home: Home) -> None:
+    """Volumes of which no daemon runs."""
+    for name in ("photos", "phone", "music"):
+        folder = home.volume_config(name)
+        folder.mkdir(parents=True)
+        (folder / "volume.json").touch()
+
+
+@pytest.mark.parametrize("command", every_command(program), ids=" ".join)
+def test_shells_complete_the_names_of_volumes(named: None, command: tuple[str, ...]) -> None:
+    found: click.Command = program
+    for word in command:
+        assert isinstance(found, click.Group)
+        inner = found.get_command(click.Context(found), word)
+        assert inner is not None
+        found = inner
+    for parameter in found.params:
+        if parameter.name != "name" or command in _NEW_NAMES:
+            continue
+        words = parameter.opts[0] if isinstance(parameter, click.Option) else ""
+        assert completed(f"hybrisfs {' '.join(command)} {words} ph") == ["plain,phone", "plain,photos"]
+
+
+def test_what_is_unmounted_is_a_volume_or_a_folder(named: None) -> None:
+    assert completed("hybrisfs umount ph") == ["dir,ph", "plain,phone", "plain,photos"]
+
+
+def test_bash_completes_the_names_of_volumes(named: None, home: Home) -> None:
+    script = (
+        'eval "$(_HYBRISFS_COMPLETE=bash_source hybrisfs)"; COMP_WORDS=(hybrisfs status ph) COMP_CWORD=2;'
+        '_hybrisfs_completion hybrisfs; echo "${COMPREPLY[@]}"'
+    )
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", script],
+        env={**home.environment(), "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout.split() == ["phone", "photos"]

@@ -286,6 +286,27 @@ def test_a_conflict_is_settled(
     assert photos.decisions == [(conflict, everything)]
 
 
+@pytest.mark.parametrize(("command", "everything"), [("keep", False), ("keep-all", True)])
+def test_a_conflict_is_named_by_where_it_is(
+    photos: FakeVolume,
+    conflict: str,
+    run: Run,
+    command: str,
+    everything: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run("mount", "photos", str(tmp_path / "mnt"))
+    version = tmp_path / "mnt" / conflict
+    version.parent.mkdir()
+    version.touch()
+    monkeypatch.chdir(version.parent)
+    for path in (str(version), version.name):
+        assert run("conflicts", command, path).exit_code == 0
+    assert run("conflicts", command, "--volume", "photos", conflict).exit_code == 0
+    assert photos.decisions == [(conflict, everything)] * 3
+
+
 @pytest.fixture
 def deletion(photos: FakeVolume) -> str:
     photos.waiting_deletions = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from hybrisfs.daemon.service import Daemon
 from tests.cli.conftest import Run
+from tests.daemon.fake import FakeVolumes
 
 
 @pytest.fixture
@@ -37,6 +39,17 @@ def wanted(run: Run, *words: str) -> dict[str, str]:
 def test_without_a_path_it_begins_at_the_beginning(mnt: Path, run: Run) -> None:
     assert wanted(run) == {}
     assert wanted(run, "--section", "log") == {"section": "log"}
+
+
+def test_it_leads_to_a_volume_mounted_or_not(mnt: Path, run: Run, volumes: FakeVolumes) -> None:
+    volumes.opened["photos"].unmount()
+    assert wanted(run, "--volume", "photos") == {"volume": "photos"}
+    assert wanted(run, "--volume", "photos", "--section", "clouds") == {
+        "volume": "photos",
+        "section": "clouds",
+    }
+    assert run("ui", "--volume", "nonsense").exit_code == 4
+    assert run("ui", "--volume", "photos", str(mnt)).exit_code == 2
 
 
 def test_it_leads_to_a_folder_or_a_file(mnt: Path, run: Run) -> None:
@@ -64,3 +77,13 @@ def test_a_browser_that_may_need_the_terminal_is_not_waited_for(
         done = run("ui")
     assert opened.called != terminal
     assert ("open the link yourself" in done.stderr) == terminal
+
+
+def test_the_page_of_a_daemon_that_blocks_signals_can_be_ended(mnt: Path, run: Run) -> None:
+    blocked = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+    try:
+        assert run("ui", "--json").exit_code == 0
+        assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()) & blocked
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -23,7 +23,7 @@ class Recorded(Desktop):
     """Remembers what is to be shown. The real one is tested with a bus of its own in `test_desktop`."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(lambda *_: None)
         self.actions: list[tuple[str, Action]] = []
 
     def carry_out(self, volume: str, action: Action) -> None:

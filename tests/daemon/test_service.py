@@ -166,7 +166,7 @@ def test_a_volume_that_could_not_be_opened_is_tried_again(home: Home) -> None:
 
 def test_the_only_volume_is_meant_when_none_is_named(home: Home) -> None:
     assert call(Daemon(home, FakeVolumes("a")), "sync")["name"] == "a"
-    with pytest.raises(UsageError, match="which volume\\?\nName one of: a, b"):
+    with pytest.raises(UsageError, match="which volume\\?\nName one, as NAME or with --volume: a, b"):
         call(Daemon(home, FakeVolumes("b", "a")), "sync")
     with pytest.raises(UnknownVolumeError, match="quickstart makes one"):
         call(Daemon(home, FakeVolumes()), "sync")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hybrisfs.events.event import Event, Kind
 from hybrisfs.events.notices import NoticeBoard, Show, Withdraw
 from hybrisfs.events.summary import summary
@@ -14,7 +16,7 @@ def event(kind: Kind, topic: str, time: float, text: str = "text") -> Event:
 
 def test_a_conflict_is_shown_at_once_and_withdrawn_when_it_is_settled() -> None:
     board = NoticeBoard()
-    assert board.take([event("trouble", "conflicts", 0.0)], 0.0) == [Show("conflicts", "text")]
+    assert board.take([event("trouble", "conflicts", 0.0)], 0.0) == [Show("conflicts", "text", "conflicts")]
     assert board.take([], 5.0) == []
     assert board.take([event("over", "conflicts", 10.0)], 10.0) == [Withdraw("conflicts")]
 
@@ -26,7 +28,7 @@ def test_a_cloud_is_shown_only_when_it_is_away_for_long() -> None:
     assert board.take([], 4000.0) == []
     board.take([event("trouble", "cloud/a", 5000.0)], 5000.0)
     assert board.take([], 6799.0) == []
-    assert board.take([], 6800.0) == [Show("cloud/a", "text")]
+    assert board.take([], 6800.0) == [Show("cloud/a", "text", "clouds")]
 
 
 def test_what_comes_and_goes_is_shown_now_and_then() -> None:
@@ -39,12 +41,27 @@ def test_what_comes_and_goes_is_shown_now_and_then() -> None:
     assert 1 <= shown <= 7
 
 
+@pytest.mark.parametrize(
+    ("topic", "section"),
+    [
+        ("volume", "overview"),
+        ("clouds", "clouds"),
+        ("fork/aa", "devices"),
+        ("warning/the disk is full", "overview"),
+        ("error", "overview"),
+    ],
+)
+def test_a_click_leads_to_what_can_be_done_about_it(topic: str, section: str) -> None:
+    due = NoticeBoard().take([event("trouble", topic, 0.0)], 1e6)
+    assert due == [Show(topic, "text", section)]
+
+
 def test_news_interrupts_nobody() -> None:
     assert NoticeBoard().take([event("news", "safe", 0.0), event("news", "member/x", 0.0)], 1e6) == []
 
 
 def test_a_panel_is_told_the_worst() -> None:
     assert summary(facts())["state"] == "ok"
-    assert summary(facts(pending_files=2))["text"] == "2 files on the way to the clouds"
+    assert summary(facts(pending_files=2))["text"] == "2 changes on the way to the clouds"
     assert summary(facts(pending_files=2, conflicts=1))["state"] == "attention"
     assert summary(facts(conflicts=1, states={"amber": "down", "birch": "down"}))["state"] == "trouble"

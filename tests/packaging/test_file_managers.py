@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 from unittest import mock
 
 import pytest
@@ -19,13 +18,44 @@ from tests.system.device import REPOSITORY
 _SOURCE = REPOSITORY / "packaging" / "desktop" / "hybrisfs_files.py"
 
 
+class FakeLocation:
+    """A file as GIO sees it. What is asked of it is answered when `answer` is called."""
+
+    asked: ClassVar[list[Callable[[], None]]] = []
+    states: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def get_path(self) -> str:
+        return self.path
+
+    def query_info_async(
+        self, what: str, _flags: int, _priority: int, _cancel: None, done: Callable[..., None], *more: object
+    ) -> None:
+        assert what == "xattr::hybrisfs.state"
+        self.asked.append(lambda: done(self, self.path, *more))
+
+    def query_info_finish(self, result: str) -> Any:
+        return mock.Mock(get_attribute_as_string=lambda _: self.states.get(result))
+
+    @classmethod
+    def answer(cls) -> int:
+        """Answer everything, also what is asked because of an answer; returns how much there was."""
+        count = 0
+        while cls.asked:
+            count += 1
+            cls.asked.pop(0)()
+        return count
+
+
 class FakeFile:
-    """What a file manager hands to its extensions."""
+    """What a file manager hands to its extensions. When it is told to, it asks again for its emblem."""
 
     def __init__(self, path: Path | str, scheme: str = "file", folder: bool = False) -> None:
         self.path, self.scheme, self.folder = str(path), scheme, folder
         self.emblems: list[str] = []
-        self.asked_again = 0
+        self.provider: Any = None
         self.gone = False
 
     def weak_ref(self) -> Callable[[], FakeFile | None]:
@@ -34,14 +64,20 @@ class FakeFile:
     def is_gone(self) -> bool:
         return False
 
+    def show(self, provider: Any) -> None:
+        """Come into view."""
+        self.provider = provider
+        provider.update_file_info(self)
+
     def invalidate_extension_info(self) -> None:
-        self.asked_again += 1
+        self.emblems.clear()
+        self.provider.update_file_info(self)
 
     def get_uri_scheme(self) -> str:
         return self.scheme
 
-    def get_location(self) -> Any:
-        return mock.Mock(get_path=lambda: self.path)
+    def get_location(self) -> FakeLocation:
+        return FakeLocation(self.path)
 
     def is_directory(self) -> bool:
         return self.folder
@@ -92,7 +128,7 @@ def extension(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytes
             names[request.param]: manager,
             "GObject": mock.Mock(GObject=type("GObject", (), {})),
             "Gio": mock.MagicMock(),
-            "GLib": mock.Mock(Error=OSError),
+            "GLib": mock.Mock(Error=OSError, get_monotonic_time=lambda: 0),
         }
     )
     gi = ModuleType("gi")
@@ -106,7 +142,17 @@ def extension(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytes
     assert specification.loader is not None
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
+    monkeypatch.setattr(FakeLocation, "asked", [])
+    monkeypatch.setattr(FakeLocation, "states", {})
+    mounts = f"36 35 0:42 / {tmp_path}/täglich\\040neu rw - fuse.hybrisfs home rw\n"
+    monkeypatch.setitem(module.__dict__, "open", mock.mock_open(read_data=mounts))
     return module
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """Where the volume is mounted."""
+    return tmp_path / "täglich neu"
 
 
 @pytest.mark.parametrize(
@@ -119,76 +165,108 @@ def extension(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytes
         ("conflict", "emblem-hybrisfs-conflict"),
     ],
 )
-def test_each_state_has_an_emblem(extension: Any, state: str, emblem: str, tmp_path: Path) -> None:
-    file = FakeFile(tmp_path / "file")
-    with mock.patch.object(os, "getxattr", return_value=state.encode()):
-        extension.HybrisFS().update_file_info(file)
+def test_each_state_has_an_emblem(extension: Any, state: str, emblem: str, place: Path) -> None:
+    file = FakeFile(place / "file")
+    FakeLocation.states[file.path] = state
+    file.show(extension.HybrisFS())
+    FakeLocation.answer()
     assert file.emblems == [emblem]
     assert (_SOURCE.parent / f"{emblem}.svg").exists()
 
 
-def test_files_elsewhere_get_none(extension: Any, tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    plain, remote = FakeFile(tmp_path / "file"), FakeFile("/x", scheme="sftp")
-    extension.HybrisFS().update_file_info(plain)
-    extension.HybrisFS().update_file_info(remote)
-    assert plain.emblems == remote.emblems == []
-    assert extension.HybrisFS().get_file_items([plain]) == []
-    assert extension.HybrisFS().get_background_items(object(), plain) == []
-    extension.GLib.timeout_add_seconds.assert_not_called()
-    assert extension.HybrisFS().get_file_items([remote]) == []
-
-
-def test_a_file_whose_state_has_changed_is_given_another_emblem(extension: Any, tmp_path: Path) -> None:
-    states = {str(tmp_path / "moving"): b"uploading", str(tmp_path / "still"): b"cloud-only"}
-    moving, still = map(FakeFile, states)
-    with mock.patch.object(os, "getxattr", side_effect=lambda path, _: states[path]):
-        provider = extension.HybrisFS()
-        provider.update_file_info(moving)
-        provider.update_file_info(still)
-        [((seconds, look), _)] = extension.GLib.timeout_add_seconds.call_args_list
-        assert seconds >= 1
-        assert look()
-        assert (moving.asked_again, still.asked_again) == (0, 0)
-        states[moving.path], states[still.path] = b"durable", b"durable"
-        assert look()
-        assert (moving.asked_again, still.asked_again) == (1, 1)
-        provider.update_file_info(moving)
-        assert moving.emblems == ["emblem-hybrisfs-uploading", "emblem-hybrisfs-safe"]
-        moving.gone = still.gone = True
-        assert not look(), "it looks at nothing when nothing is shown"
-        moving.gone = False
-        provider.update_file_info(moving)
-        assert extension.GLib.timeout_add_seconds.call_count == 2
-
-
-def test_few_files_are_looked_at_each_time_and_all_in_turn(extension: Any, tmp_path: Path) -> None:
+def test_files_elsewhere_are_left_alone(extension: Any, tmp_path: Path) -> None:
     provider = extension.HybrisFS()
-    with mock.patch.object(os, "getxattr", return_value=b"durable") as asked:
-        for number in range(30):
-            provider.update_file_info(FakeFile(tmp_path / str(number)))
-        [((_, look), _)] = extension.GLib.timeout_add_seconds.call_args_list
-        asked.reset_mock()
-        look()
-        assert asked.call_count == 20
-        look()
-    assert {call.args[0] for call in asked.call_args_list} == {str(tmp_path / str(n)) for n in range(30)}
+    plain, remote = FakeFile(tmp_path / "täglich neu!"), FakeFile("/x", scheme="sftp")
+    plain.show(provider)
+    remote.show(provider)
+    assert FakeLocation.asked == []
+    assert provider.get_file_items([plain]) == provider.get_file_items([remote]) == []
+    assert provider.get_background_items(object(), plain) == []
+    extension.GLib.timeout_add_seconds.assert_not_called()
 
 
-def test_the_menu_runs_commands_on_what_is_chosen(extension: Any, tmp_path: Path) -> None:
-    place = tmp_path / "täglich neu"
-    place.mkdir()
-    line = f"36 35 0:42 / {str(place).replace(' ', chr(92) + '040')} rw - fuse.hybrisfs home rw\n"
-    files = [FakeFile(place / "--a"), FakeFile(place / "b")]
+def test_a_daemon_that_answers_nothing_holds_nobody_up(extension: Any, place: Path) -> None:
+    provider = extension.HybrisFS()
     with (
-        mock.patch.object(os.path, "ismount", lambda path: path == str(place)),
-        mock.patch.object(os, "getxattr", return_value=b"durable"),
-        mock.patch("builtins.open", mock.mock_open(read_data=line)),
+        mock.patch("os.getxattr", side_effect=AssertionError),
+        mock.patch("os.stat", side_effect=AssertionError),
     ):
-        [item] = extension.HybrisFS().get_file_items(object(), files)
-        assert extension.HybrisFS().get_file_items(files)
-        [single] = extension.HybrisFS().get_file_items(files[1:])
-        assert extension.HybrisFS().get_background_items(FakeFile(place, folder=True))
+        for number in range(30):
+            FakeFile(place / str(number)).show(provider)
+        assert len(FakeLocation.asked) == 2, "of GIO's few threads it takes no more"
+        [item] = provider.get_file_items([FakeFile(place / "7")])
+    assert [entry.label for entry in item.menu.items][:1] == ["Keep on this machine"]
+
+
+def test_a_file_whose_state_has_changed_is_given_another_emblem(extension: Any, place: Path) -> None:
+    moving, still = FakeFile(place / "moving"), FakeFile(place / "still")
+    states = FakeLocation.states
+    states[moving.path], states[still.path] = "uploading", "cloud-only"
+    provider = extension.HybrisFS()
+    moving.show(provider)
+    still.show(provider)
+    FakeLocation.answer()
+    [((seconds, look), _)] = extension.GLib.timeout_add_seconds.call_args_list
+    assert seconds >= 1
+    states[moving.path] = states[still.path] = "durable"
+    assert look()
+    FakeLocation.answer()
+    assert moving.emblems == still.emblems == ["emblem-hybrisfs-safe"]
+    assert look()
+    assert FakeLocation.answer() == 2, "who is told what it knows does not ask again"
+    moving.gone = still.gone = True
+    look()
+    assert not look(), "it looks at nothing when nothing is shown"
+    moving.gone = False
+    moving.show(provider)
+    FakeLocation.answer()
+    assert extension.GLib.timeout_add_seconds.call_count == 2
+
+
+def test_a_file_that_lost_its_state_or_its_name_is_forgotten(extension: Any, place: Path) -> None:
+    provider, one, other = extension.HybrisFS(), FakeFile(place / "one"), FakeFile(place / "other")
+    FakeLocation.states.update({one.path: "durable", other.path: "durable"})
+    one.show(provider)
+    other.show(provider)
+    FakeLocation.answer()
+    [((_, look), _)] = extension.GLib.timeout_add_seconds.call_args_list
+    del FakeLocation.states[one.path]
+    other.path = str(place / "renamed")
+    FakeLocation.states[other.path] = "durable"
+    assert look()
+    FakeLocation.answer()
+    assert one.emblems == []
+    assert not look()
+
+
+def test_few_files_are_looked_at_each_time_and_all_in_turn(extension: Any, place: Path) -> None:
+    provider = extension.HybrisFS()
+    files = [FakeFile(place / str(number)) for number in range(30)]
+    for file in files:
+        FakeLocation.states[file.path] = "durable"
+        file.show(provider)
+    FakeLocation.answer()
+    [((_, look), _)] = extension.GLib.timeout_add_seconds.call_args_list
+    for file in files:
+        FakeLocation.states[file.path] = "cloud-only"
+    look()
+    FakeLocation.answer()
+    assert [file.emblems for file in files].count(["emblem-hybrisfs-cloud-only"]) == 20
+    look()
+    FakeLocation.answer()
+    assert {name for file in files for name in file.emblems} == {"emblem-hybrisfs-cloud-only"}
+
+
+def test_the_menu_runs_commands_on_what_is_chosen(extension: Any, place: Path) -> None:
+    provider, files = extension.HybrisFS(), [FakeFile(place / "--a"), FakeFile(place / "b")]
+    for file in files:
+        FakeLocation.states[file.path] = "durable"
+        file.show(provider)
+    FakeLocation.answer()
+    [item] = provider.get_file_items(object(), files)
+    assert provider.get_file_items(files)
+    [single] = provider.get_file_items(files[1:])
+    [folder] = provider.get_background_items(FakeFile(place, folder=True))
     commands = [command for entry in item.menu.items for command in entry.commands]
     one, other = (str(file.path) for file in files)
     assert commands == [
@@ -201,18 +279,37 @@ def test_the_menu_runs_commands_on_what_is_chosen(extension: Any, tmp_path: Path
     assert single.menu.items[0].label == "On the clouds and on this machine"
     assert [entry.sensitive for entry in single.menu.items] == [False, *[True] * 6]
     assert ("hybrisfs", "ui", "--", other) in [c for entry in single.menu.items for c in entry.commands]
+    assert "Versions ..." not in [entry.label for entry in folder.menu.items]
 
 
-def test_what_a_command_complains_of_is_shown(extension: Any) -> None:
-    extension.HybrisFS()._run(object(), ("hybrisfs", "pin", "--", "x"))
+@pytest.mark.parametrize(
+    ("well", "told"), [(True, "a: freed 0 bytes.\nb\nc\nd\ne"), (False, "hybrisfs: no room")]
+)
+def test_what_a_command_says_is_shown(extension: Any, well: bool, told: str) -> None:
+    extension.HybrisFS()._run(object(), ("hybrisfs", "evict", "--", "x"))
     process = extension.Gio.Subprocess.new.return_value
-    process.communicate_utf8_finish.return_value = (True, None, "no room")
+    process.communicate_utf8_finish.return_value = (
+        True,
+        "a: freed 0 bytes.\nb\nc\nd\ne\nf",
+        "hybrisfs: no room",
+    )
+    process.get_successful.return_value = well
     [(_, _, ended)] = [call.args for call in process.communicate_utf8_async.call_args_list]
-    notify = extension.Gio.bus_get_sync.return_value.call
-    process.get_successful.return_value = True
     ended(process, object())
-    notify.assert_not_called()
-    process.get_successful.return_value = False
+    extension.GLib.markup_escape_text.assert_called_once_with(told)
+    [(_, _, on_the_bus, words)] = [call.args for call in extension.Gio.bus_get.call_args_list]
+    on_the_bus(object(), object(), words)
+    extension.Gio.bus_get_finish.return_value.call.assert_called_once()
+
+
+def test_the_link_to_the_dashboard_is_not_shown(extension: Any) -> None:
+    provider, flags = extension.HybrisFS(), extension.Gio.SubprocessFlags
+    flags.STDOUT_SILENCE, flags.STDOUT_PIPE, flags.STDERR_PIPE = 1, 2, 4
+    provider._run(object(), ("hybrisfs", "ui", "--", "x"))
+    provider._run(object(), ("hybrisfs", "pin", "--", "x"))
+    assert [call.args[1] for call in extension.Gio.Subprocess.new.call_args_list] == [5, 6]
+    process = extension.Gio.Subprocess.new.return_value
+    process.communicate_utf8_finish.return_value = (True, None, "")
+    [ended, _] = [call.args[2] for call in process.communicate_utf8_async.call_args_list]
     ended(process, object())
-    extension.GLib.markup_escape_text.assert_called_once_with("no room")
-    notify.assert_called_once()
+    extension.Gio.bus_get.assert_not_called()

@@ -231,7 +231,7 @@ def test_a_version_that_is_not_what_its_update_wrote_is_found(device: Device) ->
 
 def test_the_rule_is_kept(device: Device) -> None:
     assert device.volume.settings.set_keep_versions("all:2d,room:1G") == (
-        "all:2d,daily:7d,weekly:31d,monthly:366d,room:1073741824"
+        "all:2d,daily:7d,weekly:31d,monthly:366d,room:1G"
     )
     device.reopen()
     assert VolumeConfig.load(device.home, NAME).keep_versions.room == 1 << 30

@@ -28,6 +28,22 @@ def test_what_was_written_is_on_the_clouds_and_comes_back(device: Device) -> Non
     assert {name: device.read(name) for name in content} == content
 
 
+def test_status_tells_of_the_clouds_as_they_are_now(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hybrisfs.volume.volume._STATUS_PATIENCE", PATIENCE)
+    cloud, lost = device.clouds[0], device.clouds[0].with_name("lost")
+    for _ in range(3):
+        assert [one["state"] for one in volume_clouds(device)] == ["ok"] * 3
+        cloud.rename(lost)
+        assert [one["state"] for one in volume_clouds(device)] == ["down", "ok", "ok"]
+        lost.rename(cloud)
+
+
+def volume_clouds(device: Device) -> list[dict[str, object]]:
+    clouds = device.volume.status()["clouds"]
+    assert isinstance(clouds, list)
+    return clouds
+
+
 def test_any_f_clouds_may_go(device: Device) -> None:
     device.write("file", b"content" * 1000)
     device.sync()
