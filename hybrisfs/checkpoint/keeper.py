@@ -42,7 +42,7 @@ QUIET_SECONDS: Final = 10.0
 LEAST_BYTES: Final = 1 << 18
 """Of updates that make a new checkpoint worth while, if they are a quarter of what the last one holds."""
 RESTATE_SECONDS: Final = 600.0
-"""How often a device states something else while others do not agree."""
+"""How often a device states something else while others do not agree, or a lone one without having rested."""
 _TURN_SECONDS: Final = 60.0  # that each device waits longer than the one before it
 _CLOUD_SECONDS: Final = 30.0
 _RETRY_SECONDS: Final = 300.0
@@ -82,6 +82,7 @@ class Keeper:
         self._table = CheckpointTable(fs.db)
         self._resting: tuple[VersionVector, float] | None = None  # a vector, and since when it is ours
         self._stated_at = float("-inf")
+        self._hurried = False
         self._agreed_at: float | None = None
         self._not_before = float("-inf")  # when the clouds are asked again
         self.alarm: str | None = None
@@ -89,9 +90,11 @@ class Keeper:
     # -- what heads and links tell ---------------------------------------------------------------
 
     def statement(self) -> Statement | None:
-        """What this device states now. Called with the volume's lock held."""
+        """What this device states now: nothing while the clouds lack what it has signed of that, chunks and
+        all, so that whoever has no more than the clouds finds a state that can be read. Called with the
+        volume's lock held."""
         stated = self._table.stated()
-        if stated is None:
+        if stated is None or self._waits_for_clouds(stated):
             return None
         return Statement.of(self._updates.volume, stated.vector, stated.shelved.snapshot, self._key)
 
@@ -101,6 +104,11 @@ class Keeper:
         if newest is None or newest.deposited is None:
             return None
         return CheckpointId(newest.deposited, newest.shelved.snapshot)
+
+    def hurry(self) -> None:
+        """Somebody may be let in soon: a checkpoint is worth while although the last one is not old, and, if
+        this device is alone, although the volume does not rest."""
+        self._hurried = True
 
     def is_current(self) -> bool:
         """Whether the newest checkpoint on the clouds is of all that this device has accepted."""
@@ -133,7 +141,7 @@ class Keeper:
             stated, agreed = self._table.stated(), self._table.agreed()
             if not len(vector) or (stated is not None and stated.vector == vector):
                 return False
-            if self._updates.device not in self._members() or self._waits_for_clouds():
+            if self._updates.device not in self._members() or not self._may_state(stated):
                 return False
         if any(
             self._is_valid(device, head) and head.stated.vector == vector
@@ -143,19 +151,34 @@ class Keeper:
             return True  # somebody waits for our word
         if self._resting is None or self._resting[0] != vector:
             self._resting = vector, now
-        if now - self._resting[1] < QUIET_SECONDS:
+        recent = now - self._stated_at < RESTATE_SECONDS and not self._hurried
+        if now - self._resting[1] < QUIET_SECONDS and (recent or not self._is_alone()):
             return False
-        if stated is not None and stated.root is None and now - self._stated_at < RESTATE_SECONDS:
+        if stated is not None and stated.root is None and recent:
             return False
+        return self._has_grown(agreed)
+
+    def _is_alone(self) -> bool:
+        return len(self._members()) == 1
+
+    def _may_state(self, stated: Recorded | None) -> bool:
+        """Whether what is stated now would be heard of soon, and not be out of date by then for others: what
+        goes up has us tell where it is."""
+        if self._is_alone():
+            return stated is None or not self._waits_for_clouds(stated)
+        return self._table.is_published(self._table.through())
+
+    def _has_grown(self, agreed: Recorded | None) -> bool:
+        """Whether so much has been accepted since the last checkpoint that another one is worth it."""
+        hurried, self._hurried = self._hurried, False
         held = sum(one.length for one in agreed.shelved.slices) if agreed is not None else 0
         with self._fs.lock:
             grown = self._table.grown_since(agreed.through if agreed is not None else 0)
-        return grown >= max(LEAST_BYTES, held // 4)
+        return grown >= max(LEAST_BYTES, 0 if hurried else held // 4)
 
-    def _waits_for_clouds(self) -> bool:
-        """Whether something of what this device has signed is not on the clouds. What a checkpoint covers
-        is, chunks and all, so that whoever has no more than the clouds finds a state that can be read."""
-        return bool(self._updates.own_after(self._fs.db.meta("published"), 1))
+    def _waits_for_clouds(self, stated: Recorded) -> bool:
+        """Whether a statement covers something that this device has signed and that is not on the clouds."""
+        return stated.root is None and not self._table.is_published(stated.through)
 
     def _state(self) -> None:
         """Make a snapshot of what is here, and state it."""
@@ -228,8 +251,8 @@ class Keeper:
         """The members that have yet to state what this device states, if it waits for any."""
         with self._fs.lock:
             stated = self._table.stated()
-        if stated is None or stated.root is not None:
-            return []
+            if stated is None or stated.root is not None or self._waits_for_clouds(stated):
+                return []
         snapshot = stated.shelved.snapshot
         return [
             device

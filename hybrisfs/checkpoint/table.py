@@ -81,6 +81,14 @@ class CheckpointTable:
         """The number of the newest update in the log, 0 when there is none."""
         return int(self._db.execute("SELECT ifnull(max(number), 0) FROM log").fetchone()[0])
 
+    def is_published(self, through: int) -> bool:
+        """Whether the clouds have all updates up to that number that were signed here."""
+        row = self._db.execute(
+            "SELECT 1 FROM log WHERE chunk_high IS NOT NULL AND clock > ? AND number <= ? LIMIT 1",
+            (self._db.meta("published"), through),
+        ).fetchone()
+        return row is None
+
     def grown_since(self, through: int) -> int:
         """Bytes of the updates that have been accepted since."""
         row = self._db.execute("SELECT total(length(bytes)) FROM log WHERE number > ?", (through,)).fetchone()
