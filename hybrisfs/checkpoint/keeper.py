@@ -1,4 +1,4 @@
-"""The keeper of checkpoints: what this device states, what all have agreed upon, what it takes in."""
+"""The keeper of checkpoints: what this device states, what all have agreed upon, what is on the clouds."""
 
 from __future__ import annotations
 
@@ -6,21 +6,18 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from itertools import islice, takewhile
 from typing import Final
 
-from hybrisfs.checkpoint.adoption import Adoption, check_snapshot
 from hybrisfs.checkpoint.compaction import Compactor
 from hybrisfs.checkpoint.deposit import Depositor
 from hybrisfs.checkpoint.fetching import Fetching, NotToBeHadError
-from hybrisfs.checkpoint.reading import Latest, read_snapshot
+from hybrisfs.checkpoint.intake import Intake
 from hybrisfs.checkpoint.shelf import Shelf
 from hybrisfs.checkpoint.snapshot import SnapshotHash, Snapshotter
 from hybrisfs.checkpoint.succession import Succession
 from hybrisfs.checkpoint.table import CheckpointTable, Recorded
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.garbage import without_collections
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.registers import Registers
 from hybrisfs.store.updates import UpdateLog
@@ -30,13 +27,11 @@ from sync import (
     DecodeError,
     DeviceKey,
     Head,
-    LimitError,
     Members,
     Statement,
     VersionVector,
 )
 from sync.checkpoint import Root, states
-from sync.skeleton import Bone
 
 __all__ = ["Keeper"]
 
@@ -47,15 +42,9 @@ QUIET_SECONDS: Final = 10.0
 LEAST_BYTES: Final = 1 << 18
 """Of updates that make a new checkpoint worth while, if they are a quarter of what the last one holds."""
 RESTATE_SECONDS: Final = 600.0
-"""How often a device states something else while others do not agree."""
-FAR_BEHIND: Final = 2000
-"""Steps of logical time that a device which has a log lags behind a checkpoint when it takes it in."""
-PATIENCE_SECONDS: Final = 300.0
-"""After that long, a checkpoint of which something is lacking is taken in however near it is: that may be
-nowhere else any more."""
+"""How often a device states something else while others do not agree, or a lone one without having rested."""
 _TURN_SECONDS: Final = 60.0  # that each device waits longer than the one before it
 _CLOUD_SECONDS: Final = 30.0
-_BONES: Final = 2048
 _RETRY_SECONDS: Final = 300.0
 
 
@@ -78,12 +67,9 @@ class Keeper:
         taken_in: Callable[[], None],
         announce: Callable[[], None],
     ) -> None:
-        """*taken_in* shows what a checkpoint has brought; it is called with the locks held that `Receiver`
-        holds. *announce* has the own head go out soon."""
+        """*taken_in*: see `Intake`. *announce* has the own head go out soon."""
         self._fs = fs
         self._updates = updates
-        self._registers = registers
-        self._arrivals = arrivals
         self._key = key
         self._members = members
         self._shelf = shelf
@@ -91,35 +77,38 @@ class Keeper:
         self._fetching = fetching
         self._depositor = depositor
         self.succession = Succession(fs, shelf, name_of, fetching, depositor, compactor)
-        self._taken_in = taken_in
+        self.intake = Intake(fs, updates, registers, arrivals, members, shelf, fetching, taken_in)
         self._announce = announce
         self._table = CheckpointTable(fs.db)
         self._resting: tuple[VersionVector, float] | None = None  # a vector, and since when it is ours
         self._stated_at = float("-inf")
+        self._hurried = False
         self._agreed_at: float | None = None
         self._not_before = float("-inf")  # when the clouds are asked again
-        self._is_short = False  # whether heads name updates that are not here
-        self._examined: dict[bytes, float] = {}  # names of roots -> when to look at them again
-        self._offered: set[bytes] = set()
-        self._looked_through: set[bytes] = set()  # names of roots of which nothing is lacking
-        self._lacking: dict[bytes, float] = {}  # names of roots -> since when something of them is lacking
         self.alarm: str | None = None
 
     # -- what heads and links tell ---------------------------------------------------------------
 
     def statement(self) -> Statement | None:
-        """What this device states now. Called with the volume's lock held."""
+        """What this device states now: nothing while the clouds lack what it has signed of that, chunks and
+        all, so that whoever has no more than the clouds finds a state that can be read. Called with the
+        volume's lock held."""
         stated = self._table.stated()
-        if stated is None:
+        if stated is None or self._waits_for_clouds(stated):
             return None
         return Statement.of(self._updates.volume, stated.vector, stated.shelved.snapshot, self._key)
 
     def newest(self) -> CheckpointId | None:
         """The newest agreed checkpoint that is on the clouds. Called with the volume's lock held."""
-        agreed = self._table.agreed()
-        if agreed is None or agreed.deposited is None:
+        newest = self._table.deposited()
+        if newest is None or newest.deposited is None:
             return None
-        return CheckpointId(agreed.deposited, agreed.shelved.snapshot)
+        return CheckpointId(newest.deposited, newest.shelved.snapshot)
+
+    def hurry(self) -> None:
+        """Somebody may be let in soon: a checkpoint is worth while although the last one is not old, and, if
+        this device is alone, although the volume does not rest."""
+        self._hurried = True
 
     def is_current(self) -> bool:
         """Whether the newest checkpoint on the clouds is of all that this device has accepted."""
@@ -133,16 +122,11 @@ class Keeper:
         agreed = self._table.agreed()
         return self._name_of(agreed.root) if agreed is not None and agreed.root is not None else None
 
-    def offered(self, root: bytes) -> None:
-        """A device says that what is lacking here begins below the checkpoint with this root."""
-        self._offered.add(root)
-        self._examined.pop(root, None)
-
     # -- one look --------------------------------------------------------------------------------
 
     def look(self, heads: Mapping[bytes, Head], now: float) -> None:
         """Do what is due; *heads*: the newest known of each device, *now*: seconds, monotonic."""
-        self._take_in_what_is_named(heads, now)
+        self.intake.look(heads, now)
         if self._is_worth_while(heads, now):
             self._state()
             self._stated_at = now
@@ -157,7 +141,7 @@ class Keeper:
             stated, agreed = self._table.stated(), self._table.agreed()
             if not len(vector) or (stated is not None and stated.vector == vector):
                 return False
-            if self._updates.device not in self._members() or self._waits_for_clouds():
+            if self._updates.device not in self._members() or not self._may_state(stated):
                 return False
         if any(
             self._is_valid(device, head) and head.stated.vector == vector
@@ -167,19 +151,34 @@ class Keeper:
             return True  # somebody waits for our word
         if self._resting is None or self._resting[0] != vector:
             self._resting = vector, now
-        if now - self._resting[1] < QUIET_SECONDS:
+        recent = now - self._stated_at < RESTATE_SECONDS and not self._hurried
+        if now - self._resting[1] < QUIET_SECONDS and (recent or not self._is_alone()):
             return False
-        if stated is not None and stated.root is None and now - self._stated_at < RESTATE_SECONDS:
+        if stated is not None and stated.root is None and recent:
             return False
+        return self._has_grown(agreed)
+
+    def _is_alone(self) -> bool:
+        return len(self._members()) == 1
+
+    def _may_state(self, stated: Recorded | None) -> bool:
+        """Whether what is stated now would be heard of soon, and not be out of date by then for others: what
+        goes up has us tell where it is."""
+        if self._is_alone():
+            return stated is None or not self._waits_for_clouds(stated)
+        return self._table.is_published(self._table.through())
+
+    def _has_grown(self, agreed: Recorded | None) -> bool:
+        """Whether so much has been accepted since the last checkpoint that another one is worth it."""
+        hurried, self._hurried = self._hurried, False
         held = sum(one.length for one in agreed.shelved.slices) if agreed is not None else 0
         with self._fs.lock:
             grown = self._table.grown_since(agreed.through if agreed is not None else 0)
-        return grown >= max(LEAST_BYTES, held // 4)
+        return grown >= max(LEAST_BYTES, 0 if hurried else held // 4)
 
-    def _waits_for_clouds(self) -> bool:
-        """Whether something of what this device has signed is not on the clouds. What a checkpoint covers
-        is, chunks and all, so that whoever has no more than the clouds finds a state that can be read."""
-        return bool(self._updates.own_after(self._fs.db.meta("published"), 1))
+    def _waits_for_clouds(self, stated: Recorded) -> bool:
+        """Whether a statement covers something that this device has signed and that is not on the clouds."""
+        return stated.root is None and not self._table.is_published(stated.through)
 
     def _state(self) -> None:
         """Make a snapshot of what is here, and state it."""
@@ -252,8 +251,8 @@ class Keeper:
         """The members that have yet to state what this device states, if it waits for any."""
         with self._fs.lock:
             stated = self._table.stated()
-        if stated is None or stated.root is not None:
-            return []
+            if stated is None or stated.root is not None or self._waits_for_clouds(stated):
+                return []
         snapshot = stated.shelved.snapshot
         return [
             device
@@ -321,88 +320,3 @@ class Keeper:
             for device in self._members()
             if device != self._updates.device
         )
-
-    # -- taking in -------------------------------------------------------------------------------
-
-    def begin(self, named: CheckpointId) -> bool:
-        """Begin with the checkpoint that the inviter names; False when that cannot be done."""
-        self._offered.add(named.root)
-        return self._examine(named.root, named.snapshot, float("-inf"), vouched=True)
-
-    def _take_in_what_is_named(self, heads: Mapping[bytes, Head], now: float) -> None:
-        with self._fs.lock:
-            known = {one.shelved.snapshot for one in self._table.all()}
-            inviter = self._fs.db.meta("inviter")
-            tips = {tip.hash for head in heads.values() for tip in head.own}
-            self._is_short = not tips <= self._updates.known(tips)
-        named = {
-            head.checkpoint.root: (head.checkpoint.snapshot, device == inviter)
-            for device, head in sorted(heads.items(), key=lambda one: one[0] == inviter)
-            if head.checkpoint is not None and head.checkpoint.snapshot not in known
-        }
-        for root in (*named, *(self._offered - named.keys())):
-            if now < self._examined.get(root, 0.0):
-                continue
-            self._examined[root] = now + _RETRY_SECONDS
-            snapshot, vouched = named.get(root, (None, False))
-            self._examine(root, snapshot, now, vouched=vouched)
-
-    def _examine(self, name: bytes, snapshot: bytes | None, now: float, *, vouched: bool) -> bool:
-        """Take in the checkpoint with this root if much of it is lacking here, and it can be believed."""
-        try:
-            root = self._fetching.root(name)
-            root.check(self._updates.volume, self._members())
-            if snapshot not in (None, root.snapshot) or not (vouched or self._is_trusted(root)):
-                return False
-            if not self._is_wanted(name, root, now):
-                return False
-            shelved = self._fetching.shelve(root)
-            check_snapshot(self._shelf, shelved, root)
-            with without_collections(), self._fs.cutting, self._fs.lock:
-                Adoption(self._fs, self._updates, self._registers, self._arrivals).run(self._shelf, shelved)
-                through = self._table.through()
-                self._table.put(Recorded(shelved, root.vector, through, root.encode(), name))
-                self._taken_in()
-        except (NotToBeHadError, DecodeError, LimitError, OSError) as error:
-            log.warning("checkpoint %s is not taken in: %s", name.hex(), error)
-            return False
-        self._offered.discard(name)
-        log.info("took in checkpoint %s", root.snapshot.hex())
-        return True
-
-    def _is_wanted(self, name: bytes, root: Root, now: float) -> bool:
-        with self._fs.lock:
-            vector = self._updates.state.vector
-        covered = vector.covers(root.vector) and not self._is_short and name not in self._offered
-        if covered and not self._hides(name, root):
-            self._offered.discard(name)
-            self._lacking.pop(name, None)
-            return False
-        far = not len(vector) or root.vector.highest - vector.highest >= FAR_BEHIND
-        if far or name in self._offered:
-            return True
-        return now - self._lacking.setdefault(name, now) >= PATIENCE_SECONDS
-
-    def _hides(self, name: bytes, root: Root) -> bool:
-        """Whether it stands for updates that are not here although the vector covers them: those of a fork
-        that is not known here yet go by the same names. Raises NotToBeHadError, DecodeError."""
-        if name in self._looked_through:
-            return False
-        pieces = (self._fetching.part(one.name) for one in root.slices)
-        bones = takewhile(lambda one: not isinstance(one, Latest), read_snapshot(pieces))
-        while some := {one.hash for one in islice(bones, _BONES) if isinstance(one, Bone)}:
-            with self._fs.lock:
-                if not some <= self._updates.known(some):
-                    return True
-        self._looked_through.add(name)
-        return False
-
-    def _is_trusted(self, root: Root) -> bool:
-        """Whether this device has stated it itself, or the one that let it in has; any member, when that is
-        none: a recovery kit, or removed."""
-        with self._fs.lock:
-            inviter = self._fs.db.meta("inviter")
-        members = self._members()
-        if inviter and inviter not in members:
-            return any(device in members for device in root.evidence)
-        return self._updates.device in root.evidence or inviter in root.evidence

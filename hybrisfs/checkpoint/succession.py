@@ -44,12 +44,13 @@ class Succession:
     def part(self, name: bytes) -> bytes | None:
         """The root or slice with this name, if it is on this device."""
         with self._fs.lock:
-            agreed = self._table.agreed()
-        if agreed is None or agreed.root is None:
-            return None
-        if self._name_of(agreed.root) == name:
-            return agreed.root
-        return self._shelf.find(agreed.shelved, name)
+            recorded = self._table.all()
+        for one in recorded:
+            if one.root is not None:
+                found = one.root if self._name_of(one.root) == name else self._shelf.find(one.shelved, name)
+                if found is not None:
+                    return found
+        return None
 
     def fetched(self, name: bytes) -> bytes:
         """The same, from wherever it can be had. Raises NotToBeHadError."""
@@ -59,10 +60,10 @@ class Succession:
         """The names of all parts of the checkpoint that is on the clouds, the root last; none while there is
         no such. Raises NotToBeHadError, DecodeError."""
         with self._fs.lock:
-            agreed = self._table.agreed()
-        if agreed is None or agreed.deposited is None:
+            newest = self._table.deposited()
+        if newest is None or newest.deposited is None:
             return []
-        return parts_of(agreed.deposited, Root.decode(self.fetched(agreed.deposited)))
+        return parts_of(newest.deposited, Root.decode(self.fetched(newest.deposited)))
 
     def secure(self) -> None:
         """See to it that the checkpoint is on as many clouds as it should be, of those in use. Raises

@@ -33,7 +33,8 @@ class Recorded:
 
 
 class CheckpointTable:
-    """At most one statement and one agreed checkpoint, under the volume's lock."""
+    """At most one statement, one agreed checkpoint, and, while that is not on the clouds, the one before it
+    which is: all under the volume's lock."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
@@ -46,6 +47,10 @@ class CheckpointTable:
         """The newest agreed checkpoint."""
         return self._one("WHERE root IS NOT NULL ORDER BY through DESC LIMIT 1")
 
+    def deposited(self) -> Recorded | None:
+        """The newest agreed checkpoint that is on the clouds."""
+        return self._one("WHERE deposited IS NOT NULL ORDER BY through DESC LIMIT 1")
+
     def all(self) -> list[Recorded]:
         """All rows."""
         return [_recorded(row) for row in self._db.execute(f"SELECT {_COLUMNS} FROM checkpoint")]
@@ -56,8 +61,8 @@ class CheckpointTable:
 
     def put(self, one: Recorded) -> None:
         """Record a statement or an agreed checkpoint in the place of what came before it."""
-        agreed = "" if one.root is not None else "AND root IS NULL"
-        self._db.execute(f"DELETE FROM checkpoint WHERE through <= ? {agreed}", (one.through,))
+        replaced = "" if one.deposited else "AND deposited IS NULL" if one.root else "AND root IS NULL"
+        self._db.execute(f"DELETE FROM checkpoint WHERE through <= ? {replaced}", (one.through,))
         self._db.execute(
             f"INSERT OR REPLACE INTO checkpoint ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (
@@ -75,6 +80,14 @@ class CheckpointTable:
     def through(self) -> int:
         """The number of the newest update in the log, 0 when there is none."""
         return int(self._db.execute("SELECT ifnull(max(number), 0) FROM log").fetchone()[0])
+
+    def is_published(self, through: int) -> bool:
+        """Whether the clouds have all updates up to that number that were signed here."""
+        row = self._db.execute(
+            "SELECT 1 FROM log WHERE chunk_high IS NOT NULL AND clock > ? AND number <= ? LIMIT 1",
+            (self._db.meta("published"), through),
+        ).fetchone()
+        return row is None
 
     def grown_since(self, through: int) -> int:
         """Bytes of the updates that have been accepted since."""

@@ -6,7 +6,8 @@ A node's facets are registers of the metadata store (DESIGN 6). Formats, with th
 register   key                                             value
 =========  ==============================================  ==================================================
 place      ``p`` node id (16), slot (varint)               parent id (16), name (blob <= 255), and, unless
-                                                           both are void, removed (u8), former (blob, 0 or 16)
+                                                           both are void, flags (u8: 1 removed, 2 yields),
+                                                           former (blob, 0 or 16)
 attr       ``a`` node id (16)                              mode, uid, gid, rdev (varints), mtime (u64, two's
                                                            complement ns), target (blob <= 4095), count of
                                                            xattrs (varint), each name (blob), value (blob),
@@ -24,7 +25,8 @@ depth 1 the runs name chunks that hold the runs themselves, in order; their leng
 of the file that each covers.
 
 A node is removed by a place with `removed` 1, which still tells where it was: should somebody have
-edited it meanwhile, it stands there again. `former` is the directory that a directory was moved from.
+edited it meanwhile, it stands there again. `former` is the directory that a directory was moved from. A
+place that `yields` was written while another node had the name: it leaves the name to whoever does not.
 
 A pack is rewritten by an update that tells of the packs that hold its chunks from then on, in their
 registers, and names them in its `rewritten`.
@@ -78,6 +80,8 @@ _NODE_KEY: Final = 17  # bytes of a key that holds the id of a node and no more
 _ONE_PER_NODE: Final = b"ac"
 _PLACE: Final = ord("p")
 _PLAIN_TAIL: Final = 10  # bytes of attributes after `rdev` when there is neither a target nor an xattr
+_REMOVED: Final = 1
+_YIELDS: Final = 2
 _MAX_SLOT: Final = (1 << 63) - 1  # as SQLite stores it
 _MAX_RUN: Final = 1 << 62
 _LEAST_RUN: Final = 2  # one byte, by the number that stands for it
@@ -154,12 +158,22 @@ class Place(NamedTuple):
     name: bytes
     removed: bool = False
     former: bytes = b""
+    yields: bool = False
 
     def encode(self) -> bytes:
         start = beginning(self.parent, self.name)
-        if self.removed or self.former:
-            return start + Writer().u8(self.removed).blob(self.former).getvalue()
+        flags = self.removed * _REMOVED | self.yields * _YIELDS
+        if flags or self.former:
+            return start + Writer().u8(flags).blob(self.former).getvalue()
         return start
+
+    def left(self) -> Place:
+        """What a removal says of the node that stood here."""
+        return self._replace(removed=True, former=b"")
+
+    def restored(self) -> Place:
+        """The place of a node that was removed from here, or not, and stands here again."""
+        return self._replace(removed=False, former=b"")
 
     @staticmethod
     def decode(value: bytes) -> Place:
@@ -169,7 +183,9 @@ class Place(NamedTuple):
         reader = Reader(value)
         place = Place(reader.raw(16), reader.blob(MAX_NAME))
         if reader.remaining:
-            place = Place(place.parent, place.name, bool(reader.u8()), reader.blob(16))
+            flags = reader.u8()
+            removed, yields = bool(flags & _REMOVED), bool(flags & _YIELDS)
+            place = Place(place.parent, place.name, removed, reader.blob(16), yields)
             if place.encode() != value or len(place.former) not in (0, 16):
                 raise DecodeError("a place that is not in the one canonical form")
         reader.end()

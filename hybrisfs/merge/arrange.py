@@ -122,7 +122,7 @@ class Arranger:
         assert attr is not None
         is_directory = self._resolver.is_directory(node)
         same = None if is_directory else self._sameness(node, attr)
-        return Contender(node, standing.slot, standing.stamp, is_directory, same)
+        return Contender(node, standing.slot, standing.stamp, is_directory, standing.place.yields, same)
 
     def _sameness(self, node: bytes, attr: Attr) -> bytes | None:
         """Equal for files that are the same to everybody who looks at them; None: like no other."""

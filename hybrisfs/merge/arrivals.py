@@ -6,15 +6,14 @@ follows from them: a rename never appears without the content it brings.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Final
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.registers import Place, attr_key, content_key, is_of_tree, place_key, slot_of
+from hybrisfs.merge.beginning import begin_beside
 from hybrisfs.merge.first_nodes import build_view
 from hybrisfs.merge.members import MemberTable
 from hybrisfs.merge.newcomers import Newcomers
@@ -22,8 +21,8 @@ from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.packs import Packs, Placement
 from hybrisfs.merge.refresh import Refresh
 from hybrisfs.merge.registers import Merged, Registers, is_kept
-from hybrisfs.merge.rows import Change, is_taken
-from hybrisfs.merge.rules import Author, Stamp, Value, is_removed, number_names, standing_place
+from hybrisfs.merge.rows import Change
+from hybrisfs.merge.rules import Author, Stamp, Value, is_removed, standing_place
 from hybrisfs.merge.supersession import Written
 from hybrisfs.merge.unsigned import unsigned_place
 from hybrisfs.store.schema import ROOT_INO
@@ -323,30 +322,21 @@ class Arrivals:
                     self._fs.changes.drop(key)
 
     def _split(self, inode: Inode) -> None:
-        """The unsigned version goes on as a file of its own, under a conflict name; whoever has it open keeps
-        it. The node itself is made anew from its registers."""
-        changes, node = self._fs.changes, inode.id
+        """The unsigned version goes on as a file of its own, beside the node, which gets the one that has
+        come; whoever has the file open keeps what he sees, and goes on writing to that."""
+        node = inode.id
         self._fs.flush()
         rows = self._db.execute(
-            "SELECT number, parent, name, slot, wanted FROM place WHERE ino = ? ORDER BY slot", (inode.ino,)
+            "SELECT parent, name, wanted FROM place WHERE ino = ? ORDER BY slot", (inode.ino,)
         ).fetchall()
-        for key in (attr_key(node), content_key(node), *(place_key(node, row[3]) for row in rows)):
-            changes.drop(key)
-        self._changes += [Change(row[1], row[2]) for row in rows]
-        self._fs.inodes.identify(inode, os.urandom(16))
-        inode.attr_stamp = inode.content_stamp = 0
-        self._fs.inodes.touch(inode)
-        (number, parent, name, _, wanted), *others = rows
-        [copy] = number_names(wanted or name, [self.myself()], partial(is_taken, self._db, parent))
-        self._db.execute(
-            "UPDATE place SET name = ?, wanted = NULL, slot = 0, stamp = 0 WHERE number = ?", (copy, number)
-        )
-        self._db.executemany("DELETE FROM place WHERE number = ?", [(row[0],) for row in others])
-        inode.nlink -= len(others)
-        for key in (place_key(inode.id, 0), attr_key(inode.id), content_key(inode.id)):
-            changes.mark(key, inode.ino)
+        for key in (attr_key(node), content_key(node)):
+            self._fs.changes.drop(key)
+        self._nodes.replace(inode)
+        parent, name, wanted = rows[0]
+        copy = begin_beside(self._fs, inode, parent, wanted or name, self.myself())
         self._fs.flush()
-        self._changes += [Change(parent, copy), Change(inode.ino)]
+        self._changes += [Change(at, called) for at, called, _ in rows]
+        self._changes += [Change(parent, copy), Change(parent), Change(inode.ino)]
         self._waiting.add(node)
 
 

@@ -81,14 +81,21 @@ class Nodes:
     def displace(self, inode: Inode) -> Inode:
         """Programs have the file open: they keep what they have under the old inode, without a name; the new
         one, to which all names go, is returned."""
-        fs, changes = self._fs, self._fs.changes
         node = inode.id
-        attr = fs.attributes.record(inode)
         (parent, name) = self._db.execute(
             "SELECT parent, ifnull(wanted, name) FROM place WHERE ino = ? ORDER BY slot", (inode.ino,)
         ).fetchone()
-        nlink, stamp = inode.nlink, inode.attr_stamp
-        self._fs.inodes.identify(inode, os.urandom(16))
+        fresh = self.replace(inode)
+        self.unname(inode, Displaced(node, parent, name))
+        return fresh
+
+    def replace(self, inode: Inode) -> Inode:
+        """Another inode for the node of a file, without its content: names, attributes and what is unsigned
+        of these go there. The old one is left with what it holds, under another id."""
+        fs, changes = self._fs, self._fs.changes
+        node = inode.id
+        attr, nlink, stamp = fs.attributes.record(inode), inode.nlink, inode.attr_stamp
+        fs.inodes.identify(inode, os.urandom(16))
         fresh = self.make(node, attr)
         fresh.attr_stamp, fresh.nlink = stamp, nlink
         slots = self._db.execute("SELECT slot FROM place WHERE ino = ?", (inode.ino,)).fetchall()
@@ -96,7 +103,6 @@ class Nodes:
         self._db.execute("UPDATE joined SET ino = ? WHERE ino = ?", (fresh.ino, inode.ino))
         changes.reassign([attr_key(node), *(place_key(node, slot) for (slot,) in slots)], fresh.ino)
         self.entangle(fresh)
-        self.unname(inode, Displaced(node, parent, name))
         return fresh
 
     def unname(self, inode: Inode, last: Displaced) -> None:

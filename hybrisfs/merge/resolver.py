@@ -131,8 +131,7 @@ class Resolver:
                 if place is not None:
                     places[slot] = Standing(slot, UNSIGNED, place)
                 elif slot in places:
-                    last = places[slot].place
-                    places[slot] = Standing(slot, UNSIGNED, Place(last.parent, last.name, removed=True))
+                    places[slot] = Standing(slot, UNSIGNED, places[slot].place.left())
             found = self._slots[node] = list(places.values())
         return found
 
@@ -268,5 +267,4 @@ def _stamp(standing: Standing) -> Stamp:
 
 
 def _again(standing: Standing) -> Standing:
-    place = standing.place
-    return standing._replace(place=Place(place.parent, place.name))
+    return standing._replace(place=standing.place.restored())

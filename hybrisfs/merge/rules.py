@@ -10,8 +10,9 @@ of its update. The rules depend on these alone, so that devices that hold the sa
   that the other names were gone;
 * a folder that was removed lives while something in it lives;
 * of folders moved into each other, the one moved last goes back to where it was, else to the root;
-* of nodes with one name in one folder, folders become one folder; otherwise a folder, else the highest stamp,
-  keeps the name, equal files are one, and the others get conflict names.
+* of nodes with one name in one folder, folders become one folder; otherwise a folder, else the highest stamp
+  of a place that does not yield, else the lowest, keeps the name, equal files are one, and the others get
+  conflict names.
 """
 
 from __future__ import annotations
@@ -111,12 +112,14 @@ def is_removed(values: Iterable[Value]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A node that wants a name in a folder. *content*: equal for files that are the same to everybody."""
+    """A node that wants a name in a folder, but not before those that do not yield, if it *yields*.
+    *content*: equal for files that are the same to everybody."""
 
     id: bytes
     slot: int
     stamp: Stamp
     is_directory: bool
+    yields: bool
     content: bytes | None
 
 
@@ -137,15 +140,20 @@ class Shown:
 def judge(contenders: Iterable[Contender]) -> list[Shown]:
     """Settle who gets a name that several nodes want: the first; the others need conflict names."""
     shown: list[Shown] = []
-    for one in sorted(
-        contenders, key=lambda one: (one.is_directory, one.stamp, one.id, one.slot), reverse=True
-    ):
+    for one in _ranked(contenders):
         same = next((other for other in shown if other.takes(one)), None)
         if same is None:
             shown.append(Shown(one, []))
         else:
             same.joined.append(one)
     return shown
+
+
+def _ranked(contenders: Iterable[Contender]) -> list[Contender]:
+    """Who comes first gets the name. Of those that yield the earlier has had it before the later came."""
+    ascending = sorted(contenders, key=lambda one: (one.stamp, one.id, one.slot))
+    ranked = [one for one in reversed(ascending) if not one.yields] + [one for one in ascending if one.yields]
+    return sorted(ranked, key=lambda one: not one.is_directory)
 
 
 def conflict_name(name: bytes, author: Author, number: int = 1) -> bytes:

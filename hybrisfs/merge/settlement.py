@@ -9,16 +9,15 @@ file beside the one that has the name now.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode, Intent
-from hybrisfs.filesystem.registers import attr_key, content_key, place_key
+from hybrisfs.filesystem.registers import content_key, place_key
+from hybrisfs.merge.beginning import begin_anew, begin_beside
 from hybrisfs.merge.nodes import Nodes
-from hybrisfs.merge.rows import Change, is_taken
-from hybrisfs.merge.rules import Author, number_names
+from hybrisfs.merge.rows import Change
+from hybrisfs.merge.rules import Author
 from hybrisfs.store.schema import ROOT_INO
 
 __all__ = ["Settlement"]
@@ -87,15 +86,7 @@ class Settlement:
         """Make the version a node of its own, under the name that it has."""
         self._forget(inode)
         self._db.execute("UPDATE place SET wanted = NULL, stamp = 0 WHERE ino = ?", (inode.ino,))
-        self._begin_anew(inode)
-
-    def _begin_anew(self, inode: Inode) -> None:
-        changes = self._fs.changes
-        self._fs.inodes.identify(inode, os.urandom(16))
-        inode.attr_stamp = inode.content_stamp = 0
-        self._fs.inodes.touch(inode)
-        for key in (place_key(inode.id, 0), attr_key(inode.id), content_key(inode.id)):
-            changes.mark(key, inode.ino)
+        begin_anew(self._fs, inode)
 
     def _forget(self, inode: Inode) -> None:
         self._db.execute("DELETE FROM copy WHERE ino = ?", (inode.ino,))
@@ -128,15 +119,8 @@ class Settlement:
         directory = fs.inodes.get(parent)
         if directory.orphan:
             directory = fs.inodes.get(ROOT_INO)
-        if is_taken(self._db, directory.ino, name):
-            [name] = number_names(name, [self._myself()], partial(is_taken, self._db, directory.ino))
         self._db.execute("DELETE FROM orphan WHERE ino = ?", (inode.ino,))
         inode.orphan = False
-        inode.nlink = 1
         fs.total_files += 1
-        self._db.execute(
-            "INSERT INTO place (parent, name, ino, slot, stamp) VALUES (?, ?, ?, 0, 0)",
-            (directory.ino, name, inode.ino),
-        )
-        self._begin_anew(inode)
+        name = begin_beside(fs, inode, directory.ino, name, self._myself())
         self._show([Change(directory.ino, name), Change(directory.ino), Change(inode.ino)])

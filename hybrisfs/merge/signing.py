@@ -82,8 +82,8 @@ class Signer:
         if value is None:
             if before is None:
                 return None
-            return key, Place(before[1].parent, before[1].name, removed=True).encode()
+            return key, before[1].left().encode()
         place = Place.decode(value)
         if before is None or before[1].parent == place.parent:
             return key, value
-        return key, Place(place.parent, place.name, former=before[1].parent).encode()
+        return key, place._replace(former=before[1].parent).encode()

@@ -11,17 +11,20 @@ from hybrisfs.filesystem.registers import Attr, Place, attr_key, content_key, pl
 __all__ = ["UnsignedView", "unsigned_place"]
 
 
-def unsigned_place(fs: FileSystem, key: bytes, ino: int) -> tuple[int, bytes] | None:
-    """The inode of the directory and the name that the next update says of a place register, which inode
-    *ino* has changed; None: that it is gone."""
-    row: tuple[int, bytes] | None = fs.db.execute(
-        "SELECT parent, ifnull(wanted, name) FROM place WHERE ino = ? AND slot = ?", (ino, slot_of(key))
+def unsigned_place(fs: FileSystem, key: bytes, ino: int) -> Place | None:
+    """What the next update says of a place register, which inode *ino* has changed; None: that it is gone.
+    What stands under a conflict name now is not to take the name from who has it by being signed later."""
+    row = fs.db.execute(
+        "SELECT parent, ifnull(wanted, name), wanted IS NOT NULL FROM place WHERE ino = ? AND slot = ?",
+        (ino, slot_of(key)),
     ).fetchone()
-    if row is not None:
-        inode = fs.inodes.get(ino)
-        if inode.id != key[1:17] and not inode.is_directory:
-            return None  # an equal file that this one has replaced
-    return row
+    if row is None:
+        return None
+    inode = fs.inodes.get(ino)
+    if inode.id != key[1:17] and not inode.is_directory:
+        return None  # an equal file that this one has replaced
+    parent, name, yields = row
+    return Place(fs.inodes.get(parent).id, name, yields=bool(yields))
 
 
 class UnsignedView:
@@ -42,8 +45,7 @@ class UnsignedView:
             key = place_key(node, slot)
             entry = self._pending.get(key)
             if entry is not None:
-                row = unsigned_place(self._fs, key, entry[0])
-                found[slot] = None if row is None else Place(self._fs.inodes.get(row[0]).id, row[1])
+                found[slot] = unsigned_place(self._fs, key, entry[0])
         return found
 
     def attr(self, node: bytes) -> Attr | None:

@@ -27,7 +27,6 @@ from hybrisfs.filesystem.content import BaseRow
 from hybrisfs.filesystem.extents import ZEROS, Extent
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.filesystem.registers import Place
 from hybrisfs.merge.unsigned import unsigned_place
 
 __all__ = [
@@ -186,8 +185,8 @@ def _capture(fs: FileSystem, cut: Cut, key: bytes, ino: int) -> bool:
     """Take the value of one register; False when its node is gone and nobody need hear of it."""
     kind = key[0]
     if kind == _PLACE:
-        row = unsigned_place(fs, key, ino)
-        _write(cut, key, None if row is None else Place(fs.inodes.get(row[0]).id, row[1]).encode())
+        place = unsigned_place(fs, key, ino)
+        _write(cut, key, None if place is None else place.encode())
         return True
     try:
         inode = fs.inodes.get(ino)

@@ -318,6 +318,7 @@ CREATE TABLE relayed_segment (
 -- members have stated, which has a root. The slices are files in the state folder. `through`: the highest
 -- number in `log` then. `deposited`: the name of a root of it on the clouds, NULL while none is known.
 -- `former`: the vector of the agreed checkpoint on the clouds that it came after, NULL while there was none.
+-- That one stays here, too, until its successor is on the clouds.
 CREATE TABLE checkpoint (
     snapshot  BLOB PRIMARY KEY,
     vector    BLOB NOT NULL,

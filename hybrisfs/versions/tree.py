@@ -89,7 +89,7 @@ class PastTree:
     def _contender(self, node: bytes, standing: Standing) -> Contender:
         is_directory = self._resolver.is_directory(node)
         same = None if is_directory else self._sameness(node)
-        return Contender(node, standing.slot, standing.stamp, is_directory, same)
+        return Contender(node, standing.slot, standing.stamp, is_directory, standing.place.yields, same)
 
     def _sameness(self, node: bytes) -> bytes | None:
         attr, contents = self._resolver.attr(node), self._resolver.contents(node)

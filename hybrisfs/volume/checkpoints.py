@@ -148,11 +148,11 @@ class Checkpoints:
         if members.public_key(self._inviter) is not None:
             named = self._named_by(self._inviter, members)
             if named is not None:
-                self.keeper.begin(named)
+                self.keeper.intake.begin(named)
             return
         all_named = {self._named_by(device, members) for device in members} - {None}
         for one in self._fetching.by_statements(cast("set[CheckpointId]", all_named), members):
-            if self.keeper.begin(one):
+            if self.keeper.intake.begin(one):
                 return
 
     def _named_by(self, device: bytes, members: Members) -> CheckpointId | None:

@@ -7,7 +7,6 @@ from typing import Final
 
 from hybrisfs.errors import UsageError
 from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.registers import Place
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.brake import Brake
 from hybrisfs.merge.members import MemberTable
@@ -72,7 +71,7 @@ class Deletions:
         deletion = self._receiver.confirm(self._held(which))
         with self._fs.cutting, self._fs.lock:
             back = [
-                (key, Place(place.parent, place.name).encode())
+                (key, place.restored().encode())
                 for key, place in dict(deletion.removals).items()
                 if is_removed(self._registers.values(key))
             ]

@@ -215,7 +215,7 @@ class _DurableExchange:
             self._commit()
         for action in actions:
             if isinstance(action, Offer):
-                self._keeper.offered(action.root)
+                self._keeper.intake.offered(action.root)
         return [action for action in actions if not isinstance(action, Offer)]
 
     def _durably(self, act: Callable[[], list[bytes]]) -> list[bytes]:

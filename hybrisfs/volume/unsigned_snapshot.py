@@ -59,13 +59,13 @@ class UnsignedSnapshot:
 
     def _place(self, node: bytes, ino: int, slot: int) -> Place | None:
         row = self._db.execute(
-            "SELECT d.id, ifnull(p.wanted, p.name), n.id, n.mode FROM place p "
+            "SELECT d.id, ifnull(p.wanted, p.name), p.wanted IS NOT NULL, n.id, n.mode FROM place p "
             "JOIN node d ON d.ino = p.parent JOIN node n ON n.ino = p.ino WHERE p.ino = ? AND p.slot = ?",
             (ino, slot),
         ).fetchone()
-        if row is None or (row[2] != node and not stat.S_ISDIR(row[3])):
+        if row is None or (row[3] != node and not stat.S_ISDIR(row[4])):
             return None
-        return Place(row[0], row[1])
+        return Place(row[0], row[1], yields=bool(row[2]))
 
     def attr(self, node: bytes) -> Attr | None:
         inode = self._inode(node) if attr_key(node) in self.keys else None

@@ -342,6 +342,7 @@ class Volume:
     def invite(self, *, lifetime: float, with_credentials: bool) -> Invitation:
         """An invitation for one device, good for *lifetime* seconds."""
         sharing = self.sharing
+        self.checkpoints.keeper.hurry()
         return Invitation(
             self._home,
             self.config,

@@ -258,6 +258,35 @@ def test_a_fork_that_is_not_known_yet_does_not_hide_what_is_lacking(volume: Volu
     assert device.read("lost") == b"before" and device.read("own") == b"since"
 
 
+def test_a_fork_that_has_come_to_light_does_not_make_what_is_here_seem_to_be_lacking(volume: Volume) -> None:
+    """The vector of a checkpoint that was agreed before that names a branch by the name that it had then. Who
+    took that one in would cease to name its successor, which others may need."""
+    with set_back(volume, 1):
+        volume.fleet[1].write("lost", b"before")
+        volume.fleet[1].sign()
+        volume.fleet.meet()
+        for _ in range(4):
+            volume.look()
+        before = volume.heads()
+        succession = volume.couriers[1].keeper.succession
+        parts = {name: succession.fetched(name) for name in succession.parts()}
+    volume.fleet[1].write("own", b"since")
+    volume.fleet[1].sign()
+    volume.fleet.meet()
+    for _ in range(8):
+        volume.look()
+    volume.start_again(0)
+    keeper = volume.couriers[0].keeper
+    former, newest = before[volume.fleet[1].key.device_id].checkpoint, keeper.newest()
+    assert former is not None and newest is not None and newest != former
+    vector = Root.decode(parts[former.root]).vector
+    assert not volume.fleet[0].rig.updates.state.vector.covers(vector)
+    with mock.patch.object(Fetching, "part", lambda _, name: parts[name]):
+        for _ in range(6):
+            volume.look(0, heads=before)
+    assert keeper.newest() == newest
+
+
 def agree_alone(volume: Volume) -> None:
     """The first device thinks that it is the only one, and agrees with itself."""
     first, second = volume.fleet.devices
@@ -299,6 +328,27 @@ def unreachable(clouds: Clouds) -> Iterator[None]:
     """None of them takes anything."""
     with mock.patch.object(clouds, "put_object", side_effect=CloudsUnavailable("no cloud answers", {})):
         yield
+
+
+def test_the_head_names_what_is_on_the_clouds_until_its_successor_is_there(volume: Volume) -> None:
+    """A device that is let in meanwhile, or finds the head of one that is gone, has that to begin with."""
+    for _ in range(4):
+        volume.look()
+    keeper = volume.couriers[0].keeper
+    named = keeper.newest()
+    assert named is not None
+    volume.fleet[1].write("later", b"y")
+    volume.fleet.meet()
+    before = volume.agreed(0)
+    with unreachable(volume.clouds):
+        for _ in range(4):
+            volume.look()
+    assert volume.agreed(0) != before
+    assert keeper.newest() == named and keeper.succession.parts()
+    assert keeper.succession.part(keeper.succession.parts()[0]) is not None
+    for _ in range(6):
+        volume.look()
+    assert keeper.newest() not in (None, named)
 
 
 def test_who_agrees_alone_waits_for_nobody_s_turn(volume: Volume) -> None:

@@ -31,7 +31,7 @@ names = st.binary(min_size=1, max_size=255).filter(
     lambda name: b"/" not in name and b"\0" not in name and name not in (b".", b"..")
 )
 nodes = st.binary(min_size=16, max_size=16)
-places = st.builds(Place, nodes, names, st.booleans(), st.just(b"") | nodes)
+places = st.builds(Place, nodes, names, st.booleans(), st.just(b"") | nodes, st.booleans())
 attrs = st.builds(
     Attr,
     st.builds(int.__or__, st.sampled_from([*KINDS]), st.integers(0, 0o7777)),

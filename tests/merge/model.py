@@ -30,11 +30,13 @@ Registers = Mapping[bytes, list[Value]]
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What stands at a path: attributes, the content register's value, and how many names it has."""
+    """What stands at a path: attributes, the content register's value, how many names it has, and the name
+    that others have kept from it, if any."""
 
     attr: Attr
     content: bytes | None
     nlink: int
+    beside: bytes | None
 
 
 def _means_something(value: Value) -> bool:
@@ -185,7 +187,7 @@ class _Model:
                     directories += 1
                     same = [node, *(other.id for other in shown[0].joined)]
                     nlink = 2 + self._walk(where, same, found)
-                found[where] = Seen(self._attrs[node], content, nlink)
+                found[where] = Seen(self._attrs[node], content, nlink, None if at == plain else plain)
         return directories
 
     def _called(
@@ -217,4 +219,6 @@ class _Model:
         if alone and not self._is_directory(name.node):
             value = contents[0].value if contents else None
             same = Writer().varint(attr.mode).varint(attr.rdev).blob(attr.target).raw(value or b"").getvalue()
-        return Contender(name.node, name.slot, name.stamp, self._is_directory(name.node), same)
+        return Contender(
+            name.node, name.slot, name.stamp, self._is_directory(name.node), name.place.yields, same
+        )

@@ -17,17 +17,13 @@ from pathlib import Path
 from typing import Final
 
 from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.filesystem.registers import Content
 from hybrisfs.merge.members import Member
 from hybrisfs.merge.state_hash import state_hash
-from hybrisfs.store.schema import ROOT_INO
-from sync import DecodeError
 from tests.filesystem.invariants import check_accounts
-from tests.filesystem.replay import read_content
 from tests.merge.beginner import past
 from tests.merge.fleet import Device, Fleet, NotHereError
 from tests.merge.kernel import Kernel
-from tests.merge.model import visible_tree
+from tests.merge.view import check_view
 
 __all__ = ["NAMES", "World"]
 
@@ -325,7 +321,7 @@ class World:
         """All have heard of all: they agree, and nothing is lost."""
         self._check_agreement()
         for number in range(len(self.fleet.devices)):
-            self._check_device(number)
+            check_view(self.fleet[number])
         self._check_tokens()
 
     def _exchange(self) -> bool:
@@ -359,31 +355,6 @@ class World:
         """What registers held once, and what was removed; not when, for clocks may be wrong."""
         found = past(device.rig)
         return [row[:4] for row in found["past"]], sorted(found["removals"])
-
-    def _check_device(self, number: int) -> None:
-        device = self.fleet[number]
-        check_accounts(device.rig, [])
-        assert not device.rig.fs.changes.unsigned
-        arrivals = device.rig.sharing.arrivals
-        seen = visible_tree(device.registers(), arrivals.depends, arrivals.author)
-        walk = {os.fsencode(path): inode for path, inode in device.walk().items()}
-        assert walk.keys() == seen.keys()
-        for path, inode in walk.items():
-            expected = seen[path]
-            assert device.rig.fs.attributes.record(inode) == expected.attr, path
-            assert inode.nlink == expected.nlink, path
-            if inode.is_file:
-                content = b"" if expected.content is None else self._bytes(device, expected.content)
-                assert device.content(inode) == content, path
-        root = device.rig.fs.get(ROOT_INO)
-        assert root.nlink == 2 + sum(inode.is_directory for path, inode in walk.items() if b"/" not in path)
-
-    def _bytes(self, device: Device, value: bytes) -> bytes:
-        try:
-            content = Content.decode(value)
-        except DecodeError:
-            return b""  # a lying device wrote it
-        return read_content(content, device.rig.plaintexts.__getitem__)
 
     def _check_tokens(self) -> None:
         tree = self.fleet[0].tree()

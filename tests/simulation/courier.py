@@ -75,7 +75,7 @@ class Courier:
         if root is None:
             return
         self.linked = other
-        self.keeper.offered(root)
+        self.keeper.intake.offered(root)
         self.look_at_checkpoints()
         self.linked = None
 

@@ -10,6 +10,7 @@ from unittest import mock
 
 import pytest
 
+from hybrisfs.checkpoint.table import CheckpointTable
 from hybrisfs.home import Home
 from hybrisfs.merge.members import Member
 from hybrisfs.merge.state_hash import state_hash
@@ -17,7 +18,7 @@ from hybrisfs.pairing import Joined, Peer
 from hybrisfs.store.schema import ROOT_INO
 from hybrisfs.volume.join import join_volume, make_grant
 from hybrisfs.volume.volume import Volume
-from sync import DeviceKey
+from sync import DeviceKey, VersionVector
 from sync.checkpoint import CHECKPOINTS
 from tests.system.deadline import until
 from tests.volume.device import NAME, Device
@@ -106,6 +107,27 @@ def test_a_device_that_comes_later_begins_with_the_checkpoint(first: Device, tmp
             assert problems(one) == []
     finally:
         second.close()
+
+
+def test_who_invites_somebody_has_a_checkpoint_made(first: Device) -> None:
+    """... though the last one is not old, and the volume does not rest."""
+    volume = first.volume
+
+    def is_covered(vector: VersionVector) -> bool:
+        with volume.fs.lock:
+            found = CheckpointTable(volume.fs.db).deposited()
+        return found is not None and found.vector.covers(vector)
+
+    first.write("file", b"x" * 100)
+    until(lambda: is_covered(VersionVector()), "the first checkpoint")
+    with mock.patch.multiple("hybrisfs.checkpoint.keeper", QUIET_SECONDS=1e9, RESTATE_SECONDS=1e9):
+        first.write("later", b"y" * 100)
+        first.sync()
+        with volume.fs.lock:
+            vector = volume.updates.state.vector
+        with mock.patch("hybrisfs.volume.pairing._open_port", return_value=None):
+            volume.invite(lifetime=60.0, with_credentials=False)
+        until(lambda: is_covered(vector), "the next one")
 
 
 def test_without_a_checkpoint_it_reads_the_log(first: Device, tmp_path: Path) -> None:

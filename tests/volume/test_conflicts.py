@@ -63,7 +63,19 @@ def created(fleet: Fleet, path: str = "notes.txt") -> str:
     return str(conflicts(fleet[0]).all()[0]["path"])
 
 
-@pytest.mark.parametrize(("begin", "kind"), [(edited, "version"), (created, "name")])
+def split(fleet: Fleet, path: str = "notes.txt") -> str:
+    """Let a device hear of another's edit before it has signed its own; the path of its own."""
+    fleet[0].write(path, b"first")
+    fleet.meet()
+    fleet[1].write(path, b"bob's")
+    fleet[0].write(path, b"ada's")
+    fleet.send(0, 1)
+    fleet.meet()
+    assert fleet[0].read(path) == b"ada's"
+    return str(conflicts(fleet[0]).all()[0]["path"])
+
+
+@pytest.mark.parametrize(("begin", "kind"), [(edited, "version"), (created, "name"), (split, "name")])
 def test_conflicts_are_listed_by_their_paths(fleet: Fleet, begin: Begin, kind: str) -> None:
     fleet[0].mkdir("a")
     fleet[0].mkdir("a/b")
@@ -81,7 +93,7 @@ def test_conflicts_are_listed_by_their_paths(fleet: Fleet, begin: Begin, kind: s
         assert conflicts(device).count() == 1
 
 
-@pytest.mark.parametrize("begin", [edited, created])
+@pytest.mark.parametrize("begin", [edited, created, split])
 @pytest.mark.parametrize("by", [0, 1])
 def test_keeping_the_winner_deletes_the_others(fleet: Fleet, begin: Begin, by: int) -> None:
     path = begin(fleet)
@@ -91,7 +103,7 @@ def test_keeping_the_winner_deletes_the_others(fleet: Fleet, begin: Begin, by: i
     assert settled(fleet) == {"notes.txt": winner}
 
 
-@pytest.mark.parametrize("begin", [edited, created])
+@pytest.mark.parametrize("begin", [edited, created, split])
 @pytest.mark.parametrize("by", [0, 1])
 def test_keeping_another_version_gives_it_the_name(fleet: Fleet, begin: Begin, by: int) -> None:
     path = begin(fleet)
@@ -100,7 +112,7 @@ def test_keeping_another_version_gives_it_the_name(fleet: Fleet, begin: Begin, b
     assert settled(fleet) == {"notes.txt": loser}
 
 
-@pytest.mark.parametrize("begin", [edited, created])
+@pytest.mark.parametrize("begin", [edited, created, split])
 @pytest.mark.parametrize("of_the_copy", [False, True])
 def test_keeping_all_makes_files_of_their_own(fleet: Fleet, begin: Begin, of_the_copy: bool) -> None:
     path = begin(fleet)

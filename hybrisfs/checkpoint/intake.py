@@ -1,0 +1,157 @@
+"""Which of the checkpoints that others name this device takes in: one that it can believe, and that stands
+for updates which are not known here and may be had in no other way.
+
+What is lacking is told by the names of updates in the skeleton of the checkpoint, not by vectors. Branches
+get other names when a fork comes to light, so that a vector may seem to cover what the log lacks, and to lack
+what it has. The log forgets no name: so nobody takes in a checkpoint twice, nor one that he has stated.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from itertools import islice, takewhile
+from typing import Final
+
+from hybrisfs.checkpoint.adoption import Adoption, check_snapshot
+from hybrisfs.checkpoint.fetching import Fetching, NotToBeHadError
+from hybrisfs.checkpoint.reading import Latest, read_snapshot
+from hybrisfs.checkpoint.shelf import Shelf
+from hybrisfs.checkpoint.table import CheckpointTable, Recorded
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.garbage import without_collections
+from hybrisfs.merge.arrivals import Arrivals
+from hybrisfs.merge.registers import Registers
+from hybrisfs.store.updates import UpdateLog
+from sync import CheckpointId, DecodeError, Head, LimitError, Members
+from sync.checkpoint import Root
+from sync.skeleton import Bone
+
+__all__ = ["Intake"]
+
+log = logging.getLogger(__name__)
+
+FAR_BEHIND: Final = 2000
+"""Steps of logical time that a device which has a log lags behind a checkpoint when it takes it in."""
+PATIENCE_SECONDS: Final = 300.0
+"""After that long, a checkpoint of which something is lacking is taken in however near it is: that may be
+nowhere else any more."""
+_BONES: Final = 2048
+_RETRY_SECONDS: Final = 300.0
+
+
+class Intake:
+    """Takes in checkpoints for one volume. `offered` is called by any thread, all else by one.
+
+    *taken_in* shows what a checkpoint has brought; it is called with the locks held that `Receiver` holds.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        updates: UpdateLog,
+        registers: Registers,
+        arrivals: Arrivals,
+        members: Callable[[], Members],
+        shelf: Shelf,
+        fetching: Fetching,
+        taken_in: Callable[[], None],
+    ) -> None:
+        self._fs = fs
+        self._updates = updates
+        self._registers = registers
+        self._arrivals = arrivals
+        self._members = members
+        self._shelf = shelf
+        self._fetching = fetching
+        self._taken_in = taken_in
+        self._table = CheckpointTable(fs.db)
+        self._examined: dict[bytes, float] = {}  # names of roots -> when to look at them again
+        self._offered: set[bytes] = set()
+        self._lacking: dict[bytes, float] = {}  # names of roots -> since when something of them is lacking
+        self._complete: set[bytes] = set()  # snapshots of which nothing is lacking, nor ever will be
+
+    def offered(self, root: bytes) -> None:
+        """A device says that what is lacking here begins below the checkpoint with this root."""
+        self._offered.add(root)
+        self._examined.pop(root, None)
+
+    def begin(self, named: CheckpointId) -> bool:
+        """Begin with the checkpoint that the inviter names; False when that cannot be done."""
+        self._offered.add(named.root)
+        return self._examine(named.root, named.snapshot, float("-inf"), vouched=True)
+
+    def look(self, heads: Mapping[bytes, Head], now: float) -> None:
+        """Take in what is named or was offered, if it is wanted; *now*: seconds, monotonic."""
+        with self._fs.lock:
+            self._complete.update(one.shelved.snapshot for one in self._table.all())
+            inviter = self._fs.db.meta("inviter")
+        named = {
+            head.checkpoint.root: (head.checkpoint.snapshot, device == inviter)
+            for device, head in sorted(heads.items(), key=lambda one: one[0] == inviter)
+            if head.checkpoint is not None and head.checkpoint.snapshot not in self._complete
+        }
+        for root in (*named, *(self._offered - named.keys())):
+            if now < self._examined.get(root, 0.0):
+                continue
+            self._examined[root] = now + _RETRY_SECONDS
+            snapshot, vouched = named.get(root, (None, False))
+            self._examine(root, snapshot, now, vouched=vouched)
+
+    def _examine(self, name: bytes, snapshot: bytes | None, now: float, *, vouched: bool) -> bool:
+        """Take in the checkpoint with this root if something of it is wanted here, and it can be believed."""
+        try:
+            root = self._fetching.root(name)
+            root.check(self._updates.volume, self._members())
+            if snapshot not in (None, root.snapshot) or not (vouched or self._is_trusted(root)):
+                return False
+            if not self._is_wanted(name, root, now):
+                return False
+            shelved = self._fetching.shelve(root)
+            check_snapshot(self._shelf, shelved, root)
+            with without_collections(), self._fs.cutting, self._fs.lock:
+                Adoption(self._fs, self._updates, self._registers, self._arrivals).run(self._shelf, shelved)
+                through = self._table.through()
+                self._table.put(Recorded(shelved, root.vector, through, root.encode(), name))
+                self._taken_in()
+        except (NotToBeHadError, DecodeError, LimitError, OSError) as error:
+            log.warning("checkpoint %s is not taken in: %s", name.hex(), error)
+            return False
+        self._offered.discard(name)
+        log.info("took in checkpoint %s", root.snapshot.hex())
+        return True
+
+    def _is_wanted(self, name: bytes, root: Root, now: float) -> bool:
+        with self._fs.lock:
+            vector = self._updates.state.vector
+        ahead = root.vector.highest - vector.highest
+        if ahead <= 0 and not self._lacks(root):
+            self._complete.add(root.snapshot)
+            self._offered.discard(name)
+            self._lacking.pop(name, None)
+            return False
+        if not len(vector) or ahead >= FAR_BEHIND or name in self._offered:
+            return True
+        return now - self._lacking.setdefault(name, now) >= PATIENCE_SECONDS
+
+    def _lacks(self, root: Root) -> bool:
+        """Whether it stands for updates that are not known here. Raises NotToBeHadError, DecodeError."""
+        if root.snapshot in self._complete:
+            return False
+        pieces = (self._fetching.part(one.name) for one in root.slices)
+        bones = takewhile(lambda one: not isinstance(one, Latest), read_snapshot(pieces))
+        while some := {one.hash for one in islice(bones, _BONES) if isinstance(one, Bone)}:
+            with self._fs.lock:
+                if not some <= self._updates.known(some):
+                    return True
+        return False
+
+    def _is_trusted(self, root: Root) -> bool:
+        """Whether this device has stated it itself, or the one that let it in has; any member, when that is
+        none: a recovery kit, or removed."""
+        with self._fs.lock:
+            inviter = self._fs.db.meta("inviter")
+        members = self._members()
+        if inviter and inviter not in members:
+            return any(device in members for device in root.evidence)
+        return self._updates.device in root.evidence or inviter in root.evidence

@@ -1,0 +1,40 @@
+"""Files that were another node, or a version of one, and go on as nodes of their own."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.inodes import Inode
+from hybrisfs.filesystem.registers import attr_key, content_key, place_key
+from hybrisfs.merge.rows import is_taken
+from hybrisfs.merge.rules import Author, number_names
+
+__all__ = ["begin_anew", "begin_beside"]
+
+
+def begin_anew(fs: FileSystem, inode: Inode) -> None:
+    """Let the next update tell of a file, which has one name, as of a new one. Under the volume's lock."""
+    fs.inodes.identify(inode, os.urandom(16))
+    inode.attr_stamp = inode.content_stamp = 0
+    fs.inodes.touch(inode)
+    for key in (place_key(inode.id, 0), attr_key(inode.id), content_key(inode.id)):
+        fs.changes.mark(key, inode.ino)
+
+
+def begin_beside(fs: FileSystem, inode: Inode, parent: int, name: bytes, author: Author) -> bytes:
+    """`begin_anew` with a file that has no name: it wants to be called *name* in directory *parent*. Where
+    somebody is, it stands beside him in conflict, and says so (`unsigned.unsigned_place`). The name that it
+    is shown under, for which *author* counts."""
+    shown, wanted = name, None
+    if is_taken(fs.db, parent, name):
+        [shown] = number_names(name, [author], partial(is_taken, fs.db, parent))
+        wanted = name
+    fs.db.execute(
+        "INSERT INTO place (parent, name, ino, slot, stamp, wanted) VALUES (?, ?, ?, 0, 0, ?)",
+        (parent, shown, inode.ino, wanted),
+    )
+    inode.nlink = 1
+    begin_anew(fs, inode)
+    return shown

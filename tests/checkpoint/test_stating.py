@@ -1,0 +1,126 @@
+"""When a device states what it has: whether it rests, is alone, or is about to let somebody in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import Random
+from unittest import mock
+
+import pytest
+
+from hybrisfs.checkpoint.table import CheckpointTable
+from tests.merge.fleet import Fleet
+from tests.simulation.cloud import Clouds
+from tests.simulation.courier import Courier
+from tests.simulation.life import small_checkpoints
+
+RESTATE = 600.0
+
+
+class Busy:
+    """Devices that never rest, and whose clouds tell of what they have when the test says so."""
+
+    def __init__(self, count: int) -> None:
+        self.fleet = Fleet(count)
+        clouds = Clouds(Random(1), count=3, f=1, copies=2)
+        self.couriers = [Courier(device.rig, clouds) for device in self.fleet.devices]
+        self.keeper = self.couriers[0].keeper
+        self.now = 0.0
+
+    def work(self) -> None:
+        """The first device signs something, and all hear of it."""
+        self.fleet[0].write("file", b"%f" % self.now)
+        self.fleet.meet()
+
+    def ship(self) -> None:
+        """The first device's clouds have all that it has signed."""
+        rig = self.fleet[0].rig
+        with rig.fs.lock:
+            tip = rig.updates.own_tip()
+            assert tip is not None
+            rig.fs.changes.published(tip.clock)
+
+    def look(self) -> bytes | None:
+        """A second later: the vector that the first device states."""
+        self.now += 1.0
+        self.keeper.look({}, self.now)
+        with self.fleet[0].rig.fs.lock:
+            statement = self.keeper.statement()
+        return None if statement is None else statement.vector.encode()
+
+    def vector(self) -> bytes:
+        """All that the first device has accepted."""
+        return self.fleet[0].rig.updates.state.vector.encode()
+
+
+@contextmanager
+def busy(count: int) -> Iterator[Busy]:
+    quiet = mock.patch.multiple("hybrisfs.checkpoint.keeper", QUIET_SECONDS=1e9, RESTATE_SECONDS=RESTATE)
+    with small_checkpoints(), quiet:
+        one = Busy(count)
+        try:
+            one.work()
+            one.ship()
+            yield one
+        finally:
+            one.fleet.discard()
+
+
+@pytest.fixture
+def alone() -> Iterator[Busy]:
+    """One device, which has stated something already."""
+    with busy(1) as one:
+        assert one.look() == one.vector()
+        one.work()
+        one.ship()
+        yield one
+
+
+def test_a_lone_device_states_something_now_and_then_though_it_never_rests(alone: Busy) -> None:
+    assert alone.look() != alone.vector()
+    alone.now += RESTATE
+    assert alone.look() == alone.vector()
+    assert alone.keeper.is_current()
+
+
+def test_a_lone_device_that_lets_somebody_in_does_so_at_once(alone: Busy) -> None:
+    assert alone.look() != alone.vector()
+    alone.keeper.hurry()
+    assert alone.look() == alone.vector()
+    assert alone.keeper.is_current()
+    alone.work()
+    alone.ship()
+    assert alone.look() != alone.vector(), "it is asked for once"
+
+
+def test_a_device_that_lets_somebody_in_does_so_though_little_has_come(alone: Busy) -> None:
+    with mock.patch.object(CheckpointTable, "grown_since", lambda *_: 1):
+        alone.now += RESTATE
+        assert alone.look() != alone.vector()
+        alone.keeper.hurry()
+        assert alone.look() == alone.vector()
+
+
+def test_with_others_it_waits_until_all_may_stand_at_one_vector() -> None:
+    with busy(2) as pair:
+        pair.keeper.hurry()
+        pair.now += RESTATE
+        assert pair.look() is None
+
+
+def test_what_the_clouds_lack_is_stated_when_they_have_it(alone: Busy) -> None:
+    alone.work()
+    before = alone.vector()
+    alone.keeper.hurry()
+    assert alone.look() is None
+    alone.work()
+    alone.now += RESTATE
+    with mock.patch.object(alone.keeper, "_state") as another:
+        assert alone.look() is None
+    another.assert_not_called()
+    assert alone.keeper.waits_for({}) == []
+    alone.ship()
+    with mock.patch.object(alone.keeper, "_is_worth_while", return_value=False):
+        assert alone.look() == before
+    assert alone.keeper.newest() is not None
