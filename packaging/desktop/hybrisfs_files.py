@@ -101,16 +101,19 @@ class _Shown:
     def __init__(self):
         self._moving, self._settled = {}, {}  # path: weak reference, state; those to look at next are first
         self._waiting = {}  # path: weak reference; whose state is to be asked for
+        self._told = {}  # path: state; who is to ask again: that may take long, and leads to no other look
         self._under_way = 0
         self._timer = None
 
     def state(self, file, path):
         """What is known of a file, or None. It is looked at, and told to ask again if that has changed."""
-        state = self.known(path)
+        told = self._told.pop(path, None)
+        state = told or self.known(path)
         if state is not None:
             self._keep(path, file.weak_ref(), state)
-        self._waiting[path] = file.weak_ref()
-        self._ask()
+        if told is None:
+            self._waiting[path] = file.weak_ref()
+            self._ask()
         return state
 
     def known(self, path):
@@ -137,6 +140,7 @@ class _Shown:
             file = reference()
             if file is None or file.is_gone() or _path(file) != path:  # renamed: it is asked about anew
                 self._forget(path)
+                self._told.pop(path, None)
                 continue
             self._under_way += 1
             file.get_location().query_info_async(
@@ -156,6 +160,8 @@ class _Shown:
         else:
             self._keep(path, reference, state)
         if file is not None and state != before:
+            if state is not None:
+                self._told[path] = state
             file.invalidate_extension_info()
         self._ask()
 

@@ -18,6 +18,7 @@ from hybrisfs.errors import HybrisError
 from hybrisfs.home import Home
 from tests.cli.conftest import Run
 from tests.daemon.fake import FakeVolume, FakeVolumes
+from tests.system.deadline import until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -340,3 +341,18 @@ def test_unknown_and_ambiguous_volumes(
 
 def test_daemon_stop_without_a_daemon(home: Home, run: Run) -> None:
     assert run("daemon", "--stop").stdout == "The daemon was not running.\n"
+
+
+def test_events_are_told_and_that_there_are_none(
+    served: Daemon, home: Home, volumes: FakeVolumes, run: Run
+) -> None:
+    home.volume_state("photos").mkdir(parents=True)
+    run("status")
+    assert run("events").stdout == "No events.\n"
+    assert run("events", "--json").stdout == ""
+    volumes.opened["photos"].states["cloud-1"] = ("down", "no answer")
+    served.start()
+    told = until(lambda: run("events").stdout.replace("No events.\n", ""), "the event")
+    assert told.endswith("photos: cloud-1 cannot be reached: no answer\n")
+    assert run("events", "--since", "2000-01-01").stdout == told
+    assert run("events", "--since", "2100-01-01").stdout == "No events.\n"

@@ -22,6 +22,7 @@ class FakeLocation:
     """A file as GIO sees it. What is asked of it is answered when `answer` is called."""
 
     asked: ClassVar[list[Callable[[], None]]] = []
+    invalid: ClassVar[list[FakeFile]] = []
     states: ClassVar[dict[str, str]] = {}
 
     def __init__(self, path: str) -> None:
@@ -41,11 +42,18 @@ class FakeLocation:
 
     @classmethod
     def answer(cls) -> int:
-        """Answer everything, also what is asked because of an answer; returns how much there was."""
+        """Answer everything, also what is asked because of an answer; returns how much there was.
+
+        Who is told to ask again does so when nothing else is to be done.
+        """
         count = 0
-        while cls.asked:
-            count += 1
-            cls.asked.pop(0)()
+        while cls.asked or cls.invalid:
+            while cls.asked:
+                count += 1
+                assert count < 1000, "there is no end to it"
+                cls.asked.pop(0)()
+            if cls.invalid:
+                cls.invalid.pop(0).ask_again()
         return count
 
 
@@ -70,6 +78,9 @@ class FakeFile:
         provider.update_file_info(self)
 
     def invalidate_extension_info(self) -> None:
+        FakeLocation.invalid.append(self)
+
+    def ask_again(self) -> None:
         self.emblems.clear()
         self.provider.update_file_info(self)
 
@@ -143,6 +154,7 @@ def extension(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytes
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
     monkeypatch.setattr(FakeLocation, "asked", [])
+    monkeypatch.setattr(FakeLocation, "invalid", [])
     monkeypatch.setattr(FakeLocation, "states", {})
     mounts = f"36 35 0:42 / {tmp_path}/täglich\\040neu rw - fuse.hybrisfs home rw\n"
     monkeypatch.setitem(module.__dict__, "open", mock.mock_open(read_data=mounts))
@@ -255,6 +267,19 @@ def test_few_files_are_looked_at_each_time_and_all_in_turn(extension: Any, place
     look()
     FakeLocation.answer()
     assert {name for file in files for name in file.emblems} == {"emblem-hybrisfs-cloud-only"}
+
+
+def test_more_files_than_can_be_kept_in_mind_have_emblems_and_come_to_rest(
+    extension: Any, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extension, "_MOST_SHOWN", 5)
+    provider = extension.HybrisFS()
+    files = [FakeFile(place / str(number)) for number in range(30)]
+    for file in files:
+        FakeLocation.states[file.path] = "durable"
+        file.show(provider)
+    assert FakeLocation.answer() == 30
+    assert all(file.emblems == ["emblem-hybrisfs-safe"] for file in files)
 
 
 def test_the_menu_runs_commands_on_what_is_chosen(extension: Any, place: Path) -> None:
