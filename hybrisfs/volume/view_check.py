@@ -15,8 +15,8 @@ from typing import Final, NamedTuple, cast
 from hybrisfs.filesystem.registers import Place, attr_key, content_key, place_key, slot_of
 from hybrisfs.merge.arrange import copy_id
 from hybrisfs.merge.registers import Registers
-from hybrisfs.merge.resolver import Resolver
-from hybrisfs.merge.rules import Stamp, standing_attr
+from hybrisfs.merge.resolver import Resolver, Standing
+from hybrisfs.merge.rules import Contender, Stamp, judge, standing_attr
 from hybrisfs.store.database import Database
 from hybrisfs.volume.content_check import ContentCheck
 from hybrisfs.volume.log_check import Vectors
@@ -158,7 +158,7 @@ class ViewCheck:
             if parent != standing.place.parent and is_moved is None:
                 yield f"{row}: that it stands elsewhere than signed is not on record"
         if row.wanted is not None:
-            yield from self._check_loser(row, (standing.stamp, row.id, row.slot))
+            yield from self._check_loser(row, standing)
 
     def _may_change(self, node: bytes, slot: int) -> bool:
         """Whether a removed node may come or go when what is unsigned is signed: the view waits for that."""
@@ -166,7 +166,7 @@ class ViewCheck:
             one.place.removed for one in self._resolver.registered(node) if one.slot == slot
         )
 
-    def _check_loser(self, row: _Row, rank: tuple[Stamp, bytes, int]) -> Iterator[str]:
+    def _check_loser(self, row: _Row, standing: Standing) -> Iterator[str]:
         """Another node must have the name that *row* wants."""
         holder = self._at(row.parent, row.told)
         if holder is None or holder.wanted is not None:
@@ -178,8 +178,8 @@ class ViewCheck:
         found = next((one for one in self._resolver.names(holder.id) if one.slot == holder.slot), None)
         if found is None:
             return  # which is said of the holder
-        mine = (stat.S_ISDIR(row.mode), *rank)
-        if mine > (stat.S_ISDIR(holder.mode), found.stamp, holder.id, holder.slot):
+        mine = _contender(row, standing)
+        if judge([mine, _contender(holder, found)])[0].node is mine:
             yield f"{row}: the name {row.told!r} belongs to it, another node has it"
 
     def _check_copy_name(self, row: _Row, original: bytes) -> Iterator[str]:
@@ -338,6 +338,10 @@ class ViewCheck:
 
 def _row(columns: tuple[int, bytes, bytes, bytes | None, int, int, int, bytes, int, bytes | None]) -> _Row:
     return _Row(*columns)
+
+
+def _contender(row: _Row, standing: Standing) -> Contender:
+    return Contender(row.id, row.slot, standing.stamp, stat.S_ISDIR(row.mode), standing.place.yields, None)
 
 
 def _is_plain(row: _Row, value: bytes | None) -> bool:

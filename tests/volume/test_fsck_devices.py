@@ -73,6 +73,20 @@ def namesakes(fleet: Fleet) -> None:
     fleet[1].write("file", b"bob's")
 
 
+def splits(fleet: Fleet) -> None:
+    """Edits that were not signed when others came, twice, and a name that nobody has kept from one."""
+    for name in ("file", "freed"):
+        fleet[0].write(name, b"first")
+    fleet.meet()
+    for number in range(2):
+        for name in ("file", "freed"):
+            fleet[0].write(name, b"ada's %d" % number)
+            fleet[1].write(name, b"bob's %d" % number)
+        fleet.send(0, 1)
+        fleet[1].sign()
+    fleet[0].remove("freed")
+
+
 def folders(fleet: Fleet) -> None:
     """Folders of one name, which are one."""
     for number in (0, 1):
@@ -130,7 +144,7 @@ def forked(fleet: Fleet) -> None:
 
 
 ODD: list[Callable[[Fleet], None]] = [
-    plain, versions, namesakes, folders, equals, circle, undead, long_files, forked,
+    plain, versions, namesakes, splits, folders, equals, circle, undead, long_files, forked,
 ]  # fmt: skip
 
 
@@ -151,7 +165,7 @@ def test_nothing_is_wrong_with_what_may_happen(fleet: Fleet, scene: Callable[[Fl
     assert all_problems(fleet) == []
 
 
-@pytest.mark.parametrize("scene", [plain, versions, namesakes, folders, equals, long_files])
+@pytest.mark.parametrize("scene", [plain, versions, namesakes, splits, folders, equals, long_files])
 def test_nothing_is_wrong_when_all_is_removed(fleet: Fleet, scene: Callable[[Fleet], None]) -> None:
     scene(fleet)
     fleet.meet()
