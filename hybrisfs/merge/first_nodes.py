@@ -116,7 +116,8 @@ class _Builder:
 
     def _write(self) -> None:
         # Below the root the kernel knows nothing.
-        self.changes += [Change(at, name) for at, name in self._new.write() if at == ROOT_INO]
+        names = [Change(at, name) for at, name in self._new.write() if at == ROOT_INO]
+        self.changes += [*names, Change(ROOT_INO)] if names else ()
 
     def _plain_in(self, directory: bytes) -> Iterator[NewNode]:
         # What follows the directory is the length of a name, of one or two bytes.

@@ -16,8 +16,9 @@ from hybrisfs.filesystem.registers import Attr, Content, Place, Run, attr_key, c
 from hybrisfs.merge.first_nodes import build_view
 from hybrisfs.merge.refresh import Refresh
 from hybrisfs.merge.registers import Registers
+from hybrisfs.merge.rows import Change
 from hybrisfs.merge.rules import Author, Stamp
-from hybrisfs.store.schema import ROOT_ID
+from hybrisfs.store.schema import ROOT_ID, ROOT_INO
 from tests.filesystem.invariants import check_accounts
 from tests.filesystem.rig import Rig
 from tests.merge.beginner import filled_like, shown
@@ -35,6 +36,7 @@ places = st.builds(
     name=st.sampled_from([b"a", b"b", b"x" * 200, b"x" * 201]),
     removed=st.sampled_from([False, False, True]),
     former=st.sampled_from([b"", b"", _IDS[0]]),
+    yields=st.sampled_from([False, False, True]),
 ).map(Place.encode)
 attrs = st.builds(
     Attr,
@@ -116,7 +118,8 @@ def test_at_once_is_like_the_general_path(
         return later.clock > earlier.clock and (knows or later.writer == earlier.writer)
 
     with filled(rows) as (fast, its), filled(rows) as (slow, others):
-        build_view(fast.fs, its, depends, _author)
+        changes = build_view(fast.fs, its, depends, _author)
+        assert not fast.fs.names.list(ROOT_INO, 0, 1) or Change(ROOT_INO) in changes
         every = {key[1:17] for key, _, _ in rows}
         Refresh(slow.fs, others, depends, _author).run({*every, ROOT_ID})
         assert shown(fast) == shown(slow)

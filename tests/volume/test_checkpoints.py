@@ -50,11 +50,8 @@ def invited(first: Device, root: Path) -> Home:
     return home
 
 
-def has_checkpoint(volume: Volume) -> bool:
-    with volume.fs.lock:
-        newest, statement = volume.checkpoints.keeper.newest(), volume.checkpoints.keeper.statement()
-        vector = volume.updates.state.vector
-    return newest is not None and statement is not None and statement.vector == vector
+def is_current(volume: Volume) -> bool:
+    return volume.checkpoints.keeper.is_current()
 
 
 def objects(device: Device) -> set[str]:
@@ -84,7 +81,7 @@ def test_a_device_that_comes_later_begins_with_the_checkpoint(first: Device, tmp
     for number in range(30):
         first.write(f"file {number}", os.urandom(100))
     first.sync()
-    until(lambda: has_checkpoint(first.volume), "the only device to agree with itself")
+    until(lambda: is_current(first.volume), "the only device to agree with itself")
     before = objects(first)
     assert before
     home = invited(first, tmp_path / "other")
@@ -96,7 +93,7 @@ def test_a_device_that_comes_later_begins_with_the_checkpoint(first: Device, tmp
         first.write("later", b"later")
         until(lambda: b"later" in names(second), "what came after the checkpoint")
         both = (first.volume, second)
-        until(lambda: all(has_checkpoint(one) for one in both), "both to agree on the next one")
+        until(lambda: all(is_current(one) for one in both), "both to agree on the next one")
         with first.volume.fs.lock, second.fs.lock:
             assert first.volume.checkpoints.keeper.statement() != second.checkpoints.keeper.statement()
             for one in both:
@@ -146,7 +143,7 @@ def test_without_a_checkpoint_it_reads_the_log(first: Device, tmp_path: Path) ->
 def test_a_damaged_checkpoint_is_passed_over(first: Device, tmp_path: Path) -> None:
     first.write("file", b"x" * 100)
     first.sync()
-    until(lambda: has_checkpoint(first.volume), "the checkpoint")
+    until(lambda: is_current(first.volume), "the checkpoint")
     with mock.patch("hybrisfs.checkpoint.keeper.LEAST_BYTES", 1 << 40):
         for cloud in first.clouds:
             for path in (cloud / CHECKPOINTS).glob("*"):
