@@ -54,6 +54,13 @@ def is_current(volume: Volume) -> bool:
     return volume.checkpoints.keeper.is_current()
 
 
+def is_told(volume: Volume) -> bool:
+    """Whether its head on the clouds names the newest checkpoint, so that others can begin with that."""
+    told = volume.checkpoints._named_by(volume.updates.device, volume.sharing.current_members())
+    with volume.fs.lock:
+        return told is not None and told == volume.checkpoints.keeper.newest()
+
+
 def objects(device: Device) -> set[str]:
     return {
         path.relative_to(cloud).as_posix()
@@ -82,6 +89,7 @@ def test_a_device_that_comes_later_begins_with_the_checkpoint(first: Device, tmp
         first.write(f"file {number}", os.urandom(100))
     first.sync()
     until(lambda: is_current(first.volume), "the only device to agree with itself")
+    until(lambda: is_told(first.volume), "its head to say so")
     before = objects(first)
     assert before
     home = invited(first, tmp_path / "other")
