@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -198,9 +197,10 @@ def _batches(updates: Iterable[bytes]) -> Iterator[_Batch]:
     """What is taken in at once, so small that programs do not wait for long meanwhile."""
     batch = _Batch()
     for data in updates:
-        signed = None
-        with contextlib.suppress(DecodeError):  # it is refused when its turn comes
+        try:
             signed = decode_signed(data)
+        except DecodeError:  # it is refused when its turn comes
+            signed = None
         writes = 1 if signed is None else signed.header.write_count
         if batch.updates and (
             len(batch.updates) >= _BATCH_UPDATES
