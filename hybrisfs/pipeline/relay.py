@@ -12,7 +12,9 @@ and named again, whether the log holds it by now or not (`sync.own_heads`).
 
 The devices wait for different times, so that usually one of them relays and the others see that it has.
 What another head names is taken to be there: a member that names what is not only keeps this device from
-relaying, and the author brings it all the same.
+relaying, and the author brings it all the same. When it is the author who lies, somebody who reaches the
+clouds lacks it, by the vector in his head: what has been lacked for long is relayed whatever the author's
+head names.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
@@ -118,6 +120,19 @@ class _Ages:
         return next((now - at for newest, at in self._seen if newest >= clock), 0.0)
 
 
+@dataclass(slots=True)
+class _Lack:
+    """Somebody lacks the update with that clock, *since* then.
+
+    *heads*, by device: of when the heads were that were there after a while. Who lacks it in a later one has
+    looked for it in vain.
+    """
+
+    clock: int
+    since: float
+    heads: dict[bytes, int] = field(default_factory=dict)
+
+
 class Relayer:
     """What is relayed, decided under the volume's lock, which its methods take. Used by one thread."""
 
@@ -142,6 +157,7 @@ class Relayer:
         self._gate = RelayGate(fs, signals)
         self._ages: dict[bytes, _Ages] = {}  # by the branch of a newest update
         self._awaited: dict[bytes, tuple[SegmentId, float]] = {}  # by author, and since when
+        self._lacked: dict[bytes, _Lack] = {}  # by the branch of a newest update
 
     def due(self, now: float, time_ns: int) -> RelaySegment | None:
         """A segment that should go to the clouds now. *now* is a clock that never goes back, *time_ns* the
@@ -159,10 +175,17 @@ class Relayer:
     def _next(self, now: float, time_ns: int) -> tuple[_Path, _Point | None, list[_Row]] | None:
         heads = self._heads()
         ages, self._ages = self._ages, {}
+        lacks, self._lacked = self._lacked, {}
         chosen = None
-        for path in self._paths():
-            self._hand_over(path.author, heads)
-            before = path.newest_of(self._points(path, heads))
+        paths = [
+            (path, self._long_lacked(path, heads, lacks.get(path.steps[0][0]), now, time_ns))
+            for path in self._paths()
+        ]
+        in_doubt = {path.author for path, lacked in paths if lacked is not None}
+        for author in {path.author for path, _ in paths} - in_doubt:
+            self._hand_over(author, heads)
+        for path, lacked in paths:
+            before = path.newest_of(self._points(path, heads, lacked))
             above = before.clock if before else 0
             branch, newest = path.steps[0]
             if newest == above or self._is_bare(branch, newest) or self._is_ahead(path, heads, now):
@@ -235,8 +258,9 @@ class Relayer:
             if (chain is None or tip.branch != chain.branch) and members.known(tip.device):
                 yield _Path(tip.device, self._updates.path(tip))
 
-    def _points(self, path: _Path, heads: Mapping[bytes, Head]) -> list[_Point]:
-        """Where segments on the clouds end that a head leads to, those on *path* among them."""
+    def _points(self, path: _Path, heads: Mapping[bytes, Head], lacked: int | None) -> list[_Point]:
+        """Where segments on the clouds end that a head leads to, those on *path* among them. The author is
+        not believed about what is *lacked* above that clock."""
         author = path.author
         segments = [
             one.segment
@@ -246,11 +270,14 @@ class Relayer:
             if one.author == author
         ]
         segments += [one.segment for one in self._past().segments if one.author == author]
-        segments += (
-            self._shipped(self._parting(path)) if self._is_own(author) else _newest_of(heads.get(author))
-        )
-        found = (self._find(author, segment) for segment in segments)
-        return [point for point in found if point is not None] + self._relayed(author)
+        if self._is_own(author):
+            segments += self._shipped(self._parting(path))
+        named = [point for one in segments if (point := self._find(author, one)) is not None]
+        for one in () if self._is_own(author) else _newest_of(heads.get(author)):
+            point = self._find(author, one)
+            if point is not None and (lacked is None or point.clock <= lacked):
+                named.append(point)
+        return named + self._relayed(author)
 
     def _shipped(self, through: int = MAX_CLOCK) -> list[SegmentId]:
         """The newest segment of our own chain that ends at that clock or below, if there is one."""
@@ -291,6 +318,32 @@ class Relayer:
             since = now
         self._awaited[path.author] = newest, since
         return now - since < _AWAIT_SECONDS
+
+    def _long_lacked(
+        self, path: _Path, heads: Mapping[bytes, Head], before: _Lack | None, now: float, time_ns: int
+    ) -> int | None:
+        """Up to which clock all who reach the clouds have the updates of *path*, when one of them has lacked
+        later ones for long; else None. *before*: what was noted the last time."""
+        branch, newest = path.steps[0]
+        known = {
+            device: max(min(head.vector[one], last) for one, last in path.steps)
+            for device, head in heads.items()
+            if device not in (self._updates.device, path.author) and _is_present(head, time_ns)
+        }
+        lack = before or _Lack(newest, now)
+        if min(known.values(), default=newest) >= lack.clock:
+            lack = _Lack(newest, now)
+        self._lacked[branch] = lack
+        if now - lack.since < _AWAIT_SECONDS:
+            return None
+        for device in known:
+            lack.heads.setdefault(device, heads[device].time_ns)
+        late = [
+            clock
+            for device, clock in known.items()
+            if clock < lack.clock and heads[device].time_ns != lack.heads[device]
+        ]
+        return min(late, default=None)
 
     def _hand_over(self, author: bytes, heads: Mapping[bytes, Head]) -> None:
         """Forget what the author's own chain on the clouds leads to by now."""

@@ -21,6 +21,7 @@ from sync import (
     encode_head,
     head_name,
     parse_segment_name,
+    segment_name,
 )
 from sync.chase import Deliver, FetchSegment
 from sync.follow import FetchHead, Follow
@@ -233,6 +234,50 @@ def test_a_head_that_leads_nowhere_keeps_nobody_from_relaying(post: Post) -> Non
     assert name in post.segments(post.author), "what is here is relayed, and named in our head"
     relayed = decode_segment(post.objects[name], name, VOLUME, KEY).updates
     assert [update.header.clock for update in relayed] == [1]
+
+
+def test_what_another_device_lacks_for_long_is_relayed_though_the_author_names_it(post: Post) -> None:
+    author, near, far = post.author, post.near, post.far
+    author.mkdir("one")
+    post.tell(author, near)
+    post.tell(author, far)
+    far.mkdir("far")
+    post.tell(far, near)
+    post.ship(author)
+    post.ship(far)
+    author.mkdir("two")
+    post.tell(author, near)
+    post.ship(author)
+    named = post.segments(author)[-1]
+    del post.objects[named]  # it was never there
+    shipped = len(post.segments(author))
+    for minutes in (0, 5, 5):
+        post.relay(near, minutes * 60.0)
+    assert len(post.segments(author)) == shipped, "it may be on its way"
+
+    for _ in range(2):
+        post.relay(near, HOUR)
+    assert len(post.segments(author)) == shipped, "its head may be of before"
+
+    post.alter_head(far, time_ns=time.time_ns())
+    for _ in range(2):
+        post.relay(near, HOUR)
+    head = post.head(near)
+    assert head is not None
+    [name] = [
+        segment_name(one.author, one.segment) for one in head.relayed if one.author == author.key.device_id
+    ]
+    segment = decode_segment(post.objects[name], name, VOLUME, KEY)
+    assert far.receive([one.data for one in segment.updates])
+    assert far.tree() == near.tree()
+
+    relayed = len(post.segments(author))
+    far.mkdir("far too")
+    post.tell(far, near)
+    post.ship(far)
+    post.relay(near, HOUR)
+    post.relay(near, HOUR)
+    assert len(post.segments(author)) == relayed, "once is enough"
 
 
 def test_the_author_takes_over_when_it_is_back(post: Post) -> None:
