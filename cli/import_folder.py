@@ -10,7 +10,7 @@ import click
 from cli.output import count, json_option, print_json, shown, size
 from cli.paths import complete_directories
 from cli.progress import progress_bar
-from cli.volume_name import complete_volumes
+from cli.volume_name import volume_option
 from hybrisfs.client import Client
 
 
@@ -19,13 +19,7 @@ from hybrisfs.client import Client
     epilog="\b\nExamples:\n  hybrisfs import ~/Pictures --dry-run\n  hybrisfs import /mnt/home --into old",
 )
 @click.argument("directory", shell_complete=complete_directories, metavar="DIR")
-@click.option(
-    "--volume",
-    "name",
-    metavar="NAME",
-    help="The volume; needed when there are several.",
-    shell_complete=complete_volumes,
-)
+@volume_option
 @click.option("--into", metavar="PATH", help="The folder of the volume; by default called like DIR.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be copied.")
 @click.option("--replace", is_flag=True, help="Replace files of the volume that differ.")

@@ -10,7 +10,7 @@ import click
 
 from cli.output import columns, count, json_option, print_json, shown
 from cli.paths import complete_directories
-from cli.volume_name import complete_volumes
+from cli.volume_name import complete_volumes, volume_option
 from hybrisfs.client import Client
 
 _COLOURS: Final = {"watching": "green", "working": "green", "starting": "green"}
@@ -24,13 +24,7 @@ def mirror() -> None:
 
 @mirror.command(epilog="\b\nExample:\n  hybrisfs mirror add ~/Projects --at work/projects --ignore '*.o'")
 @click.argument("directory", shell_complete=complete_directories, metavar="DIR")
-@click.option(
-    "--volume",
-    "name",
-    metavar="NAME",
-    help="The volume; needed when there are several.",
-    shell_complete=complete_volumes,
-)
+@volume_option
 @click.option("--at", metavar="PATH", help="The folder of the volume; by default called like DIR.")
 @click.option("--ignore", metavar="PATTERN", multiple=True, help="What to leave out, as in .gitignore.")
 @json_option

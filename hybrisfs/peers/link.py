@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+from hybrisfs.peers.backlog import Backlog
 from hybrisfs.peers.callbacks import Exchange, PeerCallbacks
 from hybrisfs.peers.errors import ChannelError, FrameError, PeerError
 from hybrisfs.peers.frames import (
@@ -32,7 +33,6 @@ from hybrisfs.peers.frames import (
     Pong,
     encode_frame,
 )
-from hybrisfs.peers.intake import Intake
 from hybrisfs.peers.meeting import Meeting
 from hybrisfs.peers.outbox import Advanced, Last, Outbox, Serve
 from hybrisfs.peers.requests import ChunkRequests
@@ -80,7 +80,7 @@ class Link:
         self._settings = settings
         self._ended = ended
         self._outbox = Outbox(settings.max_queued)
-        self._intake = Intake(settings.max_queued)
+        self._backlog = Backlog(settings.max_queued)
         self._requests = ChunkRequests()
         self._exchange: Exchange
         self._exchange_lock = threading.Lock()
@@ -126,13 +126,13 @@ class Link:
     def close(self, parting: Parting, reason: str) -> None:
         """End the link, telling the other side. Returns at once; the first reason counts."""
         self._note(reason)
-        self._intake.drop()
+        self._backlog.drop()
         self._outbox.close(encode_frame(Bye(parting)))
 
     def abandon(self, reason: str) -> None:
         """Break the connection off, without a word."""
         self._note(reason)
-        self._intake.drop()
+        self._backlog.drop()
         self._channel.abandon()
 
     def join(self, timeout: float) -> bool:
@@ -164,7 +164,7 @@ class Link:
         self._channel.abandon()
         self._outbox.close(b"")
         self._requests.close()
-        self._intake.finish()
+        self._backlog.finish()
         for thread in (self._writer, self._taker):
             if thread.ident is not None:
                 thread.join()
@@ -223,7 +223,7 @@ class Link:
             case ChunkMissing(number):
                 self._take_answer(number, None)
             case Beacon():
-                self._intake.put(frame)
+                self._backlog.put(frame)
             case Ping(token):
                 self._send(Pong(token))
             case Pong(token):
@@ -238,7 +238,7 @@ class Link:
         if last:
             message = bytes(self._parts)
             self._parts.clear()
-            self._intake.put(message)
+            self._backlog.put(message)
 
     def _take_answer(self, number: int, data: bytes | None) -> None:
         if not self._requests.answer(number, data):
@@ -260,7 +260,7 @@ class Link:
             with self._exchange_lock:
                 messages = self._exchange.begin()
             self._send_exchange(messages)
-            while (item := self._intake.take()) is not None:
+            while (item := self._backlog.take()) is not None:
                 if isinstance(item, Beacon):
                     self._callbacks.receive_beacon(self.device_id, item.data)
                 else:

@@ -23,12 +23,13 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.filesystem.chunks import ChunkRef
 from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.pipeline.lacks import Known, Lacks
 from hybrisfs.pipeline.relayable import RelayGate
 from hybrisfs.pipeline.signals import Signals
 from hybrisfs.store.segment_ends import end_of_segment
@@ -120,19 +121,6 @@ class _Ages:
         return next((now - at for newest, at in self._seen if newest >= clock), 0.0)
 
 
-@dataclass(slots=True)
-class _Lack:
-    """Somebody lacks the update with that clock, *since* then.
-
-    *heads*, by device: of when the heads were that were there after a while. Who lacks it in a later one has
-    looked for it in vain.
-    """
-
-    clock: int
-    since: float
-    heads: dict[bytes, int] = field(default_factory=dict)
-
-
 class Relayer:
     """What is relayed, decided under the volume's lock, which its methods take. Used by one thread."""
 
@@ -157,7 +145,7 @@ class Relayer:
         self._gate = RelayGate(fs, signals)
         self._ages: dict[bytes, _Ages] = {}  # by the branch of a newest update
         self._awaited: dict[bytes, tuple[SegmentId, float]] = {}  # by author, and since when
-        self._lacked: dict[bytes, _Lack] = {}  # by the branch of a newest update
+        self._lacks = Lacks(_AWAIT_SECONDS)
 
     def due(self, now: float, time_ns: int) -> RelaySegment | None:
         """A segment that should go to the clouds now. *now* is a clock that never goes back, *time_ns* the
@@ -175,12 +163,9 @@ class Relayer:
     def _next(self, now: float, time_ns: int) -> tuple[_Path, _Point | None, list[_Row]] | None:
         heads = self._heads()
         ages, self._ages = self._ages, {}
-        lacks, self._lacked = self._lacked, {}
         chosen = None
-        paths = [
-            (path, self._long_lacked(path, heads, lacks.get(path.steps[0][0]), now, time_ns))
-            for path in self._paths()
-        ]
+        paths = [(path, self._long_lacked(path, heads, now, time_ns)) for path in self._paths()]
+        self._lacks.forget_others(path.steps[0][0] for path, _ in paths)
         in_doubt = {path.author for path, lacked in paths if lacked is not None}
         for author in {path.author for path, _ in paths} - in_doubt:
             self._hand_over(author, heads)
@@ -319,31 +304,16 @@ class Relayer:
         self._awaited[path.author] = newest, since
         return now - since < _AWAIT_SECONDS
 
-    def _long_lacked(
-        self, path: _Path, heads: Mapping[bytes, Head], before: _Lack | None, now: float, time_ns: int
-    ) -> int | None:
-        """Up to which clock all who reach the clouds have the updates of *path*, when one of them has lacked
-        later ones for long; else None. *before*: what was noted the last time."""
+    def _long_lacked(self, path: _Path, heads: Mapping[bytes, Head], now: float, time_ns: int) -> int | None:
+        """Up to which clock all have the updates of *path* who have long looked for the rest in vain on the
+        clouds; None when nobody has."""
         branch, newest = path.steps[0]
         known = {
-            device: max(min(head.vector[one], last) for one, last in path.steps)
+            device: Known(max(min(head.vector[one], last) for one, last in path.steps), head.time_ns)
             for device, head in heads.items()
             if device not in (self._updates.device, path.author) and _is_present(head, time_ns)
         }
-        lack = before or _Lack(newest, now)
-        if min(known.values(), default=newest) >= lack.clock:
-            lack = _Lack(newest, now)
-        self._lacked[branch] = lack
-        if now - lack.since < _AWAIT_SECONDS:
-            return None
-        for device in known:
-            lack.heads.setdefault(device, heads[device].time_ns)
-        late = [
-            clock
-            for device, clock in known.items()
-            if clock < lack.clock and heads[device].time_ns != lack.heads[device]
-        ]
-        return min(late, default=None)
+        return self._lacks.note(branch, newest, known, now)
 
     def _hand_over(self, author: bytes, heads: Mapping[bytes, Head]) -> None:
         """Forget what the author's own chain on the clouds leads to by now."""

@@ -11,6 +11,7 @@ from backends.errors import AuthError, CorruptError, FullError, MissingError, Ov
 from backends.store import MAX_PAGE, Buffer, Entry, Page
 from hybrisfs.dispersal.engine import Cloud, Engine, Timing
 from hybrisfs.dispersal.pack import EncodedPack, PackBuilder
+from hybrisfs.dispersal.probe import Marker
 from hybrisfs.dispersal.ranking import TimerBounds
 from hybrisfs.dispersal.runs import ChunkLocation
 from hybrisfs.dispersal.seal import Sealer
@@ -21,8 +22,10 @@ Behaviour: TypeAlias = Literal[
     "ok", "down", "auth", "full", "crash", "missing", "truncated", "corrupt", "altered", "swapped", "hang"
 ]
 BEHAVIOURS: Final = get_args(Behaviour)
+CODES: Final = [(1, 1, 3), (1, 2, 4), (2, 1, 5), (1, 3, 5)]  # (f, k, clouds)
 
 SEALER = Sealer(OneKey(b"d" * 32), b"i" * 32)
+MARKER = Marker("volume/marker", b"marker of this volume")
 TABLES = TableSealer(OneKey(b"t" * 32))
 
 # For clouds that answer: timers never expire, so that a busy machine does not make a cloud look slow.

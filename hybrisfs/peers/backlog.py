@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 from hybrisfs.peers.frames import Beacon
 
-__all__ = ["Intake", "Item"]
+__all__ = ["Backlog", "Item"]
 
 _OVERHEAD: Final = 64  # bytes that an item costs besides its own
 
@@ -18,7 +18,7 @@ Item: TypeAlias = bytes | Beacon
 compared with what is known here."""
 
 
-class Intake:
+class Backlog:
     """Filled by one thread, emptied by another."""
 
     def __init__(self, most: int) -> None:
