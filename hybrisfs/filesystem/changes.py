@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from hybrisfs.store.bulk import insert_many
 from hybrisfs.store.database import Database
 
 __all__ = ["Changes"]
@@ -100,8 +101,9 @@ class Changes:
             self._db.executemany("DELETE FROM pending WHERE key = ?", [(key,) for key in self._dropped])
             self._dropped.clear()
         if self._unflushed:
-            self._db.executemany(
-                "INSERT OR REPLACE INTO pending (key, ino, seq, clock) VALUES (?, ?, ?, NULL)",
+            insert_many(
+                self._db,
+                "INSERT OR REPLACE INTO pending (key, ino, seq) VALUES {}",
                 [(key, ino, seq) for key, (ino, seq) in self._unflushed.items()],
             )
             self._unflushed.clear()

@@ -16,7 +16,7 @@ from hybrisfs.filesystem.condemned import Condemned
 from hybrisfs.filesystem.groups import in_groups
 from hybrisfs.filesystem.names import failure
 from hybrisfs.filesystem.registers import PackedChunk
-from hybrisfs.store.bulk import select_many, select_with
+from hybrisfs.store.bulk import insert_many, select_many, select_with
 from hybrisfs.store.database import Database
 from hybrisfs.store.journal import Journal
 from sync.codec import Buffer
@@ -130,8 +130,9 @@ class ChunkStore:
             return found
         # Numbers are never used again, so that those made now are above all that were there.
         (before,) = self._db.execute("SELECT ifnull(max(number), 0) FROM chunk").fetchone()
-        self._db.executemany(
-            "INSERT INTO chunk (id, length, pack) VALUES (?, ?, ?)",
+        insert_many(
+            self._db,
+            "INSERT INTO chunk (id, length, pack) VALUES {}",
             [(identity, lengths[identity], ELSEWHERE) for identity in new],
         )
         found.update(self._db.execute("SELECT id, number FROM chunk WHERE number > ?", (before,)))
@@ -318,8 +319,8 @@ class ChunkStore:
         self._db.executemany(
             "INSERT OR REPLACE INTO spare (pack, chunk, offset, sealed) VALUES (?, ?, ?, ?)", spare
         )
-        self._db.executemany(
-            "INSERT INTO chunk (id, length, pack, offset, sealed) VALUES (?, ?, ?, ?, ?)", list(new.values())
+        insert_many(
+            self._db, "INSERT INTO chunk (id, length, pack, offset, sealed) VALUES {}", list(new.values())
         )
         if moved:
             # That it stood here, too, is no news any more.

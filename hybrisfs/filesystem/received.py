@@ -15,12 +15,13 @@ from hybrisfs.filesystem.inodes import Inode, InodeTable
 from hybrisfs.filesystem.names import failure
 from hybrisfs.filesystem.registers import Content as Listed
 from hybrisfs.filesystem.registers import Run, decode_runs
+from hybrisfs.store.bulk import insert_many
 from hybrisfs.store.database import Database
 from sync.codec import DecodeError
 
 __all__ = ["ReceivedContent"]
 
-_INSERT_PART = "INSERT INTO file_chunk (ino, offset, length, chunk) VALUES (?, ?, ?, ?)"
+_INSERT_PART = "INSERT INTO file_chunk (ino, offset, length, chunk) VALUES {}"
 
 
 class ReceivedContent:
@@ -63,7 +64,7 @@ class ReceivedContent:
             mine = _parts(ino, one.runs, numbers)
             parts += mine
             sizes[ino] = one.size, sum(length for _, _, length, _ in mine)
-        self._db.executemany(_INSERT_PART, parts)
+        insert_many(self._db, _INSERT_PART, parts)
         self._content.total_bytes += sum(size for size, _ in sizes.values())
         return sizes
 
@@ -133,7 +134,7 @@ class ReceivedContent:
     def _list(self, inode: Inode, runs: Sequence[Run]) -> None:
         rows = _parts(inode.ino, runs, self._numbers([Listed(inode.size, 0, runs)]))
         self._db.execute("DELETE FROM file_chunk WHERE ino = ?", (inode.ino,))
-        self._db.executemany(_INSERT_PART, rows)
+        insert_many(self._db, _INSERT_PART, rows)
         inode.stored = sum(length for _, _, length, _ in rows)
         self._inodes.touch(inode)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 
 from hybrisfs.filesystem.filesystem import FileSystem
@@ -16,7 +15,7 @@ __all__ = ["begin_anew", "begin_beside"]
 
 def begin_anew(fs: FileSystem, inode: Inode) -> None:
     """Let the next update tell of a file, which has one name, as of a new one. Under the volume's lock."""
-    fs.inodes.identify(inode, os.urandom(16))
+    fs.inodes.identify_anew(inode)
     inode.attr_stamp = inode.content_stamp = 0
     fs.inodes.touch(inode)
     for key in (place_key(inode.id, 0), attr_key(inode.id), content_key(inode.id)):

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from hybrisfs.merge.rules import Stamp
+from hybrisfs.store.bulk import insert_many
 from hybrisfs.store.database import Database
 from sync import Rename
 
@@ -82,8 +83,9 @@ class History:
             f"WHERE key = ? AND clock = ? AND writer = ? AND value IS NOT NULL {_END}",
             stored,
         )
-        self._db.executemany(
-            "INSERT INTO past (key, clock, writer, value, since, until) VALUES (?, ?, ?, ?, ?, ?) " + _END,
+        insert_many(
+            self._db,
+            "INSERT INTO past (key, clock, writer, value, since, until) VALUES {} " + _END,
             skipped,
         )
 

@@ -12,6 +12,7 @@ from hybrisfs.filesystem.inodes import NodeRow
 from hybrisfs.filesystem.registers import Attr, Place
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rules import Stamp
+from hybrisfs.store.bulk import insert_many
 
 __all__ = ["NewNode", "NewNodes"]
 
@@ -57,14 +58,15 @@ class NewNodes:
         )
         fs.total_files += len(files)
         now = fs.inodes.now()
-        fs.inodes.insert(self._row(ino, one, sizes, now) for ino, _, one in made)
+        fs.inodes.insert([self._row(ino, one, sizes, now) for ino, _, one in made])
         fs.db.executemany(
             "INSERT INTO xattr VALUES (?, ?, ?)",
             [(ino, name, value) for ino, _, one in made for name, value in one.attr.xattrs],
         )
-        fs.db.executemany(
-            "INSERT INTO place (parent, name, ino, slot, stamp) VALUES (?, ?, ?, 0, 1)",
-            [(at, one.place.name, ino) for ino, at, one in made],
+        insert_many(
+            fs.db,
+            "INSERT INTO place (parent, name, ino, slot, stamp) VALUES {}",
+            [(at, one.place.name, ino, 0, 1) for ino, at, one in made],
         )
         subdirectories = Counter(at for _, at, one in made if S_ISDIR(one.attr.mode))
         for at in {at for _, at, _ in made}:

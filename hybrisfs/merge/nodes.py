@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Displaced, Inode
 from hybrisfs.filesystem.registers import Attr, attr_key, place_key
@@ -30,7 +28,7 @@ class Nodes:
             return inode
         # A program still has the node open, which has no name here any more: should it get one again,
         # that program keeps what it has.
-        self._fs.inodes.identify(inode, os.urandom(16))
+        self._fs.inodes.identify_anew(inode)
         return None
 
     def make(self, node: bytes, attr: Attr) -> Inode:
@@ -95,7 +93,7 @@ class Nodes:
         fs, changes = self._fs, self._fs.changes
         node = inode.id
         attr, nlink, stamp = fs.attributes.record(inode), inode.nlink, inode.attr_stamp
-        fs.inodes.identify(inode, os.urandom(16))
+        fs.inodes.identify_anew(inode)
         fresh = self.make(node, attr)
         fresh.attr_stamp, fresh.nlink = stamp, nlink
         slots = self._db.execute("SELECT slot FROM place WHERE ino = ?", (inode.ino,)).fetchall()
@@ -115,7 +113,7 @@ class Nodes:
         inode.derived = False
         self._fs.inodes.entangle(inode.ino, False)
         if inode.handles:
-            self._fs.inodes.identify(inode, os.urandom(16))
+            self._fs.inodes.identify_anew(inode)
             self._fs.inodes.entangle(inode.ino, True)
             self._fs.inodes.displaced[inode.ino] = last
         self._fs.unnamed(inode)

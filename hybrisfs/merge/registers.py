@@ -15,7 +15,7 @@ from hybrisfs.filesystem.registers import is_of_tree, slot_of
 from hybrisfs.merge.history import REMOVED, Ended, History, is_removal
 from hybrisfs.merge.rules import Stamp, Value
 from hybrisfs.merge.supersession import Supersession, Written
-from hybrisfs.store.bulk import select_many, select_with
+from hybrisfs.store.bulk import insert_many, select_many, select_with
 from hybrisfs.store.database import Database
 from sync import Rename, VersionVector
 
@@ -26,7 +26,7 @@ _COLUMNS: Final = "clock, writer, value"
 _CONTENT: Final = ord("c")
 _HIGHEST: Final = 0xFF
 _DELETE: Final = "DELETE FROM register WHERE key = ? AND clock = ? AND writer = ?"
-_INSERT: Final = "INSERT OR REPLACE INTO register (key, clock, writer, value) VALUES (?, ?, ?, ?)"
+_INSERT: Final = "INSERT OR REPLACE INTO register (key, clock, writer, value) VALUES {}"
 
 
 def is_kept(key: bytes) -> bool:
@@ -156,7 +156,7 @@ class Registers:
             self._end(Ended(key, self.stamp(*row), until) for key, *row in before)
             self._history.removed((key[1:17], until) for key, value in writes if is_removal(key, value))
         self._db.executemany(_DELETE, before)
-        self._db.executemany(_INSERT, [(key, stamp.clock, number, value) for key, value in writes])
+        insert_many(self._db, _INSERT, [(key, stamp.clock, number, value) for key, value in writes])
         self._heed(writes)
 
     def write(self, updates: Sequence[Written], renames: Sequence[Rename] = ()) -> dict[bytes, Value | None]:
@@ -177,7 +177,8 @@ class Registers:
             _DELETE,
             [(key, stamp.clock, self._number(stamp.writer)) for key, stamp in change.superseded],
         )
-        self._db.executemany(
+        insert_many(
+            self._db,
             _INSERT,
             [
                 (key, stamp.clock, numbers[stamp.writer], value)
@@ -236,7 +237,8 @@ class Registers:
             _DELETE,
             [(one.key, stamp.clock, self._number(stamp.writer)) for one in changes for stamp in one.gone],
         )
-        self._db.executemany(
+        insert_many(
+            self._db,
             _INSERT,
             [
                 (one.key, value.stamp.clock, self._number(value.stamp.writer), value.value)

@@ -1,16 +1,18 @@
-"""Queries about many keys at once: a statement per key costs more than what it looks up."""
+"""Many keys, or many rows, in one statement: one for each costs more than what it looks up or stores."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from itertools import chain
 from typing import Any, Final
 
 from hybrisfs.store.database import Database
 
-__all__ = ["select_many", "select_with"]
+__all__ = ["insert_many", "select_many", "select_with"]
 
 _SIZES: Final = (8, 64, 512)  # few different statements, so that SQLite has them prepared
+_ROWS: Final = 64
 
 
 def select_many(database: Database, query: str, keys: Sequence[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
@@ -22,9 +24,8 @@ def select_many(database: Database, query: str, keys: Sequence[tuple[Any, ...]])
     for start in range(0, len(keys), _SIZES[-1]):
         some = keys[start : start + _SIZES[-1]]
         size = next(size for size in _SIZES if size >= len(some))
-        values = ", ".join([f"({', '.join('?' * width)})"] * size)
         parameters = [*chain.from_iterable(some), *[None] * (width * (size - len(some)))]
-        yield from database.execute(query.format(values), parameters).fetchall()
+        yield from database.execute(_filled(query, size, width), parameters).fetchall()
 
 
 def select_with(
@@ -37,3 +38,21 @@ def select_with(
     wanted = "WITH wanted (one) AS (VALUES {})"
     query = f"{wanted} SELECT {columns} FROM wanted CROSS JOIN {table} ON {column} = one"
     return select_many(database, query, [(value,) for value in values])
+
+
+def insert_many(database: Database, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Run an INSERT with all *rows*, which its `{}` stands for; they count one after the other."""
+    if not rows:
+        return
+    width = len(rows[0])
+    rest = len(rows) % _ROWS
+    for start in range(0, len(rows) - rest, _ROWS):
+        together = list(chain.from_iterable(rows[start : start + _ROWS]))
+        database.execute(_filled(statement, _ROWS, width), together)
+    database.executemany(_filled(statement, 1, width), rows[len(rows) - rest :])
+
+
+@cache
+def _filled(statement: str, rows: int, width: int) -> str:
+    """The statement with so many rows of parameters in the place of `{}`."""
+    return statement.format(", ".join([f"({', '.join('?' * width)})"] * rows))

@@ -40,7 +40,7 @@ CREATE TABLE meta (
 -- One row per node that has a name, or is still open without one (then it is in `orphan` too).
 CREATE TABLE node (
     ino     INTEGER PRIMARY KEY,
-    id      BLOB NOT NULL UNIQUE,          -- 16 random bytes
+    id      BLOB NOT NULL UNIQUE,          -- 16 bytes: when it was made, in ms (6), and random ones
     mode    INTEGER NOT NULL,              -- st_mode: type and permissions
     uid     INTEGER NOT NULL,
     gid     INTEGER NOT NULL,

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from hybrisfs.store.bulk import select_with
+from hybrisfs.store.bulk import insert_many, select_with
 from hybrisfs.store.database import Database
 from hybrisfs.store.moments import Moments
 from sync import (
@@ -50,8 +50,7 @@ __all__ = ["UpdateLog"]
 _LAST: Final = b"\xff" * (HASH_SIZE - PREFIX_SIZE)
 _KNOWN: Final = "device, branch, clock, hash, vector"
 _INSERT: Final = (
-    "INSERT INTO log (branch, clock, device, hash, chunk_high, vector, time, bytes, moment) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    "INSERT INTO log (branch, clock, device, hash, chunk_high, vector, time, bytes, moment) VALUES {}"
 )
 
 
@@ -143,8 +142,7 @@ class UpdateLog:
 
     def _store_rows(self) -> None:
         rows, self._unstored = self._unstored, []
-        if rows:
-            self._db.executemany(_INSERT, rows)
+        insert_many(self._db, _INSERT, rows)
 
     def _read(self, query: str, parameters: tuple[object, ...]) -> sqlite3.Cursor:
         """Run a query on the log."""
@@ -186,7 +184,7 @@ class UpdateLog:
         self._db.execute("SAVEPOINT branches")
         try:
             self._store_branches(accepted.renames)
-            self._db.execute(_INSERT, row)
+            insert_many(self._db, _INSERT, [row])
         except BaseException:
             self._db.execute("ROLLBACK TO branches")
             raise
