@@ -6,7 +6,7 @@ comes from anywhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from nacl.bindings import (
     crypto_box_seal,
@@ -128,6 +128,11 @@ class Members:
     def __init__(self, public_keys: Iterable[bytes], former: Iterable[bytes] = ()) -> None:
         self._keys = {device_id_of(public): public for public in public_keys}
         self._former = {device_id_of(public): public for public in former}
+
+    @property
+    def keys(self) -> Mapping[bytes, bytes]:
+        """The public keys of all members, by their ids."""
+        return self._keys
 
     def public_key(self, device: bytes) -> bytes | None:
         """The member's public key, or None for a stranger."""

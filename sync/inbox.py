@@ -9,7 +9,6 @@ Updates of a device that was removed wait for a member's update that depends on 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -57,9 +56,8 @@ class Inbox:
         outcome is among those returned; when it comes up again, only what changed is.
         """
         outcomes: list[Outcome] = []
-        offered = deque([data])
-        while offered:
-            data = offered.popleft()
+        offered = [data]
+        for data in offered:  # it grows meanwhile
             outcome = accept(data)
             outcomes.append(outcome)
             if isinstance(outcome, Accepted):

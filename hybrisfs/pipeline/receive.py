@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from functools import partial
-from itertools import compress
-from typing import Final
+from typing import Final, TypeAlias
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.garbage import without_collections
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.brake import Brake, Deletion, removals
 from hybrisfs.merge.rows import Change
+from hybrisfs.pipeline.examine import Examined, Examiner
 from hybrisfs.pipeline.signals import Signals
-from hybrisfs.pipeline.verify import Verifier
 from hybrisfs.store.updates import UpdateLog
 from sync import (
     PREFIX_SIZE,
@@ -33,25 +31,13 @@ from sync.inbox import Inbox
 
 __all__ = ["Receiver"]
 
+_Batch: TypeAlias = tuple[Sequence[bytes], Future[Sequence[Examined | None]]]
+
 log = logging.getLogger(__name__)
 
 _BATCH_UPDATES: Final = 512
-_BATCH_WRITES: Final = 4096
-_BATCH_BYTES: Final = 4 << 20
+_BATCH_BYTES: Final = 512 << 10
 _GIVE_WAY_SECONDS: Final = 0.0003
-
-
-@dataclass
-class _Batch:
-    """Updates that are taken in at once; `decoded`: those that are well formed; `unchecked`: those whose
-    signatures `checks` tells of."""
-
-    updates: list[bytes] = field(default_factory=list)
-    decoded: dict[bytes, SignedUpdate] = field(default_factory=dict)
-    unchecked: list[bytes] = field(default_factory=list)
-    checks: Future[Sequence[int]] = field(default_factory=Future)
-    writes: int = 0
-    size: int = 0
 
 
 class Receiver:
@@ -79,46 +65,49 @@ class Receiver:
         self._show = show
         self._accepted = accepted
         self._inbox = Inbox()
-        self._verifier = Verifier()
+        self._examiner = Examiner()
         self._named: dict[bytes, int] = {}
         self.refused: str | None = None
 
     def receive(self, updates: Sequence[bytes]) -> bool:
         """Take in signed updates; False when causes of some are missing. Those wait for them.
 
-        Signatures take much of the time, and programs need not wait for that: while one batch is taken in,
-        those of the next are checked.
+        While one batch is taken in, the next is examined, for which programs need not wait.
         """
         complete = True
         ahead: _Batch | None = None
         with without_collections():
-            for batch in _batches(updates):
-                self._check(batch)
+            for some in _batches(updates):
+                batch = some, self._examiner.examine(some, self._updates.members.keys, self._known)
                 if ahead is not None:
-                    complete &= self._take_in(ahead)
+                    complete &= self._take_in(*ahead)
                     time.sleep(_GIVE_WAY_SECONDS)  # the lock is not fair: who waits for it gets it now
                 ahead = batch
             if ahead is not None:
-                complete &= self._take_in(ahead)
+                complete &= self._take_in(*ahead)
         self._signals.progressed()
         return complete
 
     def close(self) -> None:
-        """End what checks signatures."""
-        self._verifier.close()
+        """End what examines updates."""
+        self._examiner.close()
 
     def named(self, device: bytes) -> int:
         """The highest clock of an update of *device* that one which had to wait depends on; 0 when none
         did."""
         return self._named.get(device, 0)
 
-    def _take_in(self, batch: _Batch) -> bool:
-        verified = set(compress(batch.unchecked, batch.checks.result()))
+    def _known(self, hashes: Iterable[bytes]) -> set[bytes]:
+        with self._fs.lock:
+            return self._updates.known(hashes)
+
+    def _take_in(self, updates: Sequence[bytes], examined: Future[Sequence[Examined | None]]) -> bool:
+        found = {data: one for data, one in zip(updates, examined.result(), strict=True) if one is not None}
         with self._fs.cutting:
             with self._fs.lock:
                 try:
                     with self._updates.deferred():
-                        complete = self._take(batch, verified)
+                        complete = self._take(updates, found)
                 finally:
                     changes = self._arrivals.refresh()
             self._show(changes)
@@ -128,24 +117,11 @@ class Receiver:
         """An own update has written to *nodes*; called with the volume's lock held."""
         self._show(self._arrivals.signed(nodes))
 
-    def _check(self, batch: _Batch) -> None:
-        """Begin to check the signatures of what is new here and well formed."""
-        with self._fs.lock:
-            known = self._updates.known(one.hash for one in batch.decoded.values())
-            members = self._updates.members
-        signed = []
-        for data, one in batch.decoded.items():
-            public = members.public_key(one.header.writer)
-            if public is not None and one.header.hash not in known:
-                batch.unchecked.append(data)
-                signed.append((public, one.header.data))
-        batch.checks = self._verifier.check(signed)
-
-    def _take(self, batch: _Batch, verified: Container[bytes]) -> bool:
+    def _take(self, updates: Iterable[bytes], examined: Mapping[bytes, Examined]) -> bool:
         grown = False
         complete = True
-        accept = partial(self._accept, batch.decoded, verified)
-        for data in batch.updates:
+        accept = partial(self._accept, examined)
+        for data in updates:
             for outcome in self._inbox.add(data, accept):
                 grown |= isinstance(outcome, Accepted)
                 if isinstance(outcome, Refused):
@@ -162,16 +138,14 @@ class Receiver:
         self.receive([deletion.data])
         return deletion
 
-    def _accept(
-        self, decoded: Mapping[bytes, SignedUpdate], verified: Container[bytes], data: bytes
-    ) -> Outcome:
+    def _accept(self, examined: Mapping[bytes, Examined], data: bytes) -> Outcome:
         try:
-            signed = decoded.get(data) or decode_signed(data)
+            signed, verified = examined.get(data) or (decode_signed(data), False)
         except DecodeError as error:
             return Refused(Reason.MALFORMED, str(error))
         if self._goes_too_far(signed):
             return Refused(Reason.HELD_UP, "it removes much of the volume")
-        outcome = self._updates.accept_signed(signed, verified=data in verified)
+        outcome = self._updates.accept_signed(signed, verified=verified)
         if isinstance(outcome, Accepted):
             self._arrivals.take(outcome)
         elif isinstance(outcome, Refused) and outcome.missing is not None:
@@ -193,26 +167,15 @@ class Receiver:
             log.warning("an update of another device was refused: %s", refused.message)
 
 
-def _batches(updates: Iterable[bytes]) -> Iterator[_Batch]:
+def _batches(updates: Iterable[bytes]) -> Iterator[list[bytes]]:
     """What is taken in at once, so small that programs do not wait for long meanwhile."""
-    batch = _Batch()
+    batch: list[bytes] = []
+    size = 0
     for data in updates:
-        try:
-            signed = decode_signed(data)
-        except DecodeError:  # it is refused when its turn comes
-            signed = None
-        writes = 1 if signed is None else signed.header.write_count
-        if batch.updates and (
-            len(batch.updates) >= _BATCH_UPDATES
-            or batch.writes + writes > _BATCH_WRITES
-            or batch.size + len(data) > _BATCH_BYTES
-        ):
+        if batch and (len(batch) >= _BATCH_UPDATES or size + len(data) > _BATCH_BYTES):
             yield batch
-            batch = _Batch()
-        batch.updates.append(data)
-        batch.writes += writes
-        batch.size += len(data)
-        if signed is not None:
-            batch.decoded[data] = signed
-    if batch.updates:
+            batch, size = [], 0
+        batch.append(data)
+        size += len(data)
+    if batch:
         yield batch

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hybrisfs.pipeline import receive, verify
+from hybrisfs.pipeline import examine, receive
 from sync import decode_signed_header
 from tests.merge.fleet import Fleet
 
@@ -18,9 +18,9 @@ FORGED = 50
 
 @pytest.fixture(params=["here", "in another process"])
 def fleet(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
-    """Two devices; signatures are checked in one of the two places, a few at a time."""
+    """Two devices; updates are examined in one of the two places, a few at a time."""
     monkeypatch.setattr(os, "cpu_count", lambda: 1 if request.param == "here" else 2)
-    monkeypatch.setattr(verify, "_WORTH_IT", 10)
+    monkeypatch.setattr(examine, "_WORTH_IT", 10)
     monkeypatch.setattr(receive, "_BATCH_UPDATES", 20)
     fleet = Fleet(2)
     yield fleet

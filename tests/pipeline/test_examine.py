@@ -1,0 +1,169 @@
+"""Many updates are examined in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
+
+import pytest
+
+from hybrisfs.pipeline import examine
+from hybrisfs.pipeline.examine import Examined, Examiner
+from sync import DeviceKey, SignedHeader, Stamp, Update, decode_signed, encode_signed
+from sync.hashing import ZERO_HASH
+
+FEW, MANY = 20, 600  # examined by the caller, and by the process
+DEVICES = [DeviceKey.from_seed(bytes([number]) * 32) for number in (1, 2, 3)]
+KEYS = {one.device_id: one.public for one in DEVICES[:2]}  # the third is no member
+
+
+@pytest.fixture
+def examiner(monkeypatch: pytest.MonkeyPatch) -> Iterator[Examiner]:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    one = Examiner()
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
+    """The processes that have been started."""
+    found: list[subprocess.Popen[bytes]] = []
+
+    class Watched(subprocess.Popen[bytes]):
+        def __init__(self, *args: object, **kwargs: object) -> None:
+            super().__init__(*args, **kwargs)  # type: ignore[call-overload]
+            found.append(self)
+
+    monkeypatch.setattr(subprocess, "Popen", Watched)
+    return found
+
+
+def update(number: int) -> bytes:
+    """Updates of different shapes; every seventh is not signed, every eleventh is cut off."""
+    device = DEVICES[number % 3]
+    first = number % 2
+    causes = [Stamp(bytes([one]) * 16, 300 + one, bytes([one + 1]) * 16) for one in range(number % 4)]
+    writes = [(b"key %d" % one, b"value %d" % number if one % 5 else None) for one in range(number % 13)]
+    data = encode_signed(
+        Update(
+            volume=b"v" * 16,
+            writer=device.device_id,
+            clock=number + 1,
+            prev_clock=first * number,
+            prev=b"p" * 32 if first else ZERO_HASH,
+            deps=tuple(causes),
+            history=bytes([number % 256]) * 32,
+            time_ns=number,
+            writes=[*writes, (b"more", b"x" * 300)],
+        ),
+        device,
+    )
+    if number % 11 == 0:
+        return data[:-1]
+    at = len(decode_signed(data).header.data) - 1
+    return data if number % 7 else data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+def expected(number: int) -> Examined | None:
+    data = update(number)
+    return None if number % 11 == 0 else Examined(decode_signed(data), number % 7 != 0 and number % 3 != 2)
+
+
+UPDATES = [update(number) for number in range(MANY)]
+EXPECTED = [expected(number) for number in range(MANY)]
+
+
+def nothing(hashes: Iterable[bytes]) -> set[bytes]:
+    """What is known already."""
+    return set()
+
+
+def handed_over(examiner: Examiner) -> Future[Sequence[Examined | None]]:
+    return examiner.examine(UPDATES, KEYS, nothing)
+
+
+def test_few_are_examined_without_a_process(
+    examiner: Examiner, started: list[subprocess.Popen[bytes]]
+) -> None:
+    assert examiner.examine(UPDATES[:FEW], KEYS, nothing).result() == EXPECTED[:FEW]
+    assert started == []
+
+
+def test_signatures_of_what_is_known_are_not_checked(examiner: Examiner) -> None:
+    one, other = UPDATES[1], UPDATES[3]
+    known = {decode_signed(one).hash}
+    found = examiner.examine([one, other], KEYS, known.intersection).result()
+    assert [each and each.signed for each in found] == [False, True]
+
+
+def test_many_are_examined_by_one_process(examiner: Examiner, started: list[subprocess.Popen[bytes]]) -> None:
+    for future in [handed_over(examiner) for _ in range(3)]:
+        found = future.result(60)
+        assert found == EXPECTED
+        headers = [one.update.header for one in found if one is not None]
+        assert {type(header) for header in headers} == {SignedHeader}
+        assert {type(cause) for header in headers for cause in header.deps} == {Stamp}
+    assert len(started) == 1
+
+
+def test_one_large_update_is_as_many_small_ones(
+    examiner: Examiner, started: list[subprocess.Popen[bytes]]
+) -> None:
+    writes = [(b"key %d" % one, b"x" * 100) for one in range(5000)]
+    large = encode_signed(
+        Update(b"v" * 16, DEVICES[0].device_id, 1, 0, ZERO_HASH, (), bytes(32), 1, writes), DEVICES[0]
+    )
+    for _ in range(2):
+        found = examiner.examine([large], KEYS, nothing).result(60)
+        assert found == [Examined(decode_signed(large), True)]
+    assert len(started) == 1
+
+
+def test_the_process_ends_with_the_examiner(
+    examiner: Examiner, started: list[subprocess.Popen[bytes]]
+) -> None:
+    future = handed_over(examiner)
+    examiner.close()
+    assert future.result(0) == EXPECTED
+    assert [one.returncode for one in started] == [0]
+    assert handed_over(examiner).result(0) == EXPECTED
+
+
+def test_the_process_ends_when_there_has_been_nothing_to_do(
+    examiner: Examiner, started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(examine, "_IDLE_SECONDS", 0.01)
+    handed_over(examiner).result(60)
+    assert started[0].wait(60) == 0
+    assert handed_over(examiner).result(60) == EXPECTED
+
+
+def test_a_process_that_dies_is_done_without(
+    examiner: Examiner, started: list[subprocess.Popen[bytes]]
+) -> None:
+    handed_over(examiner).result(60)
+    started[0].send_signal(signal.SIGKILL)
+    for _ in range(2):
+        assert handed_over(examiner).result(60) == EXPECTED
+    assert started[0].returncode == -signal.SIGKILL
+
+
+def test_a_process_that_cannot_be_started_is_done_without(
+    examiner: Examiner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    assert handed_over(examiner).result(60) == EXPECTED
+
+
+@pytest.mark.parametrize("count", [FEW, MANY])
+def test_who_waits_hears_of_a_failure(examiner: Examiner, count: int) -> None:
+    def fails(hashes: Iterable[bytes]) -> set[bytes]:
+        raise OSError("the disk is gone")
+
+    with pytest.raises(OSError, match="the disk is gone"):
+        examiner.examine(UPDATES[:count], KEYS, fails).result(60)
