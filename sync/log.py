@@ -104,7 +104,7 @@ class LogState(LogTree):
         update = Update(
             volume=self._volume,
             writer=writer,
-            clock=self._vector.highest + 1,
+            clock=self.vector.highest + 1,
             prev_clock=prev.clock,
             prev=prev.hash,
             deps=tuple(
@@ -121,7 +121,7 @@ class LogState(LogTree):
         data = encode_signed(update, key)
         signed = SignedUpdate(data, decode_signed_header(data), tuple(writes))
         hashes = {branch: tip.hash for branch, tip in self._tips.items()}
-        accepted = self._put(signed, prev, self._vector, hashes)
+        accepted = self._put(signed, prev, self.vector, hashes)
         self._signed = (accepted.branch, signed.header.clock)
         return accepted
 

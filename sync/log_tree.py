@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from sync.accepted import AcceptedLog, Known, Successor
 from sync.branch import Branch, Branches
@@ -23,8 +23,7 @@ __all__ = ["LogTree", "Placed", "including"]
 _RECENT = 8192
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(NamedTuple):
     """Where an update has been put. Carry out the renames first, then store it."""
 
     branch: bytes
@@ -50,12 +49,13 @@ class LogTree:
         self._branches = Branches(branches)
         self._tips = {tip.branch: tip for tip in tips}
         self._signed = signed
+        self._vector: VersionVector | None = None  # made when it is asked for
         self._recent: OrderedDict[bytes, Known] = OrderedDict()  # a dict is slow to tell its oldest item
         self._index()
 
     def _index(self) -> None:
         """Make again what follows from branches and tips."""
-        self._vector = VersionVector({branch: tip.clock for branch, tip in self._tips.items()})
+        self._vector = None
         self._leaves = {
             tip.hash: branch for branch, tip in self._tips.items() if not self._branches.children(branch)
         }
@@ -63,6 +63,8 @@ class LogTree:
     @property
     def vector(self) -> VersionVector:
         """For each branch, the clock of its newest accepted update."""
+        if self._vector is None:
+            self._vector = VersionVector({branch: tip.clock for branch, tip in self._tips.items()})
         return self._vector
 
     @property
@@ -174,7 +176,7 @@ class LogTree:
     def _advance(self, known: Known, before: bytes) -> None:
         branch = known.branch
         self._tips[branch] = known
-        self._vector = self._vector.with_entry(branch, known.clock)
+        self._vector = None
         del self._leaves[before]
         self._leaves[known.hash] = branch
         self._remember(known)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from sync.fork import ForkProof
 from sync.update import SignedUpdate, Stamp
@@ -32,8 +32,7 @@ class Reason(Enum):
     HELD_UP = "held up by the caller"
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(NamedTuple):
     """The update is now part of the log. Carry out the renames first, then store it."""
 
     update: SignedUpdate

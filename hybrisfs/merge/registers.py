@@ -164,7 +164,8 @@ class Registers:
         registers written: with their value when they had none before and have one now, else None.
 
         *renames*: what the log has renamed since, and the stamps of *updates* have not."""
-        numbers = {one.stamp.writer: self._number(one.stamp.writer) for one in updates}
+        writers = dict.fromkeys(one.stamp.writer for one in updates)  # in order: numbers are given by it
+        numbers = {writer: self._number(writer) for writer in writers}
         before = self._stamps({key for one in updates for key, _ in one.writes})
         change = Supersession(before, self._moment)
         if self._history is not None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from hybrisfs.merge.history import Ended, is_removal
 from hybrisfs.merge.rules import Stamp, Value
 from sync import VersionVector, Write
 
 __all__ = ["Concurrent", "Supersession", "Written"]
+
+_PLACE: Final = ord("p")
 
 
 class Written(NamedTuple):
@@ -52,15 +54,12 @@ class Supersession:
             moment = self._moment(stamp)
             for key, value in writes:
                 latest = self.come.get(key)
-                if latest is None:
-                    latest = self.come[key] = []
-                if latest:
-                    latest[:] = self._outliving(key, latest, vector, moment)
+                latest = [] if latest is None else self._outliving(key, latest, vector, moment)
                 standing = self._standing(key, vector, moment) if key in self._stored else ()
                 if latest or standing:
                     self.concurrent.append(Concurrent(key, moment, vector))
-                latest.append(Value(stamp, value))
-                if is_removal(key, value):
+                self.come[key] = [*latest, Value(stamp, value)]
+                if key[0] == _PLACE and is_removal(key, value):
                     self.removals.append((key[1:17], moment))
 
     def _outliving(

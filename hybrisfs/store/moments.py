@@ -64,7 +64,7 @@ class Moments:
 
     def date(self, branch: bytes, clock: int, time_ns: int, causes: VersionVector) -> int:
         """The moment of an update that is about to be stored, signed at *time_ns* by its writer's clock."""
-        before = latest(self.of(*cause) for cause in causes.items())
+        before = latest([self.of(branch, clock) for branch, clock in causes.items()])
         moment = credible(time_ns, before, time.time_ns())
         self._remember(branch, clock, moment)
         return moment
