@@ -2,9 +2,11 @@
 
 A device that has been quiet for a while, and has accepted so much since the last checkpoint that another one
 is worth it, writes a *snapshot* of its log and registers to a file (`snapshot`, `shelf`), and *states* its
-hash in its heads. Whoever stands at the same vector then makes the same snapshot and states it, too. When all
-members have, the checkpoint is *agreed* (`keeper`), and one of them puts it on the clouds (`deposit`); heads
-name it from then on, and until then the one before.
+hash in its heads. One that never is quiet does so now and then all the same. Whoever stands at the same
+vector, or has gone through it and can tell what was here then (`retrospect`), makes the same snapshot and
+states it, too. Of several statements the newest counts; of those that are concurrent, the one with the lowest
+hash, so that all pick the same. When all members have stated it, the checkpoint is *agreed* (`keeper`), and
+one of them puts it on the clouds (`deposit`); heads name it from then on, and until then the one before.
 
 A device that has just been let in begins with the checkpoint that its inviter names, instead of reading the
 log from its beginning (`fetching`, `intake`, `adoption`). One that was restored from a backup takes in a

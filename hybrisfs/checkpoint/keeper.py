@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from hybrisfs.checkpoint.compaction import Compactor
 from hybrisfs.checkpoint.deposit import Depositor
 from hybrisfs.checkpoint.fetching import Fetching, NotToBeHadError
 from hybrisfs.checkpoint.intake import Intake
+from hybrisfs.checkpoint.retrospect import Base, look_back
 from hybrisfs.checkpoint.shelf import Shelf
 from hybrisfs.checkpoint.snapshot import SnapshotHash, Snapshotter
 from hybrisfs.checkpoint.succession import Succession
@@ -42,10 +44,28 @@ QUIET_SECONDS: Final = 10.0
 LEAST_BYTES: Final = 1 << 18
 """Of updates that make a new checkpoint worth while, if they are a quarter of what the last one holds."""
 RESTATE_SECONDS: Final = 600.0
-"""How often a device states something else while others do not agree, or a lone one without having rested."""
+"""How often a device states something else while others do not agree, or without having rested."""
 _TURN_SECONDS: Final = 60.0  # that each device waits longer than the one before it
 _CLOUD_SECONDS: Final = 30.0
 _RETRY_SECONDS: Final = 300.0
+
+
+class _Choice(NamedTuple):
+    """A state that devices may agree upon; *theirs*: the statement of it, None when it is this device's."""
+
+    vector: VersionVector
+    snapshot: bytes
+    theirs: Statement | None
+
+
+def _best(choices: Sequence[_Choice]) -> _Choice | None:
+    """The newest one; of those that are concurrent, that with the lowest hash."""
+    newest = [
+        one
+        for one in choices
+        if not any(other.vector != one.vector and other.vector.covers(one.vector) for other in choices)
+    ]
+    return min(newest, key=lambda one: one.snapshot, default=None)
 
 
 class Keeper:
@@ -82,6 +102,8 @@ class Keeper:
         self._table = CheckpointTable(fs.db)
         self._resting: tuple[VersionVector, float] | None = None  # a vector, and since when it is ours
         self._stated_at = float("-inf")
+        self._began: float | None = None  # when it was looked first
+        self._declined: set[bytes] = set()  # snapshots of others that this device cannot state
         self._hurried = False
         self._agreed_at: float | None = None
         self._not_before = float("-inf")  # when the clouds are asked again
@@ -106,8 +128,8 @@ class Keeper:
         return CheckpointId(newest.deposited, newest.shelved.snapshot)
 
     def hurry(self) -> None:
-        """Somebody may be let in soon: a checkpoint is worth while although the last one is not old, and, if
-        this device is alone, although the volume does not rest."""
+        """Somebody may be let in soon: a checkpoint is worth while although the last one is not old, and
+        although the volume does not rest."""
         self._hurried = True
 
     def is_current(self) -> bool:
@@ -127,46 +149,63 @@ class Keeper:
     def look(self, heads: Mapping[bytes, Head], now: float) -> None:
         """Do what is due; *heads*: the newest known of each device, *now*: seconds, monotonic."""
         self.intake.look(heads, now)
-        if self._is_worth_while(heads, now):
-            self._state()
+        wanted = self._wanted(heads)
+        if wanted is not None or self._is_worth_while(now):
+            self._state(wanted)
             self._stated_at = now
         self._agree(heads, now)
         self._bring_to_the_clouds(heads, now)
 
     # -- stating ---------------------------------------------------------------------------------
 
-    def _is_worth_while(self, heads: Mapping[bytes, Head], now: float) -> bool:
+    def _wanted(self, heads: Mapping[bytes, Head]) -> Statement | None:
+        """What somebody else states and this device should, too: the newest state that is not agreed upon
+        yet, and that this device has gone through; of concurrent ones, the one that everybody picks."""
         with self._fs.lock:
             vector = self._updates.state.vector
             stated, agreed = self._table.stated(), self._table.agreed()
+            if self._updates.device not in self._members():
+                return None
+        theirs = [one.stated for device, one in heads.items() if one.stated and self._is_valid(device, one)]
+        self._declined.intersection_update(one.snapshot for one in theirs)
+        before = agreed.vector if agreed is not None else VersionVector()
+        choices = [
+            _Choice(one.vector, one.snapshot, one)
+            for one in theirs
+            if one.snapshot not in self._declined
+            and one.vector != before
+            and (one.vector == vector or (vector.covers(one.vector) and one.vector.covers(before)))
+        ]
+        if stated is not None and stated.root is None:
+            choices.append(_Choice(stated.vector, stated.shelved.snapshot, None))
+        best = _best(choices)
+        if best is None or (stated is not None and stated.vector == best.vector):
+            return None
+        return best.theirs
+
+    def _is_worth_while(self, now: float) -> bool:
+        """Whether to state what is here now, unasked."""
+        with self._fs.lock:
+            vector = self._updates.state.vector
+            stated, agreed = self._table.stated(), self._table.agreed()
+            published = self._table.is_published(self._table.through())
             if not len(vector) or (stated is not None and stated.vector == vector):
                 return False
-            if self._updates.device not in self._members() or not self._may_state(stated):
+            if self._updates.device not in self._members():
                 return False
-        if any(
-            self._is_valid(device, head) and head.stated.vector == vector
-            for device, head in heads.items()
-            if head.stated is not None
-        ):
-            return True  # somebody waits for our word
         if self._resting is None or self._resting[0] != vector:
             self._resting = vector, now
-        recent = now - self._stated_at < RESTATE_SECONDS and not self._hurried
-        if now - self._resting[1] < QUIET_SECONDS and (recent or not self._is_alone()):
+        if self._began is None:
+            self._began = now
+        alone = len(self._members()) == 1
+        disagreed = stated is not None and stated.root is None
+        rests = now - self._resting[1] >= QUIET_SECONDS and (published or alone)
+        since = self._stated_at if alone or rests else max(self._stated_at, self._began)
+        if now - since < RESTATE_SECONDS and not self._hurried and (not rests or disagreed):
             return False
-        if stated is not None and stated.root is None and recent:
+        if stated is not None and self._waits_for_clouds(stated):
             return False
         return self._has_grown(agreed)
-
-    def _is_alone(self) -> bool:
-        return len(self._members()) == 1
-
-    def _may_state(self, stated: Recorded | None) -> bool:
-        """Whether what is stated now would be heard of soon, and not be out of date by then for others: what
-        goes up has us tell where it is."""
-        if self._is_alone():
-            return stated is None or not self._waits_for_clouds(stated)
-        return self._table.is_published(self._table.through())
 
     def _has_grown(self, agreed: Recorded | None) -> bool:
         """Whether so much has been accepted since the last checkpoint that another one is worth it."""
@@ -180,14 +219,20 @@ class Keeper:
         """Whether a statement covers something that this device has signed and that is not on the clouds."""
         return stated.root is None and not self._table.is_published(stated.through)
 
-    def _state(self) -> None:
-        """Make a snapshot of what is here, and state it."""
+    def _state(self, wanted: Statement | None = None) -> None:
+        """Make a snapshot of what is here, or was here at the vector that is *wanted*, and state it."""
         self._fs.journal.sync()
         with ExitStack() as reading:
             with self._fs.lock:
                 self._fs.commit()
                 vector, through = self._updates.state.vector, self._table.through()
+                agreed = self._table.agreed()
                 database = reading.enter_context(self._fs.db.snapshot())
+            if wanted is not None and wanted.vector != vector:
+                if not self._looked_back(database, wanted.vector, agreed):
+                    self._declined.add(wanted.snapshot)
+                    return
+                vector = wanted.vector
             hasher = SnapshotHash()
             snapshotter = Snapshotter(database, self._updates.volume)
 
@@ -203,6 +248,15 @@ class Keeper:
         self._shelf.keep_only(kept)
         log.info("stated snapshot %s", shelved.snapshot.hex())
         self._announce()
+
+    def _looked_back(self, db: sqlite3.Connection, vector: VersionVector, agreed: Recorded | None) -> bool:
+        """See `look_back`."""
+        base = Base(agreed.vector, self._shelf.pieces(agreed.shelved)) if agreed is not None else None
+        try:
+            return look_back(db, vector, base)
+        except (DecodeError, OSError) as error:
+            log.warning("the last checkpoint cannot be read: %s", error)
+            return False
 
     # -- agreeing --------------------------------------------------------------------------------
 

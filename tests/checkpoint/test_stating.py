@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 
 from hybrisfs.checkpoint.table import CheckpointTable
+from sync import Head
 from tests.merge.fleet import Fleet
 from tests.simulation.cloud import Clouds
 from tests.simulation.courier import Courier
@@ -102,11 +103,94 @@ def test_a_device_that_lets_somebody_in_does_so_though_little_has_come(alone: Bu
         assert alone.look() == alone.vector()
 
 
-def test_with_others_it_waits_until_all_may_stand_at_one_vector() -> None:
-    with busy(2) as pair:
-        pair.keeper.hurry()
-        pair.now += RESTATE
-        assert pair.look() is None
+class BusyFleet:
+    """Devices all of which write all the time, and hear of what the others write somewhat later."""
+
+    def __init__(self, count: int) -> None:
+        self.fleet = Fleet(count)
+        clouds = Clouds(Random(1), count=3, f=1, copies=2)
+        self.couriers = [Courier(device.rig, clouds) for device in self.fleet.devices]
+        self.now = 0.0
+        self.written = 0
+
+    def step(self) -> None:
+        """A minute later: all have written, have heard of what was written before, and look."""
+        self.now += 60.0
+        logs = [device.log() for device in self.fleet.devices]
+        heads = self._heads()
+        for number, (device, courier) in enumerate(zip(self.fleet.devices, self.couriers, strict=True)):
+            for log in logs:
+                device.receive(log)
+            self.written += 1
+            device.write(f"file {number}", b"%d" % self.written)
+            device.sign()
+            with device.rig.fs.lock:
+                tip = device.rig.updates.own_tip()
+                assert tip is not None
+                device.rig.fs.changes.published(tip.clock)
+            courier.keeper.look(heads, self.now)
+
+    def _heads(self) -> dict[bytes, Head]:
+        found = {}
+        for courier in self.couriers:
+            with courier.rig.fs.lock:
+                head = courier._shipper._head(None, courier.puller.past())
+            found[head.writer] = head
+        return found
+
+    def agreed(self) -> set[bytes | None]:
+        """The newest snapshots that the devices have agreed upon."""
+        found = set()
+        for device in self.fleet.devices:
+            with device.rig.fs.lock:
+                newest = CheckpointTable(device.rig.db).agreed()
+            found.add(None if newest is None else newest.shelved.snapshot)
+        return found
+
+
+@pytest.fixture(params=[2, 3, 5])
+def busy_fleet(request: pytest.FixtureRequest) -> Iterator[BusyFleet]:
+    quiet = mock.patch.multiple("hybrisfs.checkpoint.keeper", QUIET_SECONDS=1e9, RESTATE_SECONDS=RESTATE)
+    with small_checkpoints(), quiet:
+        one = BusyFleet(request.param)
+        yield one
+        one.fleet.discard()
+
+
+def test_devices_that_never_rest_do_not_state_anything_at_once(busy_fleet: BusyFleet) -> None:
+    for _ in range(int(RESTATE // 60) - 1):
+        busy_fleet.step()
+    assert all(courier.keeper.statement() is None for courier in busy_fleet.couriers)
+
+
+def test_devices_that_never_rest_agree_nevertheless_and_again(busy_fleet: BusyFleet) -> None:
+    seen: list[set[bytes | None]] = []
+    for _ in range(3):
+        for _ in range(20):
+            busy_fleet.step()
+            if len(agreed := busy_fleet.agreed()) == 1 and agreed != {None} and agreed not in seen:
+                break
+        else:
+            pytest.fail(f"they have not agreed once more, after {len(seen)} times")
+        seen.append(agreed)
+
+
+def test_an_invitation_has_devices_that_never_rest_agree_at_once(busy_fleet: BusyFleet) -> None:
+    busy_fleet.step()
+    busy_fleet.couriers[1].keeper.hurry()
+    for _ in range(3):
+        busy_fleet.step()
+    assert len(agreed := busy_fleet.agreed()) == 1 and agreed != {None}
+
+
+def test_what_a_device_cannot_find_again_it_does_not_state(busy_fleet: BusyFleet) -> None:
+    busy_fleet.step()
+    busy_fleet.couriers[1].keeper.hurry()
+    with mock.patch("hybrisfs.checkpoint.retrospect.MOST_BYTES", 100):
+        for _ in range(3):
+            busy_fleet.step()
+    assert busy_fleet.agreed() == {None}
+    assert busy_fleet.couriers[0].keeper.statement() is None
 
 
 def test_what_the_clouds_lack_is_stated_when_they_have_it(alone: Busy) -> None:

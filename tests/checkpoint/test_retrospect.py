@@ -1,0 +1,178 @@
+"""What was stated before is found again, whatever has come since."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+from unittest import mock
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hybrisfs.checkpoint import retrospect
+from hybrisfs.checkpoint.retrospect import Base, look_back
+from hybrisfs.checkpoint.shelf import Shelf, Shelved
+from hybrisfs.checkpoint.snapshot import SnapshotHash, Snapshotter
+from sync import DecodeError, VersionVector
+from tests.checkpoint.test_adoption import live, snapshot_of
+from tests.filesystem.rig import SEALER, VOLUME, small_chunks
+from tests.merge.fleet import Device, Fleet
+from tests.merge.world import World
+
+
+class Moment(NamedTuple):
+    """What a device stated."""
+
+    device: int
+    vector: VersionVector
+    shelved: Shelved
+
+
+def moment(device: Device, number: int, shelf: Shelf) -> Moment:
+    shelved = snapshot_of(device, shelf)
+    return Moment(number, device.rig.updates.state.vector, shelved)
+
+
+def seen_again(device: Device, shelf: Shelf, vector: VersionVector, base: Moment | None) -> bytes | None:
+    """The hash of the snapshot that the device had at *vector*; None when it cannot tell."""
+    device.rig.commit()
+    before = None if base is None else Base(base.vector, shelf.pieces(base.shelved))
+    with device.rig.db.snapshot() as db:
+        if not look_back(db, vector, before):
+            return None
+        hasher = SnapshotHash()
+        snapshotter = Snapshotter(db, VOLUME)
+        for piece in snapshotter.slices():
+            hasher.update(piece)
+        for _ in snapshotter.hints():
+            pass
+        return hasher.digest()
+
+
+@contextmanager
+def world_of(count: int) -> Iterator[World]:
+    with small_chunks(256), mock.patch("hybrisfs.checkpoint.snapshot.SLICE_BYTES", 300):
+        world = World(count)
+        try:
+            yield world
+        finally:
+            world.end()
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.integers(0, 1 << 32))
+def test_what_was_stated_is_found_by_everybody_who_has_gone_on(tmp_path: Path, seed: int) -> None:
+    choices = random.Random(seed)
+    shelf = Shelf(tmp_path / "shelf", SEALER.chunk_id)
+    count = choices.randint(2, 4)
+    with world_of(count) as world, mock.patch.object(World, "back_up"), mock.patch.object(World, "restore"):
+        moments = []
+        for _ in range(choices.randint(2, 6)):
+            live(world, count, choices.randint(5, 30), choices)
+            number = choices.randrange(count)
+            moments.append(moment(world.fleet[number], number, shelf))
+        live(world, count, choices.randint(0, 30), choices)
+        found = 0
+        for device in world.fleet.devices:
+            here = device.rig.updates.state.vector
+            for one in moments:
+                bases = [other for other in moments if one.vector.covers(other.vector)]
+                for base in (None, *bases) if here.covers(one.vector) else ():
+                    assert seen_again(device, shelf, one.vector, base) == one.shelved.snapshot
+                    found += 1
+        assert found
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.integers(0, 1 << 32))
+def test_forks_that_come_to_light_do_not_make_another_state_of_it(tmp_path: Path, seed: int) -> None:
+    """A device that forgets nothing tells only what it stated itself, whatever branches are called."""
+    choices = random.Random(seed)
+    shelf = Shelf(tmp_path / "shelf", SEALER.chunk_id)
+    count = choices.randint(2, 4)
+    restore = World.restore
+
+    def restore_others(world: World, device: int) -> None:
+        if device:
+            restore(world, device)
+
+    with world_of(count) as world, mock.patch.object(World, "restore", restore_others):
+        moments = []
+        for _ in range(choices.randint(2, 8)):
+            live(world, count, choices.randint(5, 30), choices)
+            moments.append(moment(world.fleet[0], 0, shelf))
+        live(world, count, choices.randint(0, 30), choices)
+        for number, one in enumerate(moments):
+            for base in (None, *moments[: number + 1]):
+                assert seen_again(world.fleet[0], shelf, one.vector, base) in (None, one.shelved.snapshot)
+
+
+@pytest.fixture
+def pair() -> Iterator[Fleet]:
+    fleet = Fleet(2)
+    yield fleet
+    fleet.discard()
+
+
+def test_a_file_that_was_removed_since_is_there(pair: Fleet, tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path / "shelf", SEALER.chunk_id)
+    ada, bob = pair[0], pair[1]
+    ada.write("file", b"first")
+    pair.meet()
+    base = moment(ada, 0, shelf)
+    bob.write("file", b"second")
+    pair.meet()
+    stated = moment(bob, 1, shelf)
+    ada.remove("file")
+    bob.write("other", b"third")
+    pair.meet()
+    assert seen_again(ada, shelf, stated.vector, base) == stated.shelved.snapshot
+    assert seen_again(ada, shelf, base.vector, base) == base.shelved.snapshot
+    assert seen_again(ada, shelf, base.vector, None) == base.shelved.snapshot
+
+
+def test_what_is_not_here_is_not_told(pair: Fleet, tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path / "shelf", SEALER.chunk_id)
+    ada, bob = pair[0], pair[1]
+    ada.write("file", b"first")
+    pair.meet()
+    bob.write("late", b"not heard of")
+    bob.sign()
+    assert seen_again(ada, shelf, bob.rig.updates.state.vector, None) is None
+
+
+def test_bodies_that_are_gone_and_too_many_are_not_told(
+    pair: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf = Shelf(tmp_path / "shelf", SEALER.chunk_id)
+    ada = pair[0]
+    ada.write("file", b"first")
+    ada.sign()
+    stated = moment(ada, 0, shelf)
+    ada.write("file", b"second")
+    ada.sign()
+    with monkeypatch.context() as little:
+        little.setattr(retrospect, "MOST_BYTES", 100)
+        assert seen_again(ada, shelf, stated.vector, None) is None
+    ada.rig.db.execute("UPDATE log SET bytes = NULL WHERE number = 1")
+    assert seen_again(ada, shelf, stated.vector, None) is None
+
+
+def test_a_damaged_checkpoint_is_found_out(pair: Fleet, tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path / "shelf", SEALER.chunk_id)
+    ada = pair[0]
+    ada.write("file", b"first")
+    ada.sign()
+    stated = moment(ada, 0, shelf)
+    ada.write("file", b"second")
+    ada.sign()
+    [path] = (tmp_path / "shelf").glob("*.snapshot")
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(DecodeError):
+        seen_again(ada, shelf, stated.vector, stated)
