@@ -51,7 +51,7 @@ def look_back(db: sqlite3.Connection, vector: VersionVector, base: Base | None) 
     db.execute("CREATE TEMP TABLE cut (branch BLOB PRIMARY KEY, clock INTEGER, base INTEGER) WITHOUT ROWID")
     rows = [(branch, clock, covered[branch]) for branch, clock in vector.items()]
     db.executemany("INSERT INTO cut VALUES (?, ?, ?)", rows)
-    if not _is_here(db, vector) or not _is_here(db, covered):
+    if not _is_state(db, vector) or not _is_state(db, covered):
         return False
     bare, size = db.execute(f"SELECT count(*) - count(bytes), total(length(bytes)) {_SINCE}").fetchone()
     if bare or size > MOST_BYTES:
@@ -69,10 +69,13 @@ def look_back(db: sqlite3.Connection, vector: VersionVector, base: Base | None) 
     return True
 
 
-def _is_here(db: sqlite3.Connection, vector: VersionVector) -> bool:
-    """Whether the newest updates that it names are in the log under these names."""
-    query = "SELECT 1 FROM main.log WHERE branch = ? AND clock = ?"
-    return all(db.execute(query, entry).fetchone() for entry in vector.items())
+def _is_state(db: sqlite3.Connection, vector: VersionVector) -> bool:
+    """Whether a log could end there: what it names is here under these names, with all that it depends on."""
+    for entry in vector.items():
+        row = db.execute("SELECT vector FROM main.log WHERE branch = ? AND clock = ?", entry).fetchone()
+        if row is None or not vector.covers(VersionVector.decode(row[0])):
+            return False
+    return True
 
 
 def _updates_since(db: sqlite3.Connection, touched: set[bytes]) -> Iterator[Written]:

@@ -56,7 +56,8 @@ class Arranger:
         self._agenda = agenda
         self._author = author
         self._nodes = Nodes(fs)
-        # What is unsigned in directories that have been joined with others: nodes by directory and name.
+        # What is unsigned in directories that have been joined with others, or has lost the name that it was
+        # shown under: nodes by directory and name.
         self._unsigned: dict[tuple[bytes, bytes], set[bytes]] = {}
         self.made: set[bytes] = set()  # nodes that have got an inode: attributes and content are to follow
 
@@ -90,9 +91,21 @@ class Arranger:
             if wanted.get((ino, slot)) != row:
                 self._rows.remove(self._fs.inodes.get(ino), slot)
         for (ino, slot), row in wanted.items():
-            evicted = self._rows.put(self._fs.inodes.get(ino), slot, row)
-            if evicted is not None:
-                self._agenda.add(self._fs.inodes.get(evicted.parent).id, evicted.plain)
+            inode = self._fs.inodes.get(ino)
+            holder = self._rows.holder(row.parent, row.name)
+            if holder is not None and holder[:2] != (ino, slot):
+                self._evict(*holder)
+            self._rows.put(inode, slot, row)
+
+    def _evict(self, ino: int, slot: int, row: Row) -> None:
+        """Take the name from who has it for another's sake, and have a new one found."""
+        inode, directory = self._fs.inodes.get(ino), self._fs.inodes.get(row.parent).id
+        if place_key(inode.id, slot) in self._fs.changes.unsigned:
+            # Only the row tells of it: what it says is looked at now, and is not forgotten in this run.
+            self._resolver.registered(inode.id)
+            self._unsigned.setdefault((directory, row.plain), set()).add(inode.id)
+        self._rows.remove(inode, slot)
+        self._agenda.add(directory, row.plain)
 
     # -- who wants the name ----------------------------------------------------------------------
 

@@ -95,30 +95,29 @@ class Rows:
         self._counted(row[0], inode, -1)
         self.changes.append(Change(row[0], row[1], (inode.ino, inode.mode)))
 
-    def put(self, inode: Inode, slot: int, row: Row) -> Row | None:
-        """Show the inode there, and nowhere else by this slot; the row that had to give way, if any."""
-        holder = self._db.execute(
-            "SELECT ino, slot, wanted FROM place WHERE parent = ? AND name = ?", row[:2]
+    def holder(self, parent: int, name: bytes) -> tuple[int, int, Row] | None:
+        """Inode, slot and row of who is shown under the name there."""
+        found = self._db.execute(
+            "SELECT ino, slot, wanted FROM place WHERE parent = ? AND name = ?", (parent, name)
         ).fetchone()
-        if holder == (inode.ino, slot, row.wanted):
+        return (found[0], found[1], Row(parent, name, found[2])) if found else None
+
+    def put(self, inode: Inode, slot: int, row: Row) -> None:
+        """Show the inode there, where nobody else is, and nowhere else by this slot."""
+        if self.holder(row.parent, row.name) == (inode.ino, slot, row):
             if place_key(inode.id, slot) in self._fs.changes.unsigned:
                 self._db.execute(
                     "UPDATE place SET stamp = ? WHERE ino = ? AND slot = ? AND stamp = 0",
                     (self._told(inode, slot), inode.ino, slot),
                 )
-            return None
+            return
         self.remove(inode, slot)
-        if holder is not None and holder[:2] == (inode.ino, slot):
-            holder = None  # it has just been removed
-        if holder is not None:
-            self.remove(self._fs.inodes.get(holder[0]), holder[1])
         self._db.execute(
             "INSERT INTO place (parent, name, ino, slot, stamp, wanted) VALUES (?, ?, ?, ?, ?, ?)",
             (row.parent, row.name, inode.ino, slot, self._told(inode, slot), row.wanted),
         )
         self._counted(row.parent, inode, 1)
         self.changes.append(Change(row.parent, row.name))
-        return None if holder is None else Row(row.parent, row.name, holder[2])
 
     def _told(self, inode: Inode, slot: int) -> int:
         """The stamp of a name: one that no update has told of can be taken back without a word."""

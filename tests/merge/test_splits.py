@@ -90,6 +90,23 @@ def test_what_is_split_off_from_one_that_was_split_off_leaves_it_its_name(begun:
     assert met(begun) == {"file.txt": b"ada's too", copy: b"bob's too"}
 
 
+@pytest.mark.parametrize("wanted", [1, 2])
+def test_it_makes_way_for_who_is_called_as_it_is_shown(begun: Fleet, wanted: int) -> None:
+    copy = split(begun, "ada's", "bob's")
+    names = [copy, copy.replace(").txt", " 2).txt")][:wanted]
+    for name in names:
+        begun[0].write(name, f"ada's {name}".encode())
+    begun.send(0, 1)
+    [other] = conflicts(begun[1])
+    assert begun[1].read(other) == b"bob's"
+    assert met(begun) == {
+        "file.txt": b"ada's",
+        other: b"bob's",
+        **{name: f"ada's {name}".encode() for name in names},
+    }
+    assert conflicts(begun[0]) == {other: "file.txt"}
+
+
 def test_the_same_edit_is_no_conflict(begun: Fleet) -> None:
     split(begun, "the same", "the same")
     assert met(begun) == {"file.txt": b"the same"}
