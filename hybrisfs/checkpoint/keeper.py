@@ -44,7 +44,9 @@ QUIET_SECONDS: Final = 10.0
 LEAST_BYTES: Final = 1 << 18
 """Of updates that make a new checkpoint worth while, if they are a quarter of what the last one holds."""
 RESTATE_SECONDS: Final = 600.0
-"""How often a device states something else while others do not agree, or without having rested."""
+"""How often a device states something else while others do not agree."""
+RESTLESS_SECONDS: Final = 600.0
+"""How often a device states what it has without having been quiet."""
 _TURN_SECONDS: Final = 60.0  # that each device waits longer than the one before it
 _CLOUD_SECONDS: Final = 30.0
 _RETRY_SECONDS: Final = 300.0
@@ -200,8 +202,10 @@ class Keeper:
         alone = len(self._members()) == 1
         disagreed = stated is not None and stated.root is None
         rests = now - self._resting[1] >= QUIET_SECONDS and (published or alone)
-        since = self._stated_at if alone or rests else max(self._stated_at, self._began)
-        if now - since < RESTATE_SECONDS and not self._hurried and (not rests or disagreed):
+        since = self._stated_at if alone else max(self._stated_at, self._began)
+        if not (rests or self._hurried or now - since >= RESTLESS_SECONDS):
+            return False
+        if disagreed and now - self._stated_at < RESTATE_SECONDS and not self._hurried:
             return False
         if stated is not None and self._waits_for_clouds(stated):
             return False

@@ -16,7 +16,7 @@ from tests.simulation.cloud import Clouds
 from tests.simulation.courier import Courier
 from tests.simulation.life import small_checkpoints
 
-RESTATE = 600.0
+RESTLESS = 600.0
 
 
 class Busy:
@@ -57,7 +57,7 @@ class Busy:
 
 @contextmanager
 def busy(count: int) -> Iterator[Busy]:
-    quiet = mock.patch.multiple("hybrisfs.checkpoint.keeper", QUIET_SECONDS=1e9, RESTATE_SECONDS=RESTATE)
+    quiet = mock.patch.multiple("hybrisfs.checkpoint.keeper", QUIET_SECONDS=1e9, RESTLESS_SECONDS=RESTLESS)
     with small_checkpoints(), quiet:
         one = Busy(count)
         try:
@@ -80,7 +80,7 @@ def alone() -> Iterator[Busy]:
 
 def test_a_lone_device_states_something_now_and_then_though_it_never_rests(alone: Busy) -> None:
     assert alone.look() != alone.vector()
-    alone.now += RESTATE
+    alone.now += RESTLESS
     assert alone.look() == alone.vector()
     assert alone.keeper.is_current()
 
@@ -97,7 +97,7 @@ def test_a_lone_device_that_lets_somebody_in_does_so_at_once(alone: Busy) -> Non
 
 def test_a_device_that_lets_somebody_in_does_so_though_little_has_come(alone: Busy) -> None:
     with mock.patch.object(CheckpointTable, "grown_since", lambda *_: 1):
-        alone.now += RESTATE
+        alone.now += RESTLESS
         assert alone.look() != alone.vector()
         alone.keeper.hurry()
         assert alone.look() == alone.vector()
@@ -150,7 +150,7 @@ class BusyFleet:
 
 @pytest.fixture(params=[2, 3, 5])
 def busy_fleet(request: pytest.FixtureRequest) -> Iterator[BusyFleet]:
-    quiet = mock.patch.multiple("hybrisfs.checkpoint.keeper", QUIET_SECONDS=1e9, RESTATE_SECONDS=RESTATE)
+    quiet = mock.patch.multiple("hybrisfs.checkpoint.keeper", QUIET_SECONDS=1e9, RESTLESS_SECONDS=RESTLESS)
     with small_checkpoints(), quiet:
         one = BusyFleet(request.param)
         yield one
@@ -158,7 +158,7 @@ def busy_fleet(request: pytest.FixtureRequest) -> Iterator[BusyFleet]:
 
 
 def test_devices_that_never_rest_do_not_state_anything_at_once(busy_fleet: BusyFleet) -> None:
-    for _ in range(int(RESTATE // 60) - 1):
+    for _ in range(int(RESTLESS // 60) - 1):
         busy_fleet.step()
     assert all(courier.keeper.statement() is None for courier in busy_fleet.couriers)
 
@@ -199,7 +199,7 @@ def test_what_the_clouds_lack_is_stated_when_they_have_it(alone: Busy) -> None:
     alone.keeper.hurry()
     assert alone.look() is None
     alone.work()
-    alone.now += RESTATE
+    alone.now += RESTLESS
     with mock.patch.object(alone.keeper, "_state") as another:
         assert alone.look() is None
     another.assert_not_called()

@@ -20,7 +20,11 @@ def small_checkpoints() -> Iterator[None]:
     """A checkpoint whenever all stand at one vector, of small slices, for whoever lacks anything."""
     with (
         mock.patch.multiple(
-            "hybrisfs.checkpoint.keeper", QUIET_SECONDS=0.0, LEAST_BYTES=1, RESTATE_SECONDS=20.0
+            "hybrisfs.checkpoint.keeper",
+            QUIET_SECONDS=0.0,
+            LEAST_BYTES=1,
+            RESTATE_SECONDS=20.0,
+            RESTLESS_SECONDS=20.0,
         ),
         mock.patch("hybrisfs.checkpoint.intake.FAR_BEHIND", 1),
         mock.patch("hybrisfs.checkpoint.snapshot.SLICE_BYTES", 300),

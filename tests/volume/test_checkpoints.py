@@ -135,6 +135,33 @@ def test_who_invites_somebody_has_a_checkpoint_made(first: Device) -> None:
         until(lambda: is_covered(vector), "the next one")
 
 
+def test_devices_that_go_on_writing_agree(first: Device, tmp_path: Path) -> None:
+    with mock.patch.multiple("hybrisfs.checkpoint.keeper", QUIET_SECONDS=1e9, RESTATE_SECONDS=1e9):
+        second = Volume.open(invited(first, tmp_path / "other"), NAME)
+        try:
+            until(second.sharing.begun.is_set, "the second device to have begun")
+            both = (first.volume, second)
+            agreed = [one.checkpoints.keeper.newest for one in both]
+            first.volume.checkpoints.keeper.hurry()
+            written = 0
+
+            def have_agreed() -> bool:
+                nonlocal written
+                for one in both:
+                    written += 1
+                    with one.fs.lock:
+                        inode, handle = one.fs.create(ROOT_INO, b"%d" % written, 0o644, 0, 0, os.O_WRONLY)
+                        one.fs.write(inode, 0, os.urandom(100))
+                        one.fs.release(handle)
+                with both[0].fs.lock, both[1].fs.lock:
+                    found = {newest() for newest in agreed}
+                return len(found) == 1 and None not in found
+
+            until(have_agreed, "both to agree, though they never rest")
+        finally:
+            second.close()
+
+
 def test_without_a_checkpoint_it_reads_the_log(first: Device, tmp_path: Path) -> None:
     with mock.patch("hybrisfs.checkpoint.keeper.LEAST_BYTES", 1 << 40):
         first.write("file", b"x")
