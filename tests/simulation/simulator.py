@@ -210,8 +210,10 @@ class Simulation:
         """A device asks another one for its checkpoint, over a link."""
         self.note(f"{device} asks {other} for its checkpoint")
         self.remember_bodies()
+        with self.on(other):
+            asked = self.courier(other)  # it may begin now: by its own clock
         with self.on(device):
-            self.courier(device).take_over(self.courier(other))
+            self.courier(device).take_over(asked)
             self.world.received(device)
 
     def remember_bodies(self) -> None:
