@@ -44,6 +44,9 @@ _SIZE: Final = struct.Struct(">I")
 _COUNT: Final = struct.Struct(">H")
 _MEMBER: Final = struct.Struct(f"{DEVICE_ID_SIZE}s{PUBLIC_KEY_SIZE}s")
 _MARSHAL: Final = 2  # later versions look for what is in there twice, which takes longer than it saves
+_DEPS: Final = SignedHeader._fields.index("deps") - 1  # where they are among the fields that are told
+
+_GARBLED: Final = (EOFError, ValueError, TypeError)  # what `marshal` raises when the process went mad
 
 
 class Examined(NamedTuple):
@@ -56,14 +59,14 @@ class Examined(NamedTuple):
 Keys: TypeAlias = Mapping[bytes, bytes]
 """The public keys of members by their device ids."""
 
-Known: TypeAlias = Callable[[Iterable[bytes]], Container[bytes]]
+WhichAreHere: TypeAlias = Callable[[Iterable[bytes]], Container[bytes]]
 """Tells which of the updates with these hashes are here already: their signatures need not be checked."""
 
 
 class _Work(NamedTuple):
     updates: Sequence[bytes]
     keys: Keys
-    known: Known
+    which: WhichAreHere
     found: Future[Sequence[Examined | None]]
 
 
@@ -78,10 +81,10 @@ class Examiner:
         self._beside = (os.cpu_count() or 1) > 1
 
     def examine(
-        self, updates: Sequence[bytes], keys: Keys, known: Known
+        self, updates: Sequence[bytes], keys: Keys, which: WhichAreHere
     ) -> Future[Sequence[Examined | None]]:
-        """What becomes of each update; None: it is malformed. *known* may be asked by another thread."""
-        work = _Work(updates, keys, known, Future())
+        """What becomes of each update; None: it is malformed. *which* may be asked by another thread."""
+        work = _Work(updates, keys, which, Future())
         with self._condition:
             if self._beside and not self._closed and sum(map(len, updates)) >= _WORTH_IT:
                 self._work.append(work)
@@ -113,7 +116,7 @@ class Examiner:
                         _examine_here(work)  # meanwhile it starts
                     else:
                         work.found.set_result(process.examine(work.updates, work.keys))
-                except OSError as error:
+                except (OSError, *_GARBLED) as error:
                     log.warning("updates are not examined in a process of their own: %s", error)
                     if process is not None:
                         process.end()
@@ -134,7 +137,7 @@ class Examiner:
 
 
 class _Process:
-    """The process as the daemon sees it. Methods but for `end` raise OSError."""
+    """The process as the daemon sees it. Methods but for `end` raise OSError, or one of `_GARBLED`."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -166,13 +169,13 @@ class _Process:
 def _examine_here(work: _Work) -> None:
     decoded = [_decoded(data) for data in work.updates]
     try:
-        known = work.known(one.hash for one in decoded if one is not None)
+        here = work.which(one.hash for one in decoded if one is not None)
     except Exception as error:  # noqa: BLE001 - raised again where it is waited for
         work.found.set_exception(error)
         return
     work.found.set_result(
         [
-            None if one is None else Examined(one, one.hash not in known and _is_signed(one, work.keys))
+            None if one is None else Examined(one, one.hash not in here and _is_signed(one, work.keys))
             for one in decoded
         ]
     )
@@ -201,8 +204,9 @@ def _read(pipe: IO[bytes]) -> bytes | None:
     size = pipe.read(_SIZE.size)
     if len(size) < _SIZE.size:
         return None
-    message = pipe.read(*_SIZE.unpack(size))
-    return message if len(message) == _SIZE.unpack(size)[0] else None
+    (length,) = _SIZE.unpack(size)
+    message = pipe.read(length)
+    return message if len(message) == length else None
 
 
 def _packed(update: SignedUpdate, signed: bool) -> tuple[Any, ...]:
@@ -210,9 +214,6 @@ def _packed(update: SignedUpdate, signed: bool) -> tuple[Any, ...]:
     data, *fields = update.header
     fields[_DEPS] = tuple(map(tuple, update.header.deps))
     return signed, len(data), fields, update.writes
-
-
-_DEPS: Final = SignedHeader._fields.index("deps") - 1
 
 
 def _unpacked(data: bytes, packed: tuple[Any, ...] | None) -> Examined | None:
