@@ -107,6 +107,17 @@ def test_it_makes_way_for_who_is_called_as_it_is_shown(begun: Fleet, wanted: int
     assert conflicts(begun[0]) == {other: "file.txt"}
 
 
+def test_a_new_file_that_left_its_name_to_a_folder_makes_way_again(fleet: Fleet) -> None:
+    fleet[1].write("same", b"bob's")
+    fleet[0].mkdir("same")
+    fleet.send(0, 1)
+    [copy] = conflicts(fleet[1])
+    fleet[0].write(copy, b"ada's")
+    fleet.send(0, 1)
+    [other] = conflicts(fleet[1])
+    assert met(fleet) == {copy: b"ada's", other: b"bob's"}
+
+
 def test_the_same_edit_is_no_conflict(begun: Fleet) -> None:
     split(begun, "the same", "the same")
     assert met(begun) == {"file.txt": b"the same"}
