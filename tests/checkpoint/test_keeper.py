@@ -36,12 +36,7 @@ class Volume:
 
     def heads(self) -> dict[bytes, Head]:
         """What each device would tell over a link."""
-        found = {}
-        for courier in self.couriers:
-            with courier.rig.fs.lock:
-                head = courier._shipper._head(None, courier.puller.past())
-            found[head.writer] = head
-        return found
+        return {head.writer: head for head in (courier.head() for courier in self.couriers)}
 
     def look(self, *numbers: int, heads: dict[bytes, Head] | None = None) -> None:
         self.now += 100.0

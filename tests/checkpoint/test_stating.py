@@ -10,7 +10,6 @@ from unittest import mock
 import pytest
 
 from hybrisfs.checkpoint.table import CheckpointTable
-from sync import Head
 from tests.merge.fleet import Fleet
 from tests.simulation.cloud import Clouds
 from tests.simulation.courier import Courier
@@ -117,7 +116,7 @@ class BusyFleet:
         """A minute later: all have written, have heard of what was written before, and look."""
         self.now += 60.0
         logs = [device.log() for device in self.fleet.devices]
-        heads = self._heads()
+        heads = {head.writer: head for head in (courier.head() for courier in self.couriers)}
         for number, (device, courier) in enumerate(zip(self.fleet.devices, self.couriers, strict=True)):
             for log in logs:
                 device.receive(log)
@@ -129,14 +128,6 @@ class BusyFleet:
                 assert tip is not None
                 device.rig.fs.changes.published(tip.clock)
             courier.keeper.look(heads, self.now)
-
-    def _heads(self) -> dict[bytes, Head]:
-        found = {}
-        for courier in self.couriers:
-            with courier.rig.fs.lock:
-                head = courier._shipper._head(None, courier.puller.past())
-            found[head.writer] = head
-        return found
 
     def agreed(self) -> set[bytes | None]:
         """The newest snapshots that the devices have agreed upon."""

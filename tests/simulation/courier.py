@@ -13,6 +13,7 @@ from hybrisfs.checkpoint.keeper import Keeper
 from hybrisfs.checkpoint.shelf import Shelf
 from hybrisfs.pipeline.relay import Relayer
 from hybrisfs.pipeline.ship import Shipper
+from sync import Head
 from tests.filesystem.rig import SEALER, VOLUME, Rig
 from tests.simulation.cloud import Clouds
 
@@ -63,6 +64,11 @@ class Courier:
 
     def _ask(self, name: bytes) -> bytes | None:
         return self.linked.keeper.succession.part(name) if self.linked is not None else None
+
+    def head(self) -> Head:
+        """What the device would tell of itself over a link."""
+        with self.rig.fs.lock:
+            return self._shipper._head(None, self.puller.past())
 
     def look_at_checkpoints(self) -> None:
         """State, agree, deposit, take in, as far as it is time to."""
