@@ -106,6 +106,8 @@ def measure(device: Device, folders: int, create_per_second: float) -> Figures:
         _folder(device.mountpoint, number) for number in random.Random(1).sample(range(folders), _SAMPLES)
     ]
     cold = [_cold_listing(folder) for folder in chosen]
+    for folder in chosen:
+        _list(folder)  # what was dropped for the next one's sake is to be warm again
     warm = [_seconds(partial(_list, folder)) for folder in chosen]
     walk = _seconds(
         lambda: subprocess.run(
