@@ -42,7 +42,9 @@ log = logging.getLogger(__name__)
 QUIET_SECONDS: Final = 10.0
 """How long nothing must have been accepted before a snapshot is made."""
 LEAST_BYTES: Final = 1 << 18
-"""Of updates that make a new checkpoint worth while, if they are a quarter of what the last one holds."""
+"""Of updates that make a new checkpoint worth while, ..."""
+LEAST_SHARE: Final = 0.25
+"""... if they are that share of what the last one holds."""
 RESTATE_SECONDS: Final = 600.0
 """How often a device states something else while others do not agree."""
 RESTLESS_SECONDS: Final = 600.0
@@ -216,8 +218,8 @@ class Keeper:
         hurried, self._hurried = self._hurried, False
         held = sum(one.length for one in agreed.shelved.slices) if agreed is not None else 0
         with self._fs.lock:
-            grown = self._table.grown_since(agreed.through if agreed is not None else 0)
-        return grown >= max(LEAST_BYTES, 0 if hurried else held // 4)
+            grown = self._table.grown_beyond(agreed.vector if agreed is not None else VersionVector())
+        return grown >= max(LEAST_BYTES, 0 if hurried else held * LEAST_SHARE)
 
     def _waits_for_clouds(self, stated: Recorded) -> bool:
         """Whether a statement covers something that this device has signed and that is not on the clouds."""

@@ -89,10 +89,13 @@ class CheckpointTable:
         ).fetchone()
         return row is None
 
-    def grown_since(self, through: int) -> int:
-        """Bytes of the updates that have been accepted since."""
-        row = self._db.execute("SELECT total(length(bytes)) FROM log WHERE number > ?", (through,)).fetchone()
-        return int(row[0])
+    def grown_beyond(self, covered: VersionVector) -> int:
+        """Bytes of the updates that have been accepted and are not covered."""
+        branches = self._db.execute("SELECT id FROM log_branch").fetchall()
+        query = "SELECT total(length(bytes)) FROM log WHERE branch = ? AND clock > ?"
+        return sum(
+            int(self._db.execute(query, (branch, covered[branch])).fetchone()[0]) for (branch,) in branches
+        )
 
 
 def _packed(slices: Sequence[Slice]) -> bytes:

@@ -16,6 +16,7 @@ itself, XFS takes for a file that grows as much again, at one blow, which may be
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import logging
@@ -23,7 +24,6 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -318,12 +318,14 @@ class Journal:
         The database must no longer name them, durably.
         """
         target = self._segments[segment]
-        before = _allocated(target.descriptor)
+        freed = 0
         for start, end in dead:
+            held = _data_within(target.descriptor, start, end)
             if _libc.fallocate(target.descriptor, _PUNCH_HOLE, start, end - start):
                 log.debug("no holes in %s: %s", target.path, os.strerror(ctypes.get_errno()))
                 break
-        freed = min(target.stored, max(0, before - _allocated(target.descriptor)))
+            freed += held
+        freed = min(target.stored, freed)
         target.stored -= freed
         self.bytes -= freed
         return freed
@@ -339,6 +341,18 @@ def _in_blocks(size: int) -> int:
     return -(-size // _BLOCK) * _BLOCK
 
 
+def _data_within(descriptor: int, start: int, end: int) -> int:
+    """Bytes of a range of whole blocks that are no holes. What a file takes of the disk is no measure of
+    that: the blocks in which ext4 keeps where the others are come and go with the holes."""
+    total = 0
+    with contextlib.suppress(OSError):  # ENXIO: there is no data from there on
+        while start < end:
+            first = os.lseek(descriptor, start, os.SEEK_DATA)
+            start = os.lseek(descriptor, first, os.SEEK_HOLE)
+            total += max(0, min(start, end) - first)
+    return total
+
+
 def _allocated(descriptor: int) -> int:
     """Bytes of disk that an open file takes."""
     return os.fstat(descriptor).st_blocks * 512
@@ -352,7 +366,7 @@ def _write_all(descriptor: int, data: Buffer, position: int) -> None:
             done += os.pwrite(descriptor, view[done:], position + done)
 
 
-@contextmanager
+@contextlib.contextmanager
 def _full_disk() -> Iterator[None]:
     """Let what a full disk refuses be a JournalFullError."""
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -304,6 +305,20 @@ def test_holes_give_bytes_back(tmp_path: Path) -> None:
     assert journal.read(segment, 0, 4096) == b"x" * 4096
     journal.close()
     assert make(tmp_path, budget=1 << 20).bytes == journal.bytes
+
+
+def test_what_the_disk_keeps_books_with_is_not_given_back(tmp_path: Path) -> None:
+    """ext4 takes a block more for a file in many pieces, and gives it back when they have gone."""
+    journal = make(tmp_path, budget=1 << 22, segment_size=1 << 22)
+    segment, _ = journal.append(os.urandom(1 << 20))
+    journal.sync()
+    [path] = (tmp_path / "journal").glob("*.segment")
+    pieces = range(0, 1 << 20, 2 * BLOCK)
+    for at in pieces:
+        subprocess.run(["fallocate", "-p", "-o", str(at), "-l", str(BLOCK), str(path)], check=True)
+    os.sync()
+    assert journal.punch(segment, [(0, 1 << 20)]) == (1 << 20) - len(pieces) * BLOCK
+    journal.close()
 
 
 # -- a disk that does more than it is told --------------------------------------------------------
