@@ -130,8 +130,8 @@ class Members:
         self._former = {device_id_of(public): public for public in former}
 
     @property
-    def keys(self) -> Mapping[bytes, bytes]:
-        """The public keys of all members, by their ids."""
+    def public_keys(self) -> Mapping[bytes, bytes]:
+        """Those of all members, by their ids."""
         return self._keys
 
     def public_key(self, device: bytes) -> bytes | None:

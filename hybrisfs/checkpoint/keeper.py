@@ -170,15 +170,16 @@ class Keeper:
             stated, agreed = self._table.stated(), self._table.agreed()
             if self._updates.device not in self._members():
                 return None
-        theirs = [one.stated for device, one in heads.items() if one.stated and self._is_valid(device, one)]
-        self._declined.intersection_update(one.snapshot for one in theirs)
+        self._declined.intersection_update(one.stated.snapshot for one in heads.values() if one.stated)
         before = agreed.vector if agreed is not None else VersionVector()
         choices = [
             _Choice(one.vector, one.snapshot, one)
-            for one in theirs
-            if one.snapshot not in self._declined
+            for device, head in heads.items()
+            if (one := head.stated) is not None
+            and one.snapshot not in self._declined
             and one.vector != before
             and (one.vector == vector or (vector.covers(one.vector) and one.vector.covers(before)))
+            and self._is_valid(device, head)
         ]
         if stated is not None and stated.root is None:
             choices.append(_Choice(stated.vector, stated.shelved.snapshot, None))
@@ -192,11 +193,11 @@ class Keeper:
         with self._fs.lock:
             vector = self._updates.state.vector
             stated, agreed = self._table.stated(), self._table.agreed()
-            published = self._table.is_published(self._table.through())
             if not len(vector) or (stated is not None and stated.vector == vector):
                 return False
             if self._updates.device not in self._members():
                 return False
+            published = self._table.is_published(self._table.through())
         if self._resting is None or self._resting[0] != vector:
             self._resting = vector, now
         if self._began is None:

@@ -24,12 +24,15 @@ MOST_BYTES: Final = 64 << 20
 """Of updates since the last checkpoint: what they write is held in memory, with a multiple of that."""
 
 _SINCE: Final = "FROM main.log l LEFT JOIN cut c USING (branch) WHERE l.clock > ifnull(c.base, 0)"
-_VIEWS: Final = """
-CREATE TEMP VIEW log AS SELECT l.* FROM main.log l JOIN cut c ON c.branch = l.branch AND l.clock <= c.clock;
-CREATE TEMP VIEW register AS
-    SELECT key, clock, writer, value FROM main.register WHERE key NOT IN (SELECT key FROM touched)
-    UNION ALL SELECT key, clock, writer, value FROM earlier;
-"""
+_LOG: Final = (
+    "CREATE TEMP VIEW log AS "
+    "SELECT l.* FROM main.log l JOIN cut c ON c.branch = l.branch AND l.clock <= c.clock"
+)
+_REGISTER: Final = (
+    "CREATE TEMP VIEW register AS "
+    "SELECT key, clock, writer, value FROM main.register WHERE key NOT IN (SELECT key FROM touched) "
+    "UNION ALL SELECT key, clock, writer, value FROM earlier"
+)
 
 
 class Base(NamedTuple):
@@ -128,5 +131,5 @@ def _shadow(
             for one in latest
         ),
     )
-    for view in _VIEWS.split(";")[:-1]:
-        db.execute(view)
+    db.execute(_LOG)
+    db.execute(_REGISTER)

@@ -91,11 +91,7 @@ class Arranger:
             if wanted.get((ino, slot)) != row:
                 self._rows.remove(self._fs.inodes.get(ino), slot)
         for (ino, slot), row in wanted.items():
-            inode = self._fs.inodes.get(ino)
-            holder = self._rows.holder(row.parent, row.name)
-            if holder is not None and holder[:2] != (ino, slot):
-                self._evict(*holder)
-            self._rows.put(inode, slot, row)
+            self._rows.put(self._fs.inodes.get(ino), slot, row, self._evict)
 
     def _evict(self, ino: int, slot: int, row: Row) -> None:
         """Take the name from who has it for another's sake, and have a new one found."""

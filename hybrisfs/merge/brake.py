@@ -21,7 +21,6 @@ __all__ = ["WINDOW", "Brake", "Deletion", "removals"]
 WINDOW: Final = 600.0
 _FEW: Final = 50  # names; who removes no more than that is never held up
 _ONE_BYTE: Final = 0x80  # a varint below that is one byte
-_PLACE: Final = ord("p")
 
 Removal = tuple[bytes, Place]
 """The key of a place register, and where the node was."""
@@ -90,7 +89,7 @@ def removals(writes: Iterable[Write]) -> list[Removal]:
     """The names that an update removes."""
     found: list[Removal] = []
     for key, value in writes:
-        if key[0] == _PLACE and value is not None and _says_more(value):
+        if key[:1] == b"p" and value is not None and _says_more(value):
             try:
                 place = Place.decode(value)
             except DecodeError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from hybrisfs.filesystem.filesystem import FileSystem
@@ -95,22 +96,25 @@ class Rows:
         self._counted(row[0], inode, -1)
         self.changes.append(Change(row[0], row[1], (inode.ino, inode.mode)))
 
-    def holder(self, parent: int, name: bytes) -> tuple[int, int, Row] | None:
+    def _holder(self, parent: int, name: bytes) -> tuple[int, int, Row] | None:
         """Inode, slot and row of who is shown under the name there."""
         found = self._db.execute(
             "SELECT ino, slot, wanted FROM place WHERE parent = ? AND name = ?", (parent, name)
         ).fetchone()
         return (found[0], found[1], Row(parent, name, found[2])) if found else None
 
-    def put(self, inode: Inode, slot: int, row: Row) -> None:
-        """Show the inode there, where nobody else is, and nowhere else by this slot."""
-        if self.holder(row.parent, row.name) == (inode.ino, slot, row):
+    def put(self, inode: Inode, slot: int, row: Row, evict: Callable[[int, int, Row], None]) -> None:
+        """Show the inode there, and nowhere else by this slot; *evict* takes the name from who has it."""
+        holder = self._holder(row.parent, row.name)
+        if holder == (inode.ino, slot, row):
             if place_key(inode.id, slot) in self._fs.changes.unsigned:
                 self._db.execute(
                     "UPDATE place SET stamp = ? WHERE ino = ? AND slot = ? AND stamp = 0",
                     (self._told(inode, slot), inode.ino, slot),
                 )
             return
+        if holder is not None and holder[:2] != (inode.ino, slot):
+            evict(*holder)
         self.remove(inode, slot)
         self._db.execute(
             "INSERT INTO place (parent, name, ino, slot, stamp, wanted) VALUES (?, ?, ?, ?, ?, ?)",

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from hybrisfs.merge.history import Ended, is_removal
 from hybrisfs.merge.rules import Stamp, Value
 from sync import VersionVector, Write
 
 __all__ = ["Concurrent", "Supersession", "Written"]
-
-_PLACE: Final = ord("p")
 
 
 class Written(NamedTuple):
@@ -59,7 +57,7 @@ class Supersession:
                 if latest or standing:
                     self.concurrent.append(Concurrent(key, moment, vector))
                 self.come[key] = [*latest, Value(stamp, value)]
-                if key[0] == _PLACE and is_removal(key, value):
+                if is_removal(key, value):
                     self.removals.append((key[1:17], moment))
 
     def _outliving(

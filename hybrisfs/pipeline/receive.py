@@ -78,7 +78,7 @@ class Receiver:
         ahead: _Batch | None = None
         with without_collections():
             for some in _batches(updates):
-                batch = some, self._examiner.examine(some, self._updates.members.keys, self._known)
+                batch = some, self._examiner.examine(some, self._updates.members.public_keys, self._known)
                 if ahead is not None:
                     complete &= self._take_in(*ahead)
                     time.sleep(_GIVE_WAY_SECONDS)  # the lock is not fair: who waits for it gets it now

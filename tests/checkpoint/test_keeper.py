@@ -41,16 +41,8 @@ class Volume:
     def look(self, *numbers: int, heads: dict[bytes, Head] | None = None) -> None:
         self.now += 100.0
         for number in numbers or (0, 1):
-            self._shipped(number)
+            self.couriers[number].believe_shipped()
             self.couriers[number].keeper.look(self.heads() if heads is None else heads, self.now)
-
-    def _shipped(self, number: int) -> None:
-        """Have the device believe that the clouds have what it has signed."""
-        rig = self.fleet[number].rig
-        with rig.fs.lock:
-            tip = rig.updates.own_tip()
-            if tip is not None:
-                rig.fs.changes.published(tip.clock)
 
     def agreed(self, number: int) -> bytes | None:
         rig = self.fleet[number].rig

@@ -145,34 +145,34 @@ def test_what_is_not_here_is_not_told(pair: Fleet, tmp_path: Path) -> None:
     assert seen_again(ada, shelf, bob.rig.updates.state.vector, None) is None
 
 
+@pytest.fixture
+def gone_on(pair: Fleet, tmp_path: Path) -> tuple[Device, Shelf, Moment]:
+    """A device that has written something since it stated what it had."""
+    device, shelf = pair[0], Shelf(tmp_path / "shelf", SEALER.chunk_id)
+    device.write("file", b"first")
+    device.sign()
+    stated = moment(device, 0, shelf)
+    device.write("file", b"second")
+    device.sign()
+    return device, shelf, stated
+
+
 def test_bodies_that_are_gone_and_too_many_are_not_told(
-    pair: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gone_on: tuple[Device, Shelf, Moment], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shelf = Shelf(tmp_path / "shelf", SEALER.chunk_id)
-    ada = pair[0]
-    ada.write("file", b"first")
-    ada.sign()
-    stated = moment(ada, 0, shelf)
-    ada.write("file", b"second")
-    ada.sign()
+    device, shelf, stated = gone_on
     with monkeypatch.context() as little:
         little.setattr(retrospect, "MOST_BYTES", 100)
-        assert seen_again(ada, shelf, stated.vector, None) is None
-    ada.rig.db.execute("UPDATE log SET bytes = NULL WHERE number = 1")
-    assert seen_again(ada, shelf, stated.vector, None) is None
+        assert seen_again(device, shelf, stated.vector, None) is None
+    device.rig.db.execute("UPDATE log SET bytes = NULL WHERE number = 1")
+    assert seen_again(device, shelf, stated.vector, None) is None
 
 
-def test_a_damaged_checkpoint_is_found_out(pair: Fleet, tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path / "shelf", SEALER.chunk_id)
-    ada = pair[0]
-    ada.write("file", b"first")
-    ada.sign()
-    stated = moment(ada, 0, shelf)
-    ada.write("file", b"second")
-    ada.sign()
+def test_a_damaged_checkpoint_is_found_out(gone_on: tuple[Device, Shelf, Moment], tmp_path: Path) -> None:
+    device, shelf, stated = gone_on
     [path] = (tmp_path / "shelf").glob("*.snapshot")
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
     with pytest.raises(DecodeError):
-        seen_again(ada, shelf, stated.vector, stated)
+        seen_again(device, shelf, stated.vector, stated)

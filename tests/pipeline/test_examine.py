@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 
 import pytest
 
@@ -158,6 +159,17 @@ def test_a_process_that_cannot_be_started_is_done_without(
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     assert handed_over(examiner).result(60) == EXPECTED
+
+
+def test_a_process_that_answers_nonsense_is_done_without(
+    examiner: Examiner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    mad = tmp_path / "python"
+    mad.write_text("#!/bin/sh\nprintf '\\000\\000\\000\\004junk'\nexec cat > /dev/null\n")
+    mad.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(mad))
+    for _ in range(3):
+        assert handed_over(examiner).result(60) == EXPECTED
 
 
 @pytest.mark.parametrize("count", [FEW, MANY])

@@ -70,6 +70,13 @@ class Courier:
         with self.rig.fs.lock:
             return self._shipper._head(None, self.puller.past())
 
+    def believe_shipped(self) -> None:
+        """Have the device believe that the clouds have all that it has signed."""
+        with self.rig.fs.lock:
+            tip = self.rig.updates.own_tip()
+            if tip is not None:
+                self.rig.fs.changes.published(tip.clock)
+
     def look_at_checkpoints(self) -> None:
         """State, agree, deposit, take in, as far as it is time to."""
         self.keeper.look(self.puller.heads(), time.monotonic())

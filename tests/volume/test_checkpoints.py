@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 from unittest import mock
 
@@ -22,6 +23,7 @@ from sync import DeviceKey, VersionVector
 from sync.checkpoint import CHECKPOINTS
 from tests.system.deadline import until
 from tests.volume.device import NAME, Device
+from tests.volume.recovery_rig import Second
 
 _NOTHING = "SELECT count(*) FROM log WHERE bytes IS NULL"
 
@@ -141,24 +143,18 @@ def test_who_invites_somebody_has_a_checkpoint_made(first: Device) -> None:
 
 def test_devices_that_go_on_writing_agree(first: Device, tmp_path: Path) -> None:
     with mock.patch.multiple("hybrisfs.checkpoint.keeper", QUIET_SECONDS=1e9, RESTATE_SECONDS=1e9):
-        second = Volume.open(invited(first, tmp_path / "other"), NAME)
+        second = Second(tmp_path / "other", first)
         try:
-            until(second.sharing.begun.is_set, "the second device to have begun")
-            both = (first.volume, second)
-            agreed = [one.checkpoints.keeper.newest for one in both]
+            both = (first, second)
+            until(second.volume.sharing.begun.is_set, "the second device to have begun")
             first.volume.checkpoints.keeper.hurry()
-            written = 0
+            written = count()
 
             def have_agreed() -> bool:
-                nonlocal written
                 for one in both:
-                    written += 1
-                    with one.fs.lock:
-                        inode, handle = one.fs.create(ROOT_INO, b"%d" % written, 0o644, 0, 0, os.O_WRONLY)
-                        one.fs.write(inode, 0, os.urandom(100))
-                        one.fs.release(handle)
-                with both[0].fs.lock, both[1].fs.lock:
-                    found = {newest() for newest in agreed}
+                    one.write(f"file {next(written)}", os.urandom(100))
+                with first.volume.fs.lock, second.volume.fs.lock:
+                    found = {one.volume.checkpoints.keeper.newest() for one in both}
                 return len(found) == 1 and None not in found
 
             until(have_agreed, "both to agree, though they never rest")
