@@ -12,6 +12,9 @@ Requests and answers on its standard input and output, with big-endian numbers:
     answer     size u32 of what follows: a list in Python's marshal format, version 2, with for each update
                None when it is malformed, else a tuple: whether its member signed it; size of header and
                signature; the fields of `sync.SignedHeader` from `hash` on; the writes
+
+Answers come in the order of the requests. The process reads requests and writes answers while it examines, so
+that neither side waits for the other as long as there is something to do.
 """
 
 from __future__ import annotations
@@ -20,33 +23,32 @@ import contextlib
 import logging
 import marshal
 import os
+import select
 import struct
 import subprocess
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from queue import SimpleQueue
 from typing import IO, Any, Final, NamedTuple, TypeAlias
 
 from sync import DecodeError, SignedUpdate, Stamp, decode_signed
 from sync.identity import DEVICE_ID_SIZE, PUBLIC_KEY_SIZE
 from sync.update import SignedHeader
 
-__all__ = ["Examined", "Examiner"]
+__all__ = ["Examination", "Examined", "Examiner"]
 
 log = logging.getLogger(__name__)
 
 _WORTH_IT: Final = 96 << 10  # bytes of updates; fewer are examined sooner than handed over
 _IDLE_SECONDS: Final = 10.0
-_JOIN_SECONDS: Final = 5.0
+_END_SECONDS: Final = 5.0
 _SIZE: Final = struct.Struct(">I")
 _COUNT: Final = struct.Struct(">H")
 _MEMBER: Final = struct.Struct(f"{DEVICE_ID_SIZE}s{PUBLIC_KEY_SIZE}s")
 _MARSHAL: Final = 2  # later versions look for what is in there twice, which takes longer than it saves
 _DEPS: Final = SignedHeader._fields.index("deps") - 1  # where they are among the fields that are told
-
-_GARBLED: Final = (EOFError, ValueError, TypeError)  # what `marshal` raises when the process went mad
 
 
 class Examined(NamedTuple):
@@ -63,122 +65,149 @@ WhichAreHere: TypeAlias = Callable[[Iterable[bytes]], Container[bytes]]
 """Tells which of the updates with these hashes are here already: their signatures need not be checked."""
 
 
-class _Work(NamedTuple):
-    updates: Sequence[bytes]
-    keys: Keys
-    which: WhichAreHere
-    found: Future[Sequence[Examined | None]]
+class Examination:
+    """Updates that are being examined; what nobody else has done is done when the result is asked for."""
+
+    def __init__(
+        self, updates: Sequence[bytes], keys: Keys, which: WhichAreHere, asked: _Asked | None
+    ) -> None:
+        self._updates = updates
+        self._keys = keys
+        self._which = which
+        self._asked = asked
+
+    def result(self) -> Sequence[Examined | None]:
+        """What becomes of each update; None: it is malformed."""
+        found = self._asked.answer() if self._asked is not None else None
+        return self._examine() if found is None else found
+
+    def _examine(self) -> list[Examined | None]:
+        decoded = [_decoded(data) for data in self._updates]
+        here = self._which(one.hash for one in decoded if one is not None)
+        return [
+            None if one is None else Examined(one, one.hash not in here and _is_signed(one, self._keys))
+            for one in decoded
+        ]
 
 
 class Examiner:
     """Examines updates. May be called from several threads."""
 
     def __init__(self) -> None:
-        self._condition = threading.Condition()
-        self._work: deque[_Work] = deque()
-        self._thread: threading.Thread | None = None
-        self._closed = False
+        self._lock = threading.Lock()
+        self._process: _Process | None = None
         self._beside = (os.cpu_count() or 1) > 1
 
-    def examine(
-        self, updates: Sequence[bytes], keys: Keys, which: WhichAreHere
-    ) -> Future[Sequence[Examined | None]]:
-        """What becomes of each update; None: it is malformed. *which* may be asked by another thread."""
-        work = _Work(updates, keys, which, Future())
-        with self._condition:
-            if self._beside and not self._closed and sum(map(len, updates)) >= _WORTH_IT:
-                self._work.append(work)
-                self._condition.notify()
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._run, name="examine", daemon=True)
-                    self._thread.start()
-                return work.found
-        _examine_here(work)
-        return work.found
+    def examine(self, updates: Sequence[bytes], keys: Keys, which: WhichAreHere) -> Examination:
+        """Begin to examine *updates*, of which *which* is asked by whoever asks for the result."""
+        asked = None
+        if self._beside and sum(map(len, updates)) >= _WORTH_IT:
+            with self._lock:
+                asked = self._ask(updates, keys)
+        return Examination(updates, keys, which, asked)
+
+    def _ask(self, updates: Sequence[bytes], keys: Keys) -> _Asked | None:
+        """Hand them over; None when the process has yet to start, or cannot."""
+        try:
+            if self._process is not None and self._process.runs():
+                return self._process.ask(updates, keys)
+            self._end()
+            self._process = _Process()
+        except OSError as error:
+            _warn(error)
+        return None
 
     def close(self) -> None:
-        """End thread and process; what has been asked for is answered before."""
-        with self._condition:
-            self._closed = True
-            self._condition.notify()
-            thread = self._thread
-        if thread is not None:
-            thread.join(_JOIN_SECONDS)
+        """End the process; what has been asked for can still be had."""
+        self._beside = False
+        with self._lock:
+            self._end()
 
-    def _run(self) -> None:
-        """The thread's body: hands requests to the process, one at a time."""
-        process: _Process | None = None
-        try:
-            while (work := self._next()) is not None:
-                try:
-                    if process is None:
-                        process = _Process()
-                        _examine_here(work)  # meanwhile it starts
-                    else:
-                        work.found.set_result(process.examine(work.updates, work.keys))
-                except (OSError, *_GARBLED) as error:
-                    log.warning("updates are not examined in a process of their own: %s", error)
-                    if process is not None:
-                        process.end()
-                    process = None
-                    _examine_here(work)
-        finally:
-            if process is not None:
-                process.end()
-
-    def _next(self) -> _Work | None:
-        """What is to be done; None when the thread is to end."""
-        with self._condition:
-            self._condition.wait_for(lambda: self._work or self._closed, _IDLE_SECONDS)
-            if self._work:
-                return self._work.popleft()
-            self._thread = None
-            return None
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.end()
 
 
 class _Process:
-    """The process as the daemon sees it. Methods but for `end` raise OSError, or one of `_GARBLED`."""
+    """The process as the daemon sees it; it has nothing that could be lost."""
 
     def __init__(self) -> None:
+        """Raises OSError."""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-m", __name__, str(_IDLE_SECONDS)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
         )
-
-    def examine(self, updates: Sequence[bytes], keys: Keys) -> list[Examined | None]:
         assert self._process.stdin is not None and self._process.stdout is not None
+        self._requests, self._answers = self._process.stdin, self._process.stdout
+        self._unanswered: deque[_Asked] = deque()
+        self._reading = threading.Lock()
+        self._reaper = threading.Thread(target=self._process.wait, name="examine", daemon=True)
+        self._reaper.start()
+
+    def runs(self) -> bool:
+        return self._process.poll() is None
+
+    def ask(self, updates: Sequence[bytes], keys: Keys) -> _Asked:
+        """One caller at a time. Raises OSError."""
         parts = [_COUNT.pack(len(keys)), *(_MEMBER.pack(*member) for member in keys.items())]
         parts += [part for data in updates for part in (_SIZE.pack(len(data)), data)]
-        _write(self._process.stdin, b"".join(parts))
-        answer = _read(self._process.stdout)
-        if answer is None:
-            raise BrokenPipeError("the process has ended")
-        return list(map(_unpacked, updates, marshal.loads(answer)))
+        asked = _Asked(self, updates)
+        self._unanswered.append(asked)
+        try:
+            _write(self._requests, b"".join(parts))
+        except OSError:
+            self.stop()
+            raise
+        return asked
+
+    def read_until(self, asked: _Asked) -> None:
+        """Read answers up to this one, if it comes. Raises OSError."""
+        with self._reading:
+            while asked.message is None:
+                message = _read(self._answers)
+                if message is None:
+                    raise BrokenPipeError("the process has ended")
+                self._unanswered.popleft().message = message
+
+    def stop(self) -> None:
+        """Nothing more is answered."""
+        self._process.kill()
 
     def end(self) -> None:
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            with contextlib.suppress(OSError):
-                pipe.close()
+        """Once it has stopped, nobody may ask it for anything any more."""
+        self.stop()
+        self._reaper.join()
+        with self._reading:
+            self._requests.close()
+            self._answers.close()
+
+
+class _Asked:
+    """What the process is to examine, and its answer when it has been read."""
+
+    def __init__(self, process: _Process, updates: Sequence[bytes]) -> None:
+        self._process = process
+        self._updates = updates
+        self.message: bytes | None = None
+
+    def answer(self) -> list[Examined | None] | None:
+        """What it has found; None when it fails to tell."""
         try:
-            self._process.wait(_JOIN_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            self._process.read_until(self)
+            assert self.message is not None
+            answers = marshal.loads(self.message)
+            return [_unpacked(*pair) for pair in zip(self._updates, answers, strict=True)]
+        except (OSError, EOFError, ValueError, TypeError) as error:  # the last three: it went mad
+            self._process.stop()
+            _warn(error)
+            return None
 
 
-def _examine_here(work: _Work) -> None:
-    decoded = [_decoded(data) for data in work.updates]
-    try:
-        here = work.which(one.hash for one in decoded if one is not None)
-    except Exception as error:  # noqa: BLE001 - raised again where it is waited for
-        work.found.set_exception(error)
-        return
-    work.found.set_result(
-        [
-            None if one is None else Examined(one, one.hash not in here and _is_signed(one, work.keys))
-            for one in decoded
-        ]
-    )
+def _warn(error: Exception) -> None:
+    log.warning("updates are not examined in a process of their own: %s", error)
 
 
 def _decoded(data: bytes) -> SignedUpdate | None:
@@ -194,19 +223,26 @@ def _is_signed(update: SignedUpdate, keys: Keys) -> bool:
 
 
 def _write(pipe: IO[bytes], message: bytes) -> None:
-    pipe.write(_SIZE.pack(len(message)))
-    pipe.write(message)
-    pipe.flush()
+    rest = memoryview(_SIZE.pack(len(message)) + message)
+    while rest:
+        rest = rest[pipe.write(rest) :]  # less than all when a signal comes
 
 
 def _read(pipe: IO[bytes]) -> bytes | None:
     """The next message; None when whoever writes them has ended."""
-    size = pipe.read(_SIZE.size)
-    if len(size) < _SIZE.size:
-        return None
-    (length,) = _SIZE.unpack(size)
-    message = pipe.read(length)
-    return message if len(message) == length else None
+    size = _read_exactly(pipe, _SIZE.size)
+    return size and _read_exactly(pipe, *_SIZE.unpack(size))
+
+
+def _read_exactly(pipe: IO[bytes], count: int) -> bytes | None:
+    parts: list[bytes] = []
+    while count:
+        part = pipe.read(count)
+        if not part:
+            return None
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
 
 
 def _packed(update: SignedUpdate, signed: bool) -> tuple[Any, ...]:
@@ -242,14 +278,37 @@ def _parse_updates(request: bytes, at: int) -> Iterator[bytes]:
         yield request[start:at]
 
 
-def _serve() -> None:
-    while (request := _read(sys.stdin.buffer)) is not None:
+def _examine_all(requests: SimpleQueue[bytes | None], answers: SimpleQueue[bytes | None]) -> None:
+    while (request := requests.get()) is not None:
         keys, updates = _parse(request)
         decoded = map(_decoded, updates)
         found = [None if one is None else _packed(one, _is_signed(one, keys)) for one in decoded]
-        _write(sys.stdout.buffer, marshal.dumps(found, _MARSHAL))
+        answers.put(marshal.dumps(found, _MARSHAL))
+    answers.put(None)
+
+
+def _write_all(answers: SimpleQueue[bytes | None]) -> None:
+    with (
+        contextlib.suppress(BrokenPipeError),
+        open(1, "wb", 0, closefd=False) as pipe,
+    ):  # the daemon has ended
+        while (answer := answers.get()) is not None:
+            _write(pipe, answer)
+
+
+def _serve(idle_seconds: float) -> None:
+    requests: SimpleQueue[bytes | None] = SimpleQueue()
+    answers: SimpleQueue[bytes | None] = SimpleQueue()
+    threading.Thread(target=_examine_all, args=(requests, answers)).start()
+    threading.Thread(target=_write_all, args=(answers,)).start()
+    request: bytes | None = b""
+    with open(0, "rb", 0, closefd=False) as pipe:
+        while request is not None:
+            waiting, _, _ = select.select([pipe], [], [], idle_seconds)
+            request = _read(pipe) if waiting else None
+            requests.put(request)
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):  # the daemon has ended
-        _serve()
+    with contextlib.suppress(KeyboardInterrupt):  # the daemon ends, too
+        _serve(float(sys.argv[1]))

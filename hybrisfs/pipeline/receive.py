@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -14,7 +14,7 @@ from hybrisfs.garbage import without_collections
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.brake import Brake, Deletion, removals
 from hybrisfs.merge.rows import Change
-from hybrisfs.pipeline.examine import Examined, Examiner
+from hybrisfs.pipeline.examine import Examination, Examined, Examiner
 from hybrisfs.pipeline.signals import Signals
 from hybrisfs.store.updates import UpdateLog
 from sync import (
@@ -31,12 +31,13 @@ from sync.inbox import Inbox
 
 __all__ = ["Receiver"]
 
-_Batch: TypeAlias = tuple[Sequence[bytes], Future[Sequence[Examined | None]]]
+_Batch: TypeAlias = tuple[Sequence[bytes], Examination]
 
 log = logging.getLogger(__name__)
 
 _BATCH_UPDATES: Final = 512
 _BATCH_BYTES: Final = 512 << 10
+_AHEAD: Final = 2  # batches: with one, each side would often wait for the other
 _GIVE_WAY_SECONDS: Final = 0.0003
 
 
@@ -72,21 +73,26 @@ class Receiver:
     def receive(self, updates: Sequence[bytes]) -> bool:
         """Take in signed updates; False when causes of some are missing. Those wait for them.
 
-        While one batch is taken in, the next is examined, for which programs need not wait.
+        While one batch is taken in, the next are examined, for which programs need not wait.
         """
         complete = True
-        ahead: _Batch | None = None
         with without_collections():
-            for some in _batches(updates):
-                batch = some, self._examiner.examine(some, self._updates.members.public_keys, self._known)
-                if ahead is not None:
-                    complete &= self._take_in(*ahead)
+            for number, batch in enumerate(self._examined(updates)):
+                if number:
                     time.sleep(_GIVE_WAY_SECONDS)  # the lock is not fair: who waits for it gets it now
-                ahead = batch
-            if ahead is not None:
-                complete &= self._take_in(*ahead)
+                complete &= self._take_in(*batch)
         self._signals.progressed()
         return complete
+
+    def _examined(self, updates: Iterable[bytes]) -> Iterator[_Batch]:
+        """What is taken in at once, when those that come next are being examined."""
+        ahead: deque[_Batch] = deque()
+        for some in _batches(updates):
+            keys = self._updates.members.public_keys
+            ahead.append((some, self._examiner.examine(some, keys, self._known)))
+            if len(ahead) > _AHEAD:
+                yield ahead.popleft()
+        yield from ahead
 
     def close(self) -> None:
         """End what examines updates."""
@@ -101,7 +107,7 @@ class Receiver:
         with self._fs.lock:
             return self._updates.known(hashes)
 
-    def _take_in(self, updates: Sequence[bytes], examined: Future[Sequence[Examined | None]]) -> bool:
+    def _take_in(self, updates: Sequence[bytes], examined: Examination) -> bool:
         found = {data: one for data, one in zip(updates, examined.result(), strict=True) if one is not None}
         with self._fs.cutting:
             with self._fs.lock:

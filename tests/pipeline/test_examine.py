@@ -6,14 +6,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from hybrisfs.pipeline import examine
-from hybrisfs.pipeline.examine import Examined, Examiner
+from hybrisfs.pipeline.examine import Examination, Examined, Examiner
 from sync import DeviceKey, SignedHeader, Stamp, Update, decode_signed, encode_signed
 from sync.hashing import ZERO_HASH
 
@@ -84,7 +84,7 @@ def nothing(hashes: Iterable[bytes]) -> set[bytes]:
     return set()
 
 
-def handed_over(examiner: Examiner) -> Future[Sequence[Examined | None]]:
+def handed_over(examiner: Examiner) -> Examination:
     return examiner.examine(UPDATES, KEYS, nothing)
 
 
@@ -103,12 +103,24 @@ def test_signatures_of_what_is_known_are_not_checked(examiner: Examiner) -> None
 
 
 def test_many_are_examined_by_one_process(examiner: Examiner, started: list[subprocess.Popen[bytes]]) -> None:
-    for future in [handed_over(examiner) for _ in range(3)]:
-        found = future.result(60)
+    for examination in [handed_over(examiner) for _ in range(3)]:
+        found = examination.result()
         assert found == EXPECTED
         headers = [one.update.header for one in found if one is not None]
         assert {type(header) for header in headers} == {SignedHeader}
         assert {type(cause) for header in headers for cause in header.deps} == {Stamp}
+    assert len(started) == 1
+
+
+def test_results_may_be_asked_for_in_any_order_by_any_thread(
+    examiner: Examiner, started: list[subprocess.Popen[bytes]]
+) -> None:
+    def ask() -> bool:
+        asked = [handed_over(examiner) for _ in range(3)]
+        return all(one.result() == EXPECTED for one in reversed(asked))
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(one.result() for one in [threads.submit(ask) for _ in range(8)])
     assert len(started) == 1
 
 
@@ -120,7 +132,7 @@ def test_one_large_update_is_as_many_small_ones(
         Update(b"v" * 16, DEVICES[0].device_id, 1, 0, ZERO_HASH, (), bytes(32), 1, writes), DEVICES[0]
     )
     for _ in range(2):
-        found = examiner.examine([large], KEYS, nothing).result(60)
+        found = examiner.examine([large], KEYS, nothing).result()
         assert found == [Examined(decode_signed(large), True)]
     assert len(started) == 1
 
@@ -128,37 +140,42 @@ def test_one_large_update_is_as_many_small_ones(
 def test_the_process_ends_with_the_examiner(
     examiner: Examiner, started: list[subprocess.Popen[bytes]]
 ) -> None:
-    future = handed_over(examiner)
+    handed_over(examiner).result()
+    asked = handed_over(examiner)
     examiner.close()
-    assert future.result(0) == EXPECTED
-    assert [one.returncode for one in started] == [0]
-    assert handed_over(examiner).result(0) == EXPECTED
+    assert [one.returncode for one in started] == [-signal.SIGKILL]
+    assert asked.result() == EXPECTED
+    assert handed_over(examiner).result() == EXPECTED
+    assert len(started) == 1
 
 
 def test_the_process_ends_when_there_has_been_nothing_to_do(
     examiner: Examiner, started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(examine, "_IDLE_SECONDS", 0.01)
-    handed_over(examiner).result(60)
+    handed_over(examiner).result()
     assert started[0].wait(60) == 0
-    assert handed_over(examiner).result(60) == EXPECTED
+    assert handed_over(examiner).result() == EXPECTED
 
 
 def test_a_process_that_dies_is_done_without(
     examiner: Examiner, started: list[subprocess.Popen[bytes]]
 ) -> None:
-    handed_over(examiner).result(60)
+    handed_over(examiner).result()
+    asked = [handed_over(examiner) for _ in range(2)]
     started[0].send_signal(signal.SIGKILL)
-    for _ in range(2):
-        assert handed_over(examiner).result(60) == EXPECTED
-    assert started[0].returncode == -signal.SIGKILL
+    asked += [handed_over(examiner) for _ in range(2)]
+    assert all(one.result() == EXPECTED for one in asked)
+    assert started[0].wait(60) == -signal.SIGKILL
+    assert all(handed_over(examiner).result() == EXPECTED for _ in range(3))
+    assert len(started) == 2
 
 
 def test_a_process_that_cannot_be_started_is_done_without(
     examiner: Examiner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    assert handed_over(examiner).result(60) == EXPECTED
+    assert handed_over(examiner).result() == EXPECTED
 
 
 def test_a_process_that_answers_nonsense_is_done_without(
@@ -169,7 +186,7 @@ def test_a_process_that_answers_nonsense_is_done_without(
     mad.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(mad))
     for _ in range(3):
-        assert handed_over(examiner).result(60) == EXPECTED
+        assert handed_over(examiner).result() == EXPECTED
 
 
 @pytest.mark.parametrize("count", [FEW, MANY])
@@ -178,4 +195,4 @@ def test_who_waits_hears_of_a_failure(examiner: Examiner, count: int) -> None:
         raise OSError("the disk is gone")
 
     with pytest.raises(OSError, match="the disk is gone"):
-        examiner.examine(UPDATES[:count], KEYS, fails).result(60)
+        examiner.examine(UPDATES[:count], KEYS, fails).result()
