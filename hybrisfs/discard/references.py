@@ -17,8 +17,9 @@ from hybrisfs.versions.needs import chunks_of_page, gather_kept, named_chunks
 
 __all__ = ["Needed", "References"]
 
-# Contents that are not just what their file shows, unless all names of the file say that it was removed (a
-# place ends in these two bytes then, and no name can).
+# Contents that are not just what their file shows, unless all names of the file say that it was removed: a
+# place of a file ends in these two bytes then (its flags, with or without `yields`, and no `former`), and no
+# name can.
 _HIDDEN: Final = """
 SELECT r.value FROM register r
 WHERE r.key >= x'63' AND r.key < x'64' AND r.value IS NOT NULL
@@ -31,7 +32,7 @@ AND (
                 AND p.key < CAST(x'70' || substr(r.key, 2) || x'ffffffffffffffffffff' AS BLOB))
     OR EXISTS (SELECT 1 FROM register p WHERE p.key >= CAST(x'70' || substr(r.key, 2) AS BLOB)
                AND p.key < CAST(x'70' || substr(r.key, 2) || x'ffffffffffffffffffff' AS BLOB)
-               AND (p.value IS NULL OR substr(p.value, -2) <> x'0100'))
+               AND (p.value IS NULL OR substr(p.value, -2) NOT IN (x'0100', x'0300')))
 )
 """
 _CHUNKS: Final = """

@@ -62,6 +62,7 @@ __all__ = [
     "is_of_tree",
     "pack_key",
     "place_key",
+    "removed_place",
     "rewritten_key",
     "slot_of",
 ]
@@ -190,6 +191,18 @@ class Place(NamedTuple):
                 raise DecodeError("a place that is not in the one canonical form")
         reader.end()
         return _checked(place)
+
+
+def removed_place(value: bytes | None) -> Place | None:
+    """The place from which *value*, of a place register, says that its node was removed; None when it says
+    something else."""
+    if value is None or (len(value) > _NODE_ID and len(value) == _NODE_ID + 1 + value[_NODE_ID]):
+        return None  # directory and name only, as most are
+    try:
+        place = Place.decode(value)
+    except DecodeError:
+        return None
+    return place if place.removed else None
 
 
 def _checked(place: Place) -> Place:

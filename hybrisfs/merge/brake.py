@@ -13,14 +13,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from hybrisfs.filesystem.registers import Place
-from sync import DecodeError, SignedUpdate, Write
+from hybrisfs.filesystem.registers import Place, removed_place
+from sync import SignedUpdate, Write
 
 __all__ = ["WINDOW", "Brake", "Deletion", "removals"]
 
 WINDOW: Final = 600.0
 _FEW: Final = 50  # names; who removes no more than that is never held up
-_ONE_BYTE: Final = 0x80  # a varint below that is one byte
 
 Removal = tuple[bytes, Place]
 """The key of a place register, and where the node was."""
@@ -87,18 +86,8 @@ class Brake:
 
 def removals(writes: Iterable[Write]) -> list[Removal]:
     """The names that an update removes."""
-    found: list[Removal] = []
-    for key, value in writes:
-        if key[:1] == b"p" and value is not None and _says_more(value):
-            try:
-                place = Place.decode(value)
-            except DecodeError:
-                continue
-            if place.removed:
-                found.append((key, place))
-    return found
-
-
-def _says_more(value: bytes) -> bool:
-    """Whether a place may hold more than directory and name; quicker than decoding it."""
-    return len(value) > 16 and (value[16] >= _ONE_BYTE or len(value) > 17 + value[16])
+    return [
+        (key, place)
+        for key, value in writes
+        if key[:1] == b"p" and (place := removed_place(value)) is not None
+    ]

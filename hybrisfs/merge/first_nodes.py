@@ -19,7 +19,7 @@ from stat import S_ISDIR
 from typing import Final, NamedTuple
 
 from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.registers import Attr, Place, beginning_of
+from hybrisfs.filesystem.registers import Attr, Place, beginning_of, removed_place
 from hybrisfs.merge.new_nodes import NewNode, NewNodes
 from hybrisfs.merge.refresh import Refresh
 from hybrisfs.merge.registers import PLACES, Registers
@@ -152,7 +152,7 @@ class _Builder:
         folders: dict[bytes, bytes] = {}  # removed ones, with the directories in which they stood
         for row in map(_Row._make, self._db.execute(_REMOVED)):
             node = row.key[1:17]
-            place = self._removed_place(row)
+            place = removed_place(row.value)
             if node in self._odd or place is None:
                 continue
             if _is_directory(row.attr):
@@ -170,13 +170,6 @@ class _Builder:
             if parent in folders and parent not in gone and everything.get(parent, 0) == within[parent]:
                 ready.append(parent)
         return gone
-
-    def _removed_place(self, row: _Row) -> Place | None:
-        try:
-            place = Place.decode(row.value)
-        except DecodeError:
-            return None
-        return place if place.removed else None
 
     def _ends(self, row: _Row) -> bool:
         """Whether the removal of a file knew its content."""

@@ -14,21 +14,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from hybrisfs.filesystem.registers import removed_place
 from hybrisfs.merge.rules import Stamp
 from hybrisfs.store.bulk import insert_many
 from hybrisfs.store.database import Database
 from sync import Rename
 
-__all__ = ["REMOVED", "Ended", "History", "is_removal"]
+__all__ = ["Ended", "History", "is_removal"]
 
 _OF_TREE: Final = b"pac"
-REMOVED: Final = b"\x01\x00"  # ends a place that was removed, and no other: names have no zero bytes
 _END: Final = "ON CONFLICT (key, clock, writer) DO UPDATE SET until = min(until, excluded.until)"
 
 
 def is_removal(key: bytes, value: bytes | None) -> bool:
     """Whether this is what the removal of a name writes."""
-    return value is not None and value[-2:] == REMOVED and key[:1] == b"p"
+    return key[:1] == b"p" and removed_place(value) is not None
 
 
 class Ended(NamedTuple):

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from hybrisfs.filesystem.registers import is_of_tree, slot_of
-from hybrisfs.merge.history import REMOVED, Ended, History, is_removal
+from hybrisfs.filesystem.registers import is_of_tree, removed_place, slot_of
+from hybrisfs.merge.history import Ended, History, is_removal
 from hybrisfs.merge.rules import Stamp, Value
 from hybrisfs.merge.supersession import Supersession, Written
 from hybrisfs.store.bulk import insert_many, select_many, select_with
@@ -101,10 +101,9 @@ class Registers:
         """The slots of a node whose place somebody has removed, others perhaps not."""
         prefix = b"p" + node
         rows = self._db.execute(
-            "SELECT key FROM register WHERE key >= ? AND key < ? AND substr(value, -2) = ?",
-            (prefix, _after(prefix), REMOVED),
+            "SELECT key, value FROM register WHERE key >= ? AND key < ?", (prefix, _after(prefix))
         )
-        return {slot_of(key) for (key,) in rows}
+        return {slot_of(key) for key, value in rows if removed_place(value) is not None}
 
     def contested(self, places: Mapping[bytes, bytes]) -> set[bytes]:
         """Those of *places*, given by the key of a register and how its value begins, with which values of

@@ -15,6 +15,7 @@ format  what has changed
 7       versions: tables `past` and `removal`, column `log.moment`, `meta` of history and ladder
 8       `log.moment` has been filled in for what was accepted before
 9       indices that find one of many names of a file, and what is in conflict in a large directory
+10      `removal` tells of conflict copies, too
 ======  =======================================================================================
 """
 
@@ -120,4 +121,22 @@ def _index_names(connection: sqlite3.Connection, _: int) -> bool:
     return True
 
 
-_STEPS: Final[dict[int, Step]] = {5: _add_compaction, 6: _add_versions, 7: _find_moments, 8: _index_names}
+def _note_conflict_copies(connection: sqlite3.Connection, _: int) -> bool:
+    """Their places, which yield, ended in other bytes than those that were taken for a removal."""
+    connection.execute(
+        "INSERT INTO removal (node, moment) SELECT substr(r.key, 2, 16), max(l.moment) FROM register r "
+        "JOIN writer w ON w.number = r.writer JOIN log l ON l.branch = w.branch AND l.clock = r.clock "
+        "WHERE r.key >= x'70' AND r.key < x'71' AND substr(r.value, -2) = x'0300' AND EXISTS "
+        "(SELECT 1 FROM register c WHERE c.key = CAST(x'63' || substr(r.key, 2, 16) AS BLOB)) GROUP BY 1 "
+        "ON CONFLICT (node) DO UPDATE SET moment = max(moment, excluded.moment)"
+    )
+    return True
+
+
+_STEPS: Final[dict[int, Step]] = {
+    5: _add_compaction,
+    6: _add_versions,
+    7: _find_moments,
+    8: _index_names,
+    9: _note_conflict_copies,
+}

@@ -21,7 +21,7 @@ import sqlite3
 __all__ = ["APPLICATION_ID", "HISTORY", "ROOT_ID", "ROOT_INO", "SCHEMA_VERSION", "create_schema", "lay_out"]
 
 APPLICATION_ID = 0x48796246  # "HybF", shown by file(1)
-SCHEMA_VERSION = 9  # `migration` tells of earlier ones
+SCHEMA_VERSION = 10  # `migration` tells of earlier ones
 ROOT_INO = 1
 ROOT_ID = bytes(16)  # the root has the same id in every volume, and no place
 

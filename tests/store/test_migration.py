@@ -14,6 +14,7 @@ from unittest import mock
 import pytest
 
 from hybrisfs.errors import NewerFormatError
+from hybrisfs.filesystem.registers import Place, content_key, place_key
 from hybrisfs.store import migration
 from hybrisfs.store.database import Database
 from hybrisfs.store.schema import SCHEMA_VERSION
@@ -77,7 +78,7 @@ def test_it_becomes_what_a_new_one_is(path: Path, tmp_path: Path) -> None:
     Database(path).close()  # and it is opened like any other
 
 
-@pytest.mark.parametrize("survived", range(8))
+@pytest.mark.parametrize("survived", range(9))
 def test_killed_within_a_step(path: Path, survived: int) -> None:
     """What a step had done is undone, and what earlier transactions had done is there."""
     left = survived
@@ -96,7 +97,7 @@ def test_killed_within_a_step(path: Path, survived: int) -> None:
     steps = {version: killed(step) for version, step in migration._STEPS.items()}
     with mock.patch.object(migration, "_ROWS", 3):
         with mock.patch.object(migration, "_STEPS", steps):
-            if survived < 6:
+            if survived < 7:
                 with pytest.raises(KilledError):
                     Database(path)
                 with closing(sqlite3.connect(path)) as db:
@@ -118,6 +119,34 @@ def test_an_earlier_program_refuses_it(path: Path) -> None:
     ):
         Database(path)
     assert path.read_bytes() == before
+
+
+def test_conflict_copies_that_were_removed_before_are_known_from_then_on(tmp_path: Path) -> None:
+    path, branch = tmp_path / "volume.db", b"b" * 16
+    places = {
+        b"1" * 16: Place(bytes(16), b"copy", removed=True, yields=True),
+        b"2" * 16: Place(bytes(16), b"copy 2", yields=True),
+        b"3" * 16: Place(bytes(16), b"folder", former=b"x" * 14 + b"\3\0"),
+        b"4" * 16: Place(bytes(16), b"file"),
+    }
+    Database.create(path, bytes(16))
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("INSERT INTO writer (number, branch) VALUES (1, ?)", (branch,))
+        db.execute(
+            "INSERT INTO log (branch, clock, device, hash, vector, time, moment) "
+            "VALUES (?, 7, ?, '', '', 5, 6)",
+            (branch, branch),
+        )
+        db.executemany(
+            "INSERT INTO register (key, clock, writer, value) VALUES (?, 7, 1, ?)",
+            [(place_key(node, 0), place.encode()) for node, place in places.items()]
+            + [(content_key(node), b"") for node in places if not places[node].former],
+        )
+        db.execute("PRAGMA user_version = 9")
+        db.commit()
+    Database(path).close()
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("SELECT node, moment FROM removal").fetchall() == [(b"1" * 16, 6)]
 
 
 def test_the_volume_goes_on_and_knows_its_versions_from_then_on(path: Path) -> None:

@@ -81,6 +81,36 @@ def test_one_device_that_keeps_a_version_is_enough(fleet: Fleet, clock: Clock, c
     assert {path: entry.content for path, entry in one.tree().items()} == {"file": b"new"}
 
 
+def test_a_conflict_copy_that_is_removed_is_kept_as_long_as_any_file(fleet: Fleet, clock: Clock) -> None:
+    one, two = fleet[0], fleet[1]
+    one.write("file", b"both's")
+    fleet.meet()
+    one.write("file", b"one's")
+    one.sign()
+    two.write("file", b"two's")
+    two.receive(one.log())  # the edit that is not signed yet goes on beside, and yields the name
+    fleet.meet()
+    (copy,) = set(two.names()) - {"file"}
+    then = clock.tick()
+    one.remove(copy)
+    fleet.meet()
+    packs = set(one.rig.clouds.packs)
+    for _ in range(3):
+        confer(fleet, clock)
+    check_kept(two)
+    two.rig.room.drop_all()
+    assert past_tree(two, then)[copy].content == b"two's"
+    for device in fleet.devices:
+        assert device.rig.db.execute("SELECT count(*) FROM removal").fetchone() == (1,)
+        thin(device, OFF, clock.now)
+    for _ in range(3):
+        confer(fleet, clock)
+    assert (
+        len(packs - set(one.rig.clouds.packs)) == 2
+    )  # that of the copy and that of the file's first version
+    assert one.tree() == two.tree() and one.names() == ["file"]
+
+
 def test_thinning_follows_the_ladder(fleet: Fleet, clock: Clock) -> None:
     one = fleet[0]
     moments = []
