@@ -23,12 +23,13 @@ from sync import Rename
 __all__ = ["Ended", "History", "is_removal"]
 
 _OF_TREE: Final = b"pac"
+_PLACE: Final = ord("p")
 _END: Final = "ON CONFLICT (key, clock, writer) DO UPDATE SET until = min(until, excluded.until)"
 
 
 def is_removal(key: bytes, value: bytes | None) -> bool:
     """Whether this is what the removal of a name writes."""
-    return key[:1] == b"p" and removed_place(value) is not None
+    return key[0] == _PLACE and removed_place(value) is not None
 
 
 class Ended(NamedTuple):

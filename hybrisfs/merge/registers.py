@@ -195,9 +195,19 @@ class Registers:
     def _stamps(self, keys: Collection[bytes]) -> dict[bytes, list[Stamp]]:
         """The stamps of the latest values of registers."""
         found: dict[bytes, list[Stamp]] = {}
-        for key, clock, writer in self._rows(keys):
+        for key, clock, writer in self._rows(self._perhaps_here(keys)):
             found.setdefault(key, []).append(self.stamp(clock, writer))
         return found
+
+    def _perhaps_here(self, keys: Collection[bytes]) -> list[bytes]:
+        """Those of *keys* that are not above all that are stored of their kind, as those of new nodes are."""
+        highest = {kind: self._highest(kind) for kind in {key[:1] for key in keys}}
+        return [key for key in keys if key <= highest[key[:1]]]
+
+    def _highest(self, kind: bytes) -> bytes:
+        query = "SELECT max(key) FROM register WHERE key >= ? AND key < ?"
+        (key,) = self._db.execute(query, (kind, _after(kind))).fetchone()
+        return key or b""
 
     def _rows(self, keys: Iterable[bytes]) -> Iterator[tuple[bytes, int, int]]:
         """Key, clock and writer of the latest values of registers, each of which is given once."""

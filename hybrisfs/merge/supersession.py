@@ -48,17 +48,23 @@ class Supersession:
 
     def take(self, updates: Iterable[Written]) -> None:
         """The next updates."""
+        come, stored = self.come, self._stored
         for stamp, vector, writes in updates:
             moment = self._moment(stamp)
             for key, value in writes:
-                latest = self.come.get(key)
-                latest = [] if latest is None else self._outliving(key, latest, vector, moment)
-                standing = self._standing(key, vector, moment) if key in self._stored else ()
-                if latest or standing:
-                    self.concurrent.append(Concurrent(key, moment, vector))
-                self.come[key] = [*latest, Value(stamp, value)]
+                if key in come or key in stored:
+                    come[key] = [*self._beside(key, vector, moment), Value(stamp, value)]
+                else:
+                    come[key] = [Value(stamp, value)]
                 if is_removal(key, value):
                     self.removals.append((key[1:17], moment))
+
+    def _beside(self, key: bytes, vector: VersionVector, moment: int) -> list[Value]:
+        """The values that came before and stand beside that of an update with *vector*."""
+        latest = self._outliving(key, self.come.get(key, ()), vector, moment)
+        if self._standing(key, vector, moment) or latest:
+            self.concurrent.append(Concurrent(key, moment, vector))
+        return latest
 
     def _outliving(
         self, key: bytes, latest: Iterable[Value], vector: VersionVector, moment: int
@@ -74,8 +80,11 @@ class Supersession:
 
     def _standing(self, key: bytes, vector: VersionVector, moment: int) -> Sequence[Stamp]:
         """Those of the values stored that an update with *vector* does not supersede."""
+        stored = self._stored.get(key)
+        if not stored:
+            return ()
         standing = []
-        for stamp in self._stored[key]:
+        for stamp in stored:
             if vector[stamp.writer] < stamp.clock:
                 standing.append(stamp)
             else:

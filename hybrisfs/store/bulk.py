@@ -12,7 +12,7 @@ from hybrisfs.store.database import Database
 __all__ = ["insert_many", "select_many", "select_with"]
 
 _SIZES: Final = (8, 64, 512)  # few different statements, so that SQLite has them prepared
-_ROWS: Final = 64
+_ROWS: Final = (64, 8)
 
 
 def select_many(database: Database, query: str, keys: Sequence[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
@@ -45,11 +45,13 @@ def insert_many(database: Database, statement: str, rows: Sequence[tuple[Any, ..
     if not rows:
         return
     width = len(rows[0])
-    rest = len(rows) % _ROWS
-    for start in range(0, len(rows) - rest, _ROWS):
-        together = list(chain.from_iterable(rows[start : start + _ROWS]))
-        database.execute(_filled(statement, _ROWS, width), together)
-    database.executemany(_filled(statement, 1, width), rows[len(rows) - rest :])
+    start = 0
+    for size in _ROWS:
+        filled = _filled(statement, size, width)
+        while start + size <= len(rows):
+            database.execute(filled, list(chain.from_iterable(rows[start : start + size])))
+            start += size
+    database.executemany(_filled(statement, 1, width), rows[start:])
 
 
 @cache

@@ -79,4 +79,4 @@ def test_between_two_batches_whoever_waits_for_the_lock_gets_it(
 
     monkeypatch.setattr("hybrisfs.pipeline.receive.time.sleep", pause)
     assert bob.receive(ada.log())
-    assert seen == [20, 40, 60]
+    assert seen == [5, 25, 45, 65]
