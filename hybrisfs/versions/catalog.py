@@ -9,18 +9,20 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Final
 
 from hybrisfs.filesystem.registers import Attr, Place, attr_key, beginning, content_key
 from hybrisfs.merge.registers import PLACES
-from hybrisfs.merge.rules import Stamp, Value, decode_place, standing_attr
+from hybrisfs.merge.rules import Stamp, Value, decode_place, is_conflict_name, standing_attr
 from hybrisfs.store.schema import ROOT_ID
 from hybrisfs.versions.contents import size_of
 from hybrisfs.versions.ladder import Ladder
 from hybrisfs.versions.past import FOREVER, Interval, PastRegisters, intervals, prefix_end
 from hybrisfs.versions.thinning import removed_since
+from hybrisfs.versions.tree import PastTree, as_one
 
 __all__ = ["Catalog", "Removed", "Stay", "Version"]
 
@@ -47,6 +49,7 @@ class Version:
 class Removed:
     """Something that was removed: its path, the last moment at which it was removed, and by whom."""
 
+    node: bytes
     path: str
     kind: str
     size: int
@@ -129,8 +132,32 @@ class Catalog:
     # -- names -----------------------------------------------------------------------------------
 
     def stays(self, path: Sequence[bytes]) -> list[Stay]:
-        """While which nodes stood at a path. Folders that have had one name count as one."""
-        return [one for folder in self._folders(path[:-1]) for one in self._named(folder, path[-1])]
+        """While which nodes stood at a path. Folders that have had one name count as one. Of a conflict copy:
+        while it wanted the name that another has."""
+        folders = self._folders(path[:-1])
+        found = [one for folder in folders for one in self._named(folder, path[-1])]
+        standing = {one.node for one in found if one.until is None}
+        if len(standing) > 1:
+            copies = standing - self._shown(folders, path[-1])
+            return [one for one in found if one.until is not None or one.node not in copies]
+        if found or not is_conflict_name(path[-1]):
+            return found
+        return [one for node in self._copies(folders, path) for one in self._stays_of(node)]
+
+    def _shown(self, folders: Collection[bytes], name: bytes) -> set[bytes]:
+        """The nodes that are shown under a name now."""
+        shown = PastTree(self._db, FOREVER - 1).children(as_one(folders)).get(name)
+        return set() if shown is None else set(shown.ids)
+
+    def _copies(self, folders: Collection[bytes], path: Sequence[bytes]) -> set[bytes]:
+        """What is shown under a conflict name, or was when it was removed."""
+        wanted = os.fsdecode(b"/".join(path))
+        return self._shown(folders, path[-1]) or {
+            one.node for one in self.removed(path[:-1]) if one.path == wanted
+        }
+
+    def _stays_of(self, node: bytes) -> list[Stay]:
+        return self._places("key >= ? AND key < ?", (b"p" + node, prefix_end(b"p" + node)))
 
     def names(self, path: Sequence[bytes]) -> dict[bytes, set[bytes]]:
         """The names that anything has had in a folder, and what has had each."""
@@ -202,30 +229,45 @@ class Catalog:
     def removed(self, path: Sequence[bytes]) -> list[Removed]:
         """What was removed from a folder and is kept, the last removal first. What programs save by putting
         another file in its place is not meant."""
-        found: dict[bytes, Removed] = {}
-        for folder in self._folders(path):
+        found: dict[str, Removed] = {}
+        folders = self._folders(path)
+        for folder in folders:
             condition = f"{PLACES} AND value >= ? AND value < ?"
             gone = intervals(self._db, condition, (folder, prefix_end(folder)))
             for key, values in gone.items():
                 for one in values:
                     place = decode_place(Value(one.stamp, one.value))
                     if one.until is None and place is not None and place.removed:
-                        self._add_removed(found, key[1:17], place, one)
+                        self._add_removed(found, folders, Stay(key[1:17], place, one.stamp, one.since, None))
         return sorted(found.values(), key=lambda one: one.moment, reverse=True)
 
-    def _add_removed(self, found: dict[bytes, Removed], node: bytes, place: Place, removal: Interval) -> None:
+    def _add_removed(self, found: dict[str, Removed], folders: Collection[bytes], removal: Stay) -> None:
+        node = removal.node
         row = self._db.execute("SELECT moment FROM removal WHERE node = ?", (node,)).fetchone()
-        if row is None or any(one.until is None for one in self._named(place.parent, place.name)):
+        path = self._path_before(folders, removal) if row is not None else None
+        if path is None or (path.name in found and found[path.name].moment >= row[0]):
             return
         contents = [one for one in self._contents(node) if one.until is None]
-        known = found.get(place.name)
-        if known is not None and known.moment >= row[0]:
-            return
-        found[place.name] = Removed(
-            self.path_then(node, removal.since - 1),
+        found[path.name] = Removed(
+            node,
+            str(path),
             "folder" if self._is_directory(node) else "file",
             size_of(contents[0].value if contents else None),
             row[0],
             PastRegisters(self._db, removal.since).author(removal.stamp).device,
             self._ladder.kept_until(removed_since(self._db, node, row[0]), row[0]),
         )
+
+    def _path_before(self, folders: Collection[bytes], removal: Stay) -> PurePosixPath | None:
+        """Where a node was before a removal; None when another has taken its place."""
+        place, before = removal.place, removal.since - 1
+        path = PurePosixPath(self.path_then(removal.node, before))
+        others = [one for one in self._named(place.parent, place.name) if one.until is None]
+        if not others:
+            return path
+        if all(one.since >= removal.since for one in others):
+            return None
+        for name, shown in PastTree(self._db, before).children(as_one(folders)).items():
+            if removal.node in shown.ids and name != place.name:  # a conflict copy
+                return path.with_name(os.fsdecode(name))
+        return None

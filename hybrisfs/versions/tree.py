@@ -19,9 +19,9 @@ from hybrisfs.store.schema import ROOT_ID
 from hybrisfs.versions.past import NothingUnsigned, PastRegisters
 from sync.codec import Writer
 
-__all__ = ["PastNode", "PastTree"]
+__all__ = ["PastNode", "PastTree", "as_one"]
 
-_ROOT_MODE = 0o40755
+_FOLDER_MODE = 0o40755
 
 
 class PastNode(NamedTuple):
@@ -39,6 +39,11 @@ class PastNode(NamedTuple):
         return self.ids[0]
 
 
+def as_one(folders: Iterable[bytes]) -> PastNode:
+    """Folders, given by their ids, that are looked at as one."""
+    return PastNode(tuple(folders), Attr(_FOLDER_MODE, 0, 0, 0, 0), None, 1)
+
+
 class PastTree:
     """Answers about the tree at *moment* (ns since the epoch) from the snapshot *db*."""
 
@@ -49,8 +54,8 @@ class PastTree:
 
     def root(self) -> PastNode:
         """The volume's own folder."""
-        attr = self._resolver.attr(ROOT_ID) or Attr(_ROOT_MODE, 0, 0, 0, 0)
-        return PastNode((ROOT_ID,), attr, None, 1)
+        attr = self._resolver.attr(ROOT_ID)
+        return as_one((ROOT_ID,)) if attr is None else PastNode((ROOT_ID,), attr, None, 1)
 
     def attr(self, node: bytes) -> Attr | None:
         """The attributes that a node had; None when it was unknown."""

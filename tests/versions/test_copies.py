@@ -1,0 +1,114 @@
+"""Conflict copies have versions like any other file, under the names that they are shown by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from hybrisfs.versions.catalog import Catalog
+from hybrisfs.versions.ladder import DEFAULT_LADDER
+from tests.merge.fleet import Device, Fleet
+from tests.versions.support import Clock
+
+
+@pytest.fixture
+def clock() -> Iterator[Clock]:
+    clock = Clock()
+    with clock.running():
+        yield clock
+
+
+@pytest.fixture
+def fleet(clock: Clock) -> Iterator[Fleet]:
+    fleet = Fleet(2)
+    yield fleet
+    fleet.discard()
+
+
+@contextmanager
+def catalog(device: Device) -> Iterator[Catalog]:
+    device.rig.commit()
+    with device.rig.db.snapshot() as db:
+        yield Catalog(db, DEFAULT_LADDER)
+
+
+def sizes(device: Device, name: str) -> list[int]:
+    with catalog(device) as found:
+        return [one.size for one in found.versions([b"folder", name.encode()])]
+
+
+def copy_of_an_edit(fleet: Fleet, clock: Clock) -> str:
+    """Both have edited one file at the same time; the name that the later edit has got."""
+    one, two = fleet[0], fleet[1]
+    one.mkdir("folder")
+    one.write("folder/file", b"1")
+    fleet.meet()
+    clock.tick()
+    one.write("folder/file", b"22")
+    one.sign()
+    two.write("folder/file", b"333")
+    two.receive(one.log())  # what is not signed here goes on beside it
+    fleet.meet()
+    (copy,) = {path for path in two.tree() if path.startswith("folder/file (")}
+    clock.tick()
+    return copy.removeprefix("folder/")
+
+
+def test_a_copy_has_its_versions_by_its_own_name(fleet: Fleet, clock: Clock) -> None:
+    copy = copy_of_an_edit(fleet, clock)
+    fleet[0].write(f"folder/{copy}", b"4444")
+    fleet.meet()
+    for device in fleet.devices:
+        assert sizes(device, copy) == [4, 3]
+        assert sizes(device, "file") == [2, 1]
+
+
+def test_a_copy_that_is_removed_is_among_what_is_removed(fleet: Fleet, clock: Clock) -> None:
+    copy = copy_of_an_edit(fleet, clock)
+    fleet[0].remove(f"folder/{copy}")
+    fleet.meet()
+    for device in fleet.devices:
+        with catalog(device) as found:
+            assert [(one.path, one.size) for one in found.removed([b"folder"])] == [(f"folder/{copy}", 3)]
+        assert sizes(device, copy) == [3]
+
+
+def test_of_two_new_files_that_lost_the_name_each_comes_back_by_its_own(fleet: Fleet, clock: Clock) -> None:
+    one, two = fleet[0], fleet[1]
+    one.mkdir("folder")
+    fleet.meet()
+    for device in fleet.devices:
+        device.write("folder/file", b"x" * (1 + fleet.devices.index(device)))
+    fleet.meet()
+    (copy,) = {path for path in two.tree() if path.startswith("folder/file (")}
+    clock.tick()
+    one.remove(copy)
+    fleet.meet()
+    with catalog(two) as found:
+        (removed,) = found.removed([b"folder"])
+    assert removed.path == copy
+    assert sizes(two, copy.removeprefix("folder/")) == [removed.size]
+
+
+def test_a_file_that_another_one_replaced_is_not_called_removed(fleet: Fleet, clock: Clock) -> None:
+    one = fleet[0]
+    one.mkdir("folder")
+    one.write("folder/file", b"1")
+    one.sign()
+    clock.tick()
+    one.write("folder/new", b"22")
+    one.move("folder/new", "folder/file")
+    one.sign()
+    clock.tick()
+    one.remove("folder/file")
+    one.write("folder/file", b"333")
+    one.sign()
+    with catalog(one) as found:
+        assert found.removed([b"folder"]) == []
+
+
+def test_a_conflict_name_that_nothing_ever_had(fleet: Fleet, clock: Clock) -> None:
+    copy = copy_of_an_edit(fleet, clock)
+    assert sizes(fleet[0], copy.replace("conflict, bob", "conflict, eve")) == []
