@@ -43,7 +43,6 @@ log = logging.getLogger(__name__)
 
 _WORTH_IT: Final = 96 << 10  # bytes of updates; fewer are examined sooner than handed over
 _IDLE_SECONDS: Final = 10.0
-_END_SECONDS: Final = 5.0
 _SIZE: Final = struct.Struct(">I")
 _COUNT: Final = struct.Struct(">H")
 _MEMBER: Final = struct.Struct(f"{DEVICE_ID_SIZE}s{PUBLIC_KEY_SIZE}s")
@@ -103,7 +102,7 @@ class Examiner:
         asked = None
         if self._beside and sum(map(len, updates)) >= _WORTH_IT:
             with self._lock:
-                asked = self._ask(updates, keys)
+                asked = self._ask(updates, keys) if self._beside else None
         return Examination(updates, keys, which, asked)
 
     def _ask(self, updates: Sequence[bytes], keys: Keys) -> _Asked | None:
@@ -120,6 +119,8 @@ class Examiner:
     def close(self) -> None:
         """End the process; what has been asked for can still be had."""
         self._beside = False
+        if (process := self._process) is not None:
+            process.stop()  # so that nobody who has the lock waits for it any more
         with self._lock:
             self._end()
 
@@ -279,21 +280,32 @@ def _parse_updates(request: bytes, at: int) -> Iterator[bytes]:
 
 
 def _examine_all(requests: SimpleQueue[bytes | None], answers: SimpleQueue[bytes | None]) -> None:
-    while (request := requests.get()) is not None:
-        keys, updates = _parse(request)
-        decoded = map(_decoded, updates)
-        found = [None if one is None else _packed(one, _is_signed(one, keys)) for one in decoded]
-        answers.put(marshal.dumps(found, _MARSHAL))
-    answers.put(None)
+    try:
+        while (request := requests.get()) is not None:
+            keys, updates = _parse(request)
+            decoded = map(_decoded, updates)
+            found = [None if one is None else _packed(one, _is_signed(one, keys)) for one in decoded]
+            answers.put(marshal.dumps(found, _MARSHAL))
+    finally:
+        answers.put(None)
 
 
 def _write_all(answers: SimpleQueue[bytes | None]) -> None:
-    with (
-        contextlib.suppress(BrokenPipeError),
-        open(1, "wb", 0, closefd=False) as pipe,
-    ):  # the daemon has ended
+    with contextlib.suppress(BrokenPipeError), open(1, "wb", 0) as pipe:  # the daemon has ended
         while (answer := answers.get()) is not None:
             _write(pipe, answer)
+
+
+def _read_all(requests: SimpleQueue[bytes | None], idle_seconds: float) -> None:
+    try:
+        with open(0, "rb", 0) as pipe:
+            while select.select([pipe], [], [], idle_seconds)[0]:
+                request = _read(pipe)
+                if request is None:
+                    return
+                requests.put(request)
+    finally:
+        requests.put(None)
 
 
 def _serve(idle_seconds: float) -> None:
@@ -301,12 +313,7 @@ def _serve(idle_seconds: float) -> None:
     answers: SimpleQueue[bytes | None] = SimpleQueue()
     threading.Thread(target=_examine_all, args=(requests, answers)).start()
     threading.Thread(target=_write_all, args=(answers,)).start()
-    request: bytes | None = b""
-    with open(0, "rb", 0, closefd=False) as pipe:
-        while request is not None:
-            waiting, _, _ = select.select([pipe], [], [], idle_seconds)
-            request = _read(pipe) if waiting else None
-            requests.put(request)
+    _read_all(requests, idle_seconds)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -169,6 +170,47 @@ def test_a_process_that_dies_is_done_without(
     assert started[0].wait(60) == -signal.SIGKILL
     assert all(handed_over(examiner).result() == EXPECTED for _ in range(3))
     assert len(started) == 2
+
+
+def test_a_process_that_ends_with_answers_nobody_has_read_is_done_without(
+    examiner: Examiner, started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(examine, "_IDLE_SECONDS", 0.01)
+    handed_over(examiner)
+    handed_over(examiner)  # more than fits into a pipe
+    reads_no_more = select.poll()
+    assert started[0].stdin is not None
+    reads_no_more.register(started[0].stdin, 0)
+    assert reads_no_more.poll(60_000)
+    assert handed_over(examiner).result() == EXPECTED
+    assert started[0].wait(60) == -signal.SIGKILL
+
+
+def test_a_process_that_stands_still_does_not_keep_the_examiner_from_ending(
+    examiner: Examiner, started: list[subprocess.Popen[bytes]]
+) -> None:
+    handed_over(examiner).result()
+    started[0].send_signal(signal.SIGSTOP)
+    assert started[0].stdin is not None
+    reads = select.poll()
+    reads.register(started[0].stdin, select.POLLOUT)
+    with ThreadPoolExecutor(1) as threads:
+        asked = threads.submit(lambda: [handed_over(examiner) for _ in range(3)])
+        while reads.poll(0):
+            pass
+        examiner.close()
+        assert all(one.result() == EXPECTED for one in asked.result(60))
+
+
+def test_a_process_that_is_interrupted_ends(
+    examiner: Examiner, started: list[subprocess.Popen[bytes]]
+) -> None:
+    """As by Ctrl-C, which all of a terminal's processes get."""
+    handed_over(examiner).result()
+    handed_over(examiner).result()
+    started[0].send_signal(signal.SIGINT)
+    assert started[0].wait(60) == 0
+    assert handed_over(examiner).result() == EXPECTED
 
 
 def test_a_process_that_cannot_be_started_is_done_without(
