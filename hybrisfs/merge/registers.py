@@ -200,9 +200,10 @@ class Registers:
         return found
 
     def _perhaps_here(self, keys: Collection[bytes]) -> list[bytes]:
-        """Those of *keys* that are not above all that are stored of their kind, as those of new nodes are."""
-        highest = {kind: self._highest(kind) for kind in {key[:1] for key in keys}}
-        return [key for key in keys if key <= highest[key[:1]]]
+        """Those of *keys* that are not above all of the tree's that are stored of their kind, as those of new
+        nodes are."""
+        highest = {kind[0]: self._highest(kind) for kind in (b"p", b"a", b"c")}
+        return [key for key in keys if key <= highest.get(key[0], key)]
 
     def _highest(self, kind: bytes) -> bytes:
         query = "SELECT max(key) FROM register WHERE key >= ? AND key < ?"

@@ -22,7 +22,7 @@ from hybrisfs.versions.contents import size_of
 from hybrisfs.versions.ladder import Ladder
 from hybrisfs.versions.past import FOREVER, Interval, PastRegisters, intervals, prefix_end
 from hybrisfs.versions.thinning import removed_since
-from hybrisfs.versions.tree import PastTree, as_one
+from hybrisfs.versions.tree import PastNode, PastTree, as_one
 
 __all__ = ["Catalog", "Removed", "Stay", "Version"]
 
@@ -146,8 +146,11 @@ class Catalog:
 
     def _shown(self, folders: Collection[bytes], name: bytes) -> set[bytes]:
         """The nodes that are shown under a name now."""
-        shown = PastTree(self._db, FOREVER - 1).children(as_one(folders)).get(name)
+        shown = self._now(folders).get(name)
         return set() if shown is None else set(shown.ids)
+
+    def _now(self, folders: Collection[bytes]) -> dict[bytes, PastNode]:
+        return PastTree(self._db, FOREVER - 1).children(as_one(folders))
 
     def _copies(self, folders: Collection[bytes], path: Sequence[bytes]) -> set[bytes]:
         """What is shown under a conflict name, or was when it was removed."""
@@ -160,13 +163,21 @@ class Catalog:
         return self._places("key >= ? AND key < ?", (b"p" + node, prefix_end(b"p" + node)))
 
     def names(self, path: Sequence[bytes]) -> dict[bytes, set[bytes]]:
-        """The names that anything has had in a folder, and what has had each."""
+        """The names that anything has had in a folder, those of conflict copies included that are there now,
+        and what has had each."""
         found: dict[bytes, set[bytes]] = {}
-        for folder in self._folders(path):
+        standing: set[tuple[bytes, bytes]] = set()  # name and node
+        folders = self._folders(path)
+        for folder in folders:
             condition = f"{PLACES} AND value >= ? AND value < ?"
             for stay in self._places(condition, (folder, prefix_end(folder))):
                 if stay.place.parent == folder:
                     found.setdefault(stay.place.name, set()).add(stay.node)
+                    if stay.until is None:
+                        standing.add((stay.place.name, stay.node))
+        if len(standing) > len({name for name, _ in standing}):
+            for name, shown in self._now(folders).items():
+                found.setdefault(name, set(shown.ids))
         return found
 
     def _folders(self, path: Sequence[bytes]) -> set[bytes]:

@@ -58,6 +58,9 @@ def copy_of_an_edit(fleet: Fleet, clock: Clock) -> str:
 
 def test_a_copy_has_its_versions_by_its_own_name(fleet: Fleet, clock: Clock) -> None:
     copy = copy_of_an_edit(fleet, clock)
+    for device in fleet.devices:
+        with catalog(device) as found:
+            assert set(found.names([b"folder"])) == {b"file", copy.encode()}
     fleet[0].write(f"folder/{copy}", b"4444")
     fleet.meet()
     for device in fleet.devices:
