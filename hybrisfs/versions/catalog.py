@@ -88,7 +88,7 @@ class Catalog:
             if self._is_directory(stay.node):
                 continue
             whole = stay.until is None  # it has the name now: its former names' versions as well
-            for one in self._contents(stay.node):
+            for one in self._contents_at(path, stay):
                 if whole or (one.since < stay.end and stay.since < one.end):
                     version = self._version(stay, one)
                     known = found.get((stay.node, one.stamp))
@@ -126,6 +126,14 @@ class Catalog:
             return of_content
         return min(of_content, self._ladder.kept_until(stay.since, stay.end))
 
+    def _contents_at(self, path: Sequence[bytes], stay: Stay) -> list[Interval]:
+        """Those that a node had, but for concurrent ones that are shown under other names now."""
+        found = self._contents(stay.node)
+        if stay.until is not None or sum(one.until is None for one in found) < 2:
+            return found
+        shown = self._now(self._folders(path[:-1])).get(path[-1])
+        return [one for one in found if one.until is not None or (shown and one.value == shown.content)]
+
     def _contents(self, node: bytes) -> list[Interval]:
         return intervals(self._db, "key = ?", (content_key(node),)).get(content_key(node), [])
 
@@ -147,7 +155,9 @@ class Catalog:
     def _shown(self, folders: Collection[bytes], name: bytes) -> set[bytes]:
         """The nodes that are shown under a name now."""
         shown = self._now(folders).get(name)
-        return set() if shown is None else set(shown.ids)
+        if shown is None:
+            return set()
+        return set(shown.ids) if shown.copy_of is None else {shown.copy_of}
 
     def _now(self, folders: Collection[bytes]) -> dict[bytes, PastNode]:
         return PastTree(self._db, FOREVER - 1).children(as_one(folders))
@@ -175,7 +185,8 @@ class Catalog:
                     found.setdefault(stay.place.name, set()).add(stay.node)
                     if stay.until is None:
                         standing.add((stay.place.name, stay.node))
-        if len(standing) > len({name for name, _ in standing}):
+        copies = self._db.execute("SELECT 1 FROM copy LIMIT 1").fetchone()  # of one file, somewhere
+        if copies or len(standing) > len({name for name, _ in standing}):
             for name, shown in self._now(folders).items():
                 found.setdefault(name, set(shown.ids))
         return found

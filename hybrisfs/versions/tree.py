@@ -26,12 +26,14 @@ _FOLDER_MODE = 0o40755
 
 class PastNode(NamedTuple):
     """A file or folder as it was. *ids*: of the nodes that were seen as one, the shown one first. *content*:
-    the value of its content register. *links*: how many names it had; 1 for folders."""
+    the value of its content register. *links*: how many names it had; 1 for folders. *copy_of*: the node of
+    which this is a concurrent version."""
 
     ids: tuple[bytes, ...]
     attr: Attr
     content: bytes | None
     links: int
+    copy_of: bytes | None = None
 
     @property
     def id(self) -> bytes:
@@ -141,4 +143,4 @@ class PastTree:
     def _copy(self, node: bytes, copy: Value) -> PastNode:
         attr = self._resolver.attr(node)
         assert attr is not None
-        return PastNode((copy_id(node, copy),), attr, copy.value, 1)
+        return PastNode((copy_id(node, copy),), attr, copy.value, 1, node)

@@ -78,6 +78,25 @@ def test_a_copy_that_is_removed_is_among_what_is_removed(fleet: Fleet, clock: Cl
         assert sizes(device, copy) == [3]
 
 
+def test_concurrent_versions_of_one_file_each_have_the_versions_before(fleet: Fleet, clock: Clock) -> None:
+    one, two = fleet[0], fleet[1]
+    one.mkdir("folder")
+    one.write("folder/file", b"1")
+    fleet.meet()
+    clock.tick()
+    one.write("folder/file", b"22")
+    two.write("folder/file", b"333")
+    fleet.sign()  # before either hears of the other
+    fleet.meet()
+    content = {path: len(entry.content) for path, entry in one.tree().items() if entry.content}
+    assert sorted(content.values()) == [2, 3]
+    for device in fleet.devices:
+        for path, size in content.items():
+            assert sizes(device, path.removeprefix("folder/")) == [size, 1]
+        with catalog(device) as found:
+            assert len(found.names([b"folder"])) == 2
+
+
 def test_of_two_new_files_that_lost_the_name_each_comes_back_by_its_own(fleet: Fleet, clock: Clock) -> None:
     one, two = fleet[0], fleet[1]
     one.mkdir("folder")
