@@ -16,6 +16,9 @@ __all__ = ["CheckpointTable", "Recorded"]
 
 _SLICE: Final = struct.Struct(">32sI")
 _COLUMNS: Final = "snapshot, vector, through, slices, hints, root, deposited, former"
+# What is looked back at goes through the same update as what is stated next, if nothing comes between. Then a
+# mere statement is newer than what is agreed, and that is newer than what was agreed on and is on the clouds.
+_NEWEST: Final = "ORDER BY through DESC, root IS NOT NULL, deposited IS NOT NULL LIMIT 1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,28 +44,33 @@ class CheckpointTable:
 
     def stated(self) -> Recorded | None:
         """The newest statement, agreed upon or not."""
-        return self._one("ORDER BY through DESC LIMIT 1")
+        return self._one("")
 
     def agreed(self) -> Recorded | None:
         """The newest agreed checkpoint."""
-        return self._one("WHERE root IS NOT NULL ORDER BY through DESC LIMIT 1")
+        return self._one("WHERE root IS NOT NULL")
 
     def deposited(self) -> Recorded | None:
         """The newest agreed checkpoint that is on the clouds."""
-        return self._one("WHERE deposited IS NOT NULL ORDER BY through DESC LIMIT 1")
+        return self._one("WHERE deposited IS NOT NULL")
 
     def all(self) -> list[Recorded]:
         """All rows."""
         return [_recorded(row) for row in self._db.execute(f"SELECT {_COLUMNS} FROM checkpoint")]
 
-    def _one(self, rest: str) -> Recorded | None:
-        row = self._db.execute(f"SELECT {_COLUMNS} FROM checkpoint {rest}").fetchone()
+    def _one(self, condition: str) -> Recorded | None:
+        row = self._db.execute(f"SELECT {_COLUMNS} FROM checkpoint {condition} {_NEWEST}").fetchone()
         return _recorded(row) if row else None
 
     def put(self, one: Recorded) -> None:
         """Record a statement or an agreed checkpoint in the place of what came before it."""
-        replaced = "" if one.deposited else "AND deposited IS NULL" if one.root else "AND root IS NULL"
-        self._db.execute(f"DELETE FROM checkpoint WHERE through <= ? {replaced}", (one.through,))
+        if one.deposited:
+            replaced = "through < ?1 OR (through = ?1 AND root IS NOT NULL)"
+        elif one.root:
+            replaced = "through <= ?1 AND deposited IS NULL"
+        else:
+            replaced = "through <= ?1 AND root IS NULL"
+        self._db.execute(f"DELETE FROM checkpoint WHERE {replaced}", (one.through,))
         self._db.execute(
             f"INSERT OR REPLACE INTO checkpoint ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (

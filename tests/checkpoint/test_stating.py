@@ -122,6 +122,15 @@ class BusyFleet:
             courier.believe_shipped()
             courier.keeper.look(heads, self.now)
 
+    def look(self, number: int, *, hurried: bool = False) -> None:
+        """A second later: one of them looks. *hurried*: somebody may be let in by it."""
+        self.now += 1.0
+        heads = {head.writer: head for head in (courier.head() for courier in self.couriers)}
+        self.couriers[number].believe_shipped()
+        if hurried:
+            self.couriers[number].keeper.hurry()
+        self.couriers[number].keeper.look(heads, self.now)
+
     def agreed(self) -> set[bytes | None]:
         """The newest snapshots that the devices have agreed upon."""
         found = set()
@@ -175,6 +184,34 @@ def test_what_a_device_cannot_find_again_it_does_not_state(busy_fleet: BusyFleet
             busy_fleet.step()
     assert busy_fleet.agreed() == {None}
     assert busy_fleet.couriers[0].keeper.statement() is None
+
+
+def test_who_has_looked_back_states_what_has_come_since_once() -> None:
+    """Nothing has come between the one statement and the other."""
+    quiet = mock.patch.multiple("hybrisfs.checkpoint.keeper", QUIET_SECONDS=1e9, RESTLESS_SECONDS=1e9)
+    with small_checkpoints(), quiet:
+        two = BusyFleet(2)
+        try:
+            for number in (1, 2):
+                two.fleet[0].write("file", b"%d" % number)
+                two.fleet[0].sign()
+                if number == 2:  # the other device has this too when it hears of a statement of the first
+                    two.fleet.meet()
+                two.look(0, hurried=number == 1)
+            for number in (1, 0, 1):
+                two.look(number)
+            assert len(two.agreed()) == 1
+            two.look(0, hurried=True)
+            other = two.couriers[1].keeper
+            with mock.patch.object(other, "_state", wraps=other._state) as state:
+                for _ in range(3):
+                    two.look(1)
+            assert state.call_count == 1
+            for number in (0, 1):
+                two.look(number)
+                assert two.couriers[number].keeper.is_current()
+        finally:
+            two.fleet.discard()
 
 
 def test_what_the_clouds_lack_is_stated_when_they_have_it(alone: Busy) -> None:
