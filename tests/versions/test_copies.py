@@ -14,13 +14,6 @@ from tests.versions.support import Clock
 
 
 @pytest.fixture
-def clock() -> Iterator[Clock]:
-    clock = Clock()
-    with clock.running():
-        yield clock
-
-
-@pytest.fixture
 def fleet(clock: Clock) -> Iterator[Fleet]:
     fleet = Fleet(2)
     yield fleet
@@ -39,16 +32,22 @@ def sizes(device: Device, name: str) -> list[int]:
         return [one.size for one in found.versions([b"folder", name.encode()])]
 
 
-def copy_of_an_edit(fleet: Fleet, clock: Clock) -> str:
-    """Both have edited one file at the same time; the name that the later edit has got."""
+def edit_at_once(fleet: Fleet, clock: Clock) -> None:
+    """Both change a file that both have."""
     one, two = fleet[0], fleet[1]
     one.mkdir("folder")
     one.write("folder/file", b"1")
     fleet.meet()
     clock.tick()
     one.write("folder/file", b"22")
-    one.sign()
     two.write("folder/file", b"333")
+
+
+def copy_of_an_edit(fleet: Fleet, clock: Clock) -> str:
+    """The name that the later of two edits has got."""
+    one, two = fleet[0], fleet[1]
+    edit_at_once(fleet, clock)
+    one.sign()
     two.receive(one.log())  # what is not signed here goes on beside it
     fleet.meet()
     (copy,) = {path for path in two.tree() if path.startswith("folder/file (")}
@@ -79,16 +78,10 @@ def test_a_copy_that_is_removed_is_among_what_is_removed(fleet: Fleet, clock: Cl
 
 
 def test_concurrent_versions_of_one_file_each_have_the_versions_before(fleet: Fleet, clock: Clock) -> None:
-    one, two = fleet[0], fleet[1]
-    one.mkdir("folder")
-    one.write("folder/file", b"1")
-    fleet.meet()
-    clock.tick()
-    one.write("folder/file", b"22")
-    two.write("folder/file", b"333")
+    edit_at_once(fleet, clock)
     fleet.sign()  # before either hears of the other
     fleet.meet()
-    content = {path: len(entry.content) for path, entry in one.tree().items() if entry.content}
+    content = {path: len(entry.content) for path, entry in fleet[0].tree().items() if entry.content}
     assert sorted(content.values()) == [2, 3]
     for device in fleet.devices:
         for path, size in content.items():

@@ -21,13 +21,6 @@ OFF = Ladder(0, 0, 0, 0)
 
 
 @pytest.fixture
-def clock() -> Iterator[Clock]:
-    clock = Clock()
-    with clock.running():
-        yield clock
-
-
-@pytest.fixture
 def fleet(clock: Clock) -> Iterator[Fleet]:
     with small_chunks(256), mock.patch("hybrisfs.discard.find._LEAST_DEAD", 1):
         fleet = Fleet(2)

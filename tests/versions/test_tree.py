@@ -13,13 +13,6 @@ from tests.versions.support import Clock, past_tree
 
 
 @pytest.fixture
-def clock() -> Iterator[Clock]:
-    clock = Clock()
-    with clock.running():
-        yield clock
-
-
-@pytest.fixture
 def fleet(clock: Clock) -> Iterator[Fleet]:
     with small_chunks(64):
         fleet = Fleet(2)
