@@ -4,7 +4,8 @@ the relayer, the puller and the keeper of checkpoints of the daemon, one round a
 from __future__ import annotations
 
 import time
-from typing import Any, cast
+from collections import Counter
+from typing import Any, Final, cast
 
 from hybrisfs.checkpoint.compaction import Compactor
 from hybrisfs.checkpoint.deposit import Depositor
@@ -13,11 +14,13 @@ from hybrisfs.checkpoint.keeper import Keeper
 from hybrisfs.checkpoint.shelf import Shelf
 from hybrisfs.pipeline.relay import Relayer
 from hybrisfs.pipeline.ship import Shipper
-from sync import Head
+from sync import Head, VersionVector
 from tests.filesystem.rig import SEALER, VOLUME, Rig
 from tests.simulation.cloud import Clouds
 
 __all__ = ["Courier"]
+
+_MOST_ANNOUNCEMENTS: Final = 30
 
 
 class Courier:
@@ -28,6 +31,7 @@ class Courier:
         self.puller = rig.sharing.follow(cast("Any", clouds), lambda *_: False, lambda: None)
         heads, fetch = self.puller.heads, rig.fetcher.fetch_one
         self.linked: Courier | None = None  # the device that can be asked directly
+        self._announced: Counter[VersionVector] = Counter()  # by what had been accepted
         shelf = Shelf(rig.directory / "checkpoints", SEALER.chunk_id)
         self.keeper = Keeper(
             rig.fs,
@@ -42,7 +46,7 @@ class Courier:
             Depositor(VOLUME, rig.ring.segments, shelf, SEALER.chunk_id, clouds),
             Compactor(rig.fs, rig.updates.device, rig.sharing.members, clouds, rig.committer.commit_now),
             rig.sharing.checkpoint_taken_in,
-            lambda: self._shipper.announce_soon(),
+            self._announce,
         )
         relayer = Relayer(rig.fs, rig.updates, rig.signals, rig.ring.segments, heads, fetch, self.puller.past)
         self._shipper = Shipper(
@@ -64,6 +68,14 @@ class Courier:
 
     def _ask(self, name: bytes) -> bytes | None:
         return self.linked.keeper.succession.part(name) if self.linked is not None else None
+
+    def _announce(self) -> None:
+        """There is another statement or checkpoint. Who hears of nothing new has nothing to say at last."""
+        with self.rig.fs.lock:
+            vector = self.rig.updates.state.vector
+        self._announced[vector] += 1
+        assert self._announced[vector] <= _MOST_ANNOUNCEMENTS, "it states the same again and again"
+        self._shipper.announce_soon()
 
     def head(self) -> Head:
         """What the device would tell of itself over a link."""
