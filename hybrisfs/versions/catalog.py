@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
-from hybrisfs.filesystem.registers import Attr, Place, attr_key, beginning, content_key
+from hybrisfs.filesystem.registers import Attr, Place, attr_key, beginning, content_key, removed_place
 from hybrisfs.merge.registers import PLACES
 from hybrisfs.merge.rules import Stamp, Value, decode_place, is_conflict_name, standing_attr
 from hybrisfs.store.schema import ROOT_ID
@@ -132,7 +132,9 @@ class Catalog:
         if stay.until is not None or sum(one.until is None for one in found) < 2:
             return found
         shown = self._now(self._folders(path[:-1])).get(path[-1])
-        return [one for one in found if one.until is not None or (shown and one.value == shown.content)]
+        if shown is None:
+            return found
+        return [one for one in found if one.until is not None or one.value == shown.content]
 
     def _contents(self, node: bytes) -> list[Interval]:
         return intervals(self._db, "key = ?", (content_key(node),)).get(content_key(node), [])
@@ -146,28 +148,28 @@ class Catalog:
         found = [one for folder in folders for one in self._named(folder, path[-1])]
         standing = {one.node for one in found if one.until is None}
         if len(standing) > 1:
-            copies = standing - self._shown(folders, path[-1])
+            copies = self._elsewhere(folders, path[-1])
             return [one for one in found if one.until is not None or one.node not in copies]
         if found or not is_conflict_name(path[-1]):
             return found
         return [one for node in self._copies(folders, path) for one in self._stays_of(node)]
 
-    def _shown(self, folders: Collection[bytes], name: bytes) -> set[bytes]:
-        """The nodes that are shown under a name now."""
-        shown = self._now(folders).get(name)
-        if shown is None:
-            return set()
-        return set(shown.ids) if shown.copy_of is None else {shown.copy_of}
+    def _elsewhere(self, folders: Collection[bytes], name: bytes) -> set[bytes]:
+        """The nodes that are shown in a folder now, but not under this name."""
+        now = self._now(folders)
+        here = now.pop(name).ids if name in now else ()
+        return {node for shown in now.values() for node in shown.ids}.difference(here)
 
     def _now(self, folders: Collection[bytes]) -> dict[bytes, PastNode]:
         return PastTree(self._db, FOREVER - 1).children(as_one(folders))
 
     def _copies(self, folders: Collection[bytes], path: Sequence[bytes]) -> set[bytes]:
         """What is shown under a conflict name, or was when it was removed."""
+        shown = self._now(folders).get(path[-1])
+        if shown is not None:
+            return set(shown.ids) if shown.copy_of is None else {shown.copy_of}
         wanted = os.fsdecode(b"/".join(path))
-        return self._shown(folders, path[-1]) or {
-            one.node for one in self.removed(path[:-1]) if one.path == wanted
-        }
+        return {one.node for one in self.removed(path[:-1]) if one.path == wanted}
 
     def _stays_of(self, node: bytes) -> list[Stay]:
         return self._places("key >= ? AND key < ?", (b"p" + node, prefix_end(b"p" + node)))
@@ -258,8 +260,8 @@ class Catalog:
             gone = intervals(self._db, condition, (folder, prefix_end(folder)))
             for key, values in gone.items():
                 for one in values:
-                    place = decode_place(Value(one.stamp, one.value))
-                    if one.until is None and place is not None and place.removed:
+                    place = removed_place(one.value)
+                    if one.until is None and place is not None:
                         self._add_removed(found, folders, Stay(key[1:17], place, one.stamp, one.since, None))
         return sorted(found.values(), key=lambda one: one.moment, reverse=True)
 

@@ -107,6 +107,21 @@ def test_of_two_new_files_that_lost_the_name_each_comes_back_by_its_own(fleet: F
     assert sizes(two, copy.removeprefix("folder/")) == [removed.size]
 
 
+def test_equal_files_that_are_seen_as_one_have_the_versions_of_both(fleet: Fleet, clock: Clock) -> None:
+    one, two = fleet[0], fleet[1]
+    one.mkdir("folder")
+    fleet.meet()
+    for content in ("1", "same"):
+        one.write("folder/file", content.encode())
+        two.write("folder/file", content.replace("1", "22").encode())
+        fleet.sign()  # before either hears of the other
+        clock.tick()
+    fleet.meet()
+    assert [path for path in one.tree() if path.startswith("folder/file")] == ["folder/file"]
+    for device in fleet.devices:
+        assert set(sizes(device, "file")) == {4, 1, 2}
+
+
 def test_a_file_that_another_one_replaced_is_not_called_removed(fleet: Fleet, clock: Clock) -> None:
     one = fleet[0]
     one.mkdir("folder")

@@ -98,9 +98,8 @@ def test_a_conflict_copy_that_is_removed_is_kept_as_long_as_any_file(fleet: Flee
         thin(device, OFF, clock.now)
     for _ in range(3):
         confer(fleet, clock)
-    assert (
-        len(packs - set(one.rig.clouds.packs)) == 2
-    )  # that of the copy and that of the file's first version
+    # That of the copy is gone, and that of the file's first version.
+    assert len(packs - set(one.rig.clouds.packs)) == 2
     assert one.tree() == two.tree() and one.names() == ["file"]
 
 

@@ -35,10 +35,7 @@ def first(tmp_path: Path) -> Iterator[Device]:
         stack.enter_context(mock.patch("hybrisfs.volume.checkpoints._LOOK_SECONDS", 0.05))
         stack.enter_context(
             mock.patch.multiple(
-                "hybrisfs.checkpoint.keeper",
-                QUIET_SECONDS=0.2,
-                LEAST_BYTES=1,
-                RESTATE_SECONDS=1,
+                "hybrisfs.checkpoint.keeper", QUIET_SECONDS=0.2, LEAST_BYTES=1, RESTATE_SECONDS=1
             )
         )
         device = Device(tmp_path)

@@ -31,10 +31,7 @@ def first(tmp_path: Path) -> Iterator[First]:
         stack.enter_context(mock.patch("hybrisfs.volume.checkpoints._LOOK_SECONDS", 0.05))
         stack.enter_context(
             mock.patch.multiple(
-                "hybrisfs.checkpoint.keeper",
-                QUIET_SECONDS=0.1,
-                LEAST_BYTES=1,
-                RESTATE_SECONDS=1,
+                "hybrisfs.checkpoint.keeper", QUIET_SECONDS=0.1, LEAST_BYTES=1, RESTATE_SECONDS=1
             )
         )
         device = First(tmp_path / "first", clouds=4)
