@@ -7,12 +7,15 @@ consistent cut; a key that is marked again meanwhile stays for the next cut. The
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
 
 from hybrisfs.store.bulk import insert_many
 from hybrisfs.store.database import Database
 
 __all__ = ["Changes"]
+
+_MOST_SPANS: Final = 1000  # of dropped changes; beyond, neighbours are taken for one, which holds back more
 
 
 class Changes:
@@ -27,6 +30,7 @@ class Changes:
         rows = database.execute("SELECT key, ino, seq FROM pending WHERE clock IS NULL").fetchall()
         self.unsigned: dict[bytes, tuple[int, int]] = {key: (ino, seq) for key, ino, seq in rows}
         self._first: dict[bytes, int] = {}  # of keys marked more than once: no change of theirs is older
+        self._withdrawn: list[tuple[int, int]] = []  # spans of dropped changes; they rise and do not overlap
         self._unflushed: dict[bytes, tuple[int, int]] = {}
         self._dropped: set[bytes] = set()
         self._in_cut: set[bytes] = set()
@@ -34,7 +38,8 @@ class Changes:
     def mark(self, key: bytes, ino: int) -> None:
         """The register *key* of node *ino* has a new value."""
         self.seq += 1
-        self.announce()
+        if not self._announced:
+            self.announce()
         if self.on_mark is not None:
             self.on_mark(ino)
         before = self.unsigned.get(key)
@@ -42,11 +47,19 @@ class Changes:
             self._first.setdefault(key, before[1])
         self.unsigned[key] = self._unflushed[key] = (ino, self.seq)
 
+    def tie(self, key: bytes) -> None:
+        """The change of *key* just made, or dropped, belongs together with all that was marked since:
+        no cut parts them."""
+        entry = self.unsigned.get(key)
+        if entry is not None:
+            self.mark(key, entry[0])
+        elif self._withdrawn:
+            self._withdrawn.append((self._withdrawn.pop()[0], self.seq))
+
     def announce(self) -> None:
-        """There is something to be published, if that has not been said since the last cut."""
-        if not self._announced:
-            self._announced = True
-            self.on_change()
+        """There is something to be published. `mark` says so once between two cuts."""
+        self._announced = True
+        self.on_change()
 
     def retire(self, key: bytes, ino: int, *, stamp: int) -> None:
         """The register *key* is gone; nobody need hear of it if no update has named it (stamp 0)."""
@@ -56,11 +69,22 @@ class Changes:
             self.mark(key, ino)
 
     def drop(self, key: bytes) -> None:
-        """Nothing need be published about *key* any more."""
-        self.unsigned.pop(key, None)
-        self._first.pop(key, None)
+        """Nothing need be published about *key* any more.
+
+        The span of its changes still counts: others must not see what was changed between them without what
+        made them void, such as a database written under the protection of a journal.
+        """
+        entry = self.unsigned.pop(key, None)
+        if entry is not None:
+            self._withdraw(self._first.pop(key, entry[1]))
         self._unflushed.pop(key, None)
         self._dropped.add(key)
+
+    def _withdraw(self, first: int) -> None:
+        spans = self._withdrawn
+        while spans and (spans[-1][1] >= first or len(spans) >= _MOST_SPANS):
+            first = min(first, spans.pop()[0])
+        spans.append((first, self.seq))
 
     def reassign(self, keys: Iterable[bytes], ino: int) -> None:
         """Those of *keys* that are unsigned are registers of another inode now."""
@@ -68,10 +92,26 @@ class Changes:
             if key in self.unsigned:
                 self.unsigned[key] = self._unflushed[key] = (ino, self.unsigned[key][1])
 
+    @property
+    def withdrawn(self) -> Sequence[tuple[int, int]]:
+        """The numbers of the first and the latest of changes that were dropped, as spans that rise."""
+        return self._withdrawn
+
+    def spans(self) -> Iterator[tuple[bytes, int, int, int]]:
+        """Each unsigned key with its node and the numbers of its first and its latest unsigned change.
+
+        The first may be too low: a change made while the last cut was being signed counts from that cut on.
+        """
+        first = self._first
+        for key, (ino, seq) in self.unsigned.items():
+            yield key, ino, first.get(key, seq), seq
+
     def begin_cut(self, keys: set[bytes]) -> None:
         """The values of *keys* have been taken and are about to be signed; `on_change` tells of the next."""
         self._announced = False
         self._in_cut = keys
+        latest = max(self.unsigned[key][1] for key in keys)
+        self._withdrawn = [span for span in self._withdrawn if span[0] > latest]
 
     def end_cut(self) -> None:
         self._in_cut = set()

@@ -82,7 +82,7 @@ class FileSystem:
         self.total_files: int = database.meta("files")
         self.cache_generation = 0
         self.settling: list[Extent] = []  # staged bytes that the publisher is reading
-        self._monotonic = monotonic
+        self.monotonic = monotonic
         self._handles: dict[int, Handle] = {}
         self._lingering: dict[int, Inode] = {}  # without name or handle, but the kernel may be opening them
         self._lingering_long: set[int] = set()  # those that were there at the last commit
@@ -360,7 +360,7 @@ class FileSystem:
 
     def _content_changed(self, inode: Inode) -> None:
         if not inode.dirty_since:
-            inode.dirty_since = self._monotonic()
+            inode.dirty_since = self.monotonic()
 
     # -- committing ------------------------------------------------------------------------------
 

@@ -20,9 +20,10 @@ from hybrisfs.store.database import Database
 from hybrisfs.store.journal import Journal
 from hybrisfs.store.schema import ROOT_ID, ROOT_INO
 
-__all__ = ["NODE_COLUMNS", "Displaced", "Inode", "InodeTable", "Intent", "NodeRow"]
+__all__ = ["LEAST_PATIENCE", "NODE_COLUMNS", "Displaced", "Inode", "InodeTable", "Intent", "NodeRow"]
 
 _CACHED_INODES: Final = 50_000
+LEAST_PATIENCE: Final = 1.0
 NODE_COLUMNS: Final = (
     "ino, id, mode, uid, gid, rdev, nlink, size, stored, atime, mtime, ctime, target, xattrs, "
     "attr_stamp, content_stamp"
@@ -61,6 +62,7 @@ class Inode:
         "mtime",
         "nlink",
         "orphan",
+        "patience",
         "rdev",
         "size",
         "snapshots",
@@ -98,7 +100,8 @@ class Inode:
         self.linkable = False  # without a name, which it has not had yet and may get
         self.derived = False  # a concurrent version of another node, not yet a node of its own
         self.truncations = 0  # tells a snapshot that the file has been cut shorter since
-        self.dirty_since = 0.0  # when its oldest unpublished change of content was made
+        self.dirty_since = 0.0  # when its oldest unpublished change of content was made; 0: there is none
+        self.patience = LEAST_PATIENCE  # seconds that finished changes wait behind it while it is open
         self.snapshots = 0  # of its content that are being settled
         self.forced = False  # to be published although it is open for writing
         self.looked_up = False  # the kernel has been told of it and may open it without asking for a name

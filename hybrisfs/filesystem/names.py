@@ -237,12 +237,16 @@ class Names:
                 return  # two names of one file: POSIX says do nothing
             self._require_replaceable(moved, self.inode(target[0]))
         self._require_outside(moved, new_parent)
+        replaced = None
         if target is not None:
+            replaced = place_key(self.inode(target[0]).id, target[1])
             self._remove(new_dir, new_name, target)
         source = self._about_to_move(moved, source)
         self._db.execute("DELETE FROM place WHERE parent = ? AND name = ?", (parent, name))
         self._changed_entries(old_dir, -1 if moved.is_directory else 0)
         self._insert(new_dir, new_name, moved, source[1], source[2])
+        if replaced is not None:
+            self._changes.tie(replaced)
         self._moved(moved)
 
     def _exchange(
@@ -260,6 +264,7 @@ class Names:
         self._changed_entries(two_dir, -1 if right.is_directory else 0)
         self._insert(one_dir, one, right, second[1], second[2])
         self._insert(two_dir, two, left, first[1], first[2])
+        self._changes.tie(place_key(right.id, second[1]))
         self._moved(left)
         self._moved(right)
 

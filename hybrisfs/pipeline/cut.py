@@ -1,32 +1,44 @@
-"""The consistent cut: everything the next signed update will say, taken at one moment.
+"""The consistent cut: everything the next signed update will say, as it was at one moment.
 
-A cut holds the values of all changed registers, and of each changed file a snapshot of where its bytes
-are. Programs go on writing meanwhile: what they write is appended elsewhere in the journal and belongs to
-the next cut. So an update never shows a rename without the content that came with it.
+A cut holds the values of changed registers, and of each changed file a snapshot of where its bytes are.
+Programs go on writing meanwhile: what they write is appended elsewhere in the journal and belongs to the
+next cut.
 
-A file that a program has open for writing is *held back*, with all its registers, until it is closed,
-named anew, or has waited `HOLD_SECONDS`: its bytes are still in the making, and a file that is always
-open is nevertheless published now and then.
+**Order.** What other devices see is always a state that this device was in: when a change is in a cut, all
+earlier changes are in it or in an earlier one (Depot 5.1: the writes of a correct node are seen in its
+order). A register is taken with its present value, so a node is in a cut with all of its changes or with
+none. Nodes are therefore taken in *runs*: two nodes belong to one run when one was changed between two
+changes of the other, and every change of a run is older than every change of the next run. A cut is a
+number of whole runs, the oldest first.
 
-Programs wait while a cut is taken, so one holds about `MOST_REGISTERS`, the oldest changes first, and about
-`MOST_BYTES`, for an update has a largest size. Only programs that make more changes than that between two
-rounds see them split into several updates; a file's name never goes without its attributes and bytes.
+**Files in the making.** A file that a program has open for writing, with changes that no update holds, is
+*held back*, so that half-written files are not uploaded again and again. The run that it is in, and all
+later ones, wait with it. The file is no longer held back once it is closed or has another name. Otherwise
+its time is limited, to `HOLD_SECONDS`, or, if finished changes wait behind it, to the file's own patience:
+one second, or longer when taking it meant much rewriting the last time. When the time is over, the cut
+takes everything as it is at that moment, open files included. So no file is left out for ever, and what
+others get of a database is what a power cut here would have left: the database and its log at one moment.
 
-A file whose bytes cannot be had now is left for a later cut, and so is one that has been deleted since. When
-it has a new name, removals wait with it, for one of them may have made room for that name: others must not
-see the old file go and nothing come.
+**Size.** Programs wait while a cut is taken, and an update has a largest size, so a cut ends with the run
+that brings it to `MOST_REGISTERS` or `MOST_BYTES`; for this, changes of the attributes of directories do
+not count, because every new name makes one. A run that comes to `_UTMOST` times the limits is divided
+between two nodes.
+
+**Bytes that cannot be had** (a chunk is on the clouds only, and these are away) must not hold up all else:
+the file is left for a later cut. If it has a new name, removals wait with it, because one of them may have
+made room for that name: others must not see the old file go and nothing come.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
 from hybrisfs.filesystem.content import BaseRow
 from hybrisfs.filesystem.extents import ZEROS, Extent
 from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.inodes import Inode
+from hybrisfs.filesystem.inodes import LEAST_PATIENCE, Inode
 from hybrisfs.merge.unsigned import unsigned_place
 
 __all__ = [
@@ -42,6 +54,9 @@ __all__ = [
 HOLD_SECONDS: Final = 15.0
 MOST_REGISTERS: Final = 10_000  # so many another device takes in at once, while its programs wait
 MOST_BYTES: Final = 16 << 20
+_UTMOST: Final = 2
+_RECUT_RATE: Final = 1 << 20
+"""Bytes a second that may be cut and uploaded again so that changes need not wait behind open files."""
 _PLACE, _ATTR, _CONTENT = b"pac"
 _LARGEST_LIST: Final = 4096  # bytes, more than a content register that names its chunks itself
 
@@ -57,6 +72,8 @@ class FileSnapshot:
     epoch: int
     truncations: int
     rows: list[BaseRow]
+    recut: int = 0
+    """Bytes that `Settler.settle` had to cut although no program had written them since the last cut."""
 
     def segments(self) -> set[int]:
         return {extent.segment for extent in self.extents if extent.segment != ZEROS}
@@ -70,9 +87,20 @@ class Cut:
     inos: dict[bytes, int] = field(default_factory=dict)
     writes: dict[bytes, bytes | None] = field(default_factory=dict)
     files: list[FileSnapshot] = field(default_factory=list)
+    directories: set[bytes] = field(default_factory=set)
+    """Keys of the places of directories."""
 
     size: int = 0  # of the values, estimated
     _by_node: dict[int, list[bytes]] = field(default_factory=dict)  # made when it is needed
+
+    def write(self, key: bytes, value: bytes | None) -> None:
+        """Take up the value of a register; for a file's content that is still to be made, None."""
+        self.writes[key] = value
+        self.size += len(key) + len(value or b"")
+
+    def fills(self, times: int) -> bool:
+        """Whether it has come to the limits, or to so many *times* these."""
+        return len(self.seqs) >= times * MOST_REGISTERS or self.size >= times * MOST_BYTES
 
     def without(self, inode: Inode) -> None:
         """Leave all of a node for a later cut."""
@@ -82,15 +110,6 @@ class Cut:
     def without_removals(self) -> None:
         """Leave the removal of names for a later cut."""
         self._leave([key for key, value in self.writes.items() if key[0] == _PLACE and value is None])
-
-    def gone(self, inode: Inode) -> None:
-        """The node was deleted since the cut: tell that instead, to those who know it."""
-        self._make_removals_wait(inode)
-        for key in self._keys_of(inode):
-            if key[0] == _PLACE and inode.attr_stamp:
-                self.writes[key] = None
-            else:
-                self._leave([key])
 
     def _make_removals_wait(self, inode: Inode) -> None:
         if any(key[0] == _PLACE and self.writes[key] is not None for key in self._keys_of(inode)):
@@ -107,42 +126,123 @@ class Cut:
             del self.seqs[key], self.inos[key], self.writes[key]
 
 
+@dataclass(slots=True)
+class _Node:
+    """The unsigned changes of one node: from number *first* to number *latest*. Without *seqs*, changes that
+    have become void."""
+
+    ino: int
+    inode: Inode | None  # None: not in memory
+    first: int
+    latest: int
+    seqs: dict[bytes, int]
+    renamed: tuple[int, int] | None = None  # the first and the latest change of its places
+
+    @property
+    def held(self) -> bool:
+        inode = self.inode
+        if inode is None or inode.orphan or inode.forced:
+            return False
+        return inode.writers > 0 and inode.dirty_since > 0
+
+    @property
+    def is_directory(self) -> bool:
+        return self.inode is not None and self.inode.is_directory
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it is more than the side effect on a directory of what is held back in it."""
+        return bool(self.seqs) and not self.held and not (self.is_directory and self.renamed is None)
+
+
 def take_cut(fs: FileSystem, now: float, *, everything: bool, skip: Callable[[int], bool]) -> Cut | None:
     """The cut at this moment (with the lock held), or None when there is nothing to sign.
 
     *everything*: hold nothing back. *skip* tells nodes that cannot be published now.
     """
+    nodes = _changed_nodes(fs)
+    if not everything:
+        nodes = _without_held(nodes, now)
     cut = Cut()
-    gone: list[bytes] = []
     removals_wait = False
-    chosen: set[int] | None = None  # once the cut is full: the nodes that are in it
-    for key, (ino, seq) in fs.changes.unsigned.items():
-        if chosen is not None and (ino not in chosen or key[0] == _PLACE):
+    for node in _that_fit(nodes, cut):
+        if skip(node.ino):
+            removals_wait |= any(
+                key[0] == _PLACE and unsigned_place(fs, key, node.ino) is not None for key in node.seqs
+            )
             continue
-        inode = fs.inodes.cached(ino)
-        if inode is not None and not everything and _held(inode, now) and not _is_tombstone(fs, key, ino):
-            continue
-        if skip(ino):
-            removals_wait |= key[0] == _PLACE and not _is_tombstone(fs, key, ino)
-            continue
-        if not _capture(fs, cut, key, ino):
-            gone.append(key)
-            continue
-        cut.seqs[key] = seq
-        cut.inos[key] = ino
-        if chosen is None and (len(cut.seqs) >= MOST_REGISTERS or cut.size >= MOST_BYTES):
-            chosen = set(cut.inos.values())
-    for key in gone:
-        fs.changes.drop(key)
+        _capture(fs, cut, node)
     if removals_wait:
         cut.without_removals()
     if not cut.seqs:
         return None
-    _begin(fs, cut, now)
+    _begin(fs, cut)
     return cut
 
 
-def _begin(fs: FileSystem, cut: Cut, now: float) -> None:
+def _changed_nodes(fs: FileSystem) -> list[_Node]:
+    """The nodes with unsigned changes, by their first change."""
+    nodes: dict[int, _Node] = {}
+    for key, ino, first, latest in fs.changes.spans():
+        node = nodes.get(ino)
+        if node is None:
+            node = nodes[ino] = _Node(ino, fs.inodes.cached(ino), first, latest, {})
+        node.first, node.latest = min(node.first, first), max(node.latest, latest)
+        node.seqs[key] = latest
+        if key[0] == _PLACE:
+            before = node.renamed or (first, latest)
+            node.renamed = min(before[0], first), max(before[1], latest)
+    void = [_Node(0, None, first, latest, {}) for first, latest in fs.changes.withdrawn]
+    return sorted([*nodes.values(), *void], key=lambda node: node.first)
+
+
+def _runs(nodes: Iterable[_Node], *, lenient: bool = False) -> Iterator[list[_Node]]:
+    """The nodes, which are sorted by their first change, in runs: every change in one is older than all in
+    the next one. *lenient*: of a directory, only the changes of its places count."""
+    run: list[_Node] = []
+    reach = -1
+    for node in nodes:
+        first, latest = node.first, node.latest
+        if lenient and node.is_directory:
+            first, latest = node.renamed or (first, first)
+        if run and first > reach:
+            yield run
+            run = []
+        run.append(node)
+        reach = max(reach, latest)
+    if run:
+        yield run
+
+
+def _without_held(nodes: list[_Node], now: float) -> list[_Node]:
+    """The nodes of the runs before the first one in which a file is held back; all when its time is over."""
+    if not any(node.held for node in nodes):
+        return nodes
+    free: list[_Node] = []
+    for run in _runs(nodes):
+        if any(node.held for node in run):
+            break
+        free += run
+    behind = nodes[len(free) :]
+    held = [node.inode for node in behind if node.held and node.inode is not None]
+    patience = HOLD_SECONDS
+    if any(node.is_finished for node in behind):
+        patience = min(HOLD_SECONDS, max(inode.patience for inode in held))
+    return free if all(now - inode.dirty_since < patience for inode in held) else nodes
+
+
+def _that_fit(nodes: list[_Node], cut: Cut) -> Iterator[_Node]:
+    """The nodes that go into *cut*, which the caller fills as it gets them."""
+    for run in _runs(nodes, lenient=True):
+        if cut.fills(1):
+            return
+        for node in run:
+            if cut.fills(_UTMOST):
+                return
+            yield node
+
+
+def _begin(fs: FileSystem, cut: Cut) -> None:
     """See to it that what the cut holds stays as it is until `release`."""
     fs.changes.begin_cut(set(cut.seqs))
     fs.settling = [extent for snapshot in cut.files for extent in snapshot.extents]
@@ -150,9 +250,10 @@ def _begin(fs: FileSystem, cut: Cut, now: float) -> None:
         inode = fs.inodes.cached(ino)
         if inode is not None:
             inode.forced = False
+            inode.dirty_since = 0.0
     for snapshot in cut.files:
         snapshot.inode.snapshots += 1
-        snapshot.inode.dirty_since = now if snapshot.inode.writers else 0.0
+        fs.chunks.settling.update(row.chunk.number for row in snapshot.rows)
         for segment in snapshot.segments():
             fs.journal.pins[segment] += 1
 
@@ -161,6 +262,7 @@ def release(fs: FileSystem, cut: Cut) -> None:
     """The snapshots of *cut* are not needed any more (with the lock held)."""
     for snapshot in cut.files:
         snapshot.inode.snapshots -= 1
+        snapshot.inode.patience = max(LEAST_PATIENCE, snapshot.recut / _RECUT_RATE)
         for segment in snapshot.segments():
             fs.journal.pins[segment] -= 1
     fs.settling = []
@@ -168,50 +270,39 @@ def release(fs: FileSystem, cut: Cut) -> None:
     fs.changes.end_cut()
 
 
-def _held(inode: Inode, now: float) -> bool:
-    return (
-        inode.writers > 0
-        and not inode.forced
-        and inode.dirty_since > 0
-        and now - inode.dirty_since < HOLD_SECONDS
-    )
+def _capture(fs: FileSystem, cut: Cut, node: _Node) -> None:
+    """Take the values of all changed registers of a node."""
+    for key, seq in node.seqs.items():
+        if not _capture_register(fs, cut, key, node.ino):
+            fs.changes.drop(key)  # its node is gone, and no update has named it
+            continue
+        cut.seqs[key] = seq
+        cut.inos[key] = node.ino
+        if key[0] == _PLACE and node.is_directory:
+            cut.directories.add(key)
 
 
-def _is_tombstone(fs: FileSystem, key: bytes, ino: int) -> bool:
-    return key[0] == _PLACE and unsigned_place(fs, key, ino) is None
-
-
-def _capture(fs: FileSystem, cut: Cut, key: bytes, ino: int) -> bool:
-    """Take the value of one register; False when its node is gone and nobody need hear of it."""
+def _capture_register(fs: FileSystem, cut: Cut, key: bytes, ino: int) -> bool:
+    """Take the value of one register; False when there is none and nobody need know."""
     kind = key[0]
     if kind == _PLACE:
         place = unsigned_place(fs, key, ino)
-        _write(cut, key, None if place is None else place.encode())
+        cut.write(key, None if place is None else place.encode())
         return True
-    try:
-        inode = fs.inodes.get(ino)
-    except KeyError:
-        return False
-    if inode.orphan:
+    inode = fs.inodes.find(ino)
+    if inode is None or inode.orphan:
         return False
     if kind == _ATTR:
-        if not inode.writers:
-            inode.dirty_since = 0.0
-        _write(cut, key, fs.attributes.record(inode).encode())
+        cut.write(key, fs.attributes.record(inode).encode())
         return True
     listed = fs.received.unlisted(inode)
     if listed is not None:
-        _write(cut, key, listed)
+        cut.write(key, listed)
         return True
-    cut.writes[key] = None  # the publisher fills it in; the key keeps its place in the order
+    cut.write(key, None)  # the publisher fills it in; the key keeps its place in the order
     cut.files.append(_snapshot(fs, key, inode))
     cut.size += min(inode.size >> 14, _LARGEST_LIST) + (inode.size >> 24)
     return True
-
-
-def _write(cut: Cut, key: bytes, value: bytes | None) -> None:
-    cut.writes[key] = value
-    cut.size += len(key) + len(value or b"")
 
 
 def _snapshot(fs: FileSystem, key: bytes, inode: Inode) -> FileSnapshot:

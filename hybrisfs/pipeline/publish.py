@@ -32,6 +32,10 @@ _BRISK_SHARE: Final = (
 _RETRY_SECONDS: Final = 10.0
 
 
+class _OutdatedError(Exception):
+    """The cut cannot be signed: bytes of a file that has been removed since cannot be read."""
+
+
 class Publisher:
     """One thread that runs rounds until it is told to stop."""
 
@@ -75,58 +79,54 @@ class Publisher:
             return self._round()
 
     def _round(self) -> bool:
-        now = time.monotonic()
+        while (cut := self._take_cut()) is not None:
+            try:
+                for snapshot in cut.files:
+                    self._settle(cut, snapshot)
+                with self._fs.lock:
+                    if cut.seqs:
+                        self._sign(cut)
+            except _OutdatedError as outdated:
+                log.debug("the cut is taken again: %s", outdated)
+                continue
+            finally:
+                with self._fs.lock:
+                    release(self._fs, cut)
+            self._signals.chunks_made()
+            return True
+        return False
+
+    def _take_cut(self) -> Cut | None:
+        now = self._fs.monotonic()
         everything = self._signals.flushing
         self._postponed = {ino: until for ino, until in self._postponed.items() if until > now}
         with self._fs.lock:
             if not self._signer.may_sign:
-                return False
-            cut = take_cut(self._fs, now, everything=everything, skip=self._postponed.__contains__)
-        if cut is None:
-            return False
-        try:
-            for snapshot in cut.files:
-                self._settle(cut, snapshot)
-            with self._fs.lock:
-                if cut.seqs:
-                    self._sign(cut)
-        finally:
-            with self._fs.lock:
-                release(self._fs, cut)
-        self._signals.chunks_made()
-        return True
+                return None
+            return take_cut(self._fs, now, everything=everything, skip=self._postponed.__contains__)
 
     def _settle(self, cut: Cut, snapshot: FileSnapshot) -> None:
+        """Make the value of a file's content, even if the file has been removed since: what came after it in
+        the cut may rest on it, as a database rests on its journal. Raises _OutdatedError."""
         inode = snapshot.inode
-        if inode.orphan:
-            cut.gone(inode)
-            return
         try:
             cut.writes[snapshot.key] = self._settler.settle(snapshot)
         except (OSError, ChunkUnavailable) as error:
-            if inode.orphan:  # deleted while it was read
-                cut.gone(inode)
-                return
+            if inode.orphan:
+                raise _OutdatedError(f"file {inode.ino} has been removed, and {error}") from error
             # Staged bytes stay where they are; what was published of the file stays true.
             log.warning("file %d cannot be published now (%s); it will be tried again", inode.ino, error)
-            self._postponed[inode.ino] = time.monotonic() + _RETRY_SECONDS
+            self._postponed[inode.ino] = self._fs.monotonic() + _RETRY_SECONDS
             inode.forced = True  # also if it is open then: what it holds back may hold back others
             cut.without(inode)
 
     def _sign(self, cut: Cut) -> None:
         high: int = self._fs.db.execute("SELECT max(number) FROM chunk").fetchone()[0] or 0
-        directories = {key for key, ino in cut.inos.items() if key[:1] == b"p" and self._is_directory(ino)}
-        stamp = self._signer.sign(cut.writes.items(), high, directories)
+        stamp = self._signer.sign(cut.writes.items(), high, cut.directories)
         self._fs.changes.signed(cut.seqs, stamp.clock)
         record_signed(self._fs, cut.inos, self._signer.number_of(stamp))
         self._signed({key[1:17] for key in cut.writes})
         log.debug("signed update %d: %d registers", stamp.clock, len(cut.writes))
-
-    def _is_directory(self, ino: int) -> bool:
-        try:
-            return self._fs.inodes.get(ino).is_directory
-        except KeyError:
-            return False
 
 
 def record_signed(fs: FileSystem, inos: dict[bytes, int], stamp: int) -> None:

@@ -57,6 +57,8 @@ class Settler:
         JournalFullError when the disk has no room to assemble a chunk; the file then stays staged.
         """
         regions = _regions(snapshot)
+        staged = sum(extent.end - extent.start for extent in snapshot.extents)
+        snapshot.recut = max(0, sum(end - start for start, end in regions) - staged)
         fresh = [one for start, end in regions for one in self._cut_region(snapshot, start, end)]
         kept = [row for row in snapshot.rows if not _inside(row.offset, regions)]
         with self._fs.lock:
@@ -137,6 +139,7 @@ class Settler:
 
     def _value(self, snapshot: FileSnapshot, runs: list[Run]) -> bytes:
         ino, db = snapshot.inode.ino, self._fs.db
+        gone = snapshot.inode.orphan and not snapshot.inode.handles
         if snapshot.rows or snapshot.inode.content_stamp:  # cut to nothing, it had its old list still
             db.execute("DELETE FROM content_page WHERE ino = ?", (ino,))
         if len(runs) <= _DIRECT_RUNS:
@@ -148,7 +151,8 @@ class Settler:
             identity = self._chunk_id(page)
             segment, position = self._fs.journal.append(page, within_budget=False)
             number = self._fs.chunks.add(CutRow(identity, len(page), segment, position))
-            db.execute("INSERT OR IGNORE INTO content_page (ino, chunk) VALUES (?, ?)", (ino, number))
+            if not gone:
+                db.execute("INSERT OR IGNORE INTO content_page (ino, chunk) VALUES (?, ?)", (ino, number))
             pages.append(Run(sum(run.length for run in batch), identity))
         return Content(snapshot.size, 1, pages).encode()
 
