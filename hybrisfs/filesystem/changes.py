@@ -106,12 +106,14 @@ class Changes:
         for key, (ino, seq) in self.unsigned.items():
             yield key, ino, first.get(key, seq), seq
 
-    def begin_cut(self, keys: set[bytes]) -> None:
-        """The values of *keys* have been taken and are about to be signed; `on_change` tells of the next."""
+    def begin_cut(self, keys: set[bytes], reach: int) -> None:
+        """The values of *keys* have been taken and are about to be signed; `on_change` tells of the next.
+
+        No change numbered *reach* or lower that was dropped matters any more.
+        """
         self._announced = False
         self._in_cut = keys
-        latest = max(self.unsigned[key][1] for key in keys)
-        self._withdrawn = [span for span in self._withdrawn if span[0] > latest]
+        self._withdrawn = [span for span in self._withdrawn if span[0] > reach]
 
     def end_cut(self) -> None:
         self._in_cut = set()

@@ -83,6 +83,8 @@ class FileSystem:
         self.cache_generation = 0
         self.settling: list[Extent] = []  # staged bytes that the publisher is reading
         self.monotonic = monotonic
+        self.syncing: set[int] = set()  # open files that programs sync while they have them open
+        self.restless: set[int] = set()  # those of them that have been written since
         self._handles: dict[int, Handle] = {}
         self._lingering: dict[int, Inode] = {}  # without name or handle, but the kernel may be opening them
         self._lingering_long: set[int] = set()  # those that were there at the last commit
@@ -338,8 +340,11 @@ class FileSystem:
         inode = handle.inode
         inode.handles -= 1
         inode.writers -= handle.writable
-        if handle.writable and inode.dirty_since and not inode.writers:
-            self.changes.announce()  # it was held back until now
+        if handle.writable and not inode.writers:
+            self.syncing.discard(inode.ino)
+            self.restless.discard(inode.ino)
+            if inode.dirty_since:
+                self.changes.announce()  # it was held back until now
         if inode.orphan and not inode.handles:
             self.db.execute("DELETE FROM orphan WHERE ino = ?", (inode.ino,))
             self._let_go(inode)
@@ -358,9 +363,18 @@ class FileSystem:
         self.content.allocate(inode, mode, offset, length)
         self._content_changed(inode)
 
+    def synced(self, ino: int) -> None:
+        """A program waits for an fsync of the file: what it has written is as it is meant to be."""
+        inode = self.inodes.cached(ino)
+        if inode is not None and inode.writers:
+            self.syncing.add(ino)
+            self.restless.discard(ino)
+
     def _content_changed(self, inode: Inode) -> None:
         if not inode.dirty_since:
             inode.dirty_since = self.monotonic()
+        if inode.ino in self.syncing:
+            self.restless.add(inode.ino)
 
     # -- committing ------------------------------------------------------------------------------
 

@@ -317,6 +317,8 @@ class Adapter(fuse.Operations):
             self._fs.release(fh)
 
     def fsync(self, request: Request, ino: int, fh: int, datasync: bool) -> Later:
+        with self._lock:
+            self._fs.synced(ino)
         return self._commit(request)
 
     def fsyncdir(self, request: Request, ino: int, fh: int, datasync: bool) -> Later:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Final
 
 from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.pipeline.signals import Signals
 from hybrisfs.store.journal import JournalFullError
 
 __all__ = ["Committer"]
@@ -32,8 +33,9 @@ Answer = Callable[[OSError | None], None]
 class Committer:
     """One thread that commits once a second, and at once when somebody waits for it."""
 
-    def __init__(self, fs: FileSystem) -> None:
+    def __init__(self, fs: FileSystem, signals: Signals) -> None:
         self._fs = fs
+        self._signals = signals
         self._condition = threading.Condition()
         self._waiting: list[Answer] = []
         self._stopping = False
@@ -85,6 +87,8 @@ class Committer:
             self._fs.journal.fail(error)
         if error is not None:
             answers += self._take_waiting()
+        elif answers and not self._fs.restless:
+            self._signals.offer_rest()
         for answer in answers:
             answer(error)
         if time.monotonic() - self._checkpointed >= _CHECKPOINT_INTERVAL:

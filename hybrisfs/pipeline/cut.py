@@ -19,6 +19,11 @@ one second, or longer when taking it meant much rewriting the last time. When th
 takes everything as it is at that moment, open files included. So no file is left out for ever, and what
 others get of a database is what a power cut here would have left: the database and its log at one moment.
 
+A program that syncs a file which it keeps open, as databases do, tells when the file is as it is meant to
+be: from the fsync until the next write. For such a moment *of rest* the cut waits a little longer; the
+committer holds back the answer to an fsync until the cut is taken (`Signals.offer_rest`). So others mostly
+see what is between two transactions, even of a database that no journal protects.
+
 **Size.** Programs wait while a cut is taken, and an update has a largest size, so a cut ends with the run
 that brings it to `MOST_REGISTERS` or `MOST_BYTES`; for this, changes of the attributes of directories do
 not count, because every new name makes one. A run that comes to `_UTMOST` times the limits is divided
@@ -33,7 +38,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from hybrisfs.filesystem.content import BaseRow
 from hybrisfs.filesystem.extents import ZEROS, Extent
@@ -45,13 +50,16 @@ __all__ = [
     "HOLD_SECONDS",
     "MOST_BYTES",
     "MOST_REGISTERS",
+    "REST_SECONDS",
     "Cut",
     "FileSnapshot",
+    "Taken",
     "release",
     "take_cut",
 ]
 
 HOLD_SECONDS: Final = 15.0
+REST_SECONDS: Final = 5.0  # more, for a moment at which no program is in the midst of changing a file
 MOST_REGISTERS: Final = 10_000  # so many another device takes in at once, while its programs wait
 MOST_BYTES: Final = 16 << 20
 _UTMOST: Final = 2
@@ -89,6 +97,8 @@ class Cut:
     files: list[FileSnapshot] = field(default_factory=list)
     directories: set[bytes] = field(default_factory=set)
     """Keys of the places of directories."""
+    reach: int = 0
+    """The number of the first change of the node taken last."""
 
     size: int = 0  # of the values, estimated
     _by_node: dict[int, list[bytes]] = field(default_factory=dict)  # made when it is needed
@@ -155,14 +165,24 @@ class _Node:
         return bool(self.seqs) and not self.held and not (self.is_directory and self.renamed is None)
 
 
-def take_cut(fs: FileSystem, now: float, *, everything: bool, skip: Callable[[int], bool]) -> Cut | None:
-    """The cut at this moment (with the lock held), or None when there is nothing to sign.
+class Taken(NamedTuple):
+    """What `take_cut` found."""
+
+    cut: Cut | None
+    """None: there is nothing to sign."""
+    rest_wanted: bool
+    """The time of what is held back is over, but a program is in the midst of changing a file."""
+
+
+def take_cut(fs: FileSystem, now: float, *, everything: bool, skip: Callable[[int], bool]) -> Taken:
+    """The cut at this moment (with the lock held).
 
     *everything*: hold nothing back. *skip* tells nodes that cannot be published now.
     """
     nodes = _changed_nodes(fs)
+    rest_wanted = False
     if not everything:
-        nodes = _without_held(nodes, now)
+        nodes, rest_wanted = _without_held(fs, nodes, now)
     cut = Cut()
     removals_wait = False
     for node in _that_fit(nodes, cut):
@@ -175,9 +195,9 @@ def take_cut(fs: FileSystem, now: float, *, everything: bool, skip: Callable[[in
     if removals_wait:
         cut.without_removals()
     if not cut.seqs:
-        return None
+        return Taken(None, rest_wanted)
     _begin(fs, cut)
-    return cut
+    return Taken(cut, rest_wanted)
 
 
 def _changed_nodes(fs: FileSystem) -> list[_Node]:
@@ -214,10 +234,11 @@ def _runs(nodes: Iterable[_Node], *, lenient: bool = False) -> Iterator[list[_No
         yield run
 
 
-def _without_held(nodes: list[_Node], now: float) -> list[_Node]:
-    """The nodes of the runs before the first one in which a file is held back; all when its time is over."""
+def _without_held(fs: FileSystem, nodes: list[_Node], now: float) -> tuple[list[_Node], bool]:
+    """The nodes of the runs before the first one in which a file is held back, or all when its time is over;
+    and whether a moment of rest is wanted."""
     if not any(node.held for node in nodes):
-        return nodes
+        return nodes, False
     free: list[_Node] = []
     for run in _runs(nodes):
         if any(node.held for node in run):
@@ -228,7 +249,12 @@ def _without_held(nodes: list[_Node], now: float) -> list[_Node]:
     patience = HOLD_SECONDS
     if any(node.is_finished for node in behind):
         patience = min(HOLD_SECONDS, max(inode.patience for inode in held))
-    return free if all(now - inode.dirty_since < patience for inode in held) else nodes
+    waited = now - min(inode.dirty_since for inode in held)
+    if waited < patience:
+        return free, False
+    if waited < patience + REST_SECONDS and any(inode.ino in fs.restless for inode in held):
+        return free, True
+    return nodes, False
 
 
 def _that_fit(nodes: list[_Node], cut: Cut) -> Iterator[_Node]:
@@ -244,7 +270,7 @@ def _that_fit(nodes: list[_Node], cut: Cut) -> Iterator[_Node]:
 
 def _begin(fs: FileSystem, cut: Cut) -> None:
     """See to it that what the cut holds stays as it is until `release`."""
-    fs.changes.begin_cut(set(cut.seqs))
+    fs.changes.begin_cut(set(cut.seqs), cut.reach)
     fs.settling = [extent for snapshot in cut.files for extent in snapshot.extents]
     for ino in set(cut.inos.values()):
         inode = fs.inodes.cached(ino)
@@ -272,6 +298,7 @@ def release(fs: FileSystem, cut: Cut) -> None:
 
 def _capture(fs: FileSystem, cut: Cut, node: _Node) -> None:
     """Take the values of all changed registers of a node."""
+    cut.reach = node.first
     for key, seq in node.seqs.items():
         if not _capture_register(fs, cut, key, node.ino):
             fs.changes.drop(key)  # its node is gone, and no update has named it

@@ -103,7 +103,11 @@ class Publisher:
         with self._fs.lock:
             if not self._signer.may_sign:
                 return None
-            return take_cut(self._fs, now, everything=everything, skip=self._postponed.__contains__)
+            cut, rest_wanted = take_cut(
+                self._fs, now, everything=everything, skip=self._postponed.__contains__
+            )
+        self._signals.want_rest(rest_wanted)
+        return cut
 
     def _settle(self, cut: Cut, snapshot: FileSnapshot) -> None:
         """Make the value of a file's content, even if the file has been removed since: what came after it in

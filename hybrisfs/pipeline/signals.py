@@ -14,6 +14,7 @@ __all__ = ["Signals"]
 
 _IDLE_SECONDS: Final = 1.0
 _FLUSH_SECONDS: Final = 0.02
+_REST_SECONDS: Final = 0.1  # that fsync waits at most for the cut that is to be taken meanwhile
 
 
 class Signals:
@@ -29,6 +30,8 @@ class Signals:
         self._wanted = False
         self._settings = False
         self._held = False
+        self._rest_wanted = False
+        self._rest_offered = False
         self.brisk = False  # another device is linked: what changes is wanted at once
         self.awaited = False  # another device is not: it hears of what changes through the clouds alone
         self._last_change = time.monotonic()
@@ -77,6 +80,26 @@ class Signals:
         with self._condition:
             setattr(self, flag, True)
             self._condition.notify_all()
+
+    # -- moments of rest -------------------------------------------------------------------------
+
+    def want_rest(self, wanted: bool) -> None:
+        """The publisher wants, or no longer wants, to be woken when programs have synced what they have open.
+        The moment that was offered is over."""
+        with self._condition:
+            self._rest_wanted = wanted
+            self._rest_offered = False
+            self._condition.notify_all()
+
+    def offer_rest(self) -> None:
+        """Programs wait for their fsync and have written nothing since: give the publisher time for a cut,
+        if it wants one."""
+        with self._condition:
+            if self._rest_wanted:
+                self._rest_offered = True
+                self._condition.notify_all()
+                self._condition.wait_for(lambda: self._stopping or not self._rest_offered, _REST_SECONDS)
+                self._rest_offered = False
 
     # -- flushing --------------------------------------------------------------------------------
 
@@ -129,14 +152,16 @@ class Signals:
             self._condition.notify_all()
 
     def wait_for_changes(self, until: float) -> bool:
-        """Wait for changes, or a moment, and then until the time *until* (monotonic) unless flushing.
+        """Wait for changes, or a moment, and then until the time *until* (monotonic), a flush, or a moment of
+        rest that is wanted.
 
         False when the threads are to stop.
         """
         self._wait("_changed")
         with self._condition:
             self._condition.wait_for(
-                lambda: self._stopping or self._flushes > 0, max(0.0, until - time.monotonic())
+                lambda: self._stopping or self._flushes > 0 or self._rest_offered,
+                max(0.0, until - time.monotonic()),
             )
             self._changed = False
             return not self._stopping
@@ -181,7 +206,13 @@ class Signals:
             seconds = _FLUSH_SECONDS if self._flushes else _IDLE_SECONDS
             requests = self._flush_requests
             self._condition.wait_for(
-                lambda: self._stopping or getattr(self, flag) or self._flush_requests != requests, seconds
+                lambda: (
+                    self._stopping
+                    or getattr(self, flag)
+                    or self._flush_requests != requests
+                    or (self._rest_offered and flag == "_changed")
+                ),
+                seconds,
             )
             if clear:
                 setattr(self, flag, False)

@@ -151,7 +151,7 @@ class Volume:
     def _start_pipeline(self) -> None:
         fs, signals, config = self.fs, self.signals, self.config
         fs.changes.on_change = signals.changes_made
-        self.committer = Committer(fs)
+        self.committer = Committer(fs, self.signals)
         self.fetcher = Fetcher(
             fs,
             self._get_chunks,

@@ -179,7 +179,7 @@ class Rig:
         self.shown: list[Change] = []
         self.sharing = Sharing(self.fs, self.ring, self.signals, self.shown.extend)
         self.updates = self.sharing.updates
-        self.committer = Committer(self.fs)
+        self.committer = Committer(self.fs, self.signals)
         self.fetcher = Fetcher(self.fs, self.clouds.get_chunks)
         self.room = RoomMaker(self.fs, self.committer, self.signals, lambda: not self.clouds.down)
         self.settler = Settler(self.fs, self._chunk_id, self.fetcher.fetch_one)

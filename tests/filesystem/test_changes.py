@@ -11,7 +11,7 @@ def test_signing_takes_only_what_was_cut(rig: Rig) -> None:
     changes.mark(b"one", 1)
     changes.mark(b"two", 2)
     cut = {key: seq for key, (_, seq) in changes.unsigned.items()}
-    changes.begin_cut(set(cut))
+    changes.begin_cut(set(cut), changes.seq)
     changes.mark(b"two", 2)
     changes.signed(cut, 7)
     changes.end_cut()
@@ -54,7 +54,7 @@ def test_nobody_need_hear_of_what_nobody_knows(rig: Rig) -> None:
     changes = Changes(rig.db)
     for key in (b"unknown", b"known", b"being signed"):
         changes.mark(key, 1)
-    changes.begin_cut({b"being signed"})
+    changes.begin_cut({b"being signed"}, changes.seq)
     changes.retire(b"unknown", 1, stamp=0)
     changes.retire(b"known", 1, stamp=5 << 16)
     changes.retire(b"being signed", 1, stamp=0)
@@ -70,6 +70,6 @@ def test_the_first_change_after_a_cut_is_announced(rig: Rig) -> None:
     changes.mark(b"a", 1)
     changes.mark(b"b", 1)
     assert len(calls) == 1
-    changes.begin_cut({b"a", b"b"})
+    changes.begin_cut({b"a", b"b"}, changes.seq)
     changes.mark(b"a", 1)
     assert len(calls) == 2
