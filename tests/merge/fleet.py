@@ -148,9 +148,10 @@ class Device:
 
     # -- updates ---------------------------------------------------------------------------------
 
-    def sign(self) -> None:
-        """Sign all that has changed, and bring its chunks to the clouds."""
-        while self.rig.publish(everything=True):
+    def sign(self, *, everything: bool = True) -> None:
+        """Sign what has changed, and bring its chunks to the clouds. Unless *everything* is wanted, files
+        that programs have open may be held back."""
+        while self.rig.publish(everything=everything):
             pass
         self.rig.pack()
 

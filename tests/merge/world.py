@@ -23,6 +23,7 @@ from tests.filesystem.invariants import check_accounts
 from tests.merge.beginner import past
 from tests.merge.fleet import Device, Fleet, NotHereError
 from tests.merge.kernel import Kernel
+from tests.merge.order import Order
 from tests.merge.view import check_view
 
 __all__ = ["NAMES", "World"]
@@ -56,6 +57,7 @@ class World:
         self._names = {name.encode() for name in NAMES}
         self._on_clouds: list[list[bytes]] = []
         self._count = 0
+        self._orders = [Order(device.rig) for device in self.fleet.devices]
 
     # -- choosing --------------------------------------------------------------------------------
 
@@ -116,6 +118,24 @@ class World:
             path = self._place(device, pick, name)
             if path not in device.walk():
                 device.write(path, b"same %d" % same)
+
+    def save(self, number: int, pick: int) -> None:
+        """As editors do: write another file, have it synced, and rename it over the first."""
+        with self._program(number) as device:
+            path = self._path(device, pick)
+            if path is None or not device.at(path).is_file:
+                return
+            self._discard(device, device.at(path))
+            aside = f"{path}~"
+            if aside in device.walk():
+                return
+            token = self._token(number, 0)
+            fs = device.rig.fs
+            inode, handle = fs.create(*device.where(aside), 0o644, 1, 1, os.O_WRONLY)
+            fs.write(inode, 0, token)
+            fs.synced(inode.ino)
+            fs.release(handle)
+            device.move(aside, path)
 
     def append(self, number: int, pick: int) -> None:
         with self._program(number) as device:
@@ -214,6 +234,13 @@ class World:
         self._hear(one.device)
         check_accounts(device.rig, [])
 
+    def sync_open(self, pick: int) -> None:
+        """A program has what it wrote synced, and keeps the file open."""
+        if self.open:
+            one = self.open[pick % len(self.open)]
+            rig = self.fleet[one.device].rig
+            rig.fs.synced(rig.fs.handle(one.number).ino)
+
     def close_file(self, pick: int) -> None:
         if self.open:
             one = self.open.pop(pick % len(self.open))
@@ -227,8 +254,10 @@ class World:
         self._names |= {os.fsencode(Path(path).name) for path in self.fleet[number].names()}
         self._kernels[number].look(self._names)
 
-    def sign(self, number: int) -> None:
-        self.fleet[number].sign()
+    def sign(self, number: int, *, everything: bool = True) -> None:
+        """Rounds of the publisher, until there is no more to sign."""
+        self.fleet[number].sign(everything=everything)
+        self._orders[number].check()
         self._hear(number)
         check_accounts(self.fleet[number].rig, [])
 
@@ -267,6 +296,7 @@ class World:
         """All programs of a device are gone, and what its kernel remembered."""
         self.open = [one for one in self.open if one.device != number]
         self._kernels[number] = Kernel(self.fleet[number])
+        self._orders[number] = Order(self.fleet[number].rig)
         check_accounts(self.fleet[number].rig, [])
 
     def _close_all(self, number: int) -> None:

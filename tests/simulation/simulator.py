@@ -28,7 +28,8 @@ _DAY: Final = 24 * _HOUR
 _YEARS: Final = 20 * 365 * _DAY
 _PROGRAMS: Final = {
     "write": 6, "write_same": 2, "append": 14, "mkdir": 3, "symlink": 1, "remove": 4, "rename": 6, "link": 2,
-    "chmod": 1, "xattr": 1, "open_file": 6, "read_open": 3, "write_open": 8, "close_file": 2, "look": 3,
+    "chmod": 1, "xattr": 1, "open_file": 6, "read_open": 3, "write_open": 8, "sync_open": 3, "close_file": 2,
+    "look": 3, "save": 4,
 }  # fmt: skip
 # Mean virtual seconds between two events of a kind, for each device, link or cloud.
 _PROGRAM_EVERY: Final = 10.0
@@ -117,7 +118,7 @@ class Simulation:
     def _plan_device(self, device: int) -> None:
         for every, action in (
             (_PROGRAM_EVERY, self._program),
-            (_SIGN_EVERY, self.sign),
+            (_SIGN_EVERY, partial(self.sign, everything=False)),
             (_COMMIT_EVERY, self._commit),
             (_SHIP_EVERY, self.ship),
             (_PULL_EVERY, self.pull),
@@ -157,7 +158,7 @@ class Simulation:
         name = random.choices(list(_PROGRAMS), list(_PROGRAMS.values()))[0]
         pick, other, few = random.randrange(30), random.randrange(30), random.randrange(4)
         arguments: tuple[int, ...]
-        if name in ("read_open", "write_open", "close_file"):
+        if name in ("read_open", "write_open", "sync_open", "close_file"):
             arguments = (pick,)
         elif name == "look":
             arguments = (device,)
@@ -180,8 +181,9 @@ class Simulation:
 
     # -- the daemon ------------------------------------------------------------------------------
 
-    def sign(self, device: int) -> None:
-        self._do(device, "sign", self.world.sign, device)
+    def sign(self, device: int, *, everything: bool = True) -> None:
+        """Rounds of the publisher, which may hold back open files unless *everything* is wanted."""
+        self._do(device, "sign", partial(self.world.sign, everything=everything), device)
 
     def _commit(self, device: int) -> None:
         self._do(device, "commit", self.world.commit, device)
