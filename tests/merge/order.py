@@ -27,10 +27,11 @@ class Order:
         rig.fs.changes.mark = self._marked  # type: ignore[method-assign]
 
     def _marked(self, key: bytes, ino: int) -> None:
-        self._count += 1
-        first, _ = self._open.get(key, (self._count, 0))
-        self._open[key] = first, self._count
         self._mark(key, ino)
+        if key[:1] in b"pac":  # what a program can see; where packs are is told apart from it
+            self._count += 1
+            first, _ = self._open.get(key, (self._count, 0))
+            self._open[key] = first, self._count
 
     def _newest(self) -> int:
         query = "SELECT ifnull(max(clock), 0) FROM log WHERE chunk_high IS NOT NULL"

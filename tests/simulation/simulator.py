@@ -33,6 +33,7 @@ _PROGRAMS: Final = {
 }  # fmt: skip
 # Mean virtual seconds between two events of a kind, for each device, link or cloud.
 _PROGRAM_EVERY: Final = 10.0
+_BURST_EVERY: Final = 30.0
 _SIGN_EVERY: Final = 12.0
 _SHIP_EVERY: Final = 15.0
 _PULL_EVERY: Final = 12.0
@@ -118,6 +119,7 @@ class Simulation:
     def _plan_device(self, device: int) -> None:
         for every, action in (
             (_PROGRAM_EVERY, self._program),
+            (_BURST_EVERY, self._burst),
             (_SIGN_EVERY, partial(self.sign, everything=False)),
             (_COMMIT_EVERY, self._commit),
             (_SHIP_EVERY, self.ship),
@@ -152,6 +154,13 @@ class Simulation:
         self.trace.append(f"{self.clocks.passed - self._begun:10.2f} {what}")
 
     # -- programs --------------------------------------------------------------------------------
+
+    def _burst(self, device: int) -> None:
+        """Programs do much within no time, with rounds of the publisher in between."""
+        for _ in range(self.random.randrange(3, 9)):
+            self._program(device)
+            if self.random.random() < 0.25:
+                self.sign(device, everything=False)
 
     def _program(self, device: int) -> None:
         random = self.random
