@@ -65,6 +65,7 @@ class Nodes:
         """Show this content instead of what is there. The inode has no open handle."""
         inode.content_stamp = stamp
         inode.dirty_since = 0.0
+        inode.kernel_cache = -1
         self._fs.received.show(inode, value)
         self._fs.inodes.flush()
 

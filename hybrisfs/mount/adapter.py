@@ -73,6 +73,7 @@ class Adapter(fuse.Operations):
         self.echoes = Echoes(ROOT_INO)
         self._listings = Listings()
         self._known = {ROOT_INO}  # directories that the kernel knows
+        self._changing = 0  # updates that are being taken in
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="answer")
 
     def close(self) -> None:
@@ -92,13 +93,29 @@ class Adapter(fuse.Operations):
                     return Entry(attributes_of(self._fs.get(found)))
         with self._lock:
             inode = self._fs.lookup(parent, name)
-            return Entry.negative(FOREVER) if inode is None else self._entry(inode)
+            return Entry.negative(self._lasting) if inode is None else self._entry(inode)
 
     def _entry(self, inode: Inode) -> Entry:
         inode.looked_up = True
         if inode.is_directory:
             self._known.add(inode.ino)
-        return entry_of(inode)
+        return entry_of(inode, self._lasting)
+
+    @property
+    def _lasting(self) -> float:
+        """For how many seconds the kernel may believe what it is told."""
+        return 0.0 if self._changing else FOREVER
+
+    def begin_change(self) -> None:
+        """Names and nodes are about to change: what the kernel is told until `end_change` it must not
+        keep."""
+        with self._lock:
+            self._changing += 1
+
+    def end_change(self) -> None:
+        """The kernel has been told what has changed."""
+        with self._lock:
+            self._changing -= 1
 
     def knows(self, directory: int) -> bool:
         """Whether the kernel knows the directory, so that somebody may watch it."""
@@ -185,7 +202,7 @@ class Adapter(fuse.Operations):
         if self.echoes.is_hidden(ino):
             return self.echoes.attributes(ino), 0.0
         with self._lock:
-            return attributes_of(self._fs.get(ino)), FOREVER
+            return attributes_of(self._fs.get(ino)), self._lasting
 
     def setattr(
         self, request: Request, ino: int, attributes: Attributes, to_set: int, fh: int | None
@@ -227,7 +244,8 @@ class Adapter(fuse.Operations):
     def opendir(self, request: Request, ino: int, flags: int) -> Opened:
         with self._lock:
             self._fs.names.directory(ino)
-        return Opened(self._listings.open(), keep_cache=True, cache_readdir=True)
+        lasting = not self._changing
+        return Opened(self._listings.open(), keep_cache=lasting, cache_readdir=lasting)
 
     def releasedir(self, request: Request, ino: int, fh: int, flags: int) -> None:
         self._listings.close(fh)

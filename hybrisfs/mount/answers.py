@@ -57,9 +57,9 @@ def change_attributes(fs: FileSystem, inode: Inode, attributes: Attributes, to_s
     )
 
 
-def entry_of(inode: Inode) -> Entry:
-    """What a name stands for."""
-    return Entry(attributes_of(inode), FOREVER, FOREVER)
+def entry_of(inode: Inode, lasting: float) -> Entry:
+    """What a name stands for, which the kernel may believe for *lasting* seconds."""
+    return Entry(attributes_of(inode), lasting, lasting)
 
 
 def statvfs_of(space: Space) -> StatVfs:

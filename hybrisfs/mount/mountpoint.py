@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Iterable
@@ -68,6 +69,10 @@ class MountPoint:
     def notify(self, changes: Iterable[Change]) -> None:
         """Let the kernel hear of changes that did not come through this mount; from any thread."""
         self._notifier.notify(changes)
+
+    def upcoming(self, changes: Iterable[Change]) -> contextlib.AbstractContextManager[None]:
+        """See `Notifier.upcoming`."""
+        return self._notifier.upcoming(changes)
 
     def _serve(self) -> None:
         try:

@@ -3,6 +3,10 @@
 A thread of its own does it: the kernel may hold a notice back until a handler has returned, so nobody who is
 in a handler, or holds a lock that one takes, may give it. First the kernel drops what is stale, so that
 nobody is served it any more; then events are raised for directories that the kernel knows, see `mount.echo`.
+
+Programs must not see an update in part. If the kernel were told only afterwards, a program could meanwhile
+look up one name as it is, and be served another one as it was. So it forgets what is about to change
+*before* that, and keeps nothing that it is told until it has been told all (`upcoming`).
 """
 
 from __future__ import annotations
@@ -32,6 +36,13 @@ log = logging.getLogger(__name__)
 _JOIN_SECONDS: Final = 5.0
 
 
+class _Notice(NamedTuple):
+    """What has changed, and how many of the changes that were upcoming are over with that."""
+
+    changes: list[Change]
+    over: int = 0
+
+
 class _Name(NamedTuple):
     """A name in a directory, by the directory's number."""
 
@@ -47,19 +58,42 @@ class Notifier:
         self._adapter = adapter
         self._fs = fs
         self._hand = Hand()
-        self._queue: SimpleQueue[list[Change] | None] = SimpleQueue()
+        self._queue: SimpleQueue[_Notice | None] = SimpleQueue()
         self._working = threading.Lock()
+        self._forgetting = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="notify", daemon=True)
         self._thread.start()
 
     def notify(self, changes: Iterable[Change]) -> None:
         """Have the kernel told; returns at once, from any thread."""
-        self._queue.put(list(changes))
+        self._queue.put(_Notice(list(changes)))
+
+    @contextlib.contextmanager
+    def upcoming(self, changes: Iterable[Change]) -> Iterator[None]:
+        """The view changes while the block lasts, presumably like that; `notify` is called within it. The
+        caller holds no lock that a handler takes."""
+        self._adapter.begin_change()
+        try:
+            with self._forgetting:
+                self._forget(changes)
+            yield
+        finally:
+            self._queue.put(_Notice([], over=1))
+
+    def _forget(self, changes: Iterable[Change]) -> None:
+        try:
+            for ino, name, _ in changes:
+                if name is None:
+                    self._session.notify_inval_inode(ino, offset=-1)
+                elif self._adapter.knows(ino):
+                    self._session.notify_inval_entry(ino, name)
+        except fuse.FuseError as error:
+            log.debug("the kernel was not told of upcoming changes: %s", error)
 
     @contextlib.contextmanager
     def at_rest(self) -> Iterator[None]:
-        """While the block lasts the thread does nothing with the mount, which could not be unmounted then."""
-        with self._working:
+        """While the block lasts nothing is done with the mount, which could not be unmounted then."""
+        with self._working, self._forgetting:
             yield
 
     def stop(self) -> None:
@@ -74,18 +108,22 @@ class Notifier:
             self._hand.close()
 
     def _serve(self) -> None:
-        while (changes := self._queue.get()) is not None:
+        while (notice := self._queue.get()) is not None:
+            changes, over = notice
             while not self._queue.empty():
                 more = self._queue.get()
                 if more is None:
                     return
-                changes += more
+                changes += more.changes
+                over += more.over
             with self._working:
                 try:
                     self._drop_stale(changes)
-                    self._raise_events(changes)
                 except fuse.FuseError as error:
                     log.debug("the kernel was not told of changes: %s", error)
+                for _ in range(over):
+                    self._adapter.end_change()
+                self._raise_events(changes)
 
     def _drop_stale(self, changes: Iterable[Change]) -> None:
         for ino, name in dict.fromkeys((change.ino, change.name) for change in changes):

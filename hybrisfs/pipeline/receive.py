@@ -6,6 +6,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -13,6 +14,7 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.garbage import without_collections
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.brake import Brake, Deletion, removals
+from hybrisfs.merge.foresight import foreseen
 from hybrisfs.merge.rows import Change
 from hybrisfs.pipeline.examine import Examination, Examined, Examiner
 from hybrisfs.pipeline.signals import Signals
@@ -29,7 +31,7 @@ from sync import (
 )
 from sync.inbox import Inbox
 
-__all__ = ["Receiver"]
+__all__ = ["Receiver", "Upcoming", "unprepared"]
 
 _Batch: TypeAlias = tuple[Sequence[bytes], Examination]
 
@@ -39,6 +41,14 @@ _BATCH_UPDATES: Final = 512
 _BATCH_BYTES: Final = 512 << 10
 _AHEAD: Final = 2  # batches: with one, each side would often wait for the other
 _GIVE_WAY_SECONDS: Final = 0.0003
+_MOST_PREPARED: Final = 1000  # registers
+
+Upcoming: TypeAlias = Callable[[Callable[[], Sequence[Change]]], AbstractContextManager[None]]
+
+
+def unprepared(_: object) -> AbstractContextManager[None]:
+    """Nothing is mounted."""
+    return nullcontext()
 
 
 class Receiver:
@@ -57,8 +67,11 @@ class Receiver:
         show: Callable[[Sequence[Change]], None],
         accepted: Callable[[], None],
         brake: Brake,
+        upcoming: Upcoming,
     ) -> None:
+        """*upcoming* prepares programs for changes of the view, see `Mounting.upcoming`; no lock is held."""
         self._brake = brake
+        self._upcoming = upcoming
         self._fs = fs
         self._updates = updates
         self._arrivals = arrivals
@@ -109,7 +122,7 @@ class Receiver:
 
     def _take_in(self, updates: Sequence[bytes], examined: Examination) -> bool:
         found = {data: one for data, one in zip(updates, examined.result(), strict=True) if one is not None}
-        with self._fs.cutting:
+        with self._prepared(list(found.values())), self._fs.cutting:
             with self._fs.lock:
                 try:
                     with self._updates.deferred():
@@ -118,6 +131,18 @@ class Receiver:
                     changes = self._arrivals.refresh()
             self._show(changes)
         return complete
+
+    def _prepared(self, updates: Sequence[Examined]) -> AbstractContextManager[None]:
+        """Programs are prepared for few changes only: of many, each would cost about as much as taking it
+        in."""
+        if sum(len(one.update.writes) for one in updates) > _MOST_PREPARED:
+            return nullcontext()
+
+        def foresee() -> Sequence[Change]:
+            with self._fs.lock:
+                return foreseen(self._fs, [write for one in updates for write in one.update.writes])
+
+        return self._upcoming(foresee)
 
     def signed(self, nodes: set[bytes]) -> None:
         """An own update has written to *nodes*; called with the volume's lock held."""

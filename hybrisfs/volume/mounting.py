@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
@@ -61,6 +62,17 @@ class Mounting:
         mount = self._mount
         if mount is not None and changes:
             mount.notify(changes)
+
+    @contextlib.contextmanager
+    def upcoming(self, foresee: Callable[[], Sequence[Change]]) -> Iterator[None]:
+        """While the block lasts the view changes otherwise than through the mount, presumably as *foresee*
+        tells: programs see all of it or nothing. The caller holds no lock that a handler takes."""
+        mount = self._mount
+        if mount is None or not mount.alive:
+            yield
+            return
+        with mount.upcoming(foresee()):
+            yield
 
     def shown(self, path: PurePath) -> PurePath:
         """A path in the volume as programs see it."""

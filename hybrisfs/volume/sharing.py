@@ -22,7 +22,7 @@ from hybrisfs.merge.settlement import Settlement
 from hybrisfs.merge.signing import Signer
 from hybrisfs.pipeline.freshness import Freshness
 from hybrisfs.pipeline.pull import DeviceSighting, Puller
-from hybrisfs.pipeline.receive import Receiver
+from hybrisfs.pipeline.receive import Receiver, Upcoming, unprepared
 from hybrisfs.pipeline.signals import Signals
 from hybrisfs.store.sightings import SightingTable
 from hybrisfs.store.updates import UpdateLog
@@ -61,8 +61,9 @@ class Sharing:
         show: Callable[[Sequence[Change]], None],
         deletion_share: float = DEFAULT_DELETION_SHARE,
         regaining: Regaining | None = None,
+        upcoming: Upcoming = unprepared,
     ) -> None:
-        """*deletion_share*: see `Brake`."""
+        """*deletion_share*: see `Brake`; *upcoming*: see `Receiver`."""
         self._regaining = regaining or Regaining()
         self._fs = fs
         self._show = show
@@ -94,7 +95,7 @@ class Sharing:
         )
         self.arrivals = Arrivals(fs, self.updates, self.registers, self.members, epochs.learn)
         brake = Brake(deletion_share)
-        self.receiver = Receiver(fs, self.updates, self.arrivals, signals, show, self._grown, brake)
+        self.receiver = Receiver(fs, self.updates, self.arrivals, signals, show, self._grown, brake, upcoming)
         self.deletions = Deletions(
             fs,
             brake,

@@ -143,7 +143,15 @@ class Volume:
         self.signals = Signals()
         regaining = Regaining(database.path.parent)
         share = self.config.deletion_share
-        self.sharing = Sharing(self.fs, self.ring, self.signals, self.show, share, regaining)
+        self.sharing = Sharing(
+            self.fs,
+            self.ring,
+            self.signals,
+            self.show,
+            share,
+            regaining,
+            lambda foresee: self._mounting.upcoming(foresee),
+        )
         self.updates = self.sharing.updates
         self.conflict_table = Conflicts(self.fs, self.show)
         self.uploads = Uploads(self.fs, self.signals, self.updates)

@@ -1,0 +1,50 @@
+"""What programs may see changed by updates that are about to be taken in.
+
+Only an estimate, for the kernel's sake: it forgets these names before the view changes, so that programs
+never see an update in part, one name as it was and another as it is (`mount.notifier`). Names that change by
+the rules of merging alone, such as those of conflict copies, are not foreseen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.registers import Place
+from hybrisfs.merge.rows import Change
+from sync import DecodeError, Write
+
+__all__ = ["foreseen"]
+
+
+def foreseen(fs: FileSystem, writes: Iterable[Write]) -> list[Change]:
+    """The names and inodes of the view that *writes* are about; with the volume's lock held."""
+    nodes: dict[bytes, bool] = {}  # and whether a name may stand for another inode afterwards
+    found: dict[Change, None] = {}
+    for key, value in writes:
+        if key[:1] not in (b"p", b"a", b"c"):
+            continue
+        nodes[key[1:17]] = nodes.get(key[1:17], False) or key[:1] != b"a"
+        if key[:1] == b"p" and value is not None:
+            try:
+                place = Place.decode(value)
+            except DecodeError:  # whoever takes the update in refuses it
+                continue
+            parent = _ino_of(fs, place.parent)
+            if parent is not None:
+                found[Change(parent, place.name)] = None
+    for node, renamed in nodes.items():
+        ino = _ino_of(fs, node)
+        if ino is None:
+            continue
+        found[Change(ino)] = None
+        rows = fs.db.execute("SELECT parent, name FROM place WHERE ino = ?", (ino,)) if renamed else ()
+        found.update((Change(parent, name), None) for parent, name in rows)
+    return list(found)
+
+
+def _ino_of(fs: FileSystem, node: bytes) -> int | None:
+    row = fs.db.execute(
+        "SELECT ino FROM joined WHERE id = ?1 UNION ALL SELECT ino FROM node WHERE id = ?1", (node,)
+    ).fetchone()
+    return row[0] if row else None
