@@ -19,6 +19,7 @@ __all__ = ["foreseen"]
 
 def foreseen(fs: FileSystem, writes: Iterable[Write]) -> list[Change]:
     """The names and inodes of the view that *writes* are about; with the volume's lock held."""
+    fs.inodes.flush()
     nodes: dict[bytes, bool] = {}  # and whether a name may stand for another inode afterwards
     found: dict[Change, None] = {}
     for key, value in writes:

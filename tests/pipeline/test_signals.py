@@ -108,3 +108,20 @@ def test_waiting_for_something_to_come_about(signals: Signals) -> None:
     signals.progressed()
     assert future.result(PATIENCE) is True
     assert signals.wait_until(lambda: False, time.monotonic() - 1) is False
+
+
+def test_a_moment_of_rest_wakes_the_publisher_and_lasts_until_it_has_looked(signals: Signals) -> None:
+    signals.changes_made()
+    signals.want_rest(True)
+    with ThreadPoolExecutor(2) as pool, mock.patch("hybrisfs.pipeline.signals._REST_SECONDS", PATIENCE):
+        publisher = pool.submit(signals.wait_for_changes, time.monotonic() + FOREVER)
+        committer = pool.submit(signals.offer_rest)
+        assert publisher.result(PATIENCE)
+        assert not committer.done()
+        signals.want_rest(False)
+        committer.result(PATIENCE)
+
+
+def test_nobody_waits_for_a_publisher_that_wants_no_rest(signals: Signals) -> None:
+    with mock.patch("hybrisfs.pipeline.signals._REST_SECONDS", FOREVER):
+        signals.offer_rest()
