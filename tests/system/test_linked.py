@@ -19,7 +19,7 @@ def _linked(devices: Iterable[Device]) -> bool:
     return all(one["this"] or one.get("linked") for device in devices for one in device_list(device))
 
 
-def _configure(device: Device, **links: Any) -> None:
+def configure(device: Device, **links: Any) -> None:
     """Set `links` in the volume's `volume.json`, as README says; the daemon does not run."""
     path = device.home / "config" / "volumes" / device.volume / "volume.json"
     entries = json.loads(path.read_text())
@@ -46,8 +46,8 @@ def test_an_address_in_the_configuration_is_enough(make_device: MakeDevice) -> N
     alice.stop()
     bob.stop()
     port = _free_port()
-    _configure(alice, port=port, addresses=[], discover=False)
-    _configure(bob, port=0, addresses=[f"127.0.0.1:{port}"], discover=False)
+    configure(alice, port=port, addresses=[], discover=False)
+    configure(bob, port=0, addresses=[f"127.0.0.1:{port}"], discover=False)
     alice.mount()
     bob.mount()
     until(partial(_linked, (alice, bob)), "the devices to be linked", 30)
