@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import pwd
-import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.system.device import Device
+from tests.system.postgres import Postgres
 from tests.system.shell import run, tool
 from tests.system.trees import make_tree, snapshot
 
@@ -202,62 +200,18 @@ def test_tar_keeps_holes_and_devices(shared_device: Device, folder: Path, tmp_pa
 # -- a database server, which refuses to be run by root ----------------------------------------------------
 
 
-def _postgres() -> Path:
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    if not found:
-        pytest.skip("PostgreSQL is not installed")
-    return found[-1].parent
-
-
-def _as_user(name: str, words: Sequence[str | Path], *, cwd: Path) -> str:
-    account = pwd.getpwnam(name)
-    done = subprocess.run(
-        [str(word) for word in words],
-        user=account.pw_uid,
-        group=account.pw_gid,
-        extra_groups=[],
-        cwd=cwd,
-        env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "HOME": str(cwd)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=150,
-    )
-    assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
-    return done.stdout
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_postgresql_keeps_its_books(everybodys: Device) -> None:
     """initdb, pgbench by two clients, a crash of the server, and the sums agree."""
-    programs, folder = _postgres(), everybodys.mountpoint / "database"
+    folder = everybodys.mountpoint / "database"
     folder.mkdir()
-    shutil.chown(folder, "nobody", "nogroup")
-    data, log = folder / "data", folder / "log"
-    sockets = Path(os.path.relpath(folder, "/"))
-
-    def postgres(program: str, *words: str | Path) -> str:
-        return _as_user("nobody", [programs / program, *words], cwd=folder)
-
-    def start() -> None:
-        options = f"-c listen_addresses= -c unix_socket_directories=/{sockets} -c shared_buffers=16MB"
-        postgres("pg_ctl", "-D", data, "-l", log, "-w", "-t", "120", "-o", options, "start")
-
-    def ask(query: str) -> str:
-        return postgres("psql", "-h", folder, "-d", "postgres", "-U", "nobody", "-Atc", query).strip()
-
-    postgres("initdb", "-D", data, "-U", "nobody", "--auth=trust", "--no-instructions", "--data-checksums")
-    start()
+    server = Postgres(folder)
+    server.make()
     try:
-        postgres("pgbench", "-h", folder, "-U", "nobody", "-i", "-q", "-s", "1", "postgres")
-        postgres("pgbench", "-h", folder, "-U", "nobody", "-c", "2", "-t", "100", "postgres")
-        postgres("pg_ctl", "-D", data, "-w", "-t", "120", "-m", "immediate", "stop")
-        start()
-        books = {"abalance": "accounts", "bbalance": "branches", "tbalance": "tellers", "delta": "history"}
-        sums = {ask(f"SELECT sum({column}) FROM pgbench_{table}") for column, table in books.items()}
-        assert len(sums) == 1
-        assert ask("SELECT count(*) FROM pgbench_history") == "200"
+        server.transfers(100)
+        server.stop("immediate")
+        server.start()
+        assert server.transactions() == 200
     finally:
-        postgres("pg_ctl", "-D", data, "-w", "-t", "120", "-m", "fast", "stop")
-    assert "page verification failed" not in log.read_text()
-    postgres("pg_checksums", "--check", "-D", data)
+        server.stop()
+    server.check()
