@@ -24,7 +24,9 @@ class Order:
         # Of each register that was changed: the numbers of the first and the latest unsigned change.
         self._open: dict[bytes, tuple[int, int]] = dict.fromkeys(rig.fs.changes.unsigned, (0, 0))
         self._clock = self._newest()
+        self._drop = rig.fs.changes.drop
         rig.fs.changes.mark = self._marked  # type: ignore[method-assign]
+        rig.fs.changes.drop = self._dropped  # type: ignore[method-assign]
 
     def _marked(self, key: bytes, ino: int) -> None:
         self._mark(key, ino)
@@ -32,6 +34,10 @@ class Order:
             self._count += 1
             first, _ = self._open.get(key, (self._count, 0))
             self._open[key] = first, self._count
+
+    def _dropped(self, key: bytes) -> None:
+        self._drop(key)
+        self._open.pop(key, None)
 
     def _newest(self) -> int:
         query = "SELECT ifnull(max(clock), 0) FROM log WHERE chunk_high IS NOT NULL"
