@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum, auto
 from typing import NamedTuple
 
 from hybrisfs.filesystem.filesystem import FileSystem
@@ -11,13 +12,22 @@ from hybrisfs.filesystem.registers import place_key
 from hybrisfs.merge.registers import Registers
 from hybrisfs.store.database import Database
 
-__all__ = ["Change", "Row", "Rows", "is_taken"]
+__all__ = ["Aspect", "Change", "Row", "Rows", "is_taken"]
 
 
 def is_taken(database: Database, parent: int, name: bytes) -> bool:
     """Whether something is shown under the name there."""
     row = database.execute("SELECT 1 FROM place WHERE parent = ? AND name = ?", (parent, name))
     return row.fetchone() is not None
+
+
+class Aspect(Enum):
+    """What of an inode is another than it was."""
+
+    CONTENT = auto()
+    ATTRIBUTES = auto()
+    TIMES = auto()
+    """As they become with every change of the content."""
 
 
 class Change(NamedTuple):
@@ -27,6 +37,8 @@ class Change(NamedTuple):
     ino: int
     name: bytes | None = None
     gone: tuple[int, int] | None = None
+    aspect: Aspect = Aspect.ATTRIBUTES
+    """Says something of a change without a name."""
 
 
 class Row(NamedTuple):
