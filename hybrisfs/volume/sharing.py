@@ -97,7 +97,6 @@ class Sharing:
         self.receiver = Receiver(fs, self.updates, self.arrivals, signals, show, self._grown, brake)
         self.deletions = Deletions(
             fs,
-            brake,
             self.receiver,
             self.members,
             self.registers,
