@@ -73,6 +73,7 @@ def _describe_volume(volume: dict[str, Any]) -> list[str]:
     lines += [f"  {line}" for one in volume.get("mirrors", ()) for line in describe_mirror(one)]
     lines += [f"  {shown(text)}" for text in volume.get("jobs", ())]
     lines += [click.style(f"  {shown(text)}", fg="yellow") for text in volume.get("warnings", ())]
+    lines += [f"  {shown(text)}" for text in volume.get("notices", ())]
     if volume.get("last_error"):
         lines.append(f"  last error: {shown(volume['last_error'])}")
     return lines

@@ -14,7 +14,10 @@ Exit codes of the command line:
 
 from __future__ import annotations
 
-from typing import ClassVar
+import errno
+import os
+import sqlite3
+from typing import ClassVar, Final
 
 __all__ = [
     "DaemonError",
@@ -24,8 +27,16 @@ __all__ = [
     "NewerFormatError",
     "UnknownVolumeError",
     "UsageError",
+    "disk_trouble",
     "from_wire",
 ]
+
+_DISK_ERRORS: Final = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENXIO, errno.ENODEV, errno.ESTALE}
+)
+_DATABASE_ERRORS: Final = frozenset(
+    {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
+)
 
 
 class HybrisError(Exception):
@@ -103,3 +114,20 @@ def from_wire(kind: str, message: str) -> HybrisError:
     """The error that the daemon reported as `kind` and `message` (`str` of the original)."""
     sentence, _, advice = message.partition("\n")
     return _KINDS.get(kind, HybrisError)(sentence, "", advice)
+
+
+def disk_trouble(error: BaseException) -> str | None:
+    """What the disk of this machine refuses, in a few words; None when the error has another cause.
+
+    A full or broken disk is no bug: whoever works in the background says so in a line, and tries again.
+    """
+    if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
+        return error.strerror or os.strerror(error.errno)
+    if not isinstance(error, sqlite3.Error):
+        return None
+    code = getattr(error, "sqlite_errorcode", None)  # errors that are not SQLite's own have none
+    is_closed = isinstance(error, sqlite3.ProgrammingError) and "closed" in str(
+        error
+    )  # after a failed commit
+    is_refused = code is not None and code & 0xFF in _DATABASE_ERRORS
+    return f"the database: {error}" if is_closed or is_refused else None

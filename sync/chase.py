@@ -154,7 +154,9 @@ class Chase:
         target.flying = None
         target.failed, target.failures = None, 0
         # It may have reached our log on another way meanwhile.
-        if target.walk.wanted is not None and target.walk.wanted.name == piece.name:
+        target.walk.skip_known()
+        wanted = target.walk.wanted
+        if wanted is not None and wanted.name == piece.name:
             target.walk.arrived(piece)
 
     def segment_failed(
@@ -229,6 +231,7 @@ class Chase:
             target = max(ready, key=_precedence)
             if target.walk is None:
                 target.walk = Walk(device, target.wanted, self._known, self._budget)
+            target.walk.skip_known()
             if target.walk.over:
                 self._finish(device, target, now)
                 continue

@@ -121,7 +121,11 @@ class Budget:
 
 
 class Walk:
-    """One walk along the segments of `device`, from `target` on. Drop it with `close`."""
+    """One walk along the segments of `device`, from `target` on. Drop it with `close`.
+
+    The log may grow on another way at any moment. It is asked in `skip_known` only, so that what the
+    properties say holds together from one call of that to the next.
+    """
 
     def __init__(self, device: bytes, target: Wanted, known: Holds, budget: Budget) -> None:
         self.device = device
@@ -137,13 +141,11 @@ class Walk:
     @property
     def wanted(self) -> Wanted | None:
         """The segment needed next, None when it is here or the walk is over."""
-        self._skip_known()
         return self._path[-1] if self._path and self._path[-1].name not in self._pieces else None
 
     @property
     def turned(self) -> bool:
         """Whether the way back is done: what is next may be delivered."""
-        self._skip_known()
         return self._turned
 
     @property
@@ -155,6 +157,17 @@ class Walk:
     def clock(self) -> int:
         """The first clock of the segment to be delivered next."""
         return id_of(self._path[-1].name).first
+
+    def skip_known(self) -> None:
+        """Leave out what has reached our log on another way meanwhile."""
+        while self._path:
+            oldest = self._path[-1]
+            if oldest.name in self._pieces or not self._known(self.device, oldest.end):
+                return
+            self._path.pop()
+            self._turned = True
+            if oldest.name == self.target:
+                self.end = oldest.end
 
     def arrived(self, piece: Piece) -> None:
         """The wanted segment is here."""
@@ -182,17 +195,6 @@ class Walk:
         for name in list(self._pieces):
             self._drop(name)
         self._path.clear()
-
-    def _skip_known(self) -> None:
-        """Leave out what has reached our log on another way meanwhile."""
-        while self._path:
-            oldest = self._path[-1]
-            if oldest.name in self._pieces or not self._known(self.device, oldest.end):
-                return
-            self._path.pop()
-            self._turned = True
-            if oldest.name == self.target:
-                self.end = oldest.end
 
     def _drop(self, name: str) -> Piece:
         piece = self._pieces.pop(name)

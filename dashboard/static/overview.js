@@ -118,6 +118,7 @@ function todo(app) {
   for (const one of volume.warnings ?? []) {
     if (!one.includes("deletions list")) tasks.push(task(one, one, ""));
   }
+  for (const one of volume.notices ?? []) tasks.push(task(one, one, ""));
   if (volume.last_error)
     tasks.push(task("error", "Something went wrong in the background.", volume.last_error));
   if (!tasks.length) return null;

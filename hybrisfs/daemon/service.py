@@ -272,6 +272,7 @@ class Daemon:
                 "checkpoint": None,
                 "mirrors": [],
                 "warnings": [],
+                "notices": [],
                 "last_error": _sentence(error),
                 "unusable": True,
             }

@@ -85,10 +85,9 @@ class Attributes:
         if name in acl.NAMES:
             found = self._acl(inode, name)
             value = found.encode() if found else None
-        elif name.startswith(_NAMESPACES):
-            value = self._value(inode, name)
         else:
-            raise failure(errno.EOPNOTSUPP)
+            _check_name(name)
+            value = self._value(inode, name)
         if value is None:
             raise failure(errno.ENODATA)
         return value
@@ -108,8 +107,7 @@ class Attributes:
 
     def set_xattr(self, inode: Inode, name: bytes, value: bytes, flags: int) -> None:
         """Set one that is no access control list."""
-        if not name.startswith(_NAMESPACES):
-            raise failure(errno.EOPNOTSUPP)
+        _check_name(name)
         self._require_room(inode, name, value, flags)
         self._inodes.intend(inode, Intent.CHANGE)
         self._store(inode, name, value)
@@ -209,3 +207,11 @@ class Attributes:
 
 def _nearest_time(time: int) -> int:
     return min(max(time, _FIRST_TIME), _LAST_TIME)
+
+
+def _check_name(name: bytes) -> None:
+    """Raise OSError unless attributes can have the name."""
+    if not name.startswith(_NAMESPACES):
+        raise failure(errno.EOPNOTSUPP)
+    if name in _NAMESPACES:
+        raise failure(errno.EINVAL)

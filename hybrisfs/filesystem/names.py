@@ -14,10 +14,16 @@ from hybrisfs.filesystem.registers import MAX_NAME, MAX_TARGET, attr_key, conten
 from hybrisfs.store.database import Database
 from hybrisfs.store.schema import ROOT_INO
 
-__all__ = ["RENAME_EXCHANGE", "RENAME_NOREPLACE", "Names", "failure"]
+__all__ = ["INSERT_PLACE", "RENAME_EXCHANGE", "RENAME_NOREPLACE", "Names", "failure"]
 
 RENAME_NOREPLACE: Final = 1
 RENAME_EXCHANGE: Final = 2
+INSERT_PLACE: Final = (
+    "INSERT INTO place (number, parent, name, ino, slot, stamp, wanted) "
+    "SELECT iif(EXISTS (SELECT 1 FROM place WHERE number = ?1), NULL, ?1), ?, ?, ?, ?, ?, ?"
+)
+"""The first parameter is the number that the name had, NULL if it is new; one that is taken meanwhile is not
+used again."""
 _JOINED = ", ".join(f"n.{name}" for name in NODE_COLUMNS.split(", "))
 _Place = tuple[int, int, int]  # ino, slot, stamp
 
@@ -160,11 +166,11 @@ class Names:
             raise failure(errno.ENOENT)
         return directory
 
-    def _insert(self, directory: Inode, name: bytes, inode: Inode, slot: int, stamp: int) -> None:
-        self._db.execute(
-            "INSERT INTO place (parent, name, ino, slot, stamp) VALUES (?, ?, ?, ?, ?)",
-            (directory.ino, name, inode.ino, slot, stamp),
-        )
+    def _insert(
+        self, directory: Inode, name: bytes, inode: Inode, slot: int, stamp: int, number: int | None = None
+    ) -> None:
+        place = number, directory.ino, name, inode.ino, slot, stamp, None
+        self._db.execute(INSERT_PLACE, place)
         self._changes.mark(place_key(inode.id, slot), inode.ino)
         self._changed_entries(directory, 1 if inode.is_directory else 0)
 
@@ -195,24 +201,32 @@ class Names:
         if self._db.execute("SELECT 1 FROM place WHERE parent = ? LIMIT 1", (ino,)).fetchone():
             raise failure(errno.ENOTEMPTY)
 
-    def _remove(self, directory: Inode, name: bytes, place: _Place) -> None:
-        """Take a name away, and the node with it when it was the last."""
+    def _delete(self, directory: Inode, name: bytes) -> int:
+        """Delete the row of a name; the number that it had."""
+        number: int = self._db.execute(
+            "DELETE FROM place WHERE parent = ? AND name = ? RETURNING number", (directory.ino, name)
+        ).fetchone()[0]
+        return number
+
+    def _remove(self, directory: Inode, name: bytes, place: _Place) -> int:
+        """Take a name away, and the node with it when it was the last; the number of the name."""
         ino, slot, stamp = place
         inode = self.inode(ino)
         self._inodes.intend(inode, Intent.REMOVE)
-        self._db.execute("DELETE FROM place WHERE parent = ? AND name = ?", (directory.ino, name))
+        number = self._delete(directory, name)
         self._changes.retire(place_key(inode.id, slot), ino, stamp=stamp)
         self._changed_entries(directory, -1 if inode.is_directory else 0)
         inode.ctime = self._inodes.now()
         inode.nlink -= 2 if inode.is_directory else 1
         if inode.nlink > 0:
             self._inodes.touch(inode)
-            return
+            return number
         inode.nlink = 0
         inode.orphan = True
         self._changes.drop(attr_key(inode.id))
         self._changes.drop(content_key(inode.id))
         self._discard(inode)
+        return number
 
     # -- renaming --------------------------------------------------------------------------------
 
@@ -237,14 +251,14 @@ class Names:
                 return  # two names of one file: POSIX says do nothing
             self._require_replaceable(moved, self.inode(target[0]))
         self._require_outside(moved, new_parent)
-        replaced = None
+        replaced = number = None
         if target is not None:
             replaced = place_key(self.inode(target[0]).id, target[1])
-            self._remove(new_dir, new_name, target)
+            number = self._remove(new_dir, new_name, target)
         source = self._about_to_move(moved, source)
-        self._db.execute("DELETE FROM place WHERE parent = ? AND name = ?", (parent, name))
+        self._delete(old_dir, name)
         self._changed_entries(old_dir, -1 if moved.is_directory else 0)
-        self._insert(new_dir, new_name, moved, source[1], source[2])
+        self._insert(new_dir, new_name, moved, source[1], source[2], number)
         if replaced is not None:
             self._changes.tie(replaced)
         self._moved(moved)
@@ -258,12 +272,11 @@ class Names:
         self._require_outside(left, two_dir.ino)
         self._require_outside(right, one_dir.ino)
         first, second = self._about_to_move(left, first), self._about_to_move(right, second)
-        self._db.execute("DELETE FROM place WHERE parent = ? AND name = ?", (one_dir.ino, one))
+        numbers = self._delete(one_dir, one), self._delete(two_dir, two)
         self._changed_entries(one_dir, -1 if left.is_directory else 0)
-        self._db.execute("DELETE FROM place WHERE parent = ? AND name = ?", (two_dir.ino, two))
         self._changed_entries(two_dir, -1 if right.is_directory else 0)
-        self._insert(one_dir, one, right, second[1], second[2])
-        self._insert(two_dir, two, left, first[1], first[2])
+        self._insert(one_dir, one, right, second[1], second[2], numbers[0])
+        self._insert(two_dir, two, left, first[1], first[2], numbers[1])
         self._changes.tie(place_key(right.id, second[1]))
         self._moved(left)
         self._moved(right)

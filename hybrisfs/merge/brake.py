@@ -3,7 +3,8 @@
 What it comes of may be a slip, a sick program or a thief. Until somebody here says yes, the update that goes
 too far is not part of the log here, nor is anything that depends on it; this device shows what it showed, and
 goes on working. A device that deletes a large tree signs many updates meanwhile, so what counts is all that
-it has removed within `WINDOW` seconds.
+it has removed within `WINDOW` seconds, of what this device shows: what came and went before it got here is
+missed by nobody.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class _Recent:
 
 
 class Brake:
-    """The updates that wait. *share*: from which part of all names on; 1 and more: nothing ever waits."""
+    """The updates that wait. *share*: from which part of all names on; with 1 and more nothing ever waits."""
 
     def __init__(self, share: float) -> None:
         self._share = share
@@ -53,11 +54,10 @@ class Brake:
         self._confirmed: set[bytes] = set()
         self._recent: deque[_Recent] = deque()
 
-    def holds(self, update: SignedUpdate, names: int, now: float) -> bool:
-        """Whether the update, new here, has to wait; it is kept then. *names*: how many there are; *now*:
-        seconds by a clock that never goes back."""
-        found = removals(update.writes)
-        if not found or update.hash in self._confirmed:
+    def holds(self, update: SignedUpdate, found: list[Removal], names: int, now: float) -> bool:
+        """Whether the update, new here, has to wait; it is kept then. *found*: which of the *names* that are
+        shown here it removes; *now*: seconds by a clock that never goes back."""
+        if self._share >= 1 or not found or update.hash in self._confirmed:
             return False
         while self._recent and self._recent[0].at < now - WINDOW:
             self._recent.popleft()
@@ -75,6 +75,11 @@ class Brake:
     def held(self) -> dict[bytes, Deletion]:
         """What waits, by the hashes of the updates."""
         return dict(self._held)
+
+    def accepted(self, updates: Iterable[bytes]) -> None:
+        """The updates with these hashes wait no more: the log holds them."""
+        for update in updates:
+            self._held.pop(update, None)
 
     def confirm(self, update: bytes) -> Deletion:
         """Let the update with this hash pass, and begin to count anew. Raises KeyError."""

@@ -43,12 +43,13 @@ class Nodes:
         fs.inodes.flush()
         return inode
 
-    def set_attr(self, inode: Inode, attr: Attr, stamp: int) -> bool:
-        """Show these attributes; False when the inode has them already."""
+    def set_attr(self, inode: Inode, attr: Attr, stamp: int) -> Attr | None:
+        """Show these attributes; those that the inode had, or None when it had these already."""
         inode.attr_stamp = stamp
         self._fs.inodes.touch(inode)
-        if self._fs.attributes.record(inode) == attr:
-            return False
+        before = self._fs.attributes.record(inode)
+        if before == attr:
+            return None
         inode.mode, inode.uid, inode.gid, inode.rdev = attr.mode, attr.uid, attr.gid, attr.rdev
         inode.mtime, inode.target = attr.mtime, attr.target or None
         inode.ctime = self._fs.inodes.now()
@@ -59,7 +60,7 @@ class Nodes:
                 [(inode.ino, name, value) for name, value in attr.xattrs],
             )
             inode.xattrs = len(attr.xattrs)
-        return True
+        return before
 
     def set_content(self, inode: Inode, value: bytes | None, stamp: int) -> None:
         """Show this content instead of what is there. The inode has no open handle."""

@@ -16,7 +16,7 @@ from hybrisfs.merge.arrange import Arranger, copy_id
 from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.resolver import Resolver
-from hybrisfs.merge.rows import Change, Rows
+from hybrisfs.merge.rows import Aspect, Change, Rows
 from hybrisfs.merge.rules import Author, Stamp
 from hybrisfs.merge.unsigned import UnsignedView
 from hybrisfs.store.schema import ROOT_ID
@@ -151,8 +151,11 @@ class Refresh:
         self._nodes.entangle(inode)
 
     def _show_attr(self, inode: Inode, attr: Attr) -> None:
-        if self._nodes.set_attr(inode, attr, 1):
-            self._rows.changes.append(Change(inode.ino))
+        before = self._nodes.set_attr(inode, attr, 1)
+        if before is not None:
+            only_times = before._replace(mtime=attr.mtime) == attr
+            aspect = Aspect.TIMES if only_times else Aspect.ATTRIBUTES
+            self._rows.changes.append(Change(inode.ino, aspect=aspect))
 
     def _show_content(self, inode: Inode) -> Inode:
         contents = self._resolver.contents(inode.id)
@@ -162,10 +165,12 @@ class Refresh:
         if not self._rows.of(inode.ino):
             return inode  # it has just lost its last name
         if inode.handles:
+            gone = inode.ino, inode.mode
             inode = self._nodes.displace(inode)
-            self._rows.changes += [Change(row.parent, row.name) for row in self._rows.of(inode.ino).values()]
+            rows = self._rows.of(inode.ino).values()
+            self._rows.changes += [Change(row.parent, row.name, gone) for row in rows]
         self._nodes.set_content(inode, contents[0].value if contents else None, stamp)
-        self._rows.changes.append(Change(inode.ino))
+        self._rows.changes.append(Change(inode.ino, aspect=Aspect.CONTENT))
         return inode
 
     def _show_copies(self, node: bytes, attr: Attr) -> None:

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum, auto
 from typing import NamedTuple
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Displaced, Inode
+from hybrisfs.filesystem.names import INSERT_PLACE
 from hybrisfs.filesystem.registers import place_key
 from hybrisfs.merge.registers import Registers
 from hybrisfs.store.database import Database
 
-__all__ = ["Change", "Row", "Rows", "is_taken"]
+__all__ = ["Aspect", "Change", "Row", "Rows", "is_taken"]
 
 
 def is_taken(database: Database, parent: int, name: bytes) -> bool:
     """Whether something is shown under the name there."""
     row = database.execute("SELECT 1 FROM place WHERE parent = ? AND name = ?", (parent, name))
     return row.fetchone() is not None
+
+
+class Aspect(Enum):
+    """What of an inode is another than it was."""
+
+    CONTENT = auto()
+    ATTRIBUTES = auto()
+    TIMES = auto()
+    """As they become with every change of the content."""
 
 
 class Change(NamedTuple):
@@ -27,6 +38,8 @@ class Change(NamedTuple):
     ino: int
     name: bytes | None = None
     gone: tuple[int, int] | None = None
+    aspect: Aspect = Aspect.ATTRIBUTES
+    """Says something of a change without a name."""
 
 
 class Row(NamedTuple):
@@ -50,6 +63,7 @@ class Rows:
         self._db = fs.db
         self._registers = registers
         self.changes: list[Change] = []
+        self._numbers: dict[tuple[int, bytes], int] = {}  # of names that have been taken away
         self.last: dict[int, Displaced] = {}  # by inode that lost a name: that name
 
     def of(self, ino: int) -> dict[int, Row]:
@@ -88,10 +102,11 @@ class Rows:
 
     def remove(self, inode: Inode, slot: int) -> None:
         row = self._db.execute(
-            "DELETE FROM place WHERE ino = ? AND slot = ? RETURNING parent, name", (inode.ino, slot)
+            "DELETE FROM place WHERE ino = ? AND slot = ? RETURNING parent, name, number", (inode.ino, slot)
         ).fetchone()
         if row is None:
             return
+        *row, self._numbers[row[0], row[1]] = row
         self.last[inode.ino] = Displaced(inode.id, *row)
         self._counted(row[0], inode, -1)
         self.changes.append(Change(row[0], row[1], (inode.ino, inode.mode)))
@@ -116,10 +131,9 @@ class Rows:
         if holder is not None and holder[:2] != (inode.ino, slot):
             evict(*holder)
         self.remove(inode, slot)
-        self._db.execute(
-            "INSERT INTO place (parent, name, ino, slot, stamp, wanted) VALUES (?, ?, ?, ?, ?, ?)",
-            (row.parent, row.name, inode.ino, slot, self._told(inode, slot), row.wanted),
-        )
+        number = self._numbers.get((row.parent, row.name))
+        place = number, row.parent, row.name, inode.ino, slot, self._told(inode, slot), row.wanted
+        self._db.execute(INSERT_PLACE, place)
         self._counted(row.parent, inode, 1)
         self.changes.append(Change(row.parent, row.name))
 

@@ -18,7 +18,7 @@ from hybrisfs.filesystem.chunks import ChunkRef
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.names import RENAME_NOREPLACE
-from hybrisfs.merge.rows import Change
+from hybrisfs.merge.rows import Aspect, Change
 from hybrisfs.mirror.attributes import digest_of, is_mirrored
 from hybrisfs.mirror.engine import Held, Listing, Original
 from hybrisfs.mirror.ignore import Ignored
@@ -255,14 +255,18 @@ class VolumeSide:
                 if not self._waiting.wait_for_room(length):
                     raise
 
-    def _changing(self, path: bytes, work: Callable[[], Inode]) -> Seen:
+    def _changing(self, path: bytes, work: Callable[[], Inode], aspect: Aspect = Aspect.CONTENT) -> Seen:
         """Do something to what is at *path* in one step, and let the kernel know."""
 
         def change() -> tuple[Seen, list[Change]]:
+            before = self._find(path)
             inode = work()
             parent = self._directory(parent_of(path))
-            seen = self._seen(inode, None)
-            return seen, [Change(parent.ino, name_of(path)), Change(parent.ino), Change(inode.ino)]
+            changes = [Change(parent.ino), Change(inode.ino, aspect=aspect)]
+            if before is None or before.ino != inode.ino:
+                gone = None if before is None else (before.ino, before.mode)
+                changes.append(Change(parent.ino, name_of(path), gone))
+            return self._seen(inode, None), changes
 
         seen, changes = self._in_room(_A_NODE, change)
         self._show(changes)
@@ -305,7 +309,7 @@ class VolumeSide:
             self._give_attributes(inode, original)
             return inode
 
-        return self._changing(path, change).with_content(target.facts.content)
+        return self._changing(path, change, Aspect.ATTRIBUTES).with_content(target.facts.content)
 
     def link(self, path: bytes, existing: bytes, seen: Seen, replaces: Seen | None) -> Seen:
         def change() -> Inode:

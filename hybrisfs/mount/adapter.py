@@ -24,8 +24,8 @@ from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.residency import Residency
 from hybrisfs.fuse import LATER, Attributes, Entry, Later, Listing, ListingPlus, Opened, Request, StatVfs
 from hybrisfs.mount.answers import FOREVER, attributes_of, change_attributes, entry_of, statvfs_of
-from hybrisfs.mount.directories import Listings, list_entries, list_names
-from hybrisfs.mount.echo import Echoes
+from hybrisfs.mount.directories import KnownDirectories, Listings, list_entries, list_names
+from hybrisfs.mount.echo import ECHO_FH, Echoes
 from hybrisfs.mount.programs import NoFetchPrograms
 from hybrisfs.mount.xattrs import ExtendedAttributes
 from hybrisfs.pipeline.commit import Committer
@@ -72,7 +72,7 @@ class Adapter(fuse.Operations):
         self._freshness = freshness
         self.echoes = Echoes(ROOT_INO)
         self._listings = Listings()
-        self._known = {ROOT_INO}  # directories that the kernel knows
+        self._known = KnownDirectories()
         self._changing = 0  # updates that are being taken in
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="answer")
 
@@ -90,16 +90,24 @@ class Adapter(fuse.Operations):
                 return found
             if found is not None:
                 with self._lock:
-                    return Entry(attributes_of(self._fs.get(found)))
+                    return self._echoed(self._fs.get(found))
         with self._lock:
             inode = self._fs.lookup(parent, name)
             return Entry.negative(self._lasting) if inode is None else self._entry(inode)
 
     def _entry(self, inode: Inode) -> Entry:
+        self._told(inode)
+        return entry_of(inode, self._lasting)
+
+    def _told(self, inode: Inode) -> None:
         inode.looked_up = True
         if inode.is_directory:
-            self._known.add(inode.ino)
-        return entry_of(inode, self._lasting)
+            self._known.told(inode.ino)
+
+    def _echoed(self, inode: Inode) -> Entry:
+        if inode.is_directory:
+            self._known.told(inode.ino, echo=True)
+        return Entry(attributes_of(inode))
 
     @property
     def _lasting(self) -> float:
@@ -123,8 +131,8 @@ class Adapter(fuse.Operations):
 
     def forget(self, forgets: Sequence[tuple[int, int]]) -> None:
         with self._lock:
-            for ino, _ in forgets:
-                self._known.discard(ino)
+            for ino, times in forgets:
+                self._known.forgotten(ino, times)
                 self._fs.forget(ino)
 
     def mknod(self, request: Request, parent: int, name: bytes, mode: int, rdev: int) -> Entry | Later:
@@ -133,7 +141,17 @@ class Adapter(fuse.Operations):
     def mkdir(self, request: Request, parent: int, name: bytes, mode: int) -> Entry | Later:
         return self._make(request, parent, name, stat.S_IFDIR | mode)
 
+    def _shown(self, parent: int, name: bytes) -> Entry:
+        """What an echo makes: it is there already."""
+        with self._lock:
+            inode = self._fs.lookup(parent, name)
+            if inode is None:
+                raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+            return self._echoed(inode)
+
     def _make(self, request: Request, parent: int, name: bytes, mode: int, rdev: int = 0) -> Entry | Later:
+        if self.echoes.is_one(request):
+            return self._shown(parent, name)
         uid, gid, umask = request.uid, request.gid, request.umask
         return self._add(
             request,
@@ -141,6 +159,8 @@ class Adapter(fuse.Operations):
         )
 
     def symlink(self, request: Request, target: bytes, parent: int, name: bytes) -> Entry | Later:
+        if self.echoes.is_one(request):
+            return self._shown(parent, name)
         mode, uid, gid = stat.S_IFLNK | 0o777, request.uid, request.gid
         return self._add(
             request, lambda: self._entry(self._fs.make(parent, name, mode, uid, gid, target=target))
@@ -256,13 +276,15 @@ class Adapter(fuse.Operations):
 
     def readdirplus(self, request: Request, ino: int, fh: int, offset: int, size: int) -> ListingPlus | Later:
         with self._lock:
-            return list_entries(
-                self._fs, ino, offset, size, self._listings.end(self._fs, fh, offset), self._entry
-            )
+            end = self._listings.end(self._fs, fh, offset)
+            return list_entries(self._fs, ino, offset, size, end, self._told, self._lasting)
 
     # -- open files ------------------------------------------------------------------------------
 
     def open(self, request: Request, ino: int, flags: int) -> Opened | Later:
+        if self.echoes.is_one(request):
+            return Opened(ECHO_FH, keep_cache=True)
+
         def work() -> Opened:
             number = self._fs.open(ino, flags)
             return self._opened(self._fs.handle(number), number)
@@ -311,6 +333,8 @@ class Adapter(fuse.Operations):
     def create(
         self, request: Request, parent: int, name: bytes, mode: int, flags: int
     ) -> tuple[Entry, Opened] | Later:
+        if self.echoes.is_one(request):
+            return self._shown(parent, name), Opened(ECHO_FH, keep_cache=True)
         who = request.uid, request.gid
         make = partial(self._fs.create, parent, name, mode, *who, flags, umask=request.umask)
         return self._add(request, lambda: self._created(*make()))
@@ -331,6 +355,8 @@ class Adapter(fuse.Operations):
         return Opened(number, keep_cache=keep)
 
     def release(self, request: Request, ino: int, fh: int, flags: int) -> None:
+        if fh == ECHO_FH:
+            return
         with self._lock:
             self._fs.release(fh)
 

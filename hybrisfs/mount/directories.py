@@ -13,13 +13,41 @@ from typing import Final
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.fuse import Entry, Listing, ListingPlus
+from hybrisfs.fuse import Listing, ListingPlus
+from hybrisfs.mount.answers import entry_of
+from hybrisfs.store.schema import ROOT_INO
 
-__all__ = ["Listings", "list_entries", "list_names"]
+__all__ = ["KnownDirectories", "Listings", "list_entries", "list_names"]
 
 _DOTS: Final = 2
 _FEWEST_BYTES: Final = 40  # of an entry in a listing
 _FEWEST_BYTES_PLUS: Final = 160
+
+
+class KnownDirectories:
+    """The directories that the kernel knows. It counts how often it is told of each, for it may be told again
+    before we read that it has forgotten what it was told before."""
+
+    def __init__(self) -> None:
+        self._told: dict[int, int] = {}
+        self._known = {ROOT_INO}
+
+    def __contains__(self, ino: int) -> bool:
+        return ino in self._known
+
+    def told(self, ino: int, *, echo: bool = False) -> None:
+        """The kernel was given the number; for an *echo*, which tells no program of the directory."""
+        self._told[ino] = self._told.get(ino, 0) + 1
+        if not echo:
+            self._known.add(ino)
+
+    def forgotten(self, ino: int, times: int) -> None:
+        """The kernel has forgotten that it was told so many times."""
+        left = self._told.pop(ino, 0) - times
+        if left > 0:
+            self._told[ino] = left
+        elif ino != ROOT_INO:
+            self._known.discard(ino)
 
 
 class Listings:
@@ -59,17 +87,31 @@ def list_names(fs: FileSystem, ino: int, offset: int, size: int, end: int) -> Li
 
 
 def list_entries(
-    fs: FileSystem, ino: int, offset: int, size: int, end: int, entry: Callable[[Inode], Entry]
+    fs: FileSystem,
+    ino: int,
+    offset: int,
+    size: int,
+    end: int,
+    told: Callable[[Inode], None],
+    lasting: float,
 ) -> ListingPlus:
-    """Likewise, with what *entry* tells of each node."""
+    """Likewise, with the attributes of each node, of which the kernel is *told* by that; it may believe them
+    for *lasting* seconds."""
     listing = ListingPlus(size)
+
+    def add(name: bytes, inode: Inode, next_offset: int) -> bool:
+        if not listing.add(name, entry_of(inode, lasting), next_offset):
+            return False
+        told(inode)
+        return True
+
     _list(
         fs,
         ino,
         (offset, end),
         size // _FEWEST_BYTES_PLUS + 1,
         listing.add_name,
-        lambda name, inode, next_offset: listing.add(name, entry(inode), next_offset),
+        add,
     )
     return listing
 

@@ -1,10 +1,10 @@
 """Letting programs that watch the mount (inotify) hear of what other devices changed.
 
 The kernel raises events for what is done through it, not for what it is told. So a process of the daemon's
-(`mount.hand`) does to the mount what the other device did: it moves a new node from a hidden directory to its
-name, renames one that has another name now, removes the name of one that is gone. The view shows it all
-already: the requests that come of it, the *echoes*, are recognised by the process that makes them, and change
-nothing.
+(`mount.hand`) does to the mount what the other device did: it makes a new node, and moves it from a hidden
+directory to its name, for programs watch for either; it renames one that has another name now, removes the
+name of one that is gone, opens and closes a file that was written. The view shows it all already: the
+requests that come of it, the *echoes*, are recognised by the process that makes them, and change nothing.
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ from typing import Final, TypeAlias
 
 from hybrisfs.fuse import Attributes, Entry, Request
 
-__all__ = ["HIDDEN_INO", "HIDDEN_NAME", "Echoes", "Found"]
+__all__ = ["ECHO_FH", "HIDDEN_INO", "HIDDEN_NAME", "Echoes", "Found"]
 
 HIDDEN_NAME: Final = b".hybrisfs arrivals"
 HIDDEN_INO: Final = 1 << 62
 _GHOST_INO: Final = HIDDEN_INO + 1  # the first of the numbers under which nodes that are gone are shown
+
+ECHO_FH: Final = HIDDEN_INO
+"""The handle of files that an echo opens; nothing is read or written through it."""
 
 Found: TypeAlias = Entry | int
 """What an echo finds under a name: an entry, or the number of an inode of the view."""

@@ -1,4 +1,4 @@
-"""The daemon's hand in its own mount: a small process that renames, removes and truncates there when told to.
+"""The daemon's hand in its own mount: a small process that makes, renames and removes there what it is told.
 
 No thread of the daemon may do that itself: killed in the midst of it, the thread would wait for an answer
 that only its own process could give, keep that process and its end of the mount from going away, and with it
@@ -13,9 +13,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Final
 
@@ -38,6 +39,11 @@ class Hand:
         """The process whose requests these are."""
         return self._started().pid
 
+    def arrive(self, hidden: bytes, folder: bytes, arrivals: Sequence[tuple[int, bytes, int]]) -> None:
+        """Let nodes appear in a folder: the number under which each is found in *hidden*, its name, its mode.
+        One that cannot be made to is left out."""
+        self._tell("arrive", hidden, folder, *(word for one in arrivals for word in one))
+
     def rename(self, folder: bytes, name: bytes, new_folder: bytes, new_name: bytes) -> None:
         self._tell("rename", folder, name, new_folder, new_name)
 
@@ -47,8 +53,9 @@ class Hand:
     def rmdir(self, folder: bytes, name: bytes) -> None:
         self._tell("rmdir", folder, name)
 
-    def truncate(self, folder: bytes, name: bytes, size: int) -> None:
-        self._tell("truncate", folder, name, size)
+    def write(self, folder: bytes, name: bytes, size: int) -> None:
+        """Open a file, cut it off at *size*, and close it."""
+        self._tell("write", folder, name, size)
 
     def touch(self, folder: bytes, name: bytes) -> None:
         """Set the times of what has that name, which may be a link, to now."""
@@ -105,6 +112,34 @@ def _folder(path: str) -> Iterator[int]:
         os.close(descriptor)
 
 
+def _arrive(hidden: str, folder: str, *words: str | int) -> None:
+    with _folder(hidden) as source, _folder(folder) as target:
+        for number, name, mode in zip(words[::3], words[1::3], words[2::3], strict=True):
+            with contextlib.suppress(OSError):
+                _appear(source, str(number), target, str(name), int(mode))
+
+
+def _appear(source: int, number: str, target: int, name: str, mode: int) -> None:
+    """Make what has the name, and move it there: programs watch for the one or for the other."""
+    if stat.S_ISDIR(mode):
+        with contextlib.suppress(OSError):
+            # A folder that a program has already found under its name can only be moved from where the
+            # kernel saw it last.
+            os.stat(number, dir_fd=source)
+            os.rename(number, name, src_dir_fd=source, dst_dir_fd=target)
+        # Made last: whoever watches it from then on must not hear that it was moved.
+        os.mkdir(name, dir_fd=target)
+        return
+    with contextlib.suppress(PermissionError):  # not everybody may make a device
+        if stat.S_ISREG(mode):
+            os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, dir_fd=target))
+        elif stat.S_ISLNK(mode):
+            os.symlink(number, name, dir_fd=target)
+        else:
+            os.mknod(name, mode, dir_fd=target)
+    os.rename(number, name, src_dir_fd=source, dst_dir_fd=target)
+
+
 def _rename(folder: str, name: str, new_folder: str, new_name: str) -> None:
     with _folder(folder) as source, _folder(new_folder) as target:
         os.rename(name, new_name, src_dir_fd=source, dst_dir_fd=target)
@@ -120,9 +155,14 @@ def _rmdir(folder: str, name: str) -> None:
         os.rmdir(name, dir_fd=source)
 
 
-def _truncate(folder: str, name: str, size: int) -> None:
+def _write(folder: str, name: str, size: int) -> None:
+    flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC  # nobody's lease is waited for
     with _folder(folder) as source:
-        os.truncate(f"/proc/self/fd/{source}/{name}", size)
+        descriptor = os.open(name, flags, dir_fd=source)
+        try:
+            os.ftruncate(descriptor, size)
+        finally:
+            os.close(descriptor)
 
 
 def _touch(folder: str, name: str) -> None:
@@ -131,10 +171,11 @@ def _touch(folder: str, name: str) -> None:
 
 
 _VERBS: Final[dict[str, Callable[..., None]]] = {
+    "arrive": _arrive,
     "rename": _rename,
     "unlink": _unlink,
     "rmdir": _rmdir,
-    "truncate": _truncate,
+    "write": _write,
     "touch": _touch,
 }
 

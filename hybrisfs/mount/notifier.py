@@ -16,14 +16,14 @@ import logging
 import os
 import stat
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from queue import SimpleQueue
 from typing import Final, NamedTuple
 
 from hybrisfs import fuse
 from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.merge.rows import Change
+from hybrisfs.merge.rows import Aspect, Change
 from hybrisfs.mount.adapter import Adapter
 from hybrisfs.mount.echo import HIDDEN_NAME, Found
 from hybrisfs.mount.hand import Hand
@@ -34,6 +34,8 @@ __all__ = ["Notifier"]
 log = logging.getLogger(__name__)
 
 _JOIN_SECONDS: Final = 5.0
+_TOGETHER: Final = 128  # arrivals that the hand is told of at once
+_MOST_PLACES: Final = 16
 
 
 class _Notice(NamedTuple):
@@ -48,6 +50,26 @@ class _Name(NamedTuple):
 
     parent: int
     name: bytes
+
+
+class _Step(NamedTuple):
+    """A node that has come to have a name; `old` is the one that it had in a directory which is watched. It
+    has lost that when there is no other."""
+
+    name: _Name | None
+    ino: int
+    mode: int
+    old: _Name | None = None
+
+
+class _Named:
+    """What events have been raised for."""
+
+    def __init__(self) -> None:
+        self.names: set[_Name] = set()
+        """Those that nodes have moved to."""
+        self.nodes: dict[int, bool] = {}
+        """Of each that has a name: whether something was there before."""
 
 
 class Notifier:
@@ -82,7 +104,7 @@ class Notifier:
 
     def _forget(self, changes: Iterable[Change]) -> None:
         try:
-            for ino, name, _ in changes:
+            for ino, name, *_ in changes:
                 if name is None:
                     self._session.notify_inval_inode(ino, offset=-1)
                 elif self._adapter.knows(ino):
@@ -118,12 +140,14 @@ class Notifier:
                 over += more.over
             with self._working:
                 try:
-                    self._drop_stale(changes)
+                    try:
+                        self._drop_stale(changes)
+                    finally:
+                        for _ in range(over):
+                            self._adapter.end_change()
+                    self._raise_events(changes)
                 except fuse.FuseError as error:
                     log.debug("the kernel was not told of changes: %s", error)
-                for _ in range(over):
-                    self._adapter.end_change()
-                self._raise_events(changes)
 
     def _drop_stale(self, changes: Iterable[Change]) -> None:
         for ino, name in dict.fromkeys((change.ino, change.name) for change in changes):
@@ -135,83 +159,110 @@ class Notifier:
     # -- events ----------------------------------------------------------------------------------
 
     def _raise_events(self, changes: Iterable[Change]) -> None:
-        """One event for each name that is another node's now, and for each file that has changed."""
+        """Events for each name that is another node's now, and for each node that has changed."""
         gone: dict[_Name, tuple[int, int]] = {}
         names: dict[_Name, None] = {}
-        inodes: dict[int, None] = {}
+        aspects: dict[int, set[Aspect]] = {}
         for change in changes:
             if change.name is None:
-                inodes[change.ino] = None
+                aspects.setdefault(change.ino, set()).add(change.aspect)
             elif self._adapter.knows(change.ino):
                 names[_Name(change.ino, change.name)] = None
                 if change.gone is not None:
                     gone.setdefault(_Name(change.ino, change.name), change.gone)
-        arrived: set[int] = set()
+        named = _Named()
+        for parent, steps in groupby(self._steps(names, gone, named), _arrives_in):
+            if parent is not None:
+                self._arrive(parent, list(steps))
+                continue
+            for step in steps:
+                with _left_out("a name"):
+                    self._take_away(step)
+        for ino, changed in aspects.items():
+            if ino in named.nodes:
+                changed &= {Aspect.CONTENT} if named.nodes[ino] else set()
+            if changed:
+                with _left_out("a node"):
+                    self._node_changed(ino, changed)
+
+    def _steps(
+        self, names: Collection[_Name], gone: Mapping[_Name, tuple[int, int]], named: _Named
+    ) -> Iterator[_Step]:
+        """What is to be repeated, in order; the names and nodes that this shows are added to *named*."""
         for name in names:
-            try:
-                arrived |= self._name_changed(name, gone.get(name), arrived)
-            except OSError as error:  # the directory is gone, too, or closed to this user
-                log.debug("no event was raised for a name: %s", error)
-        for ino in inodes:
-            if ino not in arrived:
-                try:
-                    self._file_changed(ino)
-                except OSError as error:
-                    log.debug("no event was raised for a file: %s", error)
+            with self._fs.lock:
+                inode = self._fs.lookup(*name)
+                now = None if inode is None else (inode.ino, inode.mode)
+                places = self._places_of(gone[name][0]) if now is None and name in gone else []
+            if now is not None:
+                before = gone.get(name)
+                is_shown = name in named.names or (stat.S_ISDIR(now[1]) and now[0] in named.nodes)
+                named.nodes.setdefault(now[0], before is not None)
+                if not is_shown and (before is None or before[0] != now[0]):
+                    yield _Step(name, *now)
+            elif name in gone:
+                ino, mode = gone[name]
+                moved_to = next((at for at in places if at in names and at not in named.names), None)
+                if moved_to is not None:
+                    named.names.add(moved_to)
+                    named.nodes[ino] = True
+                if moved_to is not None or not places or not stat.S_ISDIR(mode):
+                    yield _Step(moved_to, ino, mode, name)
 
-    def _name_changed(self, name: _Name, gone: tuple[int, int] | None, arrived: set[int]) -> set[int]:
-        """Repeat what happened to a name; the numbers of the inodes that have been shown by that, besides
-        those that *arrived* before."""
+    def _places_of(self, ino: int) -> list[_Name]:
+        """Where the node is shown; some of the places when there are very many."""
+        rows = self._fs.db.execute(
+            "SELECT parent, name FROM place WHERE ino = ? ORDER BY slot DESC LIMIT ?", (ino, _MOST_PLACES)
+        )
+        return [_Name(*row) for row in rows]
+
+    def _arrive(self, parent: int, steps: Sequence[_Step]) -> None:
+        """Let nodes appear in a directory, many at a time."""
+        hidden = self._top + b"/" + HIDDEN_NAME
+        for start in range(0, len(steps), _TOGETHER):
+            found: dict[tuple[int, bytes], Found] = {}
+            arrivals: list[tuple[int, bytes, int]] = []
+            for step in steps[start : start + _TOGETHER]:
+                assert step.name is not None
+                found[step.name] = fuse.Entry.negative(0.0)
+                arrivals.append((step.ino, step.name.name, step.mode))
+            with _left_out("names"), self._making(found):
+                self._hand.arrive(hidden, self._path(parent), arrivals)
+
+    def _take_away(self, step: _Step) -> None:
+        """Move a name to another, or remove it."""
+        assert step.old is not None
+        source = self._path(step.old.parent)
+        if step.name is not None:
+            target = self._path(step.name.parent)
+            found: dict[tuple[int, bytes], Found] = {
+                step.old: step.ino,
+                step.name: fuse.Entry.negative(0.0),
+            }
+            with self._making(found):
+                self._hand.rename(source, step.old.name, target, step.name.name)
+            return
+        with self._making({step.old: self._adapter.echoes.ghost(step.mode)}):
+            remove = self._hand.rmdir if stat.S_ISDIR(step.mode) else self._hand.unlink
+            remove(source, step.old.name)
+
+    def _node_changed(self, ino: int, changed: Collection[Aspect]) -> None:
+        """Whoever watches a file hears that it was written, or that it has other attributes."""
         with self._fs.lock:
-            now = self._fs.lookup(*name)
-            moved_to = None if gone is None else self._place_of(gone[0])
-        if now is not None:
-            if now.ino not in arrived and (gone is None or gone[0] != now.ino):
-                self._arrive(name, now)
-            return {now.ino}
-        if gone is None:
-            return set()
-        if moved_to is not None and self._adapter.knows(moved_to.parent):
-            self._move(name, moved_to, gone[0])
-            return {gone[0]}
-        if moved_to is None or not stat.S_ISDIR(gone[1]):
-            self._remove(name, gone[1])
-        return set()
-
-    def _place_of(self, ino: int) -> _Name | None:
-        row = self._fs.db.execute("SELECT parent, name FROM place WHERE ino = ? LIMIT 1", (ino,)).fetchone()
-        return _Name(*row) if row else None
-
-    def _arrive(self, name: _Name, inode: Inode) -> None:
-        directory = self._path(name.parent)
-        with self._making({name: fuse.Entry.negative(0.0)}):
-            self._hand.rename(self._top + b"/" + HIDDEN_NAME, b"%d" % inode.ino, directory, name.name)
-
-    def _move(self, old: _Name, new: _Name, ino: int) -> None:
-        found: dict[tuple[int, bytes], Found] = {old: ino, new: fuse.Entry.negative(0.0)}
-        source, target = self._path(old.parent), self._path(new.parent)
-        with self._making(found):
-            self._hand.rename(source, old.name, target, new.name)
-
-    def _remove(self, name: _Name, mode: int) -> None:
-        ghost = self._adapter.echoes.ghost(mode)
-        directory = self._path(name.parent)
-        with self._making({name: ghost}):
-            (self._hand.rmdir if stat.S_ISDIR(mode) else self._hand.unlink)(directory, name.name)
-
-    def _file_changed(self, ino: int) -> None:
-        """Whoever watches a file sees it modified, whoever watches anything else, other attributes."""
-        with self._fs.lock:
-            place = self._place_of(ino)
+            places = self._places_of(ino)
             inode = self._fs.inodes.cached(ino)
-            if place is None or inode is None or not self._adapter.knows(place.parent):
+            if not places or inode is None or not self._adapter.knows(places[-1].parent):
                 return
-            is_file, size = inode.is_file, inode.size
-        directory = self._path(place.parent)
+            is_written, size = inode.is_file and Aspect.CONTENT in changed, inode.size
+        place, directory = places[-1], self._path(places[-1].parent)
         with self._making({}):
-            if is_file:
-                self._hand.truncate(directory, place.name, size)
-            else:
+            if is_written:
+                try:
+                    self._hand.write(directory, place.name, size)
+                except OSError as error:  # this user may not write to it
+                    log.debug("a file is not shown as written: %s", error)
+                    is_written = False
+            if not is_written or Aspect.ATTRIBUTES in changed:
                 self._hand.touch(directory, place.name)
 
     # -- ways into the mount ---------------------------------------------------------------------
@@ -228,9 +279,23 @@ class Notifier:
         with self._fs.lock:
             names: list[bytes] = []
             while ino != ROOT_INO:
-                place = self._place_of(ino)
-                if place is None:
+                places = self._places_of(ino)
+                if not places:
                     raise FileNotFoundError(ino)
-                names.append(place.name)
-                ino = place.parent
+                names.append(places[-1].name)
+                ino = places[-1].parent
         return b"/".join([self._top, *reversed(names)])
+
+
+def _arrives_in(step: _Step) -> int | None:
+    """The directory in which the node has just appeared, None when it had a name before."""
+    return step.name.parent if step.name is not None and step.old is None else None
+
+
+@contextlib.contextmanager
+def _left_out(what: str) -> Iterator[None]:
+    """The directory may be gone, too, or closed to this user."""
+    try:
+        yield
+    except OSError as error:
+        log.debug("no event was raised for %s: %s", what, error)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+from hybrisfs.errors import disk_trouble
 from hybrisfs.peers.backlog import Backlog
 from hybrisfs.peers.callbacks import Exchange, PeerCallbacks
 from hybrisfs.peers.errors import ChannelError, FrameError, PeerError
@@ -179,9 +180,20 @@ class Link:
             self.close(Parting.BROKEN, str(error))
         except PeerError as error:
             self._note(str(error))
-        except Exception:
-            log.exception("the link with device %s failed unexpectedly", self.device_id.hex())
-            self.close(Parting.FAILED, "something unexpected failed; the details are in the log")
+        except Exception as error:
+            trouble = disk_trouble(error)
+            if trouble is None:
+                log.exception("the link with device %s failed unexpectedly", self.device_id.hex())
+            self.close(Parting.FAILED, self._why_it_failed(trouble))
+
+    def _why_it_failed(self, trouble: str | None) -> str:
+        """The reason that people see. What the disk refuses is *trouble* that passes, and no bug."""
+        if trouble is None:
+            return "something unexpected failed; the details are in the log"
+        device = self.device_id.hex()
+        if not self._reason:  # else another of its threads has said so
+            log.warning("the link with device %s ends, and will come again: the disk: %s", device, trouble)
+        return f"this device's disk: {trouble}"
 
     def _listen(self) -> None:
         heard = time.monotonic()
@@ -297,9 +309,11 @@ class Link:
         except PeerError as error:
             self._note(str(error))
             self._channel.abandon()
-        except Exception:
-            log.exception("the link with device %s failed unexpectedly", self.device_id.hex())
-            self.abandon("something unexpected failed; the details are in the log")
+        except Exception as error:
+            trouble = disk_trouble(error)
+            if trouble is None:
+                log.exception("the link with device %s failed unexpectedly", self.device_id.hex())
+            self.abandon(self._why_it_failed(trouble))
 
     def _send_queued(self) -> None:
         stall = self._settings.stall

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.registers import is_of_tree, slot_of
 from hybrisfs.garbage import without_collections
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.brake import Brake, Deletion, removals
@@ -169,6 +170,16 @@ class Receiver:
         self.receive([deletion.data])
         return deletion
 
+    def held_up(self) -> dict[bytes, Deletion]:
+        """The mass deletions that wait for a person, by the hashes of their updates.
+
+        One may have got into the log meanwhile: it was not too much when it was offered again, or a
+        checkpoint held it.
+        """
+        with self._fs.lock:
+            self._brake.accepted(self._updates.known(self._brake.held()))
+            return self._brake.held()
+
     def _accept(self, examined: Mapping[bytes, Examined], data: bytes) -> Outcome:
         try:
             signed, verified = examined.get(data) or (decode_signed(data), False)
@@ -185,12 +196,24 @@ class Receiver:
         return outcome
 
     def _goes_too_far(self, signed: SignedUpdate) -> bool:
-        if not removals(signed.writes) or signed.header.writer == self._updates.device:
+        removed = removals(signed.writes)
+        if not removed or signed.header.writer == self._updates.device:
             return False
         if self._updates.find(signed.hash[:PREFIX_SIZE]) is not None:
             return False
+        shown = [one for one in removed if self._is_shown(one[0])]
         (names,) = self._fs.db.execute("SELECT count(*) FROM place").fetchone()
-        return self._brake.holds(signed, names, time.monotonic())
+        return self._brake.holds(signed, shown, names, time.monotonic())
+
+    def _is_shown(self, key: bytes) -> bool:
+        """Whether programs here see the name of this place register."""
+        if not is_of_tree(key):
+            return False
+        row = self._fs.db.execute(
+            "SELECT 1 FROM node n JOIN place p ON p.ino = n.ino WHERE n.id = ? AND p.slot = ?",
+            (key[1:17], slot_of(key)),
+        )
+        return row.fetchone() is not None
 
     def _note(self, refused: Refused) -> None:
         if not refused.retryable and refused.reason not in (Reason.HELD_UP, Reason.NOT_VOUCHED):

@@ -59,7 +59,8 @@ CREATE TABLE node (
 
 -- The names. `slot` tells the places of one node apart (0 for the first, random for further hard links),
 -- so that a rename is one write to one register. Directories are listed in the order of `number`, which is
--- also where a listing goes on: it stays valid whatever is added or removed, and for every open handle.
+-- also where a listing goes on: it stays valid whatever is added or removed, and for every open handle. A
+-- name keeps its number when it comes to mean another node, so that no listing misses it or has it twice.
 -- `wanted`: the name in the register, where another node has it and this one is shown under a conflict name.
 CREATE TABLE place (
     number INTEGER PRIMARY KEY,

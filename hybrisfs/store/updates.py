@@ -195,6 +195,16 @@ class UpdateLog:
         """The moment of an accepted update, ns since the epoch; 0 when there is no such one."""
         return self._moments.of(branch, clock)
 
+    def forks(self) -> dict[bytes, int]:
+        """The devices that have forked, each with the moment at which the youngest of its branches begins."""
+        found: dict[bytes, int] = {}
+        for branch in self.state.branches:
+            if branch.parent is not None:
+                query = "SELECT moment FROM log WHERE branch = ? ORDER BY clock LIMIT 1"
+                row = self._read(query, (branch.id,)).fetchone()
+                found[branch.device] = max(row[0] if row else 0, found.get(branch.device, 0))
+        return found
+
     def adopt(self, bone: Bone, prev: bytes, causes: Sequence[bytes]) -> Placed:
         """Take in an update that a checkpoint names and that is not here, which follows and depends on those
         with these hashes. Raises what `LogTree.adopt` raises: then restore a savepoint and `reload`."""

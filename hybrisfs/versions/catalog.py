@@ -2,6 +2,9 @@
 
 Programs save a file by writing another and giving it the name, so the versions of a path are those of all
 files that ever had the name there; and those of the file that has it now, from when it was called otherwise.
+
+A path counts as a whole: what is at `a/b` is what was called `b` in a folder while that was called `a`. So
+there are no more paths than there were, however many names the folders on the way have had.
 """
 
 from __future__ import annotations
@@ -9,10 +12,10 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import Final
+from typing import Final, TypeAlias
 
 from hybrisfs.filesystem.registers import Attr, Place, attr_key, beginning, content_key, removed_place
 from hybrisfs.merge.registers import PLACES
@@ -27,6 +30,9 @@ from hybrisfs.versions.tree import PastNode, PastTree, as_one
 __all__ = ["Catalog", "Removed", "Stay", "Version"]
 
 _DEEPEST: Final = 4096
+
+Window: TypeAlias = tuple[int, int]
+"""The moments from the first on and before the second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +77,13 @@ class Stay:
     @property
     def end(self) -> int:
         return FOREVER if self.until is None else self.until
+
+    def during(self, windows: Iterable[Window]) -> Iterator[Stay]:
+        """The parts of it that are within one of the windows."""
+        for since, end in windows:
+            if max(since, self.since) < min(end, self.end):
+                until = min(end, self.end)
+                yield replace(self, since=max(since, self.since), until=None if until == FOREVER else until)
 
 
 class Catalog:
@@ -131,7 +144,7 @@ class Catalog:
         found = self._contents(stay.node)
         if stay.until is not None or sum(one.until is None for one in found) < 2:
             return found
-        shown = self._now(self._folders(path[:-1])).get(path[-1])
+        shown = self._now(_present(self._folders(path[:-1]))).get(path[-1])
         if shown is None:
             return found
         return [one for one in found if one.until is not None or one.value == shown.content]
@@ -145,10 +158,15 @@ class Catalog:
         """While which nodes stood at a path. Folders that have had one name count as one. Of a conflict copy:
         while it wanted the name that another has."""
         folders = self._folders(path[:-1])
-        found = [one for folder in folders for one in self._named(folder, path[-1])]
+        found = [
+            stay
+            for folder, windows in folders.items()
+            for one in self._named(folder, path[-1])
+            for stay in one.during(windows)
+        ]
         standing = {one.node for one in found if one.until is None}
         if len(standing) > 1:
-            copies = self._elsewhere(folders, path[-1])
+            copies = self._elsewhere(_present(folders), path[-1])
             return [one for one in found if one.until is not None or one.node not in copies]
         if found or not is_conflict_name(path[-1]):
             return found
@@ -163,9 +181,9 @@ class Catalog:
     def _now(self, folders: Collection[bytes]) -> dict[bytes, PastNode]:
         return PastTree(self._db, FOREVER - 1).children(as_one(folders))
 
-    def _copies(self, folders: Collection[bytes], path: Sequence[bytes]) -> set[bytes]:
+    def _copies(self, folders: dict[bytes, list[Window]], path: Sequence[bytes]) -> set[bytes]:
         """What is shown under a conflict name, or was when it was removed."""
-        shown = self._now(folders).get(path[-1])
+        shown = self._now(_present(folders)).get(path[-1])
         if shown is not None:
             return set(shown.ids) if shown.copy_of is None else {shown.copy_of}
         wanted = os.fsdecode(b"/".join(path))
@@ -180,39 +198,52 @@ class Catalog:
         found: dict[bytes, set[bytes]] = {}
         standing: set[tuple[bytes, bytes]] = set()  # name and node
         folders = self._folders(path)
-        for folder in folders:
+        for folder, windows in folders.items():
             condition = f"{PLACES} AND value >= ? AND value < ?"
-            for stay in self._places(condition, (folder, prefix_end(folder))):
-                if stay.place.parent == folder:
-                    found.setdefault(stay.place.name, set()).add(stay.node)
-                    if stay.until is None:
-                        standing.add((stay.place.name, stay.node))
+            for one in self._places(condition, (folder, prefix_end(folder))):
+                if one.place.parent == folder:
+                    for stay in one.during(windows):
+                        found.setdefault(stay.place.name, set()).add(stay.node)
+                        if stay.until is None:
+                            standing.add((stay.place.name, stay.node))
         copies = self._db.execute("SELECT 1 FROM copy LIMIT 1").fetchone()  # of one file, somewhere
         if copies or len(standing) > len({name for name, _ in standing}):
-            for name, shown in self._now(folders).items():
+            for name, shown in self._now(_present(folders)).items():
                 found.setdefault(name, set(shown.ids))
         return found
 
-    def _folders(self, path: Sequence[bytes]) -> set[bytes]:
-        """The folders that have stood at a path."""
-        folders = {ROOT_ID}
+    def _folders(self, path: Sequence[bytes]) -> dict[bytes, list[Window]]:
+        """The folders that have stood at a path, and when. One that was removed counts as standing there all
+        the same: somebody may have put something into it meanwhile, and then it does."""
+        folders: dict[bytes, list[Window]] = {ROOT_ID: [(0, FOREVER)]}
         for name in path:
-            stays = [one for folder in folders for one in self._named(folder, name)]
-            folders = {one.node for one in stays if self._is_directory(one.node)}
+            found: dict[bytes, list[Window]] = {}
+            for folder, windows in folders.items():
+                for one in self._named(folder, name, removed=True):
+                    found.setdefault(one.node, []).extend(
+                        (stay.since, stay.end) for stay in one.during(windows)
+                    )
+            folders = {
+                node: _joined(windows)
+                for node, windows in found.items()
+                if windows and self._is_directory(node)
+            }
         return folders
 
-    def _named(self, folder: bytes, name: bytes) -> list[Stay]:
+    def _named(self, folder: bytes, name: bytes, *, removed: bool = False) -> list[Stay]:
         start = beginning(folder, name)
-        stays = self._places(f"{PLACES} AND value >= ? AND value < ?", (start, prefix_end(start)))
+        stays = self._places(
+            f"{PLACES} AND value >= ? AND value < ?", (start, prefix_end(start)), removed=removed
+        )
         return [one for one in stays if (one.place.parent, one.place.name) == (folder, name)]
 
-    def _places(self, condition: str, arguments: Iterable[bytes]) -> list[Stay]:
-        """Stays, but for removals."""
+    def _places(self, condition: str, arguments: Iterable[bytes], *, removed: bool = False) -> list[Stay]:
+        """Stays, but for removals, unless these are asked for, too."""
         found: list[Stay] = []
         for key, values in intervals(self._db, condition, arguments).items():
             for one in values:
                 place = decode_place(Value(one.stamp, one.value))
-                if place is not None and not place.removed:
+                if place is not None and (removed or not place.removed):
                     found.append(Stay(key[1:17], place, one.stamp, one.since, one.until))
         return found
 
@@ -295,3 +326,19 @@ class Catalog:
             if removal.node in shown.ids and name != place.name:  # a conflict copy
                 return path.with_name(os.fsdecode(name))
         return None
+
+
+def _present(folders: dict[bytes, list[Window]]) -> set[bytes]:
+    """Those of the folders that are there now."""
+    return {folder for folder, windows in folders.items() if windows[-1][1] == FOREVER}
+
+
+def _joined(windows: Iterable[Window]) -> list[Window]:
+    """The same moments in order, in as few windows as possible."""
+    found: list[Window] = []
+    for since, end in sorted(windows):
+        if found and since <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((since, end))
+    return found

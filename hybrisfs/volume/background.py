@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
+from hybrisfs.errors import disk_trouble
 from hybrisfs.pipeline.signals import Signals
 from hybrisfs.store.journal import Journal
 from hybrisfs.volume.damage import is_damage, rebuild_advice
@@ -30,12 +31,18 @@ def _run_guarded(
     volume: str, name: str, body: Callable[[], None], signals: Signals, journal: Journal, failures: LastError
 ) -> None:
     """Run a background thread's body; one that fails is started again, for its work is resumable."""
+    said: str | None = None
     while True:
         try:
             body()
             return
         except Exception as error:
-            log.exception("volume %s: background work %r failed; it is started again", volume, name)
+            trouble = disk_trouble(error)
+            if trouble is None:
+                log.exception("volume %s: background work %r failed; it is started again", volume, name)
+            elif trouble != said:
+                log.warning("volume %s: background work %r waits for the disk: %s", volume, name, trouble)
+            said = trouble
             advice = f"; {rebuild_advice(volume)}" if is_damage(error) else ""
             failures.note(f"{name}: {error}{advice}")
         if journal.failure is not None and name != "commit":

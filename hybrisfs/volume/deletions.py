@@ -8,7 +8,6 @@ from typing import Final
 from hybrisfs.errors import UsageError
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.merge.arrivals import Arrivals
-from hybrisfs.merge.brake import Brake
 from hybrisfs.merge.members import MemberTable
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rows import Change
@@ -22,13 +21,12 @@ _SHORT: Final = 12  # hexadecimal digits of an update's hash that people see
 
 
 class Deletions:
-    """What `Brake` holds up in one volume. Thread-safe. *show* hears of changes in the view,
+    """What `merge.brake` holds up in one volume. Thread-safe. *show* hears of changes in the view,
     *signed* that there is something for the clouds."""
 
     def __init__(
         self,
         fs: FileSystem,
-        brake: Brake,
         receiver: Receiver,
         members: MemberTable,
         registers: Registers,
@@ -38,7 +36,6 @@ class Deletions:
         signed: Callable[[], None],
     ) -> None:
         self._fs = fs
-        self._brake = brake
         self._receiver = receiver
         self._members = members
         self._registers = registers
@@ -50,7 +47,7 @@ class Deletions:
     def all(self) -> list[dict[str, object]]:
         """The deletions that wait, oldest first."""
         with self._fs.lock:
-            held = sorted(self._brake.held().items(), key=lambda one: one[1].time_ns)
+            held = sorted(self._receiver.held_up().items(), key=lambda one: one[1].time_ns)
             return [
                 {
                     "id": update.hex()[:_SHORT],
@@ -82,8 +79,7 @@ class Deletions:
         self._signed()
 
     def _held(self, which: str) -> bytes:
-        with self._fs.lock:
-            found = [update for update in self._brake.held() if update.hex().startswith(which.lower())]
+        found = [update for update in self._receiver.held_up() if update.hex().startswith(which.lower())]
         if len(found) != 1 or not which:
             raise UsageError(f"no deletion {which[:80]!r} waits", "", "hybrisfs deletions list shows them.")
         return found[0]

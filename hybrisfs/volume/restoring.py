@@ -15,7 +15,7 @@ from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode, Intent
 from hybrisfs.filesystem.registers import Attr, attr_key, content_key
-from hybrisfs.merge.rows import Change
+from hybrisfs.merge.rows import Aspect, Change
 from hybrisfs.store.schema import ROOT_INO
 from hybrisfs.versions.contents import content_of
 from hybrisfs.versions.tree import PastNode
@@ -93,7 +93,7 @@ class Restorer:
         fs.changes.mark(content_key(inode.id), inode.ino)
         fs.changes.mark(attr_key(inode.id), inode.ino)
         fs.flush()
-        self._show([Change(inode.ino)])
+        self._show([Change(inode.ino, aspect=Aspect.CONTENT)])
 
     def _locate(self, path: Sequence[bytes]) -> tuple[int, bytes, Inode | None]:
         """The folder, the name in it, and what is there; missing folders on the way are made."""

@@ -98,7 +98,6 @@ class Sharing:
         self.receiver = Receiver(fs, self.updates, self.arrivals, signals, show, self._grown, brake, upcoming)
         self.deletions = Deletions(
             fs,
-            brake,
             self.receiver,
             self.members,
             self.registers,
@@ -295,23 +294,29 @@ class Sharing:
         with self._fs.lock:
             members = self.members.all()
             vector = self.updates.state.vector
-            forked = {branch.device for branch in self.updates.state.branches if branch.parent is not None}
+            forks = self.updates.forks()
         this = self.updates.device
         return [
-            _described(member, member.device == this, sightings.get(member.device), vector, forked)
+            _described(member, member.device == this, sightings.get(member.device), vector, forks)
             for member in members
         ]
 
 
 def _described(
-    member: Member, this: bool, sighting: DeviceSighting | None, vector: VersionVector, forked: set[bytes]
+    member: Member,
+    this: bool,
+    sighting: DeviceSighting | None,
+    vector: VersionVector,
+    forks: dict[bytes, int],
 ) -> dict[str, object]:
     facts: dict[str, object] = {
         "id": member.device.hex(),
         "name": member.name,
         "this": this,
-        "forked": member.device in forked,
+        "forked": member.device in forks,
     }
+    if member.device in forks:
+        facts["forked_at"] = forks[member.device] / 1e9
     if this:
         facts["vector"] = {branch.hex(): clock for branch, clock in vector.items()}
     elif sighting is not None:

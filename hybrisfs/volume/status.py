@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from hybrisfs.volume.key_values import ValueFacts
     from hybrisfs.volume.volume import Volume
 
-__all__ = ["devices_of", "volume_status"]
+__all__ = ["devices_of", "notices_of", "volume_status"]
 
 _LONG: Final = 86_400  # seconds; until then a cloud that is away is trouble enough
+_NEWS: Final = 7 * 86_400  # seconds; a fork is joined by itself, and told of for so long
 
 
 def volume_status(volume: Volume) -> dict[str, object]:
@@ -64,6 +66,7 @@ def volume_status(volume: Volume) -> dict[str, object]:
             "transfers": transfers,
             "mirrors": volume.mirrors.all(),
             "warnings": warnings,
+            "notices": notices_of(devices, time.time()),
             "last_error": str(fs.journal.failure) if fs.journal.failure else volume.last_error.text,
         }
 
@@ -78,6 +81,17 @@ def devices_of(volume: Volume) -> list[dict[str, object]]:
             device["linked"] = True
             device["round_trip"] = link.round_trip
     return devices
+
+
+def notices_of(devices: Iterable[Mapping[str, Any]], now: float) -> list[str]:
+    """What a person should have heard of at the time *now*, but need do nothing about, in sentences."""
+    return [
+        f"{one['name']} has forked its history on "
+        f"{time.strftime('%Y-%m-%d', time.localtime(one['forked_at']))}: it was restored from a backup, or "
+        "copied. Both are kept; make sure that no copy of it is in use"
+        for one in devices
+        if now - one.get("forked_at", 0.0) < _NEWS
+    ]
 
 
 def _warnings(volume: Volume, devices: list[dict[str, object]], values: ValueFacts) -> list[str]:

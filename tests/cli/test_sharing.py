@@ -227,10 +227,12 @@ def test_status_tells_of_devices_and_warnings(
     photos: FakeVolume, others: list[dict[str, object]], run: Run
 ) -> None:
     photos.warnings = ["an update was refused: \x1b[31m"]
+    photos.notices = ["laptop has forked"]
     lines = run("status").stdout.splitlines()
     assert "  5 devices, linked with laptop" in lines
     assert f"  may be missing changes of den since {moment(LAST_SEEN)}" in lines
     assert r"  $'an update was refused: \e[31m'" in lines
+    assert "  laptop has forked" in lines
     assert [line for line in lines if "may be missing" in line and "den" not in line] == []
 
 

@@ -383,6 +383,7 @@ class FakeVolume:
     invited: list[tuple[float, bool]] = field(default_factory=list)
     others: list[dict[str, object]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
     log: dict[str, int] = field(default_factory=lambda: {"dropped": 0, "freed_bytes": 0, "kept": 12})
     conflicting: list[dict[str, object]] = field(default_factory=list)
     waiting_deletions: list[dict[str, object]] = field(default_factory=list)
@@ -425,6 +426,7 @@ class FakeVolume:
             "transfers": self.transfers.facts(),
             "mirrors": self.mirrors.all(),
             "warnings": self.warnings,
+            "notices": self.notices,
             "checkpoint": {"current": True, "waits_for": [], "log": self.log},
             "cache": {"bytes": 1_000_000, "budget": 20_000_000_000},
             "last_error": None,

@@ -53,6 +53,13 @@ def test_extended_attributes(rig: Rig) -> None:
         attributes.set_xattr(inode, b"user.a", b"", XATTR_CREATE)
     with fails_with(errno.ENODATA):
         attributes.set_xattr(inode, b"user.c", b"", XATTR_REPLACE)
+    for name in (b"user.", b"trusted.", b"security."):
+        with fails_with(errno.EINVAL):
+            attributes.set_xattr(inode, name, b"", 0)
+        with fails_with(errno.EINVAL):
+            attributes.get_xattr(inode, name)
+        with fails_with(errno.EINVAL):
+            attributes.remove_xattr(inode, name)
     with fails_with(errno.ENODATA):
         attributes.remove_xattr(inode, b"user.c")
     for name in (b"system.other", b"nonsense"):

@@ -123,6 +123,28 @@ def test_exchange(rig: Rig) -> None:
         rig.fs.rename(ROOT_INO, b"file", ROOT_INO, b"nothing", RENAME_EXCHANGE)
 
 
+def test_a_name_that_stays_is_listed_once_whatever_it_comes_to_mean(rig: Rig) -> None:
+    """A listing goes on by numbers: the name keeps its own, whoever has it."""
+    for name in (b"first", b"between", b"last"):
+        rig.make(name, name)
+
+    def order() -> list[tuple[int, bytes]]:
+        return [(number, name) for number, name, _ in rig.fs.names.list(ROOT_INO, 0, 1000)]
+
+    before = order()
+    rig.fs.rename(ROOT_INO, b"first", ROOT_INO, b"last", RENAME_EXCHANGE)
+    assert order() == before
+    assert (rig.read(rig.find(b"first")), rig.read(rig.find(b"last"))) == (b"last", b"first")
+    rig.fs.rename(ROOT_INO, b"last", ROOT_INO, b"first", RENAME_EXCHANGE)
+    assert order() == before
+
+    rig.make(b"new", b"another")
+    rig.fs.rename(ROOT_INO, b"new", ROOT_INO, b"first", 0)
+    assert order() == before
+    rig.fs.rename(ROOT_INO, b"last", ROOT_INO, b"first", 0)
+    assert order() == before[:2]
+
+
 @pytest.mark.parametrize("flags", [0, RENAME_EXCHANGE])
 def test_two_names_of_one_file_are_left_alone(rig: Rig, flags: int) -> None:
     one = rig.make(b"one", b"content")

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from hybrisfs.errors import UsageError
+from hybrisfs.merge.brake import Brake, removals
+from sync import decode_signed
 from tests.merge.fleet import Fleet
 
 FILES = 200
@@ -65,6 +67,42 @@ def test_few_deletions_pass(fleet: Fleet) -> None:
     fleet.send(0, 1)
     assert len(fleet[1].names()) == FILES - 50
     assert fleet[1].rig.sharing.deletions.all() == []
+
+
+def test_what_nobody_here_has_seen_is_not_counted(fleet: Fleet) -> None:
+    for number in range(2 * FILES):
+        fleet[0].write(f"scratch {number}", b"%d" % number)
+    fleet[0].sign()
+    for number in range(2 * FILES):
+        fleet[0].remove(f"scratch {number}")
+    fleet[0].sign()
+    fleet.send(0, 1)
+    assert fleet[1].rig.sharing.deletions.all() == []
+    assert fleet[0].tree() == fleet[1].tree()
+
+
+def test_nothing_ever_waits_when_all_may_be_removed(fleet: Fleet) -> None:
+    _delete(fleet, 0, FILES)
+    update = decode_signed(fleet[0].log()[-1])
+    found = removals(update.writes)
+    assert len(found) == FILES
+    assert Brake(0.99).holds(update, found, FILES, 0.0)
+    assert not Brake(1.0).holds(update, found, FILES, 0.0)
+    assert not Brake(1.0).holds(update, found, FILES // 2, 0.0), "whatever was counted"
+
+
+def test_what_is_no_longer_too_much_waits_no_more(fleet: Fleet) -> None:
+    _delete(fleet, 0, 150)
+    fleet.send(0, 1)
+    deletions = fleet[1].rig.sharing.deletions
+    [waiting] = deletions.all()
+    for number in range(2 * FILES):
+        fleet[1].write(f"other {number}", b"%d" % number)
+    fleet.send(0, 1)
+    assert len(fleet[1].names()) == 3 * FILES - 150
+    assert deletions.all() == []
+    with pytest.raises(UsageError):
+        deletions.accept(str(waiting["id"]))
 
 
 def test_own_deletions_never_wait(fleet: Fleet) -> None:

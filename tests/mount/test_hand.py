@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,7 +26,7 @@ def test_it_does_what_it_is_told(hand: Hand, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"content")
     hand.rename(folder, b"file", folder + b"/one", odd)
     assert os.listdir(folder + b"/one") == [odd]  # noqa: PTH208
-    hand.truncate(folder + b"/one", odd, 3)
+    hand.write(folder + b"/one", odd, 3)
     [moved] = (tmp_path / "one").iterdir()
     os.utime(moved, (1, 1))
     hand.touch(folder + b"/one", odd)
@@ -34,6 +35,19 @@ def test_it_does_what_it_is_told(hand: Hand, tmp_path: Path) -> None:
     hand.unlink(folder + b"/one", odd)
     hand.rmdir(folder, b"one")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_it_makes_what_it_moves(hand: Hand, tmp_path: Path) -> None:
+    hidden, folder = tmp_path / "hidden", tmp_path / "folder"
+    folder.mkdir()
+    (hidden / "1").mkdir(parents=True)
+    (hidden / "2").write_bytes(b"content")
+    with pytest.raises(FileNotFoundError):
+        hand.arrive(os.fsencode(hidden), os.fsencode(tmp_path / "none"), [(2, b"file", stat.S_IFREG)])
+    arrivals = [(3, b"none", stat.S_IFREG), (1, b"sub", stat.S_IFDIR), (2, b"file", stat.S_IFREG)]
+    hand.arrive(os.fsencode(hidden), os.fsencode(folder), arrivals)
+    assert (folder / "file").read_bytes() == b"content"
+    assert (folder / "sub").is_dir(), "one that cannot appear keeps no other from it"
 
 
 def test_errors_are_those_of_the_system(hand: Hand, tmp_path: Path) -> None:

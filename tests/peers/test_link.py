@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import logging
 import os
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator
@@ -342,6 +345,41 @@ def test_a_callback_that_fails_ends_the_link_and_nothing_else(caplog: pytest.Log
         assert r.other.hear(Bye) == Bye(Parting.FAILED)
         assert "unexpected" in r.wait_end()
     assert "a bug" in caplog.text
+
+
+def _full_database() -> sqlite3.Error:
+    with contextlib.closing(sqlite3.connect(":memory:")) as database:
+        database.execute("CREATE TABLE one (data)")
+        database.execute("PRAGMA max_page_count = 2")
+        try:
+            database.execute("INSERT INTO one VALUES (randomblob(100000))")
+        except sqlite3.Error as error:
+            return error
+    raise AssertionError("it is not full")
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [OSError(errno.ENOSPC, "the disk is full"), OSError(errno.EIO, "a bad block"), _full_database()],
+    ids=str,
+)
+@pytest.mark.parametrize("thread", ["takes in", "writes"])
+def test_a_disk_that_fails_ends_the_link_and_is_no_bug(
+    trouble: Exception, thread: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(who: bytes, updates: tuple[bytes, ...]) -> None:
+        raise trouble
+
+    def fail_to_read(wanted: bytes) -> bytes | None:
+        raise trouble
+
+    callbacks = replace(Device(1).callbacks(), receive_updates=fail, read_chunk=fail_to_read)
+    with rig(callbacks=callbacks) as r:
+        r.other.say(ExchangePart(True, b"upd:x") if thread == "takes in" else ChunkRequest(1, bytes(32)))
+        assert "disk" in r.wait_end()
+    [record] = [one for one in caplog.records if one.levelno >= logging.WARNING]
+    assert record.exc_info is None and record.levelno == logging.WARNING
+    assert "disk" in record.getMessage()
 
 
 def test_a_read_that_fails_ends_the_link_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:

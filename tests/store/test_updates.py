@@ -123,6 +123,16 @@ def forked(database: Database) -> tuple[UpdateLog, list[SignedUpdate], Device]:
     return log, theirs, device
 
 
+def test_a_fork_is_dated_by_the_branch_that_began_last(database: Database) -> None:
+    log, theirs, device = forked(database)
+    assert log.forks() == {}
+    for update in theirs:
+        assert isinstance(log.accept(update.data), Accepted)
+    [(who, moment)] = log.forks().items()
+    assert who == device.key.device_id
+    assert moment == max(log.moment_of(branch.id, 2) for branch in log.state.branches if branch.parent)
+
+
 def stored(database: Database) -> dict[tuple[bytes, int], tuple[bytes, VersionVector]]:
     rows = database.execute("SELECT branch, clock, bytes, vector FROM log")
     return {(row[0], row[1]): (row[2], VersionVector.decode(row[3])) for row in rows}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sync.beacons import Fault
 from sync.chase import Chase, Deliver, FetchSegment, ListSegments
 from sync.segment import SegmentId, segment_name
@@ -9,6 +11,7 @@ from sync.trail import Budget, Wanted, id_of
 from tests.sync.publisher import (
     HOUR,
     Publisher,
+    Shelf,
     Watcher,
     announce,
     caught_up,
@@ -71,6 +74,39 @@ def test_nothing_is_fetched_that_came_on_another_way() -> None:
     watcher.run(HOUR)
     assert len(set(watcher.fetched())) == 1
     assert len(watcher.fetched()) < 20
+
+
+class _Linked(Watcher):
+    """A link takes in all that there is just before the log is asked the question of that number."""
+
+    def __init__(self, question: int, writers: Sequence[Publisher], clouds: Sequence[Shelf]) -> None:
+        self.question = question
+        self.writers = writers
+        self.asked_so_far = 0
+        super().__init__(OWN, clouds, 1)
+
+    def holds(self, device: bytes, start: bytes) -> bool:
+        self.asked_so_far += 1
+        if self.asked_so_far == self.question:
+            self._take_in([update for writer in self.writers for update in writer.order])
+        return super().holds(device, start)
+
+
+def test_a_link_may_bring_all_of_it_between_any_two_questions() -> None:
+    clouds = shelves()
+    a, b = Publisher(A), Publisher(B)
+    for _ in range(3):
+        publish(a, clouds, 0.0, 2)
+        publish(b, clouds, 0.0, 2)
+    question, asked = 0, 1
+    while question < asked:
+        question += 1
+        watcher = _Linked(question, (a, b), clouds)
+        watcher.run(HOUR)
+        assert caught_up(watcher, a, b)
+        assert not watcher.follow.pending(a.id) and not watcher.follow.pending(b.id)
+        asked = watcher.asked_so_far
+    assert question > 20
 
 
 def test_a_gap_that_is_filled_meanwhile_is_not_waited_for() -> None:

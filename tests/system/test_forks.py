@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -110,6 +111,10 @@ def test_restored_device_that_writes_before_it_hears_of_its_past_forks(group: Gr
         expected += [f"changed on the {round_} branch", f"new on the {round_} branch"]
         _have(group, *expected)
         _all_know(group.devices, {"carol"})
+    for device in group.devices:
+        assert "carol has forked its history" in device.run("status")
+        [notice] = json.loads(device.run("status", "--json"))["volumes"][0]["notices"]
+        assert notice.startswith("carol has forked its history")
 
 
 def test_two_devices_with_one_state(group: Group, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from tests.system.clouds import away, objects
 from tests.system.conftest import MakeDevice
 from tests.system.device import Device
+from tests.system.pairing import pair, same_trees
 from tests.system.small_disks import memory_disk, needs_root
 from tests.system.trees import fsync_tree, make_tree, snapshot
 
@@ -192,3 +193,26 @@ def test_invariant_5_a_lost_disk_is_not_a_deletion(device: Device, part: str, fa
     assert snapshot(device.mountpoint / "tree") == before
     device.forget()
     assert snapshot(device.mountpoint / "tree") == before
+
+
+def test_a_full_disk_ends_no_link_as_a_bug(make_device: MakeDevice, tmp_path: Path) -> None:
+    one = make_device("one")
+    one.create(3).mount()
+    with memory_disk(tmp_path / "disk", _DISK_MIB) as disk:
+        other = make_device("other", home=disk / "home")
+        pair(one, other, "other")
+        other.mount()
+        ballast = disk / "ballast"
+        with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(1 << 12))
+        for number in range(50):
+            (one.mountpoint / f"file{number}").write_bytes(b"%d" % number)
+        one.run("sync", "--wait")
+        ballast.unlink()
+        same_trees([one, other])
+        for device in (one, other):
+            [log] = device.home.rglob("daemon.log")
+            text = log.read_text()
+            assert "Traceback" not in text and "unexpected" not in text, text
+        other.close()

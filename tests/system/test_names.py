@@ -178,6 +178,20 @@ def test_rename_noreplace_and_exchange(shared_device: Device, folder: Path) -> N
     assert (c / "inner").read_bytes() == b"inner"
 
 
+def test_what_is_exchanged_during_a_listing_is_listed_once(folder: Path) -> None:
+    for number in range(1000):
+        (folder / f"name-{number:04}").touch()
+    with os.scandir(folder) as entries:  # the C library reads 32 KiB at a time: not all of it yet
+        listed = [next(entries).name]
+        in_all = {f"name-{number:04}" for number in range(1000)}
+        first = listed[0]
+        listed += [next(entries).name for _ in range(9)]
+        last = max(in_all - set(listed))
+        _renameat2(folder / first, folder / last, _EXCHANGE)
+        listed += [entry.name for entry in entries]
+    assert sorted(listed) == sorted(in_all)
+
+
 def test_a_case_only_rename_loses_nothing(shared_device: Device, folder: Path) -> None:
     (folder / "Notes").write_bytes(b"text")
     (folder / "Notes").rename(folder / "notes")
