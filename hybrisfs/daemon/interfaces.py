@@ -291,7 +291,9 @@ class OpenVolume(Protocol):
     @property
     def mirrors(self) -> MirrorControl: ...
 
-    def mount(self, directory: Path, *, allow_other: bool = False) -> None: ...
+    def mount(self, directory: Path, *, allow_other: bool = False, nonempty: bool = False) -> None:
+        """Only *nonempty* mounts over what is in the folder."""
+
     def unmount(self, *, lazy: bool = False) -> None: ...
     def status(self, *, look: bool = True) -> dict[str, Any]:
         """How it is; with *look*, after a look at the clouds."""

@@ -233,8 +233,9 @@ class Daemon:
                         f"no volume is mounted at {directory}", "", self._slots.mounts()
                     ) from None
                 raise
-        mounted = slot.mountpoint() is not None
-        return {"name": slot.name, "mountpoint": _shown(slot.unmount(lazy=lazy)), "stale": not mounted}
+        place, found = slot.unmount(lazy=lazy)
+        missing = {"missing": True} if found == "missing" else {}
+        return {"name": slot.name, "mountpoint": _shown(place), "stale": found == "dead", **missing}
 
     def _status(self, arguments: Message, _: Progress) -> Message:
         name = read.optional_text(arguments, "name")
@@ -256,7 +257,9 @@ class Daemon:
     def _status_of(self, slot: Slot, *, look: bool = True) -> dict[str, Any]:
         try:
             slot.notice_unmount()
-            return slot.open().status(look=look)
+            facts = slot.open().status(look=look)
+            facts["warnings"] = [*facts.get("warnings", ()), *slot.warnings()]
+            return {**facts, "missing_mount": slot.missing_mount()}
         except (HybrisError, OSError, StoreError) as error:
             return {
                 "name": slot.name,
@@ -273,6 +276,7 @@ class Daemon:
                 "mirrors": [],
                 "warnings": [],
                 "last_error": _sentence(error),
+                "missing_mount": slot.missing_mount(),
                 "unusable": True,
             }
 

@@ -67,11 +67,21 @@ def daemon(home: Home, *, runs: bool) -> Finding:
 
 def missing(name: str, directory: Path, *, runs: bool) -> Finding:
     locked = "; the folder is locked until then" if is_locked(directory) else ""
+    if strays := _names_in(directory):
+        locked += f"; {strays} names in it lie beside the volume and are moved away when it is mounted"
     return warn(
         "mounts",
         f"{name} is not mounted at {directory}, as it should be{locked}",
         f"Run hybrisfs mount {name} {directory}" + (", which says why." if runs else "."),
     )
+
+
+def _names_in(directory: Path) -> int:
+    """How many; 0 when they cannot be seen."""
+    try:
+        return sum(1 for _ in directory.iterdir())
+    except OSError:
+        return 0
 
 
 def our_mounts(mounts: bytes) -> list[Path]:

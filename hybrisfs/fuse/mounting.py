@@ -27,6 +27,7 @@ _FUSERMOUNT = "fusermount3"
 
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_NOATIME = 1, 2, 4, 8, 1024
 _FLAGS = {"ro": _MS_RDONLY, "rw": 0, "nosuid": 0, "nodev": 0, "noexec": _MS_NOEXEC, "noatime": _MS_NOATIME}
+_NONEMPTY = "nonempty"
 _MNT_DETACH = 2
 _UMOUNT_NOFOLLOW = 8
 
@@ -61,10 +62,12 @@ def mounted_device(mountpoint: Path) -> str | None:
 def connect(mountpoint: Path, options: Sequence[str]) -> int:
     """Mount an empty directory, and return the descriptor of /dev/fuse through which it is served.
 
-    `options` are those of mount.fuse3(8): `fsname=`, `subtype=`, `ro`, `noexec`, `noatime` and what the
-    kernel takes, such as `default_permissions` and `allow_other`. Raises FuseError.
+    `options` are those of mount.fuse3(8): `fsname=`, `subtype=`, `ro`, `noexec`, `noatime`, what the
+    kernel takes, such as `default_permissions` and `allow_other`, and `nonempty`, by which the directory need
+    not be empty. Raises FuseError.
     """
-    _check(mountpoint)
+    _check(mountpoint, nonempty=_NONEMPTY in options)
+    options = [option for option in options if option != _NONEMPTY]
     return _mount_directly(mountpoint, options) if os.geteuid() == 0 else _ask_fusermount(mountpoint, options)
 
 
@@ -115,7 +118,7 @@ def is_stale(mountpoint: Path) -> bool:
     return False
 
 
-def _check(mountpoint: Path) -> None:
+def _check(mountpoint: Path, *, nonempty: bool) -> None:
     if is_stale(mountpoint):
         raise FuseError(
             errno.ENOTCONN,
@@ -136,7 +139,7 @@ def _check(mountpoint: Path) -> None:
         ) from None
     except OSError as error:
         raise FuseError(error.errno, f"cannot look into {mountpoint}: {error.strerror}") from error
-    if not empty:
+    if not empty and not nonempty:
         raise FuseError(
             errno.ENOTEMPTY,
             f"{mountpoint} is not empty: the mount would hide what is there; choose an empty directory",

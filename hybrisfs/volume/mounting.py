@@ -20,9 +20,12 @@ __all__ = ["Mounting", "begin_mount"]
 
 
 class Mounting:
-    """The mount of the volume called *name*. Thread-safe. `begin(directory, allow_other)` mounts it."""
+    """The mount of the volume called *name*. Thread-safe.
 
-    def __init__(self, name: str, begin: Callable[[Path, bool], MountPoint]) -> None:
+    `begin(directory, allow_other, nonempty)` mounts it.
+    """
+
+    def __init__(self, name: str, begin: Callable[[Path, bool, bool], MountPoint]) -> None:
         self._name = name
         self._begin = begin
         self._lock = threading.Lock()
@@ -34,12 +37,13 @@ class Mounting:
         mount = self._mount
         return mount.directory if mount is not None and mount.alive else None
 
-    def mount(self, directory: Path, *, allow_other: bool) -> None:
-        """Returns when programs can use it. Raises HybrisError."""
+    def mount(self, directory: Path, *, allow_other: bool, nonempty: bool) -> None:
+        """Returns when programs can use it. Raises HybrisError; also when the folder holds something, unless
+        *nonempty*."""
         with self._lock:
             if self.directory is not None:
                 raise HybrisError(f"volume {self._name} is mounted at {self.directory} already")
-            self._mount = self._begin(directory, allow_other)
+            self._mount = self._begin(directory, allow_other, nonempty)
 
     def unmount(self, *, lazy: bool) -> None:
         """Raises HybrisError when it is not mounted or, unless *lazy*, while files are open."""
@@ -67,7 +71,7 @@ class Mounting:
         return (self.directory or PurePath()) / path
 
 
-def begin_mount(volume: Volume, directory: Path, allow_other: bool) -> MountPoint:
+def begin_mount(volume: Volume, directory: Path, allow_other: bool, nonempty: bool) -> MountPoint:
     """Mount *volume* at *directory*. Raises HybrisError."""
     return MountPoint(
         volume.name,
@@ -81,4 +85,5 @@ def begin_mount(volume: Volume, directory: Path, allow_other: bool) -> MountPoin
         volume.sharing.freshness,
         PastBrowser(volume.fs, volume.fetcher, volume.versions.rungs, lambda: volume.versions.ladder),
         allow_other=allow_other,
+        nonempty=nonempty,
     )
