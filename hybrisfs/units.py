@@ -28,8 +28,7 @@ _SERVICE_TEXT: Final = """\
 Description=HybrisFS, a folder over several clouds
 Requires={socket}
 After={socket}
-StartLimitIntervalSec=120
-StartLimitBurst=6
+StartLimitIntervalSec=0
 
 [Service]
 Type=notify

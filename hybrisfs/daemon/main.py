@@ -6,6 +6,7 @@ import argparse
 import faulthandler
 import logging
 import os
+import select
 import signal
 import socket
 import sys
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from hybrisfs import VERSION
+from hybrisfs.daemon import life
 from hybrisfs.daemon.background import Readiness, detach, word_to
 from hybrisfs.daemon.only_one import only_one
 from hybrisfs.daemon.supervisor import clear_mounts, supervise
@@ -69,7 +71,11 @@ def main(argv: Sequence[str]) -> int:
             return supervise(home, ready)
         listener = inherited_listener(home.socket)
         with only_one(home.daemon_lock, home.socket if listener is None else None):
-            _run(home, ready, listener)
+            last, pause = life.begin(home, time.time())
+            if listener is not None:  # else the supervisor has waited
+                _pause(pause, listener)
+            _run(home, ready, listener, last)
+            life.end(home)
     except (HybrisError, OSError) as error:
         log.critical("cannot run: %s", error)
         ready(str(error))
@@ -77,7 +83,14 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _run(home: Home, ready: Readiness, listener: socket.socket | None) -> None:
+def _pause(seconds: float, listener: socket.socket) -> None:
+    """Wait after some quick deaths, but not while a command waits for the daemon."""
+    if seconds:
+        log.warning("the last daemons died soon after their start: waiting %.0f seconds", seconds)
+        select.select([listener], [], [], seconds)
+
+
+def _run(home: Home, ready: Readiness, listener: socket.socket | None, last: life.Life | None) -> None:
     from hybrisfs.daemon.control import ControlServer
     from hybrisfs.daemon.local import LocalVolumes
     from hybrisfs.daemon.service import Daemon
@@ -96,7 +109,7 @@ def _run(home: Home, ready: Readiness, listener: socket.socket | None) -> None:
     watchdog = Watchdog(home.socket, daemon.mountpoints, patience) if patience else None
     log.info("HybrisFS %s starts, process %d", VERSION, os.getpid())
     try:
-        daemon.start()
+        daemon.start(last)
         server.start()
         notify("READY=1")
         if watchdog is not None:
