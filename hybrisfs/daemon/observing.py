@@ -1,8 +1,8 @@
 """Watches what becomes of the volumes: keeps their events, shows on the desktop what needs a person, and
 writes a file for panels.
 
-The file, `status.json` in the runtime folder, is replaced whenever it changes: `version` (1), `volumes`, each
-as `hybrisfs.events.summary` says.
+The file, `status.json` in the runtime folder, to which that of a session leads, is replaced whenever it
+changes: `version` (1), `volumes`, each as `hybrisfs.events.summary` says.
 """
 
 from __future__ import annotations
@@ -153,6 +153,10 @@ class Observing:
         return self._watched[name]
 
     def _tell_panels(self, summaries: list[dict[str, Any]]) -> None:
+        try:
+            self._home.link_session()
+        except OSError as error:
+            log.debug("%s leads to another place: %s", self._home.session, error)
         told = json.dumps({"version": 1, "volumes": summaries}).encode("ascii")
         if told == self._shown:
             return

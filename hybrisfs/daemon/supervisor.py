@@ -24,7 +24,7 @@ from hybrisfs.daemon.revival import Revival
 from hybrisfs.errors import DaemonError
 from hybrisfs.home import Home
 
-__all__ = ["clear_mounts", "supervise"]
+__all__ = ["clear_mounts", "open_folders", "supervise"]
 
 log = logging.getLogger(__name__)
 
@@ -169,6 +169,21 @@ def clear_mounts(home: Home) -> None:
                 log.warning("%s: removed the dead mount at %s", name, mount.directory)
         except OSError as error:
             log.error("%s: cannot remove the dead mount: %s", name, error)
+
+
+def open_folders(home: Home) -> int:
+    """Before the program is removed: unlock the folders where something was to be mounted. The exit code."""
+    from hybrisfs.daemon.covered import unlock
+    from hybrisfs.daemon.wanted import WantedMounts
+
+    failed = 0
+    for name, mount in WantedMounts(home.state).all().items():
+        try:
+            unlock(mount.directory)
+        except OSError as error:
+            log.error("%s: %s stays locked: %s", name, mount.directory, error)
+            failed = 1
+    return failed
 
 
 def _cause(status: int) -> str:

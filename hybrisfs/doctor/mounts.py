@@ -27,6 +27,7 @@ _KIND: Final = "fuse.hybrisfs"
 def examine_mounts(home: Home, wanted: Mapping[str, WantedMount]) -> Iterator[Finding]:
     runs = answers(home.socket)
     yield daemon(home, runs=runs)
+    yield from strangers(home)
     mounted = our_mounts(_MOUNTS.read_bytes())
     states = side_by_side([partial(is_stale, place) for place in mounted], _PATIENCE)
     dead = [place for place, stale in zip(mounted, states, strict=True) if stale]
@@ -63,6 +64,19 @@ def daemon(home: Home, *, runs: bool) -> Finding:
     supervisor = holder(home.supervisor_lock)
     guard = f", watched over by process {supervisor}" if supervisor else ""
     return ok("daemon", f"it runs, process {pid}{guard}")
+
+
+def strangers(home: Home) -> Iterator[Finding]:
+    """Processes that have a volume open and are not the daemon that commands reach."""
+    ours = holder(home.daemon_lock)
+    for name in home.volume_names():
+        pid = holder(home.volume_state(name) / "lock")
+        if pid is not None and pid != ours:
+            yield bad(
+                "daemon",
+                f"process {pid} has the volume {name} open, and is not the daemon that commands use",
+                f"kill {pid} ends it; nothing is lost by it.",
+            )
 
 
 def missing(name: str, directory: Path, *, runs: bool) -> Finding:

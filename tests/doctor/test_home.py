@@ -14,8 +14,10 @@ from hybrisfs.daemon.wanted import WantedMount, WantedMounts
 from hybrisfs.doctor.examination import examine
 from hybrisfs.doctor.finding import Finding
 from hybrisfs.doctor.mounts import our_mounts
+from hybrisfs.errors import HybrisError
 from hybrisfs.home import Home
 from hybrisfs.volume.create import create_volume
+from hybrisfs.volume.lock import lock_exclusively
 from tests.cli.conftest import Run, run
 from tests.daemon.conftest import home
 from tests.system.device import Device
@@ -72,6 +74,18 @@ def test_a_daemon_that_does_not_answer(home: Home) -> None:
         hung = found(home, "daemon")
     assert hung.result == "bad"
     assert f"kill -9 {os.getpid()}" in hung.advice
+
+
+def test_a_process_that_has_a_volume_and_is_not_the_daemon(home: Home, clouds: list[Path]) -> None:
+    lock = lock_exclusively(home.volume_state("photos"))
+    try:
+        [stranger] = [one for one in examine(home) if one.check == "daemon" and one.result == "bad"]
+        with pytest.raises(HybrisError, match=rf"in use by process {os.getpid()}(?s:.*)kill {os.getpid()}"):
+            lock_exclusively(home.volume_state("photos"))
+    finally:
+        os.close(lock)
+    assert f"process {os.getpid()} has the volume photos open" in stranger.what
+    assert f"kill {os.getpid()}" in stranger.advice
 
 
 def test_a_mount_that_is_missing(home: Home, clouds: list[Path], tmp_path: Path) -> None:
