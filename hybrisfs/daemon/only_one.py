@@ -13,6 +13,7 @@ import select
 import signal
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -114,6 +115,19 @@ def end_daemon(home: Home) -> bool:
 
     False when none runs. Raises `DaemonError` when it goes on running.
     """
+    ended = [_end_daemon_of(place) for place in _places(home)]
+    return any(ended)
+
+
+def _places(home: Home) -> Iterator[Home]:
+    """Where the locks of a daemon may be: those of earlier versions were in the session's runtime folder."""
+    yield home
+    former = home.session / "hybrisfs" if home.session is not None else None
+    if former is not None and former.is_dir() and not former.is_symlink():
+        yield replace(home, runtime=former)
+
+
+def _end_daemon_of(home: Home) -> bool:
     supervisor = holder(home.supervisor_lock)
     for pid in (supervisor, holder(home.daemon_lock)):
         if pid is not None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import fcntl
 import os
 from pathlib import Path
+from typing import Final
 
 from hybrisfs.errors import HybrisError
 
 __all__ = ["lock_exclusively"]
+
+_UNKNOWN: Final = "hybrisfs daemon --stop ends it, if it is a daemon."
 
 
 def lock_exclusively(state: Path) -> int:
@@ -27,7 +30,7 @@ def lock_exclusively(state: Path) -> int:
         os.close(descriptor)
         known = written.isdigit()
         other = f"process {written.decode()}" if known else "another process"
-        advice = f"kill {written.decode()} ends it; nothing is lost by that." if known else "End that first."
+        advice = f"kill {written.decode()} ends it; nothing is lost by that." if known else _UNKNOWN
         raise HybrisError(f"the volume in {state} is in use by {other}", "", advice) from None
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
