@@ -48,7 +48,7 @@ class Brake:
     """The updates that wait. *share*: from which part of all names on; 1 and more: nothing ever waits."""
 
     def __init__(self, share: float) -> None:
-        self._share = share
+        self.share = share
         self._held: dict[bytes, Deletion] = {}
         self._confirmed: set[bytes] = set()
         self._recent: deque[_Recent] = deque()
@@ -64,7 +64,7 @@ class Brake:
         device = update.header.writer
         before = [one for recent in self._recent if recent.device == device for one in recent.removals]
         removed, total = len(before) + len(found), names + len(before)
-        if removed <= _FEW or removed <= self._share * total:
+        if removed <= _FEW or removed <= self.share * total:
             self._recent.append(_Recent(now, device, found))
             return False
         self._held[update.hash] = Deletion(

@@ -93,7 +93,7 @@ class Sharing:
             lambda: self.on_members(),
         )
         self.arrivals = Arrivals(fs, self.updates, self.registers, self.members, epochs.learn)
-        brake = Brake(deletion_share)
+        self.brake = brake = Brake(deletion_share)
         self.receiver = Receiver(fs, self.updates, self.arrivals, signals, show, self._grown, brake)
         self.deletions = Deletions(
             fs,
