@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from hybrisfs.fuse.mounting import mounted_device
+
 __all__ = ["Beside", "is_locked", "locked_below", "unlock"]
 
 log = logging.getLogger(__name__)
@@ -106,8 +108,9 @@ def locked_below(directory: Path) -> Iterator[Beside]:
             if was_locked:
                 os.fchmod(below, 0)
             raise
-        beside.trouble = _clear(below, directory)
-        _lock(below, directory)
+        if mounted_device(directory) is not None:
+            beside.trouble = _clear(below, directory)
+            _lock(below, directory)
         beside.places = _found_beside(directory)
     finally:
         os.close(below)

@@ -10,13 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from hybrisfs.daemon import covered
 from hybrisfs.daemon.covered import is_locked, locked_below, unlock
 
 only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder immutable")
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """With real mounts: test_supervisor.py."""
+    monkeypatch.setattr(covered, "mounted_device", lambda place: "0:99")
     folder = tmp_path / "folder"
     folder.mkdir()
     yield folder
