@@ -157,7 +157,8 @@ class Home:
             _make_private(folder)
 
     def link_session(self) -> None:
-        """Let `hybrisfs` in the session's runtime folder lead to ours, if there is a session of this user.
+        """Let `hybrisfs` in the session's runtime folder lead to ours, if there is a session of this user and
+        it does not lead to another home's.
 
         Raises `OSError`.
         """
@@ -165,7 +166,7 @@ class Home:
             return
         link = self.session / "hybrisfs"
         if link.is_symlink():
-            if link.readlink() == self.runtime:
+            if link.exists():
                 return
             link.unlink()
         elif link.exists():

@@ -48,9 +48,13 @@ def test_the_sessions_runtime_folder_leads_to_ours(tmp_path: Path) -> None:
     home.link_session()  # there is no session
     session.mkdir()
     link = session / "hybrisfs"
+    home.prepare()
     for _ in range(2):
         home.link_session()
         assert link.readlink() == home.runtime
+    other = Home.from_environment({"HOME": str(tmp_path / "other"), "XDG_RUNTIME_DIR": str(session)})
+    other.link_session()
+    assert link.readlink() == home.runtime
     link.unlink()
     link.symlink_to("elsewhere")
     home.link_session()
