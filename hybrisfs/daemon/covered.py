@@ -158,12 +158,13 @@ def _clear(below: int, directory: Path) -> str:
         place = _new_place(below, directory)
         there = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            for name in names:
-                os.rename(name, name, src_dir_fd=below, dst_dir_fd=there)
+            refusals = [error for name in names if (error := _moved(name, below, there)) is not None]
         finally:
             os.close(there)
             with contextlib.suppress(OSError):  # it holds what was moved
                 place.rmdir()
+        if refusals:
+            raise refusals[0]
     except OSError as error:
         log.error("what landed in %s beside the volume stays hidden below the mount: %s", directory, error)
         return f"they cannot be moved away ({error.strerror})"
@@ -171,6 +172,15 @@ def _clear(below: int, directory: Path) -> str:
         "%d names had landed in %s beside the volume; they are in %s now", len(names), directory, place
     )
     return ""
+
+
+def _moved(name: str, below: int, there: int) -> OSError | None:
+    """Move one name; why not, if not. A folder of another user can only be moved by that user."""
+    try:
+        os.rename(name, name, src_dir_fd=below, dst_dir_fd=there)
+    except OSError as error:
+        return error
+    return None
 
 
 def _new_place(below: int, directory: Path) -> Path:

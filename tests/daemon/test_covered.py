@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -93,11 +94,15 @@ def test_what_landed_there_is_moved_beside_it_and_named(folder: Path) -> None:
 def test_what_cannot_be_moved_is_said_and_keeps_nothing_from_being_mounted(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise PermissionError(13, "Permission denied")
+    rename = os.rename
 
-    (folder / "file").touch()
+    def refuse(name: str, *others: Any, **where: Any) -> None:
+        if name != "movable":
+            raise PermissionError(13, "Permission denied")
+        rename(name, *others, **where)
+
     monkeypatch.setattr(os, "rename", refuse)
+    (folder / "file").touch()
     with locked_below(folder) as beside:
         pass
     assert is_locked(folder)
@@ -105,3 +110,10 @@ def test_what_cannot_be_moved_is_said_and_keeps_nothing_from_being_mounted(
     [said] = beside.warnings("photos", folder)
     assert "Permission denied" in said
     assert "hybrisfs umount photos" in said
+    unlock(folder)
+    (folder / "movable").touch()
+    with locked_below(folder) as beside:
+        pass
+    [place] = beside.places
+    assert [path.name for path in place.iterdir()] == ["movable"]
+    assert len(beside.warnings("photos", folder)) == 2

@@ -19,6 +19,7 @@ import pytest
 
 from hybrisfs import client, launch
 from hybrisfs.client import Client, NotRunningError, stop_daemon
+from hybrisfs.daemon import life
 from hybrisfs.daemon.only_one import holder, is_stopped
 from hybrisfs.doctor.mounts import daemon
 from hybrisfs.errors import DaemonError
@@ -244,6 +245,30 @@ def test_the_service_takes_over_from_a_daemon_that_a_command_started(home: Home)
         assert home.socket.exists()  # the one that ended has left it
         stop_daemon(home)
         assert process.wait(60) == 0
+    home.socket.unlink()
+
+
+def test_under_systemd_it_waits_after_quick_deaths_until_a_command_wants_it(home: Home) -> None:
+    now = time.time()
+    for _ in range(10):
+        life.begin(home, now)
+        life.note_death(home, now)
+    with bind_socket(home.socket) as listener:
+        process = subprocess.Popen(
+            [sys.executable, "-c", _HANDED_A_SOCKET, str(listener.fileno()), *DAEMON],
+            cwd=REPOSITORY,
+            env=home.environment(),
+            pass_fds=[listener.fileno()],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stderr is not None
+        assert "waiting 60 seconds" in process.stderr.readline()
+        with Client.connect(home, start=False) as connection:
+            assert pid_of(connection) == process.pid
+        stop_daemon(home)
+        process.communicate(timeout=60)
+        assert process.returncode == 0
     home.socket.unlink()
 
 
