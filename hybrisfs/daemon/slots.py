@@ -64,10 +64,13 @@ class Slot:
         """
         with self._lock:
             try:
-                return self._mount(mount, make=make)
+                mounted = self._mount(mount, make=make)
             except (HybrisError, OSError) as error:
-                self._not_mounted_because = str(error)
+                plain = error.strerror if isinstance(error, OSError) else None
+                self._not_mounted_because = plain or str(error)
                 raise
+            self._not_mounted_because = ""
+            return mounted
 
     def _mount(self, mount: WantedMount, *, make: bool) -> bool:
         volume = self.open()

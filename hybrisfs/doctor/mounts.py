@@ -81,8 +81,8 @@ def strangers(home: Home) -> Iterator[Finding]:
 
 def missing(name: str, directory: Path, *, runs: bool) -> Finding:
     locked = "; the folder is locked until then" if is_locked(directory) else ""
-    if strays := _names_in(directory):
-        locked += f"; {strays} names in it lie beside the volume and are moved away when it is mounted"
+    if _holds_something(directory):
+        locked += "; what is in it lies beside the volume, and is moved away when that is mounted"
     return warn(
         "mounts",
         f"{name} is not mounted at {directory}, as it should be{locked}",
@@ -90,12 +90,12 @@ def missing(name: str, directory: Path, *, runs: bool) -> Finding:
     )
 
 
-def _names_in(directory: Path) -> int:
-    """How many; 0 when they cannot be seen."""
+def _holds_something(directory: Path) -> bool:
+    """False as well when we may not look."""
     try:
-        return sum(1 for _ in directory.iterdir())
+        return any(directory.iterdir())
     except OSError:
-        return 0
+        return False
 
 
 def our_mounts(mounts: bytes) -> list[Path]:

@@ -95,6 +95,10 @@ def test_a_mount_that_is_missing(home: Home, clouds: list[Path], tmp_path: Path)
     [missing] = [one for one in examine(home) if one.check == "mounts" and one.result == "warn"]
     assert f"photos is not mounted at {place}" in missing.what
     assert "locked" in missing.what
+    place.chmod(0o700)
+    (place / "stray").touch()
+    [missing] = [one for one in examine(home) if one.check == "mounts" and one.result == "warn"]
+    assert "lies beside the volume" in missing.what
 
 
 def test_mounts_of_ours_are_recognised() -> None:
