@@ -3,7 +3,8 @@
 When a mount goes away unasked, programs would see an empty folder: a backup would take everything for
 deleted, and what is saved there would lie beside the volume. A locked folder (mode 0) answers "Permission
 denied" until the mount is back. Root does not heed modes: a daemon of root makes the folder immutable, too
-(chattr +i), where the filesystem knows that. What lands there all the same never keeps the volume from being
+(chattr +i), where the filesystem knows that. An ordinary user's programs find it open while fusermount3
+mounts, for some milliseconds. What lands there all the same never keeps the volume from being
 mounted again: once it is covered by the mount, it is moved into a folder beside it.
 """
 
@@ -29,6 +30,7 @@ __all__ = ["Beside", "is_locked", "locked_below", "unlock"]
 log = logging.getLogger(__name__)
 
 _USUAL_MODE: Final = 0o755
+_OWNER_ONLY: Final = 0o700
 _MARK: Final = ".beside-"  # in the names of folders with what was found beside a volume
 _GET_FLAGS, _SET_FLAGS = 0x80086601, 0x40086602  # FS_IOC_GETFLAGS, FS_IOC_SETFLAGS of linux/fs.h
 _IMMUTABLE: Final = 0x10  # FS_IMMUTABLE_FL
@@ -66,8 +68,8 @@ def is_locked(directory: Path) -> bool:
         return False
 
 
-def unlock(directory: Path) -> bool:
-    """Let the folder be used; False when it was not locked. Raises `OSError`."""
+def unlock(directory: Path, mode: int = _USUAL_MODE) -> bool:
+    """Let the folder be used, with that mode; False when it was not locked. Raises `OSError`."""
     if not is_locked(directory):
         return False
     if os.geteuid() == 0:
@@ -76,7 +78,7 @@ def unlock(directory: Path) -> bool:
             _make_immutable(folder, immutable=False)
         finally:
             os.close(folder)
-    directory.chmod(_USUAL_MODE)
+    directory.chmod(mode)
     return True
 
 
@@ -97,8 +99,9 @@ def locked_below(directory: Path) -> Iterator[Beside]:
 
     What was found is filled in at the end. A folder of another user is left alone. Raises `OSError`.
     """
-    # Root can mount on a locked folder, so that no program finds it open; fusermount3 refuses it.
-    was_locked = os.geteuid() != 0 and unlock(directory)
+    # Root can mount on a locked folder, so that no program finds it open; fusermount3 refuses it, so that the
+    # user's own programs do, for a moment.
+    was_locked = os.geteuid() != 0 and unlock(directory, _OWNER_ONLY)
     below = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     beside = Beside()
     try:
