@@ -4,7 +4,7 @@ When a mount goes away unasked, programs would see an empty folder: a backup wou
 deleted, and what is saved there would lie beside the volume. A locked folder (mode 0) answers "Permission
 denied" until the mount is back. Root does not heed modes: a daemon of root makes the folder immutable, too
 (chattr +i), where the filesystem knows that. An ordinary user's programs find it open while fusermount3
-mounts, for some milliseconds. What lands there all the same never keeps the volume from being
+mounts, for a millisecond or two. What lands there all the same never keeps the volume from being
 mounted again: once it is covered by the mount, it is moved into a folder beside it.
 """
 
@@ -30,7 +30,6 @@ __all__ = ["Beside", "is_locked", "locked_below", "unlock"]
 log = logging.getLogger(__name__)
 
 _USUAL_MODE: Final = 0o755
-_OWNER_ONLY: Final = 0o700
 _MARK: Final = ".beside-"  # in the names of folders with what was found beside a volume
 _GET_FLAGS, _SET_FLAGS = 0x80086601, 0x40086602  # FS_IOC_GETFLAGS, FS_IOC_SETFLAGS of linux/fs.h
 _IMMUTABLE: Final = 0x10  # FS_IMMUTABLE_FL
@@ -68,8 +67,8 @@ def is_locked(directory: Path) -> bool:
         return False
 
 
-def unlock(directory: Path, mode: int = _USUAL_MODE) -> bool:
-    """Let the folder be used, with that mode; False when it was not locked. Raises `OSError`."""
+def unlock(directory: Path) -> bool:
+    """Let the folder be used; False when it was not locked. Raises `OSError`."""
     if not is_locked(directory):
         return False
     if os.geteuid() == 0:
@@ -78,7 +77,7 @@ def unlock(directory: Path, mode: int = _USUAL_MODE) -> bool:
             _make_immutable(folder, immutable=False)
         finally:
             os.close(folder)
-    directory.chmod(mode)
+    directory.chmod(_USUAL_MODE)
     return True
 
 
@@ -94,26 +93,32 @@ def _found_beside(directory: Path) -> list[Path]:
 
 
 @contextlib.contextmanager
-def locked_below(directory: Path) -> Iterator[Beside]:
+def locked_below(directory: Path, *, again: bool = False) -> Iterator[Beside]:
     """Lock the folder once the body has mounted something on it, and move away what is in it.
 
-    What was found is filled in at the end. A folder of another user is left alone. Raises `OSError`.
+    What was found is filled in at the end. A folder of another user is left alone. A body that mounts *again*
+    can do so on a locked folder; otherwise it is unlocked before. Raises `OSError`.
     """
-    # Root can mount on a locked folder, so that no program finds it open; fusermount3 refuses it, so that the
-    # user's own programs do, for a moment.
-    was_locked = os.geteuid() != 0 and unlock(directory, _OWNER_ONLY)
-    below = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    was_locked = is_locked(directory) and os.geteuid() != 0
+    if was_locked and not again:
+        unlock(directory)
+    below = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     beside = Beside()
     try:
+        covered = f"/proc/self/fd/{below}"
         try:
             yield beside
         except BaseException:
             if was_locked:
-                os.fchmod(below, 0)
+                os.chmod(covered, 0)  # noqa: PTH101
             raise
         if mounted_device(directory) is not None:
-            beside.trouble = _clear(below, directory)
-            _lock(below, directory)
+            folder = os.open(covered, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                beside.trouble = _clear(folder, directory)
+                _lock(folder, directory)
+            finally:
+                os.close(folder)
         beside.places = _found_beside(directory)
     finally:
         os.close(below)

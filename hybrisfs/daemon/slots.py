@@ -88,8 +88,8 @@ class Slot:
             _make_folder(mount.directory)
         before = self._wanted.all().get(self.name)
         again = before is not None and before.directory == mount.directory
-        with covered.locked_below(mount.directory) as self._beside:
-            volume.mount(mount.directory, allow_other=mount.allow_other, nonempty=again)
+        with covered.locked_below(mount.directory, again=again) as self._beside:
+            volume.mount(mount.directory, allow_other=mount.allow_other, again=again)
         self._mounted_by_us = mount.directory
         if before is not None and not again:
             try:

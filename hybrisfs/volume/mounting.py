@@ -22,7 +22,7 @@ __all__ = ["Mounting", "begin_mount"]
 class Mounting:
     """The mount of the volume called *name*. Thread-safe.
 
-    `begin(directory, allow_other, nonempty)` mounts it.
+    `begin(directory, allow_other, again)` mounts it.
     """
 
     def __init__(self, name: str, begin: Callable[[Path, bool, bool], MountPoint]) -> None:
@@ -37,13 +37,13 @@ class Mounting:
         mount = self._mount
         return mount.directory if mount is not None and mount.alive else None
 
-    def mount(self, directory: Path, *, allow_other: bool, nonempty: bool) -> None:
-        """Returns when programs can use it. Raises HybrisError; also when the folder holds something, unless
-        *nonempty*."""
+    def mount(self, directory: Path, *, allow_other: bool, again: bool) -> None:
+        """Returns when programs can use it. Raises HybrisError; also when the folder holds something, or
+        is closed to its owner, unless *again*."""
         with self._lock:
             if self.directory is not None:
                 raise HybrisError(f"volume {self._name} is mounted at {self.directory} already")
-            self._mount = self._begin(directory, allow_other, nonempty)
+            self._mount = self._begin(directory, allow_other, again)
 
     def unmount(self, *, lazy: bool) -> None:
         """Raises HybrisError when it is not mounted or, unless *lazy*, while files are open."""
@@ -71,7 +71,7 @@ class Mounting:
         return (self.directory or PurePath()) / path
 
 
-def begin_mount(volume: Volume, directory: Path, allow_other: bool, nonempty: bool) -> MountPoint:
+def begin_mount(volume: Volume, directory: Path, allow_other: bool, again: bool) -> MountPoint:
     """Mount *volume* at *directory*. Raises HybrisError."""
     return MountPoint(
         volume.name,
@@ -85,5 +85,5 @@ def begin_mount(volume: Volume, directory: Path, allow_other: bool, nonempty: bo
         volume.sharing.freshness,
         PastBrowser(volume.fs, volume.fetcher, volume.versions.rungs, lambda: volume.versions.ladder),
         allow_other=allow_other,
-        nonempty=nonempty,
+        again=again,
     )

@@ -310,9 +310,9 @@ class Volume:
     def mountpoint(self) -> Path | None:
         return self._mounting.directory
 
-    def mount(self, directory: Path, *, allow_other: bool = False, nonempty: bool = False) -> None:
+    def mount(self, directory: Path, *, allow_other: bool = False, again: bool = False) -> None:
         """Mount at *directory*; returns when programs can use it. Raises HybrisError."""
-        self._mounting.mount(directory, allow_other=allow_other, nonempty=nonempty)
+        self._mounting.mount(directory, allow_other=allow_other, again=again)
 
     def unmount(self, *, lazy: bool = False) -> None:
         """Unmount, and make everything written so far durable. Raises HybrisError while files are open."""
