@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 
 from cli.mirror import describe as describe_mirror
-from cli.output import columns, count, json_option, pending_work, print_json, shown, size
+from cli.output import columns, count, json_option, pending_work, print_json, quoted, shown, size
 from cli.transfers import describe_hold
 from cli.volume_name import complete_volumes
 from hybrisfs.client import Client, judge
@@ -31,7 +31,8 @@ _COLOURS: Final = {"ok": "green", "slow": "yellow", "full": "yellow"}
 def status(name: str | None, as_json: bool, watch: bool) -> int:
     """Show whether everything is safe, what is pending, and how each cloud is.
 
-    The exit code is 1 when a volume cannot be used at all; a cloud that fails is no reason for that.
+    The exit code is 1 when a volume cannot be used at all, or is not mounted though it should be; a cloud
+    that fails is no reason for that.
     """
     with Client.connect() as client:
         if watch:
@@ -41,7 +42,8 @@ def status(name: str | None, as_json: bool, watch: bool) -> int:
         print_json(facts)
     else:
         click.echo("\n".join(describe(facts)))
-    return 1 if any(volume.get("unusable") for volume in facts["volumes"]) else 0
+    alarming = (volume.get("unusable") or volume.get("missing_mount") for volume in facts["volumes"])
+    return 1 if any(alarming) else 0
 
 
 def describe(facts: dict[str, Any]) -> list[str]:
@@ -55,10 +57,11 @@ def describe(facts: dict[str, Any]) -> list[str]:
 def _describe_volume(volume: dict[str, Any]) -> list[str]:
     name = click.style(shown(volume["name"]), bold=True)
     if volume.get("unusable"):
-        reason = shown(volume["last_error"]) if volume.get("last_error") else "see the log"
-        return [f"{name}  {click.style('cannot be used', fg='red')}: {reason}"]
+        reason, *advice = _message(volume["last_error"] or "see the log")
+        return [f"{name}  {click.style('cannot be used', fg='red')}: {reason}", *advice]
     where = f"mounted at {shown(volume['mountpoint'])}" if volume["mountpoint"] else "not mounted"
-    lines = [f"{name}  {where}", f"  {_sentence(volume)}"]
+    lines = _describe_missing(name, volume) if volume.get("missing_mount") else [f"{name}  {where}"]
+    lines.append(f"  {_sentence(volume)}")
     lines += columns([_describe_cloud(cloud) for cloud in volume["clouds"]], indent="    ")
     lines.append(f"  {count(volume['files'], 'file')}, {size(volume['bytes'])}; {_describe_cache(volume)}")
     versions = volume.get("versions")
@@ -75,8 +78,25 @@ def _describe_volume(volume: dict[str, Any]) -> list[str]:
     lines += [click.style(f"  {shown(text)}", fg="yellow") for text in volume.get("warnings", ())]
     lines += [f"  {shown(text)}" for text in volume.get("notices", ())]
     if volume.get("last_error"):
-        lines.append(f"  last error: {shown(volume['last_error'])}")
+        first, *advice = _message(volume["last_error"])
+        lines += [f"  last error: {first}", *(f"  {line}" for line in advice)]
     return lines
+
+
+def _describe_missing(name: str, volume: Mapping[str, Any]) -> list[str]:
+    missing = volume["missing_mount"]
+    place = shown(missing["directory"])
+    alarm = click.style(f"is not mounted at {place}, as it should be", fg="red")
+    reason, *advice = _message(missing["reason"])
+    command = f"hybrisfs mount {quoted(volume['name'])} {quoted(missing['directory'])}"
+    remedy = f"  {command} mounts it; hybrisfs umount {quoted(volume['name'])} forgets that it should be."
+    return [f"{name}  {alarm}: {reason}", *advice, remedy]
+
+
+def _message(text: str) -> list[str]:
+    """An error's message: what and why, and on a line of its own, indented, what to do."""
+    first, *others = text.splitlines()
+    return [shown(first), *(f"  {shown(line)}" for line in others)]
 
 
 def _describe_devices(devices: list[dict[str, Any]]) -> list[str]:
@@ -117,6 +137,8 @@ def _sentence(volume: dict[str, Any]) -> str:
         )
     elif pending:
         sentence = f"{waiting} on the way to the clouds{though}."
+    elif volume.get("missing_mount"):
+        sentence = f"What was stored in it is on {needed} of {len(clouds)} clouds{though}."
     elif unreadable:
         sentence = f"Everything is on the clouds{though}."
     else:

@@ -35,7 +35,9 @@ def umount(target: str, lazy: bool) -> None:
         os.chdir("/")  # this program is not to be among those that keep the volume from being unmounted
         facts = client.call("umount", {"target": target, "directory": place, "lazy": lazy})
     where = shown(facts["mountpoint"])
-    if facts["stale"]:
+    if facts.get("missing"):
+        click.echo(f"{shown(facts['name'])} was not mounted; it will not be mounted at {where} again.")
+    elif facts["stale"]:
         click.echo(f"Removed the mount that a dead daemon left behind at {where}.")
     else:
         click.echo(f"Unmounted {shown(facts['name'])} from {where}.")

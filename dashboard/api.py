@@ -226,7 +226,7 @@ def _judged(volume: Message) -> Message:
         **volume,
         "devices": devices,
         "verdict": {
-            "level": verdict.level,
+            "level": "unmounted" if volume.get("missing_mount") else verdict.level,
             "unreadable": [one["name"] for one in verdict.unreadable],
             "unwritable": [one["name"] for one in verdict.unwritable],
             "needed": verdict.needed,

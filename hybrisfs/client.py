@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import select
-import signal
 import socket
 import time
 from collections.abc import Callable
@@ -15,7 +13,7 @@ from types import TracebackType
 from typing import Final
 
 from hybrisfs import VERSION
-from hybrisfs.daemon.only_one import ProcessLock, holder, is_stopped
+from hybrisfs.daemon.only_one import ProcessLock, end_daemon, holder, is_stopped
 from hybrisfs.errors import DaemonError, HybrisError, UnknownVolumeError, UsageError, from_wire
 from hybrisfs.exposition import CONTENT_TYPE
 from hybrisfs.home import Home
@@ -51,7 +49,6 @@ _GREETING_WITHIN: Final = 60.0  # seconds; a daemon that systemd starts for us m
 _LOOK_EVERY: Final = 1.0  # seconds; whether a daemon that does not greet stands still
 _ENDS_WITHIN: Final = 3.0  # seconds for which a daemon that ends may hang up on us
 _REDIAL_AFTER: Final = 0.05  # seconds
-_STOPPED_WITHIN: Final = 120.0  # seconds; it writes out what is pending locally, not to the clouds
 
 
 class NotRunningError(DaemonError):
@@ -159,33 +156,8 @@ def stop_daemon(home: Home | None = None) -> None:
     `DaemonError` when it goes on running.
     """
     home = home or Home.from_environment()
-    supervisor = holder(home.supervisor_lock)
-    for pid in (supervisor, holder(home.daemon_lock)):
-        if pid is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)  # if it stands still, it would not hear that it is to end
-    if supervisor is not None:  # it would start another one; told to, it ends the daemon and then itself
-        _end(supervisor)
-    daemon = holder(home.daemon_lock)  # not who listens on the socket: that may be the service manager
-    if daemon is not None:
-        _end(daemon)
-    if supervisor is None and daemon is None:
+    if not end_daemon(home):
         raise _not_running()
-
-
-def _end(pid: int) -> None:
-    try:
-        process = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    try:
-        signal.pidfd_send_signal(process, signal.SIGTERM)
-        if not select.select([process], [], [], _STOPPED_WITHIN)[0]:
-            raise DaemonError(f"the daemon (process {pid}) is still not done", "", f"See {log_path()}.")
-    except ProcessLookupError:
-        return
-    finally:
-        os.close(process)
 
 
 def umount_without_daemon(target: str) -> tuple[Path, bool] | None:

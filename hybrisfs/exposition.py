@@ -88,6 +88,8 @@ def _describe_volume(metrics: _Metrics, volume: Mapping[str, Any], now: float) -
         return
     mounted = volume["mountpoint"] is not None
     metrics.gauge("mounted", mounted, "1 when the volume is mounted.", volume=name)
+    missing = bool(volume.get("missing_mount"))
+    metrics.gauge("mount_missing", missing, "1 when it should be mounted and is not.", volume=name)
     for key, metric, text in (
         ("files", "files", "Regular files in the volume."),
         ("bytes", "content_bytes", "Bytes of all files."),

@@ -8,9 +8,11 @@ config    volumes, clouds and their secrets       ~/.config/hybrisfs            
 state     keys, databases, pending data, log      ~/.local/state/hybrisfs       .../state
 cache     what the clouds hold, too               ~/.cache/hybrisfs             .../cache
 data      the clouds of `hybrisfs quickstart`     ~/.local/share/hybrisfs       .../data
-runtime   the daemon's socket and locks           $XDG_RUNTIME_DIR/hybrisfs     .../runtime
+runtime   the daemon's socket and locks           STATE/runtime                 .../runtime
 
-Each is made on first use with mode 0700. `config`, `state` and `cache` have one folder per volume.
+Each is made on first use with mode 0700. `config`, `state` and `cache` have one folder per volume. The
+runtime folder does not depend on the session: a command of cron, with nobody logged in, and one of a session
+must find the same daemon. $XDG_RUNTIME_DIR/hybrisfs is a symbolic link to it while there is a session.
 """
 
 from __future__ import annotations
@@ -52,6 +54,7 @@ class Home:
     runtime: Path
     default_mountpoint: Path
     root: Path | None = None  # the folder that holds them all, when it was chosen by $HYBRISFS_HOME
+    session: Path | None = None  # where a session has its runtime folder, when there is one
 
     @staticmethod
     def from_environment(environment: Mapping[str, str] | None = None) -> Home:
@@ -66,8 +69,9 @@ class Home:
             state=state,
             cache=_xdg(values, "XDG_CACHE_HOME", user / ".cache") / "hybrisfs",
             data=_xdg(values, "XDG_DATA_HOME", user / ".local/share") / "hybrisfs",
-            runtime=_runtime(values, state),
+            runtime=state / "runtime",
             default_mountpoint=user / "HybrisFS",
+            session=_xdg(values, "XDG_RUNTIME_DIR", Path(f"/run/user/{os.getuid()}")),
         )
 
     @staticmethod
@@ -152,6 +156,23 @@ class Home:
         for folder in (self.config, self.state, self.cache, self.data, self.runtime):
             _make_private(folder)
 
+    def link_session(self) -> None:
+        """Let `hybrisfs` in the session's runtime folder lead to ours, if there is a session of this user and
+        it does not lead to another home's.
+
+        Raises `OSError`.
+        """
+        if self.session is None or not self.session.is_dir() or self.session.stat().st_uid != os.getuid():
+            return
+        link = self.session / "hybrisfs"
+        if link.is_symlink():
+            if link.exists():
+                return
+            link.unlink()
+        elif link.exists():
+            link.rmdir()
+        link.symlink_to(self.runtime)
+
 
 def check_volume_name(name: str) -> str:
     """Return `name`; raise `UsageError` unless it is fit for a folder and for a command line."""
@@ -209,14 +230,6 @@ def session_bus() -> str:
     if "DBUS_SESSION_BUS_ADDRESS" in os.environ:
         return os.environ["DBUS_SESSION_BUS_ADDRESS"]
     return f"unix:path={Path(os.environ.get('XDG_RUNTIME_DIR', '/nonexistent')) / 'bus'}"
-
-
-def _runtime(values: Mapping[str, str], state: Path) -> Path:
-    """The runtime folder; the same for a login session and for su, cron or ssh without one."""
-    folder = _xdg(values, "XDG_RUNTIME_DIR", Path(f"/run/user/{os.getuid()}"))
-    if folder.is_dir() and folder.stat().st_uid == os.getuid():
-        return folder / "hybrisfs"
-    return state / "runtime"
 
 
 def _make_private(folder: Path) -> None:

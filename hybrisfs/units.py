@@ -20,6 +20,7 @@ SOCKET: Final = "hybrisfs.socket"
 _TARGET: Final = "default.target"
 _PACKAGED: Final = (Path("/usr/lib/systemd/user"), Path("/etc/systemd/user"))
 _PACKAGES: Final = Path(__file__).resolve().parents[1]
+_USUAL_SOCKET: Final = "%h/.local/state/hybrisfs/runtime/daemon.sock"  # `Home.socket`
 _MAX_SOCKET_PATH: Final = 107  # bytes; systemd has no way around the limit of unix(7)
 
 _SERVICE_TEXT: Final = """\
@@ -28,8 +29,7 @@ _SERVICE_TEXT: Final = """\
 Description=HybrisFS, a folder over several clouds
 Requires={socket}
 After={socket}
-StartLimitIntervalSec=120
-StartLimitBurst=6
+StartLimitIntervalSec=0
 
 [Service]
 Type=notify
@@ -70,16 +70,16 @@ def unit_texts(home: Home) -> dict[str, str]:
 
     Raises `HybrisError` when systemd cannot listen where the daemon would.
     """
-    path = "%t/hybrisfs/daemon.sock" if home.root is None else _escaped(str(home.socket))
-    if home.root is not None and len(str(home.socket).encode()) > _MAX_SOCKET_PATH:
+    variables = home.variables()
+    usual = not variables.keys() & {"HYBRISFS_HOME", "XDG_STATE_HOME"}
+    path = _USUAL_SOCKET if usual else _escaped(str(home.socket))
+    if len(str(home.socket).encode()) > _MAX_SOCKET_PATH:
         raise HybrisError(
-            f"no service can be made for {home.root}",
+            f"no service can be made for {home.root or home.state}",
             "its path is too long for systemd to listen there",
-            "Choose a shorter HYBRISFS_HOME.",
+            "Choose a shorter HYBRISFS_HOME, or go without: commands start the daemon themselves.",
         )
-    environment = "".join(
-        f"Environment={_word(f'{name}={value}')}\n" for name, value in home.variables().items()
-    )
+    environment = "".join(f"Environment={_word(f'{name}={value}')}\n" for name, value in variables.items())
     service = _SERVICE_TEXT.format(
         socket=SOCKET,
         environment=environment,

@@ -53,9 +53,10 @@ python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
 [ -e /dev/fuse ] || fail "there is no /dev/fuse: load the kernel module (modprobe fuse); a container needs" \
     "--device /dev/fuse --cap-add SYS_ADMIN"
 
+echo "Installing HybrisFS and its libraries into $venv, which takes a minute or more"
 [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
 rm -rf "$checkout/build" # setuptools would install what an earlier state left there
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade "$checkout"
+"$venv/bin/python" -m pip install --disable-pip-version-check --upgrade "$checkout"
 
 mkdir -p "$bin"
 ln -sf "$venv/bin/hybrisfs" "$bin/hybrisfs"

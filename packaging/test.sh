@@ -14,12 +14,16 @@ python=/usr/bin/python3
 [ -x "$python" ] || python=python3
 
 if ! [ .venv/installed -nt pyproject.toml ]; then
+    echo "Making the virtual environment .venv: the libraries are downloaded and installed, which takes minutes."
     [ -x .venv/bin/python ] || "$python" -m venv .venv
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+    .venv/bin/python -m pip install --disable-pip-version-check --editable '.[dev]'
     touch .venv/installed
 fi
 
+echo "Lint and format"
 .venv/bin/ruff check .
 .venv/bin/ruff format --check .
+echo "Types"
 .venv/bin/mypy --strict
+echo "Tests; packaging/test.sh tests/cli runs one folder of them"
 .venv/bin/pytest --numprocesses 2 --dist loadfile "$@"

@@ -30,12 +30,45 @@ def test_xdg_variables_are_obeyed_when_absolute(tmp_path: Path) -> None:
     home = Home.from_environment(values)
     assert home.config == Path("/c/hybrisfs")
     assert home.state == Path("/home/ann/.local/state/hybrisfs")
-    assert home.runtime == tmp_path / "hybrisfs"
 
 
-def test_without_a_runtime_folder_the_socket_is_with_the_state(tmp_path: Path) -> None:
-    values = {"HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path / "missing")}
-    assert Home.from_environment(values).runtime == tmp_path / ".local/state/hybrisfs/runtime"
+def test_socket_and_locks_are_at_one_place_whatever_the_session(tmp_path: Path) -> None:
+    session = tmp_path / "session"
+    session.mkdir()
+    home = Home.from_environment({"HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(session)})
+    without = Home.from_environment({"HOME": str(tmp_path)})
+    assert home.socket == without.socket
+    assert home.daemon_lock == without.daemon_lock
+    assert home.runtime == tmp_path / ".local/state/hybrisfs/runtime"
+
+
+def test_the_sessions_runtime_folder_leads_to_ours(tmp_path: Path) -> None:
+    session = tmp_path / "session"
+    home = Home.from_environment({"HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(session)})
+    home.link_session()  # there is no session
+    session.mkdir()
+    link = session / "hybrisfs"
+    home.prepare()
+    for _ in range(2):
+        home.link_session()
+        assert link.readlink() == home.runtime
+    other = Home.from_environment({"HOME": str(tmp_path / "other"), "XDG_RUNTIME_DIR": str(session)})
+    other.link_session()
+    assert link.readlink() == home.runtime
+    link.unlink()
+    link.symlink_to("elsewhere")
+    home.link_session()
+    assert link.readlink() == home.runtime
+    link.unlink()
+    link.mkdir()  # of an earlier version
+    home.link_session()
+    assert link.readlink() == home.runtime
+    link.unlink()
+    link.mkdir()
+    (link / "file").touch()
+    with pytest.raises(OSError, match="not empty"):
+        home.link_session()
+    Home.below(tmp_path / "own").link_session()
 
 
 def test_hybrisfs_home_moves_everything(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def test_with_the_usual_folders_the_units_are_the_same_for_everybody(monkeypatch
         monkeypatch.delenv(name, raising=False)
     one, other = (unit_texts(Home.from_environment({"HOME": home})) for home in ("/home/a", "/home/b"))
     assert one == other
-    assert "ListenStream=%t/hybrisfs/daemon.sock\n" in one[SOCKET]
+    assert "ListenStream=%h/.local/state/hybrisfs/runtime/daemon.sock\n" in one[SOCKET]
     assert "Environment" not in one[SERVICE]
     assert f'ExecStart="{sys.executable}" -m hybrisfs.daemon\n' in one[SERVICE]
 
@@ -39,6 +39,12 @@ def test_a_home_of_ones_own_is_passed_on_whatever_its_name_is() -> None:
     texts = unit_texts(Home.from_environment(variables))
     assert 'Environment="HYBRISFS_HOME=/x/50%% \\"off\\"\\\\"\n' in texts[SERVICE]
     assert 'ListenStream=/x/50%% "off"\\/runtime/daemon.sock\n' in texts[SOCKET]
+
+
+def test_a_state_folder_of_ones_own_has_the_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "/y")
+    texts = unit_texts(Home.from_environment({"HOME": "/h", "XDG_STATE_HOME": "/y"}))
+    assert "ListenStream=/y/hybrisfs/runtime/daemon.sock\n" in texts[SOCKET]
 
 
 def test_variables_that_choose_folders() -> None:
@@ -57,6 +63,12 @@ def test_nothing_keeps_fusermount_from_becoming_root() -> None:
     assert _NO_NEW_PRIVILEGES.search(text) is None
     assert "Type=notify\n" in text
     assert "WatchdogSec=" in text
+
+
+def test_systemd_never_gives_up_either() -> None:
+    text = unit_texts(Home.below(Path("/x")))[SERVICE]
+    assert "Restart=on-failure\n" in text
+    assert "StartLimitIntervalSec=0\n" in text
 
 
 # -- with a systemctl that only writes down what it is told ------------------------------------------

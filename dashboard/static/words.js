@@ -126,6 +126,10 @@ export function summary(volume) {
         "Some files may be unreadable just now.",
         `${clouds(volume, verdict.unreadable)}. What is kept on this machine can be read; the rest when the clouds are back.`,
       ];
+    case "unmounted": {
+      const { directory, reason } = volume.missing_mount;
+      return ["bad", `Not mounted at ${directory}, as it should be.`, reason];
+    }
     default:
       return ["bad", "This volume cannot be used.", volume.last_error ?? "The log tells why."];
   }

@@ -49,6 +49,7 @@ class ControlServer:
         self._conversations: dict[threading.Thread, Channel] = {}
         self._stopping = False
         self._listener: socket.socket | None = None
+        self._own_file: tuple[int, int] | None = None
         self._acceptor = threading.Thread(target=self._accept, name="control", daemon=True)
 
     def start(self) -> None:
@@ -58,6 +59,7 @@ class ControlServer:
         else:
             self._path.unlink(missing_ok=True)
             self._listener = bind_socket(self._path)
+            self._own_file = _identity(self._path)
         self._listener.setblocking(False)
         self._acceptor.start()
 
@@ -68,7 +70,8 @@ class ControlServer:
             conversations = list(self._conversations.items())
         if self._listener is None:
             return
-        if self._inherited is None:
+        # The service manager may listen there by now: it has a file of its own under this name.
+        if self._inherited is None and _identity(self._path) == self._own_file:
             self._path.unlink(missing_ok=True)
         self._waker.close()
         self._acceptor.join()
@@ -165,3 +168,11 @@ def _throttled(channel: Channel) -> Progress:
             channel.send({"progress": message})
 
     return progress
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.lstat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

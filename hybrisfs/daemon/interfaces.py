@@ -291,7 +291,10 @@ class OpenVolume(Protocol):
     @property
     def mirrors(self) -> MirrorControl: ...
 
-    def mount(self, directory: Path, *, allow_other: bool = False) -> None: ...
+    def mount(self, directory: Path, *, allow_other: bool = False, again: bool = False) -> None:
+        """*again*: the volume was mounted there before; what is in the folder is hidden, and a folder
+        that is closed to its owner is opened for it."""
+
     def unmount(self, *, lazy: bool = False) -> None: ...
     def status(self, *, look: bool = True) -> dict[str, Any]:
         """How it is; with *look*, after a look at the clouds."""

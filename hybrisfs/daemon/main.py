@@ -6,6 +6,7 @@ import argparse
 import faulthandler
 import logging
 import os
+import select
 import signal
 import socket
 import sys
@@ -17,9 +18,10 @@ from pathlib import Path
 from typing import Final
 
 from hybrisfs import VERSION
+from hybrisfs.daemon import life
 from hybrisfs.daemon.background import Readiness, detach, word_to
-from hybrisfs.daemon.only_one import only_one
-from hybrisfs.daemon.supervisor import clear_mounts, supervise
+from hybrisfs.daemon.only_one import end_daemon, only_one
+from hybrisfs.daemon.supervisor import clear_mounts, open_folders, supervise
 from hybrisfs.errors import HybrisError
 from hybrisfs.home import Home, logs_to_journal, watchdog_seconds
 from hybrisfs.systemd import JournalFormatter, inherited_listener, notify
@@ -45,6 +47,7 @@ def main(argv: Sequence[str]) -> int:
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--background", action="store_true", help="return when it is ready; log to a file")
     how.add_argument("--clear", action="store_true", help="remove the mounts that a dead daemon left")
+    how.add_argument("--open-folders", action="store_true", help="unlock where volumes are to be mounted")
     how.add_argument("--supervised", type=int, metavar="FD", help="say there when it is ready; log to a file")
     options = parser.parse_args(argv)
     home = Home.from_environment()
@@ -57,6 +60,9 @@ def main(argv: Sequence[str]) -> int:
         _log_to(logging.StreamHandler())
         clear_mounts(home)
         return 0
+    if options.open_folders:
+        _log_to(logging.StreamHandler())
+        return open_folders(home)
     supervised: int | None = options.supervised
     ready = _tell_terminal if supervised is None else word_to(supervised)
     if options.background:
@@ -68,8 +74,14 @@ def main(argv: Sequence[str]) -> int:
         if options.background:
             return supervise(home, ready)
         listener = inherited_listener(home.socket)
+        if listener is not None and end_daemon(home):
+            log.info("took over from the daemon that a command had started")
         with only_one(home.daemon_lock, home.socket if listener is None else None):
-            _run(home, ready, listener)
+            last, pause = life.begin(home, time.time())
+            if listener is not None:  # else the supervisor has waited
+                _pause(pause, listener)
+            _run(home, ready, listener, last)
+            life.end(home)
     except (HybrisError, OSError) as error:
         log.critical("cannot run: %s", error)
         ready(str(error))
@@ -77,7 +89,14 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _run(home: Home, ready: Readiness, listener: socket.socket | None) -> None:
+def _pause(seconds: float, listener: socket.socket) -> None:
+    """Wait after some quick deaths, but not while a command waits for the daemon."""
+    if seconds:
+        log.warning("the last daemons died soon after their start: waiting %.0f seconds", seconds)
+        select.select([listener], [], [], seconds)
+
+
+def _run(home: Home, ready: Readiness, listener: socket.socket | None, last: life.Life | None) -> None:
     from hybrisfs.daemon.control import ControlServer
     from hybrisfs.daemon.local import LocalVolumes
     from hybrisfs.daemon.service import Daemon
@@ -96,7 +115,7 @@ def _run(home: Home, ready: Readiness, listener: socket.socket | None) -> None:
     watchdog = Watchdog(home.socket, daemon.mountpoints, patience) if patience else None
     log.info("HybrisFS %s starts, process %d", VERSION, os.getpid())
     try:
-        daemon.start()
+        daemon.start(last)
         server.start()
         notify("READY=1")
         if watchdog is not None:

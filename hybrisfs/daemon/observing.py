@@ -1,8 +1,8 @@
 """Watches what becomes of the volumes: keeps their events, shows on the desktop what needs a person, and
 writes a file for panels.
 
-The file, `status.json` in the runtime folder, is replaced whenever it changes: `version` (1), `volumes`, each
-as `hybrisfs.events.summary` says.
+The file, `status.json` in the runtime folder, to which that of a session leads, is replaced whenever it
+changes: `version` (1), `volumes`, each as `hybrisfs.events.summary` says.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from typing import Any, Final
 from hybrisfs.daemon import arguments as read
 from hybrisfs.daemon.control import Progress
 from hybrisfs.daemon.desktop import Desktop
+from hybrisfs.daemon.life import Life
 from hybrisfs.daemon.page_opener import PageOpener
 from hybrisfs.daemon.slots import Slot, Slots
 from hybrisfs.errors import UsageError
-from hybrisfs.events.changes import Observer
+from hybrisfs.events.changes import Happening, Observer
 from hybrisfs.events.event import Event
 from hybrisfs.events.notices import NoticeBoard
 from hybrisfs.events.record import EventRecord
@@ -51,6 +52,7 @@ class _Watched:
         self.board = NoticeBoard()
         self.facts: Message | None = None
         self.tried = float("-inf")  # when it was last opened, in vain
+        self.told_of_death = False
 
 
 class Observing:
@@ -66,14 +68,16 @@ class Observing:
         self._pages = PageOpener(home)
         self._desktop = desktop or Desktop(self._pages.open)
         self._watched: dict[str, _Watched] = {}
+        self._last: Life | None = None
         self._condition = threading.Condition()
         self._stopping = False
         self._shown = b""
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
         self.commands: dict[str, Callable[[Message, Progress], Message]] = {"events": self._events}
 
-    def start(self) -> None:
-        """Begin to look."""
+    def start(self, last: Life | None = None) -> None:
+        """Begin to look. *last* is the daemon before, if it died."""
+        self._last = last
         self._thread.start()
 
     def stop(self) -> None:
@@ -86,6 +90,11 @@ class Observing:
             self._thread.join()
         self._home.runtime.joinpath(_STATUS_FILE).unlink(missing_ok=True)
         self._desktop.close()
+
+    def date(self, facts: Message) -> None:
+        """Put into what `status` says since when clouds have been in trouble, as earlier daemons saw it."""
+        with self._condition:
+            self._of(str(facts["name"])).observer.date(facts)
 
     def look(self, now: float) -> None:
         """Look at all open volumes once; *now* in seconds since the epoch."""
@@ -122,12 +131,21 @@ class Observing:
     def _note(self, name: str, facts: Message, now: float) -> tuple[list[Event], _Watched]:
         with self._condition:
             watched = self._of(name)
-            events = watched.record.add(watched.observer.look(facts, now), now)
+            events = watched.record.add([*self._death(watched), *watched.observer.look(facts, now)], now)
             if events:
                 self._condition.notify_all()
         for event in events:
             log.info("%s: %s: %s", name, event.kind, event.text)
         return events, watched
+
+    def _death(self, watched: _Watched) -> list[Happening]:
+        """That the last daemon died, once for each volume."""
+        if self._last is None or watched.told_of_death:
+            return []
+        watched.told_of_death = True
+        died = self._last.died
+        when = "" if died is None else time.strftime(" at %Y-%m-%d %H:%M:%S", time.localtime(died))
+        return [Happening("news", "daemon", f"the daemon died{when} and was started again")]
 
     def _of(self, name: str) -> _Watched:
         if name not in self._watched:
@@ -135,6 +153,10 @@ class Observing:
         return self._watched[name]
 
     def _tell_panels(self, summaries: list[dict[str, Any]]) -> None:
+        try:
+            self._home.link_session()
+        except OSError as error:
+            log.debug("%s leads to another place: %s", self._home.session, error)
         told = json.dumps({"version": 1, "volumes": summaries}).encode("ascii")
         if told == self._shown:
             return

@@ -9,17 +9,22 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import select
+import signal
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from hybrisfs.errors import DaemonError
+from hybrisfs.home import Home
 from hybrisfs.wire import connect_socket
 
-__all__ = ["ProcessLock", "answers", "holder", "is_stopped", "only_one"]
+__all__ = ["ProcessLock", "answers", "end_daemon", "holder", "is_stopped", "only_one"]
 
 _PREDECESSOR_ENDS_WITHIN: Final = 20.0  # seconds
+_STOPPED_WITHIN: Final = 120.0  # seconds; it writes out what is pending locally, not to the clouds
 _LOOK_EVERY: Final = 0.05  # seconds
 
 
@@ -103,6 +108,52 @@ def only_one(path: Path, socket: Path | None) -> Iterator[None]:
                 f"a daemon runs already, process {holder(path)}", "", "hybrisfs daemon --stop ends it"
             )
         yield
+
+
+def end_daemon(home: Home) -> bool:
+    """Have the daemon that runs, whoever started it, unmount everything and end; return when it has.
+
+    False when none runs. Raises `DaemonError` when it goes on running.
+    """
+    ended = [_end_daemon_of(place) for place in _places(home)]
+    return any(ended)
+
+
+def _places(home: Home) -> Iterator[Home]:
+    """Where the locks of a daemon may be: those of earlier versions were in the session's runtime folder."""
+    yield home
+    former = home.session / "hybrisfs" if home.session is not None else None
+    if former is not None and former.is_dir() and not former.is_symlink():
+        yield replace(home, runtime=former)
+
+
+def _end_daemon_of(home: Home) -> bool:
+    supervisor = holder(home.supervisor_lock)
+    for pid in (supervisor, holder(home.daemon_lock)):
+        if pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)  # if it stands still, it would not hear that it is to end
+    if supervisor is not None:  # it would start another one; told to, it ends the daemon and then itself
+        _end(supervisor, home)
+    daemon = holder(home.daemon_lock)  # not who listens on the socket: that may be the service manager
+    if daemon is not None:
+        _end(daemon, home)
+    return supervisor is not None or daemon is not None
+
+
+def _end(pid: int, home: Home) -> None:
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        signal.pidfd_send_signal(process, signal.SIGTERM)
+        if not select.select([process], [], [], _STOPPED_WITHIN)[0]:
+            raise DaemonError(f"the daemon (process {pid}) is still not done", "", f"See {home.log}.")
+    except ProcessLookupError:
+        return
+    finally:
+        os.close(process)
 
 
 def answers(socket: Path) -> bool:

@@ -21,6 +21,7 @@ from hybrisfs.daemon.control import Progress
 from hybrisfs.daemon.figures import FigureCommands
 from hybrisfs.daemon.interfaces import VolumeKind, describe
 from hybrisfs.daemon.key_value import KeyValueCommands
+from hybrisfs.daemon.life import Life
 from hybrisfs.daemon.maintenance import MaintenanceCommands
 from hybrisfs.daemon.mirrors import MirrorCommands
 from hybrisfs.daemon.observing import Observing
@@ -90,8 +91,8 @@ class Daemon:
             **RecoveryCommands(home, kind, self._slots, self._creating).commands,
         }
 
-    def start(self) -> None:
-        """Open all volumes and remount those that were mounted when the last daemon ended.
+    def start(self, last: Life | None = None) -> None:
+        """Open all volumes and remount those that were mounted when the *last* daemon ended, or died.
 
         Returns when that is done, or goes on in the background when it takes long. A volume that
         fails is logged and does not keep the others.
@@ -109,7 +110,7 @@ class Daemon:
         deadline = time.monotonic() + _REMOUNTED_WITHIN
         for opener in openers:
             opener.join(max(0.0, deadline - time.monotonic()))
-        self._observing.start()
+        self._observing.start(last)
 
     def stop(self) -> None:
         """Unmount and close all volumes."""
@@ -233,8 +234,9 @@ class Daemon:
                         f"no volume is mounted at {directory}", "", self._slots.mounts()
                     ) from None
                 raise
-        mounted = slot.mountpoint() is not None
-        return {"name": slot.name, "mountpoint": _shown(slot.unmount(lazy=lazy)), "stale": not mounted}
+        place, found = slot.unmount(lazy=lazy)
+        missing = {"missing": True} if found == "missing" else {}
+        return {"name": slot.name, "mountpoint": _shown(place), "stale": found == "dead", **missing}
 
     def _status(self, arguments: Message, _: Progress) -> Message:
         name = read.optional_text(arguments, "name")
@@ -256,7 +258,10 @@ class Daemon:
     def _status_of(self, slot: Slot, *, look: bool = True) -> dict[str, Any]:
         try:
             slot.notice_unmount()
-            return slot.open().status(look=look)
+            facts = slot.open().status(look=look)
+            self._observing.date(facts)
+            facts["warnings"] = [*facts.get("warnings", ()), *slot.warnings()]
+            return {**facts, "missing_mount": slot.missing_mount()}
         except (HybrisError, OSError, StoreError) as error:
             return {
                 "name": slot.name,
@@ -274,6 +279,7 @@ class Daemon:
                 "warnings": [],
                 "notices": [],
                 "last_error": _sentence(error),
+                "missing_mount": slot.missing_mount(),
                 "unusable": True,
             }
 

@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePath
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
 from hybrisfs.daemon import covered
 from hybrisfs.daemon.interfaces import Config, OpenVolume, Rebuilt, VolumeKind
@@ -19,11 +19,19 @@ from hybrisfs.errors import HybrisError, UnknownVolumeError, UsageError
 from hybrisfs.fuse import clear_stale
 from hybrisfs.home import Home
 
-__all__ = ["Slot", "Slots"]
+__all__ = ["Slot", "Slots", "Unmounted"]
 
 log = logging.getLogger(__name__)
 
 _MAKE_ONE: Final = "hybrisfs quickstart makes one."
+
+
+class Unmounted(NamedTuple):
+    """Where a volume was mounted, or should have been, and what was there: the mount, one that a dead daemon
+    had left, or nothing."""
+
+    directory: Path
+    found: Literal["mounted", "dead", "missing"]
 
 
 class Slot:
@@ -37,6 +45,8 @@ class Slot:
         self._lock = threading.RLock()
         self._volume: OpenVolume | None = None
         self._mounted_by_us: Path | None = None
+        self._beside = covered.Beside()
+        self._not_mounted_because = ""
 
     def open(self) -> OpenVolume:
         """Return the volume, opening it if need be. Raises `HybrisError` or `OSError`."""
@@ -48,49 +58,85 @@ class Slot:
     def mount(self, mount: WantedMount, *, make: bool) -> bool:
         """Mount, and remember it; return False when it is mounted there already.
 
-        A folder that is not there is made when `make` says so. Raises `UsageError` when the volume is
-        mounted elsewhere, `HybrisError` or `OSError` when it cannot be mounted.
+        A folder that is not there is made when `make` says so; one that is not empty is refused, unless the
+        volume is to be mounted there anyhow. Raises `UsageError` when the volume is mounted elsewhere,
+        `HybrisError` or `OSError` when it cannot be mounted.
         """
         with self._lock:
-            volume = self.open()
-            if volume.mountpoint is not None:
-                if volume.mountpoint == mount.directory:
-                    return False
-                raise UsageError(
-                    f"the volume {self.name} is mounted at {volume.mountpoint}",
-                    "",
-                    f"Run hybrisfs umount {self.name} first.",
-                )
-            if clear_stale(mount.directory):
-                log.info("%s: removed the mount that a dead daemon left behind", mount.directory)
-            if make:
-                _make_folder(mount.directory)
-            with covered.locked_below(mount.directory):
-                volume.mount(mount.directory, allow_other=mount.allow_other)
-            self._mounted_by_us = mount.directory
-            self._wanted.add(self.name, mount)
-            log.info("mounted %s at %s", self.name, mount.directory)
-            return True
+            try:
+                mounted = self._mount(mount, make=make)
+            except (HybrisError, OSError) as error:
+                plain = error.strerror if isinstance(error, OSError) else None
+                self._not_mounted_because = plain or str(error)
+                raise
+            self._not_mounted_because = ""
+            return mounted
 
-    def unmount(self, *, lazy: bool) -> Path:
-        """Unmount, and forget that it is wanted; return where it was. Raises `HybrisError` or `OSError`."""
+    def _mount(self, mount: WantedMount, *, make: bool) -> bool:
+        volume = self.open()
+        if volume.mountpoint is not None:
+            if volume.mountpoint == mount.directory:
+                return False
+            raise UsageError(
+                f"the volume {self.name} is mounted at {volume.mountpoint}",
+                "",
+                f"Run hybrisfs umount {self.name} first.",
+            )
+        if clear_stale(mount.directory):
+            log.info("%s: removed the mount that a dead daemon left behind", mount.directory)
+        if make:
+            _make_folder(mount.directory)
+        before = self._wanted.all().get(self.name)
+        again = before is not None and before.directory == mount.directory
+        with covered.locked_below(mount.directory, again=again) as self._beside:
+            volume.mount(mount.directory, allow_other=mount.allow_other, again=again)
+        self._mounted_by_us = mount.directory
+        if before is not None and not again:
+            try:
+                covered.unlock(before.directory)
+            except OSError as error:
+                log.warning("%s, where %s was mounted, stays locked: %s", before.directory, self.name, error)
+        self._wanted.add(self.name, mount)
+        log.info("mounted %s at %s", self.name, mount.directory)
+        return True
+
+    def missing_mount(self) -> dict[str, str] | None:
+        """Where the volume should be mounted ("directory") and why it is not ("reason"); None when it is, or
+        when nobody wants it. Does not open it."""
+        wanted = self._wanted.all().get(self.name)
+        if wanted is None or self.mountpoint() is not None:
+            return None
+        reason = self._not_mounted_because or "it is not mounted yet"
+        return {"directory": str(wanted.directory), "reason": reason}
+
+    def warnings(self) -> list[str]:
+        """What a person should know of the folder where it is mounted."""
+        place = self._mounted_by_us
+        return self._beside.warnings(self.name, place) if place is not None else []
+
+    def unmount(self, *, lazy: bool) -> Unmounted:
+        """Unmount, and forget that it is wanted. Raises `HybrisError` or `OSError`."""
         with self._lock:
             volume = self.open()
             directory = volume.mountpoint
             if directory is None:
-                recorded = self._wanted.all().get(self.name)
-                self.notice_unmount()
-                self._wanted.remove(self.name)
-                if recorded and clear_stale(recorded.directory):
-                    covered.unlock(recorded.directory)
-                    return recorded.directory
-                raise HybrisError(f"the volume {self.name} is not mounted")
+                return self._forget_missing()
             volume.unmount(lazy=lazy)
             self._mounted_by_us = None
             self._wanted.remove(self.name)
             covered.unlock(directory)
             log.info("unmounted %s from %s", self.name, directory)
-            return directory
+            return Unmounted(directory, "mounted")
+
+    def _forget_missing(self) -> Unmounted:
+        self.notice_unmount()
+        recorded = self._wanted.all().get(self.name)
+        if recorded is None:
+            raise HybrisError(f"the volume {self.name} is not mounted")
+        dead = clear_stale(recorded.directory)
+        self._wanted.remove(self.name)
+        covered.unlock(recorded.directory)
+        return Unmounted(recorded.directory, "dead" if dead else "missing")
 
     def notice_unmount(self) -> None:
         """Forget a mount of ours that somebody else took away with umount or fusermount3."""
@@ -193,8 +239,12 @@ class Slots:
         return self._slot(name if name is not None else known[0])
 
     def mounted_at(self, directory: Path) -> Slot | None:
-        """The volume that is mounted at `directory`."""
-        return next((slot for slot in self.opened() if slot.mountpoint() == directory), None)
+        """The volume that is mounted at `directory`, or should be."""
+        for slot in self.opened():
+            missing = slot.missing_mount()
+            if slot.mountpoint() == directory or (missing and missing["directory"] == str(directory)):
+                return slot
+        return None
 
     def containing(self, path: Path) -> tuple[Slot, PurePath]:
         """The mounted volume in which a path is, and where in that. Raises HybrisError."""

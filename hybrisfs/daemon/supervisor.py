@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Final
 
 from hybrisfs.daemon.background import READY, Readiness
+from hybrisfs.daemon.life import note_death
 from hybrisfs.daemon.only_one import ProcessLock, answers, holder
 from hybrisfs.daemon.revival import Revival
 from hybrisfs.errors import DaemonError
 from hybrisfs.home import Home
 
-__all__ = ["clear_mounts", "supervise"]
+__all__ = ["clear_mounts", "open_folders", "supervise"]
 
 log = logging.getLogger(__name__)
 
@@ -81,14 +82,8 @@ class _Supervisor:
             if self._stopping or -status in _STOP:
                 return 0
             delay = revival.delay_after(time.monotonic() - begun)
-            if delay is None:
-                log.critical(
-                    "the daemon died %d times within a minute of its start; it is not started again,"
-                    " but by any hybrisfs command. What it died of is above",
-                    revival.quick_deaths,
-                )
-                return 1
-            log.error("the daemon died (%s); it is started again", _cause(status))
+            when = f" in {delay:.0f} seconds" if delay else ""
+            log.error("the daemon died (%s); it is started again%s", _cause(status), when)
             begun = time.monotonic() + delay
             if not self._revive(delay):
                 return 0
@@ -160,7 +155,11 @@ def _hear_signals() -> None:
 
 
 def clear_mounts(home: Home) -> None:
-    """Unmount lazily what a dead daemon has left where something is to be mounted. Failures are logged."""
+    """The daemon has died: unmount lazily what it has left where something is to be mounted.
+
+    Failures are logged.
+    """
+    note_death(home, time.time())
     from hybrisfs.daemon.wanted import WantedMounts
     from hybrisfs.fuse import clear_stale
 
@@ -170,6 +169,21 @@ def clear_mounts(home: Home) -> None:
                 log.warning("%s: removed the dead mount at %s", name, mount.directory)
         except OSError as error:
             log.error("%s: cannot remove the dead mount: %s", name, error)
+
+
+def open_folders(home: Home) -> int:
+    """Before the program is removed: unlock the folders where something was to be mounted. The exit code."""
+    from hybrisfs.daemon.covered import unlock
+    from hybrisfs.daemon.wanted import WantedMounts
+
+    failed = 0
+    for name, mount in WantedMounts(home.state).all().items():
+        try:
+            unlock(mount.directory)
+        except OSError as error:
+            log.error("%s: %s stays locked: %s", name, mount.directory, error)
+            failed = 1
+    return failed
 
 
 def _cause(status: int) -> str:

@@ -27,6 +27,7 @@ _KIND: Final = "fuse.hybrisfs"
 def examine_mounts(home: Home, wanted: Mapping[str, WantedMount]) -> Iterator[Finding]:
     runs = answers(home.socket)
     yield daemon(home, runs=runs)
+    yield from strangers(home)
     mounted = our_mounts(_MOUNTS.read_bytes())
     states = side_by_side([partial(is_stale, place) for place in mounted], _PATIENCE)
     dead = [place for place, stale in zip(mounted, states, strict=True) if stale]
@@ -65,13 +66,36 @@ def daemon(home: Home, *, runs: bool) -> Finding:
     return ok("daemon", f"it runs, process {pid}{guard}")
 
 
+def strangers(home: Home) -> Iterator[Finding]:
+    """Processes that have a volume open and are not the daemon that commands reach."""
+    ours = holder(home.daemon_lock)
+    for name in home.volume_names():
+        pid = holder(home.volume_state(name) / "lock")
+        if pid is not None and pid != ours:
+            yield bad(
+                "daemon",
+                f"process {pid} has the volume {name} open, and is not the daemon that commands use",
+                f"kill {pid} ends it; nothing is lost by it.",
+            )
+
+
 def missing(name: str, directory: Path, *, runs: bool) -> Finding:
     locked = "; the folder is locked until then" if is_locked(directory) else ""
+    if _holds_something(directory):
+        locked += "; what is in it lies beside the volume, and is moved away when that is mounted"
     return warn(
         "mounts",
         f"{name} is not mounted at {directory}, as it should be{locked}",
         f"Run hybrisfs mount {name} {directory}" + (", which says why." if runs else "."),
     )
+
+
+def _holds_something(directory: Path) -> bool:
+    """False as well when we may not look."""
+    try:
+        return any(directory.iterdir())
+    except OSError:
+        return False
 
 
 def our_mounts(mounts: bytes) -> list[Path]:

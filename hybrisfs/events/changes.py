@@ -58,6 +58,13 @@ class Observer:
             *self._safe(facts, now),
         ]
 
+    def date(self, facts: Facts) -> None:
+        """Make `since` of each cloud that is in trouble the moment at which that was first seen."""
+        for cloud in facts.get("clouds", ()):
+            trouble = self._troubles.get(f"cloud/{cloud['name']}")
+            if trouble is not None and "since" in cloud and trouble.state in ("", cloud["state"]):
+                cloud["since"] = min(cloud["since"], round(trouble.since))
+
     def _troubled(self, facts: Facts, now: float) -> Iterable[Happening]:
         found = conditions(facts)
         for topic, condition in found.items():

@@ -28,14 +28,22 @@ class Condition(NamedTuple):
 
 
 def conditions(facts: Facts) -> dict[str, Condition]:
-    """What is wrong now, by topic: `volume`, `clouds`, `cloud/NAME`, `device/ID`, `fork/ID`, `conflicts`,
-    `warning/TEXT` and `error`."""
+    """What is wrong now, by topic: `volume`, `mount`, `clouds`, `cloud/NAME`, `device/ID`, `fork/ID`,
+    `conflicts`, `warning/TEXT` and `error`."""
     found: dict[str, Condition] = {}
     if facts.get("unusable"):
         found["volume"] = Condition(
             "unusable", f"it cannot be used: {_last_error(facts)}", "it can be used again"
         )
         return found
+    missing = facts.get("missing_mount")
+    if missing:
+        why = str(missing["reason"]).partition("\n")[0]
+        found["mount"] = Condition(
+            why,
+            f"it is not mounted at {missing['directory']}, as it should be: {why}",
+            "it is as it should be",
+        )
     _look_at_clouds(facts, found)
     _look_at_devices(facts, found)
     conflicts = facts.get("conflicts") or 0

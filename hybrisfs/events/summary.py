@@ -8,7 +8,7 @@ from hybrisfs.events.conditions import Facts, conditions
 
 __all__ = ["summary"]
 
-_SERIOUS: Final = ("volume", "clouds", "error")
+_SERIOUS: Final = ("volume", "mount", "clouds", "error")
 
 
 def summary(facts: Facts) -> dict[str, Any]:

@@ -27,6 +27,9 @@ _FUSERMOUNT = "fusermount3"
 
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_NOATIME = 1, 2, 4, 8, 1024
 _FLAGS = {"ro": _MS_RDONLY, "rw": 0, "nosuid": 0, "nodev": 0, "noexec": _MS_NOEXEC, "noatime": _MS_NOATIME}
+_AGAIN = "again"
+# fusermount3 wants to be let into the directory; opened any sooner, programs would find it open, too.
+_OPENED = ("/bin/sh", "-c", 'chmod u+rwx "$0" && exec "$@"')
 _MNT_DETACH = 2
 _UMOUNT_NOFOLLOW = 8
 
@@ -61,11 +64,16 @@ def mounted_device(mountpoint: Path) -> str | None:
 def connect(mountpoint: Path, options: Sequence[str]) -> int:
     """Mount an empty directory, and return the descriptor of /dev/fuse through which it is served.
 
-    `options` are those of mount.fuse3(8): `fsname=`, `subtype=`, `ro`, `noexec`, `noatime` and what the
-    kernel takes, such as `default_permissions` and `allow_other`. Raises FuseError.
+    `options` are those of mount.fuse3(8): `fsname=`, `subtype=`, `ro`, `noexec`, `noatime`, what the
+    kernel takes, such as `default_permissions` and `allow_other`, and `again`, by which the directory may
+    hold something, and be closed to its owner, who finds it open afterwards. Raises FuseError.
     """
-    _check(mountpoint)
-    return _mount_directly(mountpoint, options) if os.geteuid() == 0 else _ask_fusermount(mountpoint, options)
+    again = _AGAIN in options
+    _check(mountpoint, again=again)
+    options = [option for option in options if option != _AGAIN]
+    if os.geteuid() == 0:
+        return _mount_directly(mountpoint, options)
+    return _ask_fusermount(mountpoint, options, opened=again)
 
 
 def clear_stale(mountpoint: Path) -> bool:
@@ -115,7 +123,7 @@ def is_stale(mountpoint: Path) -> bool:
     return False
 
 
-def _check(mountpoint: Path) -> None:
+def _check(mountpoint: Path, *, again: bool) -> None:
     if is_stale(mountpoint):
         raise FuseError(
             errno.ENOTCONN,
@@ -126,8 +134,7 @@ def _check(mountpoint: Path) -> None:
     if mount:
         raise FuseError(errno.EBUSY, f"{mountpoint} is mounted already ({mount.kind}): unmount it first")
     try:
-        with os.scandir(mountpoint) as entries:
-            empty = next(entries, None) is None
+        empty = _is_directory(mountpoint) if again else _is_empty(mountpoint)
     except FileNotFoundError:
         raise FuseError(errno.ENOENT, f"{mountpoint} does not exist: create the directory first") from None
     except NotADirectoryError:
@@ -141,6 +148,17 @@ def _check(mountpoint: Path) -> None:
             errno.ENOTEMPTY,
             f"{mountpoint} is not empty: the mount would hide what is there; choose an empty directory",
         )
+
+
+def _is_empty(directory: Path) -> bool:
+    with os.scandir(directory) as entries:
+        return next(entries, None) is None
+
+
+def _is_directory(path: Path) -> bool:
+    """True; raises `OSError` when it is none."""
+    os.close(os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
+    return True
 
 
 def _open_device() -> int:
@@ -201,13 +219,15 @@ def _fusermount() -> str:
     return found
 
 
-def _ask_fusermount(mountpoint: Path, options: Sequence[str]) -> int:
+def _ask_fusermount(mountpoint: Path, options: Sequence[str], *, opened: bool) -> int:
     """fusermount3 mounts, and sends the descriptor through the socket that _FUSE_COMMFD names."""
     program = _fusermount()
     ours, theirs = socket.socketpair()
     with ours, theirs:
         escaped = [option.replace("\\", "\\\\").replace(",", "\\,") for option in options]
         command = [program, "-o", ",".join(escaped) or "rw", "--", os.fspath(mountpoint)]
+        if opened:
+            command = [*_OPENED, os.fspath(mountpoint), *command]
         done = subprocess.run(
             command,
             env={**os.environ, "_FUSE_COMMFD": str(theirs.fileno())},

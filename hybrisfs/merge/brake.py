@@ -49,7 +49,7 @@ class Brake:
     """The updates that wait. *share*: from which part of all names on; with 1 and more nothing ever waits."""
 
     def __init__(self, share: float) -> None:
-        self._share = share
+        self.share = share
         self._held: dict[bytes, Deletion] = {}
         self._confirmed: set[bytes] = set()
         self._recent: deque[_Recent] = deque()
@@ -57,14 +57,14 @@ class Brake:
     def holds(self, update: SignedUpdate, found: list[Removal], names: int, now: float) -> bool:
         """Whether the update, new here, has to wait; it is kept then. *found*: which of the *names* that are
         shown here it removes; *now*: seconds by a clock that never goes back."""
-        if self._share >= 1 or not found or update.hash in self._confirmed:
+        if self.share >= 1 or not found or update.hash in self._confirmed:
             return False
         while self._recent and self._recent[0].at < now - WINDOW:
             self._recent.popleft()
         device = update.header.writer
         before = [one for recent in self._recent if recent.device == device for one in recent.removals]
         removed, total = len(before) + len(found), names + len(before)
-        if removed <= _FEW or removed <= self._share * total:
+        if removed <= _FEW or removed <= self.share * total:
             self._recent.append(_Recent(now, device, found))
             return False
         self._held[update.hash] = Deletion(

@@ -33,7 +33,7 @@ class Brake:
     left."""
 
     def __init__(self, share: float) -> None:
-        self._share = share
+        self.share = share
         self._recent: deque[tuple[float, Side, int]] = deque()
 
     def holds(self, side: Side, count: int, names: int, now: float) -> bool:
@@ -43,7 +43,7 @@ class Brake:
         before = sum(number for _, where, number in self._recent if where is side)
         removed, of = before + count, before + names
         return count > 0 and (
-            (removed > _FEW and removed > self._share * of) or (removed >= of and of >= _SOME)
+            (removed > _FEW and removed > self.share * of) or (removed >= of and of >= _SOME)
         )
 
     def note(self, side: Side, count: int, now: float) -> None:

@@ -319,6 +319,7 @@ class Worker:
             os.close(open_marked(self.settings.directory, self.settings.id))
         for side, paths in wanted.items():
             waiting = self._held_back.get(side, set()) | set(paths)
+            self._brake.share = self._around.deletion_share()
             if self._brake.holds(side, len(waiting), names, now):
                 self._held_back[side] = waiting
             else:

@@ -50,12 +50,15 @@ class MountPoint:
         past: PastBrowser,
         *,
         allow_other: bool,
+        again: bool,
     ) -> None:
         self.directory = directory
         self._adapter = HistoryAdapter(past, fs, committer, fetcher, room, residency, no_fetch, freshness)
         options = [f"fsname=hybrisfs:{name}", "subtype=hybrisfs", "default_permissions"]
         if allow_other:
             options.append("allow_other")
+        if again:
+            options.append("again")
         try:
             fuse.clear_stale(directory)
             self._session = fuse.Session(self._adapter, directory, options, capabilities=_CAPABILITIES)

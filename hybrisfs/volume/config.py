@@ -17,9 +17,9 @@ the epoch; `hybrisfs limit`, `pause` and `resume` change them at any time. What 
 `discard_hours` is deleted from the clouds. `keep_versions` says how long earlier versions of files are kept:
 see `hybrisfs.versions.ladder`. `notifications` says whether the desktop shows what needs a person.
 
-The file holds no secret and may be edited by hand while the volume is not in use; `cache_bytes`,
-`no_fetch_programs`, `deletion_percent`, `stale_reads`, `links`, `transfers`, `discard_hours`,
-`keep_versions` and `notifications` are the entries meant for that.
+The file holds no secret and may be edited by hand at any time. `cache_bytes`, `deletion_percent`,
+`stale_reads`, `transfers`, `keep_versions` and `notifications` hold within seconds; `no_fetch_programs`,
+`links`, `discard_hours` and everything else when the daemon has been restarted, which `status` says.
 """
 
 from __future__ import annotations

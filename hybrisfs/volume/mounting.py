@@ -21,9 +21,12 @@ __all__ = ["Mounting", "begin_mount"]
 
 
 class Mounting:
-    """The mount of the volume called *name*. Thread-safe. `begin(directory, allow_other)` mounts it."""
+    """The mount of the volume called *name*. Thread-safe.
 
-    def __init__(self, name: str, begin: Callable[[Path, bool], MountPoint]) -> None:
+    `begin(directory, allow_other, again)` mounts it.
+    """
+
+    def __init__(self, name: str, begin: Callable[[Path, bool, bool], MountPoint]) -> None:
         self._name = name
         self._begin = begin
         self._lock = threading.Lock()
@@ -35,12 +38,13 @@ class Mounting:
         mount = self._mount
         return mount.directory if mount is not None and mount.alive else None
 
-    def mount(self, directory: Path, *, allow_other: bool) -> None:
-        """Returns when programs can use it. Raises HybrisError."""
+    def mount(self, directory: Path, *, allow_other: bool, again: bool) -> None:
+        """Returns when programs can use it. Raises HybrisError; also when the folder holds something, or
+        is closed to its owner, unless *again*."""
         with self._lock:
             if self.directory is not None:
                 raise HybrisError(f"volume {self._name} is mounted at {self.directory} already")
-            self._mount = self._begin(directory, allow_other)
+            self._mount = self._begin(directory, allow_other, again)
 
     def unmount(self, *, lazy: bool) -> None:
         """Raises HybrisError when it is not mounted or, unless *lazy*, while files are open."""
@@ -79,7 +83,7 @@ class Mounting:
         return (self.directory or PurePath()) / path
 
 
-def begin_mount(volume: Volume, directory: Path, allow_other: bool) -> MountPoint:
+def begin_mount(volume: Volume, directory: Path, allow_other: bool, again: bool) -> MountPoint:
     """Mount *volume* at *directory*. Raises HybrisError."""
     return MountPoint(
         volume.name,
@@ -93,4 +97,5 @@ def begin_mount(volume: Volume, directory: Path, allow_other: bool) -> MountPoin
         volume.sharing.freshness,
         PastBrowser(volume.fs, volume.fetcher, volume.versions.rungs, lambda: volume.versions.ladder),
         allow_other=allow_other,
+        again=again,
     )

@@ -1,12 +1,14 @@
-"""The configuration of an open volume: what it is now, and changes to it."""
+"""The configuration of an open volume: what it is now, and changes to it, by commands or in an editor."""
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, Final
 
+from hybrisfs.errors import HybrisError, UnknownVolumeError
 from hybrisfs.home import Home
 from hybrisfs.versions.ladder import parse_ladder
 from hybrisfs.volume.config import VolumeConfig
@@ -16,27 +18,85 @@ if TYPE_CHECKING:
 
 __all__ = ["Settings"]
 
+log = logging.getLogger(__name__)
+
+# What `Volume.adopt` lets hold at any time; everything else is read when the volume is opened.
+_AT_ANY_TIME: Final = frozenset(
+    {"cache_bytes", "deletion_share", "stale_reads", "transfers", "keep_versions", "notifications"}
+)
+_NAMES_IN_FILE: Final = {"deletion_share": "deletion_percent"}  # where they differ
+
 
 class Settings:
-    """Keeps every change in the file before it holds. Thread-safe."""
+    """Keeps every change in the file before it holds; notices what a person changes there. Thread-safe."""
 
     def __init__(self, volume: Volume, home: Home, config: VolumeConfig) -> None:
         self._volume = volume
         self._home = home
         self._lock = threading.Lock()
-        self.config = config
+        self.config = self._kept = config
+        self._seen: tuple[int, int, int] | None = self._identity()  # the file that `_kept` was in
+        self.doubts: list[str] = []
+        """What a person should know of an edited file, in sentences."""
 
     def change(self, change: Callable[[VolumeConfig], VolumeConfig]) -> tuple[VolumeConfig, VolumeConfig]:
-        """Keep what *change* makes of the configuration; what it was, and what it is. Raises OSError."""
+        """Keep what *change* makes of the configuration; what it was, and what it is.
+
+        What a person has changed in the file meanwhile stays there. Raises OSError, and HybrisError when the
+        file cannot be understood as it is now.
+        """
+        self.look()
         with self._lock:
             before, after = self.config, change(self.config)
             if after != before:
-                after.save(self._home)
-                self.config = after
+                looked = self._identity() == self._seen
+                change(self._read()).save(self._home)
+                self._seen = self._identity() if looked else None
+                self.config, self._kept = after, change(self._kept)
             return before, after
 
+    def look(self) -> None:
+        """Take what a person has changed in the file and can hold at any time; say what cannot."""
+        with self._lock:
+            identity = self._identity()
+            if identity == self._seen:
+                return
+            self._seen = identity
+            try:
+                edited = self._read()
+            except HybrisError as error:
+                self.doubts = [
+                    f"{error.what}: {error.why}. What it said before holds; mend it before the next restart"
+                ]
+                return
+            different = [
+                one.name
+                for one in fields(VolumeConfig)
+                if getattr(edited, one.name) != getattr(self._kept, one.name)
+            ]
+            taken = {name: getattr(edited, name) for name in different if name in _AT_ANY_TIME}
+            self.config, self._kept = replace(self.config, **taken), replace(self._kept, **taken)
+            config = self.config
+            self.doubts = _later([name for name in different if name not in taken])
+        if taken:
+            log.info("%s: volume.json was changed: %s", config.name, ", ".join(map(_shown, taken)))
+            self._volume.adopt(config)
+
+    def _read(self) -> VolumeConfig:
+        try:
+            return VolumeConfig.load(self._home, self.config.name)
+        except UnknownVolumeError:  # it was removed; what is known of it is written when something changes
+            return self.config
+
+    def _identity(self) -> tuple[int, int, int] | None:
+        try:
+            status = (self._home.volume_config(self.config.name) / "volume.json").stat()
+        except OSError:
+            return None
+        return status.st_ino, status.st_mtime_ns, status.st_size
+
     def set(self, **changes: Any) -> None:
-        """Let fields of the configuration have these values. Raises OSError."""
+        """Let fields of the configuration have these values. Raises OSError and HybrisError."""
         self.change(lambda config: replace(config, **changes))
 
     def set_stale_reads(self, how: str) -> None:
@@ -53,3 +113,17 @@ class Settings:
         self._volume.versions.keep(ladder := parse_ladder(rule))
         self.set(keep_versions=ladder)
         return str(ladder)
+
+
+def _later(names: list[str]) -> list[str]:
+    if not names:
+        return []
+    changed = ", ".join(map(_shown, names))
+    return [
+        f"volume.json was changed since the volume was opened ({changed}): that takes effect when the daemon "
+        "is restarted, by hybrisfs daemon --stop and then hybrisfs status"
+    ]
+
+
+def _shown(name: str) -> str:
+    return _NAMES_IN_FILE.get(name, name)

@@ -94,8 +94,10 @@ class Sharing:
             lambda: self.on_members(),
         )
         self.arrivals = Arrivals(fs, self.updates, self.registers, self.members, epochs.learn)
-        brake = Brake(deletion_share)
-        self.receiver = Receiver(fs, self.updates, self.arrivals, signals, show, self._grown, brake, upcoming)
+        self.brake = Brake(deletion_share)
+        self.receiver = Receiver(
+            fs, self.updates, self.arrivals, signals, show, self._grown, self.brake, upcoming
+        )
         self.deletions = Deletions(
             fs,
             self.receiver,

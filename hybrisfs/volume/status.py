@@ -28,6 +28,7 @@ def volume_status(volume: Volume) -> dict[str, object]:
         }
         for one in volume.engine.health()
     ]
+    volume.settings.look()
     devices = devices_of(volume)
     values = volume.key_values.facts()
     warnings = _warnings(volume, devices, values)
@@ -117,6 +118,7 @@ def _warnings(volume: Volume, devices: list[dict[str, object]], values: ValueFac
         waiting.append(f"the key-value store cannot be used: {volume.key_values.trouble}")
     waiting += _about_values(volume, values)
     waiting += volume.mirrors.broken
+    waiting += volume.settings.doubts
     alarms = [one for one in (volume.peering.alarm, volume.checkpoints.keeper.alarm) if one]
     return [*waiting, *volume.sharing.doubts(), *alarms]
 

@@ -95,6 +95,14 @@ class Transfers:
                 )
             )
 
+    def adopt(self, settings: TransferSettings) -> None:
+        """Let settings hold that are kept already: somebody has edited the file."""
+        with self._lock:
+            if settings != self._settings:
+                self._settings = settings
+                self._apply()
+                self._signals.settings_changed()
+
     def pause(self, seconds: float | None) -> None:
         """Hold transfers for so long, with None until somebody resumes them."""
         with self._lock:

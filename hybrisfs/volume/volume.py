@@ -116,14 +116,14 @@ class Volume:
             self.engine = open_engine(config, CredentialStore(home.credentials), self.sealer, self.tables)
             undo.pop_all()
         self.key_values = KeyValues(state, self.engine, keys, config)
-        self.transfers = Transfers(
+        self._transfers = Transfers(
             config.transfers,
             self.engine.throttle,
             self.signals,
             lambda chosen: self.settings.set(transfers=chosen),
             is_metered,
         )
-        self.transfers.look()
+        self._transfers.look()
         with naming_damage(config.name, state / DATABASE_FILE):
             self._start_pipeline()
 
@@ -131,6 +131,20 @@ class Volume:
     def config(self) -> VolumeConfig:
         """As it is now."""
         return self.settings.config
+
+    @property
+    def transfers(self) -> Transfers:
+        """What may move, by the configuration as it is in the file now."""
+        self.settings.look()
+        return self._transfers
+
+    def adopt(self, config: VolumeConfig) -> None:
+        """Let those settings hold that can at any time."""
+        self._transfers.adopt(config.transfers)
+        self.sharing.freshness.blocks = config.stale_reads == "block"
+        self.sharing.brake.share = config.deletion_share
+        self.versions.keep(config.keep_versions)
+        self.fs.journal.budget = config.cache_bytes
 
     @staticmethod
     def open(home: Home, name: str) -> Volume:
@@ -257,7 +271,7 @@ class Volume:
             "heal": self.maintenance.run,
             "discard": self.collector.run,
             "pull": sharing.pull,
-            "transfers": self.transfers.run,
+            "transfers": self._transfers.run,
             "clouds": self._keeper.run,
             "checkpoint": self.checkpoints.run,
         }
@@ -304,9 +318,9 @@ class Volume:
     def mountpoint(self) -> Path | None:
         return self._mounting.directory
 
-    def mount(self, directory: Path, *, allow_other: bool = False) -> None:
+    def mount(self, directory: Path, *, allow_other: bool = False, again: bool = False) -> None:
         """Mount at *directory*; returns when programs can use it. Raises HybrisError."""
-        self._mounting.mount(directory, allow_other=allow_other)
+        self._mounting.mount(directory, allow_other=allow_other, again=again)
 
     def unmount(self, *, lazy: bool = False) -> None:
         """Unmount, and make everything written so far durable. Raises HybrisError while files are open."""
@@ -394,7 +408,7 @@ class Volume:
     # -- the end ---------------------------------------------------------------------------------
 
     def _say_goodbye(self) -> None:
-        if len(self.sharing.current_members()) > 1 and self.transfers.held is None:
+        if len(self.sharing.current_members()) > 1 and self._transfers.held is None:
             say_goodbye(self.name, self._shipper, self._threads["ship"])
 
     def close(self) -> None:

@@ -229,6 +229,24 @@ def test_status_of_a_volume_that_cannot_be_opened(served: Daemon, volumes: FakeV
     assert result.stdout == "photos  cannot be used: the database is damaged\n"
 
 
+def test_what_to_do_about_it_is_on_a_line_of_its_own(served: Daemon, volumes: FakeVolumes, run: Run) -> None:
+    volumes.broken["photos"] = HybrisError("the volume is in use", "by process 7", "kill 7 ends it.")
+    lines = run("status").stdout.splitlines()
+    assert lines == ["photos  cannot be used: the volume is in use: by process 7", "  kill 7 ends it."]
+
+
+def test_a_volume_that_should_be_mounted_and_is_not_comes_first(
+    photos: FakeVolume, home: Home, run: Run
+) -> None:
+    WantedMounts(home.state).add("photos", WantedMount(Path("/nowhere/at all")))
+    result = run("status")
+    first, remedy, sentence, *_ = result.stdout.splitlines()
+    assert result.exit_code == 1
+    assert first.startswith("photos  is not mounted at /nowhere/at all, as it should be: ")
+    assert "hybrisfs mount photos '/nowhere/at all'" in remedy
+    assert "safe" not in sentence
+
+
 def test_status_cannot_be_used_to_play_tricks_on_the_terminal(photos: FakeVolume, run: Run) -> None:
     photos.states = {"cloud-0": ("down", "\x1b]0;owned\x07 [red]x[/red]")}
     output = run("status").stdout

@@ -393,7 +393,7 @@ class FakeVolume:
     def name(self) -> str:
         return self.config.name
 
-    def mount(self, directory: Path, *, allow_other: bool = False) -> None:
+    def mount(self, directory: Path, *, allow_other: bool = False, again: bool = False) -> None:
         if not directory.is_dir():
             raise HybrisError(f"{directory} does not exist")
         self.mountpoint, self.allow_other = directory, allow_other

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from hybrisfs.daemon import only_one as module
-from hybrisfs.daemon.only_one import ProcessLock, answers, holder, only_one
+from hybrisfs.daemon.only_one import ProcessLock, answers, end_daemon, holder, only_one
 from hybrisfs.errors import DaemonError
+from hybrisfs.home import Home
 from hybrisfs.wire import bind_socket
 
 
@@ -50,3 +54,21 @@ def test_a_second_daemon_waits_for_one_that_does_not_answer_any_more(
         pass
     with only_one(path, socket):
         pass
+
+
+def test_a_daemon_of_an_earlier_version_is_ended_where_its_lock_was(tmp_path: Path) -> None:
+    session = tmp_path / "session"
+    (session / "hybrisfs").mkdir(parents=True)
+    home = Home.from_environment({"HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(session)})
+    script = (
+        "import sys, time; from pathlib import Path; from hybrisfs.daemon.only_one import ProcessLock\n"
+        "ProcessLock(Path(sys.argv[1])).acquire(); print('held', flush=True); time.sleep(1000)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(session / "hybrisfs" / "daemon.lock")], stdout=subprocess.PIPE
+    ) as former:
+        assert former.stdout is not None
+        assert former.stdout.readline() == b"held\n"
+        assert end_daemon(home)
+        assert former.wait(60) == -signal.SIGTERM
+    assert not end_daemon(home)

@@ -19,6 +19,7 @@ import pytest
 
 from hybrisfs import client, launch
 from hybrisfs.client import Client, NotRunningError, stop_daemon
+from hybrisfs.daemon import life
 from hybrisfs.daemon.only_one import holder, is_stopped
 from hybrisfs.doctor.mounts import daemon
 from hybrisfs.errors import DaemonError
@@ -223,6 +224,75 @@ def test_a_socket_of_the_service_manager_is_served_and_left_to_it(home: Home) ->
         assert process.wait(60) == 0
         connect_socket(home.socket).close()  # whoever comes next waits for the next daemon
     home.socket.unlink()
+
+
+def test_the_service_takes_over_from_a_daemon_that_a_command_started(home: Home) -> None:
+    with Client.connect(home) as connection:
+        first = pid_of(connection)
+    home.socket.unlink()  # as systemd does
+    with bind_socket(home.socket) as listener:
+        process = subprocess.Popen(
+            [sys.executable, "-c", _HANDED_A_SOCKET, str(listener.fileno()), *DAEMON],
+            cwd=REPOSITORY,
+            env=home.environment(),
+            pass_fds=[listener.fileno()],
+        )
+        with Client.connect(home) as connection:
+            assert pid_of(connection) == process.pid
+        assert holder(home.daemon_lock) == process.pid
+        assert holder(home.supervisor_lock) is None
+        assert not Path(f"/proc/{first}").exists()
+        assert home.socket.exists()  # the one that ended has left it
+        stop_daemon(home)
+        assert process.wait(60) == 0
+    home.socket.unlink()
+
+
+def test_under_systemd_it_waits_after_quick_deaths_until_a_command_wants_it(home: Home) -> None:
+    now = time.time()
+    for _ in range(10):
+        life.begin(home, now)
+        life.note_death(home, now)
+    with bind_socket(home.socket) as listener:
+        process = subprocess.Popen(
+            [sys.executable, "-c", _HANDED_A_SOCKET, str(listener.fileno()), *DAEMON],
+            cwd=REPOSITORY,
+            env=home.environment(),
+            pass_fds=[listener.fileno()],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stderr is not None
+        assert "waiting 60 seconds" in process.stderr.readline()
+        with Client.connect(home, start=False) as connection:
+            assert pid_of(connection) == process.pid
+        stop_daemon(home)
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+    home.socket.unlink()
+
+
+def test_commands_of_cron_and_of_a_session_find_one_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HYBRISFS_HOME", raising=False)
+    session = tmp_path / "session"
+    session.mkdir(mode=0o700)
+    user = tmp_path / "user"
+    user.mkdir()
+    monkeypatch.setenv("HOME", str(user))
+    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "nobody is logged in"))
+    home = Home.from_environment()
+    try:
+        with Client.connect(home) as connection:
+            first = pid_of(connection)
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(session))
+        with Client.connect(start=False) as connection:
+            assert pid_of(connection) == first
+    finally:
+        stop_daemon(home)
 
 
 def test_a_second_daemon_is_refused(home: Home) -> None:

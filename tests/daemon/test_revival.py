@@ -9,14 +9,19 @@ def test_the_first_death_is_answered_at_once_and_more_of_them_ever_later() -> No
     revival = Revival()
     delays = [revival.delay_after(1.0) for _ in range(5)]
     assert delays[0] == 0.0
-    assert delays == sorted(delays, key=lambda delay: delay or 0.0)
-    assert None not in delays
+    assert delays == sorted(set(delays))
 
 
-def test_too_many_quick_deaths_in_a_row_are_the_end() -> None:
+def test_it_never_gives_up_and_never_waits_for_longer_than_a_minute() -> None:
     revival = Revival()
-    assert [revival.delay_after(59.0) for _ in range(6)][-1] is None
-    assert revival.quick_deaths == 6
+    delays = [revival.delay_after(59.0) for _ in range(100)]
+    assert delays == sorted(delays)
+    assert delays[-1] == 60.0
+    assert revival.quick_deaths == 100
+
+
+def test_it_goes_on_where_another_process_left_off() -> None:
+    assert Revival(3).delay_after(1.0) > Revival().delay_after(1.0)
 
 
 def test_who_lived_long_begins_anew() -> None:

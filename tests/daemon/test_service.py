@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import stat
 import threading
 from pathlib import Path
 from typing import Any
@@ -130,7 +131,8 @@ def test_a_remount_makes_no_folder_and_its_failure_keeps_nothing_else(
     daemon: Daemon, home: Home, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     WantedMounts(home.state).add("photos", WantedMount(tmp_path / "unplugged" / "mnt"))
-    WantedMounts(home.state).add("other", WantedMount(tmp_path))
+    (tmp_path / "mnt").mkdir()
+    WantedMounts(home.state).add("other", WantedMount(tmp_path / "mnt"))
     volumes = FakeVolumes("broken", "other", "photos")
     volumes.broken["broken"] = HybrisError("the database is damaged")
     with caplog.at_level(logging.ERROR):
@@ -138,7 +140,7 @@ def test_a_remount_makes_no_folder_and_its_failure_keeps_nothing_else(
     assert not (tmp_path / "unplugged").exists()
     assert "cannot remount photos" in caplog.text
     assert "cannot open broken: the database is damaged" in caplog.text
-    assert volumes.opened["other"].mountpoint == tmp_path
+    assert volumes.opened["other"].mountpoint == tmp_path / "mnt"
     assert "photos" in WantedMounts(home.state).all()
 
 
@@ -292,22 +294,49 @@ def test_malformed_requests_are_refused(daemon: Daemon, command: str, arguments:
 def test_a_damaged_volume_is_rebuilt_and_mounted_where_it_was(
     home: Home, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    WantedMounts(home.state).add("photos", WantedMount(tmp_path))
+    (tmp_path / "mnt").mkdir()
+    WantedMounts(home.state).add("photos", WantedMount(tmp_path / "mnt"))
     volumes = FakeVolumes("photos")
     volumes.broken["photos"] = DamagedError("the database is damaged")
     daemon = Daemon(home, volumes)
     with caplog.at_level(logging.CRITICAL):
         daemon.start()
     assert call(daemon, "volume rebuild", name="photos")["set_aside"] == "/state/damaged"
-    assert volumes.opened["photos"].mountpoint == tmp_path
+    assert volumes.opened["photos"].mountpoint == tmp_path / "mnt"
 
 
 def test_a_rebuild_that_fails_leaves_the_volume_as_it_was(
     daemon: Daemon, volumes: FakeVolumes, tmp_path: Path
 ) -> None:
-    mount(daemon, tmp_path)
+    mount(daemon, tmp_path / "mnt")
     volumes.broken["photos"] = OSError(28, "no space left")
     with pytest.raises(HybrisError, match="no space"):
         call(daemon, "volume rebuild", name="photos")
     del volumes.broken["photos"]
     assert list(WantedMounts(daemon._home.state).all()) == ["photos"]
+
+
+def test_a_mount_that_is_wanted_and_cannot_be_is_told_until_it_is_forgotten(
+    home: Home, volumes: FakeVolumes, tmp_path: Path
+) -> None:
+    place = tmp_path / "unplugged"
+    WantedMounts(home.state).add("photos", WantedMount(place))
+    daemon = Daemon(home, volumes)
+    daemon.start()
+    [photos] = call(daemon, "status")["volumes"]
+    assert photos["missing_mount"]["directory"] == str(place)
+    assert photos["missing_mount"]["reason"] == "No such file or directory"
+    done = call(daemon, "umount", target="photos", directory="/x")
+    assert (done["mountpoint"], done["stale"], done["missing"]) == (str(place), False, True)
+    [photos] = call(daemon, "status")["volumes"]
+    assert photos["missing_mount"] is None
+
+
+def test_the_folder_of_before_is_opened_when_the_volume_is_mounted_elsewhere(
+    home: Home, volumes: FakeVolumes, tmp_path: Path
+) -> None:
+    before = tmp_path / "before"
+    before.mkdir(mode=0)
+    WantedMounts(home.state).add("photos", WantedMount(before))
+    mount(Daemon(home, volumes), tmp_path / "mnt")
+    assert stat.S_IMODE(before.stat().st_mode) == 0o755

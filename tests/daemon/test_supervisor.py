@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from hybrisfs.client import Client, NotRunningError, stop_daemon
+from hybrisfs.daemon.covered import unlock
 from hybrisfs.daemon.only_one import answers, holder
 from hybrisfs.home import Home
 from tests.system.deadline import until
@@ -67,6 +68,7 @@ def test_a_killed_daemon_comes_back_by_itself_and_with_it_the_mount(device: Devi
         assert is_mounted(device.mountpoint)
         assert (device.mountpoint / "file").read_bytes() == b"data"
     assert "the daemon died (SIGKILL)" in (device.home / "state" / "daemon.log").read_text()
+    until(lambda: device.run("events").count("and was started again") == 2, "events")
     device.stop()
     assert device.daemon_pids() == []
 
@@ -128,14 +130,17 @@ def started(home: Home, delays: str) -> subprocess.Popen[str]:
     return supervisor
 
 
-def test_it_gives_up_after_some_quick_deaths_and_says_so(home: Home, trouble: Path) -> None:
+def test_it_never_gives_up(home: Home, trouble: Path) -> None:
     supervisor = started(home, "0.0, 0.0")
     trouble.touch()
     killed(home)
-    output, _ = supervisor.communicate(timeout=60)
-    assert supervisor.returncode == 1
-    assert output.count("it is started again") == 2
-    assert "the daemon died 3 times within a minute of its start" in output
+    assert supervisor.stdout is not None
+    for _ in range(8):
+        assert "it is started again" in supervisor.stdout.readline()
+    trouble.unlink()
+    until(lambda: answers(home.socket), "a daemon")
+    stop_daemon(home)
+    assert supervisor.wait(60) == 0
 
 
 def test_it_can_be_stopped_while_it_waits_to_start_another(home: Home, trouble: Path) -> None:
@@ -158,3 +163,83 @@ def test_a_client_need_not_wait_for_it(home: Home, trouble: Path) -> None:
         assert supervisor.wait(60) == 0
         assert holder(home.supervisor_lock) not in (None, supervisor.pid)
     stop_daemon(home)
+
+
+# -- what lands beside the volume ----------------------------------------------------------------------
+
+_WRITER = """
+import os, sys
+print("ready", flush=True)
+while True:
+    try:
+        file = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        os.write(file, b"line\\n")
+        os.close(file)
+    except OSError:
+        pass
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="nothing keeps root out but root")
+def test_not_even_root_writes_beside_the_volume_while_the_daemon_is_away(device: Device) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _WRITER, str(device.mountpoint / "log")], stdout=subprocess.PIPE
+    ) as writer:
+        try:
+            assert writer.stdout is not None
+            assert writer.stdout.readline()
+            for _ in range(3):
+                replaced(Home.below(device.home))
+                assert is_mounted(device.mountpoint)
+            device.stop()
+            device.mount()
+        finally:
+            writer.kill()
+    assert list(device.mountpoint.parent.glob("mnt.beside-*")) == []
+    device.umount()
+    assert list(device.mountpoint.iterdir()) == []
+
+
+def test_a_file_beside_the_volume_never_keeps_it_from_being_mounted_again(device: Device) -> None:
+    (device.mountpoint / "log").write_text("in the volume\n")
+    device.stop()
+    unlock(device.mountpoint)
+    (device.mountpoint / "log").write_text("beside\n")
+    assert device.run("status", device.volume)  # starts the daemon, which mounts
+    assert is_mounted(device.mountpoint)
+    assert (device.mountpoint / "log").read_text() == "in the volume\n"
+    [place] = device.mountpoint.parent.glob("mnt.beside-*")
+    assert (place / "log").read_text() == "beside\n"
+    command = f"hybrisfs import --volume {device.volume} {place}"
+    assert command in device.run("status", device.volume)
+    assert command in device.status()["warnings"][0]
+    until(lambda: command in device.run("events"), "an event")
+    device.run(*command.split()[1:])
+    assert (device.mountpoint / place.name / "log").read_text() == "beside\n"
+
+
+def test_a_folder_that_is_not_empty_is_refused_at_first(device: Device) -> None:
+    other = device.root / "other"
+    other.mkdir()
+    (other / "file").touch()
+    device.umount()
+    refused = device.attempt("mount", device.volume, str(other))
+    assert "is not empty" in refused.stderr
+    assert [path.name for path in other.iterdir()] == ["file"]
+
+
+def test_a_volume_that_should_be_mounted_and_is_not_is_an_alarm(device: Device) -> None:
+    device.stop()
+    unlock(device.mountpoint)
+    device.mountpoint.rmdir()
+    said = device.attempt("status")
+    assert said.returncode == 1
+    assert f"is not mounted at {device.mountpoint}, as it should be" in said.stdout.splitlines()[0]
+    assert "verything is safe" not in said.stdout
+    panel = device.home / "runtime" / "status.json"
+    until(lambda: panel.exists() and '"trouble"' in panel.read_text(), "panels to be told")
+    until(lambda: "it is not mounted at" in device.run("events"), "an event")
+    device.run("umount", device.volume)
+    calm = device.attempt("status")
+    assert calm.returncode == 0
+    assert "not mounted\n" in calm.stdout

@@ -14,8 +14,10 @@ from hybrisfs.daemon.wanted import WantedMount, WantedMounts
 from hybrisfs.doctor.examination import examine
 from hybrisfs.doctor.finding import Finding
 from hybrisfs.doctor.mounts import our_mounts
+from hybrisfs.errors import HybrisError
 from hybrisfs.home import Home
 from hybrisfs.volume.create import create_volume
+from hybrisfs.volume.lock import lock_exclusively
 from tests.cli.conftest import Run, run
 from tests.daemon.conftest import home
 from tests.system.device import Device
@@ -74,6 +76,18 @@ def test_a_daemon_that_does_not_answer(home: Home) -> None:
     assert f"kill -9 {os.getpid()}" in hung.advice
 
 
+def test_a_process_that_has_a_volume_and_is_not_the_daemon(home: Home, clouds: list[Path]) -> None:
+    lock = lock_exclusively(home.volume_state("photos"))
+    try:
+        [stranger] = [one for one in examine(home) if one.check == "daemon" and one.result == "bad"]
+        with pytest.raises(HybrisError, match=rf"in use by process {os.getpid()}(?s:.*)kill {os.getpid()}"):
+            lock_exclusively(home.volume_state("photos"))
+    finally:
+        os.close(lock)
+    assert f"process {os.getpid()} has the volume photos open" in stranger.what
+    assert f"kill {os.getpid()}" in stranger.advice
+
+
 def test_a_mount_that_is_missing(home: Home, clouds: list[Path], tmp_path: Path) -> None:
     place = tmp_path / "place"
     place.mkdir(0)
@@ -81,6 +95,10 @@ def test_a_mount_that_is_missing(home: Home, clouds: list[Path], tmp_path: Path)
     [missing] = [one for one in examine(home) if one.check == "mounts" and one.result == "warn"]
     assert f"photos is not mounted at {place}" in missing.what
     assert "locked" in missing.what
+    place.chmod(0o700)
+    (place / "stray").touch()
+    [missing] = [one for one in examine(home) if one.check == "mounts" and one.result == "warn"]
+    assert "lies beside the volume" in missing.what
 
 
 def test_mounts_of_ours_are_recognised() -> None:

@@ -111,3 +111,19 @@ def test_a_volume_that_cannot_be_used_says_nothing_else() -> None:
     observer.look(facts(states={"amber": "down"}), 0.0)
     unusable = facts(unusable=True, last_error="the database is damaged", clouds=[], devices=[])
     assert [one.topic for one in observer.look(unusable, 5.0)] == ["volume", "cloud/amber"]
+
+
+def test_a_cloud_is_in_trouble_since_an_earlier_daemon_saw_it() -> None:
+    observer = Observer()
+    observer.remember([Event(1, 100.0, "trouble", "cloud/amber", "amber cannot be reached")])
+    now = facts(states={"amber": "down"})
+    for cloud in now["clouds"]:
+        cloud["since"] = 500
+    observer.date(now)
+    assert {one["name"]: one["since"] for one in now["clouds"]}["amber"] == 100
+    assert [one["since"] for one in now["clouds"] if one["name"] != "amber"] == [500, 500]
+    observer.look(now, 510.0)
+    full = facts(states={"amber": "full"})
+    full["clouds"][0]["since"] = 600
+    observer.date(full)
+    assert full["clouds"][0]["since"] == 600  # another trouble

@@ -114,12 +114,13 @@ def test_what_was_removed_or_called_otherwise_has_its_versions(
 
 
 def test_it_cannot_be_changed_and_what_never_was_is_not_there(root: Path, of_file: Path) -> None:
+    refused = errno.EROFS if os.geteuid() == 0 else errno.EACCES  # by the mode of the folder
     [first, *_] = versions(of_file)
     fails(errno.EROFS, lambda: first.write_bytes(b"x"))
-    fails(errno.EROFS, first.unlink)
-    fails(errno.EROFS, lambda: first.rename(root / "here"))
-    fails(errno.EROFS, lambda: (of_file / "new").touch())
-    fails(errno.EROFS, of_file.rmdir)
+    fails(refused, first.unlink)
+    fails(refused, lambda: first.rename(root / "here"))
+    fails(refused, lambda: (of_file / "new").touch())
+    fails(refused, of_file.rmdir)
     for name in ("never", "folder/never", "folder/notes.txt/2001-01-01T00:00:00Z notes.txt"):
         assert not (root / ".hybrisfs" / "versions" / name).exists()
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from hybrisfs.daemon.covered import unlock
 from tests.system.deadline import until
 
 __all__ = [
@@ -271,3 +272,6 @@ class Device:
             subprocess.run(
                 ["fusermount3", "-u", "-z", str(self.mountpoint)], check=False, capture_output=True
             )
+        if not is_mounted(self.mountpoint):
+            with contextlib.suppress(OSError):
+                unlock(self.mountpoint)

@@ -46,6 +46,22 @@ def is_mounted(machine: Machine) -> bool:
     return machine.alice_can("grep -q ' fuse.hybrisfs ' /proc/self/mounts")
 
 
+def log_out_let_cron_work_and_log_in(machine: Machine) -> None:
+    """The service takes over from the daemon that a command had started while nobody was logged in."""
+    machine.as_root("systemctl stop user@1000.service")
+    assert not machine.alice_can("ls HybrisFS")
+    machine.as_alice("env -u XDG_RUNTIME_DIR hybrisfs sync --wait; cat HybrisFS/letter")
+    holder = "cat .local/state/hybrisfs/runtime/daemon.lock"
+    first = machine.as_alice(holder)
+    machine.as_root("systemctl start user@1000.service")
+    until(lambda: machine.alice_can("systemctl --user is-active hybrisfs.service"), "the service", 120)
+    machine.as_alice("hybrisfs status; hybrisfs sync --wait")
+    assert machine.as_alice(holder).strip() == pid_of_service(machine) != first.strip()
+    assert machine.as_alice("cat HybrisFS/letter") == "kept\n"
+    machine.as_alice("env -u XDG_RUNTIME_DIR hybrisfs status")
+    until(lambda: machine.alice_can("test -s $XDG_RUNTIME_DIR/hybrisfs/status.json"), "what panels read")
+
+
 def test_install_use_kill_stop_remove(machine: Machine) -> None:
     assert not machine.alice_can("systemctl --user is-enabled hybrisfs.service")
     machine.as_alice("hybrisfs doctor")
@@ -73,7 +89,12 @@ def test_install_use_kill_stop_remove(machine: Machine) -> None:
     machine.as_alice("hybrisfs status")  # the socket starts the service
     assert machine.as_alice("cat HybrisFS/letter") == "kept\n"
 
+    log_out_let_cron_work_and_log_in(machine)
+
+    machine.as_alice("HYBRISFS_HOME=~/other hybrisfs quickstart")  # a daemon that systemd knows nothing of
     said = machine.as_root("dpkg -r hybrisfs")
+    assert "hybrisfs.daemon" not in machine.as_root("cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
+    machine.as_alice("ls HybrisFS")  # it is locked no longer
     assert "~/.local/state/hybrisfs" in said
     assert not is_mounted(machine)
     machine.as_alice("test -s .local/state/hybrisfs/volumes/home/keys.json")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hybrisfs.daemon.covered import unlock
 from tests.system.device import REPOSITORY, is_mounted, kill_at_once, processes_with
 from tests.system.shell import run, tool
 
@@ -52,3 +53,4 @@ def test_the_first_commands_of_the_readme_give_a_working_folder(tmp_path: Path) 
         if is_mounted(mountpoint):
             run("fusermount3", "-u", "-z", mountpoint)
         kill_at_once(processes_with("HOME", str(home)))
+        unlock(mountpoint)
