@@ -19,6 +19,7 @@ class _Rule(NamedTuple):
 # By the beginning of the topic. The rest is for `hybrisfs events` only.
 _RULES: Final = {
     "volume": _Rule(0.0, "overview"),
+    "removed": _Rule(0.0, "overview"),
     "clouds": _Rule(60.0, "clouds"),
     "cloud/": _Rule(1800.0, "clouds"),
     "fork/": _Rule(0.0, "devices"),

@@ -10,7 +10,11 @@ The same goes for what this device itself wrote on another branch than its own c
 back: its newest segment leads to its own chain only. What its heads of before lead to is taken to be there
 and named again, whether the log holds it by now or not (`sync.own_heads`).
 
-The devices wait for different times, so that usually one of them relays and the others see that it has.
+What is shown here and whose bytes no cloud has, as far as this device knows, it claims as far as it holds it
+when their author stays away: then the packer brings it.
+
+The devices wait for different times, so that usually one of them relays and the others see that it has. It
+is done at once when a person wants all to be on the clouds and the author cannot be reached over a link.
 What another head names is taken to be there: a member that names what is not only keeps this device from
 relaying, and the author brings it all the same. When it is the author who lies, somebody who reaches the
 clouds lacks it, by the vector in his head: what has been lacked for long is relayed whatever the author's
@@ -22,13 +26,14 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.filesystem.chunks import ChunkRef
 from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.unplaced import Unplaced
 from hybrisfs.pipeline.lacks import Known, Lacks
 from hybrisfs.pipeline.relayable import RelayGate
 from hybrisfs.pipeline.signals import Signals
@@ -133,9 +138,14 @@ class Relayer:
         heads: Callable[[], Mapping[bytes, Head]],
         fetch: Callable[[ChunkRef], object],
         past: Callable[[], Past] = Past,
+        linked: Callable[[], Collection[bytes]] = tuple,
     ) -> None:
         """*heads* are the newest heads that clouds returned, by device. *fetch* brings a chunk here. *past*
-        tells what clouds have shown of our own head."""
+        tells what clouds have shown of our own head, *linked* which devices can be reached over a link."""
+        self._signals = signals
+        self._linked = linked
+        self._unplaced = Unplaced(fs)
+        self._away: dict[bytes, float] = {}  # authors of what no cloud has that are away, and since when
         self._fetch = fetch
         self._past = past
         self._fs = fs
@@ -162,6 +172,8 @@ class Relayer:
 
     def _next(self, now: float, time_ns: int) -> tuple[_Path, _Point | None, list[_Row]] | None:
         heads = self._heads()
+        linked = self._linked() if self._signals.flushing else None
+        self._claim_of_absent(heads, linked, now, time_ns)
         ages, self._ages = self._ages, {}
         chosen = None
         paths = [(path, self._long_lacked(path, heads, now, time_ns)) for path in self._paths()]
@@ -175,19 +187,54 @@ class Relayer:
             branch, newest = path.steps[0]
             if newest == above or self._is_bare(branch, newest) or self._is_ahead(path, heads, now):
                 continue
-            patience = self._patience(path.author)
+            hurried = _is_hurried(path.author, linked)
+            patience = 0.0 if hurried else self._patience(path.author)
             age = self._ages[branch] = ages.get(branch) or _Ages()
             age.note(newest, now, patience)
-            if chosen is not None or now < age.wait_until or age.of(above + 1, now) < patience:
+            if chosen is not None or (now < age.wait_until and not hurried):
+                continue
+            if age.of(above + 1, now) < patience:
                 continue
             rows = self._after(path, above)
-            claim = self._is_own(path.author) or not _is_present(heads.get(path.author), time_ns)
+            claim = self._is_away(path.author, heads, linked, time_ns)
             rows = rows[: self._gate.count([data for _, _, data in rows], claim=claim)]
             if rows:
                 chosen = path, before, rows
             else:
                 age.wait_until = now + _WAIT_SECONDS
         return chosen
+
+    def _claim_of_absent(
+        self,
+        heads: Mapping[bytes, Head],
+        linked: Collection[bytes] | None,
+        now: float,
+        time_ns: int,
+    ) -> None:
+        """Have this device bring to the clouds what it holds of files whose authors stay away."""
+        if self._updates.device not in self._updates.members:
+            return
+        authors = self._unplaced.count().devices
+        away = [one for one in authors if self._is_away(one, heads, linked, time_ns)]
+        self._away = {one: self._away.get(one, now) for one in away}
+        due = [
+            one
+            for one, since in self._away.items()
+            if _is_hurried(one, linked) or now - since >= self._patience(one)
+        ]
+        if due and self._unplaced.claim(due):
+            self._signals.chunks_made()
+
+    def _is_away(
+        self,
+        author: bytes,
+        heads: Mapping[bytes, Head],
+        linked: Collection[bytes] | None,
+        time_ns: int,
+    ) -> bool:
+        """Whether the author is not expected to bring its chunks to the clouds itself."""
+        own = self._is_own(author)
+        return own or _is_hurried(author, linked) or not _is_present(heads.get(author), time_ns)
 
     def done(self, segment: RelaySegment, placement: bytes) -> None:
         """The clouds of *placement* hold the segment."""
@@ -370,6 +417,12 @@ class Relayer:
 def _newest_of(head: Head | None) -> list[SegmentId]:
     """The segment in which the own chain of the head's writer ends."""
     return [] if head is None or head.extent is None else [head.extent.newest]
+
+
+def _is_hurried(author: bytes, linked: Collection[bytes] | None) -> bool:
+    """Whether somebody waits for what the author wrote and cannot be asked for. *linked*: which devices are
+    linked, None when nobody waits."""
+    return linked is not None and author not in linked
 
 
 def _is_present(head: Head | None, time_ns: int) -> bool:

@@ -113,13 +113,19 @@ class Sharing:
         self._looked_at = time.monotonic()
         self.begun = threading.Event()  # cleared while this device looks for a checkpoint to begin with
         self.begun.set()
+        self._shut_out: Callable[[], bool] = lambda: False
         self._head_before: Head | None = None  # our own, as the last start left it
 
     def follow(
-        self, engine: Engine, fetch_grant: Callable[[bytes, bytes], bool], on_looked: Callable[[], None]
+        self,
+        engine: Engine,
+        fetch_grant: Callable[[bytes, bytes], bool],
+        on_looked: Callable[[], None],
+        shut_out: Callable[[], bool] = lambda: False,
     ) -> Puller:
         """The puller that follows the other devices through these clouds. *fetch_grant*, *on_looked*: see
-        `Puller`."""
+        `Puller`. *shut_out* tells whether members keep their keys from this device."""
+        self._shut_out = shut_out
         self._puller = Puller(
             engine,
             self.updates.volume,
@@ -272,6 +278,17 @@ class Sharing:
         """Whether the volume was rebuilt, and waits for its own log: the view is not complete."""
         return self._regaining.under_way
 
+    @property
+    def was_removed(self) -> bool:
+        """Whether this device belongs to the volume no longer, by its own log, or by what the clouds show: a
+        member seals with keys that it gives to its fellow members, and not to this device."""
+        return self.updates.device not in self.current_members() or self._shut_out()
+
+    def look_at_members(self, timeout: float) -> None:
+        """Have the heads of all members looked at, to learn of a removal; wait at most *timeout* seconds."""
+        if self._puller is not None and len(self.current_members()) > 1:
+            self._puller.look_through(timeout)
+
     def doubts(self) -> list[str]:
         """What is amiss with what comes from other devices, in sentences."""
         refused = self.receiver.refused
@@ -284,7 +301,7 @@ class Sharing:
         doubts += clock_doubts(heads, self.updates.device, time.time_ns(), names.__getitem__)
         if self._regaining.under_way:
             doubts = [*doubts, "the volume was rebuilt: what the clouds have of it is still to come"]
-        if self.updates.device not in self.current_members():
+        if self.was_removed:  # what it cannot read follows from that
             doubts = ["this device was removed from the volume: what changes here stays here"]
         return [*doubts, *([f"an update was refused: {refused}"] if refused else [])]
 

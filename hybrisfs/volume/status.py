@@ -28,6 +28,7 @@ def volume_status(volume: Volume) -> dict[str, object]:
     ]
     devices = devices_of(volume)
     values = volume.key_values.facts()
+    removed = volume.sharing.was_removed
     warnings = _warnings(volume, devices, values)
     jobs = volume.clouds.jobs()
     transfers = volume.transfers.facts()
@@ -35,6 +36,7 @@ def volume_status(volume: Volume) -> dict[str, object]:
     versions = volume.versions.facts()
     fs, mountpoint = volume.fs, volume.mountpoint
     with fs.lock:
+        unplaced = volume.uploads.unplaced.count()
         return {
             "name": volume.name,
             "mountpoint": str(mountpoint) if mountpoint else None,
@@ -44,6 +46,16 @@ def volume_status(volume: Volume) -> dict[str, object]:
             "bytes": fs.content.total_bytes,
             "pending_files": fs.changes.pending_nodes(),
             "pending_bytes": volume.uploads.pending_bytes(),
+            "machines_only": {
+                "files": unplaced.files,
+                "bytes": unplaced.size,
+                "devices": [
+                    volume.sharing.members.name_of(one)
+                    for one in unplaced.devices
+                    if one != volume.updates.device
+                ],
+            },
+            "removed": removed,
             "conflicts": volume.conflict_table.count(),
             "clouds": clouds,
             "devices": devices,
