@@ -159,6 +159,7 @@ class Peering:
             log.warning("device %s sent a head that makes no sense: %s", device.hex(), error)
             return
         self._checkpoints.hear(head)
+        self._sharing.agreement.hear(head)
         with self._fs.lock:
             known = self._sharing.updates.state.vector.covers(head.vector)
         if known:

@@ -192,7 +192,15 @@ class Sharing:
             self.membership.heed_removals()
         if len(self.current_members()) > 1:
             self.on_quiet()
+
+    def compare_states(self) -> None:
+        """See whether other devices with the same log have made the same of it."""
+        if len(self.current_members()) > 1:
             self.agreement.refresh(self._signals.last_change)
+        if self._puller is not None:
+            for device, head in self._puller.heads().items():
+                if device != self.updates.device:
+                    self.agreement.hear(head)
 
     def current_members(self) -> Members:
         """The devices that belong to the volume, and those that did."""
@@ -303,6 +311,12 @@ class Sharing:
             doubts = [*doubts, "the volume was rebuilt: what the clouds have of it is still to come"]
         if self.was_removed:  # what it cannot read follows from that
             doubts = ["this device was removed from the volume: what changes here stays here"]
+        with self._fs.lock:
+            doubts += [
+                f"{self.members.name_of(device)} and this device have made different things of the same log: "
+                "one of the two programs or disks is wrong, hybrisfs fsck on both tells which"
+                for device in sorted(self.agreement.disagreeing)
+            ]
         return [*doubts, *([f"an update was refused: {refused}"] if refused else [])]
 
     def devices(self) -> list[dict[str, object]]:

@@ -201,6 +201,7 @@ class Volume:
             self.grants.ensure,
             lambda: self.checkpoints.told(),
             puller.past,
+            sharing.agreement.claim,
         )
         self._shipper = shipper
         self.checkpoints = Checkpoints(self, puller.heads, shipper.announce_soon)
