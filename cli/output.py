@@ -63,7 +63,8 @@ def describe_machines_only(facts: Mapping[str, Any]) -> str:
     machines only: alice has yet to put them on the clouds." """
     files = facts["files"]
     are, them = ("is", "it") if files == 1 else ("are", "them")
-    some = f"{count(files, 'file')} ({size(facts['bytes'])}) {are} on your machines only"
+    what = f"{count(files, 'file')} ({size(facts['bytes'])})" if files else "Changes of names or attributes"
+    some = f"{what} {are} on your machines only"
     names = [shown(name) for name in facts["devices"]]
     if not names:
         return f"{some}."

@@ -36,10 +36,10 @@ class Verdict:
 
 
 def machines_only(volume: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """What `status` says of files that other devices wrote and no cloud is known to have; None when there is
-    none."""
+    """What `status` says of what other devices wrote and no cloud is known to have; None when that is
+    nothing."""
     found: Mapping[str, Any] | None = volume.get("machines_only")
-    return found if found and found["files"] else None
+    return found if found and (found["files"] or found["devices"]) else None
 
 
 def judge(volume: Mapping[str, Any]) -> Verdict:

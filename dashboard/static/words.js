@@ -141,12 +141,13 @@ export function summary(volume) {
 }
 
 /** Whether other devices wrote files that no cloud is known to have. */
-export const machinesOnly = (volume) => Boolean(volume.machines_only?.files);
+export const machinesOnly = (volume) =>
+  Boolean(volume.machines_only?.files || volume.machines_only?.devices.length);
 
 /** What is said of these files. */
 function elsewhere(volume) {
   const { files, devices } = volume.machines_only;
-  const some = `${count(files, "file")} ${are(files)} on your machines only.`;
+  const some = `${files ? count(files, "file") : "Some changes"} ${are(files)} on your machines only.`;
   if (!devices.length) return [some, "No cloud has them yet."];
   const have = devices.length === 1 ? "has" : "have";
   const them = files === 1 ? "it" : "them";

@@ -26,7 +26,8 @@ def summary(facts: Facts) -> dict[str, Any]:
         state = "busy"
         text = f"{pending} change{'' if pending == 1 else 's'} on the way to the clouds"
     elif (elsewhere := machines_only(facts)) is not None:
-        some = "1 file is" if elsewhere["files"] == 1 else f"{elsewhere['files']} files are"
+        files = elsewhere["files"]
+        some = "1 file is" if files == 1 else f"{files} files are" if files else "changes are"
         state, text = "busy", f"{some} on your machines only, and on no cloud yet"
     else:
         state, text = "ok", "everything is safe on the clouds"

@@ -65,6 +65,7 @@ PRESENT_SECONDS: Final = ANNOUNCE_SECONDS + 60.0
 """Whose head on the clouds is not older is there and brings its chunks itself, however long it takes."""
 _RANK_SECONDS: Final = 20.0  # that each device waits longer than the one before it
 _WAIT_SECONDS: Final = 30.0  # for chunks to come to the clouds
+_FORGO_SECONDS: Final = 6 * 3600.0  # that updates wait for content which only their author has
 _AWAIT_SECONDS: Final = 900.0  # for the segment that a head names
 _SEGMENT_BYTES: Final = 1 << 20
 _SEGMENT_UPDATES: Final = 1024
@@ -139,9 +140,12 @@ class Relayer:
         fetch: Callable[[ChunkRef], object],
         past: Callable[[], Past] = Past,
         linked: Callable[[], Collection[bytes]] = tuple,
+        told: Callable[[], Mapping[bytes, Head]] = dict,
     ) -> None:
         """*heads* are the newest heads that clouds returned, by device. *fetch* brings a chunk here. *past*
-        tells what clouds have shown of our own head, *linked* which devices can be reached over a link."""
+        tells what clouds have shown of our own head, *linked* which devices can be reached over a link, and
+        *told* the newest heads that came over links."""
+        self._told = told
         self._signals = signals
         self._linked = linked
         self._unplaced = Unplaced(fs)
@@ -190,19 +194,43 @@ class Relayer:
             hurried = _is_hurried(path.author, linked)
             patience = 0.0 if hurried else self._patience(path.author)
             age = self._ages[branch] = ages.get(branch) or _Ages()
-            age.note(newest, now, patience)
+            age.note(newest, now, max(patience, _FORGO_SECONDS))
             if chosen is not None or (now < age.wait_until and not hurried):
                 continue
             if age.of(above + 1, now) < patience:
                 continue
             rows = self._after(path, above)
             claim = self._is_away(path.author, heads, linked, time_ns)
-            rows = rows[: self._gate.count([data for _, _, data in rows], claim=claim)]
+            forgo = hurried or (claim and age.of(above + 1, now) >= _FORGO_SECONDS)
+            rows = rows[: self._gate.count([data for _, _, data in rows], claim=claim, forgo=forgo)]
             if rows:
                 chosen = path, before, rows
             else:
                 age.wait_until = now + _WAIT_SECONDS
         return chosen
+
+    def frontier(self) -> list[tuple[bytes, int]]:
+        """(branch, clock) of the newest updates of other devices; called with the volume's lock held."""
+        return [path.steps[0] for path in self._paths() if not self._is_own(path.author)]
+
+    def untold(self, through: Collection[tuple[bytes, int]] | None = None) -> set[bytes]:
+        """The other devices whose updates no cloud is known to have; with *through*, only those up to there
+        count. Called with the volume's lock held."""
+        found, heads = set[bytes](), self._heads()
+        goals = self.frontier() if through is None else through
+        for path in self._paths():
+            if self._is_own(path.author) or path.author not in self._updates.members:
+                continue
+            last = dict(path.steps)
+            ours = [(clock, branch) for branch, clock in goals if clock <= last.get(branch, 0)]
+            clock, branch = max(ours, default=(0, b""))
+            if not clock or self._is_bare(branch, clock):
+                continue
+            before = path.newest_of(self._points(path, heads, None))
+            reached = [head.extent.last for head in self._of(path.author, heads) if head.extent is not None]
+            if clock > max([before.clock if before else 0, *reached]):
+                found.add(path.author)
+        return found
 
     def _claim_of_absent(
         self,
@@ -305,11 +333,16 @@ class Relayer:
         if self._is_own(author):
             segments += self._shipped(self._parting(path))
         named = [point for one in segments if (point := self._find(author, one)) is not None]
-        for one in () if self._is_own(author) else _newest_of(heads.get(author)):
+        ends = [] if self._is_own(author) else self._of(author, heads)
+        for one in (segment for head in ends for segment in _newest_of(head)):
             point = self._find(author, one)
             if point is not None and (lacked is None or point.clock <= lacked):
                 named.append(point)
         return named + self._relayed(author)
+
+    def _of(self, author: bytes, heads: Mapping[bytes, Head]) -> list[Head]:
+        """The newest heads of a device, from clouds and over links."""
+        return [head for head in (heads.get(author), self._told().get(author)) if head is not None]
 
     def _shipped(self, through: int = MAX_CLOCK) -> list[SegmentId]:
         """The newest segment of our own chain that ends at that clock or below, if there is one."""

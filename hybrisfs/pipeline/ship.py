@@ -352,6 +352,7 @@ class Shipper:
         self._grant()
         placement = bytes(self._put_object(shipment.name, shipment.segment))
         self._put_head(shipment.extent)
+        self._told_at = float("-inf")  # who is linked is to know that it is there
         batch = shipment.batch
         with self._fs.lock:
             self._fs.db.execute(

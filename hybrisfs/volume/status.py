@@ -36,7 +36,6 @@ def volume_status(volume: Volume) -> dict[str, object]:
     versions = volume.versions.facts()
     fs, mountpoint = volume.fs, volume.mountpoint
     with fs.lock:
-        unplaced = volume.uploads.unplaced.count()
         return {
             "name": volume.name,
             "mountpoint": str(mountpoint) if mountpoint else None,
@@ -46,15 +45,7 @@ def volume_status(volume: Volume) -> dict[str, object]:
             "bytes": fs.content.total_bytes,
             "pending_files": fs.changes.pending_nodes(),
             "pending_bytes": volume.uploads.pending_bytes(),
-            "machines_only": {
-                "files": unplaced.files,
-                "bytes": unplaced.size,
-                "devices": [
-                    volume.sharing.members.name_of(one)
-                    for one in unplaced.devices
-                    if one != volume.updates.device
-                ],
-            },
+            "machines_only": volume.uploads.machines_only(),
             "removed": removed,
             "conflicts": volume.conflict_table.count(),
             "clouds": clouds,

@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.unplaced import Unplaced
+from hybrisfs.merge.members import MemberTable
+from hybrisfs.pipeline.relay import Relayer
 from hybrisfs.pipeline.signals import Signals
 from hybrisfs.store.updates import UpdateLog
 
@@ -16,10 +18,11 @@ __all__ = ["Uploads"]
 class Uploads:
     """The uploads of one volume. Takes the volume's lock itself, but for `pending_bytes`."""
 
-    def __init__(self, fs: FileSystem, signals: Signals, updates: UpdateLog) -> None:
+    def __init__(self, fs: FileSystem, signals: Signals, updates: UpdateLog, relayer: Relayer) -> None:
         self._fs = fs
         self._signals = signals
         self._updates = updates
+        self._relayer = relayer
         self.unplaced = Unplaced(fs)
 
     def pending_bytes(self) -> int:
@@ -55,6 +58,7 @@ class Uploads:
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._fs.lock:
             target, newest = self._fs.changes.seq, self.unplaced.newest()
+            others = self._relayer.frontier()
             total = self._lacking_bytes()
 
         def wait_for(reached: Callable[[], bool]) -> bool:
@@ -73,12 +77,22 @@ class Uploads:
                 wait_for(lambda: not self._fs.changes.unsigned_up_to(target))
                 and wait_for(lambda: not self.unplaced.is_left(newest))
                 and wait_for(lambda: not self._is_unpacked(newest))
+                # What is written here can be read by nobody who lacks what it depends on.
+                and wait_for(lambda: not self._relayer.untold(others))
                 and wait_for(self._shipped_so_far())
                 # Where the packs are was signed while we waited: that too must be told.
                 and wait_for(self._shipped_so_far())
             )
         finally:
             self._signals.end_flush()
+
+    def machines_only(self) -> dict[str, object]:
+        """What other devices wrote and no cloud is known to have: "files" whose bytes are lacking there,
+        these "bytes", and the "devices" of which something is lacking, by name. The lock is held."""
+        found, own = self.unplaced.count(), self._updates.device
+        devices = {*found.devices, *self._relayer.untold()} - {own}
+        names = sorted(MemberTable(self._fs.db).name_of(device) for device in devices)
+        return {"files": found.files, "bytes": found.size, "devices": names}
 
     def _is_unpacked(self, newest: int) -> bool:
         """Whether a chunk up to that number, claimed ones among them, is still to be brought there."""

@@ -148,7 +148,6 @@ class Volume:
         self.sharing = Sharing(self.fs, self.ring, self.signals, self.show, share, regaining)
         self.updates = self.sharing.updates
         self.conflict_table = Conflicts(self.fs, self.show)
-        self.uploads = Uploads(self.fs, self.signals, self.updates)
 
     def _start_pipeline(self) -> None:
         fs, signals, config = self.fs, self.signals, self.config
@@ -177,6 +176,18 @@ class Volume:
             lambda: self._shipper.announce_soon(),
             lambda: self.grants.is_shut_out,
         )
+        relayer = Relayer(
+            fs,
+            self.updates,
+            signals,
+            self.ring.segments,
+            puller.heads,
+            self.fetcher.fetch_one,
+            puller.past,
+            lambda: {one.device_id for one in self.peering.status()},
+            lambda: self.peering.told,
+        )
+        self.uploads = Uploads(fs, signals, self.updates, relayer)
         shipper = Shipper(
             fs,
             self.updates,
@@ -188,16 +199,7 @@ class Volume:
             self.engine.put_everywhere,
             sharing.has_looked,
             lambda head: self.peering.announce(head),
-            Relayer(
-                fs,
-                self.updates,
-                signals,
-                self.ring.segments,
-                puller.heads,
-                self.fetcher.fetch_one,
-                puller.past,
-                lambda: {one.device_id for one in self.peering.status()},
-            ),
+            relayer,
             self.grants.ensure,
             lambda: self.checkpoints.told(),
             puller.past,

@@ -34,11 +34,12 @@ def state(device: Device, name: str) -> str:
 
 
 def test_what_only_machines_hold_is_kept_counted_and_brought_to_the_clouds(group: Group) -> None:
-    a, b, _ = group.devices
+    a, b, c = group.devices
     (a.mountpoint / "before").write_text("all have this")
     until(lambda: (b.mountpoint / "before").exists(), "bob to hear of it")
     for device in group.devices:
         device.sync()
+    group.network.cut("c")
     with away(*group.clouds):
         (a.mountpoint / "only").write_bytes(CONTENT)
         (a.mountpoint / "unread").write_bytes(CONTENT[::-1])
@@ -68,6 +69,11 @@ def test_what_only_machines_hold_is_kept_counted_and_brought_to_the_clouds(group
     b.cache_drop()
     assert state(b, "only") == "cloud-only"
     assert (b.mountpoint / "only").read_bytes() == CONTENT
+    # Who hears of it through the clouds alone can read it, too.
+    group.network.cut("b")
+    until((c.mountpoint / "only").exists, "carol to hear of it")
+    assert (c.mountpoint / "only").read_bytes() == CONTENT
+    assert not (c.mountpoint / "unread").exists()
 
 
 def test_a_removed_device_that_learns_it_from_the_clouds_alone_says_so_first(group: Group) -> None:
