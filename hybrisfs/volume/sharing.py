@@ -309,8 +309,8 @@ class Sharing:
         doubts += clock_doubts(heads, self.updates.device, time.time_ns(), names.__getitem__)
         if self._regaining.under_way:
             doubts = [*doubts, "the volume was rebuilt: what the clouds have of it is still to come"]
-        if self.was_removed:  # what it cannot read follows from that
-            doubts = ["this device was removed from the volume: what changes here stays here"]
+        if self.was_removed:  # which `status` says first of all; what cannot be read here follows from it
+            doubts = []
         with self._fs.lock:
             doubts += [
                 f"{self.members.name_of(device)} and this device have made different things of the same log: "
