@@ -237,8 +237,8 @@ def test_the_sentence_on_top_of_status(
             ["alice"],
             3,
             {},
-            "3 changes (5.0 kB) on the way to the clouds. "
-            "Changes of names or attributes are on your machines only: alice has yet to put them on the clouds.",
+            "3 changes (5.0 kB) on the way to the clouds. Changes of names or attributes are on your "
+            "machines only: alice has yet to put them on the clouds.",
         ),
         (1, [], 0, {}, "1 file (1.4 MB) is on your machines only."),
     ],
