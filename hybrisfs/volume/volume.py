@@ -334,7 +334,7 @@ class Volume:
             progress(done, total)
 
         done = self.uploads.wait(timeout, told)
-        if timeout != 0:
+        if done and timeout != 0:
             self.sharing.look_at_members(_MEMBERS_SECONDS)
             self._require_membership()
         return done
