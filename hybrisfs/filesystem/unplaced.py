@@ -103,8 +103,9 @@ class Unplaced:
         when it holds none of that."""
         self._fs.flush()
         wanted = ", ".join(f"x'{device.hex()}'" for device in devices)
+        # The plus has SQLite go by the index of what is elsewhere, and not by that of all that is cached.
         held = " UNION ".join(
-            f"SELECT c.number FROM (SELECT c.number, f.ino FROM {rows} AND c.segment IS NOT NULL) c "
+            f"SELECT c.number FROM (SELECT c.number, f.ino FROM {rows} AND +c.segment IS NOT NULL) c "
             "CROSS JOIN node n ON n.ino = c.ino WHERE n.content_stamp & 65535 IN "
             f"(SELECT w.number FROM {_DEVICES} WHERE b.device IN ({wanted}))"
             for rows in (_CHUNKS, _PAGES)
