@@ -14,6 +14,7 @@ __all__ = [
     "clean",
     "columns",
     "count",
+    "describe_machines_only",
     "json_option",
     "pending_work",
     "print_json",
@@ -55,6 +56,20 @@ def pending_work(facts: Mapping[str, int]) -> str:
     """What the clouds lack: "3 changes (1.2 MB)", or "1 change" where only names or attributes changed."""
     changes = count(facts["pending_files"], "change")
     return f"{changes} ({size(facts['pending_bytes'])})" if facts["pending_bytes"] else changes
+
+
+def describe_machines_only(facts: Mapping[str, Any]) -> str:
+    """What other devices wrote and no cloud is known to have, as a sentence: "2 files (1.2 MB) are on your
+    machines only: alice has yet to put them on the clouds." """
+    files = facts["files"]
+    are, them = ("is", "it") if files == 1 else ("are", "them")
+    what = f"{count(files, 'file')} ({size(facts['bytes'])})" if files else "Changes of names or attributes"
+    some = f"{what} {are} on your machines only"
+    names = [shown(name) for name in facts["devices"]]
+    if not names:
+        return f"{some}."
+    have = "has" if len(names) == 1 else "have"
+    return f"{some}: {' and '.join(names)} {have} yet to put {them} on the clouds."
 
 
 def shown(name: str) -> str:

@@ -12,10 +12,20 @@ from typing import Any, Final
 import click
 
 from cli.mirror import describe as describe_mirror
-from cli.output import columns, count, json_option, pending_work, print_json, quoted, shown, size
+from cli.output import (
+    columns,
+    count,
+    describe_machines_only,
+    json_option,
+    pending_work,
+    print_json,
+    quoted,
+    shown,
+    size,
+)
 from cli.transfers import describe_hold
 from cli.volume_name import complete_volumes
-from hybrisfs.client import Client, judge
+from hybrisfs.client import Client, judge, machines_only
 
 _EVERY: Final = 1.0  # seconds between two looks
 _ASK_CLOUDS: Final = 5  # every how many looks the clouds are asked, too
@@ -124,12 +134,21 @@ def _moment(seconds: float | None) -> str:
 def _sentence(volume: dict[str, Any]) -> str:
     """Is everything safe? If not, why not, and what follows."""
     verdict = judge(volume)
+    if verdict.level == "removed":
+        return click.style(
+            "This device was removed from the volume: what changes here reaches no other device.", fg="red"
+        )
     clouds, needed, working, pending = volume["clouds"], verdict.needed, verdict.working, verdict.pending
     unreadable, unwritable = verdict.unreadable, verdict.unwritable
     waiting = pending_work(volume)
     though = f", though {_names(unwritable)}" if unwritable else ""
-    hold = _hold(volume)
-    if pending and hold is not None:
+    hold, elsewhere = _hold(volume), machines_only(volume)
+    if elsewhere is not None and not (volume["pending_files"] or volume["pending_bytes"]):
+        sentence = describe_machines_only(elsewhere)
+        if working < needed:
+            sentence += f" {needed} clouds are needed, {working} of {len(clouds)} work."
+        elsewhere = None
+    elif pending and hold is not None:
         sentence = f"{waiting} wait on this device{though}."
     elif pending and working < needed:
         sentence = (
@@ -143,11 +162,13 @@ def _sentence(volume: dict[str, Any]) -> str:
         sentence = f"Everything is on the clouds{though}."
     else:
         sentence = f"Everything is safe on {needed} of {len(clouds)} clouds{though}."
+    if elsewhere is not None:
+        sentence += f" {describe_machines_only(elsewhere)}"
     if verdict.level == "danger":
         return click.style(
             f"{sentence} What is not cached here may be unreadable until they are back.", fg="red"
         )
-    if unreadable:
+    if unreadable and machines_only(volume) is None:
         sentence += " All of it can be read."
     return click.style(sentence, fg="yellow" if pending or unwritable else "green")
 

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import click
 
-from cli.output import json_option, pending_work, print_json, shown
+from cli.output import describe_machines_only, json_option, pending_work, print_json, shown
 from cli.progress import progress_bar
 from cli.volume_name import complete_volumes
-from hybrisfs.client import Client
+from hybrisfs.client import Client, machines_only
 
 _TIMED_OUT: Final = 3
 
@@ -49,11 +49,19 @@ def _explain(facts: dict[str, Any], wait: bool, timeout: float | None) -> None:
     if facts["done"]:
         click.echo(f"{name}: everything is safe on the clouds.")
         return
+    elsewhere = machines_only(facts)
+    mine = elsewhere is None or facts["pending_files"] or facts["pending_bytes"]
     pending = pending_work(facts)
     if not wait:
-        click.echo(f"{name}: {pending} on the way to the clouds; hybrisfs sync --wait waits for them.")
+        if mine:
+            click.echo(f"{name}: {pending} on the way to the clouds; hybrisfs sync --wait waits for them.")
+        if elsewhere is not None:
+            click.echo(f"{name}: {describe_machines_only(elsewhere)}")
         return
-    click.echo(f"{name}: {pending} still pending after {timeout:g} s; the upload goes on.", err=True)
+    if mine:
+        click.echo(f"{name}: {pending} still pending after {timeout:g} s; the upload goes on.", err=True)
+    if elsewhere is not None:
+        click.echo(f"{name}: after {timeout:g} s {describe_machines_only(elsewhere)}", err=True)
     for cloud in facts["clouds"]:
         if cloud["state"] != "ok":
             reason = f": {shown(cloud['reason'])}" if cloud.get("reason") else ""

@@ -18,7 +18,7 @@ from hybrisfs.errors import DaemonError, HybrisError, UnknownVolumeError, UsageE
 from hybrisfs.exposition import CONTENT_TYPE
 from hybrisfs.home import Home
 from hybrisfs.launch import start_daemon
-from hybrisfs.verdict import judge
+from hybrisfs.verdict import judge, machines_only
 from hybrisfs.wire import PROTOCOL, Channel, ChannelError, Message, connect_socket
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "examine",
     "install_service",
     "judge",
+    "machines_only",
     "log_path",
     "record_crash",
     "remove_service",

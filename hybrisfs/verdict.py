@@ -6,15 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-__all__ = ["Level", "Verdict", "judge"]
+__all__ = ["Level", "Verdict", "judge", "machines_only"]
 
-Level: TypeAlias = Literal["safe", "pending", "held", "short", "degraded", "danger"]
+Level: TypeAlias = Literal["safe", "pending", "held", "short", "degraded", "danger", "removed"]
 """safe      everything is on enough clouds, and all of these work
-pending   something is on the way to the clouds
+pending   something is on the way to the clouds, or on machines of the person's only
 held      something waits because transfers are paused or the network is metered
 short     something waits because too few clouds work
 degraded  everything is on the clouds, and can be read, though not all of these work
-danger    more clouds cannot be read than may fail: what is not cached here may be unreadable"""
+danger    more clouds cannot be read than may fail: what is not cached here may be unreadable
+removed   this device belongs to the volume no longer, so that nobody gets what changes here"""
 
 _UNREADABLE: Final = frozenset({"down", "auth", "lying"})
 _UNWRITABLE: Final = frozenset({*_UNREADABLE, "full"})
@@ -31,6 +32,14 @@ class Verdict:
     needed: int
     working: int
     pending: bool
+    """Whether the clouds lack something that is shown here, whoever wrote it."""
+
+
+def machines_only(volume: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What `status` says of what other devices wrote and no cloud is known to have; None when that is
+    nothing."""
+    found: Mapping[str, Any] | None = volume.get("machines_only")
+    return found if found and (found["files"] or found["devices"]) else None
 
 
 def judge(volume: Mapping[str, Any]) -> Verdict:
@@ -39,10 +48,12 @@ def judge(volume: Mapping[str, Any]) -> Verdict:
     unreadable = [cloud for cloud in clouds if cloud["state"] in _UNREADABLE]
     unwritable = [cloud for cloud in clouds if cloud["state"] in _UNWRITABLE]
     needed, working = volume["f"] + volume["k"], len(clouds) - len(unwritable)
-    pending = bool(volume["pending_files"] or volume["pending_bytes"])
+    pending = bool(volume["pending_files"] or volume["pending_bytes"] or machines_only(volume))
     held = bool(volume.get("transfers") and volume["transfers"]["held"])
     level: Level
-    if len(unreadable) > volume["f"]:
+    if volume.get("removed"):
+        level = "removed"
+    elif len(unreadable) > volume["f"]:
         level = "danger"
     elif pending:
         level = "held" if held else "short" if working < needed else "pending"

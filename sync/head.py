@@ -7,7 +7,7 @@ object `heads/<device id, hex>`. What a cloud sees: the device, the size, when i
              writer  16
     sealed   (`sync.seal`) record, then signature 64 over exactly the record bytes
 
-    record   magic "HFHR", version u16 = 3
+    record   magic "HFHR", version u16 = 3, or 4 when it says what the writer made of its log
              volume     16
              writer     16
              serial     u64, higher than that of all heads of the writer before, as far as it knows of them,
@@ -38,6 +38,9 @@ object `heads/<device id, hex>`. What a cloud sees: the device, the size, when i
              checkpoint u8: 1 when it knows an agreed checkpoint to be on the clouds, else 0; if 1
                         root       32, name of the newest one's root
                         snapshot   32
+             state      in version 4 only, what the writer made of all that it has accepted:
+                        history    32, history hash at the tips of its log
+                        state      32, hash of the state, as in a frontier (`sync.messages`)
 
 From the newest segment all others on the writer's own chain are found through their `previous`, and
 `segments` tells how many there are. There is more than one own branch when the writer was restored from a
@@ -66,6 +69,7 @@ from sync.vector import MAX_CLOCK, VersionVector
 
 __all__ = [
     "CheckpointId",
+    "StateClaim",
     "MAX_OWN_TIPS",
     "MAX_RELAYED",
     "Extent",
@@ -84,6 +88,7 @@ _MAGIC = b"HFHD"
 _VERSION = 3
 _RECORD_MAGIC = b"HFHR"
 _RECORD_VERSION = 3
+_STATED_VERSION = 4
 _MAX_HEAD = 1 << 16
 
 
@@ -106,6 +111,13 @@ class CheckpointId(NamedTuple):
 
     root: bytes
     snapshot: bytes
+
+
+class StateClaim(NamedTuple):
+    """What a device made of the log whose tips have this history hash."""
+
+    history: bytes
+    state: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +146,8 @@ class Head:
     """In ascending order."""
     stated: Statement | None = None
     checkpoint: CheckpointId | None = None
+    state: StateClaim | None = None
+    """None while the writer has not looked."""
 
     @property
     def newest(self) -> OwnTip | None:
@@ -153,7 +167,7 @@ def encode_head(head: Head, device: DeviceKey, keys: SealKeys, nonce: bytes) -> 
     """
     if head.writer != device.device_id:
         raise ValueError("a head is signed by its own device only")
-    out = Writer().format(_RECORD_MAGIC, _RECORD_VERSION)
+    out = Writer().format(_RECORD_MAGIC, _RECORD_VERSION if head.state is None else _STATED_VERSION)
     out.raw(head.volume).raw(head.writer).u64(head.serial).u64(head.time_ns).u8(head.offline)
     head.vector.write_to(out)
     if len(head.own) > MAX_OWN_TIPS:
@@ -174,6 +188,8 @@ def encode_head(head: Head, device: DeviceKey, keys: SealKeys, nonce: bytes) -> 
     for author, segment in head.relayed:
         out.raw(author).varint(segment.first).raw(segment.prefix)
     _write_checkpoints(out, head)
+    if head.state is not None:
+        out.raw(head.state.history).raw(head.state.state)
     record = out.getvalue()
     header = Writer().format(_MAGIC, _VERSION).raw(head.writer).getvalue()
     return seal(header, head.volume, record + device.sign(record), keys, nonce)
@@ -206,14 +222,16 @@ def decode_head(data: Buffer, volume: bytes, public: bytes, keys: SealKeys) -> H
     record, signature = payload[:-SIGNATURE_SIZE], payload[-SIGNATURE_SIZE:]
     if not verify(public, record, signature):
         raise DecodeError(f"device {writer.hex()} did not sign this head")
-    head = _read_record(Reader(record))
+    head = _read_record(record)
     if (head.volume, head.writer) != (volume, writer):
         raise DecodeError("a head of another volume or device")
     return head
 
 
-def _read_record(reader: Reader) -> Head:
-    reader.format(_RECORD_MAGIC, _RECORD_VERSION)
+def _read_record(record: bytes) -> Head:
+    reader = Reader(record)
+    told = not record.startswith(_RECORD_MAGIC + _RECORD_VERSION.to_bytes(2, "big"))
+    reader.format(_RECORD_MAGIC, _STATED_VERSION if told else _RECORD_VERSION)
     volume = reader.raw(VOLUME_ID_SIZE)
     writer = reader.raw(DEVICE_ID_SIZE)
     serial = reader.u64()
@@ -241,6 +259,7 @@ def _read_record(reader: Reader) -> Head:
         else None
     )
     checkpoint = CheckpointId(reader.raw(HASH_SIZE), reader.raw(HASH_SIZE)) if _flag(reader) else None
+    state = StateClaim(reader.raw(HASH_SIZE), reader.raw(HASH_SIZE)) if told else None
     reader.end()
     if any(not 0 < tip.clock <= vector.highest for tip in own) or len(set(own)) != len(own):
         raise DecodeError("an own branch that the vector does not cover, or one named twice")
@@ -250,7 +269,9 @@ def _read_record(reader: Reader) -> Head:
         raise DecodeError("a relayed segment that begins nowhere")
     if any(one >= other for one, other in pairwise(relayed)):
         raise DecodeError("relayed segments out of order")
-    return Head(volume, writer, serial, time_ns, vector, own, extent, offline, relayed, stated, checkpoint)
+    return Head(
+        volume, writer, serial, time_ns, vector, own, extent, offline, relayed, stated, checkpoint, state
+    )
 
 
 def _flag(reader: Reader) -> bool:

@@ -3,7 +3,7 @@
 import { ask } from "./api.js";
 import { badge, button, card, empty, facts, meter } from "./parts.js";
 import { h } from "./vdom.js";
-import { count, hold, moment, rate, size } from "./words.js";
+import { count, hold, machinesOnly, moment, rate, size } from "./words.js";
 
 const SHOWN_FROM = 64000; // bytes; what is smaller is over before it can be read
 const WORDS = { put: "to", get: "from" };
@@ -56,7 +56,9 @@ export const transfers = {
             "On the way to the clouds",
             volume.pending_files || volume.pending_bytes
               ? `${count(volume.pending_files, "change")}, ${size(volume.pending_bytes)}`
-              : "nothing, all is there",
+              : machinesOnly(volume)
+                ? "nothing from here, but other machines have something to bring"
+                : "nothing, all is there",
           ],
           volume.pinned?.missing_bytes
             ? ["On the way to this machine", size(volume.pinned.missing_bytes)]

@@ -97,7 +97,16 @@ export function summary(volume) {
   const { verdict } = volume;
   const number = volume.pending_files;
   const wait = number === 1 ? "waits" : "wait";
+  if (verdict.level !== "removed" && verdict.level !== "danger" && machinesOnly(volume) && !number) {
+    return [verdict.level === "pending" ? "busy" : "bad", ...elsewhere(volume)];
+  }
   switch (verdict.level) {
+    case "removed":
+      return [
+        "bad",
+        "This device was removed from the volume.",
+        "What changes here reaches no other device. Copy what you need to a folder of its own.",
+      ];
     case "safe":
       return ["good", "All safe.", kept(volume)];
     case "pending":
@@ -133,6 +142,20 @@ export function summary(volume) {
     default:
       return ["bad", "This volume cannot be used.", volume.last_error ?? "The log tells why."];
   }
+}
+
+/** Whether other devices wrote files that no cloud is known to have. */
+export const machinesOnly = (volume) =>
+  Boolean(volume.machines_only?.files || volume.machines_only?.devices.length);
+
+/** What is said of these files. */
+function elsewhere(volume) {
+  const { files, devices } = volume.machines_only;
+  const some = `${files ? count(files, "file") : "Some changes"} ${are(files)} on your machines only.`;
+  if (!devices.length) return [some, "No cloud has them yet."];
+  const have = devices.length === 1 ? "has" : "have";
+  const them = files === 1 ? "it" : "them";
+  return [some, `${devices.join(" and ")} ${have} yet to put ${them} on the clouds.`];
 }
 
 function kept(volume) {

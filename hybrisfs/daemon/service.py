@@ -270,6 +270,8 @@ class Daemon:
                 "bytes": None,
                 "pending_files": None,
                 "pending_bytes": None,
+                "machines_only": None,
+                "removed": False,
                 "conflicts": None,
                 "clouds": [],
                 "devices": [],
@@ -294,6 +296,7 @@ class Daemon:
             "done": done,
             "pending_files": status.get("pending_files"),
             "pending_bytes": status.get("pending_bytes"),
+            "machines_only": status.get("machines_only"),
             "clouds": status.get("clouds", []),
         }
 

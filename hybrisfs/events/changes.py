@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from hybrisfs.events.conditions import Facts, conditions
 from hybrisfs.events.event import Event, Kind
+from hybrisfs.verdict import machines_only
 
 __all__ = ["Happening", "Observer"]
 
@@ -98,7 +99,7 @@ class Observer:
     def _safe(self, facts: Facts, now: float) -> Iterable[Happening]:
         if facts.get("unusable"):
             return
-        if facts.get("pending_files") or facts.get("pending_bytes"):
+        if facts.get("pending_files") or facts.get("pending_bytes") or machines_only(facts):
             self._pending_since = self._pending_since or now
             return
         since, self._pending_since = self._pending_since, None

@@ -28,14 +28,20 @@ class Condition(NamedTuple):
 
 
 def conditions(facts: Facts) -> dict[str, Condition]:
-    """What is wrong now, by topic: `volume`, `mount`, `clouds`, `cloud/NAME`, `device/ID`, `fork/ID`,
-    `conflicts`, `warning/TEXT` and `error`."""
+    """What is wrong now, by topic: `volume`, `removed`, `mount`, `clouds`, `cloud/NAME`, `device/ID`,
+    `fork/ID`, `conflicts`, `warning/TEXT` and `error`."""
     found: dict[str, Condition] = {}
     if facts.get("unusable"):
         found["volume"] = Condition(
             "unusable", f"it cannot be used: {_last_error(facts)}", "it can be used again"
         )
         return found
+    if facts.get("removed"):
+        found["removed"] = Condition(
+            "",
+            "this device was removed from the volume: what changes here reaches no other device",
+            "this device belongs to the volume again",
+        )
     missing = facts.get("missing_mount")
     if missing:
         why = str(missing["reason"]).partition("\n")[0]

@@ -20,6 +20,7 @@ class _Rule(NamedTuple):
 _RULES: Final = {
     "volume": _Rule(0.0, "overview"),
     "mount": _Rule(60.0, "overview"),
+    "removed": _Rule(0.0, "overview"),
     "clouds": _Rule(60.0, "clouds"),
     "cloud/": _Rule(1800.0, "clouds"),
     "fork/": _Rule(0.0, "devices"),

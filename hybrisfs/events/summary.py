@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from hybrisfs.events.conditions import Facts, conditions
+from hybrisfs.verdict import machines_only
 
 __all__ = ["summary"]
 
-_SERIOUS: Final = ("volume", "mount", "clouds", "error")
+_SERIOUS: Final = ("volume", "removed", "mount", "clouds", "error")
 
 
 def summary(facts: Facts) -> dict[str, Any]:
@@ -24,6 +25,10 @@ def summary(facts: Facts) -> dict[str, Any]:
     elif pending or facts.get("pending_bytes"):
         state = "busy"
         text = f"{pending} change{'' if pending == 1 else 's'} on the way to the clouds"
+    elif (elsewhere := machines_only(facts)) is not None:
+        files = elsewhere["files"]
+        some = "1 file is" if files == 1 else f"{files} files are" if files else "changes are"
+        state, text = "busy", f"{some} on your machines only, and on no cloud yet"
     else:
         state, text = "ok", "everything is safe on the clouds"
     return {

@@ -21,12 +21,29 @@ from hybrisfs.store.database import Database
 from hybrisfs.store.journal import Journal
 from sync.codec import Buffer
 
-__all__ = ["CHUNK_COLUMNS", "ELSEWHERE", "MAX_CHUNK", "ChunkRef", "ChunkStore", "CutRow"]
+__all__ = [
+    "CHUNK_COLUMNS",
+    "ELSEWHERE",
+    "MAX_CHUNK",
+    "ONLY_HERE",
+    "ON_CLOUDS",
+    "ChunkRef",
+    "ChunkStore",
+    "CutRow",
+]
 
 log = logging.getLogger(__name__)
 
 MAX_CHUNK: Final = 1 << 20
 ELSEWHERE: Final = 0  # the pack of a chunk that another device made and has yet to tell where it is
+ON_CLOUDS: Final = "pack > 0"
+"""The condition in SQL for chunks whose bytes may go from this device: the clouds are known to have them."""
+ONLY_HERE: Final = (
+    "segment IS NOT NULL AND number IN "
+    "(SELECT number FROM chunk WHERE pack IS NULL UNION ALL "
+    f"SELECT number FROM chunk WHERE pack = {ELSEWHERE})"
+)
+"""The condition for chunks that pin their segment: as far as this device knows, no cloud has their bytes."""
 CHUNK_COLUMNS: Final = "c.number, c.id, c.length, c.segment, c.position, c.pack, c.offset, c.sealed"
 _MAX_VERIFIED: Final = 500_000
 _RECENT_BYTES: Final = 16 << 20
@@ -72,7 +89,7 @@ class ChunkStore:
         self.on_dropped: Callable[[], None] = lambda: None  # called when chunks were given up unread
         self.condemned = Condemned(database)
         for segment, count in database.execute(
-            "SELECT segment, count(*) FROM chunk WHERE pack IS NULL GROUP BY segment"
+            f"SELECT segment, count(*) FROM chunk WHERE {ONLY_HERE} GROUP BY segment"
         ):
             journal.pins[segment] += count
 
@@ -105,17 +122,14 @@ class ChunkStore:
         if pack in self.condemned:
             self._part(number)
             pack = ELSEWHERE
-            if segment is not None and not self._is_sound(number, cut, segment, position):
-                segment = None
-        if segment is None:
+        if segment is None or (not pack and not self._is_sound(number, cut, segment, position)):
             self._place(number, cut.segment, cut.position)
+            if not pack:
+                self._unpin(segment)
+                self._journal.pins[cut.segment] += 1
+            self.lost.discard(number)
         if pack == ELSEWHERE:
             self._claim(number, cut.length)
-        elif pack is None and not self._is_sound(number, cut, segment, position):
-            self._journal.pins[segment] -= 1
-            self._journal.pins[cut.segment] += 1
-            self._place(number, cut.segment, cut.position)
-            self.lost.discard(number)
         return number
 
     def known(self, lengths: Mapping[bytes, int]) -> dict[bytes, int]:
@@ -142,11 +156,22 @@ class ChunkStore:
         """See to it that the clouds get a chunk that is here and that another device made."""
         self._claim(number, self.get(number).length)
 
+    def give_up_pack(self, number: int) -> None:
+        """The pack of the chunk is gone: if its bytes are here, they go to the clouds anew."""
+        self._part(number)
+        ref = self.get(number)
+        if ref.segment is not None:
+            self._claim(number, ref.length)
+
     def _claim(self, number: int, length: int) -> None:
         """A file of ours names the chunk now: do not rely on the other device to bring it to the clouds."""
         self._db.execute("UPDATE chunk SET pack = NULL, length = ? WHERE number = ?", (length, number))
-        self._journal.pins[self.get(number).segment or 0] += 1
         self.claimed.add(number)
+
+    def _unpin(self, segment: int | None) -> None:
+        """A chunk needs that segment no more."""
+        if segment is not None:
+            self._journal.pins[segment] -= 1
 
     def _is_sound(self, number: int, cut: CutRow, segment: int, position: int) -> bool:
         if number not in self._verified:
@@ -192,6 +217,8 @@ class ChunkStore:
             log.error("chunk %s is damaged on this disk and on no cloud yet", ref.id.hex())
             raise failure(errno.EIO)
         log.warning("chunk %s is damaged or missing on this disk; it will be fetched", ref.id.hex())
+        if ref.pack == ELSEWHERE:
+            self._unpin(ref.segment)
         self._db.execute("UPDATE chunk SET segment = NULL, position = NULL WHERE number = ?", (ref.number,))
 
     def keep(self, number: int, data: bytes) -> None:
@@ -209,7 +236,8 @@ class ChunkStore:
         """
         for number, data in fetched.items():
             self._remember(number, data)
-        missing = [ref.number for ref in self.missing(list(fetched))]
+        packs = {ref.number: ref.pack for ref in self.missing(list(fetched))}
+        missing = list(packs)
         rows: list[tuple[int, int, int, int]] = []
         try:
             for group in in_groups(missing, lambda number: len(fetched[number]), _WRITTEN_AT_ONCE):
@@ -221,6 +249,7 @@ class ChunkStore:
             log.debug("%d chunks are not cached: %s", len(missing) - len(rows), error)
         self._db.executemany("UPDATE chunk SET length = ?, segment = ?, position = ? WHERE number = ?", rows)
         self._verified.difference_update(row[3] for row in rows)
+        self._journal.pins.update(segment for _, segment, _, number in rows if not packs[number])
 
     def missing(self, numbers: Sequence[int]) -> list[ChunkRef]:
         """Those of the chunks that are not on this device's disk, in the order of the numbers."""
@@ -247,7 +276,7 @@ class ChunkStore:
     def forget_clean(self, segment: int, spared: Container[int] = ()) -> None:
         """Cached chunks of a segment that stays are about to go, but for those with the *spared* numbers."""
         rows = self._db.execute(
-            "SELECT number FROM chunk WHERE segment = ? AND pack IS NOT NULL", (segment,)
+            f"SELECT number FROM chunk WHERE segment = ? AND {ON_CLOUDS}", (segment,)
         ).fetchall()
         self._db.executemany(
             "UPDATE chunk SET segment = NULL, position = NULL WHERE number = ?",
@@ -259,8 +288,8 @@ class ChunkStore:
         size, segments = 0, set[int]()
         for number in numbers:
             row = self._db.execute(
-                "SELECT length, segment FROM chunk WHERE number = ? AND segment IS NOT NULL AND pack <> ?",
-                (number, ELSEWHERE),
+                f"SELECT length, segment FROM chunk WHERE number = ? AND segment IS NOT NULL AND {ON_CLOUDS}",
+                (number,),
             ).fetchone()
             if row is None:
                 continue
@@ -271,19 +300,23 @@ class ChunkStore:
         return size, segments
 
     def drop_unwanted(self) -> None:
-        """Forget chunks that no cloud has yet and no file names any more. `on_dropped` is told of it."""
-        dropped = False
+        """Forget chunks that no cloud has yet and no file names any more. `on_dropped` is told of it. Of what
+        another device made only the bytes go: it may yet tell where that is."""
         rows = self._db.execute(
-            "SELECT number, segment FROM chunk WHERE pack IS NULL "
+            f"SELECT number, segment, pack FROM chunk WHERE {ONLY_HERE} "
             "AND NOT EXISTS (SELECT 1 FROM file_chunk f WHERE f.chunk = number) "
             "AND NOT EXISTS (SELECT 1 FROM content_page p WHERE p.chunk = number)"
         ).fetchall()
-        for number, segment in rows:
-            if number not in self.settling:
-                self._journal.pins[segment] -= 1
+        going = [row for row in rows if row[0] not in self.settling]
+        for number, segment, pack in going:
+            self._unpin(segment)
+            if pack is None:
                 self._db.execute("DELETE FROM chunk WHERE number = ?", (number,))
-                dropped = True
-        if dropped:
+            else:
+                self._db.execute(
+                    "UPDATE chunk SET segment = NULL, position = NULL WHERE number = ?", (number,)
+                )
+        if any(pack is None for _, _, pack in going):
             self.on_dropped()
 
     def packed_elsewhere(self, packs: Sequence[tuple[int, Sequence[PackedChunk]]]) -> None:
@@ -303,9 +336,8 @@ class ChunkStore:
                     new[chunk.id] = chunk.id, chunk.length, pack, chunk.offset, chunk.sealed
                 continue
             number, segment, before = rows[chunk.id]
-            if before is None:
-                self._journal.pins[segment] -= 1
             if not before:
+                self._unpin(segment)
                 moved.append((chunk.length, pack, chunk.offset, chunk.sealed, number))
                 rows[chunk.id] = number, segment, pack
             elif before in self.condemned and pack not in self.condemned:
@@ -345,10 +377,10 @@ class ChunkStore:
         row = self._db.execute("SELECT segment, pack FROM chunk WHERE number = ?", (number,)).fetchone()
         if row is None:
             return False
-        if row[1] is None:
-            self._journal.pins[row[0]] -= 1
-        elif row[1] not in (ELSEWHERE, pack):
+        if row[1] and row[1] != pack:
             self._part(number)
+        if row[1] != pack:
+            self._unpin(row[0])
         self._db.execute(
             "UPDATE chunk SET pack = ?, offset = ?, sealed = ? WHERE number = ?",
             (pack, offset, sealed, number),
@@ -358,7 +390,7 @@ class ChunkStore:
         return True
 
     def _part(self, number: int) -> None:
-        """Rely on the pack of the chunk no longer, but remember that it is there, too."""
+        """Rely on the pack of the chunk no longer, but remember that it is there. Its bytes are pinned."""
         self._db.execute(
             "INSERT OR REPLACE INTO spare (pack, chunk, offset, sealed) "
             "SELECT pack, number, offset, sealed FROM chunk WHERE number = ? AND pack > 0",
@@ -367,3 +399,6 @@ class ChunkStore:
         self._db.execute(
             "UPDATE chunk SET pack = ?, offset = NULL, sealed = NULL WHERE number = ?", (ELSEWHERE, number)
         )
+        (segment,) = self._db.execute("SELECT segment FROM chunk WHERE number = ?", (number,)).fetchone()
+        if segment is not None:
+            self._journal.pins[segment] += 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hybrisfs.filesystem.chunks import ELSEWHERE
 from hybrisfs.filesystem.filesystem import FileSystem
 
 __all__ = ["discard_pack", "rely_on_spares"]
@@ -42,18 +41,14 @@ def discard_pack(fs: FileSystem, pack: bytes, clock: int, branch: bytes) -> None
         (pack, clock, branch),
     ).fetchone()
     rely_on_spares(fs, number)
-    for chunk, segment, needed in db.execute(
-        f"SELECT c.number, c.segment, {_NEEDED} FROM chunk c WHERE c.pack = ? AND c.pack > 0", (number,)
+    for chunk, needed in db.execute(
+        f"SELECT c.number, {_NEEDED} FROM chunk c WHERE c.pack = ? AND c.pack > 0", (number,)
     ).fetchall():
         if not needed and chunk not in fs.chunks.settling:
             db.execute("DELETE FROM spare WHERE chunk = ?", (chunk,))
             db.execute("DELETE FROM chunk WHERE number = ?", (chunk,))
             continue
-        db.execute(
-            "UPDATE chunk SET pack = ?, offset = NULL, sealed = NULL WHERE number = ?", (ELSEWHERE, chunk)
-        )
-        if segment is not None:
-            fs.chunks.claim(chunk)
+        fs.chunks.give_up_pack(chunk)
     db.execute("DELETE FROM spare WHERE pack = ?", (number,))
     db.execute("DELETE FROM idle_pack WHERE pack = ?", (number,))
     fs.chunks.condemned.release([number])

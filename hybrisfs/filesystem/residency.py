@@ -84,15 +84,17 @@ class Residency:
             f"FROM {_CHUNKS}",
             {"ino": inode.ino},
         ).fetchone()
-        (lists_waiting,) = self._db.execute(
-            f"SELECT total(c.pack IS NULL) FROM {_PAGES}", {"ino": inode.ino}
+        lists_elsewhere, lists_waiting = self._db.execute(
+            f"SELECT total(c.pack = {ELSEWHERE}), total(c.pack IS NULL) FROM {_PAGES}", {"ino": inode.ino}
         ).fetchone()
         if waiting or lists_waiting or self._is_staged(inode) or self._is_untold(inode):
             held_back = inode.writers > 0 and inode.dirty_since > 0
             return State.LOCAL if held_back or not self._can_upload() else State.UPLOADING
+        if elsewhere or lists_elsewhere:
+            return State.UPLOADING
         if absent or self._fs.received.unlisted(inode) is not None:
             return State.CLOUD_ONLY
-        return State.UPLOADING if elsewhere else State.DURABLE
+        return State.DURABLE
 
     def _is_in_conflict(self, inode: Inode) -> bool:
         row = self._db.execute(

@@ -7,12 +7,11 @@ from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hybrisfs.filesystem.chunks import ELSEWHERE
+from hybrisfs.filesystem.chunks import ELSEWHERE, ON_CLOUDS, ONLY_HERE
 
 __all__ = ["Measure", "Subtree"]
 
 _IS_FILE = "mode & 61440 = 32768"  # S_IFMT, S_IFREG
-_ON_CLOUDS = f"pack <> {ELSEWHERE}"
 _DESCEND = """
 INSERT INTO {name} WITH RECURSIVE below(ino) AS (
     SELECT ino FROM {name}_root UNION SELECT p.ino FROM below b CROSS JOIN place p ON p.parent = b.ino
@@ -71,8 +70,7 @@ class Subtree:
             f"SELECT total(e.length) FROM {self._table} b JOIN extent e ON e.ino = b.ino WHERE e.segment > 0"
         )
         (waiting,) = self._one(
-            "SELECT total(length) FROM chunk WHERE segment IS NOT NULL "
-            f"AND ({_ON_CLOUDS}) IS NOT TRUE AND number IN {self._chunks}"
+            f"SELECT total(length) FROM chunk WHERE {ONLY_HERE} AND number IN {self._chunks}"
         )
         return int(staged + waiting)
 
@@ -91,14 +89,14 @@ class Subtree:
     def evictable(self, kept: Subtree) -> array[int]:
         """Numbers of the chunks that are here and on the clouds, but for those that files in *kept* show."""
         return self._numbers(
-            f"SELECT number FROM chunk WHERE segment IS NOT NULL AND {_ON_CLOUDS} "
+            f"SELECT number FROM chunk WHERE segment IS NOT NULL AND {ON_CLOUDS} "
             f"AND number IN {self._chunks} AND number NOT IN {kept._chunks}"
         )
 
     def shared_with(self, kept: Subtree) -> int:
         """Bytes that are here and on the clouds, and that files in *kept* show as well."""
         (size,) = self._one(
-            f"SELECT total(length) FROM chunk WHERE segment IS NOT NULL AND {_ON_CLOUDS} "
+            f"SELECT total(length) FROM chunk WHERE segment IS NOT NULL AND {ON_CLOUDS} "
             f"AND number IN {self._chunks} AND number IN {kept._chunks}"
         )
         return int(size)

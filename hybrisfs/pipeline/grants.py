@@ -45,6 +45,13 @@ class Grants:
         self._members = members
         self._clouds = clouds
         self._given: tuple[bytes, frozenset[bytes]] | None = None
+        self._denied = frozenset[bytes]()
+
+    @property
+    def is_shut_out(self) -> bool:
+        """Whether a member has signed a grant of the keys that it uses and left out this device, which has
+        not got these keys in another way since."""
+        return any(self._ring.find(epoch) is None for epoch in self._denied)
 
     def ensure(self) -> None:
         """See to it that all members can read what this device seals from now on. Raises
@@ -69,10 +76,14 @@ class Grants:
         if public is None:
             return False
 
+        left_out = False
+
         def verify(data: bytes) -> list[EpochKeys]:
+            nonlocal left_out
             epochs = open_grant_object(data, epoch, self._volume, public, writer, self._ring.keys.device)
             if not any(one.id == epoch for one in epochs):
-                # Either an old copy, or this device was removed.
+                # To the writer this device was removed; or is not known yet: then there will be another.
+                left_out = True
                 raise UnreadableHereError("the grant has no key for this device")
             return epochs
 
@@ -80,6 +91,8 @@ class Grants:
             found = self._clouds.get_object(grant_name(epoch, writer), MAX_GRANT, verify)
             return self._ring.add(found)
         except CloudsUnavailable as error:
+            if left_out:
+                self._denied |= {epoch}
             log.info("no key of epoch %s is to be had: %s", epoch.hex(), error)
         except OSError as error:
             log.error("new keys of the volume cannot be stored: %s", error)

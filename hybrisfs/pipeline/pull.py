@@ -135,6 +135,7 @@ class Puller:
         self._fetch_grant = fetch_grant
         self._stale = stale
         self._looked = threading.Event()
+        self._rounds = 0  # that have ended
         self._requests: SimpleQueue[Callable[[Follow], None]] = SimpleQueue()
         self._sightings: tuple[DeviceSighting, ...] = ()
         self._doubts: tuple[str, ...] = ()
@@ -162,6 +163,15 @@ class Puller:
     def look_now(self) -> None:
         """Ask all clouds for all heads, something is missing."""
         self._ask(Follow.hurry)
+
+    def look_through(self, timeout: float) -> bool:
+        """The same, and wait until it is done; False when *timeout* seconds are over."""
+        # The round that is under way may have begun before, so that the next one counts.
+        deadline, begun = time.monotonic() + timeout, self._rounds
+        self.look_now()
+        if self._signals.wait_until(lambda: self._rounds > begun, deadline):
+            self.look_now()
+        return self._signals.wait_until(lambda: self._rounds > begun + 1, deadline)
 
     def heard(self, device: bytes, time_ns: int) -> None:
         """The device said directly, at that time of day, that we have all that it wrote."""
@@ -212,6 +222,8 @@ class Puller:
         while True:
             _Pull(self, follow, tags).run()
             self._publish(follow)
+            self._rounds += 1
+            self._signals.progressed()
             self._remember(follow, remembered)
             if follow.own_looked_for and not self._signals.stopping:
                 self._looked.set()

@@ -10,7 +10,11 @@ The same goes for what this device itself wrote on another branch than its own c
 back: its newest segment leads to its own chain only. What its heads of before lead to is taken to be there
 and named again, whether the log holds it by now or not (`sync.own_heads`).
 
-The devices wait for different times, so that usually one of them relays and the others see that it has.
+What is shown here and whose bytes no cloud has, as far as this device knows, it claims as far as it holds it
+when their author stays away: then the packer brings it.
+
+The devices wait for different times, so that usually one of them relays and the others see that it has. It
+is done at once when a person wants all to be on the clouds and the author cannot be reached over a link.
 What another head names is taken to be there: a member that names what is not only keeps this device from
 relaying, and the author brings it all the same. When it is the author who lies, somebody who reaches the
 clouds lacks it, by the vector in his head: what has been lacked for long is relayed whatever the author's
@@ -22,13 +26,14 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.filesystem.chunks import ChunkRef
 from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.unplaced import Unplaced
 from hybrisfs.pipeline.lacks import Known, Lacks
 from hybrisfs.pipeline.relayable import RelayGate
 from hybrisfs.pipeline.signals import Signals
@@ -60,6 +65,7 @@ PRESENT_SECONDS: Final = ANNOUNCE_SECONDS + 60.0
 """Whose head on the clouds is not older is there and brings its chunks itself, however long it takes."""
 _RANK_SECONDS: Final = 20.0  # that each device waits longer than the one before it
 _WAIT_SECONDS: Final = 30.0  # for chunks to come to the clouds
+_FORGO_SECONDS: Final = 6 * 3600.0  # that updates wait for content which only their author has
 _AWAIT_SECONDS: Final = 900.0  # for the segment that a head names
 _SEGMENT_BYTES: Final = 1 << 20
 _SEGMENT_UPDATES: Final = 1024
@@ -133,9 +139,17 @@ class Relayer:
         heads: Callable[[], Mapping[bytes, Head]],
         fetch: Callable[[ChunkRef], object],
         past: Callable[[], Past] = Past,
+        linked: Callable[[], Collection[bytes]] = tuple,
+        told: Callable[[], Mapping[bytes, Head]] = dict,
     ) -> None:
         """*heads* are the newest heads that clouds returned, by device. *fetch* brings a chunk here. *past*
-        tells what clouds have shown of our own head."""
+        tells what clouds have shown of our own head, *linked* which devices can be reached over a link, and
+        *told* the newest heads that came over links."""
+        self._told = told
+        self._signals = signals
+        self._linked = linked
+        self._unplaced = Unplaced(fs)
+        self._away: dict[bytes, float] = {}  # authors of what no cloud has that are away, and since when
         self._fetch = fetch
         self._past = past
         self._fs = fs
@@ -162,6 +176,8 @@ class Relayer:
 
     def _next(self, now: float, time_ns: int) -> tuple[_Path, _Point | None, list[_Row]] | None:
         heads = self._heads()
+        linked = self._linked() if self._signals.flushing else None
+        self._claim_of_absent(heads, linked, now, time_ns)
         ages, self._ages = self._ages, {}
         chosen = None
         paths = [(path, self._long_lacked(path, heads, now, time_ns)) for path in self._paths()]
@@ -175,19 +191,78 @@ class Relayer:
             branch, newest = path.steps[0]
             if newest == above or self._is_bare(branch, newest) or self._is_ahead(path, heads, now):
                 continue
-            patience = self._patience(path.author)
+            hurried = _is_hurried(path.author, linked)
+            patience = 0.0 if hurried else self._patience(path.author)
             age = self._ages[branch] = ages.get(branch) or _Ages()
-            age.note(newest, now, patience)
-            if chosen is not None or now < age.wait_until or age.of(above + 1, now) < patience:
+            age.note(newest, now, max(patience, _FORGO_SECONDS))
+            if chosen is not None or (now < age.wait_until and not hurried):
+                continue
+            if age.of(above + 1, now) < patience:
                 continue
             rows = self._after(path, above)
-            claim = self._is_own(path.author) or not _is_present(heads.get(path.author), time_ns)
-            rows = rows[: self._gate.count([data for _, _, data in rows], claim=claim)]
+            claim = self._is_away(path.author, heads, linked, time_ns)
+            forgo = hurried or (claim and age.of(above + 1, now) >= _FORGO_SECONDS)
+            rows = rows[: self._gate.count([data for _, _, data in rows], claim=claim, forgo=forgo)]
             if rows:
                 chosen = path, before, rows
             else:
                 age.wait_until = now + _WAIT_SECONDS
         return chosen
+
+    def frontier(self) -> list[tuple[bytes, int]]:
+        """(branch, clock) of the newest updates of other devices; called with the volume's lock held."""
+        return [path.steps[0] for path in self._paths() if not self._is_own(path.author)]
+
+    def untold(self, through: Collection[tuple[bytes, int]] | None = None) -> set[bytes]:
+        """The other devices whose updates no cloud is known to have; with *through*, only those up to there
+        count. Called with the volume's lock held."""
+        found, heads = set[bytes](), self._heads()
+        goals = self.frontier() if through is None else through
+        for path in self._paths():
+            if self._is_own(path.author) or path.author not in self._updates.members:
+                continue
+            last = dict(path.steps)
+            ours = [(clock, branch) for branch, clock in goals if clock <= last.get(branch, 0)]
+            clock, branch = max(ours, default=(0, b""))
+            if not clock or self._is_bare(branch, clock):
+                continue
+            before = path.newest_of(self._points(path, heads, None))
+            reached = [head.extent.last for head in self._of(path.author, heads) if head.extent is not None]
+            if clock > max([before.clock if before else 0, *reached]):
+                found.add(path.author)
+        return found
+
+    def _claim_of_absent(
+        self,
+        heads: Mapping[bytes, Head],
+        linked: Collection[bytes] | None,
+        now: float,
+        time_ns: int,
+    ) -> None:
+        """Have this device bring to the clouds what it holds of files whose authors stay away."""
+        if self._updates.device not in self._updates.members:
+            return
+        authors = self._unplaced.count().devices
+        away = [one for one in authors if self._is_away(one, heads, linked, time_ns)]
+        self._away = {one: self._away.get(one, now) for one in away}
+        due = [
+            one
+            for one, since in self._away.items()
+            if _is_hurried(one, linked) or now - since >= self._patience(one)
+        ]
+        if due and self._unplaced.claim(due):
+            self._signals.chunks_made()
+
+    def _is_away(
+        self,
+        author: bytes,
+        heads: Mapping[bytes, Head],
+        linked: Collection[bytes] | None,
+        time_ns: int,
+    ) -> bool:
+        """Whether the author is not expected to bring its chunks to the clouds itself."""
+        own = self._is_own(author)
+        return own or _is_hurried(author, linked) or not _is_present(heads.get(author), time_ns)
 
     def done(self, segment: RelaySegment, placement: bytes) -> None:
         """The clouds of *placement* hold the segment."""
@@ -258,11 +333,16 @@ class Relayer:
         if self._is_own(author):
             segments += self._shipped(self._parting(path))
         named = [point for one in segments if (point := self._find(author, one)) is not None]
-        for one in () if self._is_own(author) else _newest_of(heads.get(author)):
+        ends = [] if self._is_own(author) else self._of(author, heads)
+        for one in (segment for head in ends for segment in _newest_of(head)):
             point = self._find(author, one)
             if point is not None and (lacked is None or point.clock <= lacked):
                 named.append(point)
         return named + self._relayed(author)
+
+    def _of(self, author: bytes, heads: Mapping[bytes, Head]) -> list[Head]:
+        """The newest heads of a device, from clouds and over links."""
+        return [head for head in (heads.get(author), self._told().get(author)) if head is not None]
 
     def _shipped(self, through: int = MAX_CLOCK) -> list[SegmentId]:
         """The newest segment of our own chain that ends at that clock or below, if there is one."""
@@ -370,6 +450,12 @@ class Relayer:
 def _newest_of(head: Head | None) -> list[SegmentId]:
     """The segment in which the own chain of the head's writer ends."""
     return [] if head is None or head.extent is None else [head.extent.newest]
+
+
+def _is_hurried(author: bytes, linked: Collection[bytes] | None) -> bool:
+    """Whether somebody waits for what the author wrote and cannot be asked for. *linked*: which devices are
+    linked, None when nobody waits."""
+    return linked is not None and author not in linked
 
 
 def _is_present(head: Head | None, time_ns: int) -> bool:

@@ -1,7 +1,8 @@
 """Which updates of other devices may go to the clouds: data before the metadata that names it.
 
 A file's content may go when all its chunks are on the clouds. Those that their maker has not brought there
-can be *claimed* where they are on this device: then the packer brings them. A content that a later update of
+can be *claimed* where they are on this device: then the packer brings them. When their maker stays away, one
+does without those that are not here. A content that a later update of
 the same batch replaces, or whose file is gone by then, is not waited for: it is nobody's to see.
 """
 
@@ -28,16 +29,18 @@ class RelayGate:
     def __init__(self, fs: FileSystem, signals: Signals) -> None:
         self._fs = fs
         self._signals = signals
-        self._claim = self._claimed = False
+        self._claim = self._claimed = self._forgo = False
         self.unread: dict[int, ChunkRef] = {}
         """Lists of chunks that are not on this device, by number: what they list may be on the clouds."""
 
-    def count(self, updates: Sequence[bytes], *, claim: bool) -> int:
+    def count(self, updates: Sequence[bytes], *, claim: bool, forgo: bool = False) -> int:
         """How many of these consecutive updates, from the first one on, may go to the clouds together.
 
-        With *claim*, chunks that keep some of them back are claimed.
+        With *claim*, chunks that keep some of them back are claimed. With *forgo*, those that are not here
+        are not waited for: if they never came, nothing that was written since could ever be read by others.
         """
         self._fs.flush()
+        self._forgo = forgo
         waiting: set[bytes] = set()  # content registers whose chunks are not there
         found = 0
         self._claim, self._claimed = claim, False
@@ -89,8 +92,10 @@ class RelayGate:
             f"SELECT {CHUNK_COLUMNS} FROM chunk c WHERE c.id = ?", (run.chunk,)
         ).fetchone()
         if row is None:
-            return False
+            return self._forgo
         ref = ChunkRef(*row)
+        if self._forgo and ref.pack == ELSEWHERE and ref.segment is None:
+            return True
         listed = self._list(ref) if depth else ()
         if listed is None:
             return False

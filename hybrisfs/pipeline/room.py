@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from hybrisfs.filesystem.chunks import ONLY_HERE
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.hoard import KeptChunk
 from hybrisfs.pipeline.commit import Committer
@@ -133,28 +134,35 @@ class RoomMaker:
 
     def _plan(self, wanted: int, shortage: bool) -> _Plan:
         """Choose what goes, and let the database forget it."""
-        fs, journal = self._fs, self._fs.journal
         plan = _Plan()
-        fs.flush()
-        size = 0
+        self._fs.flush()
+        size = self._plan_unpinned(plan, wanted)
+        if size < wanted and shortage:
+            self._fs.chunks.drop_unwanted()
+            size += self._plan_unpinned(plan, wanted - size)
+        if size < wanted:
+            self._fs.journal.seal_active()
+            self._plan_holes(plan)
+        return plan
+
+    def _plan_unpinned(self, plan: _Plan, wanted: int) -> int:
+        """Choose among the segments that hold nothing but cache; about how many bytes that frees."""
+        fs, journal = self._fs, self._fs.journal
+        size, removed = 0, list[int]()
         for number in journal.evictable():
             if size >= wanted:
                 break
-            if self._is_thin(number):
+            if self._is_thin(number) or number in plan.removed or number in plan.holes:
                 continue
             kept = fs.hoard.kept_in(number)
             if kept:
                 size += self._plan_thinning(plan, number, kept)
             else:
-                plan.removed.append(number)
+                removed.append(number)
                 size += journal.size_of(number)
-        fs.chunks.forget_local(plan.removed)
-        if size < wanted:
-            if shortage:
-                fs.chunks.drop_unwanted()
-            journal.seal_active()
-            self._plan_holes(plan)
-        return plan
+        fs.chunks.forget_local(removed)
+        plan.removed += removed
+        return size
 
     def _is_thin(self, number: int) -> bool:
         generation, until = self._thinned.get(number, (-1, 0.0))
@@ -179,7 +187,7 @@ class RoomMaker:
         fs = self._fs
         live = self._staged()
         for segment, position, length in fs.db.execute(
-            "SELECT segment, position, length FROM chunk WHERE pack IS NULL"
+            f"SELECT segment, position, length FROM chunk WHERE {ONLY_HERE}"
         ):
             live[segment].append((position, position + length))
         for number in fs.journal.pinned():
@@ -208,7 +216,7 @@ class RoomMaker:
             needed = {
                 segment
                 for (segment,) in committed.execute(
-                    "SELECT segment FROM chunk WHERE pack IS NULL UNION SELECT segment FROM extent"
+                    f"SELECT segment FROM chunk WHERE {ONLY_HERE} UNION SELECT segment FROM extent"
                 )
             }
         return _Plan(removed=[number for number in plan.removed if number not in needed])

@@ -30,6 +30,7 @@ from sync import (
     OwnTip,
     SealKeys,
     SegmentId,
+    StateClaim,
     Statement,
     decode_signed_header,
     encode_head,
@@ -49,6 +50,7 @@ log = logging.getLogger(__name__)
 LINGER_SECONDS: Final = 5.0
 AWAITED_SECONDS: Final = 0.5  # when another device hears of changes through the clouds alone
 _TELL_SECONDS: Final = 20.0
+_STATE_SECONDS: Final = 60.0  # between two heads that are put only to say what was made of the log
 _SEGMENT_BYTES: Final = 4 << 20
 _SEGMENT_UPDATES: Final = 4096
 _FIRST_RETRY: Final = 1.0
@@ -96,13 +98,18 @@ class Shipper:
         grant: Callable[[], None] = lambda: None,
         checkpoints: Callable[[], tuple[Statement | None, CheckpointId | None]] = lambda: (None, None),
         past: Callable[[], Past] = Past,
+        state: Callable[[], StateClaim | None] = lambda: None,
     ) -> None:
         """*may_begin* tells whether the clouds have been looked at since the start, *past* which of them and
         what they hold of our head: before that it must not be overwritten, for it may lead to updates that
         this device wrote before it was restored from a backup (`sync.own_heads`). *tell* hands the head to
         those who are linked directly. *relayer* finds what is to be shipped for other devices. *grant* sees
         to it that others can read what is sealed now. *checkpoints*, called with the volume's lock held,
-        tells what heads say of checkpoints."""
+        tells what heads say of checkpoints; *state*, called in the same way, what they say of the state."""
+        self._state = state
+        self._put_state: StateClaim | None = None  # what the head on the clouds says
+        self._told_state: StateClaim | None = None
+        self._state_at = float("-inf")  # when a head was put for the sake of that
         self._checkpoints = checkpoints
         self._past = past
         self._serial = 0
@@ -175,7 +182,12 @@ class Shipper:
 
     def _announce(self) -> None:
         """Say now and then that this device is alive, though it has nothing to say (Depot 5.3)."""
-        due = self._again or time.monotonic() - self._head_at >= ANNOUNCE_SECONDS
+        now = time.monotonic()
+        due = self._again or now - self._head_at >= ANNOUNCE_SECONDS
+        if not due and self._signals.awaited and now - self._state_at >= _STATE_SECONDS:
+            with self._fs.lock:
+                due = self._state() not in (None, self._put_state)
+            self._state_at = now if due else self._state_at
         if not due or self._shipment is not None:
             return
         self._head_at = time.monotonic()  # also when it fails: the next change, or the next time, will do
@@ -218,15 +230,19 @@ class Shipper:
             self._grant()
             self._put_on(head_name(self._device.device_id), self._sealed(head), past.clouds)
             self._head_at = time.monotonic()
+            self._put_state = head.state
 
     def _tell_devices(self) -> None:
         """Let devices that are linked directly know where this one stands."""
-        if time.monotonic() - self._told_at < _TELL_SECONDS:
+        with self._fs.lock:
+            state = self._state()
+        news = state not in (None, self._told_state)
+        if not news and time.monotonic() - self._told_at < _TELL_SECONDS:
             return
-        self._told_at = time.monotonic()
+        self._told_at, self._told_state = time.monotonic(), state
         with self._fs.lock:
             head = self._head(self._extent(), self._past())
-        if head.own or head.stated:
+        if head.own or head.stated or head.state:
             self._committer.commit_now()
             self._tell(self._sealed(head))
 
@@ -329,12 +345,14 @@ class Shipper:
             relayed=self._relayer.listed(past) if self._relayer is not None else (),
             stated=stated,
             checkpoint=checkpoint,
+            state=self._state(),
         )
 
     def _send(self, shipment: _Shipment) -> None:
         self._grant()
         placement = bytes(self._put_object(shipment.name, shipment.segment))
         self._put_head(shipment.extent)
+        self._told_at = float("-inf")  # who is linked is to know that it is there
         batch = shipment.batch
         with self._fs.lock:
             self._fs.db.execute(

@@ -4,9 +4,9 @@ It is staging area and cache in one. What programs write is appended here and is
 until it has been cut into chunks; a chunk's bytes then simply stay where they were written, first
 because no cloud has them yet, later as cache. Nothing is copied when its role changes.
 
-A segment is *pinned* while something in it exists nowhere else: an extent of a file, or a chunk
-without a pack. Only unpinned segments are ever removed, so what is not on the clouds is not evictable. Where
-room is short, the rest of a pinned segment is given back to the disk as a hole.
+A segment is *pinned* while something in it is on no cloud as far as is known here: an extent of a file, or
+a chunk without a pack. Only unpinned segments are ever removed, so what is not on the clouds is not
+evictable. Where room is short, the rest of a pinned segment is given back to the disk as a hole.
 
 Space: `append` refuses with ENOSPC when the budget is used up, or when the disk has less than the reserve
 left (SQLite needs room to commit what has been accepted): the error belongs to the write that exceeds,

@@ -16,6 +16,7 @@ format  what has changed
 8       `log.moment` has been filled in for what was accepted before
 9       indices that find one of many names of a file, and what is in conflict in a large directory
 10      `removal` tells of conflict copies, too
+11      an index that finds the chunks of which no cloud is known to have the bytes
 ======  =======================================================================================
 """
 
@@ -133,10 +134,16 @@ def _note_conflict_copies(connection: sqlite3.Connection, _: int) -> bool:
     return True
 
 
+def _index_elsewhere(connection: sqlite3.Connection, _: int) -> bool:
+    connection.execute("CREATE INDEX chunk_elsewhere ON chunk (number) WHERE pack = 0")
+    return True
+
+
 _STEPS: Final[dict[int, Step]] = {
     5: _add_compaction,
     6: _add_versions,
     7: _find_moments,
     8: _index_names,
     9: _note_conflict_copies,
+    10: _index_elsewhere,
 }

@@ -21,7 +21,7 @@ import sqlite3
 __all__ = ["APPLICATION_ID", "HISTORY", "ROOT_ID", "ROOT_INO", "SCHEMA_VERSION", "create_schema", "lay_out"]
 
 APPLICATION_ID = 0x48796246  # "HybF", shown by file(1)
-SCHEMA_VERSION = 10  # `migration` tells of earlier ones
+SCHEMA_VERSION = 11  # `migration` tells of earlier ones
 ROOT_INO = 1
 ROOT_ID = bytes(16)  # the root has the same id in every volume, and no place
 
@@ -120,7 +120,8 @@ CREATE TABLE extent (
 -- Every chunk known. `segment`/`position`: where its cleartext is in the journal, or NULL when this
 -- device does not hold it. `pack`/`offset`/`sealed`: where it is on the clouds, or NULL when no cloud
 -- has it yet; pack 0: another device made it and has yet to tell where it is. Invariant: a chunk
--- always has a segment or a pack; a segment that holds a chunk without pack, or an extent, is never removed.
+-- always has a segment or a pack; a segment that holds a chunk that no cloud is known to have, or an extent,
+-- is never removed.
 CREATE TABLE chunk (
     number   INTEGER PRIMARY KEY AUTOINCREMENT,  -- in the order in which chunks were made, never used again
     id       BLOB NOT NULL UNIQUE,         -- 32 bytes: keyed hash of the cleartext
@@ -132,6 +133,7 @@ CREATE TABLE chunk (
     sealed   INTEGER                       -- length of the sealed chunk
 );
 CREATE INDEX chunk_pending ON chunk (number) WHERE pack IS NULL;
+CREATE INDEX chunk_elsewhere ON chunk (number) WHERE pack = 0;
 CREATE INDEX chunk_cached ON chunk (segment) WHERE segment IS NOT NULL;
 CREATE INDEX chunk_of_pack ON chunk (pack) WHERE pack > 0;
 

@@ -1,4 +1,7 @@
-"""Do devices that know the same make the same of it? The hash of this device's state, for others to compare.
+"""Do devices that know the same make the same of it? The hash of this device's state, and what others say.
+
+A device's heads say what it made of its log, over links and on the clouds. Whose log is the same must have
+made the same of it: else one of the two programs, disks or memories is wrong.
 
 Reading all registers takes a while in a large volume, so it is done when things are quiet, and seldom.
 """
@@ -6,6 +9,7 @@ Reading all registers takes a while in a large volume, so it is done when things
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from typing import Final
@@ -13,8 +17,11 @@ from typing import Final
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.merge.state_hash import state_hash
 from hybrisfs.store.updates import UpdateLog
+from sync import Head, StateClaim
 
 __all__ = ["Agreement"]
+
+log = logging.getLogger(__name__)
 
 _QUIET: Final = 30.0  # seconds without a change before it is worth while
 _SHARE: Final = 100  # it takes at most one part in so many of the time
@@ -30,6 +37,41 @@ class Agreement:
         self._history = b""
         self._hash: bytes | None = None
         self._not_before = 0.0
+        self._claims: dict[bytes, Head] = {}  # by device: the newest head that said so
+        self._disagreeing = frozenset[bytes]()
+
+    @property
+    def disagreeing(self) -> frozenset[bytes]:
+        """The devices that have made something else of the very log that is here."""
+        return self._disagreeing
+
+    def hear(self, head: Head) -> None:
+        """Another device says where it stands; called without the volume's lock."""
+        if head.state is None:
+            return
+        with self._fs.lock:
+            known = self._claims.get(head.writer)
+            if known is not None and known.serial >= head.serial:
+                return
+            self._claims[head.writer] = head
+        self._compare()
+
+    def _compare(self) -> None:
+        with self._fs.lock:
+            own = self.claim()
+            found = set(self._disagreeing)
+            for device, head in self._claims.items():
+                if own is not None and head.state is not None and head.state.history == own.history:
+                    (found.discard if head.state == own else found.add)(device)
+            for device in found - self._disagreeing:
+                log.error("device %s has made another state of the same log", device.hex())
+            self._disagreeing = frozenset(found)
+
+    def claim(self) -> StateClaim | None:
+        """What heads are to say of this device's state, None while it is not known. Called with the volume's
+        lock held."""
+        state = self.current()
+        return None if state is None else StateClaim(self._history, state)
 
     def current(self) -> bytes | None:
         """The hash of the state as it is, None while it is not known. Called with the volume's lock held."""
@@ -57,3 +99,4 @@ class Agreement:
                 computed = state_hash(database)
             with self._fs.lock:
                 self._history, self._hash = history, computed
+        self._compare()

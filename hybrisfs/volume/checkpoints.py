@@ -135,7 +135,10 @@ class Checkpoints:
             finally:
                 self._sharing.begun.set()
                 self._volume.peering.members_changed()
-        while self._signals.pause(_LOOK_SECONDS) and self._signals.wait_until_free():
+        while self._signals.pause(_LOOK_SECONDS):
+            self._sharing.compare_states()
+            if self._signals.held:
+                continue
             before = frozenset(self._sharing.current_members())
             self.keeper.look(self.heads(), time.monotonic())
             if frozenset(self._sharing.current_members()) != before:

@@ -51,10 +51,11 @@ class Checkup:
 
     def run(self) -> None:
         """The thread's body."""
-        due = 0.0
+        due, besides_due = 0.0, time.monotonic() + _INTERVAL
         while True:
             with self._condition:
-                self._condition.wait_for(lambda: self._wanted or self._stopping, _INTERVAL)
+                left = max(0.0, besides_due - time.monotonic())
+                self._condition.wait_for(lambda: self._wanted or self._stopping, left)
                 if self._stopping:
                     return
                 asked, self._wanted = self._wanted, False
@@ -69,8 +70,9 @@ class Checkup:
                 with self._condition:
                     self._looked = begun
                     self._condition.notify_all()
-            if not asked:
+            if time.monotonic() >= besides_due:  # however often somebody asks
                 self._besides()
+                besides_due = time.monotonic() + _INTERVAL
 
     def stop(self) -> None:
         with self._condition:

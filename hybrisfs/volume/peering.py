@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from blake3 import blake3
@@ -25,7 +25,7 @@ from hybrisfs.pipeline.pull import Puller
 from hybrisfs.pipeline.signals import Signals
 from hybrisfs.volume.checkpoints import Checkpoints
 from hybrisfs.volume.sharing import Sharing
-from sync import Action, DecodeError, Exchange, Offer, Send, UnknownEpochError, decode_head
+from sync import Action, DecodeError, Exchange, Head, Offer, Send, UnknownEpochError, decode_head
 
 __all__ = ["Peering"]
 
@@ -62,6 +62,7 @@ class Peering:
         self._service: PeerService | None = None
         self._closed = False
         self.alarm: str | None = None
+        self.told: Mapping[bytes, Head] = {}  # by device: its newest head that came over a link
 
     def members_changed(self) -> None:
         """Open the port once there is somebody to talk to, and let links be with members only."""
@@ -159,6 +160,8 @@ class Peering:
             log.warning("device %s sent a head that makes no sense: %s", device.hex(), error)
             return
         self._checkpoints.hear(head)
+        self._sharing.agreement.hear(head)
+        self.told = {**self.told, device: head}
         with self._fs.lock:
             known = self._sharing.updates.state.vector.covers(head.vector)
         if known:

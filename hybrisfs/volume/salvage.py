@@ -31,6 +31,11 @@ _SELECT_STAGED: Final = (
     "SELECT DISTINCT ino FROM pending WHERE substr(key, 1, 1) = x'63'",
     "SELECT DISTINCT ino FROM extent WHERE segment > 0",
     "SELECT DISTINCT f.ino FROM file_chunk f JOIN chunk c ON c.number = f.chunk WHERE c.pack IS NULL",
+    # Of what another device made and no cloud is known to have, only what is here as a whole: the rest comes
+    # from that device, or is lost with it.
+    "SELECT DISTINCT f.ino FROM file_chunk f JOIN chunk c ON c.number = f.chunk WHERE c.pack = 0 "
+    "AND NOT EXISTS (SELECT 1 FROM file_chunk o JOIN chunk d ON d.number = o.chunk "
+    "WHERE o.ino = f.ino AND d.segment IS NULL)",
 )
 
 

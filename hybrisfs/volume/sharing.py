@@ -115,13 +115,19 @@ class Sharing:
         self._looked_at = time.monotonic()
         self.begun = threading.Event()  # cleared while this device looks for a checkpoint to begin with
         self.begun.set()
+        self._shut_out: Callable[[], bool] = lambda: False
         self._head_before: Head | None = None  # our own, as the last start left it
 
     def follow(
-        self, engine: Engine, fetch_grant: Callable[[bytes, bytes], bool], on_looked: Callable[[], None]
+        self,
+        engine: Engine,
+        fetch_grant: Callable[[bytes, bytes], bool],
+        on_looked: Callable[[], None],
+        shut_out: Callable[[], bool] = lambda: False,
     ) -> Puller:
         """The puller that follows the other devices through these clouds. *fetch_grant*, *on_looked*: see
-        `Puller`."""
+        `Puller`. *shut_out* tells whether members keep their keys from this device."""
+        self._shut_out = shut_out
         self._puller = Puller(
             engine,
             self.updates.volume,
@@ -188,7 +194,15 @@ class Sharing:
             self.membership.heed_removals()
         if len(self.current_members()) > 1:
             self.on_quiet()
+
+    def compare_states(self) -> None:
+        """See whether other devices with the same log have made the same of it."""
+        if len(self.current_members()) > 1:
             self.agreement.refresh(self._signals.last_change)
+        if self._puller is not None:
+            for device, head in self._puller.heads().items():
+                if device != self.updates.device:
+                    self.agreement.hear(head)
 
     def current_members(self) -> Members:
         """The devices that belong to the volume, and those that did."""
@@ -274,6 +288,17 @@ class Sharing:
         """Whether the volume was rebuilt, and waits for its own log: the view is not complete."""
         return self._regaining.under_way
 
+    @property
+    def was_removed(self) -> bool:
+        """Whether this device belongs to the volume no longer, by its own log, or by what the clouds show: a
+        member seals with keys that it gives to its fellow members, and not to this device."""
+        return self.updates.device not in self.current_members() or self._shut_out()
+
+    def look_at_members(self, timeout: float) -> None:
+        """Have the heads of all members looked at, to learn of a removal; wait at most *timeout* seconds."""
+        if self._puller is not None and len(self.current_members()) > 1:
+            self._puller.look_through(timeout)
+
     def doubts(self) -> list[str]:
         """What is amiss with what comes from other devices, in sentences."""
         refused = self.receiver.refused
@@ -286,8 +311,14 @@ class Sharing:
         doubts += clock_doubts(heads, self.updates.device, time.time_ns(), names.__getitem__)
         if self._regaining.under_way:
             doubts = [*doubts, "the volume was rebuilt: what the clouds have of it is still to come"]
-        if self.updates.device not in self.current_members():
-            doubts = ["this device was removed from the volume: what changes here stays here"]
+        if self.was_removed:  # which `status` says first of all; what cannot be read here follows from it
+            doubts = []
+        with self._fs.lock:
+            doubts += [
+                f"{self.members.name_of(device)} and this device have made different things of the same log: "
+                "one of the two programs or disks is wrong, hybrisfs fsck on both tells which"
+                for device in sorted(self.agreement.disagreeing)
+            ]
         return [*doubts, *([f"an update was refused: {refused}"] if refused else [])]
 
     def devices(self) -> list[dict[str, object]]:

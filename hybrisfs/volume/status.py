@@ -31,6 +31,7 @@ def volume_status(volume: Volume) -> dict[str, object]:
     volume.settings.look()
     devices = devices_of(volume)
     values = volume.key_values.facts()
+    removed = volume.sharing.was_removed
     warnings = _warnings(volume, devices, values)
     jobs = volume.clouds.jobs()
     transfers = volume.transfers.facts()
@@ -47,6 +48,8 @@ def volume_status(volume: Volume) -> dict[str, object]:
             "bytes": fs.content.total_bytes,
             "pending_files": fs.changes.pending_nodes(),
             "pending_bytes": volume.uploads.pending_bytes(),
+            "machines_only": volume.uploads.machines_only(),
+            "removed": removed,
             "conflicts": volume.conflict_table.count(),
             "clouds": clouds,
             "devices": devices,

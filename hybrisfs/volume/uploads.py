@@ -1,4 +1,4 @@
-"""What is on its way to the clouds, and waiting until it is there."""
+"""What the clouds lack, whoever made it, and waiting until it is there."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import time
 from collections.abc import Callable
 
 from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.unplaced import Unplaced
+from hybrisfs.merge.members import MemberTable
+from hybrisfs.pipeline.relay import Relayer
 from hybrisfs.pipeline.signals import Signals
 from hybrisfs.store.updates import UpdateLog
 
@@ -15,13 +18,16 @@ __all__ = ["Uploads"]
 class Uploads:
     """The uploads of one volume. Takes the volume's lock itself, but for `pending_bytes`."""
 
-    def __init__(self, fs: FileSystem, signals: Signals, updates: UpdateLog) -> None:
+    def __init__(self, fs: FileSystem, signals: Signals, updates: UpdateLog, relayer: Relayer) -> None:
         self._fs = fs
         self._signals = signals
         self._updates = updates
+        self._relayer = relayer
+        self.unplaced = Unplaced(fs)
 
     def pending_bytes(self) -> int:
-        """Bytes of files that no cloud has: staged, or cut into chunks that wait. The lock is held."""
+        """Bytes of files that this device has yet to bring to the clouds: staged, or cut into chunks that
+        wait. The lock is held."""
         self._fs.flush()
         staged = self._fs.db.execute("SELECT total(length) FROM extent WHERE segment > 0").fetchone()[0]
         waiting = self._fs.db.execute("SELECT total(length) FROM chunk WHERE pack IS NULL").fetchone()[0]
@@ -43,19 +49,22 @@ class Uploads:
             self._signals.end_flush()
 
     def wait(self, timeout: float | None, progress: Callable[[int, int], None]) -> bool:
-        """Wait until all that was written before is on the clouds; False when *timeout* seconds are over.
+        """Wait until all that was there before is on the clouds; False when *timeout* seconds are over.
 
-        *progress* is called with the bytes done so far and the bytes there were.
+        What other devices wrote counts, too: as far as it is here and they cannot be reached over a link,
+        this device brings it there itself. *progress* is called with the bytes done so far and the bytes
+        there were.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._fs.lock:
-            target = self._fs.changes.seq
-            total = self.pending_bytes()
+            target, newest = self._fs.changes.seq, self.unplaced.newest()
+            others = self._relayer.frontier()
+            total = self._lacking_bytes()
 
         def wait_for(reached: Callable[[], bool]) -> bool:
             def done() -> bool:
                 with self._fs.lock:
-                    left, finished = self.pending_bytes(), reached()
+                    left, finished = self._lacking_bytes(), reached()
                 progress(max(total - left, 0), total)
                 return finished
 
@@ -66,12 +75,33 @@ class Uploads:
             # What is written over and over is done when it has been signed and shipped once.
             return (
                 wait_for(lambda: not self._fs.changes.unsigned_up_to(target))
+                and wait_for(lambda: not self.unplaced.is_left(newest))
+                and wait_for(lambda: not self._is_unpacked(newest))
+                # What is written here can be read by nobody who lacks what it depends on.
+                and wait_for(lambda: not self._relayer.untold(others))
                 and wait_for(self._shipped_so_far())
                 # Where the packs are was signed while we waited: that too must be told.
                 and wait_for(self._shipped_so_far())
             )
         finally:
             self._signals.end_flush()
+
+    def machines_only(self) -> dict[str, object]:
+        """What other devices wrote and no cloud is known to have: "files" whose bytes are lacking there,
+        these "bytes", and the "devices" that have yet to bring something there, by name. The lock is held."""
+        found, own = self.unplaced.count(), self._updates.device
+        lacking = {*found.devices, *self._relayer.untold()} - {own}
+        members = MemberTable(self._fs.db).all()  # of a removed one nothing is to be expected
+        names = [one.name for one in members if one.device in lacking]
+        return {"files": found.files, "bytes": found.size, "devices": names}
+
+    def _is_unpacked(self, newest: int) -> bool:
+        """Whether a chunk up to that number, claimed ones among them, is still to be brought there."""
+        rows = self._fs.db.execute("SELECT number FROM chunk WHERE pack IS NULL AND number <= ?", (newest,))
+        return any(number not in self._fs.chunks.lost for (number,) in rows)
+
+    def _lacking_bytes(self) -> int:
+        return self.pending_bytes() + self.unplaced.count().size
 
     def _shipped_so_far(self) -> Callable[[], bool]:
         """Tells whether the clouds hold all that is signed now; called with the lock held."""

@@ -17,6 +17,7 @@ from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.runs import ChunkLocation
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
+from hybrisfs.errors import HybrisError
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.residency import Residency
 from hybrisfs.home import Home
@@ -89,6 +90,7 @@ _CHUNK_TIMEOUT: Final = 30.0
 _STATUS_PATIENCE: Final = 1.5
 _JOIN_SECONDS: Final = 20.0
 _HEAD_SECONDS: Final = 30.0
+_MEMBERS_SECONDS: Final = 5.0
 
 
 class Volume:
@@ -168,7 +170,6 @@ class Volume:
         )
         self.updates = self.sharing.updates
         self.conflict_table = Conflicts(self.fs, self.show)
-        self.uploads = Uploads(self.fs, self.signals, self.updates)
 
     def _start_pipeline(self) -> None:
         fs, signals, config = self.fs, self.signals, self.config
@@ -191,7 +192,24 @@ class Volume:
         redundancy = Redundancy(config.f, config.k)
         self.packs = PackMaker(self.sealer, self.tables, redundancy, self.engine.put_pack)
         self.grants = Grants(self.ring, config.id, sharing.key_holders, self.engine)
-        puller = sharing.follow(self.engine, self.grants.fetch, lambda: self._shipper.announce_soon())
+        puller = sharing.follow(
+            self.engine,
+            self.grants.fetch,
+            lambda: self._shipper.announce_soon(),
+            lambda: self.grants.is_shut_out,
+        )
+        relayer = Relayer(
+            fs,
+            self.updates,
+            signals,
+            self.ring.segments,
+            puller.heads,
+            self.fetcher.fetch_one,
+            puller.past,
+            lambda: {one.device_id for one in self.peering.status()},
+            lambda: self.peering.told,
+        )
+        self.uploads = Uploads(fs, signals, self.updates, relayer)
         shipper = Shipper(
             fs,
             self.updates,
@@ -203,18 +221,11 @@ class Volume:
             self.engine.put_everywhere,
             sharing.has_looked,
             lambda head: self.peering.announce(head),
-            Relayer(
-                fs,
-                self.updates,
-                signals,
-                self.ring.segments,
-                puller.heads,
-                self.fetcher.fetch_one,
-                puller.past,
-            ),
+            relayer,
             self.grants.ensure,
             lambda: self.checkpoints.told(),
             puller.past,
+            sharing.agreement.claim,
         )
         self._shipper = shipper
         self.checkpoints = Checkpoints(self, puller.heads, shipper.announce_soon)
@@ -336,9 +347,28 @@ class Volume:
         return volume_status(self)
 
     def sync(self, timeout: float | None, progress: Callable[[int, int], None]) -> bool:
-        """See `Uploads.wait`. Raises HybrisError while transfers are held, for that may last."""
+        """See `Uploads.wait`. Raises HybrisError while transfers are held, for that may last, and when this
+        device was removed from the volume."""
         self.transfers.require_free()
-        return self.uploads.wait(timeout, progress)
+
+        def told(done: int, total: int) -> None:
+            self._require_membership()
+            progress(done, total)
+
+        done = self.uploads.wait(timeout, told)
+        if done and timeout != 0:
+            self.sharing.look_at_members(_MEMBERS_SECONDS)
+            self._require_membership()
+        return done
+
+    def _require_membership(self) -> None:
+        if self.sharing.was_removed:
+            raise HybrisError(
+                f"this device was removed from the volume {self.name}",
+                "what changes here reaches no other device",
+                "Copy what you need to another folder. To belong to the volume again, delete it here and "
+                "pair this device anew.",
+            )
 
     def look_at_clouds(self) -> None:
         """Ask every cloud whether it is there, also those that would not be asked again yet; and let those

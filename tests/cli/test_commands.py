@@ -214,6 +214,57 @@ def test_the_sentence_on_top_of_status(
     assert result.stdout.count("for a reason") == len(states)
 
 
+@pytest.mark.parametrize(
+    ("files", "devices", "pending", "states", "sentence"),
+    [
+        (
+            2,
+            ["alice"],
+            0,
+            {},
+            "2 files (1.4 MB) are on your machines only: alice has yet to put them on the clouds.",
+        ),
+        (
+            1,
+            ["alice", "carol"],
+            0,
+            {"cloud-0": "down", "cloud-1": "full"},
+            "1 file (1.4 MB) is on your machines only: alice and carol have yet to put it on the clouds. "
+            "2 clouds are needed, 1 of 3 work.",
+        ),
+        (
+            0,
+            ["alice"],
+            3,
+            {},
+            "3 changes (5.0 kB) on the way to the clouds. Changes of names or attributes are on your "
+            "machines only: alice has yet to put them on the clouds.",
+        ),
+        (1, [], 0, {}, "1 file (1.4 MB) is on your machines only."),
+    ],
+)
+def test_status_names_what_only_machines_hold(
+    photos: FakeVolume,
+    run: Run,
+    files: int,
+    devices: list[str],
+    pending: int,
+    states: dict[str, str],
+    sentence: str,
+) -> None:
+    photos.states = {cloud: (state, "") for cloud, state in states.items()}
+    photos.pending_files, photos.pending_bytes = pending, pending and 5000
+    photos.machines_only = {"files": files, "bytes": 1_400_000, "devices": devices}
+    assert run("status").stdout.splitlines()[1] == f"  {sentence}"
+
+
+def test_status_of_a_removed_device_says_so_first(photos: FakeVolume, run: Run) -> None:
+    photos.removed = True
+    assert run("status").stdout.splitlines()[1] == (
+        "  This device was removed from the volume: what changes here reaches no other device."
+    )
+
+
 def test_status_as_json(photos: FakeVolume, run: Run) -> None:
     [entry] = json.loads(run("status", "--json").stdout)["volumes"]
     assert {"name", "mountpoint", "files", "bytes", "pending_files", "pending_bytes", "conflicts"} <= set(
@@ -307,6 +358,15 @@ def test_sync_that_runs_out_of_time_says_why(photos: FakeVolume, run: Run) -> No
         "  cloud-1 is down: no route to host\n"
     )
     assert json.loads(run("sync", "--wait", "--timeout", "0", "--json").stdout)["done"] is False
+
+
+def test_sync_does_not_call_safe_what_only_machines_hold(photos: FakeVolume, run: Run) -> None:
+    photos.machines_only = {"files": 2, "bytes": 1_400_000, "devices": ["alice"]}
+    sentence = "2 files (1.4 MB) are on your machines only: alice has yet to put them on the clouds."
+    assert run("sync").stdout == f"photos: {sentence}\n"
+    result = run("sync", "--wait", "--timeout", "0.5")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert result.stderr == f"photos: after 0.5 s {sentence}\n"
 
 
 def test_a_timeout_without_wait_makes_no_sense(served: Daemon, run: Run) -> None:

@@ -362,6 +362,8 @@ class FakeVolume:
     busy: bool = False
     pending_files: int = 0
     pending_bytes: int = 0
+    machines_only: dict[str, object] | None = None
+    removed: bool = False
     states: dict[str, tuple[str, str]] = field(default_factory=dict)
     report: FakeReport = field(default_factory=FakeReport)
     syncing: threading.Event = field(default_factory=threading.Event)
@@ -420,6 +422,8 @@ class FakeVolume:
             "bytes": 3_000_000,
             "pending_files": self.pending_files,
             "pending_bytes": self.pending_bytes,
+            "machines_only": self.machines_only,
+            "removed": self.removed,
             "conflicts": len(self.conflicting),
             "clouds": clouds,
             "devices": self.devices(),
@@ -436,7 +440,7 @@ class FakeVolume:
     def sync(self, timeout: float | None, progress: Callable[[int, int], None]) -> bool:
         """With something pending: until `release` is set, reporting progress all the time."""
         if self.pending_files == 0:
-            return True
+            return self.machines_only is None
         if timeout is not None:
             return False
         while not self.release.wait(0.01):

@@ -42,7 +42,9 @@ def _check_extents(rig: Rig, snapshots: list[FileSnapshot]) -> None:
         if inode.extents is not None:
             in_memory = [(one.start, one.end, one.segment, one.position) for one in inode.extents]
             assert in_memory == stored.get(inode.ino, []), f"extents of node {inode.ino}"
-    for (segment,) in rig.db.execute("SELECT segment FROM chunk WHERE pack IS NULL").fetchall():
+    for (segment,) in rig.db.execute(
+        "SELECT segment FROM chunk WHERE pack IS NULL OR pack = 0 AND segment IS NOT NULL"
+    ).fetchall():
         pins[segment] += 1
     for snapshot in snapshots:
         pins.update(snapshot.segments())

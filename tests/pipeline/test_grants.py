@@ -66,8 +66,15 @@ def test_members_find_the_key_and_the_removed_device_does_not() -> None:
     removed, old = member(clouds, C, BEFORE)
     assert not removed.fetch(A.device_id, SECOND.id)
     assert old.find(SECOND.id) is None
+    assert removed.is_shut_out, "a member's word"
+    old.add([SECOND])
+    assert not removed.is_shut_out, "it has the keys after all"
+    assert not theirs.is_shut_out
     assert not theirs.fetch(C.device_id, SECOND.id), "no member grants anything"
     assert not theirs.fetch(B.device_id, SECOND.id), "there is no such object"
+    lonely, _ = member(Clouds(), C, BEFORE)
+    assert not lonely.fetch(A.device_id, SECOND.id)
+    assert not lonely.is_shut_out, "what no cloud returns says nothing"
 
 
 def test_a_grant_is_put_once_for_an_epoch_and_those_who_are_members() -> None:

@@ -5,11 +5,13 @@ To change a format on purpose, raise its version, keep reading the old one, and 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sync import OneKey
 from sync.branch import branch_id
 from sync.checkpoint import Root, Slice, Statement
 from sync.hashing import ZERO_HASH
-from sync.head import CheckpointId, Extent, Head, OwnTip, Relayed, decode_head, encode_head
+from sync.head import CheckpointId, Extent, Head, OwnTip, Relayed, StateClaim, decode_head, encode_head
 from sync.history import history_hash
 from sync.identity import DeviceKey
 from sync.segment import SegmentId, decode_segment, encode_segment, segment_name
@@ -88,6 +90,22 @@ HEAD_BYTES = bytes.fromhex(
     "62672d451886d28d7639"
 )
 
+STATED_HEAD_BYTES = bytes.fromhex(
+    "484648440003176e02f68ebd77cc4ef534e6a2f21b2e00000000000102030405060708090a0b0c0d0e0f101112131415"
+    "1617fd1736e511620042b0cacd19eca932e7dbf8a059a8030fc8eae5098c0bca4282491ab742059b893a7df7c87efc2c"
+    "c158c1fe1f10c17e167c735219ee2aca8fa56ae8c332725ff298cf886c7b2ac27d13ffe4018396353390a2195fcdee3e"
+    "96116fa88374e834ee7847d11cdc3de32df644051744ae47098e3b76addbbda99ed7de3c0ee8f28342a678c8410212a6"
+    "dad5f41eab612bf6420d717dda77d6ab5942697fc0ce0d1a76172ffaa7185fc484a506392ccf1a63f8add416b42a5f3a"
+    "1f0ab7a9f2df6771afaf08cfdfe87fd439b7ba571e6b2cdf72668b2a9a4a864ce4ced0f3ed0f6cf77924996f32ed1de7"
+    "5964e5a216a1e11c339a748ee4efcd58309ff2b7e55ef6387f2b6fd9a055261ed1739b5a727b50a6f58d3a7fd778e845"
+    "56db06d0bf33a88adc9a6483187abb9fedb215e739c57c8d147ada38dfa1143a7dab9ddbdd65ebf9e590ac2937e797d9"
+    "34248a20cf9691f08fe20b1f23f58183c20fc74058cfb2c8620de7b8d7dddb3a1e4efa953c22de1c9a1d3af98e32e51a"
+    "eb3e2311bf5f4f6ae9ea85abd2eea71b588f8aec0834f1c3fd56f8ba0a70524bf54961f22e45198932815c3416f3ee52"
+    "6b765a789562881900c3dc3ccc93e5c150883fdc6645255f69a935b5bfcfda34f390c1a390ccde795850da86e2ae57f8"
+    "754aa2e39a2523738657397acd8e99d942565fc0b225c8f5fa5659bbd98afc18abf8349fc4eed819c6211cd64727c2fe"
+    "6b39180e0d66bc84bf7374fb4fb48c474878b8b0db4a03754e2b"
+)
+
 ROOT_BYTES = bytes.fromhex(
     "4846435200016465666768696a6b6c6d6e6f70717273404142434445464748494a4b4c4d4e4f50515253545556575859"
     "5a5b5c5d5e5f02176e02f68ebd77cc4ef534e6a2f21b2eac02354f55f9738064102fa993af632efdce80808080802002"
@@ -137,6 +155,9 @@ HEAD = Head(
     checkpoint=CheckpointId(bytes(range(96, 128)), bytes(range(128, 160))),
 )
 
+STATED_HEAD = replace(HEAD, state=StateClaim(bytes(range(160, 192)), bytes(range(192, 224))))
+"""Of the later version."""
+
 ROOT = Root(
     VOLUME,
     bytes(range(64, 96)),
@@ -176,6 +197,11 @@ def test_updates() -> None:
 def test_head() -> None:
     assert encode_head(HEAD, DEVICE, BOX_KEY, NONCE) == HEAD_BYTES
     assert decode_head(HEAD_BYTES, VOLUME, DEVICE.public, BOX_KEY) == HEAD
+
+
+def test_head_that_tells_the_state() -> None:
+    assert encode_head(STATED_HEAD, DEVICE, BOX_KEY, NONCE) == STATED_HEAD_BYTES
+    assert decode_head(STATED_HEAD_BYTES, VOLUME, DEVICE.public, BOX_KEY) == STATED_HEAD
 
 
 def test_segment() -> None:
