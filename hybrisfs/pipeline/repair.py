@@ -97,11 +97,6 @@ class PackMender:
         elif rebuild.table is not None:
             self._record(rebuild.table, index, before, now)
 
-    def holder(self, pack: bytes, index: int) -> int | None:
-        """The cloud that is to have a share, None when no such share is known."""
-        placement = self._placement(pack)
-        return placement[index] if placement is not None and index < len(placement) else None
-
     def _placement(self, pack: bytes) -> bytes | None:
         with self._fs.lock:
             row = self._fs.db.execute("SELECT placement FROM pack WHERE id = ?", (pack,)).fetchone()

@@ -1,8 +1,11 @@
 """Looking after the clouds when nothing else happens: is each there, and does it still have what it took?
 
-A check-up reads the marker and a sample of one share, chosen at random, from every cloud. It is run
-now and then, and when somebody asks for the status. Clouds that are not well are looked at more often. The
-pauses keep an idle volume cheap: a few requests a minute are dollars a year.
+A check-up reads the marker and samples of two shares from every cloud: one chosen at random, and the newest,
+which is the first to be missing when a cloud went back to an old copy of itself. It is run now and then, and
+when somebody asks for the status. The newest shares are looked at more often, and so are clouds that are not
+well. Half-hourly further shares are looked at, each as old again as the one before, so that a run of them
+that was lost is found, whatever was put since. The pauses keep an idle volume cheap: a few requests a minute
+are dollars a year. What was put in the last minutes is looked at by `RecentPuts`.
 """
 
 from __future__ import annotations
@@ -17,14 +20,19 @@ from typing import Final
 from hybrisfs.dispersal.engine import Engine, Marker
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.pipeline.signals import Signals
+from hybrisfs.volume.holdings import IS_READ
+from hybrisfs.volume.recent_puts import RecentPuts
 
 __all__ = ["Checkup"]
 
 log = logging.getLogger(__name__)
 
 _INTERVAL: Final = 60.0  # between looks at the clouds that are not well
+_CONFIRM_INTERVAL: Final = 15.0  # before what was missing at a first look is looked at again
+_NEWEST_INTERVAL: Final = 300.0  # between looks at the newest shares
 _CHECKUP_INTERVAL: Final = 1800.0  # between looks at all of them
 _MARKER_LIMIT: Final = 4096
+_UP_TO: Final = ("number <= ?", "number DESC")
 
 
 class Checkup:
@@ -36,9 +44,12 @@ class Checkup:
         engine: Engine,
         marker: Marker,
         signals: Signals,
+        recent: RecentPuts,
         besides: Callable[[], None] = lambda: None,
     ) -> None:
         """*besides*: what else is to be done now and then."""
+        self._recent = recent
+        self._settled = [_newest_pack(fs)] * 2  # the newest packs at the last rounds, the earliest first
         self._besides = besides
         self._fs = fs
         self._engine = engine
@@ -51,10 +62,11 @@ class Checkup:
 
     def run(self) -> None:
         """The thread's body."""
-        due = 0.0
+        due = newest_due = 0.0
         while True:
             with self._condition:
-                self._condition.wait_for(lambda: self._wanted or self._stopping, _INTERVAL)
+                pause = _CONFIRM_INTERVAL if self._recent.doubts else _INTERVAL
+                self._condition.wait_for(lambda: self._wanted or self._stopping, pause)
                 if self._stopping:
                     return
                 asked, self._wanted = self._wanted, False
@@ -62,14 +74,21 @@ class Checkup:
             looks = asked or begun >= due
             if not self._signals.held:
                 self._engine.probe(self._marker)
+                self._recent.look()
                 if looks:
-                    self._look()
+                    self._look(self._look_at)
+                if begun >= due:
+                    self._look(self._look_back)
                     due = time.monotonic() + _CHECKUP_INTERVAL
+                if not looks and begun >= newest_due:
+                    self._look(self._look_at_newest)
+                    newest_due = time.monotonic() + _NEWEST_INTERVAL
             if looks:
                 with self._condition:
                     self._looked = begun
                     self._condition.notify_all()
             if not asked:
+                self._settled = [*self._settled[1:], _newest_pack(self._fs)]
                 self._besides()
 
     def stop(self) -> None:
@@ -85,9 +104,9 @@ class Checkup:
             self._condition.notify_all()
             self._condition.wait_for(lambda: self._looked >= asked or self._stopping, timeout)
 
-    def _look(self) -> None:
+    def _look(self, look_at: Callable[[int], None]) -> None:
         threads = [
-            threading.Thread(target=self._look_at, args=(cloud,), name=f"checkup-{cloud}", daemon=True)
+            threading.Thread(target=look_at, args=(cloud,), name=f"checkup-{cloud}", daemon=True)
             for cloud in self._engine.numbers
         ]
         for thread in threads:
@@ -97,20 +116,37 @@ class Checkup:
 
     def _look_at(self, cloud: int) -> None:
         wrong = self._engine.check_object(cloud, self._marker.name, _MARKER_LIMIT, self._marker.verify)
-        share = self._random_share(cloud)
-        if wrong is None and share is not None:
-            wrong = self._engine.sample_share(cloud, *share)
         if wrong is not None:
             log.debug("cloud %d: %s", cloud, wrong)
+            return
+        self._look_at_newest(cloud)
+        self._sample(cloud, random.randint(0, self._settled[0]), "number >= ?", "number")
 
-    def _random_share(self, cloud: int) -> tuple[bytes, int] | None:
-        """(pack id, index) of a share that this cloud acknowledged."""
+    def _look_at_newest(self, cloud: int) -> None:
+        self._sample(cloud, self._settled[0], *_UP_TO)
+
+    def _look_back(self, cloud: int) -> None:
+        """Look at shares of which each is as old again as the one before, counted in packs."""
+        age = 1
+        while age < self._settled[0] and not self._engine.upkeep.is_down(cloud):
+            self._sample(cloud, self._settled[0] - age, *_UP_TO)
+            age *= 2
+
+    def _sample(self, cloud: int, number: int, where: str, order: str) -> None:
+        """Have a look at a share that this cloud acknowledged, of the first pack there is by these terms."""
         with self._fs.lock:
-            highest = self._fs.db.execute("SELECT max(number) FROM pack").fetchone()[0]
-            if highest is None:
-                return None
             row = self._fs.db.execute(
-                "SELECT id, placement FROM pack WHERE number >= ? AND instr(placement, ?) LIMIT 1",
-                (random.randint(1, highest), bytes((cloud,))),
+                f"SELECT id, placement FROM pack WHERE {where} AND number <= ? AND instr(placement, ?) "
+                f"AND {IS_READ} ORDER BY {order} LIMIT 1",
+                (number, self._settled[0], bytes((cloud,))),
             ).fetchone()
-        return (row[0], row[1].index(cloud)) if row else None
+        if row is not None:
+            wrong = self._engine.sample_share(cloud, row[0], row[1].index(cloud))
+            if wrong is not None:
+                log.debug("cloud %d: %s", cloud, wrong)
+
+
+def _newest_pack(fs: FileSystem) -> int:
+    with fs.lock:
+        (newest,) = fs.db.execute("SELECT ifnull(max(number), 0) FROM pack").fetchone()
+    return int(newest)

@@ -14,7 +14,11 @@ from hybrisfs.pipeline.log_repair import SEGMENT_LIMIT
 from hybrisfs.volume.create import MARKER_NAME, belongs_to_another, marker
 from sync import Head, decode_head, decode_segment, head_name
 
-__all__ = ["Holdings", "PackPlace", "SegmentPlace"]
+__all__ = ["IS_READ", "Holdings", "PackPlace", "SegmentPlace"]
+
+IS_READ: Final = "pack.n > 0 AND EXISTS (SELECT 1 FROM chunk c WHERE c.pack = pack.number AND c.pack > 0)"
+"""Of a row of `pack`: chunks are read from it. From others nothing is, though they may hold copies: what took
+their place, after their code was changed or clouds had lost them, is read instead."""
 
 _HEAD_LIMIT: Final = 1 << 20
 _MARKER_LIMIT: Final = 4096
@@ -52,7 +56,7 @@ class Holdings:
         """All packs on record, those that come meanwhile included."""
         last = 0
         while rows := self._rows(
-            "SELECT number, id, placement FROM pack WHERE n > 0 AND number > ?", "number", last
+            f"SELECT number, id, placement FROM pack WHERE {IS_READ} AND number > ?", "number", last
         ):
             yield from (PackPlace(*row) for row in rows)
             last = rows[-1][0]
@@ -68,9 +72,15 @@ class Holdings:
     def counts(self) -> tuple[int, int]:
         """How many packs and segments there are."""
         with self._fs.lock:
-            (packs,) = self._fs.db.execute("SELECT count(*) FROM pack WHERE n > 0").fetchone()
+            (packs,) = self._fs.db.execute(f"SELECT count(*) FROM pack WHERE {IS_READ}").fetchone()
             (segments,) = self._fs.db.execute("SELECT count(*) FROM log_segment").fetchone()
         return int(packs), int(segments)
+
+    def holder(self, pack: bytes, index: int) -> int | None:
+        """The cloud that is to have a share, None when no such share is known."""
+        with self._fs.lock:
+            row = self._fs.db.execute("SELECT placement FROM pack WHERE id = ?", (pack,)).fetchone()
+        return row[0][index] if row is not None and index < len(row[0]) else None
 
     def look_at_marker(self, cloud: int) -> tuple[Finding | None, bool]:
         """What is wrong with the marker, and whether the place belongs to another volume by its marker."""

@@ -151,7 +151,7 @@ class Maintenance:
         share = parse_share_name(one.name)
         if share is not None:
             pack, index = share
-            if self.packs.holder(pack, index) != one.cloud:
+            if self.holdings.holder(pack, index) != one.cloud:
                 self._upkeep.excuse(one.cloud, one.name)  # it has been moved, maybe by another device
                 return []
             again = one in self._tried

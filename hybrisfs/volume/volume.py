@@ -71,6 +71,7 @@ from hybrisfs.volume.mounting import Mounting, begin_mount
 from hybrisfs.volume.on_demand import OnDemand
 from hybrisfs.volume.pairing import Invitation
 from hybrisfs.volume.peering import Peering
+from hybrisfs.volume.recent_puts import RecentPuts
 from hybrisfs.volume.recovery import Kits
 from hybrisfs.volume.regaining import Regaining
 from hybrisfs.volume.settings import Settings
@@ -197,16 +198,12 @@ class Volume:
         self._shipper = shipper
         self.checkpoints = Checkpoints(self, puller.heads, shipper.announce_soon)
         self._marker = Marker(MARKER_NAME, marker(config.id))
-        self.checkup = Checkup(
-            fs,
-            self.engine,
-            self._marker,
-            signals,
-            self._look_after,
-        )
         upkeep = self.engine.upkeep
+        holdings = Holdings(fs, upkeep, self.ring, config.id)
+        recent = RecentPuts(fs, holdings, upkeep, self.updates.device)
+        self.checkup = Checkup(fs, self.engine, self._marker, signals, recent, self._look_after)
         self.maintenance = Maintenance(
-            Holdings(fs, upkeep, self.ring, config.id),
+            holdings,
             upkeep,
             PackMender(fs, sharing.signer, signals, upkeep, self.tables),
             SegmentMender(fs, self.updates, config.id, self.ring.segments, upkeep),
