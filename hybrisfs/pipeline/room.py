@@ -15,6 +15,7 @@ from typing import Final
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.hoard import KeptChunk
+from hybrisfs.filesystem.set_aside import kept_aside
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.signals import Signals
 from hybrisfs.store.journal import JournalFullError
@@ -142,7 +143,7 @@ class RoomMaker:
                 break
             if self._is_thin(number):
                 continue
-            kept = fs.hoard.kept_in(number)
+            kept = fs.hoard.kept_in(number) | kept_aside(fs, number)
             if kept:
                 size += self._plan_thinning(plan, number, kept)
             else:
@@ -183,7 +184,7 @@ class RoomMaker:
         ):
             live[segment].append((position, position + length))
         for number in fs.journal.pinned():
-            kept = fs.hoard.kept_in(number)
+            kept = fs.hoard.kept_in(number) | kept_aside(fs, number)
             dead = fs.journal.dead_ranges(number, live[number] + _ranges(kept.values()))
             if dead and dead != self._punched.get(number):
                 fs.chunks.forget_clean(number, kept)

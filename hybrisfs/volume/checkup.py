@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Final
 
 from hybrisfs.dispersal.engine import Engine, Marker
+from hybrisfs.dispersal.share import share_name
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.pipeline.signals import Signals
 from hybrisfs.volume.holdings import IS_READ
@@ -56,7 +57,7 @@ class Checkup:
         self._marker = marker
         self._signals = signals
         self._condition = threading.Condition()
-        self._wanted = False
+        self._wanted = self._thoroughly = False
         self._stopping = False
         self._looked = 0.0  # when the last look began that has ended
 
@@ -65,11 +66,12 @@ class Checkup:
         due = newest_due = 0.0
         while True:
             with self._condition:
-                pause = _CONFIRM_INTERVAL if self._recent.doubts else _INTERVAL
+                pause = _CONFIRM_INTERVAL if self._recent.doubted else _INTERVAL
                 self._condition.wait_for(lambda: self._wanted or self._stopping, pause)
                 if self._stopping:
                     return
                 asked, self._wanted = self._wanted, False
+                thoroughly, self._thoroughly = self._thoroughly, False
             begun = time.monotonic()
             looks = asked or begun >= due
             if not self._signals.held:
@@ -77,7 +79,7 @@ class Checkup:
                 self._recent.look()
                 if looks:
                     self._look(self._look_at)
-                if begun >= due:
+                if thoroughly or begun >= due:
                     self._look(self._look_back)
                     due = time.monotonic() + _CHECKUP_INTERVAL
                 if not looks and begun >= newest_due:
@@ -91,16 +93,23 @@ class Checkup:
                 self._settled = [*self._settled[1:], _newest_pack(self._fs)]
                 self._besides()
 
+    @property
+    def doubted(self) -> set[int]:
+        """The clouds that lacked something at a first look."""
+        return self._recent.doubted
+
     def stop(self) -> None:
         with self._condition:
             self._stopping = True
             self._condition.notify_all()
 
-    def refresh(self, timeout: float) -> None:
-        """Have the clouds looked at as they are from now on; wait at most *timeout* seconds."""
+    def refresh(self, timeout: float, *, thoroughly: bool = False) -> None:
+        """Have the clouds looked at as they are from now on; wait at most *timeout* seconds. With
+        *thoroughly* older shares are looked at, too, as half-hourly."""
         with self._condition:
             asked = time.monotonic()
             self._wanted = True
+            self._thoroughly |= thoroughly
             self._condition.notify_all()
             self._condition.wait_for(lambda: self._looked >= asked or self._stopping, timeout)
 
@@ -120,30 +129,36 @@ class Checkup:
             log.debug("cloud %d: %s", cloud, wrong)
             return
         self._look_at_newest(cloud)
-        self._sample(cloud, random.randint(0, self._settled[0]), "number >= ?", "number")
+        self._sample(cloud, random.randint(0, _newest_pack(self._fs)), "number >= ?", "number")
 
     def _look_at_newest(self, cloud: int) -> None:
-        self._sample(cloud, self._settled[0], *_UP_TO)
+        self._sample(cloud, _newest_pack(self._fs), *_UP_TO)
 
     def _look_back(self, cloud: int) -> None:
         """Look at shares of which each is as old again as the one before, counted in packs."""
-        age = 1
-        while age < self._settled[0] and not self._engine.upkeep.is_down(cloud):
-            self._sample(cloud, self._settled[0] - age, *_UP_TO)
+        age, newest = 1, _newest_pack(self._fs)
+        while age < newest and not self._engine.upkeep.is_down(cloud):
+            self._sample(cloud, newest - age, *_UP_TO)
             age *= 2
 
     def _sample(self, cloud: int, number: int, where: str, order: str) -> None:
-        """Have a look at a share that this cloud acknowledged, of the first pack there is by these terms."""
+        """Have a look at a share that this cloud acknowledged, of the first pack there is by these terms. One
+        that may have been put a moment ago gets a second chance."""
         with self._fs.lock:
             row = self._fs.db.execute(
-                f"SELECT id, placement FROM pack WHERE {where} AND number <= ? AND instr(placement, ?) "
+                f"SELECT number, id, placement FROM pack WHERE {where} AND instr(placement, ?) "
                 f"AND {IS_READ} ORDER BY {order} LIMIT 1",
-                (number, self._settled[0], bytes((cloud,))),
+                (number, bytes((cloud,))),
             ).fetchone()
-        if row is not None:
-            wrong = self._engine.sample_share(cloud, row[0], row[1].index(cloud))
-            if wrong is not None:
-                log.debug("cloud %d: %s", cloud, wrong)
+        if row is None:
+            return
+        found, pack, placement = row
+        index = placement.index(cloud)
+        if found > self._settled[0]:
+            if self._engine.upkeep.is_there(cloud, share_name(pack, index)) is False:
+                self._recent.doubt(cloud, share_name(pack, index))
+        elif (wrong := self._engine.sample_share(cloud, pack, index)) is not None:
+            log.debug("cloud %d: %s", cloud, wrong)
 
 
 def _newest_pack(fs: FileSystem) -> int:

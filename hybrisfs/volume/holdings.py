@@ -26,11 +26,12 @@ _ROWS: Final = 256
 
 
 class PackPlace(NamedTuple):
-    """A pack, and the cloud of each of its shares."""
+    """A pack, the cloud of each of its shares, and how many of these it takes to read it."""
 
     number: int
     id: bytes
     placement: bytes
+    k: int
 
 
 class SegmentPlace(NamedTuple):
@@ -56,7 +57,7 @@ class Holdings:
         """All packs on record, those that come meanwhile included."""
         last = 0
         while rows := self._rows(
-            f"SELECT number, id, placement FROM pack WHERE {IS_READ} AND number > ?", "number", last
+            f"SELECT number, id, placement, k FROM pack WHERE {IS_READ} AND number > ?", "number", last
         ):
             yield from (PackPlace(*row) for row in rows)
             last = rows[-1][0]

@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from hybrisfs.dispersal.restoring import Repair
-from hybrisfs.dispersal.share import parse_share_name
+from hybrisfs.dispersal.share import parse_share_name, share_name
 from hybrisfs.dispersal.upkeep import Upkeep, WrongObject
 from hybrisfs.errors import HybrisError
 from hybrisfs.pipeline.log_repair import SegmentMender
 from hybrisfs.pipeline.repair import PackMender
 from hybrisfs.pipeline.signals import Signals
+from hybrisfs.volume.audit import audit
 from hybrisfs.volume.checkpoint_holdings import CheckpointHoldings
 from hybrisfs.volume.holdings import Holdings
 from hybrisfs.volume.repair import Repairer, RepairReport
@@ -28,6 +31,8 @@ log = logging.getLogger(__name__)
 
 _FIRST_PAUSE: Final = 60.0  # seconds; a cloud that has just lost something may be in trouble still
 _LAST_PAUSE: Final = 3600.0
+_GLANCE: Final = 5.0  # between looks whether clouds were found to have lost something
+_AUDIT_PAUSE: Final = 600.0  # between lists of what one cloud has
 _MOST_TRIED: Final = 10_000  # objects that it is remembered of that they were to be healed
 
 
@@ -67,6 +72,9 @@ class Maintenance:
         )
         self._busy = threading.Lock()
         self._tried: set[WrongObject] = set()
+        self._audited: dict[int, float] = {}  # when, by cloud
+        self._guarding = threading.Lock()
+        self._guarded: frozenset[WrongObject] = frozenset()
 
     def use(self, clouds: Mapping[int, str], names: Mapping[int, str]) -> None:
         """Look after these clouds from now on; *names* is what they and all others are called."""
@@ -106,19 +114,51 @@ class Maintenance:
         """The body of the thread that heals what ordinary reads and check-ups have found wrong."""
         pause = _FIRST_PAUSE
         known: set[WrongObject] = set()
-        while self._signals.pause(pause) and self._signals.wait_until_free():
+        while self._pause(pause) and self._signals.wait_until_free():
             # What has just been found is left for the next time: the cloud may be in the middle of trouble.
             tried = known.intersection(self._upkeep.wrong_objects())
-            left = tried and self.heal(tried)
+            left = (tried or self.packs.lost()) and (self.heal(tried) or self.packs.lost())
             pause = min(pause * 2, _LAST_PAUSE) if left else _FIRST_PAUSE
             known = set(self._upkeep.wrong_objects())
+
+    def _pause(self, seconds: float) -> bool:
+        """Wait that long; what clouds are found to have lost meanwhile is kept. False when the thread is to
+        stop."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            if not self._signals.pause(min(left, _GLANCE)):
+                return False
+            if not self._signals.held:
+                self.guard()
+        return True
+
+    def guard(self, doubted: Collection[int] = ()) -> None:
+        """If clouds are known to have lost shares, find out which packs are lost altogether, so that nothing
+        of them that is here is let go before they have been written anew. Clouds that are *doubted* may have
+        lost some. Writes nothing to the clouds."""
+        with self._guarding:
+            wrong = frozenset(one for one in self._upkeep.wrong_objects() if parse_share_name(one.name))
+            news, self._guarded = wrong - self._guarded, wrong
+            if not news and not doubted:
+                return
+            clouds = {one.cloud for one in wrong}.union(doubted)
+            for pack in audit(self.holdings, self._upkeep, clouds).lost():
+                answers = [
+                    self._upkeep.is_there(cloud, share_name(pack.id, index))
+                    for index, cloud in enumerate(pack.placement)
+                ]
+                if len(answers) - answers.count(False) < pack.k:
+                    self.packs.set_aside(pack.id)
+                if self._signals.stopping:
+                    return
 
     def heal(self, wrong: Iterable[WrongObject]) -> set[WrongObject]:
         """Put right, where they were, objects that are known to be wrong; those of them that still are.
 
         What has been put right before, or could not be, goes to another cloud, the best that has none of it.
         Only on clouds that still have this volume's marker: a disk that is not mounted is not written to.
-        Does nothing while a scrub or repair is under way.
+        Where a cloud has lost something, it is looked what else it does not list, and that is put right, too.
+        So is what the clouds have lost altogether. Does nothing while a scrub or repair is under way.
         """
         wrong = set(wrong)
         values = {one for one in wrong if self.values.is_value(one.name)}
@@ -127,10 +167,14 @@ class Maintenance:
         trusted: set[int] = set()
         try:
             trusted = self._repairer.trusted()
+            lossy = set[int]()
             for one in sorted(wrong - values):
                 if self._signals.stopping:
                     break
-                self._log(self._heal(one, trusted))
+                repairs = self._heal(one, trusted)
+                lossy |= {repair.cloud for repair in repairs if repair.finding.kind == "missing"}
+                self._log(repairs)
+            self._mend_absent(lossy & trusted, trusted)
             if values:
                 self._log(self.values.heal(values, trusted, self._tried, self._go_on))
         finally:
@@ -138,6 +182,25 @@ class Maintenance:
             self._tried = tried if len(self._tried) > _MOST_TRIED else self._tried | tried
             self._busy.release()
         return wrong.intersection(self._upkeep.wrong_objects())
+
+    def _mend_absent(self, clouds: set[int], trusted: set[int]) -> None:
+        """Put right what these clouds do not list, and what was set aside as lost."""
+        now = time.monotonic()
+        due = {one for one in clouds if now - self._audited.get(one, -_AUDIT_PAUSE) >= _AUDIT_PAUSE}
+        absent = audit(self.holdings, self._upkeep, due)
+        self._audited |= dict.fromkeys(due, now)
+        packs = dict.fromkeys([*self.packs.lost(), *(one.id for one in absent.packs)])
+        mends: list[Callable[[], Sequence[Repair]]] = [
+            *(partial(self.packs.mend, pack, writable=trusted, move=False) for pack in packs),
+            *(partial(self.segments.mend, name, writable=trusted, move=False) for name in absent.segments),
+            *(self.checkpoint.mends() if due else ()),
+        ]
+        for mend in mends:
+            if self._signals.stopping:
+                return
+            self._log(mend())
+        if due:
+            self.announce()
 
     def _go_on(self) -> bool:
         return not self._signals.stopping

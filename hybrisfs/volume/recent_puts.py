@@ -41,7 +41,7 @@ class _Put(NamedTuple):
 
 
 class RecentPuts:
-    """Samples what was put. Used by one thread, but for `doubts`."""
+    """Samples what was put. Used by one thread, but for `doubted`."""
 
     def __init__(
         self,
@@ -61,9 +61,13 @@ class RecentPuts:
         self._pack, self._clock_shipped = self._before_start()
 
     @property
-    def doubts(self) -> bool:
-        """Whether something was missing at the first look: look again soon."""
-        return any(self._missed.values())
+    def doubted(self) -> set[int]:
+        """The clouds that something was missing of at the first look."""
+        return {cloud for cloud, names in self._missed.items() if names}
+
+    def doubt(self, cloud: int, name: str) -> None:
+        """Something that may have been put a moment ago is missing: look again soon."""
+        self._missed[cloud].add(name)
 
     def look(self) -> None:
         """Note what has been put since the last look, and ask for some of what was put a while ago."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+from hybrisfs.filesystem.set_aside import what_is_lost
+
 if TYPE_CHECKING:
     from hybrisfs.volume.key_values import ValueFacts
     from hybrisfs.volume.volume import Volume
@@ -93,6 +95,7 @@ def _warnings(volume: Volume, devices: list[dict[str, object]], values: ValueFac
             f"files cannot be opened for reading until {' and '.join(silent)} is heard of; "
             f"hybrisfs volume set {volume.name} --stale-reads warn lets them be opened"
         )
+    waiting += _about_losses(volume)
     damaged = len(volume.fs.chunks.lost)
     if damaged:
         waiting.append(
@@ -105,6 +108,21 @@ def _warnings(volume: Volume, devices: list[dict[str, object]], values: ValueFac
     waiting += volume.mirrors.broken
     alarms = [one for one in (volume.peering.alarm, volume.checkpoints.keeper.alarm) if one]
     return [*waiting, *volume.sharing.doubts(), *alarms]
+
+
+def _about_losses(volume: Volume) -> list[str]:
+    """What the clouds have lost. Of one trouble always the same sentence: a change of it would be news."""
+    with volume.fs.lock:
+        lost = what_is_lost(volume.fs.db)
+    if not lost.chunks:
+        return []
+    what = "the clouds have lost content of files, which is on no cloud now"
+    command = f"hybrisfs repair {volume.name}"
+    if lost.absent:
+        advice = f"Some of it is not on this device: run {command} on those that may hold it"
+    else:
+        advice = f"It is kept here until it is there again: {command} sees to that at once"
+    return [f"{what}. {advice}"]
 
 
 def _about_values(volume: Volume, values: ValueFacts) -> list[str]:

@@ -32,6 +32,7 @@ from hybrisfs.pipeline.pack import Packer
 from hybrisfs.pipeline.placed import PackMaker
 from hybrisfs.pipeline.publish import Publisher
 from hybrisfs.pipeline.relay import Relayer
+from hybrisfs.pipeline.renew import PackRenewer
 from hybrisfs.pipeline.repair import PackMender
 from hybrisfs.pipeline.room import RoomMaker
 from hybrisfs.pipeline.settle import Settler
@@ -88,6 +89,7 @@ log = logging.getLogger(__name__)
 
 _CHUNK_TIMEOUT: Final = 30.0
 _STATUS_PATIENCE: Final = 1.5
+_DROP_PATIENCE: Final = 15.0
 _JOIN_SECONDS: Final = 20.0
 _HEAD_SECONDS: Final = 30.0
 
@@ -202,10 +204,11 @@ class Volume:
         holdings = Holdings(fs, upkeep, self.ring, config.id)
         recent = RecentPuts(fs, holdings, upkeep, self.updates.device)
         self.checkup = Checkup(fs, self.engine, self._marker, signals, recent, self._look_after)
+        renewer = PackRenewer(fs, sharing.signer, signals, self.packs, self.fetcher.fetch_from_devices)
         self.maintenance = Maintenance(
             holdings,
             upkeep,
-            PackMender(fs, sharing.signer, signals, upkeep, self.tables),
+            PackMender(fs, sharing.signer, signals, upkeep, self.tables, renewer),
             SegmentMender(fs, self.updates, config.id, self.ring.segments, upkeep),
             signals,
             self.checkpoints.holdings,
@@ -325,7 +328,9 @@ class Volume:
             self._shipper.announce_again(_HEAD_SECONDS)
 
     def drop_cache(self) -> dict[str, int]:
-        """Forget every cached byte that the clouds hold."""
+        """Forget every cached byte that the clouds hold, after a look whether they still do."""
+        self.checkup.refresh(_DROP_PATIENCE, thoroughly=True)
+        self.maintenance.guard(self.checkup.doubted)
         freed, kept = self.room.drop_all()
         return {"freed_bytes": freed, "kept_bytes": kept}
 

@@ -104,11 +104,11 @@ def test_a_cloud_that_shows_things_late_is_not_accused(device: Device) -> None:
     hidden = fullest(device) / "packs"
     aside = hidden.rename(hidden.with_name("packs-aside"))
     look_for_minutes(recent, clock, 2)
-    assert recent.doubts
+    assert recent.doubted
     assert not lying(device)
     aside.rename(hidden)
     look_for_minutes(recent, clock, 3)
-    assert not recent.doubts
+    assert not recent.doubted
     assert not lying(device)
 
 
