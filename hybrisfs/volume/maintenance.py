@@ -104,7 +104,10 @@ class Maintenance:
         """Verify everything on the clouds and put right what is wrong. Raises like `scrub`."""
         with self._exclusively():
             self._look()
-            return self._repairer.repair(self._stoppable(step))
+            report = self._repairer.repair(self._stoppable(step))
+            for one in self._upkeep.wrong_objects():
+                self._excuse_moved(one)
+            return report
 
     def trusted(self) -> set[int]:
         """The clouds that are known to be this volume's, as they are now."""
@@ -167,13 +170,11 @@ class Maintenance:
         trusted: set[int] = set()
         try:
             trusted = self._repairer.trusted()
-            lossy = set[int]()
-            for one in sorted(wrong - values):
-                if self._signals.stopping:
-                    break
-                repairs = self._heal(one, trusted)
-                lossy |= {repair.cloud for repair in repairs if repair.finding.kind == "missing"}
-                self._log(repairs)
+            heals = [
+                *(partial(self._heal, one, trusted) for one in sorted(wrong - values)),
+                *(partial(self.packs.mend, pack, writable=trusted, move=False) for pack in self.packs.lost()),
+            ]
+            lossy = self._carry_out(heals)
             self._mend_absent(lossy & trusted, trusted)
             if values:
                 self._log(self.values.heal(values, trusted, self._tried, self._go_on))
@@ -184,23 +185,35 @@ class Maintenance:
         return wrong.intersection(self._upkeep.wrong_objects())
 
     def _mend_absent(self, clouds: set[int], trusted: set[int]) -> None:
-        """Put right what these clouds do not list, and what was set aside as lost."""
+        """Put right what else these clouds do not list of that which they took."""
         now = time.monotonic()
         due = {one for one in clouds if now - self._audited.get(one, -_AUDIT_PAUSE) >= _AUDIT_PAUSE}
+        if not due:
+            return
         absent = audit(self.holdings, self._upkeep, due)
         self._audited |= dict.fromkeys(due, now)
-        packs = dict.fromkeys([*self.packs.lost(), *(one.id for one in absent.packs)])
-        mends: list[Callable[[], Sequence[Repair]]] = [
-            *(partial(self.packs.mend, pack, writable=trusted, move=False) for pack in packs),
-            *(partial(self.segments.mend, name, writable=trusted, move=False) for name in absent.segments),
-            *(self.checkpoint.mends() if due else ()),
-        ]
-        for mend in mends:
+        self._carry_out(
+            [
+                *(partial(self.packs.mend, one.id, writable=trusted, move=False) for one in absent.packs),
+                *(
+                    partial(self.segments.mend, name, writable=trusted, move=False)
+                    for name in absent.segments
+                ),
+                *self.checkpoint.mends(),
+            ]
+        )
+        self.announce()
+
+    def _carry_out(self, heals: Iterable[Callable[[], Sequence[Repair]]]) -> set[int]:
+        """Carry out one after the other; the clouds that something was missing on."""
+        lossy = set[int]()
+        for heal in heals:
             if self._signals.stopping:
-                return
-            self._log(mend())
-        if due:
-            self.announce()
+                break
+            repairs = heal()
+            lossy |= {repair.cloud for repair in repairs if repair.finding.kind == "missing"}
+            self._log(repairs)
+        return lossy
 
     def _go_on(self) -> bool:
         return not self._signals.stopping
@@ -213,9 +226,8 @@ class Maintenance:
     def _heal(self, one: WrongObject, trusted: set[int]) -> list[Repair]:
         share = parse_share_name(one.name)
         if share is not None:
-            pack, index = share
-            if self.holdings.holder(pack, index) != one.cloud:
-                self._upkeep.excuse(one.cloud, one.name)  # it has been moved, maybe by another device
+            pack, _ = share
+            if self._excuse_moved(one):
                 return []
             again = one in self._tried
             return self.packs.mend(pack, writable=trusted, move=again) if one.cloud in trusted else []
@@ -231,6 +243,14 @@ class Maintenance:
         if one.cloud in self.segments.holders(one.name) and one.cloud in trusted:
             return self.segments.mend(one.name, writable=trusted, move=False)
         return []
+
+    def _excuse_moved(self, one: WrongObject) -> bool:
+        """Excuse a cloud of a share that has been moved from it, maybe by another device; whether it was."""
+        share = parse_share_name(one.name)
+        moved = share is not None and self.holdings.holder(*share) != one.cloud
+        if moved:
+            self._upkeep.excuse(one.cloud, one.name)
+        return moved
 
     def _heal_part(self, one: WrongObject, part: bytes) -> list[Repair]:
         repairs = self.checkpoint.mend(part)
