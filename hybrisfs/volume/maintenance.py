@@ -73,6 +73,7 @@ class Maintenance:
         self._busy = threading.Lock()
         self._tried: set[WrongObject] = set()
         self._audited: dict[int, float] = {}  # when, by cloud
+        self._emptied: frozenset[int] = frozenset()  # the clouds that are to be filled again
         self._guarding = threading.Lock()
         self._guarded: frozenset[WrongObject] = frozenset()
 
@@ -120,7 +121,8 @@ class Maintenance:
         while self._pause(pause) and self._signals.wait_until_free():
             # What has just been found is left for the next time: the cloud may be in the middle of trouble.
             tried = known.intersection(self._upkeep.wrong_objects())
-            left = (tried or self.packs.lost()) and (self.heal(tried) or self.packs.lost())
+            due = tried or self._emptied or self.packs.lost()
+            left = due and (self.heal(tried) or self._emptied or self.packs.lost())
             pause = min(pause * 2, _LAST_PAUSE) if left else _FIRST_PAUSE
             known = set(self._upkeep.wrong_objects())
 
@@ -134,6 +136,11 @@ class Maintenance:
             if not self._signals.held:
                 self.guard()
         return True
+
+    def refill(self, cloud: int) -> None:
+        """Put there again, in the background, what a cloud is to hold: it was emptied."""
+        self._emptied |= {cloud}
+        self._audited.pop(cloud, None)
 
     def guard(self, doubted: Collection[int] = ()) -> None:
         """If clouds are known to have lost shares, find out which packs are lost altogether, so that nothing
@@ -174,7 +181,7 @@ class Maintenance:
                 *(partial(self._heal, one, trusted) for one in sorted(wrong - values)),
                 *(partial(self.packs.mend, pack, writable=trusted, move=False) for pack in self.packs.lost()),
             ]
-            lossy = self._carry_out(heals)
+            lossy = self._carry_out(heals) | self._emptied
             self._mend_absent(lossy & trusted, trusted)
             if values:
                 self._log(self.values.heal(values, trusted, self._tried, self._go_on))
@@ -192,6 +199,7 @@ class Maintenance:
             return
         absent = audit(self.holdings, self._upkeep, due)
         self._audited |= dict.fromkeys(due, now)
+        self._emptied -= due
         self._carry_out(
             [
                 *(partial(self.packs.mend, one.id, writable=trusted, move=False) for one in absent.packs),

@@ -5,13 +5,17 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+from hybrisfs.dispersal.cloud import when_emptied
+from hybrisfs.dispersal.upkeep import WrongObject
 from hybrisfs.filesystem.set_aside import what_is_lost
+from hybrisfs.volume.create import MARKER_NAME
 
 if TYPE_CHECKING:
+    from hybrisfs.dispersal.cloud import CloudStatus
     from hybrisfs.volume.key_values import ValueFacts
     from hybrisfs.volume.volume import Volume
 
-__all__ = ["devices_of", "volume_status"]
+__all__ = ["devices_of", "reason_of", "volume_status"]
 
 _LONG: Final = 86_400  # seconds; until then a cloud that is away is trouble enough
 
@@ -23,7 +27,7 @@ def volume_status(volume: Volume) -> dict[str, object]:
             "name": one.name,
             "url": one.url,
             "state": one.state,
-            "reason": one.reason,
+            "reason": reason_of(volume, one),
             "since": round(time.time() - (time.monotonic() - one.since)),
         }
         for one in volume.engine.health()
@@ -68,6 +72,13 @@ def volume_status(volume: Volume) -> dict[str, object]:
             "warnings": warnings,
             "last_error": str(fs.journal.failure) if fs.journal.failure else volume.last_error.text,
         }
+
+
+def reason_of(volume: Volume, cloud: CloudStatus) -> str:
+    """Why a cloud is in its state, and what to do when its marker is gone, which all else goes with."""
+    if WrongObject(cloud.number, MARKER_NAME) in volume.engine.upkeep.wrong_objects():
+        return f"{cloud.reason} ({when_emptied(cloud.name)})"
+    return cloud.reason
 
 
 def devices_of(volume: Volume) -> list[dict[str, object]]:
