@@ -17,11 +17,25 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.hoard import KeptChunk
 from hybrisfs.store.database import Database
 
-__all__ = ["Lost", "chunks_of", "kept_aside", "lost_packs", "set_aside", "take_back", "what_is_lost"]
+__all__ = [
+    "IS_LOST",
+    "Lost",
+    "chunks_of",
+    "kept_aside",
+    "lost_packs",
+    "set_aside",
+    "take_back",
+    "what_is_lost",
+]
 
 _LOST: Final = (
     f"spare s JOIN chunk c ON c.number = s.chunk AND c.pack = {ELSEWHERE} JOIN pack p ON p.number = s.pack"
 )
+IS_LOST: Final = (
+    "pack.n > 0 AND EXISTS (SELECT 1 FROM spare s JOIN chunk c ON c.number = s.chunk "
+    f"WHERE s.pack = pack.number AND c.pack = {ELSEWHERE})"
+)
+"""Of a row of `pack`: it is set aside, and holds what no other pack does."""
 _SHOWN: Final = (
     "EXISTS (SELECT 1 FROM file_chunk f WHERE f.chunk = c.number) "
     "OR EXISTS (SELECT 1 FROM content_page g WHERE g.chunk = c.number)"

@@ -79,7 +79,7 @@ class PackRenewer:
             self._fetch_from_devices([ref for ref in wanted if ref.segment is None])
         chunks = self._read(number)
         if not chunks:
-            return "nothing of it is on this device, or on one that is linked"
+            return f"{_too_little(pack)}, and no device that is linked has any of it"
         try:
             placed = [(one, self._maker.disperse(one)) for one in self._encode(chunks)]
         except CloudsUnavailable as error:
@@ -88,7 +88,8 @@ class PackRenewer:
             return "what was to take its place was discarded meanwhile"
         left = self._wanted(number)
         if left:
-            return f"{len(left)} of {len(wanted)} pieces are neither here nor on a device that is linked"
+            here = f"{len(left)} of {len(wanted)} pieces are neither here nor on a device that is linked"
+            return f"{_too_little(pack)}, and {here}"
         return placed[0][1]
 
     def _number(self, pack: bytes) -> int:
@@ -139,3 +140,7 @@ class PackRenewer:
         log.info("pack %s, which the clouds had lost, was written anew", former.hex()[:_SHOWN])
         self._signals.packed()
         return True
+
+
+def _too_little(pack: bytes) -> str:
+    return f"too little of pack {pack.hex()[:_SHOWN]} is left to rebuild a share"

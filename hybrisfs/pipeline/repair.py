@@ -105,7 +105,7 @@ class PackMender:
         for index, finding in wrong.items():
             cloud = before[index]
             if isinstance(outcome, str):
-                repairs.append(Repair(cloud, finding, None, f"the clouds have lost it: {outcome}"))
+                repairs.append(Repair(cloud, finding, None, outcome))
                 continue
             self._upkeep.excuse(cloud, share_name(pack, index))
             repairs.append(Repair(cloud, finding, outcome[index] if index < len(outcome) else cloud))

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
 from typing import Final, TypeAlias
 
 from hybrisfs.dispersal.finding import Finding
@@ -126,9 +125,7 @@ class Repairer:
         self._mend_heads(report, writable)
         mends = self._checkpoint.mends()
         _run("checkpoint", mends, len(mends), report, step)
-        lost = self._packs.lost()
-        every = chain(lost, (one.id for one in self._holdings.packs()))
-        _run("packs", (partial(mend_pack, one) for one in every), packs + len(lost), report, step)
+        _run("packs", (partial(mend_pack, one.id) for one in self._holdings.packs()), packs, report, step)
         _run("values", self._values.mends(writable), self._values.count(), report, step)
         return report
 

@@ -91,9 +91,17 @@ def test_a_cloud_that_stores_nothing_is_found_within_minutes(device: Device) -> 
 def test_a_cloud_that_drops_a_part_of_the_puts_is_found(device: Device) -> None:
     clock, random = Clock(), Random(7)
     recent = looks(device, clock)
-    with dropping(device.clouds[1], lambda name: name.startswith("packs/") and random.random() < 0.15):
-        write_some(device, 30)
-        look_for_minutes(recent, clock, 6)
+
+    def drops(name: str) -> bool:
+        return name.startswith("packs/") and random.random() < 0.15
+
+    with dropping(device.clouds[1], drops) as dropped:
+        while not dropped:
+            for _ in range(10):
+                device.write("file", os.urandom(5000))
+                device.sync()
+            look_for_minutes(recent, clock, 1)
+        look_for_minutes(recent, clock, 4)
     assert lying(device) == {device.clouds[1].name}
 
 
