@@ -76,6 +76,7 @@ class Fetcher:
         self._news = threading.Condition()
         self._told = 0  # times that it became known where a chunk is
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="fetch")
+        self.on_unavailable: Callable[[ChunkRef], None] = lambda ref: None  # called when it cannot be had
         fs.chunks.on_located = self._located_one
 
     def close(self) -> None:
@@ -265,6 +266,7 @@ class Fetcher:
                 self._bring(wanted, futures)
                 return
             log.warning("%s", error)
+            self.on_unavailable(wanted[0])
             futures[wanted[0].number].set_exception(error)
             return
         except BaseException as error:

@@ -107,6 +107,7 @@ def _warnings(volume: Volume, devices: list[dict[str, object]], values: ValueFac
             f"hybrisfs volume set {volume.name} --stale-reads warn lets them be opened"
         )
     waiting += _about_losses(volume)
+    waiting += volume.unreadable.warnings()
     damaged = len(volume.fs.chunks.lost)
     if damaged:
         waiting.append(

@@ -79,6 +79,7 @@ from hybrisfs.volume.settings import Settings
 from hybrisfs.volume.sharing import Sharing
 from hybrisfs.volume.status import devices_of, volume_status
 from hybrisfs.volume.transfers import Transfers
+from hybrisfs.volume.unreadable import Unreadable
 from hybrisfs.volume.uploads import Uploads
 from hybrisfs.volume.value_holdings import ValueHoldings
 from hybrisfs.volume.versions import make_versions
@@ -220,6 +221,8 @@ class Volume:
         )
         self.thinner = Thinner(fs, config.keep_versions, Pages(fs, self.fetcher.fetch_one).read)
         self.versions = make_versions(self)
+        self.unreadable = Unreadable(self)
+        self.fetcher.on_unavailable = self.unreadable.note
         self.collector = make_collector(self)
         self.peering = Peering(
             fs,
