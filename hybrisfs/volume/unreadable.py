@@ -83,9 +83,9 @@ class Unreadable:
         except UsageError:
             return f"{path} cannot be read now: no cloud and no linked device has its bytes"
         if device == volume.sharing.membership.own_name:
-            why = "no cloud has its newest bytes any more, nor has a device that is linked"
+            why = "no cloud has its newest bytes any more, and no linked device has them"
         else:
-            why = f"only {device} has its newest bytes, and is not linked"
+            why = f"{device} wrote its newest bytes, which no cloud and no linked device has"
         if number is None:
             return f"{path} cannot be read now: {why}. No version before it can be read either"
         where = volume.mountpoint

@@ -63,7 +63,7 @@ def test_status_and_log_name_the_version_that_can_be_read(
     assert "hybrisfs versions restore --version 1" in warning
     assert any(warning == record.getMessage() for record in caplog.records)
     first_name = second.volume.versions.newest("notes")[0]
-    assert f"only {first_name} has its newest bytes" in warning
+    assert f"{first_name} wrote its newest bytes" in warning
 
 
 def test_versions_that_cannot_be_read_are_marked(second: Device) -> None:
