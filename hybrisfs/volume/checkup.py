@@ -63,11 +63,12 @@ class Checkup:
 
     def run(self) -> None:
         """The thread's body."""
-        due = newest_due = 0.0
+        due, newest_due, besides_due = 0.0, 0.0, time.monotonic() + _INTERVAL
         while True:
             with self._condition:
-                pause = _CONFIRM_INTERVAL if self._recent.doubted else _INTERVAL
-                self._condition.wait_for(lambda: self._wanted or self._stopping, pause)
+                left = max(0.0, besides_due - time.monotonic())
+                left = min(left, _CONFIRM_INTERVAL) if self._recent.doubted else left
+                self._condition.wait_for(lambda: self._wanted or self._stopping, left)
                 if self._stopping:
                     return
                 asked, self._wanted = self._wanted, False
@@ -89,9 +90,10 @@ class Checkup:
                 with self._condition:
                     self._looked = begun
                     self._condition.notify_all()
-            if not asked:
+            if time.monotonic() >= besides_due:  # however often somebody asks
                 self._settled = [*self._settled[1:], _newest_pack(self._fs)]
                 self._besides()
+                besides_due = time.monotonic() + _INTERVAL
 
     @property
     def doubted(self) -> set[int]:
