@@ -14,7 +14,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from hybrisfs.dispersal.engine import Engine, Marker
@@ -46,9 +46,12 @@ class Checkup:
         marker: Marker,
         signals: Signals,
         recent: RecentPuts,
+        guard: Callable[[Collection[int]], None],
         besides: Callable[[], None] = lambda: None,
     ) -> None:
-        """*besides*: what else is to be done now and then."""
+        """*guard* keeps here what clouds were found to have lost, or what those that it is given may have.
+        *besides*: what else is to be done now and then."""
+        self._guard = guard
         self._recent = recent
         self._settled = [_newest_pack(fs)] * 2  # the newest packs at the last rounds, the earliest first
         self._besides = besides
@@ -86,6 +89,7 @@ class Checkup:
                 if not looks and begun >= newest_due:
                     self._look(self._look_at_newest)
                     newest_due = time.monotonic() + _NEWEST_INTERVAL
+                self._keep_what_is_lost()
             if looks:
                 with self._condition:
                     self._looked = begun
@@ -94,11 +98,6 @@ class Checkup:
                 self._settled = [*self._settled[1:], _newest_pack(self._fs)]
                 self._besides()
                 besides_due = time.monotonic() + _INTERVAL
-
-    @property
-    def doubted(self) -> set[int]:
-        """The clouds that lacked something at a first look."""
-        return self._recent.doubted
 
     def stop(self) -> None:
         with self._condition:
@@ -114,6 +113,13 @@ class Checkup:
             self._thoroughly |= thoroughly
             self._condition.notify_all()
             self._condition.wait_for(lambda: self._looked >= asked or self._stopping, timeout)
+
+    def _keep_what_is_lost(self) -> None:
+        """If more clouds than may fail have lost something, what is on none of them is to stay here."""
+        doubted = self._recent.doubted
+        troubled = {one.cloud for one in self._engine.upkeep.wrong_objects()} | doubted
+        if len(troubled) > self._engine.f:
+            self._guard(doubted)
 
     def _look(self, look_at: Callable[[int], None]) -> None:
         threads = [

@@ -31,7 +31,6 @@ log = logging.getLogger(__name__)
 
 _FIRST_PAUSE: Final = 60.0  # seconds; a cloud that has just lost something may be in trouble still
 _LAST_PAUSE: Final = 3600.0
-_GLANCE: Final = 5.0  # between looks whether clouds were found to have lost something
 _AUDIT_PAUSE: Final = 600.0  # between lists of what one cloud has
 _MOST_TRIED: Final = 10_000  # objects that it is remembered of that they were to be healed
 
@@ -118,24 +117,13 @@ class Maintenance:
         """The body of the thread that heals what ordinary reads and check-ups have found wrong."""
         pause = _FIRST_PAUSE
         known: set[WrongObject] = set()
-        while self._pause(pause) and self._signals.wait_until_free():
+        while self._signals.pause(pause) and self._signals.wait_until_free():
             # What has just been found is left for the next time: the cloud may be in the middle of trouble.
             tried = known.intersection(self._upkeep.wrong_objects())
             due = tried or self._emptied or self.packs.lost()
             left = due and (self.heal(tried) or self._emptied or self.packs.lost())
             pause = min(pause * 2, _LAST_PAUSE) if left else _FIRST_PAUSE
             known = set(self._upkeep.wrong_objects())
-
-    def _pause(self, seconds: float) -> bool:
-        """Wait that long; what clouds are found to have lost meanwhile is kept. False when the thread is to
-        stop."""
-        until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0:
-            if not self._signals.pause(min(left, _GLANCE)):
-                return False
-            if not self._signals.held:
-                self.guard()
-        return True
 
     def refill(self, cloud: int) -> None:
         """Put there again, in the background, what a cloud is to hold: it was emptied."""

@@ -204,7 +204,6 @@ class Volume:
         upkeep = self.engine.upkeep
         holdings = Holdings(fs, upkeep, self.ring, config.id)
         recent = RecentPuts(fs, holdings, upkeep, self.updates.device)
-        self.checkup = Checkup(fs, self.engine, self._marker, signals, recent, self._look_after)
         renewer = PackRenewer(fs, sharing.signer, signals, self.packs, self.fetcher.fetch_from_devices)
         self.maintenance = Maintenance(
             holdings,
@@ -218,6 +217,9 @@ class Volume:
             marker(config.id),
             self.look_at_clouds,
             lambda: shipper.announce_again(_HEAD_SECONDS),
+        )
+        self.checkup = Checkup(
+            fs, self.engine, self._marker, signals, recent, self.maintenance.guard, self._look_after
         )
         self.thinner = Thinner(fs, config.keep_versions, Pages(fs, self.fetcher.fetch_one).read)
         self.versions = make_versions(self)
@@ -333,7 +335,6 @@ class Volume:
     def drop_cache(self) -> dict[str, int]:
         """Forget every cached byte that the clouds hold, after a look whether they still do."""
         self.checkup.refresh(_DROP_PATIENCE, thoroughly=True)
-        self.maintenance.guard(self.checkup.doubted)
         freed, kept = self.room.drop_all()
         return {"freed_bytes": freed, "kept_bytes": kept}
 

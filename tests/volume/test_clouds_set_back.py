@@ -14,7 +14,7 @@ from unittest import mock
 
 import pytest
 
-from hybrisfs.volume import checkup, maintenance
+from hybrisfs.volume import maintenance
 from hybrisfs.volume.repair import RepairReport
 from tests.volume.device import PATIENCE, Device, Second
 
@@ -124,16 +124,6 @@ def test_a_device_that_joins_afterwards_reads_all(first: Device, tmp_path: Path)
         later.close()
 
 
-@pytest.fixture
-def _impatient() -> Iterator[None]:
-    with (
-        mock.patch.object(maintenance, "_GLANCE", 0.1),
-        mock.patch.object(checkup, "_CONFIRM_INTERVAL", 0.1),
-    ):
-        yield
-
-
-@pytest.mark.usefixtures("_impatient")
 def test_every_device_finds_out_and_tells(first: Device, second: Device) -> None:
     old = lose_new(first)
     wait_for(second, OLD | NEW)
@@ -141,7 +131,6 @@ def test_every_device_finds_out_and_tells(first: Device, second: Device) -> None
     for device in (first, second):
         until = time.monotonic() + PATIENCE
         assert device.volume.signals.wait_until(partial(warned, device), until, step=0.3)
-        assert "lying" in {one.state for one in device.volume.engine.health()}
     for device in (first, second):
         assert repair(device)["failed"] == 0
         device.sync()
@@ -201,7 +190,7 @@ def test_it_is_put_right_without_a_command(first: Device) -> None:
     old = lose_new(first)
     first.close()
     set_back(old)
-    with mock.patch.object(maintenance, "_FIRST_PAUSE", 0.1), mock.patch.object(maintenance, "_GLANCE", 0.05):
+    with mock.patch.object(maintenance, "_FIRST_PAUSE", 0.1):
         first.reopen()
         first.volume.checkup.refresh(PATIENCE)
         until = time.monotonic() + PATIENCE
@@ -217,7 +206,6 @@ def test_a_restart_forgets_none_of_it(first: Device) -> None:
     old = lose_new(first)
     set_back(old)
     first.volume.checkup.refresh(PATIENCE)
-    first.volume.maintenance.guard(first.volume.checkup.doubted)
     first.reopen()
     assert warned(first)
     first.volume.drop_cache()
