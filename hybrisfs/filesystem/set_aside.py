@@ -23,6 +23,7 @@ __all__ = [
     "chunks_of",
     "kept_aside",
     "lost_packs",
+    "place_before",
     "set_aside",
     "take_back",
     "what_is_lost",
@@ -96,6 +97,17 @@ def chunks_of(fs: FileSystem, pack: int) -> list[ChunkRef]:
             (pack,),
         )
     ]
+
+
+def place_before(fs: FileSystem, ref: ChunkRef) -> ChunkRef:
+    """A chunk that no cloud is known to have, in the pack where it was before that was set aside; as it is
+    when there was none. The volume's lock is held."""
+    row = fs.db.execute(
+        "SELECT s.pack, s.offset, s.sealed FROM spare s JOIN pack p ON p.number = s.pack "
+        "WHERE s.chunk = ? AND p.n > 0 LIMIT 1",
+        (ref.number,),
+    ).fetchone()
+    return ref if row is None else ref._replace(pack=row[0], offset=row[1], sealed=row[2])
 
 
 def what_is_lost(db: Database | sqlite3.Connection, pack: int | None = None) -> Lost:

@@ -14,6 +14,7 @@ from unittest import mock
 
 import pytest
 
+from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.volume import maintenance
 from hybrisfs.volume.repair import RepairReport
 from tests.volume.device import PATIENCE, Device, Second
@@ -179,7 +180,11 @@ def test_clouds_that_have_it_again_are_believed(first: Device) -> None:
     set_back(old)
     assert repair(first)["failed"] > 0
     assert warned(first)
+    with pytest.raises(ChunkUnavailable):
+        first.read("new0")
     set_back(new)
+    assert_reads(first, OLD | NEW)
+    first.volume.drop_cache()
     assert repair(first)["failed"] == 0
     assert not warned(first)
     assert first.fsck(clouds=True).problems == []
