@@ -1,4 +1,4 @@
-"""hybrisfs cloud list, login, test, add, drain, remove, replace"""
+"""hybrisfs cloud list, login, test, add, adopt, drain, remove, replace"""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 @click.group()
 def cloud() -> None:
-    """List, log in to, test, add, drain, remove and replace the clouds of a volume.
+    """List, log in to, test, add, adopt, drain, remove and replace the clouds of a volume.
 
     A cloud is named by its name or its URL. What a cloud holds moves in the background, also when the
     daemon is stopped and started meanwhile.
@@ -137,6 +137,27 @@ def add(url: str, cloud_name: str | None, name: str | None, as_json: bool) -> No
         print_json(facts)
     else:
         click.echo(f"{shown(facts['name'])} uses the cloud {shown(facts['cloud'])} now.")
+
+
+@cloud.command(epilog="\b\nExample:\n  hybrisfs cloud adopt disk && hybrisfs repair photos")
+@click.argument("cloud_name", metavar="CLOUD")
+@volume_option
+@json_option
+def adopt(cloud_name: str, name: str | None, as_json: bool) -> None:
+    """Use CLOUD as it is now, though it was emptied or its bucket was made anew.
+
+    Its folder or bucket is made if it is not there, and marked as this volume's; it must not hold another
+    volume. What it held is put there again in the background, or at once by hybrisfs repair. If a disk is
+    just not mounted, mount it instead: then all is there.
+    """
+    with Client.connect() as client:
+        facts = client.call("cloud adopt", {"name": name, "cloud": cloud_name})
+    if as_json:
+        print_json(facts)
+        return
+    volume = shown(facts["name"])
+    click.echo(f"{volume} uses the cloud {shown(facts['cloud'])} as it is now.")
+    click.echo(f"It is filled again in the background; hybrisfs repair {volume} does that at once.")
 
 
 @cloud.command(epilog="\b\nExample:\n  hybrisfs cloud drain old-disk --wait")

@@ -46,7 +46,7 @@ _COMMANDS: Final = {
     "recovery": "Prepare for the loss of all machines: make and check recovery kits.",
     "recover": "Bring a volume back from its clouds when all machines are lost.",
     "kv": "Use the volume as a key-value store.",
-    "cloud": "List, test, add, drain, remove and replace clouds.",
+    "cloud": "List, test, add, adopt, drain, remove and replace clouds.",
     "fsck": "Verify that nothing is damaged or missing.",
     "scrub": "Verify what the clouds hold.",
     "repair": "Rebuild what a cloud has lost or damaged.",

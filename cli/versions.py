@@ -49,7 +49,10 @@ def versions() -> None:
 @_volume
 @json_option
 def list_(path: str, removed: bool, name: str | None, as_json: bool) -> None:
-    """List the versions of the file PATH, the latest first. It need not be there any more."""
+    """List the versions of the file PATH, the latest first. It need not be there any more.
+
+    Versions are marked that cannot be read now, as only another machine has their bytes.
+    """
     command = "versions removed" if removed else "versions list"
     with Client.connect() as client:
         facts = client.call(command, {"name": name, "path": _path(path, name)})
@@ -62,6 +65,7 @@ def list_(path: str, removed: bool, name: str | None, as_json: bool) -> None:
 
 
 def _show_versions(facts: dict[str, Any]) -> None:
+    absent = [one for one in facts["versions"] if not one.get("readable", True)]
     rows = [["NO", "SINCE", "SIZE", "MACHINE", "KEPT UNTIL", "AS"]]
     for one in facts["versions"]:
         kept = "it is there now" if one["kept_until"] is None else _time(one["kept_until"])
@@ -73,9 +77,16 @@ def _show_versions(facts: dict[str, Any]) -> None:
                 shown(one["device"]),
                 kept,
                 shown(one["path"]),
+                *(["cannot be read now" if one in absent else ""] if absent else []),
             ]
         )
+    if absent:
+        rows[0].append("")
     click.echo("\n".join(columns(rows, indent="")))
+    for device in dict.fromkeys(one["device"] for one in absent):
+        click.echo(
+            f"What cannot be read now is on no cloud that this machine knows of: {shown(device)} has it."
+        )
     if facts["known_since"] is not None:
         click.echo(f"What was before {_time(facts['known_since'])}, this machine does not know.")
 
@@ -104,7 +115,7 @@ def _show_removed(found: list[dict[str, Any]]) -> None:
 def show(path: str, at: str | None, number: int | None, name: str | None) -> None:
     """Write a version of the file PATH to the standard output.
 
-    Unless you say which, it is the one before what is there now.
+    Unless you say which, it is the latest one before what is there now that can be read.
     """
     _exclude(at, number)
     with Client.connect() as client, tempfile.NamedTemporaryFile(prefix="hybrisfs-version-") as file:
@@ -126,7 +137,7 @@ def show(path: str, at: str | None, number: int | None, name: str | None) -> Non
 def restore(
     path: str, at: str | None, number: int | None, target: str | None, name: str | None, as_json: bool
 ) -> None:
-    """Put a version of the file PATH back: unless you say which, the one before what is there now.
+    """Put a version of the file PATH back: unless you say which, the latest before what is there now.
 
     With --at, PATH may be a folder: all that was in it then is put back, and what has come since stays.
     Nothing is lost by it: what is there now is a version afterwards. Nothing is uploaded.

@@ -22,6 +22,7 @@ class CloudCommands:
             "cloud list": self._list,
             "cloud test": self._test,
             "cloud add": self._add,
+            "cloud adopt": self._adopt,
             "cloud drain": self._drain,
             "cloud remove": self._remove,
             "cloud replace": self._replace,
@@ -45,6 +46,10 @@ class CloudCommands:
         volume = self._volume(arguments)
         url, name = read.text(arguments, "url"), read.optional_text(arguments, "cloud_name")
         return {"name": volume.name, **volume.clouds.add(url, name)}
+
+    def _adopt(self, arguments: Message, _: Progress) -> Message:
+        volume = self._volume(arguments)
+        return {"name": volume.name, **volume.clouds.adopt(read.text(arguments, "cloud"))}
 
     def _drain(self, arguments: Message, _: Progress) -> Message:
         volume = self._volume(arguments)

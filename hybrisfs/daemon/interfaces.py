@@ -137,8 +137,9 @@ class CloudControl(Protocol):
         """ "cloud" and "seconds", by what was tried."""
 
     def add(self, url: str, name: str | None) -> dict[str, Any]:
-        """ "cloud", its name; so do the next three."""
+        """ "cloud", its name; so do the next four."""
 
+    def adopt(self, which: str) -> dict[str, Any]: ...
     def drain(self, which: str) -> dict[str, Any]: ...
     def remove(self, which: str) -> dict[str, Any]: ...
     def replace(self, which: str, url: str) -> dict[str, Any]:

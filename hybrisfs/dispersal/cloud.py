@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from backends.errors import (
     CorruptError,
     FullError,
     MissingError,
+    MissingRootError,
     StoreError,
     ThrottledError,
     TransientError,
@@ -26,7 +28,7 @@ from hybrisfs.dispersal.throttle import StandingClock, Throttle
 from hybrisfs.dispersal.traffic import Traffic
 from hybrisfs.dispersal.workers import CloudWorkers, Job
 
-__all__ = ["Answer", "Cloud", "CloudPort", "CloudStatus", "explain"]
+__all__ = ["Answer", "Cloud", "CloudPort", "CloudStatus", "explain", "when_emptied"]
 
 logger = logging.getLogger(__name__)
 
@@ -85,6 +87,11 @@ class Answer(Generic[T]):
 def explain(error: StoreError) -> str:
     """Return the reason of a store's error, with the advice, but without repeating the cloud's URL."""
     return f"{error.reason} ({error.advice})" if error.advice else error.reason
+
+
+def when_emptied(name: str) -> str:
+    """Return what a person can do about a cloud that was emptied for good, its marker included."""
+    return f"if it was emptied or made anew: hybrisfs cloud adopt {shlex.quote(name)}"
 
 
 class CloudPort:
@@ -273,4 +280,7 @@ class CloudPort:
                 health.failed("full", explain(error))
             else:
                 kind: FailureKind = "auth" if isinstance(error, AuthError) else "down"
-                health.failed(kind, explain(error), lasting=not isinstance(error, TransientError))
+                reason = explain(error)
+                if isinstance(error, MissingRootError):
+                    reason += f"; {when_emptied(self.name)}"
+                health.failed(kind, reason, lasting=not isinstance(error, TransientError))

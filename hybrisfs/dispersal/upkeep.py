@@ -24,6 +24,7 @@ __all__ = ["Upkeep", "WrongObject"]
 
 T = TypeVar("T")
 
+_GLANCE = 16  # bytes; less than any object has that is put with `put_pack` or holds a part of the log
 _TRIES = 3  # so many failures in a row make a cloud count as down
 
 
@@ -85,6 +86,18 @@ class Upkeep:
             if found is None or found.kind != "unreadable" or self.is_down(cloud):
                 break
         return found
+
+    def is_there(self, cloud: int, name: str) -> bool | None:
+        """Whether the cloud has something under the name of an object, by its first bytes; None when it does
+        not tell. Nothing is held against it."""
+        if self._refused(cloud, name) is not None:
+            return None
+        answer = self._call(
+            cloud, "get", _GLANCE, lambda store: store.get_range(name, 0, _GLANCE), None, self._get_timeout
+        )
+        if answer.missing or answer.corrupt:
+            return False
+        return None if answer.error is not None else True
 
     def put(self, cloud: int, name: str, data: Buffer) -> str | None:
         """Put an object on one cloud; return None when it is acknowledged, else why it is not."""

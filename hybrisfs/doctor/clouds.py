@@ -7,8 +7,9 @@ from functools import partial
 from typing import Final
 
 from backends.credentials import Credentials
-from backends.errors import AuthError, MissingError, StoreError
+from backends.errors import AuthError, MissingError, MissingRootError, StoreError
 from backends.registry import open_store
+from hybrisfs.dispersal.cloud import when_emptied
 from hybrisfs.doctor.clock import clock
 from hybrisfs.doctor.finding import Finding, bad, ok, warn
 from hybrisfs.doctor.patience import side_by_side
@@ -49,8 +50,11 @@ def reachable(volume: VolumeConfig, cloud: CloudConfig, credentials: Credentials
         return bad(
             check,
             f"{cloud.url} does not hold this volume: its marker is gone",
-            "Was the place emptied, or is a disk not mounted? hybrisfs repair puts right what can be.",
+            f"Is a disk not mounted? {_adopt(cloud)}",
         )
+    except MissingRootError as error:
+        advice = f"{_sentence(error)[:-1]}{'' if error.advice.endswith('?') else '.'} {_adopt(cloud)}"
+        return bad(check, f"{error.url} cannot be used: {error.reason}", advice)
     except AuthError as error:
         return bad(check, f"{error.url} refuses us: {error.reason}", _sentence(error))
     except StoreError as error:
@@ -70,6 +74,11 @@ def _examine(volume: VolumeConfig, cloud: CloudConfig, credentials: Credentials)
 
 def _check(volume: VolumeConfig, cloud: CloudConfig) -> str:
     return f"cloud {volume.name}/{cloud.name}"
+
+
+def _adopt(cloud: CloudConfig) -> str:
+    advice = when_emptied(cloud.name)
+    return f"{advice[:1].upper()}{advice[1:]}"
 
 
 def _sentence(error: StoreError) -> str:

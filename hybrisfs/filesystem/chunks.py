@@ -389,6 +389,10 @@ class ChunkStore:
         self._db.execute("DELETE FROM spare WHERE pack = ? AND chunk = ?", (pack, number))
         return True
 
+    def part(self, number: int) -> None:
+        """The clouds have lost the pack of the chunk: no cloud is known to have it."""
+        self._part(number)
+
     def _part(self, number: int) -> None:
         """Rely on the pack of the chunk no longer, but remember that it is there. Its bytes are pinned."""
         self._db.execute(

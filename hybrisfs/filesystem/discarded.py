@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from hybrisfs.filesystem.filesystem import FileSystem
 
 __all__ = ["discard_pack", "rely_on_spares"]
@@ -12,8 +14,9 @@ _NEEDED = (
 )
 
 
-def rely_on_spares(fs: FileSystem, pack: int) -> None:
-    """Let chunks of a pack be read from other packs that hold them, too, and that are to stay."""
+def rely_on_spares(fs: FileSystem, pack: int, but: Container[int] = ()) -> None:
+    """Let chunks of a pack be read from other packs that hold them, too, and that are to stay; not from those
+    of *but*."""
     rows = fs.db.execute(
         "SELECT s.chunk, s.pack, s.offset, s.sealed FROM chunk c JOIN spare s ON s.chunk = c.number "
         "JOIN pack p ON p.number = s.pack WHERE c.pack = ? AND c.pack > 0 AND p.n > 0",
@@ -21,7 +24,7 @@ def rely_on_spares(fs: FileSystem, pack: int) -> None:
     ).fetchall()
     moved = set[int]()
     for number, other, offset, sealed in rows:
-        if other not in fs.chunks.condemned and number not in moved:
+        if other not in fs.chunks.condemned and other not in but and number not in moved:
             moved.add(number)
             fs.chunks.packed(number, other, offset, sealed)
 

@@ -37,7 +37,8 @@ def held_by_cloud(database: sqlite3.Connection) -> tuple[Counter[int], Counter[i
     objects, size = Counter[int](), Counter[int]()
     for placement, k, sealed in database.execute(
         "WITH filled AS (SELECT pack, total(sealed) AS size FROM chunk WHERE pack > 0 GROUP BY pack) "
-        "SELECT p.placement, p.k, coalesce(f.size, 0) FROM pack p LEFT JOIN filled f ON f.pack = p.number"
+        "SELECT p.placement, p.k, coalesce(f.size, 0) FROM pack p LEFT JOIN filled f ON f.pack = p.number "
+        "WHERE p.n > 0"
     ):
         objects.update(placement)
         size.update(dict.fromkeys(placement, int(sealed) // k))

@@ -19,9 +19,10 @@ from typing import Final, TypeAlias
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.dispersal.runs import ChunkLocation
-from hybrisfs.filesystem.chunks import CHUNK_COLUMNS, MAX_CHUNK, ChunkRef
+from hybrisfs.filesystem.chunks import CHUNK_COLUMNS, ELSEWHERE, MAX_CHUNK, ChunkRef
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.groups import in_groups
+from hybrisfs.filesystem.set_aside import place_before
 
 __all__ = ["Fetcher", "asked_at_once"]
 
@@ -76,6 +77,7 @@ class Fetcher:
         self._news = threading.Condition()
         self._told = 0  # times that it became known where a chunk is
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="fetch")
+        self.on_unavailable: Callable[[ChunkRef], None] = lambda ref: None  # called when it cannot be had
         fs.chunks.on_located = self._located_one
 
     def close(self) -> None:
@@ -265,6 +267,7 @@ class Fetcher:
                 self._bring(wanted, futures)
                 return
             log.warning("%s", error)
+            self.on_unavailable(wanted[0])
             futures[wanted[0].number].set_exception(error)
             return
         except BaseException as error:
@@ -306,12 +309,18 @@ class Fetcher:
         except ChunkUnavailable:
             with self._fs.lock:
                 run = [self._fs.chunks.get(ref.number) for ref in run]
+            if {ref.pack for ref in run} & {ELSEWHERE, None}:
+                raise  # the clouds have lost it
             if len({ref.pack for ref in run}) > 1 or self._locations(run) == locations:
                 raise
             return self._get_chunks(self._locations(run))
 
     def _located(self, ref: ChunkRef) -> ChunkRef:
-        """The chunk once it is known where on the clouds it is: another device may have made it just now."""
+        """The chunk once it is known where on the clouds it is: another device may have made it just now. One
+        that the clouds had lost is looked for where it was."""
+        if not ref.pack:
+            with self._fs.lock:
+                ref = place_before(self._fs, ref)
         give_up = time.monotonic() + _LOCATED_WITHIN
         while not ref.pack:
             with self._news:

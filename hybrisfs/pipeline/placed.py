@@ -18,7 +18,7 @@ from hybrisfs.filesystem.registers import PackedChunk, PackRecord, pack_key
 from hybrisfs.merge.signing import Signer
 from sync import Write
 
-__all__ = ["PackMaker", "is_ending", "record_pack", "record_packs"]
+__all__ = ["PackMaker", "is_ending", "record_pack", "record_packs", "settle_chunks"]
 
 _FILLER = 16  # random bytes that make a pack another one
 
@@ -81,6 +81,13 @@ def record_pack(
     fs: FileSystem, signer: Signer, pack: EncodedPack, placement: bytes, numbers: Mapping[bytes, int]
 ) -> bool:
     """Note where the chunks are; see `record_packs`. *numbers*: of the chunks by their ids."""
+    return record_packs(fs, signer, [(pack, placement)], settle_chunks(fs, numbers))
+
+
+def settle_chunks(
+    fs: FileSystem, numbers: Mapping[bytes, int]
+) -> Callable[[int, Sequence[PackedChunk]], None]:
+    """What has chunks with these *numbers*, by their ids, read from the pack that it is told of."""
 
     def settle(number: int, chunks: Sequence[PackedChunk]) -> None:
         others = []
@@ -91,7 +98,7 @@ def record_pack(
         # Fillers, and what was dropped here meanwhile; but another device may come to name it.
         fs.chunks.packed_elsewhere([(number, others)])
 
-    return record_packs(fs, signer, [(pack, placement)], settle)
+    return settle
 
 
 def record_packs(

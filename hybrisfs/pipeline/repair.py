@@ -4,12 +4,15 @@ A rebuilt share is put back where it was, or on a cloud that has none of the pac
 it. It is read back before it counts: a cloud that has lost it once is not believed. Only then is the new
 place recorded, in the view and as a signed update of the pack's register, so that a crash at any point costs
 a repair that is done again, and the other devices look for the share where it is.
+
+When the clouds have lost so much of a pack that nothing can be rebuilt, what this device and those that are
+linked hold of it is put there anew (`pipeline.renew`).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Container
+from collections.abc import Collection, Container, Mapping
 
 from hybrisfs.discard.banned import bans_place
 from hybrisfs.dispersal.errors import IntegrityError
@@ -22,6 +25,7 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.registers import PackedChunk, PackRecord, pack_key
 from hybrisfs.merge.signing import Signer
 from hybrisfs.pipeline.placed import is_ending
+from hybrisfs.pipeline.renew import PackRenewer
 from hybrisfs.pipeline.signals import Signals
 
 __all__ = ["PackMender"]
@@ -33,8 +37,15 @@ class PackMender:
     """Repairs one pack at a time per caller. Thread-safe."""
 
     def __init__(
-        self, fs: FileSystem, signer: Signer, signals: Signals, upkeep: Upkeep, tables: TableSealer
+        self,
+        fs: FileSystem,
+        signer: Signer,
+        signals: Signals,
+        upkeep: Upkeep,
+        tables: TableSealer,
+        renewer: PackRenewer,
     ) -> None:
+        self._renewer = renewer
         self._fs = fs
         self._signer = signer
         self._signals = signals
@@ -56,6 +67,9 @@ class PackMender:
             found = self._upkeep.gather_share(cloud, pack, index, rebuild)
             if found is not None:
                 wrong[index] = found
+        if self._is_lost(pack, rebuild, wrong.values()):
+            return self._renew(pack, placement, wrong)
+        self._renewer.take_back(pack)
         repairs = []
         for index, finding in wrong.items():
             cloud = placement[index]
@@ -64,6 +78,40 @@ class PackMender:
                 repairs.append(Repair(cloud, finding, None, outcome))
             else:
                 repairs.append(Repair(cloud, finding, outcome))
+        return repairs
+
+    def lost(self) -> list[bytes]:
+        """The packs that the clouds have lost and that have yet to be written anew."""
+        return self._renewer.lost()
+
+    def set_aside(self, pack: bytes) -> None:
+        """See `PackRenewer.set_aside`."""
+        self._renewer.set_aside(pack)
+
+    def _is_lost(self, pack: bytes, rebuild: PackRebuild, wrong: Collection[Finding]) -> bool:
+        """Whether the pack could not be read even if all clouds that do not answer had what they should."""
+        if rebuild.complete or not wrong:
+            return False
+        with self._fs.lock:
+            row = self._fs.db.execute("SELECT k, n FROM pack WHERE id = ?", (pack,)).fetchone()
+        refuted = sum(one.kind != "unreadable" for one in wrong)
+        return row is not None and row[1] - refuted < row[0]
+
+    def _renew(self, pack: bytes, before: bytes, wrong: Mapping[int, Finding]) -> list[Repair]:
+        """Put onto the clouds anew what they have lost of a pack; what was wrong."""
+        self._renewer.set_aside(pack)
+        outcome = self._renewer.renew(pack)
+        repairs = []
+        for index, finding in wrong.items():
+            cloud = before[index]
+            if isinstance(outcome, str):
+                repairs.append(Repair(cloud, finding, None, outcome))
+                continue
+            self._upkeep.excuse(cloud, share_name(pack, index))
+            repairs.append(Repair(cloud, finding, outcome[index] if index < len(outcome) else cloud))
+        if isinstance(outcome, bytes) and (now := self._placement(pack)) == outcome:
+            for index, cloud in enumerate(now):
+                self._upkeep.look_at_share(cloud, pack, index)  # what is wrong again is known at once
         return repairs
 
     def move(self, pack: bytes, away: int, *, ask: bool, writable: Container[int]) -> str | None:
@@ -96,11 +144,6 @@ class PackMender:
             self._upkeep.excuse(now, share_name(pack, index))
         elif rebuild.table is not None:
             self._record(rebuild.table, index, before, now)
-
-    def holder(self, pack: bytes, index: int) -> int | None:
-        """The cloud that is to have a share, None when no such share is known."""
-        placement = self._placement(pack)
-        return placement[index] if placement is not None and index < len(placement) else None
 
     def _placement(self, pack: bytes) -> bytes | None:
         with self._fs.lock:

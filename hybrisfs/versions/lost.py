@@ -7,10 +7,13 @@ them: what cannot be read is not called kept.
 
 from __future__ import annotations
 
-from hybrisfs.store.database import Database
-from hybrisfs.versions.needs import named_chunks
+import sqlite3
+from collections.abc import Callable
 
-__all__ = ["forget_lost"]
+from hybrisfs.store.database import Database
+from hybrisfs.versions.needs import chunks_of_page, named_chunks
+
+__all__ = ["forget_lost", "is_readable"]
 
 _PAST = (
     "SELECT number, value FROM past WHERE key >= x'63' AND key < x'64' "
@@ -28,6 +31,23 @@ def forget_lost(db: Database) -> None:
     db.executemany("DELETE FROM past WHERE number = ?", numbers)
     nodes = [(node,) for node, value in db.execute(_REMOVED).fetchall() if _is_lost(db, value)]
     db.executemany("DELETE FROM removal WHERE node = ?", nodes)
+
+
+def is_readable(
+    db: sqlite3.Connection, value: bytes | None, list_here: Callable[[bytes], bytes | None]
+) -> bool:
+    """Whether all bytes of a content are on this device or known to be on the clouds. *list_here* returns a
+    list of chunks that is on this device; of others it is not known what they list."""
+    chunks, lists = named_chunks(value or b"") if value is not None else (set[bytes](), False)
+    for page in tuple(chunks) if lists else ():
+        data = list_here(page)
+        chunks |= chunks_of_page(data) if data is not None else set()
+    return all(_is_at_hand(db, chunk) for chunk in chunks)
+
+
+def _is_at_hand(db: sqlite3.Connection, chunk: bytes) -> bool:
+    row = db.execute("SELECT segment, pack FROM chunk WHERE id = ?", (chunk,)).fetchone()
+    return row is not None and (row[0] is not None or bool(row[1]))
 
 
 def _is_lost(db: Database, value: bytes) -> bool:

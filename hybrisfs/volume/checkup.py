@@ -1,8 +1,11 @@
 """Looking after the clouds when nothing else happens: is each there, and does it still have what it took?
 
-A check-up reads the marker and a sample of one share, chosen at random, from every cloud. It is run
-now and then, and when somebody asks for the status. Clouds that are not well are looked at more often. The
-pauses keep an idle volume cheap: a few requests a minute are dollars a year.
+A check-up reads the marker and samples of two shares from every cloud: one chosen at random, and the newest,
+which is the first to be missing when a cloud went back to an old copy of itself. It is run now and then, and
+when somebody asks for the status. The newest shares are looked at more often, and so are clouds that are not
+well. Half-hourly further shares are looked at, each as old again as the one before, so that a run of them
+that was lost is found, whatever was put since. The pauses keep an idle volume cheap: a few requests a minute
+are dollars a year. What was put in the last minutes is looked at by `RecentPuts`.
 """
 
 from __future__ import annotations
@@ -11,20 +14,26 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from hybrisfs.dispersal.engine import Engine, Marker
+from hybrisfs.dispersal.share import share_name
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.pipeline.signals import Signals
+from hybrisfs.volume.holdings import IS_READ
+from hybrisfs.volume.recent_puts import RecentPuts
 
 __all__ = ["Checkup"]
 
 log = logging.getLogger(__name__)
 
 _INTERVAL: Final = 60.0  # between looks at the clouds that are not well
+_CONFIRM_INTERVAL: Final = 15.0  # before what was missing at a first look is looked at again
+_NEWEST_INTERVAL: Final = 300.0  # between looks at the newest shares
 _CHECKUP_INTERVAL: Final = 1800.0  # between looks at all of them
 _MARKER_LIMIT: Final = 4096
+_UP_TO: Final = ("number <= ?", "number DESC")
 
 
 class Checkup:
@@ -36,41 +45,57 @@ class Checkup:
         engine: Engine,
         marker: Marker,
         signals: Signals,
+        recent: RecentPuts,
+        guard: Callable[[Collection[int]], None],
         besides: Callable[[], None] = lambda: None,
     ) -> None:
-        """*besides*: what else is to be done now and then."""
+        """*guard* keeps here what clouds were found to have lost, or what those that it is given may have.
+        *besides*: what else is to be done now and then."""
+        self._guard = guard
+        self._recent = recent
+        self._settled = [_newest_pack(fs)] * 2  # the newest packs at the last rounds, the earliest first
         self._besides = besides
         self._fs = fs
         self._engine = engine
         self._marker = marker
         self._signals = signals
         self._condition = threading.Condition()
-        self._wanted = False
+        self._wanted = self._thoroughly = False
         self._stopping = False
         self._looked = 0.0  # when the last look began that has ended
 
     def run(self) -> None:
         """The thread's body."""
-        due, besides_due = 0.0, time.monotonic() + _INTERVAL
+        due, newest_due, besides_due = 0.0, 0.0, time.monotonic() + _INTERVAL
         while True:
             with self._condition:
                 left = max(0.0, besides_due - time.monotonic())
+                left = min(left, _CONFIRM_INTERVAL) if self._recent.doubted else left
                 self._condition.wait_for(lambda: self._wanted or self._stopping, left)
                 if self._stopping:
                     return
                 asked, self._wanted = self._wanted, False
+                thoroughly, self._thoroughly = self._thoroughly, False
             begun = time.monotonic()
             looks = asked or begun >= due
             if not self._signals.held:
                 self._engine.probe(self._marker)
+                self._recent.look()
                 if looks:
-                    self._look()
+                    self._look(self._look_at)
+                if thoroughly or begun >= due:
+                    self._look(self._look_back)
                     due = time.monotonic() + _CHECKUP_INTERVAL
+                if not looks and begun >= newest_due:
+                    self._look(self._look_at_newest)
+                    newest_due = time.monotonic() + _NEWEST_INTERVAL
+                self._keep_what_is_lost()
             if looks:
                 with self._condition:
                     self._looked = begun
                     self._condition.notify_all()
             if time.monotonic() >= besides_due:  # however often somebody asks
+                self._settled = [*self._settled[1:], _newest_pack(self._fs)]
                 self._besides()
                 besides_due = time.monotonic() + _INTERVAL
 
@@ -79,17 +104,26 @@ class Checkup:
             self._stopping = True
             self._condition.notify_all()
 
-    def refresh(self, timeout: float) -> None:
-        """Have the clouds looked at as they are from now on; wait at most *timeout* seconds."""
+    def refresh(self, timeout: float, *, thoroughly: bool = False) -> None:
+        """Have the clouds looked at as they are from now on; wait at most *timeout* seconds. With
+        *thoroughly* older shares are looked at, too, as half-hourly."""
         with self._condition:
             asked = time.monotonic()
             self._wanted = True
+            self._thoroughly |= thoroughly
             self._condition.notify_all()
             self._condition.wait_for(lambda: self._looked >= asked or self._stopping, timeout)
 
-    def _look(self) -> None:
+    def _keep_what_is_lost(self) -> None:
+        """If more clouds than may fail have lost something, what is on none of them is to stay here."""
+        doubted = self._recent.doubted
+        troubled = {one.cloud for one in self._engine.upkeep.wrong_objects()} | doubted
+        if len(troubled) > self._engine.f:
+            self._guard(doubted)
+
+    def _look(self, look_at: Callable[[int], None]) -> None:
         threads = [
-            threading.Thread(target=self._look_at, args=(cloud,), name=f"checkup-{cloud}", daemon=True)
+            threading.Thread(target=look_at, args=(cloud,), name=f"checkup-{cloud}", daemon=True)
             for cloud in self._engine.numbers
         ]
         for thread in threads:
@@ -99,20 +133,43 @@ class Checkup:
 
     def _look_at(self, cloud: int) -> None:
         wrong = self._engine.check_object(cloud, self._marker.name, _MARKER_LIMIT, self._marker.verify)
-        share = self._random_share(cloud)
-        if wrong is None and share is not None:
-            wrong = self._engine.sample_share(cloud, *share)
         if wrong is not None:
             log.debug("cloud %d: %s", cloud, wrong)
+            return
+        self._look_at_newest(cloud)
+        self._sample(cloud, random.randint(0, _newest_pack(self._fs)), "number >= ?", "number")
 
-    def _random_share(self, cloud: int) -> tuple[bytes, int] | None:
-        """(pack id, index) of a share that this cloud acknowledged."""
+    def _look_at_newest(self, cloud: int) -> None:
+        self._sample(cloud, _newest_pack(self._fs), *_UP_TO)
+
+    def _look_back(self, cloud: int) -> None:
+        """Look at shares of which each is as old again as the one before, counted in packs."""
+        age, newest = 1, _newest_pack(self._fs)
+        while age < newest and not self._engine.upkeep.is_down(cloud):
+            self._sample(cloud, newest - age, *_UP_TO)
+            age *= 2
+
+    def _sample(self, cloud: int, number: int, where: str, order: str) -> None:
+        """Have a look at a share that this cloud acknowledged, of the first pack there is by these terms. One
+        that may have been put a moment ago gets a second chance."""
         with self._fs.lock:
-            highest = self._fs.db.execute("SELECT max(number) FROM pack").fetchone()[0]
-            if highest is None:
-                return None
             row = self._fs.db.execute(
-                "SELECT id, placement FROM pack WHERE number >= ? AND instr(placement, ?) LIMIT 1",
-                (random.randint(1, highest), bytes((cloud,))),
+                f"SELECT number, id, placement FROM pack WHERE {where} AND instr(placement, ?) "
+                f"AND {IS_READ} ORDER BY {order} LIMIT 1",
+                (number, bytes((cloud,))),
             ).fetchone()
-        return (row[0], row[1].index(cloud)) if row else None
+        if row is None:
+            return
+        found, pack, placement = row
+        index = placement.index(cloud)
+        if found > self._settled[0]:
+            if self._engine.upkeep.is_there(cloud, share_name(pack, index)) is False:
+                self._recent.doubt(cloud, share_name(pack, index))
+        elif (wrong := self._engine.sample_share(cloud, pack, index)) is not None:
+            log.debug("cloud %d: %s", cloud, wrong)
+
+
+def _newest_pack(fs: FileSystem) -> int:
+    with fs.lock:
+        (newest,) = fs.db.execute("SELECT ifnull(max(number), 0) FROM pack").fetchone()
+    return int(newest)

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from hybrisfs.volume.create import MARKER_NAME
-from hybrisfs.volume.holdings import Holdings
+from hybrisfs.volume.holdings import IS_OWED, Holdings
 
 if TYPE_CHECKING:
     from hybrisfs.volume.volume import Volume
@@ -40,7 +40,7 @@ def object_checks(volume: Volume, db: sqlite3.Connection) -> Iterator[ObjectChec
     if db.execute("SELECT 1 FROM log_segment LIMIT 1").fetchone():
         for cloud in volume.engine.in_use:
             yield _object_check(volume, cloud, holdings.head, holdings.head_check)
-    for pack, placement in db.execute("SELECT id, placement FROM pack ORDER BY number"):
+    for pack, placement in db.execute(f"SELECT id, placement FROM pack WHERE {IS_OWED} ORDER BY number"):
         for index, cloud in enumerate(placement):
             yield ObjectCheck(cloud, partial(volume.engine.check_share, cloud, pack, index))
 

@@ -1,4 +1,4 @@
-"""What people ask of a volume's clouds: list, test, add, drain, remove and replace them."""
+"""What people ask of a volume's clouds: list, test, add, adopt, drain, remove and replace them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
@@ -29,6 +30,7 @@ from hybrisfs.volume.cloud_login import try_place
 from hybrisfs.volume.cloud_test import PROBE_LIMIT, claim_place, open_for_test, try_out
 from hybrisfs.volume.config import MAX_CLOUDS, choose_redundancy
 from hybrisfs.volume.redundancy import RewritingState
+from hybrisfs.volume.status import reason_of
 
 if TYPE_CHECKING:
     from hybrisfs.volume.volume import Volume
@@ -72,7 +74,7 @@ class CloudControl:
                     "objects": held[number],
                     "bytes": size[number],
                     "state": state.state if state is not None else "not asked",
-                    "reason": state.reason if state is not None else "",
+                    "reason": reason_of(self._volume, state) if state is not None else "",
                     "trouble": job.trouble if job is not None else "",
                 }
             )
@@ -96,6 +98,26 @@ class CloudControl:
         """Let the volume use one more cloud, after it was tested. Raises HybrisError."""
         with self._changing:
             return {"cloud": self._add(url, name)}
+
+    def adopt(self, which: str) -> dict[str, object]:
+        """Use a cloud as it is now, though it was emptied or made anew, and have it filled again.
+
+        Makes its folder or bucket, and marks it as the volume's. Raises HybrisError.
+        """
+        volume = self._volume
+        with self._changing:
+            number, record = self._find(which)
+            if record.state is not CloudState.ACTIVE:
+                raise UsageError(f"{record.name} is to go: nothing is put there any more")
+            with contextlib.closing(open_for_test(record.url, self._keeper.credentials)) as store:
+                claim_place(store, volume.config.id)
+                try_out(store, partial(self._refuse_same_place, but=number))
+            self._keeper.prove(number)
+            volume.look_at_clouds()
+            volume.grants.again()
+            volume.maintenance.refill(number)
+            self._keeper.changed()
+        return {"cloud": record.name}
 
     def drain(self, which: str) -> dict[str, object]:
         """Put nothing more onto a cloud, move what it has to others, and let it go. Raises HybrisError."""
@@ -257,10 +279,10 @@ class CloudControl:
             raise UsageError(f"there is a cloud {name!r} already", "", "Choose another --name.")
         return name
 
-    def _refuse_same_place(self, probe: str) -> None:
-        """Raise UsageError when another URL of the volume leads to the place that now holds *probe*."""
+    def _refuse_same_place(self, probe: str, but: int | None = None) -> None:
+        """Raise UsageError when a cloud of the volume, *but* aside, is the place that now holds *probe*."""
         engine = self._volume.engine
-        looks = [Look(probe, number, None) for number in engine.numbers]
+        looks = [Look(probe, number, None) for number in engine.numbers if number != but]
         answers = engine.poll_objects(looks, limit=PROBE_LIMIT, timeout=_LOOK_SECONDS)
         same = [look.cloud for look, answer in answers.items() if isinstance(answer, Changed)]
         if same:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from hybrisfs.errors import HybrisError
 from hybrisfs.filesystem.chunks import ELSEWHERE
+from hybrisfs.filesystem.set_aside import lost_packs, what_is_lost
 from hybrisfs.store.journal import Journal
 from hybrisfs.store.schema import ROOT_INO
 from hybrisfs.volume.cloud_check import ObjectCheck, object_checks, run_checks
@@ -40,6 +41,7 @@ def check_volume(volume: Volume, *, clouds: bool, progress: Progress) -> FsckRep
             report,
             (
                 partial(_check_cache, volume, db, report, progress),
+                partial(_check_lost, db, report),
                 lambda: checks.extend(object_checks(volume, db)),
                 partial(_check_values, volume, report, checks if clouds else None),
             ),
@@ -82,6 +84,16 @@ def _check_cache(volume: Volume, db: sqlite3.Connection, report: FsckReport, pro
             report.add("cache", f"bytes {start} to {start + length} of node {ino} are gone: data is lost")
     report.checked["cached chunks"] = done
     progress("cache", total, total)
+
+
+def _check_lost(db: sqlite3.Connection, report: FsckReport) -> None:
+    """What the clouds have lost and has yet to be put there anew."""
+    for number, pack in lost_packs(db).items():
+        lost = what_is_lost(db, number)
+        if lost.chunks:
+            where = f"{lost.absent} of them are not on this device" if lost.absent else "they are kept here"
+            what = f"the clouds have lost pack {pack.hex()[:16]}: {lost.chunks} pieces of files, {where}"
+            report.add("clouds", what)
 
 
 def _check_values(volume: Volume, report: FsckReport, checks: list[ObjectCheck] | None) -> None:

@@ -9,12 +9,19 @@ from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.probe import Marker
 from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.set_aside import IS_LOST
 from hybrisfs.keyring import KeyRing
 from hybrisfs.pipeline.log_repair import SEGMENT_LIMIT
 from hybrisfs.volume.create import MARKER_NAME, belongs_to_another, marker
 from sync import Head, decode_head, decode_segment, head_name
 
-__all__ = ["Holdings", "PackPlace", "SegmentPlace"]
+__all__ = ["IS_OWED", "IS_READ", "Holdings", "PackPlace", "SegmentPlace"]
+
+IS_READ: Final = "pack.n > 0 AND EXISTS (SELECT 1 FROM chunk c WHERE c.pack = pack.number AND c.pack > 0)"
+"""Of a row of `pack`: chunks are read from it. From others nothing is, though they may hold copies: what took
+their place, after their code was changed or clouds had lost them, is read instead."""
+IS_OWED: Final = f"(({IS_READ}) OR {IS_LOST})"
+"""Of a row of `pack`: chunks are read from it, or the clouds have lost what no other pack holds."""
 
 _HEAD_LIMIT: Final = 1 << 20
 _MARKER_LIMIT: Final = 4096
@@ -22,11 +29,12 @@ _ROWS: Final = 256
 
 
 class PackPlace(NamedTuple):
-    """A pack, and the cloud of each of its shares."""
+    """A pack, the cloud of each of its shares, and how many of these it takes to read it."""
 
     number: int
     id: bytes
     placement: bytes
+    k: int
 
 
 class SegmentPlace(NamedTuple):
@@ -52,7 +60,7 @@ class Holdings:
         """All packs on record, those that come meanwhile included."""
         last = 0
         while rows := self._rows(
-            "SELECT number, id, placement FROM pack WHERE n > 0 AND number > ?", "number", last
+            f"SELECT number, id, placement, k FROM pack WHERE {IS_OWED} AND number > ?", "number", last
         ):
             yield from (PackPlace(*row) for row in rows)
             last = rows[-1][0]
@@ -68,9 +76,15 @@ class Holdings:
     def counts(self) -> tuple[int, int]:
         """How many packs and segments there are."""
         with self._fs.lock:
-            (packs,) = self._fs.db.execute("SELECT count(*) FROM pack WHERE n > 0").fetchone()
+            (packs,) = self._fs.db.execute(f"SELECT count(*) FROM pack WHERE {IS_OWED}").fetchone()
             (segments,) = self._fs.db.execute("SELECT count(*) FROM log_segment").fetchone()
         return int(packs), int(segments)
+
+    def holder(self, pack: bytes, index: int) -> int | None:
+        """The cloud that is to have a share, None when no such share is known."""
+        with self._fs.lock:
+            row = self._fs.db.execute("SELECT placement FROM pack WHERE id = ?", (pack,)).fetchone()
+        return row[0][index] if row is not None and index < len(row[0]) else None
 
     def look_at_marker(self, cloud: int) -> tuple[Finding | None, bool]:
         """What is wrong with the marker, and whether the place belongs to another volume by its marker."""

@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from hybrisfs.dispersal.restoring import Repair
-from hybrisfs.dispersal.share import parse_share_name
+from hybrisfs.dispersal.share import parse_share_name, share_name
 from hybrisfs.dispersal.upkeep import Upkeep, WrongObject
 from hybrisfs.errors import HybrisError
 from hybrisfs.pipeline.log_repair import SegmentMender
 from hybrisfs.pipeline.repair import PackMender
 from hybrisfs.pipeline.signals import Signals
+from hybrisfs.volume.audit import audit
 from hybrisfs.volume.checkpoint_holdings import CheckpointHoldings
 from hybrisfs.volume.holdings import Holdings
 from hybrisfs.volume.repair import Repairer, RepairReport
@@ -28,6 +31,7 @@ log = logging.getLogger(__name__)
 
 _FIRST_PAUSE: Final = 60.0  # seconds; a cloud that has just lost something may be in trouble still
 _LAST_PAUSE: Final = 3600.0
+_AUDIT_PAUSE: Final = 600.0  # between lists of what one cloud has
 _MOST_TRIED: Final = 10_000  # objects that it is remembered of that they were to be healed
 
 
@@ -67,6 +71,10 @@ class Maintenance:
         )
         self._busy = threading.Lock()
         self._tried: set[WrongObject] = set()
+        self._audited: dict[int, float] = {}  # when, by cloud
+        self._emptied: frozenset[int] = frozenset()  # the clouds that are to be filled again
+        self._guarding = threading.Lock()
+        self._guarded: frozenset[WrongObject] = frozenset()
 
     def use(self, clouds: Mapping[int, str], names: Mapping[int, str]) -> None:
         """Look after these clouds from now on; *names* is what they and all others are called."""
@@ -96,7 +104,10 @@ class Maintenance:
         """Verify everything on the clouds and put right what is wrong. Raises like `scrub`."""
         with self._exclusively():
             self._look()
-            return self._repairer.repair(self._stoppable(step))
+            report = self._repairer.repair(self._stoppable(step))
+            for one in self._upkeep.wrong_objects():
+                self._excuse_moved(one)
+            return report
 
     def trusted(self) -> set[int]:
         """The clouds that are known to be this volume's, as they are now."""
@@ -109,16 +120,43 @@ class Maintenance:
         while self._signals.pause(pause) and self._signals.wait_until_free():
             # What has just been found is left for the next time: the cloud may be in the middle of trouble.
             tried = known.intersection(self._upkeep.wrong_objects())
-            left = tried and self.heal(tried)
+            due = tried or self._emptied or self.packs.lost()
+            left = due and (self.heal(tried) or self._emptied or self.packs.lost())
             pause = min(pause * 2, _LAST_PAUSE) if left else _FIRST_PAUSE
             known = set(self._upkeep.wrong_objects())
+
+    def refill(self, cloud: int) -> None:
+        """Put there again, in the background, what a cloud is to hold: it was emptied."""
+        self._emptied |= {cloud}
+        self._audited.pop(cloud, None)
+
+    def guard(self, doubted: Collection[int] = ()) -> None:
+        """If clouds are known to have lost shares, find out which packs are lost altogether, so that nothing
+        of them that is here is let go before they have been written anew. Clouds that are *doubted* may have
+        lost some. Writes nothing to the clouds."""
+        with self._guarding:
+            wrong = frozenset(one for one in self._upkeep.wrong_objects() if parse_share_name(one.name))
+            news, self._guarded = wrong - self._guarded, wrong
+            if not news and not doubted:
+                return
+            clouds = {one.cloud for one in wrong}.union(doubted)
+            for pack in audit(self.holdings, self._upkeep, clouds).lost():
+                answers = [
+                    self._upkeep.is_there(cloud, share_name(pack.id, index))
+                    for index, cloud in enumerate(pack.placement)
+                ]
+                if len(answers) - answers.count(False) < pack.k:
+                    self.packs.set_aside(pack.id)
+                if self._signals.stopping:
+                    return
 
     def heal(self, wrong: Iterable[WrongObject]) -> set[WrongObject]:
         """Put right, where they were, objects that are known to be wrong; those of them that still are.
 
         What has been put right before, or could not be, goes to another cloud, the best that has none of it.
         Only on clouds that still have this volume's marker: a disk that is not mounted is not written to.
-        Does nothing while a scrub or repair is under way.
+        Where a cloud has lost something, it is looked what else it does not list, and that is put right, too.
+        So is what the clouds have lost altogether. Does nothing while a scrub or repair is under way.
         """
         wrong = set(wrong)
         values = {one for one in wrong if self.values.is_value(one.name)}
@@ -127,10 +165,12 @@ class Maintenance:
         trusted: set[int] = set()
         try:
             trusted = self._repairer.trusted()
-            for one in sorted(wrong - values):
-                if self._signals.stopping:
-                    break
-                self._log(self._heal(one, trusted))
+            heals = [
+                *(partial(self._heal, one, trusted) for one in sorted(wrong - values)),
+                *(partial(self.packs.mend, pack, writable=trusted, move=False) for pack in self.packs.lost()),
+            ]
+            lossy = self._carry_out(heals) | self._emptied
+            self._mend_absent(lossy & trusted, trusted)
             if values:
                 self._log(self.values.heal(values, trusted, self._tried, self._go_on))
         finally:
@@ -138,6 +178,38 @@ class Maintenance:
             self._tried = tried if len(self._tried) > _MOST_TRIED else self._tried | tried
             self._busy.release()
         return wrong.intersection(self._upkeep.wrong_objects())
+
+    def _mend_absent(self, clouds: set[int], trusted: set[int]) -> None:
+        """Put right what else these clouds do not list of that which they took."""
+        now = time.monotonic()
+        due = {one for one in clouds if now - self._audited.get(one, -_AUDIT_PAUSE) >= _AUDIT_PAUSE}
+        if not due:
+            return
+        absent = audit(self.holdings, self._upkeep, due)
+        self._audited |= dict.fromkeys(due, now)
+        self._emptied -= due
+        self._carry_out(
+            [
+                *(partial(self.packs.mend, one.id, writable=trusted, move=False) for one in absent.packs),
+                *(
+                    partial(self.segments.mend, name, writable=trusted, move=False)
+                    for name in absent.segments
+                ),
+                *self.checkpoint.mends(),
+            ]
+        )
+        self.announce()
+
+    def _carry_out(self, heals: Iterable[Callable[[], Sequence[Repair]]]) -> set[int]:
+        """Carry out one after the other; the clouds that something was missing on."""
+        lossy = set[int]()
+        for heal in heals:
+            if self._signals.stopping:
+                break
+            repairs = heal()
+            lossy |= {repair.cloud for repair in repairs if repair.finding.kind == "missing"}
+            self._log(repairs)
+        return lossy
 
     def _go_on(self) -> bool:
         return not self._signals.stopping
@@ -150,9 +222,8 @@ class Maintenance:
     def _heal(self, one: WrongObject, trusted: set[int]) -> list[Repair]:
         share = parse_share_name(one.name)
         if share is not None:
-            pack, index = share
-            if self.packs.holder(pack, index) != one.cloud:
-                self._upkeep.excuse(one.cloud, one.name)  # it has been moved, maybe by another device
+            pack, _ = share
+            if self._excuse_moved(one):
                 return []
             again = one in self._tried
             return self.packs.mend(pack, writable=trusted, move=again) if one.cloud in trusted else []
@@ -168,6 +239,14 @@ class Maintenance:
         if one.cloud in self.segments.holders(one.name) and one.cloud in trusted:
             return self.segments.mend(one.name, writable=trusted, move=False)
         return []
+
+    def _excuse_moved(self, one: WrongObject) -> bool:
+        """Excuse a cloud of a share that has been moved from it, maybe by another device; whether it was."""
+        share = parse_share_name(one.name)
+        moved = share is not None and self.holdings.holder(*share) != one.cloud
+        if moved:
+            self._upkeep.excuse(one.cloud, one.name)
+        return moved
 
     def _heal_part(self, one: WrongObject, part: bytes) -> list[Repair]:
         repairs = self.checkpoint.mend(part)

@@ -60,11 +60,19 @@ class PackCheck:
             ).fetchone()
             if found is None:
                 continue  # nobody needed it any more when the pack was recorded
-            if found[0] == ELSEWHERE and not self._is_condemned(number):
+            if found[0] == ELSEWHERE and not (self._is_condemned(number) or self._is_aside(number, chunk.id)):
                 return f"chunk {chunk.id.hex()} is in it, but it is not known where that is"
             if found[0] == number and found[1:] != (chunk.offset, chunk.sealed, chunk.length):
                 return f"chunk {chunk.id.hex()} is not where the pack says"
         return None
+
+    def _is_aside(self, pack: int, chunk: bytes) -> bool:
+        """Whether the clouds have lost the pack, so that the chunk is not read from there."""
+        row = self._db.execute(
+            "SELECT 1 FROM spare WHERE pack = ? AND chunk = (SELECT number FROM chunk WHERE id = ?)",
+            (pack, chunk),
+        ).fetchone()
+        return row is not None
 
     def _is_condemned(self, pack: int) -> bool:
         return self._db.execute("SELECT 1 FROM condemned WHERE pack = ?", (pack,)).fetchone() is not None

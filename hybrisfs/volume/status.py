@@ -6,11 +6,17 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from hybrisfs.dispersal.cloud import when_emptied
+from hybrisfs.dispersal.upkeep import WrongObject
+from hybrisfs.filesystem.set_aside import what_is_lost
+from hybrisfs.volume.create import MARKER_NAME
+
 if TYPE_CHECKING:
+    from hybrisfs.dispersal.cloud import CloudStatus
     from hybrisfs.volume.key_values import ValueFacts
     from hybrisfs.volume.volume import Volume
 
-__all__ = ["devices_of", "notices_of", "volume_status"]
+__all__ = ["devices_of", "notices_of", "reason_of", "volume_status"]
 
 _LONG: Final = 86_400  # seconds; until then a cloud that is away is trouble enough
 _NEWS: Final = 7 * 86_400  # seconds; a fork is joined by itself, and told of for so long
@@ -23,7 +29,7 @@ def volume_status(volume: Volume) -> dict[str, object]:
             "name": one.name,
             "url": one.url,
             "state": one.state,
-            "reason": one.reason,
+            "reason": reason_of(volume, one),
             "since": round(time.time() - (time.monotonic() - one.since)),
         }
         for one in volume.engine.health()
@@ -75,6 +81,13 @@ def volume_status(volume: Volume) -> dict[str, object]:
         }
 
 
+def reason_of(volume: Volume, cloud: CloudStatus) -> str:
+    """Why a cloud is in its state, and what to do when its marker is gone, which all else goes with."""
+    if WrongObject(cloud.number, MARKER_NAME) in volume.engine.upkeep.wrong_objects():
+        return f"{cloud.reason} ({when_emptied(cloud.name)})"
+    return cloud.reason
+
+
 def devices_of(volume: Volume) -> list[dict[str, object]]:
     """See `Sharing.devices`; with those that are linked directly just now, and how far away they are."""
     links = {one.device_id.hex(): one for one in volume.peering.status()}
@@ -111,6 +124,8 @@ def _warnings(volume: Volume, devices: list[dict[str, object]], values: ValueFac
             f"files cannot be opened for reading until {' and '.join(silent)} is heard of; "
             f"hybrisfs volume set {volume.name} --stale-reads warn lets them be opened"
         )
+    waiting += _about_losses(volume)
+    waiting += volume.unreadable.warnings()
     damaged = len(volume.fs.chunks.lost)
     if damaged:
         waiting.append(
@@ -124,6 +139,21 @@ def _warnings(volume: Volume, devices: list[dict[str, object]], values: ValueFac
     waiting += volume.settings.doubts
     alarms = [one for one in (volume.peering.alarm, volume.checkpoints.keeper.alarm) if one]
     return [*waiting, *volume.sharing.doubts(), *alarms]
+
+
+def _about_losses(volume: Volume) -> list[str]:
+    """What the clouds have lost. Of one trouble always the same sentence: a change of it would be news."""
+    with volume.fs.lock:
+        lost = what_is_lost(volume.fs.db)
+    if not lost.chunks:
+        return []
+    what = "the clouds have lost content of files, which is on no cloud now"
+    command = f"hybrisfs repair {volume.name}"
+    if lost.absent:
+        advice = f"Some of it is not on this device: run {command} on those that may hold it"
+    else:
+        advice = f"It is kept here until it is there again: {command} sees to that at once"
+    return [f"{what}. {advice}"]
 
 
 def _about_values(volume: Volume, values: ValueFacts) -> list[str]:

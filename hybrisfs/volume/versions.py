@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from hybrisfs.errors import HybrisError, UsageError
+from hybrisfs.filesystem.chunks import CHUNK_COLUMNS, ChunkRef
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.registers import Attr
 from hybrisfs.merge.history import History
@@ -23,7 +24,7 @@ from hybrisfs.versions.browser import HISTORY_NAME
 from hybrisfs.versions.catalog import Catalog, Version
 from hybrisfs.versions.contents import VersionReader
 from hybrisfs.versions.ladder import Ladder
-from hybrisfs.versions.lost import forget_lost
+from hybrisfs.versions.lost import forget_lost, is_readable
 from hybrisfs.versions.moment import format_moment, parse_moment
 from hybrisfs.versions.thinning import Thinner
 from hybrisfs.versions.tree import PastNode, PastTree
@@ -90,13 +91,17 @@ class Versions:
 
     def all(self, path: str) -> dict[str, object]:
         """The versions of a file: "versions", the latest first, and "known_since", before which nothing is
-        known here (seconds since the epoch, or None)."""
+        known here (seconds since the epoch, or None). One is not "readable" while only another device has
+        bytes of it."""
         with self._snapshot() as db:
             found = self._versions(db, path)
+            readable = [self._is_readable(db, one) for one in found]
             (history,) = db.execute("SELECT value FROM meta WHERE key = 'history'").fetchone()
         return {
             "path": path,
-            "versions": [_described(number, one) for number, one in enumerate(found)],
+            "versions": [
+                {**_described(number, one), "readable": readable[number]} for number, one in enumerate(found)
+            ],
             "known_since": _seconds(history) if history else None,
         }
 
@@ -110,6 +115,33 @@ class Versions:
                 "hybrisfs versions list --removed FOLDER shows what was removed from a folder.",
             )
         return found
+
+    def newest(self, path: str) -> tuple[str, int | None]:
+        """The device that wrote what a file is now, and the number of the latest version before that which
+        can be read, if there is one."""
+        with self._snapshot() as db:
+            found = self._versions(db, path)
+            return found[0].device, self._before(db, found)
+
+    def _before(self, db: sqlite3.Connection, found: Sequence[Version]) -> int | None:
+        first = 1 if found[0].until is None else 0
+        return next(
+            (number for number in range(first, len(found)) if self._is_readable(db, found[number])), None
+        )
+
+    def _is_readable(self, db: sqlite3.Connection, version: Version) -> bool:
+        return is_readable(db, version.content, self._list_here)
+
+    def _list_here(self, identity: bytes) -> bytes | None:
+        """The bytes of a list of chunks, if they are on this device."""
+        with self._fs.lock:
+            row = self._fs.db.execute(
+                f"SELECT {CHUNK_COLUMNS} FROM chunk c WHERE c.id = ?", (identity,)
+            ).fetchone()
+            try:
+                return None if row is None else self._fs.chunks.read(ChunkRef(*row), 0, row[2])
+            except OSError:
+                return None
 
     def log(self, path: str, limit: int) -> dict[str, object]:
         """Who changed what at a path when: the last *limit* "changes", the latest first, "more", and
@@ -171,7 +203,7 @@ class Versions:
 
     def reader(self, path: str, at: str | None, number: int | None) -> VersionReader:
         """The bytes of one version: that of the moment *at*, or with that *number* in the list, or else the
-        one before what is there now."""
+        latest one before what is there now that can be read."""
         with self._snapshot() as db:
             if at is not None:
                 node = self._then(db, path, at)
@@ -227,7 +259,9 @@ class Versions:
     def _chosen(self, db: sqlite3.Connection, path: str, number: int | None) -> Version:
         found = self._versions(db, path)
         if number is None:
-            number = 1 if found[0].until is None else 0
+            number = self._before(db, found)
+            if number is None:
+                number = 1 if found[0].until is None else 0
         if not 0 <= number < len(found):
             raise UsageError(
                 f"{path} has no version {number}", "", f"hybrisfs versions list {path} shows those it has."

@@ -33,6 +33,7 @@ from hybrisfs.pipeline.pack import Packer
 from hybrisfs.pipeline.placed import PackMaker
 from hybrisfs.pipeline.publish import Publisher
 from hybrisfs.pipeline.relay import Relayer
+from hybrisfs.pipeline.renew import PackRenewer
 from hybrisfs.pipeline.repair import PackMender
 from hybrisfs.pipeline.room import RoomMaker
 from hybrisfs.pipeline.settle import Settler
@@ -72,12 +73,14 @@ from hybrisfs.volume.mounting import Mounting, begin_mount
 from hybrisfs.volume.on_demand import OnDemand
 from hybrisfs.volume.pairing import Invitation
 from hybrisfs.volume.peering import Peering
+from hybrisfs.volume.recent_puts import RecentPuts
 from hybrisfs.volume.recovery import Kits
 from hybrisfs.volume.regaining import Regaining
 from hybrisfs.volume.settings import Settings
 from hybrisfs.volume.sharing import Sharing
 from hybrisfs.volume.status import devices_of, volume_status
 from hybrisfs.volume.transfers import Transfers
+from hybrisfs.volume.unreadable import Unreadable
 from hybrisfs.volume.uploads import Uploads
 from hybrisfs.volume.value_holdings import ValueHoldings
 from hybrisfs.volume.versions import make_versions
@@ -88,6 +91,7 @@ log = logging.getLogger(__name__)
 
 _CHUNK_TIMEOUT: Final = 30.0
 _STATUS_PATIENCE: Final = 1.5
+_DROP_PATIENCE: Final = 15.0
 _JOIN_SECONDS: Final = 20.0
 _HEAD_SECONDS: Final = 30.0
 _MEMBERS_SECONDS: Final = 5.0
@@ -230,18 +234,14 @@ class Volume:
         self._shipper = shipper
         self.checkpoints = Checkpoints(self, puller.heads, shipper.announce_soon)
         self._marker = Marker(MARKER_NAME, marker(config.id))
-        self.checkup = Checkup(
-            fs,
-            self.engine,
-            self._marker,
-            signals,
-            self._look_after,
-        )
         upkeep = self.engine.upkeep
+        holdings = Holdings(fs, upkeep, self.ring, config.id)
+        recent = RecentPuts(fs, holdings, upkeep, self.updates.device)
+        renewer = PackRenewer(fs, sharing.signer, signals, self.packs, self.fetcher.fetch_from_devices)
         self.maintenance = Maintenance(
-            Holdings(fs, upkeep, self.ring, config.id),
+            holdings,
             upkeep,
-            PackMender(fs, sharing.signer, signals, upkeep, self.tables),
+            PackMender(fs, sharing.signer, signals, upkeep, self.tables, renewer),
             SegmentMender(fs, self.updates, config.id, self.ring.segments, upkeep),
             signals,
             self.checkpoints.holdings,
@@ -251,8 +251,13 @@ class Volume:
             self.look_at_clouds,
             lambda: shipper.announce_again(_HEAD_SECONDS),
         )
+        self.checkup = Checkup(
+            fs, self.engine, self._marker, signals, recent, self.maintenance.guard, self._look_after
+        )
         self.thinner = Thinner(fs, config.keep_versions, Pages(fs, self.fetcher.fetch_one).read)
         self.versions = make_versions(self)
+        self.unreadable = Unreadable(self)
+        self.fetcher.on_unavailable = self.unreadable.note
         self.collector = make_collector(self)
         self.peering = Peering(
             fs,
@@ -380,7 +385,8 @@ class Volume:
             self._shipper.announce_again(_HEAD_SECONDS)
 
     def drop_cache(self) -> dict[str, int]:
-        """Forget every cached byte that the clouds hold."""
+        """Forget every cached byte that the clouds hold, after a look whether they still do."""
+        self.checkup.refresh(_DROP_PATIENCE, thoroughly=True)
         freed, kept = self.room.drop_all()
         return {"freed_bytes": freed, "kept_bytes": kept}
 

@@ -87,6 +87,7 @@ def test_all_commands_are_there() -> None:
         "recovery remove",
         "recover",
         "cloud add",
+        "cloud adopt",
         "cloud drain",
         "cloud list",
         "cloud login",

@@ -22,8 +22,11 @@ def test_versions_are_listed(photos: FakeVolume, run: Run) -> None:
     lines = run("versions", "list", "notes.txt", "--volume", "photos").stdout.splitlines()
     assert lines[0].split() == ["NO", "SINCE", "SIZE", "MACHINE", "KEPT", "UNTIL", "AS"]
     assert "it is there now" in lines[1]
+    assert lines[1].endswith("cannot be read now")
     assert lines[2].split()[0] == "1"
-    assert "this machine does not know" in lines[3]
+    assert "cannot" not in lines[2]
+    assert "desk" in lines[3]
+    assert "this machine does not know" in lines[4]
     facts = json.loads(run("versions", "list", "notes.txt", "--volume", "photos", "--json").stdout)
     assert [one["version"] for one in facts["versions"]] == [0, 1]
     assert run("versions", "list", "nothing", "--volume", "photos").exit_code == 2

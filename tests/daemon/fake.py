@@ -214,6 +214,10 @@ class FakeClouds:
         self.asked.append(("add", url, name or ""))
         return {"cloud": name or "new"}
 
+    def adopt(self, which: str) -> dict[str, Any]:
+        self.asked.append(("adopt", which))
+        return {"cloud": which}
+
     def drain(self, which: str) -> dict[str, Any]:
         self.asked.append(("drain", which))
         return {"cloud": which}

@@ -33,8 +33,15 @@ class FakeVersions:
     def all(self, path: str) -> dict[str, Any]:
         if path != "notes.txt":
             raise UsageError(f"there is no file {path!r} in the volume, and none is known to have been there")
-        now = {"version": 0, "since": 1.8e9, "until": None, "kept_until": None, "size": 5}
-        then = {"version": 1, "since": 1.7e9, "until": 1.8e9, "kept_until": 1.9e9, "size": 4}
+        now = {"version": 0, "since": 1.8e9, "until": None, "kept_until": None, "size": 5, "readable": False}
+        then = {
+            "version": 1,
+            "since": 1.7e9,
+            "until": 1.8e9,
+            "kept_until": 1.9e9,
+            "size": 4,
+            "readable": True,
+        }
         rest = {"device": "desk", "path": path, "signed": 1.7e9, "at": "2023-11-14T22:13:20Z"}
         return {"path": path, "versions": [now | rest, then | rest], "known_since": 1.6e9}
 

@@ -7,8 +7,11 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from hybrisfs.dispersal.engine import Cloud, Engine
+from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.restoring import Repair
 from hybrisfs.dispersal.share import share_name
+from hybrisfs.pipeline.placed import PackMaker
+from hybrisfs.pipeline.renew import PackRenewer
 from hybrisfs.pipeline.repair import PackMender
 from tests.dispersal.fakes import CALM, FakeStore
 from tests.filesystem.rig import SEALER, TABLES
@@ -43,7 +46,10 @@ def move(device: Device, fleet: Fleet, down: Sequence[int]) -> list[Repair]:
     engine = Engine(clouds, 1, SEALER, TABLES, timing=CALM)
     rig = device.rig
     try:
-        mender = PackMender(rig.fs, rig.sharing.signer, rig.signals, engine.upkeep, TABLES)
+        signer, signals = rig.sharing.signer, rig.signals
+        maker = PackMaker(SEALER, TABLES, Redundancy(1, 1), engine.put_pack)
+        renewer = PackRenewer(rig.fs, signer, signals, maker, lambda refs: 0)
+        mender = PackMender(rig.fs, signer, signals, engine.upkeep, TABLES, renewer)
         return mender.mend(pack, writable=CLOUDS, move=True)
     finally:
         engine.close()

@@ -78,6 +78,9 @@ def test_what_is_deleted_leaves_the_clouds(hasty: Device) -> None:
     assert (done.deleted_packs, done.due_packs, done.waiting) == (looked.found["empty"], 0, [])
     assert done.deleted_bytes >= 6 * MIB
     assert packs(hasty) == kept
+    listed = hasty.volume.clouds.all()
+    assert sum(int(str(one["bytes"])) for one in listed) > 2 * MIB - (1 << 16)
+    assert hasty.volume.status()["clouds"]
     hasty.volume.drop_cache()
     assert hasty.read("kept") == noise(1, MIB)
     sound(hasty)

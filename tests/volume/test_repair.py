@@ -204,6 +204,7 @@ def test_a_place_that_another_volume_marked_is_not_written_to(device: Device, tm
 
 
 def test_what_nobody_can_rebuild_is_said(device: Device) -> None:
+    device.volume.drop_cache()
     for cloud in device.clouds:
         for path in (cloud / "packs").rglob("*.0"):
             path.unlink()
@@ -213,6 +214,7 @@ def test_what_nobody_can_rebuild_is_said(device: Device) -> None:
     assert done["failed"] > 0
     assert all("too little of pack" in problem["why"] for problem in done["problems"])
     assert scrub(device)["wrong"] == done["failed"]
+    assert device.fsck(clouds=True).problems
 
 
 def fullest(device: Device) -> Path:

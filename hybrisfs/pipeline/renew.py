@@ -1,0 +1,146 @@
+"""Writing packs anew that the clouds have lost, from what the devices hold.
+
+Equal chunks in equal order make equal packs, so a pack of which everything is here comes back under its own
+name, and nobody need hear of more than its place. Of others, the chunks that can be had are packed anew, and
+one signed update says so, as when f or k change.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from hybrisfs.dispersal.errors import CloudsUnavailable
+from hybrisfs.dispersal.pack import EncodedPack, PackBuilder
+from hybrisfs.filesystem.chunks import ELSEWHERE, ChunkRef
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.registers import Rewritten, rewritten_key
+from hybrisfs.filesystem.set_aside import chunks_of, lost_packs, set_aside, take_back
+from hybrisfs.merge.signing import Signer
+from hybrisfs.pipeline.placed import PackMaker, is_ending, record_packs, settle_chunks
+from hybrisfs.pipeline.signals import Signals
+
+__all__ = ["PackRenewer"]
+
+log = logging.getLogger(__name__)
+
+_SHOWN: Final = 16  # digits of a pack's id
+
+
+class PackRenewer:
+    """Knows the packs that the clouds have lost, and puts what was in them there anew. Thread-safe."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        signer: Signer,
+        signals: Signals,
+        maker: PackMaker,
+        fetch_from_devices: Callable[[Sequence[ChunkRef]], int],
+    ) -> None:
+        """*fetch_from_devices* brings what linked devices hold of the chunks that are not here."""
+        self._fs = fs
+        self._signer = signer
+        self._signals = signals
+        self._maker = maker
+        self._fetch_from_devices = fetch_from_devices
+
+    def lost(self) -> list[bytes]:
+        """The ids of packs that the clouds have lost, and that hold what no other pack does."""
+        with self._fs.lock:
+            return list(lost_packs(self._fs.db).values())
+
+    def set_aside(self, pack: bytes) -> None:
+        """The clouds have lost a pack: nothing of it that is here is let go from now on."""
+        number = self._number(pack)
+        with self._fs.lock:
+            before = lost_packs(self._fs.db)
+            set_aside(self._fs, number, but=before)
+            known = number in before or number not in lost_packs(self._fs.db)
+        if not known:
+            log.warning("the clouds have lost pack %s", pack.hex()[:_SHOWN])
+
+    def take_back(self, pack: bytes) -> None:
+        """The clouds have a pack; nothing is done for one that was not set aside."""
+        with self._fs.lock:
+            take_back(self._fs, self._number(pack))
+
+    def renew(self, pack: bytes) -> bytes | str:
+        """Put what was in a lost pack onto the clouds; where it is now (of several new packs: the first), or
+        why some of it is on no cloud still."""
+        if is_ending(self._fs, pack):
+            return "the pack is about to be discarded"
+        number = self._number(pack)
+        wanted = self._wanted(number)
+        if not wanted:
+            return b""
+        if any(ref.segment is None for ref in wanted):
+            self._fetch_from_devices([ref for ref in wanted if ref.segment is None])
+        chunks = self._read(number)
+        if not chunks:
+            return f"{_too_little(pack)}, and no device that is linked has any of it"
+        try:
+            placed = [(one, self._maker.disperse(one)) for one in self._encode(chunks)]
+        except CloudsUnavailable as error:
+            return str(error)
+        if not self._record(pack, chunks, placed):
+            return "what was to take its place was discarded meanwhile"
+        left = self._wanted(number)
+        if left:
+            here = f"{len(left)} of {len(wanted)} pieces are neither here nor on a device that is linked"
+            return f"{_too_little(pack)}, and {here}"
+        return placed[0][1]
+
+    def _number(self, pack: bytes) -> int:
+        with self._fs.lock:
+            row = self._fs.db.execute("SELECT number FROM pack WHERE id = ?", (pack,)).fetchone()
+        return int(row[0]) if row is not None else -1
+
+    def _wanted(self, number: int) -> list[ChunkRef]:
+        with self._fs.lock:
+            return [ref for ref in chunks_of(self._fs, number) if ref.pack == ELSEWHERE]
+
+    def _read(self, number: int) -> list[tuple[ChunkRef, bytes]]:
+        """All chunks of the pack if they are here, else those that are here and on no cloud."""
+        with self._fs.lock:
+            refs = chunks_of(self._fs, number)
+            found = [(ref, data) for ref in refs if (data := self._read_one(ref)) is not None]
+        if len(found) < len(refs):
+            found = [(ref, data) for ref, data in found if ref.pack == ELSEWHERE]
+        return found
+
+    def _read_one(self, ref: ChunkRef) -> bytes | None:
+        try:
+            return self._fs.chunks.read(ref, 0, ref.length)
+        except OSError:
+            return None  # damaged here: that is told by who packs it
+
+    def _encode(self, chunks: Sequence[tuple[ChunkRef, bytes]]) -> list[EncodedPack]:
+        builders: list[PackBuilder] = []
+        for ref, data in chunks:
+            sealed = self._maker.sealer.seal(ref.id, data)
+            if not builders or not self._maker.fits(builders[-1], len(sealed)):
+                builders.append(self._maker.builder())
+            builders[-1].add(ref.id, ref.length, sealed)
+        return [self._maker.finish(self._fs, one) for one in builders]
+
+    def _record(
+        self,
+        former: bytes,
+        chunks: Sequence[tuple[ChunkRef, bytes]],
+        placed: Sequence[tuple[EncodedPack, bytes]],
+    ) -> bool:
+        numbers = {ref.id: ref.number for ref, _ in chunks if ref.pack == ELSEWHERE}
+        into = tuple(pack.pack_id for pack, _ in placed)
+        more = [(rewritten_key(former), Rewritten(into).encode())] if into != (former,) else []
+        settle = settle_chunks(self._fs, numbers)
+        if not record_packs(self._fs, self._signer, placed, settle, more):
+            return False
+        log.info("pack %s, which the clouds had lost, was written anew", former.hex()[:_SHOWN])
+        self._signals.packed()
+        return True
+
+
+def _too_little(pack: bytes) -> str:
+    return f"too little of pack {pack.hex()[:_SHOWN]} is left to rebuild a share"

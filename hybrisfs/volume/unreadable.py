@@ -1,0 +1,109 @@
+"""Files that could not be read because their newest bytes are with another device, and what to do about it.
+
+Names come before bytes: a file may be shown here while only the device that wrote it has what is in it. When
+that device is gone, the version before can still be read, and whoever meets the error is to hear of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import threading
+from typing import TYPE_CHECKING, Final
+
+from hybrisfs.errors import UsageError
+from hybrisfs.filesystem.chunks import ELSEWHERE, ChunkRef
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.store.schema import ROOT_INO
+
+if TYPE_CHECKING:
+    from hybrisfs.volume.volume import Volume
+
+__all__ = ["Unreadable"]
+
+log = logging.getLogger(__name__)
+
+_MOST: Final = 200  # chunks that are remembered
+_TOLD: Final = 3  # files that `status` tells of
+_FILES: Final = (
+    "SELECT ino FROM file_chunk WHERE chunk = ?1 AND EXISTS ({absent}) "
+    "UNION SELECT ino FROM content_page WHERE chunk = ?1 AND EXISTS ({absent})"
+).format(absent=f"SELECT 1 FROM chunk WHERE number = ?1 AND segment IS NULL AND pack = {ELSEWHERE}")
+
+
+class Unreadable:
+    """What was read in vain since the volume was opened. Thread-safe; called without the volume's lock."""
+
+    def __init__(self, volume: Volume) -> None:
+        self._volume = volume
+        self._lock = threading.Lock()
+        self._chunks: dict[int, None] = {}
+
+    def note(self, ref: ChunkRef) -> None:
+        """A chunk could not be had. Nothing is noted of one that the clouds are known to have."""
+        if ref.pack:
+            return
+        with self._lock:
+            if ref.number in self._chunks or len(self._chunks) >= _MOST:
+                return
+            self._chunks[ref.number] = None
+        for path in self._paths([ref.number]):
+            log.warning("%s", self._explain(path))
+
+    def warnings(self) -> list[str]:
+        """What is to be said of files that still cannot be read, in sentences."""
+        with self._lock:
+            chunks = list(self._chunks)
+        paths = self._paths(chunks)
+        found = [self._explain(path) for path in paths[:_TOLD]]
+        if len(paths) > _TOLD:
+            found.append("more files cannot be read now, as only other devices have their newest bytes")
+        return found
+
+    def _paths(self, chunks: list[int]) -> list[str]:
+        fs = self._volume.fs
+        found: dict[str, None] = {}
+        with fs.lock:
+            for chunk in chunks:
+                rows = fs.db.execute(_FILES, (chunk,)).fetchall()
+                if not rows:
+                    with self._lock:
+                        self._chunks.pop(chunk, None)
+                for (ino,) in rows:
+                    path = _path(fs, ino)
+                    if path:
+                        found[path] = None
+        return sorted(found)
+
+    def _explain(self, path: str) -> str:
+        volume = self._volume
+        try:
+            device, number = volume.versions.newest(path)
+        except UsageError:
+            return f"{path} cannot be read now: no cloud and no linked device has its bytes"
+        if device == volume.sharing.membership.own_name:
+            why = "no cloud has its newest bytes any more, and no linked device has them"
+        else:
+            why = f"{device} wrote its newest bytes, which no cloud and no linked device has"
+        if number is None:
+            return f"{path} cannot be read now: {why}. No version before it can be read either"
+        where = volume.mountpoint
+        command = f"hybrisfs versions restore --version {number}"
+        if where is not None:
+            named = shlex.quote(str(where / path))
+        else:
+            named = f"--volume {shlex.quote(volume.name)} {shlex.quote(path)}"
+        return f"{path} cannot be read now: {why}. A version before it can be: {command} {named}"
+
+
+def _path(fs: FileSystem, ino: int) -> str:
+    """A path of a file, "" when it has no name."""
+    names: list[bytes] = []
+    while ino != ROOT_INO:
+        row = fs.db.execute("SELECT parent, name FROM place WHERE ino = ? LIMIT 1", (ino,)).fetchone()
+        if row is None:
+            return ""
+        ino = row[0]
+        names.append(row[1])
+    return os.fsdecode(b"/".join(reversed(names)))

@@ -1,0 +1,179 @@
+"""A cloud that acknowledges and does not store is found soon, by what it was given last."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from unittest import mock
+
+from backends.file import FileStore
+from hybrisfs.volume import checkup
+from hybrisfs.volume.recent_puts import RecentPuts
+from sync.codec import Buffer
+from tests.volume.device import PATIENCE, Device
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@contextmanager
+def dropping(cloud: Path, drops: Callable[[str], bool]) -> Iterator[list[str]]:
+    """The cloud acknowledges what *drops* chooses and does not store it; the names of that."""
+    dropped: list[str] = []
+    put = FileStore.put
+
+    def lie(store: FileStore, name: str, data: Buffer) -> None:
+        if store.url == cloud.as_uri() and drops(name):
+            dropped.append(name)
+        else:
+            put(store, name, data)
+
+    with mock.patch.object(FileStore, "put", lie):
+        yield dropped
+
+
+def lying(device: Device) -> set[str]:
+    return {one.name for one in device.volume.engine.health() if one.state == "lying"}
+
+
+def looks(device: Device, clock: Clock) -> RecentPuts:
+    volume = device.volume
+    holdings = volume.maintenance.holdings
+    return RecentPuts(volume.fs, holdings, volume.engine.upkeep, volume.updates.device, clock)
+
+
+def look_for_minutes(recent: RecentPuts, clock: Clock, minutes: int) -> None:
+    for _ in range(minutes):
+        clock.now += 60.0
+        recent.look()
+
+
+def fullest(device: Device) -> Path:
+    return max(device.clouds, key=lambda cloud: len(list((cloud / "packs").glob("*/*"))))
+
+
+def write_until_some_is_dropped(device: Device, dropped: list[str]) -> None:
+    """The cloud need not be among the quickest."""
+    number = 0
+    while not dropped:
+        number += 1
+        device.write(f"file{number}", os.urandom(5000))
+        device.sync()
+
+
+def write_some(device: Device, count: int) -> None:
+    for number in range(count):
+        device.write(f"file{number}", bytes((number,)) * 5000)
+        device.sync()
+
+
+def test_a_cloud_that_stores_nothing_is_found_within_minutes(device: Device) -> None:
+    clock = Clock()
+    recent = looks(device, clock)
+    with dropping(device.clouds[0], lambda name: name.startswith(("packs/", "log/"))) as dropped:
+        write_until_some_is_dropped(device, dropped)
+        look_for_minutes(recent, clock, 4)
+    assert lying(device) == {device.clouds[0].name}
+    wrong = {one.name for one in device.volume.engine.upkeep.wrong_objects()}
+    assert wrong & set(dropped)
+
+
+def test_a_cloud_that_drops_a_part_of_the_puts_is_found(device: Device) -> None:
+    clock, random = Clock(), Random(7)
+    recent = looks(device, clock)
+
+    def drops(name: str) -> bool:
+        return name.startswith("packs/") and random.random() < 0.15
+
+    with dropping(device.clouds[1], drops) as dropped:
+        while not dropped:
+            for _ in range(10):
+                device.write("file", os.urandom(5000))
+                device.sync()
+            look_for_minutes(recent, clock, 1)
+        look_for_minutes(recent, clock, 4)
+    assert lying(device) == {device.clouds[1].name}
+
+
+def test_a_cloud_that_shows_things_late_is_not_accused(device: Device) -> None:
+    clock = Clock()
+    recent = looks(device, clock)
+    write_some(device, 3)
+    hidden = fullest(device) / "packs"
+    aside = hidden.rename(hidden.with_name("packs-aside"))
+    look_for_minutes(recent, clock, 2)
+    assert recent.doubted
+    assert not lying(device)
+    aside.rename(hidden)
+    look_for_minutes(recent, clock, 3)
+    assert not recent.doubted
+    assert not lying(device)
+
+
+def test_what_was_put_before_a_restart_is_looked_at(device: Device) -> None:
+    write_some(device, 6)
+    device.close()
+    liar = fullest(device)
+    shutil.rmtree(liar / "packs")
+    device.reopen()
+    clock = Clock()
+    look_for_minutes(looks(device, clock), clock, 4)
+    assert lying(device) == {liar.name}
+
+
+def test_a_cloud_that_is_away_is_asked_when_it_is_back(device: Device) -> None:
+    clock = Clock()
+    recent = looks(device, clock)
+    write_some(device, 6)
+    liar = fullest(device)
+    shutil.rmtree(liar / "packs")
+    away = liar.rename(liar.with_suffix(".away"))
+    look_for_minutes(recent, clock, 3)
+    away.rename(liar)
+    device.volume.look_at_clouds()
+    look_for_minutes(recent, clock, 3)
+    assert lying(device) == {liar.name}
+
+
+def test_few_requests_are_made(device: Device) -> None:
+    clock = Clock()
+    recent = looks(device, clock)
+    write_some(device, 40)
+    asked: list[str] = []
+    get_range = FileStore.get_range
+
+    def count(store: FileStore, name: str, offset: int, length: int) -> bytes:
+        asked.append(store.url)
+        return get_range(store, name, offset, length)
+
+    with mock.patch.object(FileStore, "get_range", count):
+        look_for_minutes(recent, clock, 2)
+        assert asked
+        assert max(asked.count(cloud.as_uri()) for cloud in device.clouds) <= 16
+        asked.clear()
+        look_for_minutes(recent, clock, 10)
+        assert asked == []
+
+
+def test_the_check_up_does_it_by_itself(tmp_path: Path) -> None:
+    with (
+        mock.patch.object(checkup, "_INTERVAL", 0.05),
+        mock.patch.object(checkup, "_CONFIRM_INTERVAL", 0.05),
+        mock.patch("hybrisfs.volume.recent_puts._AGE", 0.1),
+    ):
+        device = Device(tmp_path)
+        with dropping(device.clouds[0], lambda name: name.startswith("packs/")) as dropped:
+            write_until_some_is_dropped(device, dropped)
+            until = time.monotonic() + PATIENCE
+            assert device.volume.signals.wait_until(lambda: bool(lying(device)), until, step=0.05)
+        device.close()
