@@ -162,9 +162,13 @@ class Refresh:
         if not self._rows.of(inode.ino):
             return inode  # it has just lost its last name
         if inode.handles:
+            old = inode.ino, inode.mode
             inode = self._nodes.displace(inode)
-            self._rows.changes += [Change(row.parent, row.name) for row in self._rows.of(inode.ino).values()]
+            for row in self._rows.of(inode.ino).values():
+                self._rows.changes.append(Change(row.parent, row.name, old))
         self._nodes.set_content(inode, contents[0].value if contents else None, stamp)
+        if inode.id not in self._arranger.made:
+            self._fs.unseen.content_changed(inode.ino)
         self._rows.changes.append(Change(inode.ino))
         return inode
 

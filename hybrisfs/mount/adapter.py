@@ -20,9 +20,10 @@ from hybrisfs import fuse
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.filesystem.content import Missing
 from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.inodes import Inode
+from hybrisfs.filesystem.inodes import NOTHING, STALE, Inode
 from hybrisfs.filesystem.residency import Residency
 from hybrisfs.fuse import LATER, Attributes, Entry, Later, Listing, ListingPlus, Opened, Request, StatVfs
+from hybrisfs.merge.sparing import Sparing
 from hybrisfs.mount.answers import FOREVER, attributes_of, change_attributes, entry_of, statvfs_of
 from hybrisfs.mount.directories import Listings, list_entries, list_names
 from hybrisfs.mount.echo import Echoes
@@ -34,6 +35,7 @@ from hybrisfs.pipeline.freshness import Freshness, only_writes
 from hybrisfs.pipeline.room import RoomMaker
 from hybrisfs.store.journal import JournalFullError
 from hybrisfs.store.schema import ROOT_INO
+from sync.codec import Buffer
 
 __all__ = ["Adapter"]
 
@@ -61,6 +63,7 @@ class Adapter(fuse.Operations):
         residency: Residency,
         no_fetch: NoFetchPrograms,
         freshness: Freshness,
+        sparing: Sparing,
     ) -> None:
         self._fs = fs
         self._lock = fs.lock
@@ -70,6 +73,7 @@ class Adapter(fuse.Operations):
         self._xattrs = ExtendedAttributes(fs, residency)
         self._no_fetch = no_fetch
         self._freshness = freshness
+        self._sparing = sparing
         self.echoes = Echoes(ROOT_INO)
         self._listings = Listings()
         self._known = {ROOT_INO}  # directories that the kernel knows
@@ -98,6 +102,8 @@ class Adapter(fuse.Operations):
         inode.looked_up = True
         if inode.is_directory:
             self._known.add(inode.ino)
+        if self._fs.unseen.waits(inode.ino):
+            return entry_of(inode)._replace(attr_timeout=0.0)
         return entry_of(inode)
 
     def knows(self, directory: int) -> bool:
@@ -160,7 +166,8 @@ class Adapter(fuse.Operations):
         if self.echoes.is_one(request):
             return
         with self._lock:
-            self._fs.unlink(parent, name)
+            if self._sparing.before_unlink(parent, name):
+                self._fs.unlink(parent, name)
 
     def rmdir(self, request: Request, parent: int, name: bytes) -> None:
         if self.echoes.is_one(request):
@@ -173,10 +180,16 @@ class Adapter(fuse.Operations):
     ) -> Later | None:
         if self.echoes.is_one(request):
             return None
-        return self._add(request, lambda: self._fs.rename(parent, name, new_parent, new_name, flags))
+
+        def work() -> None:
+            self._sparing.before_rename(parent, name, new_parent, new_name, flags)
+            self._fs.rename(parent, name, new_parent, new_name, flags)
+
+        return self._add(request, work)
 
     def readlink(self, request: Request, ino: int) -> bytes:
         with self._lock:
+            self._fs.unseen.read(ino)
             return self._fs.get(ino).target or b""
 
     # -- attributes ------------------------------------------------------------------------------
@@ -185,7 +198,9 @@ class Adapter(fuse.Operations):
         if self.echoes.is_hidden(ino):
             return self.echoes.attributes(ino), 0.0
         with self._lock:
-            return attributes_of(self._fs.get(ino)), FOREVER
+            if not self.echoes.is_one(request):
+                self._fs.unseen.looked(ino)
+            return attributes_of(self._fs.get(ino)), 0.0 if self._fs.unseen.waits(ino) else FOREVER
 
     def setattr(
         self, request: Request, ino: int, attributes: Attributes, to_set: int, fh: int | None
@@ -202,6 +217,7 @@ class Adapter(fuse.Operations):
             fs = self._fs
             inode = fs.get(ino)
             if to_set & fuse.FUSE_SET_ATTR_SIZE:
+                self._sparing.before_overwrite(inode, attributes.size)
                 fs.truncate(inode, attributes.size)
             change_attributes(fs, inode, attributes, to_set)
             return attributes_of(inode), FOREVER
@@ -234,18 +250,25 @@ class Adapter(fuse.Operations):
 
     def readdir(self, request: Request, ino: int, fh: int, offset: int, size: int) -> Listing | Later:
         with self._lock:
+            self._begin_listing(ino, offset)
             return list_names(self._fs, ino, offset, size, self._listings.end(self._fs, fh, offset))
 
     def readdirplus(self, request: Request, ino: int, fh: int, offset: int, size: int) -> ListingPlus | Later:
         with self._lock:
+            self._begin_listing(ino, offset)
             return list_entries(
                 self._fs, ino, offset, size, self._listings.end(self._fs, fh, offset), self._entry
             )
+
+    def _begin_listing(self, ino: int, offset: int) -> None:
+        if offset == 0:
+            self._fs.unseen.listed(ino)
 
     # -- open files ------------------------------------------------------------------------------
 
     def open(self, request: Request, ino: int, flags: int) -> Opened | Later:
         def work() -> Opened:
+            self._require_current(ino)
             number = self._fs.open(ino, flags)
             return self._opened(self._fs.handle(number), number)
 
@@ -254,6 +277,14 @@ class Adapter(fuse.Operations):
         request.abandon_when_killed()
         self._freshness.hold(partial(self._open_later, request, ino, work), lambda: request.abandoned)
         return LATER
+
+    def _require_current(self, ino: int) -> None:
+        """Have the kernel look again before it opens a file of which it may know the former size: a program
+        would get the beginning of the new content for all of it. Raises OSError (ESTALE), once."""
+        inode = self._fs.get(ino)
+        if inode.kernel_cache == STALE:
+            inode.kernel_cache = NOTHING
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
     def _open_later(
         self, request: Request, ino: int, work: Callable[[], Opened], error: OSError | None
@@ -295,7 +326,13 @@ class Adapter(fuse.Operations):
     ) -> tuple[Entry, Opened] | Later:
         who = request.uid, request.gid
         make = partial(self._fs.create, parent, name, mode, *who, flags, umask=request.umask)
-        return self._add(request, lambda: self._created(*make()))
+        try:
+            return self._add(request, lambda: self._created(*make()))
+        except FileExistsError:
+            if flags & os.O_EXCL:
+                raise
+            # It has come from another device, and the kernel knows of no such file yet: it looks again.
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE)) from None
 
     def tmpfile(self, request: Request, parent: int, mode: int, flags: int) -> tuple[Entry, Opened] | Later:
         who = request.uid, request.gid
@@ -336,7 +373,9 @@ class Adapter(fuse.Operations):
 
     def read(self, request: Request, ino: int, fh: int, offset: int, size: int) -> bytes | Later:
         with self._lock:
-            data = self._fs.read(self._fs.handle(fh), offset, size)
+            inode = self._fs.handle(fh)
+            self._fs.unseen.read(inode.ino)
+            data = self._fs.read(inode, offset, size)
         if not isinstance(data, Missing):
             return data
         self._prepare_to_fetch(request)
@@ -365,16 +404,21 @@ class Adapter(fuse.Operations):
     def write(self, request: Request, ino: int, fh: int, offset: int, data: memoryview) -> int | Later:
         try:
             with self._lock:
-                return self._fs.write(self._fs.handle(fh), offset, data)
+                return self._write(fh, offset, data)
         except JournalFullError:
             request.abandon_when_killed()
             copy = bytes(data)
             self._workers.submit(
                 self._answer_later,
                 request,
-                lambda: self._in_room(len(copy), lambda: self._fs.write(self._fs.handle(fh), offset, copy)),
+                lambda: self._in_room(len(copy), lambda: self._write(fh, offset, copy)),
             )
             return LATER
+
+    def _write(self, fh: int, offset: int, data: Buffer) -> int:
+        inode = self._fs.handle(fh)
+        self._sparing.before_overwrite(inode, offset)
+        return self._fs.write(inode, offset, data)
 
     def _answer_later(self, request: Request, work: Callable[[], object]) -> None:
         try:
@@ -391,7 +435,10 @@ class Adapter(fuse.Operations):
 
     def fallocate(self, request: Request, ino: int, fh: int, offset: int, length: int, mode: int) -> None:
         with self._lock:
-            self._fs.allocate(self._fs.handle(fh), mode, offset, length)
+            inode = self._fs.handle(fh)
+            if mode & (fuse.FALLOC_FL_PUNCH_HOLE | fuse.FALLOC_FL_ZERO_RANGE):
+                self._sparing.before_overwrite(inode, offset)
+            self._fs.allocate(inode, mode, offset, length)
 
     def lseek(self, request: Request, ino: int, fh: int, offset: int, whence: int) -> int:
         with self._lock:
