@@ -24,7 +24,7 @@ from hybrisfs.filesystem.inodes import NOTHING, STALE, Inode
 from hybrisfs.filesystem.residency import Residency
 from hybrisfs.fuse import LATER, Attributes, Entry, Later, Listing, ListingPlus, Opened, Request, StatVfs
 from hybrisfs.merge.sparing import Sparing
-from hybrisfs.mount.answers import FOREVER, attributes_of, change_attributes, entry_of, statvfs_of
+from hybrisfs.mount.answers import FOREVER, attributes_of, change_attributes, statvfs_of
 from hybrisfs.mount.directories import Listings, list_entries, list_names
 from hybrisfs.mount.echo import Echoes
 from hybrisfs.mount.programs import NoFetchPrograms
@@ -102,9 +102,15 @@ class Adapter(fuse.Operations):
         inode.looked_up = True
         if inode.is_directory:
             self._known.add(inode.ino)
-        if self._fs.unseen.waits(inode.ino):
-            return entry_of(inode)._replace(attr_timeout=0.0)
-        return entry_of(inode)
+        attributes, timeout = self._told(inode)
+        return Entry(attributes, FOREVER, timeout)
+
+    def _told(self, inode: Inode) -> tuple[Attributes, float]:
+        """The attributes, and how long the kernel may use them: it is to ask again when a program looks at
+        what it may not have seen."""
+        if inode.kernel_cache == STALE:
+            inode.kernel_cache = NOTHING
+        return attributes_of(inode), 0.0 if self._fs.unseen.waits(inode.ino) else FOREVER
 
     def knows(self, directory: int) -> bool:
         """Whether the kernel knows the directory, so that somebody may watch it."""
@@ -200,7 +206,7 @@ class Adapter(fuse.Operations):
         with self._lock:
             if not self.echoes.is_one(request):
                 self._fs.unseen.looked(ino)
-            return attributes_of(self._fs.get(ino)), 0.0 if self._fs.unseen.waits(ino) else FOREVER
+            return self._told(self._fs.get(ino))
 
     def setattr(
         self, request: Request, ino: int, attributes: Attributes, to_set: int, fh: int | None
