@@ -10,7 +10,7 @@ import os
 import sqlite3
 import stat
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -27,6 +27,7 @@ from hybrisfs.versions.tree import PastNode, PastTree, as_one
 __all__ = ["Catalog", "Removed", "Stay", "Version"]
 
 _DEEPEST: Final = 4096
+_AT_ONCE: Final = 500  # registers that are looked up
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,14 +208,39 @@ class Catalog:
         return [one for one in stays if (one.place.parent, one.place.name) == (folder, name)]
 
     def _places(self, condition: str, arguments: Iterable[bytes]) -> list[Stay]:
-        """Stays, but for removals."""
+        """Stays. A removal is none, unless somebody edited the file who did not know of it."""
         found: list[Stay] = []
+        removals: list[Stay] = []
         for key, values in intervals(self._db, condition, arguments).items():
             for one in values:
                 place = decode_place(Value(one.stamp, one.value))
-                if place is not None and not place.removed:
-                    found.append(Stay(key[1:17], place, one.stamp, one.since, one.until))
+                if place is not None:
+                    stay = Stay(key[1:17], place, one.stamp, one.since, one.until)
+                    (removals if place.removed else found).append(stay)
+        return found + self._revived(removals)
+
+    def _revived(self, removals: Sequence[Stay]) -> list[Stay]:
+        """While nodes stood where they had been removed: from the first edit on that came after that."""
+        found: list[Stay] = []
+        keys = list({content_key(one.node) for one in removals})
+        edits: dict[bytes, list[Interval]] = {}
+        for start in range(0, len(keys), _AT_ONCE):
+            some = keys[start : start + _AT_ONCE]
+            edits |= intervals(self._db, f"key IN ({', '.join('?' * len(some))})", some)
+        for one in removals:
+            after = [edit.since for edit in edits.get(content_key(one.node), ()) if edit.since > one.since]
+            since = min(after, default=FOREVER)
+            until = one.until or self._gone_since(one.node) if after else since
+            if until is None or since < until:
+                found.append(replace(one, place=one.place.restored(), since=since, until=until))
         return found
+
+    def _gone_since(self, node: bytes) -> int | None:
+        """When a node was removed for good; None while it lives."""
+        if PastTree(self._db, FOREVER - 1).lives(node):
+            return None
+        row = self._db.execute("SELECT moment FROM removal WHERE node = ?", (node,)).fetchone()
+        return row[0] if row is not None else 0
 
     def _is_directory(self, node: bytes) -> bool:
         return stat.S_ISDIR(self._mode(node))
