@@ -20,7 +20,7 @@ from hybrisfs.merge.beginning import begin_beside
 from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rows import Change, is_taken
-from hybrisfs.merge.rules import Author, Stamp, number_names, standing_place, winner
+from hybrisfs.merge.rules import Author, Stamp, Value, number_names, standing_place, winner
 
 __all__ = ["Sparing"]
 
@@ -94,19 +94,25 @@ class Sparing:
 
     def _author_of(self, inode: Inode, slot: int) -> Author:
         """Who gave the name to the file, or wrote the version of a file that it is."""
-        stamp: Stamp | None = None
         if inode.derived:
-            (node,) = self._fs.db.execute("SELECT id FROM copy WHERE ino = ?", (inode.ino,)).fetchone()
-            values = self._registers.values(content_key(node))
-            stamp = max((one.stamp for one in values if copy_id(node, one) == inode.id), default=None)
+            version = self._content_of(inode)
+            stamp = version.stamp if version is not None else None
         else:
             standing = standing_place(self._registers.values(place_key(inode.id, slot)))
             stamp = standing[0] if standing is not None else None
         return self._myself() if stamp is None else self._author(stamp)
 
+    def _content_of(self, inode: Inode) -> Value | None:
+        """What has been signed of a file, or as the version of one, and is shown."""
+        if not inode.derived:
+            return winner(self._registers.values(content_key(inode.id)))
+        (node,) = self._fs.db.execute("SELECT id FROM copy WHERE ino = ?", (inode.ino,)).fetchone()
+        values = self._registers.values(content_key(node))
+        return winner([one for one in values if copy_id(node, one) == inode.id])
+
     def _copy_beside(self, inode: Inode) -> None:
-        """Make a file of the content that the register of this one holds, which has a name."""
-        content = winner(self._registers.values(content_key(inode.id)))
+        """Make a file of what has been signed of this one, which has a name."""
+        content = self._content_of(inode)
         if content is None:
             return
         fs = self._fs

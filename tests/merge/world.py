@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from hybrisfs.filesystem.inodes import Inode
+from hybrisfs.filesystem.registers import content_key
+from hybrisfs.filesystem.unseen import NameChange
 from hybrisfs.merge.members import Member
 from hybrisfs.merge.state_hash import state_hash
 from tests.filesystem.invariants import check_accounts
@@ -159,6 +161,40 @@ class World:
             if target is not None and target is not device.at(path):
                 self._discard(device, target)
             device.move(path, to)
+
+    def unaware(self, number: int, pick: int, act: int) -> None:
+        """Save a file by a rename, remove it or write it anew, as a program does that has not seen what it is
+        by now. What has not been signed a program here has written, which knows it."""
+        with self._program(number) as device:
+            path = self._path(device, pick)
+            if path is None or not device.at(path).is_file:
+                return
+            fs, sparing, inode = device.rig.fs, device.rig.sharing.sparing, device.at(path)
+            device.content(inode)
+            parent, name = device.where(path)
+            fs.unseen.watch(lambda _: True)
+            fs.unseen.names_changed([NameChange(parent, name, True)])
+            if act == 0:
+                self._draft(number, parent, name)
+            elif act == 1:
+                assert not sparing.before_unlink(parent, name)
+            else:
+                if content_key(inode.id) in fs.changes.unsigned:
+                    self._gone |= self._tokens(device.content(inode))
+                token = self._token(number, 0)
+                sparing.before_overwrite(inode, 0)
+                fs.truncate(inode, 0)
+                fs.write(inode, 0, token)
+                self._expect(number, inode, token)
+            fs.unseen.watch(None)
+
+    def _draft(self, number: int, parent: int, name: bytes) -> None:
+        """Save *name* by way of another file."""
+        rig = self.fleet[number].rig
+        draft = b"draft %d" % self._count
+        rig.make(draft, self._token(number, 0), parent)
+        rig.sharing.sparing.before_rename(parent, draft, parent, name, 0)
+        rig.fs.rename(parent, draft, parent, name, 0)
 
     def link(self, number: int, pick: int, folder: int, name: int) -> None:
         with self._program(number) as device:
