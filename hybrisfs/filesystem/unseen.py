@@ -138,6 +138,12 @@ class Unseen:
         if self._arrivals:
             _put_last(self._listed, parent, self._monotonic())
 
+    def renamed(self, ino: int, old: tuple[int, bytes], new: tuple[int, bytes]) -> None:
+        """A program gives another name to the inode, which it may take for the one that was there before."""
+        arrival = self._of(ino)
+        if arrival is not None and old in arrival.names:
+            arrival.names[new] = arrival.names.pop(old)
+
     def spared(self, ino: int) -> None:
         """What a program did to the inode has been done to what it knew; what programs do next is meant."""
         self._arrivals.pop(ino, None)

@@ -14,6 +14,7 @@ from functools import partial
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
+from hybrisfs.filesystem.names import RENAME_EXCHANGE
 from hybrisfs.filesystem.registers import content_key, place_key
 from hybrisfs.merge.arrange import copy_id
 from hybrisfs.merge.beginning import begin_beside
@@ -47,16 +48,22 @@ class Sparing:
         self._nodes = Nodes(fs)
 
     def before_rename(self, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int) -> None:
-        """A program is about to rename a file: one that it cannot know leaves it the new name."""
-        if flags or not self._fs.unseen:
+        """A program is about to rename a file: one that it cannot know leaves it the new name. One that it
+        cannot know and moves aside is no better known under the other name."""
+        unseen = self._fs.unseen
+        moved = self._fs.names.find(parent, name) if unseen else None
+        if moved is None:
             return
-        moved = self._fs.names.find(parent, name)
         there = self._fs.names.find(new_parent, new_name)
-        if moved is None or there is None or moved is there or moved.is_directory or there.is_directory:
+        unseen.renamed(moved.ino, (parent, name), (new_parent, new_name))
+        if there is None or there is moved:
             return
-        if self._fs.unseen.may_replace_unseen(new_parent, new_name, there.ino):
-            self._fs.unseen.spared(there.ino)
-            self._stand_beside(there, new_parent, new_name)
+        if flags == RENAME_EXCHANGE:
+            unseen.renamed(there.ino, (new_parent, new_name), (parent, name))
+        elif not flags and not there.is_directory and not moved.is_directory:
+            if unseen.may_replace_unseen(new_parent, new_name, there.ino):
+                unseen.spared(there.ino)
+                self._stand_beside(there, new_parent, new_name)
 
     def before_unlink(self, parent: int, name: bytes) -> bool:
         """A program is about to remove a name; False when it means a file that is not there any more, so

@@ -154,6 +154,13 @@ def test_another_file_under_the_name_is_not_meant(rig: Rig, unseen: Unseen, file
     assert may(unseen, own) == (False, False, False)
 
 
+def test_a_file_is_no_better_known_by_another_name(rig: Rig, unseen: Unseen, file: Inode) -> None:
+    replaced(unseen)
+    unseen.renamed(file.ino, (ROOT_INO, b"file"), (ROOT_INO, b"other"))
+    assert unseen.may_remove_unseen(ROOT_INO, b"other", file.ino)
+    assert not unseen.may_remove_unseen(ROOT_INO, b"file", file.ino)
+
+
 def test_nobody_knows_names_in_a_directory_that_nobody_has_seen(rig: Rig, unseen: Unseen) -> None:
     folder = rig.mkdir(b"folder")
     rig.make(b"file", b"content", folder)

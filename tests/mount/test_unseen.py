@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,11 +10,13 @@ from typing import TypeAlias
 
 import pytest
 
+from hybrisfs.filesystem.names import RENAME_EXCHANGE
 from tests.merge.fleet import Device
 from tests.mount.mounted_fleet import MountedFleet
 
 pytestmark = pytest.mark.skipif(not os.access("/dev/fuse", os.R_OK | os.W_OK), reason="needs /dev/fuse")
 
+_LIBC = ctypes.CDLL(None, use_errno=True)
 OURS, THEIRS = b"what a program here writes", b"what has come from there"
 Act: TypeAlias = Callable[[Path], None]
 Change: TypeAlias = Callable[[Device], None]
@@ -80,6 +83,28 @@ def remove(root: Path) -> None:
     (root / "file").unlink()
 
 
+def save_with_backup(root: Path) -> None:
+    """As vim does."""
+    (root / "file").rename(root / "file~")
+    descriptor = os.open(root / "file", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    os.write(descriptor, OURS)
+    os.close(descriptor)
+    (root / "file~").unlink()
+
+
+def exchange(root: Path) -> None:
+    """Save by an exchange of names, and remove what was there before."""
+    (root / "draft").write_bytes(OURS)
+    swap(root / "draft", root / "file")
+    (root / "draft").unlink()
+
+
+def swap(one: Path, two: Path) -> None:
+    here = -100  # AT_FDCWD
+    done = _LIBC.renameat2(here, bytes(one), here, bytes(two), RENAME_EXCHANGE)
+    assert done == 0, os.strerror(ctypes.get_errno())
+
+
 def begun(both: MountedFleet) -> None:
     """Both have the file, and a program here has read it."""
     both.there.write("file", b"first")
@@ -88,7 +113,7 @@ def begun(both: MountedFleet) -> None:
 
 
 CHANGES = [saved, edited, removed_and_made]
-ACTS = [save, save_and_sync, write_anew, write_over, cut_off, remove]
+ACTS = [save, save_and_sync, save_with_backup, exchange, write_anew, write_over, cut_off, remove]
 
 
 @pytest.mark.parametrize("told", [False, True])

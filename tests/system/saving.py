@@ -28,7 +28,7 @@ from tests.system.pairing import device_list, pair
 
 __all__ = ["KINDS", "LostError", "Saving", "linked_devices", "saving_together"]
 
-KINDS: Final = ("rename", "folder", "in place", "remove", "truncate", "first")
+KINDS: Final = ("rename", "folder", "in place", "remove", "truncate", "first", "backup", "again")
 _AT_ONCE: Final = 12  # rounds that are under way side by side
 _APART: Final = 0.25  # seconds between the two programs, at most
 _LARGE: Final = 1_400_000  # bytes of some files: more than one chunk
@@ -48,6 +48,8 @@ class Saving:
         self.moved: list[str] = []
         self.written: set[bytes] = set()  # and synced
         self.ended: set[bytes] = set()  # contents that a program which had read them replaced or removed
+        self._count = 0
+        self._pause = chance.choice((0.0, 0.0, 0.05, 0.3))  # from reading a file to replacing it, in seconds
         self.story: list[str] = []
         self._begun = time.monotonic()
         self._large = chance.random() < 0.1
@@ -55,7 +57,8 @@ class Saving:
 
     def _content(self, who: str) -> bytes:
         """What nobody has written before."""
-        return f"<{self.number} {who}>".encode()
+        self._count += 1
+        return f"<{self.number} {who} {self._count}>".encode()
 
     def _write(self, path: Path, content: bytes) -> None:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
@@ -78,7 +81,10 @@ class Saving:
         """What the program of one device does."""
         kind = self.kind
         path = mount / self.folder / "file"
-        if kind in ("rename", "folder", "first"):
+        if kind == "again":
+            for _ in range(3):
+                self._save(path, who)
+        elif kind in ("rename", "folder", "first"):
             self._save(path, who)
             if kind == "folder":
                 self._move(mount, who)
@@ -88,6 +94,8 @@ class Saving:
             self._save(path, who)
         elif kind == "remove":
             self._remove(path, who)
+        elif kind == "backup":
+            self._save_with_backup(path, who)
         else:
             self._truncate(path, who)
 
@@ -104,11 +112,28 @@ class Saving:
     def _save(self, path: Path, who: str) -> None:
         """As editors do."""
         before, after = self._read(path), self._content(who)
+        time.sleep(self._pause)
         draft = path.with_name(f".file.{who}.tmp")
         self._write(draft, after)
         draft.rename(path)
         _sync_folder(path.parent)
         self._note(who, "saved", before, after)
+
+    def _save_with_backup(self, path: Path, who: str) -> None:
+        """As vim does."""
+        before, after = self._read(path), self._content(who)
+        time.sleep(self._pause)
+        backup = path.with_name(f"file~{who}")
+        path.rename(backup)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        try:
+            os.write(descriptor, after)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        self.written.add(after)
+        backup.unlink()
+        self._note(who, "saved with a backup", before, after)
 
     def _overwrite(self, path: Path, who: str) -> None:
         """Read it and write it anew through one descriptor."""
@@ -127,11 +152,13 @@ class Saving:
     def _truncate(self, path: Path, who: str) -> None:
         """Read it, then open it to write it anew."""
         before, after = self._read(path), self._content(who)
+        time.sleep(self._pause)
         self._write(path, after)
         self._note(who, "wrote", before, after)
 
     def _remove(self, path: Path, who: str) -> None:
         before = self._read(path)
+        time.sleep(self._pause)
         path.unlink()
         self._note(who, "removed", before)
 
@@ -209,7 +236,8 @@ def saving_together(a: Device, b: Device, rounds: Iterable[tuple[int, str]], cha
 
 def _at(moment: float, act: Callable[[], None]) -> None:
     time.sleep(max(0.0, moment - time.monotonic()))
-    with contextlib.suppress(FileNotFoundError):  # the other has moved the folder, or removed the file
+    # The other has moved the folder, removed the file, or made it just now.
+    with contextlib.suppress(FileNotFoundError, FileExistsError):
         act()
 
 
