@@ -13,6 +13,7 @@ name that is new; it does not show that another file has taken over a name.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar
@@ -56,16 +57,18 @@ class Unseen:
         self._db = database
         self._monotonic = monotonic
         self._knows: Callable[[int], bool] | None = None
-        self._arrivals: dict[int, _Arrival] = {}  # by inode, the oldest first
-        self._vacated: dict[tuple[int, bytes], float] = {}  # names that nobody has had since then
-        self._listed: dict[int, float] = {}  # when programs last began to list a directory
+        # The oldest first:
+        self._arrivals = OrderedDict[int, _Arrival]()  # by inode
+        self._vacated = OrderedDict[tuple[int, bytes], float]()  # names that nobody has had since then
+        self._listed = OrderedDict[int, float]()  # when programs last began to list a directory
 
     def watch(self, knows: Callable[[int], bool] | None) -> None:
         """There are programs from now on; *knows* tells in which directories they may know names. None: there
         are none any more."""
         self._knows = knows
-        for noted in (self._arrivals, self._vacated, self._listed):
-            noted.clear()
+        self._arrivals.clear()
+        self._vacated.clear()
+        self._listed.clear()
 
     def __bool__(self) -> bool:
         """False when there is nothing that programs may not know."""
@@ -96,9 +99,9 @@ class Unseen:
             self._arrived(ino, self._tidy()).content = True
 
     def _arrived(self, ino: int, now: float) -> _Arrival:
-        arrival = self._arrivals.pop(ino, None) or _Arrival(now)
+        arrival = self._arrivals.setdefault(ino, _Arrival(now))
         arrival.at, arrival.looks = now, 0
-        self._arrivals[ino] = arrival
+        self._arrivals.move_to_end(ino)
         return arrival
 
     def _tidy(self) -> float:
@@ -106,10 +109,8 @@ class Unseen:
         now = self._monotonic()
         _drop_before(self._vacated, now - SECONDS)
         _drop_before(self._listed, now - SECONDS)
-        for ino, arrival in list(self._arrivals.items()):
-            if arrival.at > now - SECONDS:
-                break
-            del self._arrivals[ino]
+        while self._arrivals and next(iter(self._arrivals.values())).at <= now - SECONDS:
+            self._arrivals.popitem(last=False)
         return now
 
     # -- what programs have seen -----------------------------------------------------------------
@@ -188,14 +189,11 @@ class Unseen:
 _Key = TypeVar("_Key")
 
 
-def _put_last(times: dict[_Key, float], key: _Key, at: float) -> None:
-    times.pop(key, None)
+def _put_last(times: OrderedDict[_Key, float], key: _Key, at: float) -> None:
     times[key] = at
+    times.move_to_end(key)
 
 
-def _drop_before(times: dict[_Key, float], moment: float) -> None:
-    """The times are in ascending order."""
-    for key, at in list(times.items()):
-        if at > moment:
-            break
-        del times[key]
+def _drop_before(times: OrderedDict[_Key, float], moment: float) -> None:
+    while times and next(iter(times.values())) <= moment:
+        times.popitem(last=False)

@@ -60,10 +60,8 @@ class Sparing:
             return
         if flags == RENAME_EXCHANGE:
             unseen.renamed(there.ino, (new_parent, new_name), (parent, name))
-        elif not flags and not there.is_directory and not moved.is_directory:
-            if unseen.may_replace_unseen(new_parent, new_name, there.ino):
-                unseen.spared(there.ino)
-                self._stand_beside(there, new_parent, new_name)
+        elif not (flags or moved.is_directory or there.is_directory):
+            self._make_way(there, new_parent, new_name)
 
     def before_unlink(self, parent: int, name: bytes) -> bool:
         """A program is about to remove a name; False when it means a file that is not there any more, so
@@ -86,8 +84,12 @@ class Sparing:
             if content_key(inode.id) not in self._fs.changes.unsigned:
                 self._copy_beside(inode)
 
-    def _stand_beside(self, inode: Inode, parent: int, name: bytes) -> None:
-        """Show the file beside its name. Its register goes on wanting the name, or has none."""
+    def _make_way(self, inode: Inode, parent: int, name: bytes) -> None:
+        """Show the file beside its name if a program that gives the name to another one cannot know it. Its
+        register goes on wanting the name, or it has none."""
+        if not self._fs.unseen.may_replace_unseen(parent, name, inode.ino):
+            return
+        self._fs.unseen.spared(inode.ino)
         slot, wanted = self._fs.db.execute(
             "SELECT slot, ifnull(wanted, name) FROM place WHERE parent = ? AND name = ?", (parent, name)
         ).fetchone()

@@ -249,7 +249,8 @@ class Adapter(fuse.Operations):
     def opendir(self, request: Request, ino: int, flags: int) -> Opened:
         with self._lock:
             self._fs.names.directory(ino)
-        return Opened(self._listings.open(), keep_cache=True, cache_readdir=True)
+            cached = not self._fs.unseen  # else it matters whether a program lists what is there now
+        return Opened(self._listings.open(), keep_cache=cached, cache_readdir=cached)
 
     def releasedir(self, request: Request, ino: int, fh: int, flags: int) -> None:
         self._listings.close(fh)

@@ -192,6 +192,21 @@ def test_what_is_in_a_listing_can_be_removed(both: MountedFleet) -> None:
     assert both.meet() == {}
 
 
+@pytest.mark.parametrize("told", [False, True])
+@pytest.mark.parametrize("change", CHANGES)
+def test_who_lists_a_folder_can_remove_it(both: MountedFleet, change: Change, told: bool) -> None:
+    """A program knows all that is in it by then, if not what is in the files."""
+    begun(both)
+    assert len(list(both.root.iterdir())) == 1
+    change(both.there)
+    changes = both.arrive()
+    if told:
+        both.tell(changes)
+    for file in both.root.iterdir():
+        file.unlink()
+    assert both.meet() == {}
+
+
 def test_a_name_that_was_spared_can_be_removed_thereafter(both: MountedFleet) -> None:
     begun(both)
     saved(both.there)
