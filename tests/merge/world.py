@@ -15,12 +15,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from unittest import mock
 
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.registers import content_key
 from hybrisfs.filesystem.unseen import NameChange
 from hybrisfs.merge.members import Member
 from hybrisfs.merge.state_hash import state_hash
+from hybrisfs.pipeline.cut import FileSnapshot
 from tests.filesystem.invariants import check_accounts
 from tests.merge.beginner import past
 from tests.merge.fleet import Device, Fleet, NotHereError
@@ -32,6 +34,7 @@ __all__ = ["NAMES", "World"]
 NAMES: Final = ("a", "b.txt", "c")
 _MOST_ROUNDS: Final = 4
 _CHUNK: Final = 256
+_WITHIN: Final = 2
 
 
 @dataclass(slots=True)
@@ -175,7 +178,7 @@ class World:
             fs.unseen.watch(lambda _: True)
             fs.unseen.names_changed([NameChange(parent, name, True)])
             if act == 0:
-                self._draft(number, parent, name)
+                self._save(number, parent, name)
             elif act == 1:
                 assert not sparing.before_unlink(parent, name)
             else:
@@ -188,13 +191,37 @@ class World:
                 self._expect(number, inode, token)
             fs.unseen.watch(None)
 
-    def _draft(self, number: int, parent: int, name: bytes) -> None:
-        """Save *name* by way of another file."""
-        rig = self.fleet[number].rig
-        draft = b"draft %d" % self._count
+    def save(self, number: int, pick: int, signed: int) -> None:
+        """Save a file by a rename. What it is written to is signed before, within the same round, or not."""
+        with self._program(number) as device:
+            path = self._path(device, pick)
+            if path is not None and device.at(path).is_file:
+                self._discard(device, device.at(path))
+                self._save(number, *device.where(path), signed)
+
+    def _save(self, number: int, parent: int, name: bytes, signed: int = 0) -> None:
+        rig, draft = self.fleet[number].rig, b"draft %d" % self._count
         rig.make(draft, self._token(number, 0), parent)
-        rig.sharing.sparing.before_rename(parent, draft, parent, name, 0)
-        rig.fs.rename(parent, draft, parent, name, 0)
+
+        def rename() -> None:
+            rig.sharing.sparing.before_rename(parent, draft, parent, name, 0)
+            rig.fs.rename(parent, draft, parent, name, 0)
+
+        if signed == 1:
+            self.fleet[number].sign()
+        if signed != _WITHIN:
+            rename()
+            return
+        settle, renamed = rig.settler.settle, list[int]()
+
+        def settling(snapshot: FileSnapshot) -> bytes:
+            if not renamed:
+                renamed.append(1)
+                rename()
+            return settle(snapshot)
+
+        with mock.patch.object(rig.settler, "settle", settling):
+            self.fleet[number].sign()
 
     def link(self, number: int, pick: int, folder: int, name: int) -> None:
         with self._program(number) as device:

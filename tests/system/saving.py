@@ -28,7 +28,7 @@ from tests.system.pairing import device_list, pair
 
 __all__ = ["KINDS", "LostError", "Saving", "linked_devices", "saving_together"]
 
-KINDS: Final = ("rename", "folder", "in place", "remove", "truncate", "first", "backup", "again")
+KINDS: Final = ("rename", "folder", "in place", "remove", "truncate", "first", "backup", "again", "joined")
 _AT_ONCE: Final = 12  # rounds that are under way side by side
 _APART: Final = 0.25  # seconds between the two programs, at most
 _LARGE: Final = 1_400_000  # bytes of some files: more than one chunk
@@ -81,7 +81,9 @@ class Saving:
         """What the program of one device does."""
         kind = self.kind
         path = mount / self.folder / "file"
-        if kind == "again":
+        if kind == "joined":
+            self._save_in_folders(mount / self.folder / "nest", who)
+        elif kind == "again":
             for _ in range(3):
                 self._save(path, who)
         elif kind in ("rename", "folder", "first"):
@@ -134,6 +136,14 @@ class Saving:
         self.written.add(after)
         backup.unlink()
         self._note(who, "saved with a backup", before, after)
+
+    def _save_in_folders(self, folder: Path, who: str) -> None:
+        """In folders of one name, made by both, one in the other, and moved at once."""
+        for number in range(2):
+            (folder / "nest").mkdir(parents=True, exist_ok=True)
+            self._save(folder / "nest" / "file", who)
+            with contextlib.suppress(OSError):  # the other has moved it, or one is there
+                (folder / "nest").rename(folder.with_name(f"nest {number if self._pause else who}"))
 
     def _overwrite(self, path: Path, who: str) -> None:
         """Read it and write it anew through one descriptor."""
