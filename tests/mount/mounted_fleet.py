@@ -1,4 +1,4 @@
-"""Two devices in one process, the first of them mounted: tests say when it hears of what the second one does,
+"""Devices in one process, the first of them mounted: tests say when it hears of what others do,
 and when its kernel is told of that."""
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _PATIENCE: Final = 30.0
 class MountedFleet:
     """`here` is mounted at `root`, `there` is another device."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, devices: int = 2) -> None:
         self.root = directory
-        self.fleet = Fleet(2)
+        self.fleet = Fleet(devices)
         self.here: Device = self.fleet[0]
         self.there: Device = self.fleet[1]
         rig = self.here.rig
@@ -55,10 +55,11 @@ class MountedFleet:
         self.fleet.discard()
 
     def arrive(self) -> list[Change]:
-        """What was done there is taken in here; what the kernel is to hear of that."""
-        self.there.sign()
+        """What was done elsewhere is taken in here; what the kernel is to hear of that."""
         del self.here.rig.shown[:]
-        self.here.receive(self.there.log())
+        for device in self.fleet.devices[1:]:
+            device.sign()
+            self.here.receive(device.log())
         return list(self.here.rig.shown)
 
     def tell(self, changes: Sequence[Change]) -> None:
@@ -77,8 +78,8 @@ class MountedFleet:
                 pass
 
     def meet(self) -> dict[str, bytes]:
-        """The content of all files once both have heard of all; both show the same."""
+        """The content of all files once all have heard of all; all show the same."""
         self.fleet.meet()
         trees = [device.tree() for device in self.fleet.devices]
-        assert trees[0] == trees[1]
+        assert all(tree == trees[0] for tree in trees)
         return {path: one.content for path, one in trees[0].items() if one.content}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeAlias
@@ -190,6 +191,29 @@ def test_what_is_in_a_listing_can_be_removed(both: MountedFleet) -> None:
         file.unlink()
     (both.root / "folder").rmdir()
     assert both.meet() == {}
+
+
+@pytest.mark.parametrize("told", [False, True])
+@pytest.mark.parametrize("behind", [False, True])
+def test_an_edit_and_a_save_are_there_after_a_removal(tmp_path: Path, behind: bool, told: bool) -> None:
+    """Which of the two has the name follows from the clock of who saves; it is the one that is spared."""
+    (tmp_path / "mnt").mkdir()
+    three = MountedFleet(tmp_path / "mnt", 3)
+    try:
+        begun(three)
+        three.fleet.meet()
+        editor, saver = three.fleet[1], three.fleet[2]
+        editor.write("file", b"edit")
+        if behind:
+            saver.rig.fs.inodes.now = lambda: time.time_ns() - 400 * 86400 * 10**9
+        saved(saver)
+        changes = three.arrive()
+        if told:
+            three.tell(changes)
+        remove(three.root)
+        assert sorted(three.meet().values()) == sorted([b"edit", THEIRS])
+    finally:
+        three.close()
 
 
 @pytest.mark.parametrize("told", [False, True])
