@@ -119,6 +119,13 @@ class Unseen:
         """Whether it matters that a program looks at the inode: the kernel must not answer it by itself."""
         return self._of(ino) is not None
 
+    def found(self, parent: int, name: bytes, ino: int) -> None:
+        """A program comes upon an inode for the first time. In a directory that has come itself
+        it may take it for what was there before, by the same path."""
+        above = self._of(parent)
+        if above is not None and ino not in self._arrivals:
+            self._arrivals[ino] = _Arrival(above.at, names={(parent, name): above.replaces})
+
     def looked(self, ino: int) -> None:
         """The kernel has asked for the attributes: a program looks, or is about to open the file."""
         self._count(ino, 1)

@@ -96,7 +96,11 @@ class Adapter(fuse.Operations):
                     return Entry(attributes_of(self._fs.get(found)))
         with self._lock:
             inode = self._fs.lookup(parent, name)
-            return Entry.negative(FOREVER) if inode is None else self._entry(inode)
+            if inode is None:
+                return Entry.negative(FOREVER)
+            if not inode.looked_up:
+                self._fs.unseen.found(parent, name, inode.ino)
+            return self._entry(inode)
 
     def _entry(self, inode: Inode) -> Entry:
         inode.looked_up = True
@@ -110,7 +114,8 @@ class Adapter(fuse.Operations):
         what it may not have seen."""
         if inode.kernel_cache == STALE:
             inode.kernel_cache = NOTHING
-        return attributes_of(inode), 0.0 if self._fs.unseen.waits(inode.ino) else FOREVER
+        asks = not inode.is_directory and self._fs.unseen.waits(inode.ino)
+        return attributes_of(inode), 0.0 if asks else FOREVER
 
     def knows(self, directory: int) -> bool:
         """Whether the kernel knows the directory, so that somebody may watch it."""
@@ -204,9 +209,10 @@ class Adapter(fuse.Operations):
         if self.echoes.is_hidden(ino):
             return self.echoes.attributes(ino), 0.0
         with self._lock:
-            if not self.echoes.is_one(request):
+            inode = self._fs.get(ino)
+            if not inode.is_directory and not self.echoes.is_one(request):
                 self._fs.unseen.looked(ino)
-            return self._told(self._fs.get(ino))
+            return self._told(inode)
 
     def setattr(
         self, request: Request, ino: int, attributes: Attributes, to_set: int, fh: int | None

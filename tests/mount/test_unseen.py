@@ -194,6 +194,37 @@ def test_what_is_in_a_listing_can_be_removed(both: MountedFleet) -> None:
 
 
 @pytest.mark.parametrize("told", [False, True])
+@pytest.mark.parametrize("act", ACTS)
+def test_another_folder_has_come_with_the_file(both: MountedFleet, act: Act, told: bool) -> None:
+    """The program knows the file of the folder that had the name before."""
+    (both.root / "folder" / "within").mkdir(parents=True)
+    (both.root / "folder" / "within" / "file").write_bytes(b"first")
+    both.meet()
+    both.there.move("folder", "away")
+    both.there.mkdir("folder")
+    both.there.mkdir("folder/within")
+    both.there.write("folder/within/file", THEIRS)
+    changes = both.arrive()
+    if told:
+        both.tell(changes)
+    act(both.root / "folder" / "within")
+    assert THEIRS in both.meet().values()
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_two_make_a_folder_and_a_file_in_it(both: MountedFleet, told: bool) -> None:
+    assert not (both.root / "folder").exists()
+    both.there.mkdir("folder")
+    both.there.write("folder/file", THEIRS)
+    changes = both.arrive()
+    if told:
+        both.tell(changes)
+    (both.root / "folder").mkdir(exist_ok=True)
+    save(both.root / "folder")
+    assert sorted(both.meet().values()) == sorted([OURS, THEIRS])
+
+
+@pytest.mark.parametrize("told", [False, True])
 @pytest.mark.parametrize("behind", [False, True])
 def test_an_edit_and_a_save_are_there_after_a_removal(tmp_path: Path, behind: bool, told: bool) -> None:
     """Which of the two has the name follows from the clock of who saves; it is the one that is spared."""
