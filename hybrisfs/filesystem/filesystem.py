@@ -27,6 +27,7 @@ from hybrisfs.filesystem.inodes import Inode, InodeTable
 from hybrisfs.filesystem.names import Names, failure
 from hybrisfs.filesystem.received import ReceivedContent
 from hybrisfs.filesystem.registers import attr_key
+from hybrisfs.filesystem.unseen import Unseen
 from hybrisfs.store.database import Database
 from hybrisfs.store.journal import RESERVE, Journal, JournalFullError
 from hybrisfs.store.schema import ROOT_INO
@@ -79,6 +80,7 @@ class FileSystem:
         self.attributes = Attributes(database, self.inodes, self.changes)
         self.names = Names(database, self.inodes, self.changes, self._unlinked)
         self.hoard = Hoard(database, self.inodes)
+        self.unseen = Unseen(database, monotonic)
         self.total_files: int = database.meta("files")
         self.cache_generation = 0
         self.settling: list[Extent] = []  # staged bytes that the publisher is reading

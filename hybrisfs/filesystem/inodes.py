@@ -20,7 +20,17 @@ from hybrisfs.store.database import Database
 from hybrisfs.store.journal import Journal
 from hybrisfs.store.schema import ROOT_ID, ROOT_INO
 
-__all__ = ["LEAST_PATIENCE", "NODE_COLUMNS", "Displaced", "Inode", "InodeTable", "Intent", "NodeRow"]
+__all__ = [
+    "LEAST_PATIENCE",
+    "NODE_COLUMNS",
+    "NOTHING",
+    "STALE",
+    "Displaced",
+    "Inode",
+    "InodeTable",
+    "Intent",
+    "NodeRow",
+]
 
 _CACHED_INODES: Final = 50_000
 LEAST_PATIENCE: Final = 1.0
@@ -37,6 +47,10 @@ _UPSERT = (
     f"ON CONFLICT (ino) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _CHANGEABLE)}"
 )
 _BLOCK: Final = 512
+NOTHING: Final = -1
+STALE: Final = -2
+"""`kernel_cache` of a file of which the kernel has no pages, and of one that has another content now than the
+kernel may have pages of, and the size."""
 
 
 class Inode:
@@ -105,7 +119,7 @@ class Inode:
         self.snapshots = 0  # of its content that are being settled
         self.forced = False  # to be published although it is open for writing
         self.looked_up = False  # the kernel has been told of it and may open it without asking for a name
-        self.kernel_cache = -1  # cache generation in which the kernel may have pages of it
+        self.kernel_cache = NOTHING  # cache generation in which the kernel may have pages of it
 
     def row(self) -> NodeRow:
         row: NodeRow = _row_of(self)

@@ -13,6 +13,7 @@ from typing import Final
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.registers import Place, attr_key, content_key, is_of_tree, place_key, slot_of
+from hybrisfs.filesystem.unseen import NameChange
 from hybrisfs.merge.beginning import begin_beside
 from hybrisfs.merge.first_nodes import build_view
 from hybrisfs.merge.members import MemberTable
@@ -219,6 +220,13 @@ class Arrivals:
         return [slot for (slot,) in rows]
 
     def _refresh(self, nodes: set[bytes], disturbed: Iterable[int]) -> list[Change]:
+        changes = self._shown(nodes, disturbed)
+        self._fs.unseen.names_changed(
+            NameChange(one.ino, one.name, one.gone is not None) for one in changes if one.name is not None
+        )
+        return changes
+
+    def _shown(self, nodes: set[bytes], disturbed: Iterable[int]) -> list[Change]:
         changes, self._changes = self._changes, []
         only, self._only = self._only, {}
         if not nodes and not disturbed:
@@ -335,7 +343,7 @@ class Arrivals:
         parent, name, wanted = rows[0]
         copy = begin_beside(self._fs, inode, parent, wanted or name, self.myself())
         self._fs.flush()
-        self._changes += [Change(at, called) for at, called, _ in rows]
+        self._changes += [Change(at, called, (inode.ino, inode.mode)) for at, called, _ in rows]
         self._changes += [Change(parent, copy), Change(parent), Change(inode.ino)]
         self._waiting.add(node)
 

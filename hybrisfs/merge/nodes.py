@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.inodes import Displaced, Inode
+from hybrisfs.filesystem.inodes import STALE, Displaced, Inode
 from hybrisfs.filesystem.registers import Attr, attr_key, place_key
 
 __all__ = ["Nodes"]
@@ -66,7 +66,8 @@ class Nodes:
         """Show this content instead of what is there. The inode has no open handle."""
         inode.content_stamp = stamp
         inode.dirty_since = 0.0
-        inode.kernel_cache = -1
+        if inode.looked_up:
+            inode.kernel_cache = STALE
         self._fs.received.show(inode, value)
         self._fs.inodes.flush()
 

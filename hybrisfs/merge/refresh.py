@@ -170,6 +170,8 @@ class Refresh:
             rows = self._rows.of(inode.ino).values()
             self._rows.changes += [Change(row.parent, row.name, gone) for row in rows]
         self._nodes.set_content(inode, contents[0].value if contents else None, stamp)
+        if inode.id not in self._arranger.made:
+            self._fs.unseen.content_changed(inode.ino)
         self._rows.changes.append(Change(inode.ino, aspect=Aspect.CONTENT))
         return inode
 

@@ -20,10 +20,11 @@ from hybrisfs import fuse
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.filesystem.content import Missing
 from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.inodes import Inode
+from hybrisfs.filesystem.inodes import NOTHING, STALE, Inode
 from hybrisfs.filesystem.residency import Residency
 from hybrisfs.fuse import LATER, Attributes, Entry, Later, Listing, ListingPlus, Opened, Request, StatVfs
-from hybrisfs.mount.answers import FOREVER, attributes_of, change_attributes, entry_of, statvfs_of
+from hybrisfs.merge.sparing import Sparing
+from hybrisfs.mount.answers import FOREVER, attributes_of, change_attributes, statvfs_of
 from hybrisfs.mount.directories import KnownDirectories, Listings, list_entries, list_names
 from hybrisfs.mount.echo import ECHO_FH, Echoes
 from hybrisfs.mount.programs import NoFetchPrograms
@@ -34,6 +35,7 @@ from hybrisfs.pipeline.freshness import Freshness, only_writes
 from hybrisfs.pipeline.room import RoomMaker
 from hybrisfs.store.journal import JournalFullError
 from hybrisfs.store.schema import ROOT_INO
+from sync.codec import Buffer
 
 __all__ = ["Adapter"]
 
@@ -61,6 +63,7 @@ class Adapter(fuse.Operations):
         residency: Residency,
         no_fetch: NoFetchPrograms,
         freshness: Freshness,
+        sparing: Sparing,
     ) -> None:
         self._fs = fs
         self._lock = fs.lock
@@ -70,6 +73,7 @@ class Adapter(fuse.Operations):
         self._xattrs = ExtendedAttributes(fs, residency)
         self._no_fetch = no_fetch
         self._freshness = freshness
+        self._sparing = sparing
         self.echoes = Echoes(ROOT_INO)
         self._listings = Listings()
         self._known = KnownDirectories()
@@ -93,16 +97,31 @@ class Adapter(fuse.Operations):
                     return self._echoed(self._fs.get(found))
         with self._lock:
             inode = self._fs.lookup(parent, name)
-            return Entry.negative(self._lasting) if inode is None else self._entry(inode)
+            if inode is None:
+                return Entry.negative(self._lasting)
+            if not inode.looked_up:
+                self._fs.unseen.found(parent, name, inode.ino)
+            return self._entry(inode)
 
     def _entry(self, inode: Inode) -> Entry:
         self._told(inode)
-        return entry_of(inode, self._lasting)
+        return self._entry_of(inode)
 
     def _told(self, inode: Inode) -> None:
         inode.looked_up = True
         if inode.is_directory:
             self._known.told(inode.ino)
+        if inode.kernel_cache == STALE:
+            inode.kernel_cache = NOTHING
+
+    def _entry_of(self, inode: Inode) -> Entry:
+        return Entry(attributes_of(inode), self._lasting, self._attributes_last(inode))
+
+    def _attributes_last(self, inode: Inode) -> float:
+        """For how many seconds the kernel may use the attributes: it is to ask again when a program looks at
+        what it may not have seen."""
+        asks = not inode.is_directory and self._fs.unseen.waits(inode.ino)
+        return 0.0 if asks else self._lasting
 
     def _echoed(self, inode: Inode) -> Entry:
         if inode.is_directory:
@@ -197,7 +216,8 @@ class Adapter(fuse.Operations):
         if self.echoes.is_one(request):
             return
         with self._lock:
-            self._fs.unlink(parent, name)
+            if self._sparing.before_unlink(parent, name):
+                self._fs.unlink(parent, name)
 
     def rmdir(self, request: Request, parent: int, name: bytes) -> None:
         if self.echoes.is_one(request):
@@ -210,10 +230,16 @@ class Adapter(fuse.Operations):
     ) -> Later | None:
         if self.echoes.is_one(request):
             return None
-        return self._add(request, lambda: self._fs.rename(parent, name, new_parent, new_name, flags))
+
+        def work() -> None:
+            self._sparing.before_rename(parent, name, new_parent, new_name, flags)
+            self._fs.rename(parent, name, new_parent, new_name, flags)
+
+        return self._add(request, work)
 
     def readlink(self, request: Request, ino: int) -> bytes:
         with self._lock:
+            self._fs.unseen.read(ino)
             return self._fs.get(ino).target or b""
 
     # -- attributes ------------------------------------------------------------------------------
@@ -222,7 +248,12 @@ class Adapter(fuse.Operations):
         if self.echoes.is_hidden(ino):
             return self.echoes.attributes(ino), 0.0
         with self._lock:
-            return attributes_of(self._fs.get(ino)), self._lasting
+            inode = self._fs.get(ino)
+            if not inode.is_directory and not self.echoes.is_one(request):
+                self._fs.unseen.looked(ino)
+            if inode.kernel_cache == STALE:
+                inode.kernel_cache = NOTHING
+            return attributes_of(inode), self._attributes_last(inode)
 
     def setattr(
         self, request: Request, ino: int, attributes: Attributes, to_set: int, fh: int | None
@@ -239,6 +270,7 @@ class Adapter(fuse.Operations):
             fs = self._fs
             inode = fs.get(ino)
             if to_set & fuse.FUSE_SET_ATTR_SIZE:
+                self._sparing.before_overwrite(inode, attributes.size)
                 fs.truncate(inode, attributes.size)
             change_attributes(fs, inode, attributes, to_set)
             return attributes_of(inode), FOREVER
@@ -264,20 +296,27 @@ class Adapter(fuse.Operations):
     def opendir(self, request: Request, ino: int, flags: int) -> Opened:
         with self._lock:
             self._fs.names.directory(ino)
-        lasting = not self._changing
-        return Opened(self._listings.open(), keep_cache=lasting, cache_readdir=lasting)
+            # While anything is unseen it matters whether a program lists what is there now.
+            cached = not self._fs.unseen and not self._changing
+        return Opened(self._listings.open(), keep_cache=cached, cache_readdir=cached)
 
     def releasedir(self, request: Request, ino: int, fh: int, flags: int) -> None:
         self._listings.close(fh)
 
     def readdir(self, request: Request, ino: int, fh: int, offset: int, size: int) -> Listing | Later:
         with self._lock:
+            self._begin_listing(ino, offset)
             return list_names(self._fs, ino, offset, size, self._listings.end(self._fs, fh, offset))
 
     def readdirplus(self, request: Request, ino: int, fh: int, offset: int, size: int) -> ListingPlus | Later:
         with self._lock:
+            self._begin_listing(ino, offset)
             end = self._listings.end(self._fs, fh, offset)
-            return list_entries(self._fs, ino, offset, size, end, self._told, self._lasting)
+            return list_entries(self._fs, ino, offset, size, end, self._entry_of, self._told)
+
+    def _begin_listing(self, ino: int, offset: int) -> None:
+        if offset == 0:
+            self._fs.unseen.listed(ino)
 
     # -- open files ------------------------------------------------------------------------------
 
@@ -286,6 +325,7 @@ class Adapter(fuse.Operations):
             return Opened(ECHO_FH, keep_cache=True)
 
         def work() -> Opened:
+            self._require_current(ino)
             number = self._fs.open(ino, flags)
             return self._opened(self._fs.handle(number), number)
 
@@ -294,6 +334,14 @@ class Adapter(fuse.Operations):
         request.abandon_when_killed()
         self._freshness.hold(partial(self._open_later, request, ino, work), lambda: request.abandoned)
         return LATER
+
+    def _require_current(self, ino: int) -> None:
+        """Have the kernel look again before it opens a file of which it may know the former size: a program
+        would get the beginning of the new content for all of it. Raises OSError (ESTALE), once."""
+        inode = self._fs.get(ino)
+        if inode.kernel_cache == STALE:
+            inode.kernel_cache = NOTHING
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
     def _open_later(
         self, request: Request, ino: int, work: Callable[[], Opened], error: OSError | None
@@ -337,7 +385,13 @@ class Adapter(fuse.Operations):
             return self._shown(parent, name), Opened(ECHO_FH, keep_cache=True)
         who = request.uid, request.gid
         make = partial(self._fs.create, parent, name, mode, *who, flags, umask=request.umask)
-        return self._add(request, lambda: self._created(*make()))
+        try:
+            return self._add(request, lambda: self._created(*make()))
+        except FileExistsError:
+            if flags & os.O_EXCL:
+                raise
+            # It has come from another device, and the kernel knows of no such file yet: it looks again.
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE)) from None
 
     def tmpfile(self, request: Request, parent: int, mode: int, flags: int) -> tuple[Entry, Opened] | Later:
         who = request.uid, request.gid
@@ -382,7 +436,9 @@ class Adapter(fuse.Operations):
 
     def read(self, request: Request, ino: int, fh: int, offset: int, size: int) -> bytes | Later:
         with self._lock:
-            data = self._fs.read(self._fs.handle(fh), offset, size)
+            inode = self._fs.handle(fh)
+            self._fs.unseen.read(inode.ino)
+            data = self._fs.read(inode, offset, size)
         if not isinstance(data, Missing):
             return data
         self._prepare_to_fetch(request)
@@ -411,16 +467,21 @@ class Adapter(fuse.Operations):
     def write(self, request: Request, ino: int, fh: int, offset: int, data: memoryview) -> int | Later:
         try:
             with self._lock:
-                return self._fs.write(self._fs.handle(fh), offset, data)
+                return self._write(fh, offset, data)
         except JournalFullError:
             request.abandon_when_killed()
             copy = bytes(data)
             self._workers.submit(
                 self._answer_later,
                 request,
-                lambda: self._in_room(len(copy), lambda: self._fs.write(self._fs.handle(fh), offset, copy)),
+                lambda: self._in_room(len(copy), lambda: self._write(fh, offset, copy)),
             )
             return LATER
+
+    def _write(self, fh: int, offset: int, data: Buffer) -> int:
+        inode = self._fs.handle(fh)
+        self._sparing.before_overwrite(inode, offset)
+        return self._fs.write(inode, offset, data)
 
     def _answer_later(self, request: Request, work: Callable[[], object]) -> None:
         try:
@@ -437,7 +498,10 @@ class Adapter(fuse.Operations):
 
     def fallocate(self, request: Request, ino: int, fh: int, offset: int, length: int, mode: int) -> None:
         with self._lock:
-            self._fs.allocate(self._fs.handle(fh), mode, offset, length)
+            inode = self._fs.handle(fh)
+            if mode & (fuse.FALLOC_FL_PUNCH_HOLE | fuse.FALLOC_FL_ZERO_RANGE):
+                self._sparing.before_overwrite(inode, offset)
+            self._fs.allocate(inode, mode, offset, length)
 
     def lseek(self, request: Request, ino: int, fh: int, offset: int, whence: int) -> int:
         with self._lock:

@@ -10,9 +10,9 @@ from hybrisfs import fuse
 from hybrisfs.filesystem.content import BLOCK
 from hybrisfs.filesystem.filesystem import FileSystem, Space
 from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.fuse import Attributes, Entry, StatVfs
+from hybrisfs.fuse import Attributes, StatVfs
 
-__all__ = ["FOREVER", "attributes_of", "change_attributes", "entry_of", "sized", "statvfs_of"]
+__all__ = ["FOREVER", "attributes_of", "change_attributes", "sized", "statvfs_of"]
 
 # The kernel may believe what it was told for long: it hears of changes that do not come through this mount.
 FOREVER: Final = 86400.0
@@ -55,11 +55,6 @@ def change_attributes(fs: FileSystem, inode: Inode, attributes: Attributes, to_s
         if to_set & fuse.FUSE_SET_ATTR_MTIME
         else None,
     )
-
-
-def entry_of(inode: Inode, lasting: float) -> Entry:
-    """What a name stands for, which the kernel may believe for *lasting* seconds."""
-    return Entry(attributes_of(inode), lasting, lasting)
 
 
 def statvfs_of(space: Space) -> StatVfs:

@@ -13,8 +13,7 @@ from typing import Final
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.fuse import Listing, ListingPlus
-from hybrisfs.mount.answers import entry_of
+from hybrisfs.fuse import Entry, Listing, ListingPlus
 from hybrisfs.store.schema import ROOT_INO
 
 __all__ = ["KnownDirectories", "Listings", "list_entries", "list_names"]
@@ -92,15 +91,14 @@ def list_entries(
     offset: int,
     size: int,
     end: int,
+    entry: Callable[[Inode], Entry],
     told: Callable[[Inode], None],
-    lasting: float,
 ) -> ListingPlus:
-    """Likewise, with the attributes of each node, of which the kernel is *told* by that; it may believe them
-    for *lasting* seconds."""
+    """Likewise, with the *entry* of each node, of which the kernel is *told* by that."""
     listing = ListingPlus(size)
 
     def add(name: bytes, inode: Inode, next_offset: int) -> bool:
-        if not listing.add(name, entry_of(inode, lasting), next_offset):
+        if not listing.add(name, entry(inode), next_offset):
             return False
         told(inode)
         return True

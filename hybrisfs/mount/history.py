@@ -19,6 +19,7 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.names import failure
 from hybrisfs.filesystem.residency import Residency
 from hybrisfs.fuse import LATER, Attributes, Entry, Later, Listing, ListingPlus, Opened, Request
+from hybrisfs.merge.sparing import Sparing
 from hybrisfs.mount.adapter import Adapter
 from hybrisfs.mount.answers import sized
 from hybrisfs.mount.echo import HIDDEN_INO
@@ -50,8 +51,9 @@ class HistoryAdapter(Adapter):
         residency: Residency,
         no_fetch: NoFetchPrograms,
         freshness: Freshness,
+        sparing: Sparing,
     ) -> None:
-        super().__init__(fs, committer, fetcher, room, residency, no_fetch, freshness)
+        super().__init__(fs, committer, fetcher, room, residency, no_fetch, freshness, sparing)
         self.past = past
 
     # -- reading ---------------------------------------------------------------------------------

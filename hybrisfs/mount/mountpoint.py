@@ -14,6 +14,7 @@ from hybrisfs.errors import HybrisError
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.residency import Residency
 from hybrisfs.merge.rows import Change
+from hybrisfs.merge.sparing import Sparing
 from hybrisfs.mount.history import HistoryAdapter
 from hybrisfs.mount.notifier import Notifier
 from hybrisfs.mount.programs import NoFetchPrograms
@@ -47,13 +48,17 @@ class MountPoint:
         residency: Residency,
         no_fetch: NoFetchPrograms,
         freshness: Freshness,
+        sparing: Sparing,
         past: PastBrowser,
         *,
         allow_other: bool,
         again: bool,
     ) -> None:
         self.directory = directory
-        self._adapter = HistoryAdapter(past, fs, committer, fetcher, room, residency, no_fetch, freshness)
+        self._fs = fs
+        self._adapter = HistoryAdapter(
+            past, fs, committer, fetcher, room, residency, no_fetch, freshness, sparing
+        )
         options = [f"fsname=hybrisfs:{name}", "subtype=hybrisfs", "default_permissions"]
         if allow_other:
             options.append("allow_other")
@@ -65,6 +70,8 @@ class MountPoint:
             self._session.mount()
         except fuse.FuseError as error:
             raise HybrisError(f"cannot mount {name} at {directory}", str(error)) from error
+        with fs.lock:
+            fs.unseen.watch(self._adapter.knows)
         self._thread = threading.Thread(target=self._serve, name=f"{name}-mount", daemon=True)
         self._thread.start()
         self._notifier = Notifier(self._session, self._adapter, fs)
@@ -97,5 +104,7 @@ class MountPoint:
             log.warning("%s is unmounted, but programs still have files open in it", self.directory)
             return
         self._notifier.stop()
+        with self._fs.lock:
+            self._fs.unseen.watch(None)
         self._adapter.close()
         self._session.close()

@@ -30,6 +30,7 @@ from hybrisfs.versions.tree import PastNode, PastTree, as_one
 __all__ = ["Catalog", "Removed", "Stay", "Version"]
 
 _DEEPEST: Final = 4096
+_AT_ONCE: Final = 500  # registers that are looked up
 
 Window: TypeAlias = tuple[int, int]
 """The moments from the first on and before the second."""
@@ -238,14 +239,40 @@ class Catalog:
         return [one for one in stays if (one.place.parent, one.place.name) == (folder, name)]
 
     def _places(self, condition: str, arguments: Iterable[bytes], *, removed: bool = False) -> list[Stay]:
-        """Stays, but for removals, unless these are asked for, too."""
+        """Stays. A removal is none unless it is asked for, too, or a device that did not know of it edited
+        the file."""
         found: list[Stay] = []
+        removals: list[Stay] = []
         for key, values in intervals(self._db, condition, arguments).items():
             for one in values:
                 place = decode_place(Value(one.stamp, one.value))
-                if place is not None and (removed or not place.removed):
-                    found.append(Stay(key[1:17], place, one.stamp, one.since, one.until))
+                if place is not None:
+                    stay = Stay(key[1:17], place, one.stamp, one.since, one.until)
+                    (found if removed or not place.removed else removals).append(stay)
+        return found + self._revived(removals)
+
+    def _revived(self, removals: Sequence[Stay]) -> list[Stay]:
+        """While nodes stood where they had been removed: from the first edit on that came after that."""
+        found: list[Stay] = []
+        keys = list({content_key(one.node) for one in removals})
+        edits: dict[bytes, list[Interval]] = {}
+        for start in range(0, len(keys), _AT_ONCE):
+            some = keys[start : start + _AT_ONCE]
+            edits |= intervals(self._db, f"key IN ({', '.join('?' * len(some))})", some)
+        for one in removals:
+            after = [edit.since for edit in edits.get(content_key(one.node), ()) if edit.since > one.since]
+            since = min(after, default=FOREVER)
+            until = one.until or self._gone_since(one.node) if after else since
+            if until is None or since < until:
+                found.append(replace(one, place=one.place.restored(), since=since, until=until))
         return found
+
+    def _gone_since(self, node: bytes) -> int | None:
+        """When a node was removed for good; None while it lives."""
+        if PastTree(self._db, FOREVER - 1).lives(node):
+            return None
+        row = self._db.execute("SELECT moment FROM removal WHERE node = ?", (node,)).fetchone()
+        return row[0] if row is not None else 0
 
     def _is_directory(self, node: bytes) -> bool:
         return stat.S_ISDIR(self._mode(node))

@@ -63,6 +63,10 @@ class PastTree:
         """The attributes that a node had; None when it was unknown."""
         return self._resolver.attr(node)
 
+    def lives(self, node: bytes) -> bool:
+        """Whether a node had a name."""
+        return bool(self._resolver.names(node))
+
     def find(self, path: Iterable[bytes]) -> PastNode | None:
         """What was at a path, given by its names."""
         at: PastNode | None = self.root()

@@ -95,6 +95,7 @@ def begin_mount(volume: Volume, directory: Path, allow_other: bool, again: bool)
         volume.residency,
         NoFetchPrograms(volume.config.no_fetch_programs),
         volume.sharing.freshness,
+        volume.sharing.sparing,
         PastBrowser(volume.fs, volume.fetcher, volume.versions.rungs, lambda: volume.versions.ladder),
         allow_other=allow_other,
         again=again,

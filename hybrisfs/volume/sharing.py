@@ -20,6 +20,7 @@ from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rows import Change
 from hybrisfs.merge.settlement import Settlement
 from hybrisfs.merge.signing import Signer
+from hybrisfs.merge.sparing import Sparing
 from hybrisfs.pipeline.freshness import Freshness
 from hybrisfs.pipeline.pull import DeviceSighting, Puller
 from hybrisfs.pipeline.receive import Receiver, Upcoming, unprepared
@@ -109,6 +110,7 @@ class Sharing:
             signals.chunks_made,
         )
         fs.inodes.settle = Settlement(fs, self.arrivals.myself, show)
+        self.sparing = Sparing(fs, self.registers, self.arrivals.author, self.arrivals.myself, show)
         self.agreement = Agreement(fs, self.updates)
         self._puller: Puller | None = None
         self.freshness = Freshness(self._suspects, self._look_now)

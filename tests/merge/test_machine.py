@@ -58,6 +58,14 @@ class TreeOfMany(RuleBasedStateMachine):
     def rename(self, device: int, pick: int, folder: int, name: int) -> None:
         self.world.rename(device % self.count, pick, folder, name)
 
+    @rule(device=few, pick=picks, signed=st.integers(0, 2))
+    def save(self, device: int, pick: int, signed: int) -> None:
+        self.world.save(device % self.count, pick, signed)
+
+    @rule(device=few, pick=picks, act=st.integers(0, 2))
+    def unaware(self, device: int, pick: int, act: int) -> None:
+        self.world.unaware(device % self.count, pick, act)
+
     @rule(device=few, pick=picks, folder=picks, name=few)
     def link(self, device: int, pick: int, folder: int, name: int) -> None:
         self.world.link(device % self.count, pick, folder, name)

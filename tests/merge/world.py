@@ -15,10 +15,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from unittest import mock
 
 from hybrisfs.filesystem.inodes import Inode
+from hybrisfs.filesystem.registers import content_key
+from hybrisfs.filesystem.unseen import NameChange
 from hybrisfs.merge.members import Member
 from hybrisfs.merge.state_hash import state_hash
+from hybrisfs.pipeline.cut import FileSnapshot
 from tests.filesystem.invariants import check_accounts
 from tests.merge.beginner import past
 from tests.merge.fleet import Device, Fleet, NotHereError
@@ -31,6 +35,7 @@ __all__ = ["NAMES", "World"]
 NAMES: Final = ("a", "b.txt", "c")
 _MOST_ROUNDS: Final = 4
 _CHUNK: Final = 256
+_WITHIN: Final = 2
 
 
 @dataclass(slots=True)
@@ -119,24 +124,6 @@ class World:
             if path not in device.walk():
                 device.write(path, b"same %d" % same)
 
-    def save(self, number: int, pick: int) -> None:
-        """As editors do: write another file, have it synced, and rename it over the first."""
-        with self._program(number) as device:
-            path = self._path(device, pick)
-            if path is None or not device.at(path).is_file:
-                return
-            self._discard(device, device.at(path))
-            aside = f"{path}~"
-            if aside in device.walk():
-                return
-            token = self._token(number, 0)
-            fs = device.rig.fs
-            inode, handle = fs.create(*device.where(aside), 0o644, 1, 1, os.O_WRONLY)
-            fs.write(inode, 0, token)
-            fs.synced(inode.ino)
-            fs.release(handle)
-            device.move(aside, path)
-
     def append(self, number: int, pick: int) -> None:
         with self._program(number) as device:
             path = self._path(device, pick)
@@ -179,6 +166,64 @@ class World:
             if target is not None and target is not device.at(path):
                 self._discard(device, target)
             device.move(path, to)
+
+    def unaware(self, number: int, pick: int, act: int) -> None:
+        """Save a file by a rename, remove it or write it anew, as a program does that has not seen what it is
+        by now. What has not been signed a program here has written, which knows it."""
+        with self._program(number) as device:
+            path = self._path(device, pick)
+            if path is None or not device.at(path).is_file:
+                return
+            fs, sparing, inode = device.rig.fs, device.rig.sharing.sparing, device.at(path)
+            device.content(inode)
+            parent, name = device.where(path)
+            fs.unseen.watch(lambda _: True)
+            fs.unseen.names_changed([NameChange(parent, name, True)])
+            if act == 0:
+                self._save(number, parent, name)
+            elif act == 1:
+                assert not sparing.before_unlink(parent, name)
+            else:
+                if content_key(inode.id) in fs.changes.unsigned:
+                    self._gone |= self._tokens(device.content(inode))
+                token = self._token(number, 0)
+                sparing.before_overwrite(inode, 0)
+                fs.truncate(inode, 0)
+                fs.write(inode, 0, token)
+                self._expect(number, inode, token)
+            fs.unseen.watch(None)
+
+    def save(self, number: int, pick: int, signed: int) -> None:
+        """Save a file by a rename. What it is written to is signed before, within the same round, or not."""
+        with self._program(number) as device:
+            path = self._path(device, pick)
+            if path is not None and device.at(path).is_file:
+                self._discard(device, device.at(path))
+                self._save(number, *device.where(path), signed)
+
+    def _save(self, number: int, parent: int, name: bytes, signed: int = 0) -> None:
+        rig, draft = self.fleet[number].rig, b"draft %d" % self._count
+        rig.make(draft, self._token(number, 0), parent)
+
+        def rename() -> None:
+            rig.sharing.sparing.before_rename(parent, draft, parent, name, 0)
+            rig.fs.rename(parent, draft, parent, name, 0)
+
+        if signed == 1:
+            self._sign(number)
+        if signed != _WITHIN:
+            rename()
+            return
+        settle, renamed = rig.settler.settle, list[int]()
+
+        def settling(snapshot: FileSnapshot) -> bytes:
+            if not renamed:
+                renamed.append(1)
+                rename()
+            return settle(snapshot)
+
+        with mock.patch.object(rig.settler, "settle", settling):
+            self._sign(number)
 
     def link(self, number: int, pick: int, folder: int, name: int) -> None:
         with self._program(number) as device:
@@ -256,10 +301,13 @@ class World:
 
     def sign(self, number: int, *, everything: bool = True) -> None:
         """Rounds of the publisher, until there is no more to sign."""
-        self.fleet[number].sign(everything=everything)
-        self._orders[number].check()
+        self._sign(number, everything=everything)
         self._hear(number)
         check_accounts(self.fleet[number].rig, [])
+
+    def _sign(self, number: int, *, everything: bool = True) -> None:
+        self.fleet[number].sign(everything=everything)
+        self._orders[number].check()
 
     def send(self, sender: int, receiver: int, count: int, seed: int) -> None:
         """Hand over some of what the receiver lacks: from the front, or, with a seed, in any order."""

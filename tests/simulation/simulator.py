@@ -29,7 +29,7 @@ _YEARS: Final = 20 * 365 * _DAY
 _PROGRAMS: Final = {
     "write": 6, "write_same": 2, "append": 14, "mkdir": 3, "symlink": 1, "remove": 4, "rename": 6, "link": 2,
     "chmod": 1, "xattr": 1, "open_file": 6, "read_open": 3, "write_open": 8, "sync_open": 3, "close_file": 2,
-    "look": 3, "save": 4,
+    "look": 3, "save": 4, "unaware": 4,
 }  # fmt: skip
 # Mean virtual seconds between two events of a kind, for each device, link or cloud.
 _PROGRAM_EVERY: Final = 10.0
@@ -177,7 +177,7 @@ class Simulation:
             arguments = (device, pick, few, other % 2)
         elif name in ("rename", "link"):
             arguments = (device, pick, other, few)
-        elif name in ("mkdir", "chmod", "xattr"):
+        elif name in ("mkdir", "chmod", "xattr", "save", "unaware"):
             arguments = (device, pick, few)
         else:
             arguments = (device, pick)

@@ -1,0 +1,136 @@
+"""What programs do to files that other devices have changed under their eyes (`filesystem.unseen`).
+
+It is done to what the program could know, as it would have been had the program come first: the two changes
+are concurrent then, and both are kept. A file that loses its name to another one stands beside it under a
+conflict name; a file whose name is removed stays; of one that is overwritten a copy is made, which names the
+same chunks. All devices hear of that as of any other conflict.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.inodes import Inode
+from hybrisfs.filesystem.names import RENAME_EXCHANGE
+from hybrisfs.filesystem.registers import content_key, place_key
+from hybrisfs.merge.arrange import copy_id
+from hybrisfs.merge.beginning import begin_beside
+from hybrisfs.merge.nodes import Nodes
+from hybrisfs.merge.registers import Registers
+from hybrisfs.merge.rows import Change, is_taken
+from hybrisfs.merge.rules import Author, Stamp, Value, number_names, standing_place, winner
+
+__all__ = ["Sparing"]
+
+
+class Sparing:
+    """Asked before the filesystem does what a program wants, with the volume's lock held.
+
+    *show* takes note of what the kernel must hear of.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        registers: Registers,
+        author: Callable[[Stamp], Author],
+        myself: Callable[[], Author],
+        show: Callable[[Sequence[Change]], None],
+    ) -> None:
+        self._fs = fs
+        self._registers = registers
+        self._author = author
+        self._myself = myself
+        self._show = show
+        self._nodes = Nodes(fs)
+
+    def before_rename(self, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int) -> None:
+        """A program is about to rename a file: one that it cannot know leaves it the new name. One that it
+        cannot know and moves aside is no better known under the other name."""
+        unseen = self._fs.unseen
+        moved = self._fs.names.find(parent, name) if unseen else None
+        if moved is None:
+            return
+        there = self._fs.names.find(new_parent, new_name)
+        unseen.renamed(moved.ino, (parent, name), (new_parent, new_name))
+        if there is None or there is moved:
+            return
+        if flags == RENAME_EXCHANGE:
+            unseen.renamed(there.ino, (new_parent, new_name), (parent, name))
+        elif not (flags or moved.is_directory or there.is_directory):
+            self._make_way(there, new_parent, new_name)
+
+    def before_unlink(self, parent: int, name: bytes) -> bool:
+        """A program is about to remove a name; False when it means a file that is not there any more, so
+        that there is nothing to remove."""
+        inode = self._fs.names.find(parent, name) if self._fs.unseen else None
+        if inode is None or inode.is_directory:
+            return True
+        if not self._fs.unseen.may_remove_unseen(parent, name, inode.ino):
+            return True
+        self._fs.unseen.spared(inode.ino)
+        self._show([Change(parent, name), Change(parent), Change(inode.ino)])
+        return False
+
+    def before_overwrite(self, inode: Inode, start: int) -> None:
+        """A program is about to change the bytes of a file from *start* on, or to cut them off."""
+        if not self._fs.unseen or inode.orphan or start >= inode.size:
+            return
+        if self._fs.unseen.may_overwrite_unseen(inode.ino):
+            self._fs.unseen.spared(inode.ino)
+            if content_key(inode.id) not in self._fs.changes.unsigned:
+                self._copy_beside(inode)
+
+    def _make_way(self, inode: Inode, parent: int, name: bytes) -> None:
+        """Show the file beside its name if a program that gives the name to another one cannot know it. Its
+        register goes on wanting the name, or it has none."""
+        if not self._fs.unseen.may_replace_unseen(parent, name, inode.ino):
+            return
+        self._fs.unseen.spared(inode.ino)
+        slot, wanted = self._fs.db.execute(
+            "SELECT slot, ifnull(wanted, name) FROM place WHERE parent = ? AND name = ?", (parent, name)
+        ).fetchone()
+        [shown] = number_names(wanted, [self._author_of(inode, slot)], partial(is_taken, self._fs.db, parent))
+        self._fs.db.execute(
+            "UPDATE place SET name = ?, wanted = ? WHERE parent = ? AND name = ?",
+            (shown, wanted, parent, name),
+        )
+        self._fs.inodes.disturbed.add(parent)
+        self._show([Change(parent, shown), Change(parent), Change(inode.ino)])
+
+    def _author_of(self, inode: Inode, slot: int) -> Author:
+        """Who gave the name to the file, or wrote the version of a file that it is."""
+        if inode.derived:
+            version = self._content_of(inode)
+            stamp = version.stamp if version is not None else None
+        else:
+            standing = standing_place(self._registers.values(place_key(inode.id, slot)))
+            stamp = standing[0] if standing is not None else None
+        return self._myself() if stamp is None else self._author(stamp)
+
+    def _content_of(self, inode: Inode) -> Value | None:
+        """What has been signed of a file, or as the version of one, and is shown."""
+        if not inode.derived:
+            return winner(self._registers.values(content_key(inode.id)))
+        (node,) = self._fs.db.execute("SELECT id FROM copy WHERE ino = ?", (inode.ino,)).fetchone()
+        values = self._registers.values(content_key(node))
+        return winner([one for one in values if copy_id(node, one) == inode.id])
+
+    def _copy_beside(self, inode: Inode) -> None:
+        """Make a file of what has been signed of this one, which has a name."""
+        content = self._content_of(inode)
+        if content is None:
+            return
+        fs = self._fs
+        parent, wanted = fs.db.execute(
+            "SELECT parent, ifnull(wanted, name) FROM place WHERE ino = ? ORDER BY slot", (inode.ino,)
+        ).fetchone()
+        copy = self._nodes.make(os.urandom(16), fs.attributes.record(inode))
+        fs.received.show(copy, content.value)
+        shown = begin_beside(fs, copy, parent, wanted, self._author(content.stamp))
+        fs.flush()
+        fs.inodes.disturbed.add(parent)
+        self._show([Change(parent, shown), Change(parent)])

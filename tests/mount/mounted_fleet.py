@@ -1,0 +1,86 @@
+"""Devices in one process, the first of them mounted: tests say when it hears of what others do,
+and when its kernel is told of that."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+from unittest import mock
+
+from hybrisfs.filesystem.residency import Residency
+from hybrisfs.merge.rows import Change
+from hybrisfs.mount.mountpoint import MountPoint
+from hybrisfs.mount.programs import NoFetchPrograms
+from hybrisfs.versions.browser import PastBrowser
+from hybrisfs.versions.ladder import DEFAULT_LADDER
+from tests.merge.fleet import Device, Fleet
+
+__all__ = ["MountedFleet"]
+
+_PATIENCE: Final = 30.0
+
+
+class MountedFleet:
+    """`here` is mounted at `root`, `there` is another device."""
+
+    def __init__(self, directory: Path, devices: int = 2) -> None:
+        self.root = directory
+        self.fleet = Fleet(devices)
+        self.here: Device = self.fleet[0]
+        self.there: Device = self.fleet[1]
+        rig = self.here.rig
+        self._committing = threading.Thread(target=rig.committer.run)
+        self._committing.start()
+        self._mount = MountPoint(
+            "vol",
+            directory,
+            rig.fs,
+            rig.committer,
+            rig.fetcher,
+            rig.room,
+            Residency(rig.fs, lambda: True),
+            NoFetchPrograms(()),
+            rig.sharing.freshness,
+            rig.sharing.sparing,
+            PastBrowser(rig.fs, rig.fetcher, lambda: (), lambda: DEFAULT_LADDER),
+            again=False,
+            allow_other=False,
+        )
+
+    def close(self) -> None:
+        self._mount.unmount(lazy=True)
+        self.here.rig.committer.stop()
+        self._committing.join()
+        self.fleet.discard()
+
+    def arrive(self) -> list[Change]:
+        """What was done elsewhere is taken in here; what the kernel is to hear of that."""
+        del self.here.rig.shown[:]
+        for device in self.fleet.devices[1:]:
+            device.sign()
+            self.here.receive(device.log())
+        return list(self.here.rig.shown)
+
+    def tell(self, changes: Sequence[Change]) -> None:
+        """Have the kernel told, and wait until it has been."""
+        notifier, begun = self._mount._notifier, threading.Event()
+        drop = notifier._drop_stale
+
+        def dropping(some: Iterable[Change]) -> None:
+            begun.set()
+            drop(some)
+
+        with mock.patch.object(notifier, "_drop_stale", dropping):
+            notifier.notify(changes)
+            assert begun.wait(_PATIENCE)
+            with notifier.at_rest():
+                pass
+
+    def meet(self) -> dict[str, bytes]:
+        """The content of all files once all have heard of all; all show the same."""
+        self.fleet.meet()
+        trees = [device.tree() for device in self.fleet.devices]
+        assert all(tree == trees[0] for tree in trees)
+        return {path: one.content for path, one in trees[0].items() if one.content}
