@@ -18,7 +18,7 @@ from tests.system.trees import Entry, snapshot
 __all__ = ["judge"]
 
 _AGREE_SECONDS = 90.0
-_UNEXPECTED = ("Traceback", "unexpected", "is started again")
+_UNEXPECTED = ("Traceback", "unexpected", "background work")
 
 
 def judge(world: World) -> None:

@@ -97,6 +97,7 @@ class Person(threading.Thread):
             name = self._put(file, aside, b"", [(0, content)], "write aside", durable=True)
         with self._instead_of(path, "save", name):
             aside.rename(path)
+        self._record.durable(self._device, self._relative(path), name, len(content))
         _sync_folder(path.parent)
 
     def _overwrite(self) -> None:
@@ -262,14 +263,22 @@ class Person(threading.Thread):
     @contextmanager
     def _instead_of(self, path: Path, what: str, new: str = "") -> Iterator[None]:
         """The block replaces or removes what is at *path*, and nothing happens between the look and that."""
-        relative, looked, old = self._relative(path), self._record.now(), ""
-        with contextlib.suppress(FileNotFoundError), _opened(path, os.O_RDONLY) as file:
-            content = _content(file)
-            looked = self._record.now()
-            old = self._record.replaces(self._device, relative, content)
-        self._note(what, path, old, "->", new)
+        relative, old = self._relative(path), ""
+        before, content = None, self._look(path)
+        while content != before:
+            if content is not None:
+                old = self._record.replaces(self._device, relative, content)
+            self._note(what, path, old, "->", new)
+            before, content = content, self._look(path)
+        looked = self._record.now()
         yield
         self._record.overtakes(self._device, relative, looked)
+
+    def _look(self, path: Path) -> bytes | None:
+        """What the file holds, if it is there."""
+        with contextlib.suppress(FileNotFoundError), _opened(path, os.O_RDONLY) as file:
+            return _content(file)
+        return None
 
     def _fresh(self) -> bytes:
         """A content that never was."""
