@@ -180,9 +180,7 @@ def _abort_mounts(home: Home) -> None:
     for name, mount in WantedMounts(home.state).all().items():
         try:
             if abort(mount.directory):
-                log.warning(
-                    "%s: the daemon was killed and could not end; %s is cut off", name, mount.directory
-                )
+                log.warning("%s: the killed daemon could not end before its mount was aborted", name)
         except OSError as error:
             log.error("%s: the daemon was killed and cannot end: %s", name, error)
 

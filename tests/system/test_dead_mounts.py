@@ -11,7 +11,7 @@ from tests.system.chaos.world import abort
 from tests.system.clouds import away
 from tests.system.conftest import MakeDevice
 from tests.system.deadline import until
-from tests.system.pairing import pair, same_trees
+from tests.system.pairing import device_list, pair, same_trees
 
 
 def _awaits_a_page(pid: int) -> bool:
@@ -32,10 +32,11 @@ def test_killed_while_the_kernel_is_told_of_a_change_to_what_is_being_read(make_
     alice.sync()
     bob.forget()
     alice.forget()
+    until(lambda: all(one["this"] or one["linked"] for one in device_list(bob)), "the devices to be linked")
     daemon = bob.daemon_pid()
     with away(*alice.clouds):  # so that the read has to wait
         reader = subprocess.Popen(["cat", str(bob.mountpoint / path)], stdout=subprocess.DEVNULL)
-        until(lambda: "request_wait" in Path(f"/proc/{reader.pid}/wchan").read_text(), "the read to wait")
+        until(lambda: "folio" in Path(f"/proc/{reader.pid}/wchan").read_text(), "the read to wait", 15)
         (alice.mountpoint / path).chmod(0o600)
         until(lambda: _awaits_a_page(daemon), "the kernel to be told of the change", 15)
         os.kill(daemon, signal.SIGKILL)
