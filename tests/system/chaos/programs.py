@@ -103,7 +103,7 @@ class Person(threading.Thread):
     def _overwrite(self) -> None:
         path = self._existing()
         with _opened(path, os.O_RDWR) as file:
-            before = _content(file)
+            before = self._content(file, path)
             if self._choose.random() < 0.5:
                 self._put(file, path, before, [(-1, b""), (0, self._fresh())], "overwrite")
             else:
@@ -113,7 +113,7 @@ class Person(threading.Thread):
     def _append(self) -> None:
         path = self._existing()
         with _opened(path, os.O_RDWR) as file:
-            before = _content(file)
+            before = self._content(file, path)
             self._put(file, path, before, [(len(before), self._fresh()[:3000])], "append")
 
     def _hold(self) -> None:
@@ -128,7 +128,7 @@ class Person(threading.Thread):
         if not self._held:
             return
         file, path = self._choose.choice(self._held)
-        before = _content(file)
+        before = self._content(file, path)
         at = self._choose.choice([0, len(before), self._choose.randrange(len(before) + 1)])
         self._put(file, path, before, [(at, self._fresh()[:3000])], "write held", durable=True)
 
@@ -144,7 +144,9 @@ class Person(threading.Thread):
             path.unlink()
 
     def _read(self) -> None:
-        self._existing().read_bytes()
+        path = self._existing()
+        with _opened(path, os.O_RDONLY) as file:
+            self._content(file, path)
 
     # -- names ---------------------------------------------------------------------------------------------
 
@@ -277,8 +279,16 @@ class Person(threading.Thread):
     def _look(self, path: Path) -> bytes | None:
         """What the file holds, if it is there."""
         with contextlib.suppress(FileNotFoundError), _opened(path, os.O_RDONLY) as file:
-            return _content(file)
+            return self._content(file, path)
         return None
+
+    def _content(self, file: int, path: Path) -> bytes:
+        """All that is in an open file, which must be what a program wrote."""
+        found = b""
+        while piece := os.pread(file, 1 << 20, len(found)):
+            found += piece
+        self._record.reads(self._device, self._relative(path), found)
+        return found
 
     def _fresh(self) -> bytes:
         """A content that never was."""
@@ -331,14 +341,6 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
         yield file
     finally:
         os.close(file)
-
-
-def _content(file: int) -> bytes:
-    """All that is in an open file."""
-    found = b""
-    while piece := os.pread(file, 1 << 20, len(found)):
-        found += piece
-    return found
 
 
 def _sync_folder(folder: Path) -> None:

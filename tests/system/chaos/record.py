@@ -154,6 +154,15 @@ class Record:
             self._replaced.setdefault(name, Content(device, path, self.now(), len(content)))
         return name
 
+    def reads(self, device: str, path: str, content: bytes) -> None:
+        """A program has read this."""
+        name = digest(content)
+        if not self.is_known(name):
+            text = f"{device} reads {name}, {len(content)} bytes, from {path!r}; kept as strange-{name}"
+            self.find("strange", text)
+            (self.folder / f"strange-{name}").write_bytes(content)
+            self.writes(device, path, content)  # programs go on from there
+
     def overtakes(self, device: str, path: str, looked: float) -> None:
         """A name was replaced or removed now, by a program that had looked at it a moment ago."""
         with self._lock:
