@@ -14,6 +14,7 @@ from tests.system.chaos.world import NAMES, World
 __all__ = ["TurnReader", "TurnWriter"]
 
 _WAYS = ("both held", "first held", "second held", "reopened", "renamed")
+_EMPTY, _MISSING = -1, -2
 _WIDTH = 20  # digits: a version is one write
 _READER_PAUSE = 0.03  # seconds
 
@@ -37,7 +38,7 @@ class TurnWriter(threading.Thread):
         folder = self._world.own(self._device, "turns", self._device)
         folder.mkdir(exist_ok=True)
         paths = (folder / "first", folder / "second")
-        begin = max(map(_version, paths)) + 1
+        begin = max(0, *map(_version, paths)) + 1
         pause = self._choose.choice((0.01, 0.05, 0.3))
         held: dict[Path, int] = {}
         try:
@@ -102,14 +103,15 @@ class TurnReader(threading.Thread):
             self._record.count("turns out of order")
             if (folder.name, first, second) not in self._told:
                 self._told.add((folder.name, first, second))
+                shown = {_EMPTY: "an empty file", _MISSING: "no file"}.get(first, str(first))
                 self._record.find(
-                    "order", f"{self._device} shows second={second}, first={first} of turns/{folder.name}"
+                    "order", f"{self._device} shows second {second}, first {shown} of turns/{folder.name}"
                 )
 
 
 def _version(path: Path) -> int:
-    """The version that the file holds; 0 when it is not there, or new and empty."""
+    """The version that the file holds, or one below all others."""
     try:
-        return int(path.read_bytes() or b"0")
+        return int(path.read_bytes() or _EMPTY)
     except FileNotFoundError:
-        return 0
+        return _MISSING
