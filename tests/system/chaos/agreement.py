@@ -111,7 +111,7 @@ def _safe(world: World) -> None:
             until(lambda at=shown: _is_whole(at), f"{name} to show what a wrote", 60)  # type: ignore[misc]
             device = world.devices[name]
             sentence = device.run("status", device.volume).splitlines()
-            calm = [line for line in sentence if "verything is" in line]
+            calm = [line for line in sentence if line.strip().startswith("Everything is")]
             if calm:
                 world.record.find("safe", f"status on {name}: {calm[0].strip()}")
             done = device.attempt("sync", device.volume, "--wait", "--timeout", "3")

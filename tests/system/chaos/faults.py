@@ -98,8 +98,8 @@ class MachineFaults(Faults):
             self.kill_machine: 1.5,
             self.freeze: 2,
             self.drop_cache: 2,
-            self.back_up: 2,
-            self.restore: 1,
+            self.back_up: 1,
+            self.restore: 2,
         }
 
     def kill_daemon(self) -> None:
@@ -132,8 +132,12 @@ class MachineFaults(Faults):
             self.world.back_up(NAMES[-1])
 
     def restore(self) -> None:
-        with self.told(f"restore {NAMES[-1]}"):
-            self.world.restore(NAMES[-1])
+        name = NAMES[-1]
+        if not self.world.has_backup(name):
+            self.back_up()
+            return
+        with self.told(f"restore {name}"):
+            self.world.restore(name)
 
 
 class CloudFaults(Faults):

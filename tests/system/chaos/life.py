@@ -12,6 +12,8 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 
+import pytest
+
 from tests.system.chaos.agreement import judge
 from tests.system.chaos.bank import Bank
 from tests.system.chaos.faults import CloudFaults, Faults, LinkFaults, MachineFaults
@@ -50,10 +52,13 @@ def live(
                         break
             finally:
                 world.keep_evidence()
-        kept = bool(record.findings)
-        if kept:
+        if record.findings:
             raise AssertionError(_message(seed, record))
+        kept = False
         return dict(record.counts)
+    except pytest.skip.Exception:
+        kept = False
+        raise
     except Exception as error:
         error.add_note(f"seed {seed}; operations, faults, logs and databases of the devices: {record.folder}")
         raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from pathlib import Path
 
 from tests.system.chaos.record import Content, Record, digest
@@ -11,6 +12,7 @@ from tests.system.chaos.world import files_below
 __all__ = ["judge_contents"]
 
 _SECONDS_AFTER = 15.0
+_SEARCH_SECONDS = 20.0
 
 
 def judge_contents(record: Record, tree: Path) -> None:
@@ -52,9 +54,11 @@ def _overtakers(record: Record, content: Content) -> str:
 
 def _elsewhere(tree: Path, name: str) -> str:
     """Whether a version of the volume still has it: a content that is under no name may not be gone."""
-    mount = tree.parent
+    mount, end = tree.parent, time.monotonic() + _SEARCH_SECONDS
     with contextlib.suppress(OSError):
-        for path in files_below(mount / ".hybrisfs" / "versions"):
+        for path in files_below(mount / ".hybrisfs" / "versions" / tree.name):
+            if time.monotonic() > end:
+                return "nor found in a version in time"
             with contextlib.suppress(OSError):
                 if digest(path.read_bytes()) == name:
                     return f"but a version, {path.relative_to(mount)}"

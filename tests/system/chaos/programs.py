@@ -30,6 +30,7 @@ _HELD = 3
 _FILES = [f"file {number}" for number in range(8)]
 _FOLDERS = [f"folder {number}" for number in range(4)]
 _DEEPEST = 3
+_TRIES = 4  # folders to look for a file in
 _PACE = 0.12  # seconds between steps, on average
 
 
@@ -309,9 +310,12 @@ class Person(threading.Thread):
         return path
 
     def _file(self) -> Path | None:
-        with os.scandir(folder := self._folder()) as entries:
-            names = sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
-        return folder / self._choose.choice(names) if names else None
+        for _ in range(_TRIES):
+            with os.scandir(folder := self._folder()) as entries:
+                names = sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
+            if names:
+                return folder / self._choose.choice(names)
+        return None
 
     def _existing(self) -> Path:
         path = self._file()

@@ -118,7 +118,7 @@ class World:
         device = self.devices[name]
         with self.busy[name]:
             pid = device.daemon_pid()
-            self._end(name, [pid])
+            self._end(name, pid)
             self._await_mount(name)
 
     def kill_machine(self, name: str) -> None:
@@ -128,22 +128,21 @@ class World:
             self._start(name)
 
     def _end_all(self, name: str) -> None:
+        """As when the power goes: nothing of the device is left, in the kernel neither."""
         while pids := self.devices[name].daemon_pids():
-            self._end(name, pids)
-
-    def _end(self, name: str, pids: list[int]) -> None:
-        """Kill processes of the device, and see to it that they are gone."""
-        kill_at_once(pids)
-
-        def gone() -> bool:
-            return all(map(has_ended, pids))
-
-        try:
-            until(gone, "killed processes to end", _END_SECONDS)
-        except AssertionError:
-            self.record.find("ends", f"{name}: {[_standing(pid) for pid in pids]}")
+            kill_at_once(pids)
             abort(self.devices[name].mountpoint)
-            until(gone, f"the processes {pids} of {name} to end when their mount was aborted")
+            until(lambda pids=pids: all(map(has_ended, pids)), f"{name} to be gone")  # type: ignore[misc]
+
+    def _end(self, name: str, pid: int) -> None:
+        """Kill the daemon, and see to it that it is gone."""
+        os.kill(pid, signal.SIGKILL)
+        try:
+            until(lambda: has_ended(pid), "the killed daemon to end", _END_SECONDS)
+        except AssertionError:
+            self.record.find("ends", f"{name}: {_standing(pid)}")
+            abort(self.devices[name].mountpoint)
+            until(lambda: has_ended(pid), f"the daemon of {name} to end when its mount was aborted")
 
     def freeze(self, name: str) -> None:
         with self.busy[name]:
@@ -173,11 +172,12 @@ class World:
                 self.thaw(name)
             self._backups[name] = at
 
+    def has_backup(self, name: str) -> bool:
+        return name in self._backups
+
     def restore(self, name: str) -> None:
-        """Set the device back to its backup, if it has one. What nobody else has seen of it is not owed."""
-        device, since = self.devices[name], self._backups.get(name)
-        if since is None:
-            return
+        """Set the device back to its backup. What nobody else has seen of it is not owed any more."""
+        device, since = self.devices[name], self._backups[name]
         with self.busy[name]:
             with self.network.without(name):
                 # Names travel ahead of bytes over links, not by way of the clouds: what others know by its
