@@ -147,7 +147,7 @@ class _Supervisor:
             if received is None:
                 if _is_dying(daemon.pid):
                     _abort_mounts(self._home)
-            elif received.si_signo != signal.SIGCHLD:
+            elif received.si_signo in _STOP:  # after SIGCONT Python may return a signal that is none
                 self._stopping = True
                 daemon.terminate()
         return status
@@ -155,7 +155,7 @@ class _Supervisor:
     def _told_to_stop(self, seconds: float) -> bool:
         """Wait that long for a signal. What was told once holds."""
         received = signal.sigtimedwait(_HEARD, seconds)
-        if received is not None and received.si_signo != signal.SIGCHLD:
+        if received is not None and received.si_signo in _STOP:
             self._stopping = True
         return self._stopping
 

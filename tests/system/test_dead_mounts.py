@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 from tests.system.chaos.world import abort
 from tests.system.clouds import away
 from tests.system.conftest import MakeDevice
 from tests.system.deadline import until
+from tests.system.device import Device
 from tests.system.pairing import device_list, pair, same_trees
+
+_LONGER_THAN_A_LOOK = 3.0  # seconds, of the supervisor at its daemon
 
 
 def _awaits_a_page(pid: int) -> bool:
@@ -50,3 +54,17 @@ def test_killed_while_the_kernel_is_told_of_a_change_to_what_is_being_read(make_
         finally:
             abort(bob.mountpoint)
         assert reader.wait(30) != 0
+
+
+def test_a_machine_that_slept_has_the_same_daemon_afterwards(device: Device) -> None:
+    """Whoever waits for a signal, and no longer than so long, is woken by SIGCONT, too."""
+    daemon = device.daemon_pid()
+    for _ in range(3):
+        pids = device.daemon_pids()
+        device.freeze()
+        time.sleep(_LONGER_THAN_A_LOOK)
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+    (device.mountpoint / "after").write_text("the sleep")
+    device.sync()
+    assert device.daemon_pid() == daemon
