@@ -64,10 +64,12 @@ def look_at_repository(world: World, shown_on: str, owner: str) -> None:
     folder = world.own(shown_on, "git", owner)
     if not (folder / ".git" / "refs" / "heads" / "main").exists():
         return
-    before = _state(folder)
+    mount, before = world.mount_of(shown_on), _state(folder)
     done = _git(folder, "fsck", "--strict", "--full", "--no-dangling")
     said = done.stdout + done.stderr
-    if (done.returncode != 0 and any(words in said for words in _UNAVAILABLE)) or not world.is_up(shown_on):
+    if (done.returncode != 0 and any(words in said for words in _UNAVAILABLE)) or mount != world.mount_of(
+        shown_on
+    ):
         return
     if folder != world.own(shown_on, "git", owner) or before != _state(folder):
         return  # git lists objects first: those of a commit that arrives meanwhile seem to be missing

@@ -94,9 +94,12 @@ class TurnReader(threading.Thread):
 
     def _look(self, other: str) -> None:
         folder = self._world.own(self._device, "turns", other)
+        mount = self._world.mount_of(self._device)
         second = _version(folder / "second")
         first = _version(folder / "first")
         if folder != self._world.own(self._device, "turns", other):
+            return
+        if mount != self._world.mount_of(self._device):
             return
         self._record.count("turns read")
         if second > first:

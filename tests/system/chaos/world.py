@@ -111,6 +111,10 @@ class World:
         except OSError:
             return False
 
+    def mount_of(self, device: str) -> int:
+        """Another number after each mounting. Raises OSError."""
+        return self.area(device, AREAS[-1]).stat().st_dev
+
     # -- the daemons ---------------------------------------------------------------------------------------
 
     def kill_daemon(self, name: str) -> None:
