@@ -67,11 +67,11 @@ def look_at_repository(world: World, shown_on: str, owner: str) -> None:
     mount, before = world.mount_of(shown_on), _state(folder)
     done = _git(folder, "fsck", "--strict", "--full", "--no-dangling")
     said = done.stdout + done.stderr
-    if (done.returncode != 0 and any(words in said for words in _UNAVAILABLE)) or mount != world.mount_of(
-        shown_on
-    ):
+    if done.returncode != 0 and any(words in said for words in _UNAVAILABLE):
         return
-    if folder != world.own(shown_on, "git", owner) or before != _state(folder):
+    if folder != world.own(shown_on, "git", owner) or mount != world.mount_of(shown_on):
+        return
+    if before != _state(folder):
         return  # git lists objects first: those of a commit that arrives meanwhile seem to be missing
     world.record.count("repositories seen")
     if done.returncode != 0:
