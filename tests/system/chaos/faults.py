@@ -70,16 +70,16 @@ class LinkFaults(Faults):
 
     def pull(self) -> None:
         name = self.choose.choice(NAMES)
-        with self.told(f"pull {name}"), self.world.network.without(name):
+        with self.world.cables, self.told(f"pull {name}"), self.world.network.without(name):
             self.for_a_while(8)
 
     def pull_all(self) -> None:
-        with self.told("pull all"), self.world.network.without():
+        with self.world.cables, self.told("pull all"), self.world.network.without():
             self.for_a_while(8)
 
     def swallow(self) -> None:
         name = self.choose.choice(NAMES)
-        with self.told(f"swallow {name}"):
+        with self.world.cables, self.told(f"swallow {name}"):
             self.world.network.swallow(name)
             try:
                 self.for_a_while(8)

@@ -53,6 +53,8 @@ class World:
         self.restored: set[str] = set()
         self.busy = {name: threading.RLock() for name in NAMES}
         """Whoever does something to a machine as a whole holds its lock."""
+        self.cables = threading.RLock()
+        """Whoever pulls a cable, or has packets lost, holds it."""
         self._stack = ExitStack()
         self._backups: dict[str, float] = {}
         self.network = Network()
@@ -183,7 +185,7 @@ class World:
         """Set the device back to its backup. What nobody else has seen of it is not owed any more."""
         device, since = self.devices[name], self._backups[name]
         with self.busy[name]:
-            with self.network.without(name):
+            with self.cables, self.network.without(name):
                 # Names travel ahead of bytes over links, not by way of the clouds: what others know by its
                 # name would be nowhere.
                 done = device.attempt("sync", device.volume, "--wait", "--timeout", str(_SYNC_SECONDS))
