@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from tests.system.chaos.world import NAMES, World
 from tests.system.clouds import away
 from tests.system.deadline import until
 from tests.system.device import CommandFailedError, Device
-from tests.system.pairing import forked, same_trees
+from tests.system.pairing import forked
 from tests.system.trees import Entry, snapshot
 
 __all__ = ["judge"]
@@ -24,14 +25,11 @@ _UNEXPECTED = ("Traceback", "unexpected", "background work")
 def judge(world: World) -> None:
     """Everything that can be asked of devices at rest; what is wrong goes to the record."""
     record, devices = world.record, [world.devices[name] for name in NAMES]
-    try:
-        tree = same_trees(devices, _AGREE_SECONDS)
-    except (AssertionError, OSError) as error:
-        record.find("trees", str(error))
-        judge_contents(record, world.area("a", "work"))
+    tree = _agreed(record, devices)
+    judge_contents(record, [world.area(name, "work") for name in NAMES[: 1 if tree else None]])
+    if tree is None:
         return
     record.counts["names"] = len(tree)
-    judge_contents(record, world.area("a", "work"))
     _conflicts(record, devices)
     _forks(world)
     _held(world)
@@ -39,6 +37,28 @@ def judge(world: World) -> None:
     _readable(world, tree)
     _safe(world)
     _daemon_logs(world)
+
+
+def _agreed(record: Record, devices: list[Device]) -> dict[bytes, Entry] | None:
+    """The tree that all devices have come to show, or None and a finding."""
+    end = time.monotonic() + _AGREE_SECONDS
+    while True:
+        with ThreadPoolExecutor() as pool:
+            first, *others = pool.map(_reads, devices)
+        if isinstance(first, dict) and all(one == first for one in others):
+            return first
+        if time.monotonic() > end:
+            break
+    for name, other in zip(NAMES[1:], others, strict=True):
+        if isinstance(first, str) or isinstance(other, str):
+            record.find("trees", f"a: {_in_short(first)}; {name}: {_in_short(other)}")
+        elif other != first:
+            record.find("trees", f"{name}, compared with a: {_differences(other, first)}")
+    return None
+
+
+def _in_short(seen: dict[bytes, Entry] | str) -> str:
+    return seen if isinstance(seen, str) else f"{len(seen)} names"
 
 
 def _conflicts(record: Record, devices: list[Device]) -> None:

@@ -15,28 +15,28 @@ _SECONDS_AFTER = 15.0
 _SEARCH_SECONDS = 20.0
 
 
-def judge_contents(record: Record, tree: Path) -> None:
-    """Compare the contents below *tree*, on which all devices agree, with the account of the programs.
+def judge_contents(record: Record, trees: list[Path]) -> None:
+    """Compare the contents below *trees*, one if all devices agree, with the account of the programs.
 
     No program can replace a name and know for certain what it replaces: between its last look and the rename
     another device's content may get there, and be shown. Programs here take some ten microseconds for that,
     so that it does not happen in days; what is told of a lost content names who replaced such a name when.
     """
     found: dict[str, Path] = {}
-    for path in files_below(tree):
+    for path in (path for tree in trees for path in files_below(tree)):
         try:
-            found[digest(path.read_bytes())] = path.relative_to(tree)
+            found[digest(path.read_bytes())] = path
         except OSError as error:
             record.find("lost", f"{path} cannot be read: {error}")
     owed = record.owed()
     lost = {name: content for name, content in owed.items() if name not in found}
     for name, content in lost.items():
         durable = f"{name}, {content.size} bytes, durable on {content.device} at {content.at:.2f}"
-        where = f"as {content.path!r}, is nowhere in the tree, {_elsewhere(tree, name)}"
+        where = f"as {content.path!r}, is nowhere in the tree, {_elsewhere(trees[0], name)}"
         record.find("lost", f"{durable} {where}{_overtakers(record, content)}")
     for name, path in found.items():
         if not record.is_known(name):
-            record.find("strange", f"{path} holds {name}, {(tree / path).stat().st_size} bytes")
+            record.find("strange", f"{path} holds {name}, {path.stat().st_size} bytes")
     record.operation("oracle", len(owed), "contents owed,", len(lost), "lost")
     record.counts["contents owed"] += len(owed)
 
