@@ -32,6 +32,7 @@ _STOP: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _HEARD: Final = (*_STOP, signal.SIGCHLD)
 _PREDECESSOR_ENDS_WITHIN: Final = 20.0  # seconds
 _LOOK_EVERY: Final = 0.1  # seconds
+_DYING_LOOK_EVERY: Final = 2.0  # seconds
 _PACKAGES: Final = Path(__file__).resolve().parents[2]
 
 
@@ -137,7 +138,11 @@ class _Supervisor:
         if self._stopping:
             daemon.terminate()
         while (status := daemon.poll()) is None:
-            if signal.sigwait(_HEARD) != signal.SIGCHLD:
+            received = signal.sigtimedwait(_HEARD, _DYING_LOOK_EVERY)
+            if received is None:
+                if _is_dying(daemon.pid):
+                    _abort_mounts(self._home)
+            elif received.si_signo in _STOP:  # after SIGCONT Python may return a signal that is none
                 self._stopping = True
                 daemon.terminate()
         return status
@@ -145,13 +150,34 @@ class _Supervisor:
     def _told_to_stop(self, seconds: float) -> bool:
         """Wait that long for a signal. What was told once holds."""
         received = signal.sigtimedwait(_HEARD, seconds)
-        if received is not None and received.si_signo != signal.SIGCHLD:
+        if received is not None and received.si_signo in _STOP:
             self._stopping = True
         return self._stopping
 
 
 def _hear_signals() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD)
+
+
+def _is_dying(pid: int) -> bool:
+    """Whether a child that has not ended has been killed, and a thread of it cannot end."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return False
+
+
+def _abort_mounts(home: Home) -> None:
+    """Fail all that waits for the dead daemon, since its last thread waits for one of those programs."""
+    from hybrisfs.daemon.wanted import WantedMounts
+    from hybrisfs.fuse import abort
+
+    for name, mount in WantedMounts(home.state).all().items():
+        try:
+            if abort(mount.directory):
+                log.warning("%s: the killed daemon could not end before its mount was aborted", name)
+        except OSError as error:
+            log.error("%s: the daemon was killed and cannot end: %s", name, error)
 
 
 def clear_mounts(home: Home) -> None:

@@ -40,7 +40,7 @@ from hybrisfs.fuse.constants import (
 )
 from hybrisfs.fuse.errors import FuseError
 from hybrisfs.fuse.listing import Listing, ListingPlus
-from hybrisfs.fuse.mounting import clear_stale
+from hybrisfs.fuse.mounting import abort, clear_stale
 from hybrisfs.fuse.operations import Operations
 from hybrisfs.fuse.records import Attributes, Buffer, Entry, Opened, StatVfs
 from hybrisfs.fuse.request import LATER, Later, Request
@@ -94,5 +94,6 @@ __all__ = [
     "Request",
     "Session",
     "StatVfs",
+    "abort",
     "clear_stale",
 ]

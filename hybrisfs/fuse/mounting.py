@@ -20,17 +20,18 @@ from typing import NamedTuple
 
 from hybrisfs.fuse.errors import FuseError
 
-__all__ = ["clear_stale", "connect", "is_stale", "mounted_device", "unmount"]
+__all__ = ["abort", "clear_stale", "connect", "is_stale", "mounted_device", "unmount"]
 
 _DEVICE = "/dev/fuse"
 _FUSERMOUNT = "fusermount3"
+_CONNECTIONS = Path("/sys/fs/fuse/connections")
 
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_NOATIME = 1, 2, 4, 8, 1024
 _FLAGS = {"ro": _MS_RDONLY, "rw": 0, "nosuid": 0, "nodev": 0, "noexec": _MS_NOEXEC, "noatime": _MS_NOATIME}
 _AGAIN = "again"
 # fusermount3 wants to be let into the directory; opened any sooner, programs would find it open, too.
 _OPENED = ("/bin/sh", "-c", 'chmod u+rwx "$0" && exec "$@"')
-_MNT_DETACH = 2
+_MNT_FORCE, _MNT_DETACH = 1, 2
 _UMOUNT_NOFOLLOW = 8
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -101,6 +102,31 @@ def unmount(mountpoint: Path, *, lazy: bool) -> None:
     if done.returncode:
         message = done.stderr.strip()
         raise _unmount_error(mountpoint, errno.EBUSY if "busy" in message else errno.EPERM, message)
+
+
+def abort(mountpoint: Path) -> bool:
+    """Fail every request that waits for the server of this mount; False when nothing is mounted there.
+
+    The kernel does so by itself when the server has ended. But a server that is killed while one of its
+    threads has the kernel drop a page that a program is reading does not end: the page is locked until the
+    read is answered. Raises FuseError.
+    """
+    mountpoint = mountpoint.parent.resolve() / mountpoint.name  # to look at the mount itself would hang
+    mount = _mount_at(mountpoint)
+    if mount is None or not mount.kind.startswith("fuse"):
+        return False
+    try:
+        # Belongs to the user who mounted; not there where fusectl is not mounted, as in many containers.
+        (_CONNECTIONS / mount.device.partition(":")[2] / "abort").write_bytes(b"1")
+    except OSError as error:
+        if os.geteuid() != 0:
+            raise FuseError(
+                error.errno, f"cannot end what waits for {mountpoint}: {error.strerror}"
+            ) from error
+        if _libc.umount2(os.fsencode(mountpoint), _UMOUNT_NOFOLLOW | _MNT_FORCE | _MNT_DETACH):
+            number = ctypes.get_errno()
+            raise _unmount_error(mountpoint, number, os.strerror(number)) from None
+    return True
 
 
 def _unmount_error(mountpoint: Path, number: int, message: str) -> FuseError:

@@ -24,6 +24,7 @@ __all__ = [
     "REPOSITORY",
     "CommandFailedError",
     "Device",
+    "has_ended",
     "is_mounted",
     "kill_at_once",
     "processes_with",
@@ -74,7 +75,7 @@ def kill_at_once(pids: Sequence[int]) -> None:
                 os.kill(pid, number)
 
 
-def _has_ended(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     """Whether the process holds nothing any more: it is gone, or a zombie without threads that still end."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -252,7 +253,7 @@ class Device:
         while pids := self.daemon_pids():
             kill_at_once(pids)
             for pid in pids:
-                until(partial(_has_ended, pid), "the killed daemon to be gone")
+                until(partial(has_ended, pid), "the killed daemon to be gone")
             killed += len(pids)
         return killed
 

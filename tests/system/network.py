@@ -83,6 +83,18 @@ class Network:
         finally:
             self.heal(*machines)
 
+    def swallow(self, machine: str) -> None:
+        """The switch loses all packets of this machine, which does not notice: its cable is in."""
+        self._in(self._switch, "link", "set", self._port(machine), "nomaster")
+
+    def hang_up(self, machine: str) -> None:
+        """Forget its connections, with all that the kernel has yet to send, as when the power goes."""
+        subprocess.run([*self.prefix(machine), "ss", "--tcp", "--kill"], check=True, capture_output=True)
+
+    def deliver(self, machine: str) -> None:
+        """The switch works again for this machine."""
+        self._in(self._switch, "link", "set", self._port(machine), "master", "switch")
+
     @property
     def _switch(self) -> str:
         return f"{self._prefix}-switch"
@@ -92,7 +104,10 @@ class Network:
 
     def _set(self, machines: tuple[str, ...], state: str) -> None:
         for machine in machines or self._machines:
-            self._in(self._switch, "link", "set", f"port{self._machines.index(machine) + 1}", state)
+            self._in(self._switch, "link", "set", self._port(machine), state)
+
+    def _port(self, machine: str) -> str:
+        return f"port{self._machines.index(machine) + 1}"
 
     @staticmethod
     def _add(namespace: str) -> subprocess.CompletedProcess[str]:

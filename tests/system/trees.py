@@ -55,7 +55,11 @@ def snapshot(folder: Path) -> dict[bytes, Entry]:
     for parent, folders, files in os.walk(top, onerror=_fail):
         for name in (*folders, *files):
             path = os.path.join(parent, name)  # noqa: PTH118 - paths of bytes
-            found[os.path.relpath(path, top)] = _entry(path)
+            try:
+                found[os.path.relpath(path, top)] = _entry(path)
+            except OSError as error:
+                error.filename = error.filename or path
+                raise
     return found
 
 
