@@ -71,7 +71,8 @@ class Person(threading.Thread):
         while not self._stop_word.wait(self._choose.expovariate(1 / _PACE)):
             [step] = self._choose.choices(list(self._steps), list(self._steps.values()))
             try:
-                step()
+                with self._world.at_work[self._device]:
+                    step()
             except OSError as error:
                 name = errno.errorcode.get(error.errno or 0, str(error))
                 self._record.count(f"errno {name}")

@@ -53,6 +53,8 @@ class World:
         self.restored: set[str] = set()
         self.busy = {name: threading.RLock() for name in NAMES}
         """Whoever does something to a machine as a whole holds its lock."""
+        self.at_work = {name: threading.Lock() for name in NAMES}
+        """The person at a machine holds its lock in each step."""
         self.cables = threading.RLock()
         """Whoever pulls a cable, or has packets lost, holds it."""
         self._stack = ExitStack()
@@ -184,10 +186,10 @@ class World:
     def restore(self, name: str) -> None:
         """Set the device back to its backup. What nobody else has seen of it is not owed any more."""
         device, since = self.devices[name], self._backups[name]
-        with self.busy[name]:
+        # What is written after the sync may be known to others by its name, and be on no cloud, or in a pack
+        # that nobody has heard of, once the device is gone: so its person waits.
+        with self.busy[name], self.at_work[name]:
             with self.cables, self.network.without(name):
-                # Names travel ahead of bytes over links, not by way of the clouds: what others know by its
-                # name would be nowhere.
                 done = device.attempt("sync", device.volume, "--wait", "--timeout", str(_SYNC_SECONDS))
                 if done.returncode != 0:
                     self.record.fault("not restored:", done.stdout, done.stderr)
