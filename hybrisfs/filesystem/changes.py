@@ -29,7 +29,10 @@ class Changes:
         self.seq: int = database.meta("seq")
         rows = database.execute("SELECT key, ino, seq FROM pending WHERE clock IS NULL").fetchall()
         self.unsigned: dict[bytes, tuple[int, int]] = {key: (ino, seq) for key, ino, seq in rows}
-        self._first: dict[bytes, int] = {}  # of keys marked more than once: no change of theirs is older
+        # Of keys marked more than once: no change of theirs is older. Of those that were marked when the
+        # daemon ended, only the latest change is known: they are taken for one.
+        lowest = min((seq for _, seq in self.unsigned.values()), default=0)
+        self._first = dict.fromkeys(self.unsigned, lowest)
         self._withdrawn: list[tuple[int, int]] = []  # spans of dropped changes; they rise and do not overlap
         self._unflushed: dict[bytes, tuple[int, int]] = {}
         self._dropped: set[bytes] = set()

@@ -213,7 +213,7 @@ def _changed_nodes(fs: FileSystem) -> list[_Node]:
             before = node.renamed or (first, latest)
             node.renamed = min(before[0], first), max(before[1], latest)
     void = [_Node(0, None, first, latest, {}) for first, latest in fs.changes.withdrawn]
-    return sorted([*nodes.values(), *void], key=lambda node: node.first)
+    return sorted([*nodes.values(), *void], key=lambda node: (node.first, node.latest))
 
 
 def _runs(nodes: Iterable[_Node], *, lenient: bool = False) -> Iterator[list[_Node]]:

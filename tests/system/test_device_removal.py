@@ -65,7 +65,8 @@ def test_a_removed_device_reads_and_writes_nothing_more(group: Group) -> None:
     for device in (a, b):
         device.sync()
     sealed_away = _unreadable(group.clouds, _keys(c), volume)
-    assert {name.split("/")[1] for name in sealed_away} == {
+    # What Carol wrote while she belonged to the volume may be brought there, too, by one of the others.
+    assert {name.split("/")[1] for name in sealed_away} >= {
         one["id"] for one in json.loads(a.run("device", "list", "--json"))["devices"]
     }
     assert not _unreadable(group.clouds, _keys(b), volume)

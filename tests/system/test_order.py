@@ -8,6 +8,7 @@ beside an earlier one.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import sqlite3
@@ -105,6 +106,16 @@ class Transfers:
         self._database.close()
 
 
+@contextlib.contextmanager
+def _replaced_meanwhile() -> Iterator[None]:
+    """A file may not be there, or be replaced twice while it is being opened."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ESTALE):
+            raise
+
+
 def _copied(path: Path, to: Path) -> tuple[object, ...] | None:
     """Copy a database with its journal and log as they are at one moment; what tells this state from others,
     or None when it changed meanwhile."""
@@ -131,7 +142,7 @@ def _copied(path: Path, to: Path) -> tuple[object, ...] | None:
 
 def _look(path: Path, to: Path, seen: set[object]) -> bool:
     """Look at the database on the other device; whether enough states have been seen, all of them sound."""
-    with contextlib.suppress(FileNotFoundError):
+    with _replaced_meanwhile():
         state = _copied(path, to)
         if state is not None and state not in seen:
             seen.add(state)
@@ -177,7 +188,7 @@ def test_of_two_files_written_in_turn_the_second_is_never_newer(mounts: Sequence
     seen: set[int] = set()
 
     def look() -> bool:
-        with contextlib.suppress(FileNotFoundError):
+        with _replaced_meanwhile():
             then = int((there / "second").read_bytes())
             assert int((there / "first").read_bytes()) >= then
             seen.add(then)
@@ -218,7 +229,7 @@ def test_a_log_is_not_gone_before_what_it_protects_has_changed(mounts: Sequence[
 
 def _both(folder: Path) -> tuple[bytes, bool] | None:
     """The content of the data, and whether there is a log; None when the data was replaced meanwhile."""
-    with contextlib.suppress(FileNotFoundError), (folder / "data").open("rb") as data:
+    with _replaced_meanwhile(), (folder / "data").open("rb") as data:
         found = data.read(), (folder / "log").exists()
         if (folder / "data").stat().st_ino == os.fstat(data.fileno()).st_ino:
             return found
