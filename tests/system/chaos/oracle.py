@@ -18,12 +18,15 @@ _SEARCH_SECONDS = 20.0
 def judge_contents(record: Record, trees: list[Path]) -> None:
     """Compare the contents below *trees*, one if all devices agree, with the account of the programs.
 
+    What was written to an open file stands in the volume's root, if its folder was removed meanwhile.
+
     No program can replace a name and know for certain what it replaces: between its last look and the rename
     another device's content may get there, and be shown. Programs here take some ten microseconds for that,
     so that it does not happen in days; what is told of a lost content names who replaced such a name when.
     """
     found: dict[str, Path] = {}
-    for path in (path for tree in trees for path in files_below(tree)):
+    homeless = [path for tree in trees for path in tree.parent.iterdir() if path.is_file()]
+    for path in (*homeless, *(path for tree in trees for path in files_below(tree))):
         try:
             found[digest(path.read_bytes())] = path
         except OSError as error:
