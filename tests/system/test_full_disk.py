@@ -55,9 +55,10 @@ def _fill(folder: Path, kept: dict[str, bytes], most: int) -> OSError | None:
 
 
 def _disk_bytes(path: Path) -> int:
-    """The blocks of a file. `st_blocks` counts those, too, in which ext4 keeps where many of them are."""
+    """The blocks of a file, none of one that has just been evicted. `st_blocks` counts those, too, in which
+    ext4 keeps where many of them are."""
     total = at = 0
-    with path.open("rb") as file, contextlib.suppress(OSError):  # ENXIO: no data from there on
+    with contextlib.suppress(OSError), path.open("rb") as file:  # ENXIO: no data from there on
         while True:
             start = os.lseek(file.fileno(), at, os.SEEK_DATA)
             at = os.lseek(file.fileno(), start, os.SEEK_HOLE)
