@@ -40,6 +40,8 @@ _MODULES: Final = {
         "sync/skeleton.py",
         "hybrisfs/checkpoint/snapshot.py",
         "hybrisfs/filesystem/registers.py",
+        "hybrisfs/filesystem/node_id.py",
+        "hybrisfs/merge/authority.py",
         "hybrisfs/filesystem/acl.py",
         "hybrisfs/merge/members.py",
         "hybrisfs/merge/cloud_set.py",

@@ -18,16 +18,15 @@ from hybrisfs.filesystem.chunks import CHUNK_COLUMNS, MAX_CHUNK, ChunkRef, Chunk
 from hybrisfs.filesystem.extents import ZEROS, Piece
 from hybrisfs.filesystem.inodes import Inode, InodeTable, Intent
 from hybrisfs.filesystem.names import failure
-from hybrisfs.filesystem.registers import attr_key, content_key
+from hybrisfs.filesystem.registers import MAX_FILE_SIZE, attr_key, content_key
 from hybrisfs.store.database import Database
 from hybrisfs.store.journal import Journal
 from sync.codec import Buffer
 
-__all__ = ["BLOCK", "MAX_FILE_SIZE", "BaseRow", "Content", "Missing"]
+__all__ = ["BLOCK", "BaseRow", "Content", "Missing"]
 
 BLOCK: Final = 4096
 """What programs are told that disk space is given in."""
-MAX_FILE_SIZE: Final = 1 << 42
 
 _FALLOC_KEEP_SIZE: Final = 0x01
 _FALLOC_PUNCH_HOLE: Final = 0x02

@@ -36,6 +36,7 @@ from sync.codec import Buffer
 __all__ = ["FileSystem", "Handle", "Space"]
 
 _COMMIT_RESERVE: Final = RESERVE // 4
+_MOST_BYTES: Final = (1 << 63) - 1  # as SQLite stores it: sparse files may claim more together
 _SPACE_CHECK_CALLS: Final = 64
 
 
@@ -399,7 +400,7 @@ class FileSystem:
         self.flush()
         self.journal.sync()
         self.db.set_meta("files", self.total_files)
-        self.db.set_meta("bytes", self.content.total_bytes)
+        self.db.set_meta("bytes", min(self.content.total_bytes, _MOST_BYTES))
         self.db.commit()
         self._saved = self.db.total_changes()
 

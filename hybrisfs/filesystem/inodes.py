@@ -6,7 +6,6 @@ when there are many. Rows are written in one batch by `flush`, inside the transa
 
 from __future__ import annotations
 
-import os
 import stat
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from hybrisfs.filesystem.extents import ExtentMap
+from hybrisfs.filesystem.node_id import new_node_id
 from hybrisfs.store.bulk import insert_many
 from hybrisfs.store.database import Database
 from hybrisfs.store.journal import Journal
@@ -212,7 +212,7 @@ class InodeTable:
         self._next_ino = number + 1
         inode = Inode(
             (
-                number, self._new_id(now), mode, uid, gid, rdev, nlink, size, 0, now, now, now, target,
+                number, new_node_id(mode, now), mode, uid, gid, rdev, nlink, size, 0, now, now, now, target,
                 0, 0, 0,
             )
         )  # fmt: skip
@@ -230,15 +230,9 @@ class InodeTable:
         """Make new nodes at once; none of them is in memory yet."""
         insert_many(self._db, _INSERT, rows)
 
-    @staticmethod
-    def _new_id(now: int) -> bytes:
-        """An id that no node ever had. It begins with the time in ms, so that the rows about new nodes stand
-        side by side in every index (the idea of UUIDv7: RFC 9562, 5.7); the other ten bytes are random."""
-        return (now // 1_000_000).to_bytes(6, signed=True) + os.urandom(10)
-
     def identify_anew(self, inode: Inode) -> None:
         """Let the node have an id that none ever had."""
-        self.identify(inode, self._new_id(self.now()))
+        self.identify(inode, new_node_id(inode.mode, self.now()))
 
     def identify(self, inode: Inode, identity: bytes) -> None:
         """Let the node have another id."""

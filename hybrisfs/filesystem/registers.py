@@ -44,6 +44,7 @@ from typing import Final, NamedTuple
 from sync.codec import DecodeError, Reader, Writer
 
 __all__ = [
+    "MAX_FILE_SIZE",
     "MAX_NAME",
     "MAX_TARGET",
     "Attr",
@@ -67,6 +68,9 @@ __all__ = [
     "slot_of",
 ]
 
+MAX_FILE_SIZE: Final = 1 << 42
+"""Bytes; no file is larger on any device."""
+
 MAX_NAME: Final = 255
 MAX_TARGET: Final = 4095
 MAX_XATTR_VALUE: Final = 65536
@@ -84,7 +88,7 @@ _PLAIN_TAIL: Final = 10  # bytes of attributes after `rdev` when there is neithe
 _REMOVED: Final = 1
 _YIELDS: Final = 2
 _MAX_SLOT: Final = (1 << 63) - 1  # as SQLite stores it
-_MAX_RUN: Final = 1 << 62
+_MAX_RUN: Final = MAX_FILE_SIZE << 1 | 1
 _LEAST_RUN: Final = 2  # one byte, by the number that stands for it
 _MAX_REWRITTEN: Final = 64
 _VERSION: Final = 1
@@ -324,7 +328,7 @@ class Content(NamedTuple):
     def decode(value: bytes) -> Content:
         """Raises DecodeError."""
         reader = Reader(value)
-        size, depth = reader.varint(_MAX_RUN), reader.u8()
+        size, depth = reader.varint(MAX_FILE_SIZE), reader.u8()
         if depth > 1:
             raise DecodeError(f"content of depth {depth}")
         runs = _read_runs(reader)

@@ -6,13 +6,15 @@ follows from them: a rename never appears without the content it brings.
 
 from __future__ import annotations
 
+import stat
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.filesystem.registers import Place, attr_key, content_key, is_of_tree, place_key, slot_of
+from hybrisfs.filesystem.node_id import kind_of
+from hybrisfs.filesystem.registers import Attr, Place, attr_key, content_key, is_of_tree, place_key, slot_of
 from hybrisfs.filesystem.unseen import NameChange
 from hybrisfs.merge.beginning import begin_beside
 from hybrisfs.merge.first_nodes import build_view
@@ -32,6 +34,7 @@ from sync import Accepted, DecodeError, Rename, Write
 
 __all__ = ["Arrivals"]
 
+_ATTR: Final = ord("a")
 _TREE: Final = b"pac"  # what keys of registers of nodes begin with
 
 
@@ -83,7 +86,7 @@ class Arrivals:
         lock is let go. What follows for registers and packs is done for many updates at once."""
         self.renamed(accepted.renames)
         writes = accepted.update.writes
-        kept = [one for one in writes if is_of_tree(one[0])]
+        kept = [one for one in writes if is_of_tree(one[0]) and not self._twists(*one)]
         others = [] if len(kept) == len(writes) else [one for one in writes if not is_of_tree(one[0])]
         nodes = {key[1:17] for key, _ in kept}
         self._make_way(kept, nodes)
@@ -102,6 +105,14 @@ class Arrivals:
                     self._heed(key, value)
         if self._fs.chunks.condemned:
             self._write()  # what needs a chunk of a condemned pack is to be noticed in its turn
+
+    def _twists(self, key: bytes, value: bytes | None) -> bool:
+        """Whether attributes are of another kind than the node has here, whose id does not tell it
+        (`hybrisfs.merge.authority`)."""
+        if key[0] != _ATTR or value is None or kind_of(key[1:]) is not None:
+            return False
+        inode = self._nodes.find(key[1:])
+        return inode is not None and stat.S_IFMT(Attr.decode(value).mode) != stat.S_IFMT(inode.mode)
 
     def absorb(self, changes: Sequence[Merged]) -> None:
         """Put into the registers what a checkpoint has come to, and this device has not, or the other way

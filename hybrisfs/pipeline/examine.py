@@ -11,7 +11,7 @@ Requests and answers on its standard input and output, with big-endian numbers:
                (32); then for each update: size u32, its bytes
     answer     size u32 of what follows: a list in Python's marshal format, version 2, with for each update
                None when it is malformed, else a tuple: whether its member signed it; size of header and
-               signature; the fields of `sync.SignedHeader` from `hash` on; the writes
+               signature; the fields of `sync.SignedHeader` from `hash` on; the writes that count
 
 Answers come in the order of the requests. The process reads requests and writes answers while it examines, so
 that neither side waits for the other as long as there is something to do.
@@ -33,6 +33,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from queue import SimpleQueue
 from typing import IO, Any, Final, NamedTuple, TypeAlias
 
+from hybrisfs.merge.authority import lawful
 from sync import DecodeError, SignedUpdate, Stamp, decode_signed
 from sync.identity import DEVICE_ID_SIZE, PUBLIC_KEY_SIZE
 from sync.update import SignedHeader
@@ -51,7 +52,8 @@ _DEPS: Final = SignedHeader._fields.index("deps") - 1  # where they are among th
 
 
 class Examined(NamedTuple):
-    """An update that is well formed; *signed*: it is certain that the member whom it names signed it."""
+    """An update that is well formed, with those of its writes that count (`hybrisfs.merge.authority`).
+    *signed*: it is certain that the member whom it names signed it."""
 
     update: SignedUpdate
     signed: bool
@@ -213,7 +215,7 @@ def _warn(error: Exception) -> None:
 
 def _decoded(data: bytes) -> SignedUpdate | None:
     try:
-        return decode_signed(data)
+        return lawful(decode_signed(data))
     except DecodeError:
         return None
 

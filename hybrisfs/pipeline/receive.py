@@ -14,6 +14,7 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.registers import is_of_tree, slot_of
 from hybrisfs.garbage import without_collections
 from hybrisfs.merge.arrivals import Arrivals
+from hybrisfs.merge.authority import lawful
 from hybrisfs.merge.brake import Brake, Deletion, removals
 from hybrisfs.merge.foresight import foreseen
 from hybrisfs.merge.rows import Change
@@ -182,7 +183,7 @@ class Receiver:
 
     def _accept(self, examined: Mapping[bytes, Examined], data: bytes) -> Outcome:
         try:
-            signed, verified = examined.get(data) or (decode_signed(data), False)
+            signed, verified = examined.get(data) or (lawful(decode_signed(data)), False)
         except DecodeError as error:
             return Refused(Reason.MALFORMED, str(error))
         if self._goes_too_far(signed):

@@ -14,6 +14,7 @@ from typing import Final
 from hybrisfs.filesystem.chunks import CHUNK_COLUMNS, ELSEWHERE, ChunkRef
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.registers import Content, Place, Run, content_key, decode_runs
+from hybrisfs.merge.authority import lawful
 from hybrisfs.pipeline.signals import Signals
 from sync import DecodeError, Write, decode_signed
 
@@ -45,7 +46,7 @@ class RelayGate:
         found = 0
         self._claim, self._claimed = claim, False
         for number, data in enumerate(updates, 1):
-            for write in decode_signed(data).writes:
+            for write in lawful(decode_signed(data)).writes:
                 self._follow(write, waiting)
             if not waiting:
                 found = number

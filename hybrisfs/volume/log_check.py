@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
+from hybrisfs.merge.authority import lawful
 from sync import (
     PREFIX_SIZE,
     ZERO_HASH,
@@ -29,7 +30,7 @@ _MOST_VECTORS: Final = 4096
 
 
 class Entry(NamedTuple):
-    """An update as the log has it."""
+    """An update as the log has it, with those of its writes that count."""
 
     branch: bytes
     clock: int
@@ -137,7 +138,7 @@ class LogCheck:
                 problem = f"what is recorded of it makes no sense ({error})"
             if problem:
                 wrong(f"{name}: {problem}")
-            yield Entry(row.branch, row.clock, update)
+            yield Entry(row.branch, row.clock, lawful(update))
 
     def _problem(self, row: _Row, header: SignedHeader) -> str | None:
         if header.volume != self._volume:

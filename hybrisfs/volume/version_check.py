@@ -6,8 +6,8 @@ import sqlite3
 from collections.abc import Iterator
 
 from hybrisfs.filesystem.registers import is_of_tree
+from hybrisfs.merge.authority import described, lawful
 from hybrisfs.versions.needs import KEPT_CONTENTS, named_chunks
-from hybrisfs.volume.register_check import described
 from sync import decode_signed
 
 __all__ = ["check_versions", "count_without_bytes"]
@@ -40,7 +40,7 @@ def _writes(db: sqlite3.Connection, branch: bytes | None, clock: int) -> dict[by
     row = db.execute("SELECT bytes FROM log WHERE branch = ? AND clock = ?", (branch, clock)).fetchone()
     if row is None:
         return {}
-    return dict(decode_signed(row[0]).writes) if row[0] is not None else None
+    return dict(lawful(decode_signed(row[0])).writes) if row[0] is not None else None
 
 
 def count_without_bytes(db: sqlite3.Connection) -> int:

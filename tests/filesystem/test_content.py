@@ -8,8 +8,8 @@ from unittest import mock
 
 import pytest
 
-from hybrisfs.filesystem.content import MAX_FILE_SIZE
 from hybrisfs.filesystem.inodes import Inode
+from hybrisfs.filesystem.registers import MAX_FILE_SIZE
 from hybrisfs.store.journal import JournalFullError
 from hybrisfs.store.schema import ROOT_INO
 from tests.filesystem.invariants import check_accounts

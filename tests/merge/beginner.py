@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from hybrisfs.merge.authority import lawful
 from hybrisfs.merge.packs import Packs, Placement
 from hybrisfs.merge.rules import Stamp
 from sync import decode_signed
@@ -29,7 +30,7 @@ def filled_like(source: Device) -> Rig:
     for branch, clock, data in rig.db.execute("SELECT branch, clock, bytes FROM log ORDER BY number"):
         placements += [
             Placement(key[1:], value, Stamp(clock, branch))
-            for key, value in decode_signed(data).writes
+            for key, value in lawful(decode_signed(data)).writes
             if key[:1] == b"k"
         ]
     Packs(rig.fs).take(placements)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
+from hybrisfs.merge.authority import lawful
 from hybrisfs.merge.registers import is_kept
 from sync.update import SignedUpdate, decode_signed
 from tests.merge.fleet import Device
@@ -12,8 +13,11 @@ from tests.sync.fjc import Observed, Operation, Read, Wrote
 
 __all__ = ["decoded", "operations"]
 
-decoded = lru_cache(maxsize=20_000)(decode_signed)
-"""Updates are seen by many devices."""
+
+@lru_cache(maxsize=20_000)  # updates are seen by many devices
+def decoded(data: bytes) -> SignedUpdate:
+    """A signed update, with those of its writes that count."""
+    return lawful(decode_signed(data))
 
 
 def operations(device: Device, bodies: Mapping[bytes, bytes]) -> list[Operation]:

@@ -1,0 +1,186 @@
+"""Who may write which register: what breaks its rule changes nothing, on any device."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hybrisfs.discard.records import Answer, Ballot, Proposal, Stage, ballot_key, proposal_key
+from hybrisfs.filesystem.node_id import kind_of, new_node_id
+from hybrisfs.filesystem.registers import (
+    MAX_FILE_SIZE,
+    Attr,
+    Content,
+    Place,
+    Run,
+    attr_key,
+    content_key,
+    place_key,
+)
+from hybrisfs.merge.authority import RULES, described, fault
+from hybrisfs.merge.members import Member, member_key
+from hybrisfs.store.schema import ROOT_ID
+from sync import DeviceKey
+from sync.writes import Write
+from tests.merge.fleet import Device, Fleet, member_of
+
+KINDS = (
+    stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK, stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK,
+)  # fmt: skip
+NOW = 1_700_000_000 * 10**9
+LAPTOP, DESKTOP = (member_of(number).device for number in range(2))
+
+
+@pytest.fixture
+def fleet() -> Iterator[Fleet]:
+    one = Fleet(3)
+    yield one
+    one.discard()
+
+
+def told(fleet: Fleet, *writes: Write) -> tuple[Device, Device]:
+    """The last device, which has seen all, signs what no program of ours signs; the others hear of it. One
+    of them has changed something else."""
+    *honest, mallory = fleet.devices
+    fleet.meet()
+    honest[1].write("other", b"meanwhile")
+    honest[1].sign()
+    mallory.rig.updates.sign(writes, NOW, 0)
+    lies = mallory.log()
+    for device in honest:
+        device.receive(lies)
+    honest[0].receive(honest[1].log())
+    assert honest[0].registers() == honest[1].registers()
+    assert honest[0].tree() == honest[1].tree()
+    return honest[0], honest[1]
+
+
+@given(st.sampled_from(KINDS), st.integers(-(1 << 63), (1 << 63) - 1))
+def test_an_id_tells_the_kind(kind: int, now: int) -> None:
+    assert kind_of(new_node_id(kind | 0o644, now)) == kind
+
+
+def test_ids_ascend_with_the_time() -> None:
+    ids = [new_node_id(stat.S_IFDIR, NOW + second * 10**9) for second in range(100)]
+    assert ids == sorted(ids)
+
+
+def test_ids_of_earlier_versions_tell_no_kind() -> None:
+    assert kind_of((NOW // 10**6).to_bytes(6) + bytes(range(10))) is None
+    assert kind_of(ROOT_ID) == stat.S_IFDIR
+
+
+def test_an_id_that_no_node_can_have_has_no_kind() -> None:
+    assert kind_of(b"\xff" * 16) == 0
+
+
+def attr(kind: int, target: bytes = b"") -> bytes:
+    return Attr(kind | 0o755, 1, 1, 0, 0, target).encode()
+
+
+def seen(device: Device, path: str) -> int:
+    return stat.S_IFMT(device.at(path).mode)
+
+
+@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize("before", [stat.S_IFDIR, stat.S_IFREG])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_node_stays_what_it_is(fleet: Fleet, before: int, kind: int, old: bool) -> None:
+    node = (NOW // 10**6).to_bytes(6) + bytes(10) if old else new_node_id(before, NOW)
+    born: list[Write] = [
+        (place_key(node, 0), Place(ROOT_ID, b"node").encode()),
+        (attr_key(node), attr(before)),
+    ]
+    fleet[2].rig.updates.sign(born, NOW, 0)
+    fleet.send(2, 0)
+    if before == stat.S_IFDIR:
+        fleet[0].write("node/file", b"within")
+    else:
+        fleet[0].write("node", b"content")
+    fleet.meet()
+    for device in told(fleet, (attr_key(node), attr(kind, b"/etc" if kind == stat.S_IFLNK else b""))):
+        assert seen(device, "node") == before
+
+
+@pytest.mark.parametrize("kind", (*KINDS[2:], stat.S_IFREG))
+def test_the_root_stays_a_directory(fleet: Fleet, kind: int) -> None:
+    fleet[0].write("file", b"content")
+    fleet[0].sign()
+    for device in told(fleet, (attr_key(ROOT_ID), attr(kind, b"/etc" if kind == stat.S_IFLNK else b""))):
+        assert device.read("file") == b"content"
+        assert seen(device, "") == stat.S_IFDIR
+
+
+@pytest.mark.parametrize("value", [None, b"", b"nonsense", Place(ROOT_ID, b"x" * 255).encode()[:-1]])
+def test_places_that_mean_nothing_supersede_none(fleet: Fleet, value: bytes | None) -> None:
+    fleet[0].write("file", b"content")
+    fleet[0].sign()
+    node = fleet[0].at("file").id
+    for device in told(fleet, (place_key(node, 0), value)):
+        assert device.read("file") == b"content"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        None,
+        b"",
+        Content(MAX_FILE_SIZE + 1, 0, [Run(MAX_FILE_SIZE + 1, None)]).encode(),
+        Content(1 << 61, 0, [Run(1 << 61, None)]).encode(),
+    ],
+)
+def test_contents_that_no_file_can_have_supersede_none(fleet: Fleet, content: bytes | None) -> None:
+    fleet[0].write("file", b"content")
+    fleet[0].sign()
+    node = fleet[0].at("file").id
+    for device in told(fleet, (content_key(node), content)):
+        assert device.read("file") == b"content"
+
+
+def test_sparse_files_that_claim_more_than_numbers_hold_are_committed(fleet: Fleet) -> None:
+    """Two million of these would be needed; the sum is what matters."""
+    device = fleet[0]
+    device.rig.fs.content.total_bytes = 1 << 64
+    device.write("file", b"content")
+    device.rig.fs.commit()
+    assert device.rig.db.meta("bytes") == (1 << 63) - 1
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (proposal_key(LAPTOP), Proposal(1, (bytes(32),)).encode()),
+        (ballot_key(LAPTOP), Ballot({bytes(16): Answer(Stage.AGREED)}).encode()),
+    ],
+)
+def test_a_device_writes_its_own_book_only(key: bytes, value: bytes) -> None:
+    assert fault(LAPTOP, key, value) is None
+    assert "only that device" in (fault(DESKTOP, key, value) or "")
+    assert fault(LAPTOP, key, None) is not None
+
+
+@pytest.mark.parametrize("letter", RULES)
+def test_nonsense_breaks_every_rule_but_those_of_own_books(letter: int) -> None:
+    rule = RULES[letter]
+    size = rule.id_size if rule.id_size is not None else 16
+    key = bytes((letter,)) + LAPTOP[:size].ljust(size, b"\1")
+    assert (fault(LAPTOP, key, b"\xff" * 7) is None) == (rule.own or rule.noun == "epoch")
+    assert (fault(LAPTOP, key, None) is None) == rule.ends
+    assert described(key).startswith(rule.noun)
+    for wrong in (key[:-1], key + b"\0" * 40):
+        if len(wrong) > 1:
+            assert fault(LAPTOP, wrong, b"\xff" * 7) is not None
+
+
+def test_kinds_of_later_versions_are_kept_unread() -> None:
+    assert fault(LAPTOP, b"Z" + bytes(16), b"anything") is None
+
+
+def test_a_member_register_names_its_device() -> None:
+    other = Member(DeviceKey.from_seed(b"\x07" * 32).public, "other")
+    assert fault(LAPTOP, member_key(other.device), other.encode()) is None
+    assert fault(LAPTOP, member_key(DESKTOP), other.encode()) is not None
