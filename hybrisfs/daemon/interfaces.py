@@ -307,7 +307,14 @@ class OpenVolume(Protocol):
     def devices(self) -> list[dict[str, object]]: ...
     def rename_device(self, device: str, name: str) -> None: ...
     def remove_device(self, device: str) -> dict[str, object]:
-        """Its "id" and name ("device"), and the URLs of the "clouds" that it may still have secrets of."""
+        """Its "id" and name ("device"), the URLs of the "clouds" that it may still have secrets of, and the
+        "charges" that are proven against it."""
+
+    def device_proof(self, device: str) -> bytes:
+        """The file that proves what a device did that none may."""
+
+    def check_proof(self, proof: bytes) -> dict[str, object]:
+        """What such a file proves: "kind", "what", "at", "id"; the "device", if it is of this volume."""
 
     def conflicts(self) -> list[dict[str, object]]: ...
     def settle_conflict(self, path: str, *, keep_all: bool) -> None: ...

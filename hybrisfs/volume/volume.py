@@ -421,9 +421,23 @@ class Volume:
         self.sharing.membership.rename(device, name)
 
     def remove_device(self, device: str) -> dict[str, object]:
-        """See `Membership.remove`; with the URLs of the clouds that it may still have secrets of."""
+        """See `Membership.remove`; with the URLs of the clouds that it may still have secrets of, and what is
+        proven against it."""
         removed = self.sharing.membership.remove(device)
-        return {**removed, "clouds": [cloud.url for cloud in self.config.clouds]}
+        return {
+            **removed,
+            "clouds": [cloud.url for cloud in self.config.clouds],
+            "charges": self.sharing.misconduct.facts(bytes.fromhex(str(removed["id"]))),
+        }
+
+    def device_proof(self, device: str) -> bytes:
+        """The file that proves what a device did that none may. Raises UsageError when nothing is proven."""
+        sharing = self.sharing
+        return sharing.misconduct.proof(sharing.membership.find(device).device)
+
+    def check_proof(self, proof: bytes) -> dict[str, object]:
+        """See `Misconduct.check`."""
+        return self.sharing.misconduct.check(proof)
 
     def conflicts(self) -> list[dict[str, object]]:
         """See `Conflicts.all`."""
