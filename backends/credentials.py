@@ -5,7 +5,8 @@ A driver asks for the secrets of its URL when it first connects. Asked are, in t
 1. ``credentials.json`` in the configuration folder, which must be readable by its owner only,
 2. the system's keyring (service "hybrisfs", user name: the URL of the cloud),
 
-and what neither has, the driver leaves to the provider's own chain (environment, profile, metadata service).
+and what neither has, the driver leaves to the provider's own chain (environment, profile, metadata service),
+but where the URL names an endpoint of somebody else's: what the chain has is not meant for that.
 
 credentials.json, format version 1:
 
