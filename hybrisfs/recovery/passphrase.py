@@ -1,9 +1,9 @@
 """Passphrases of recovery kits: words drawn at random, or what a person chose.
 
-The words are those of the "EFF Large Wordlist" by Joseph Bonneau, Electronic Frontier Foundation, 7,776 of them, so
-12.9 bits each: `eff_large_wordlist.txt`, from
-https://www.eff.org/deeplinks/2016/07/new-wordlists-random-passphrases, without the numbers of the dice. Its licence is
-Creative Commons Attribution 3.0 United States, https://creativecommons.org/licenses/by/3.0/us/.
+The words are those of the "EFF Large Wordlist" by Joseph Bonneau, Electronic Frontier Foundation, 7,776 of
+them, so 12.9 bits each: `eff_large_wordlist.txt`, which is what is published at
+https://www.eff.org/deeplinks/2016/07/new-wordlists-random-passphrases without the numbers of the dice. Its
+licence is Creative Commons Attribution 3.0 United States, https://creativecommons.org/licenses/by/3.0/us/.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Passphrase:
 
 
 def new_passphrase() -> Passphrase:
-    """Draw one from the system's random source. Raises DamagedError when the list of words is not the known one."""
+    """Draw one from the system's random source. Raises DamagedError for a list of words that was changed."""
     words = _word_list()
     return Passphrase(
         " ".join(secrets.choice(words) for _ in range(WORDS)), math.floor(WORDS * math.log2(len(words)))
