@@ -1,8 +1,8 @@
-"""Writes the bill of materials of the package, CycloneDX 1.6 as JSON: the program and each library that is in it.
+"""Writes the bill of materials of the package, CycloneDX 1.6 in JSON: the program and each library in it.
 
 sbom.py VERSION SITE-PACKAGES WHEELS
 
-Of each library its name, version, licence as it states it, and the SHA-256 of the wheel that it was installed from.
+Of each library its name, version, licence as it states it, and the SHA-256 of the wheel that it comes from.
 SOURCE_DATE_EPOCH is the time that the document states.
 """
 
@@ -14,7 +14,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ def hashes(wheels: Path) -> Mapping[str, str]:
 
 
 def licence(library: Distribution) -> list[dict[str, Any]]:
-    """What a library says about its licence: an SPDX expression, or else the words of its classifiers or field."""
+    """What a library says about its licence: an SPDX expression, or the words of its classifiers or field."""
     if expression := library.metadata.get("License-Expression"):
         return [{"expression": expression}]
     told = [text for text in library.metadata.get_all("Classifier", ()) if text.startswith("License ::")]
@@ -64,7 +64,7 @@ def component(library: Distribution, digests: Mapping[str, str]) -> dict[str, An
 version, site, wheels = sys.argv[1:]
 digests = hashes(Path(wheels))
 found = {normalised(library.name): library for library in distributions(path=[site])}
-time = datetime.fromtimestamp(int(os.environ["SOURCE_DATE_EPOCH"]), timezone.utc)
+time = datetime.fromtimestamp(int(os.environ["SOURCE_DATE_EPOCH"]), UTC)
 document = {
     "bomFormat": "CycloneDX",
     "specVersion": "1.6",
