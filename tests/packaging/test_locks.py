@@ -27,8 +27,8 @@ def entries(lock: str) -> list[str]:
 
 def locked(lock: str, python: str) -> dict[str, str]:
     """The version of each library that is installed on Linux with that Python, by its name."""
-    environment = dict(default_environment())
-    environment |= {"python_version": python, "python_full_version": f"{python}.0", "sys_platform": "linux"}
+    there = {"python_version": python, "python_full_version": f"{python}.0", "sys_platform": "linux"}
+    environment = {name: str(value) for name, value in default_environment().items()} | there
     found: dict[str, str] = {}
     for entry in entries(lock):
         one = Requirement(HASH.sub("", entry))
