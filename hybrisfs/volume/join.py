@@ -104,8 +104,7 @@ def join_volume(
 
 def _has_secrets(home: Home, url: str) -> bool:
     """Whether secrets for the cloud at *url* would take the place of others. Raises AuthError."""
-    clouds = [cloud.url for volume in list_volumes(home) for cloud in volume.clouds]
-    found = any(covers(url, cloud) and cloud != url for cloud in clouds)
+    found = any(covers(url, cloud.url) for volume in list_volumes(home) for cloud in volume.clouds)
     found = found or bool(CredentialStore(home.credentials, keyring=False).lookup(url))
     with contextlib.suppress(AuthError):  # the keyring is locked: nobody can say
         found = found or bool(CredentialStore(home.credentials).lookup(url))

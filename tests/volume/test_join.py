@@ -264,13 +264,14 @@ def test_secrets_of_a_folder_above_and_of_the_keyring_are_kept(
         assert dict(CredentialStore(home.credentials).lookup(cloud.url).values) == OTHERS
 
 
-def test_volumes_that_are_here_go_on_with_the_secrets_that_they_have(home: Home) -> None:
+@pytest.mark.parametrize("url", ["s3://bucket", "s3://bucket/photos"])
+def test_volumes_that_are_here_go_on_with_the_secrets_that_they_have(home: Home, url: str) -> None:
     """Those of the provider's own chain, for instance: an entry counts for all folders below its URL."""
     mine = CloudConfig(0, "mine", "s3://bucket/photos")
     alone = replace(granted(), f=0)
     join(home, replace(alone, volume=bytes(16), name="photos", clouds=(GrantedCloud(*vars_of(mine)),)))
     came = json.dumps(SECRETS).encode()
-    join(home, replace(alone, clouds=(GrantedCloud(0, "above", "s3://bucket", came),)))
+    join(home, replace(alone, clouds=(GrantedCloud(0, "theirs", url, came),)))
     assert not store_of(home).lookup(mine.url)
 
 
