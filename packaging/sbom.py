@@ -37,12 +37,14 @@ def hashes(wheels: Path) -> Mapping[str, str]:
 
 def licence(library: Distribution) -> list[dict[str, Any]]:
     """What a library says about its licence: an SPDX expression, or the words of its classifiers or field."""
-    if expression := library.metadata.get("License-Expression"):
-        return [{"expression": expression}]
+    if expressions := library.metadata.get_all("License-Expression"):
+        return [{"expression": expressions[0]}]
     told = [text for text in library.metadata.get_all("Classifier", ()) if text.startswith("License ::")]
     names = [text.rpartition(" :: ")[2] for text in told if text.count(" :: ") > 1]
-    if not names and (text := library.metadata.get("License", "").strip()):
-        names = [text.splitlines()[0]]
+    if not names:
+        names = [
+            text.strip().splitlines()[0] for text in library.metadata.get_all("License", ()) if text.strip()
+        ]
     return [{"license": {"name": name}} for name in sorted(set(names))]
 
 
