@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from backends.azure import AzureStore
 from backends.errors import AuthError, PermanentError
@@ -208,6 +211,22 @@ def test_nobody_is_logged_in_by_netrc(
     with pytest.raises(Exception, match=r"."):
         driver(stranger.authority).get("a", limit=10)
     assert stranger.requests
+    assert not tells_secrets(stranger.requests)
+
+
+def test_nobody_is_logged_in_by_netrc_where_tokens_are_had(stranger: AnsweringServer, home: Path) -> None:
+    """The account may have come from whoever let this device in."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    account = {
+        "client_email": "me@example.org",
+        "private_key": key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode(),
+        "token_uri": f"http://{stranger.authority}/token",
+    }
+    store = GcsStore("gs://bucket/f", FixedCredentials({"service_account": json.dumps(account)}))
+    stranger.answer = Answer(400)
+    with pytest.raises(AuthError):
+        store.get("a", limit=10)
+    assert [request.target for request in stranger.requests] == ["/token"]
     assert not tells_secrets(stranger.requests)
 
 
