@@ -37,9 +37,11 @@ class Found:
     empty: list[Idle] = field(default_factory=list)
     sparse: list[Idle] = field(default_factory=list)
     young: list[Idle] = field(default_factory=list)
+    claimed: list[int] = field(default_factory=list)
+    """Numbers of chunks that keep a pack only because nobody here has read them where others say they are."""
 
     def __bool__(self) -> bool:
-        return bool(self.empty or self.sparse or self.young)
+        return bool(self.empty or self.sparse or self.young or self.claimed)
 
 
 def find_idle(
@@ -56,9 +58,13 @@ def find_idle(
     before: Mapping[int, tuple[int, int]] = {
         pack: (live, since) for pack, live, since in db.execute("SELECT pack, live, since FROM idle_pack")
     }
+    doubted = {pack for (pack,) in db.execute("SELECT number FROM pack WHERE doubted")}
     found = Found()
     for pack in _packs(db, device, pause):
         needed = references.of(pack)
+        if needed.live and pack in doubted:
+            continue  # it may be gone, and then cannot be packed anew
+        found.claimed += needed.claimed
         if needed.live and (
             needed.dead < _LEAST_DEAD or needed.live >= _SPARSE * (needed.live + needed.dead)
         ):
@@ -90,7 +96,8 @@ def _packs(db: sqlite3.Connection, device: bytes, pause: Callable[[], bool]) -> 
     lowest = min(members, default=device)
     last = 0
     while rows := db.execute(
-        "SELECT number, branch FROM pack WHERE number > ? AND n > 0 ORDER BY number LIMIT ?", (last, _ROWS)
+        "SELECT number, branch FROM pack WHERE number > ? AND n > 0 ORDER BY number LIMIT ?",
+        (last, _ROWS),
     ).fetchall():
         for number, branch in rows:
             author = authors.get(branch)
