@@ -62,9 +62,9 @@ def find_idle(
     found = Found()
     for pack in _packs(db, device, pause):
         needed = references.of(pack)
-        if needed.live and pack in doubted:
-            continue  # it may be gone, and then cannot be packed anew
         found.claimed += needed.claimed
+        if needed.claimed or (needed.live and pack in doubted):
+            continue  # that is to be found out first; what may be gone cannot be packed anew
         if needed.live and (
             needed.dead < _LEAST_DEAD or needed.live >= _SPARSE * (needed.live + needed.dead)
         ):

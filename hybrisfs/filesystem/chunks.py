@@ -3,12 +3,12 @@
 A chunk read from the journal is checked against its id the first time; a chunk whose bytes have rotted
 is forgotten when the clouds have it (and fetched again), and is an I/O error when they do not.
 
-**Where a chunk is on the clouds** is what members say. Each place of a chunk is *proven* when this device has
-put it there, or read it there, and a claim until then. A claim is believed where nothing is lost by it: for a
-chunk that is not here, or that another device made, which keeps it until it has put it itself. It is one more
-place to look (a *spare*) for a chunk that this device made, for one whose pack the clouds had lost, and for one
-that stands somewhere already. Reading tries all places, the one of the row first. A pack with a spare is needed
-as long as the chunk is not proven to be elsewhere (`hybrisfs.discard.references`).
+**Where a chunk is on the clouds** is what members say. A place of a chunk is *proven* when this device has
+put it there, or read it there, and a claim until then. A claim is believed where nothing is lost by it: for
+a chunk that is not here, or that another device made, which keeps it until it has put it itself. It is one
+more place to look (a *spare*) for a chunk that this device made, for one whose pack the clouds had lost, and
+for one that stands somewhere already. Reading tries all places, the one of the row first. A pack is needed
+for its spares as long as these are not proven to be elsewhere (`hybrisfs.discard.references`).
 """
 
 from __future__ import annotations
@@ -341,8 +341,8 @@ class ChunkStore:
     def packed_elsewhere(
         self, packs: Sequence[tuple[int, Sequence[PackedChunk]]], *, hearsay: bool = False
     ) -> None:
-        """Other devices say that they have put chunks into these packs, given by number. *hearsay*: nobody who
-        is known here has signed it, so that nothing is let go for it."""
+        """Other devices say that they have put chunks into these packs, given by number. *hearsay*: nobody
+        has signed it, so that nothing is let go for it."""
         named = {one.id for _, chunks in packs for one in chunks}
         found = select_with(self._db, "id, number, segment, pack, length", "chunk", "id", named)
         rows = {row[0]: row[1:] for row in found}
@@ -453,9 +453,13 @@ class ChunkStore:
 
     def relies_on(self, number: int, pack: int) -> bool:
         """Whether this device needs a pack to have a chunk that is said to be in it: it has yet to read it in
-        another one."""
-        row = self._db.execute("SELECT pack, proven FROM chunk WHERE number = ?", (number,)).fetchone()
-        return row is not None and bool(row[0]) and (row[0] == pack or not row[1])
+        another one, or to put it there."""
+        row = self._db.execute(
+            "SELECT pack, proven, segment FROM chunk WHERE number = ?", (number,)
+        ).fetchone()
+        if row is None:
+            return False
+        return row[0] == pack or not row[1] if row[0] else row[2] is None
 
     def rely_on_spare(self, number: int, pack: int) -> None:
         """Read the chunk from another pack, in which it is said to be, too."""

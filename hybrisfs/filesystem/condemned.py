@@ -18,9 +18,11 @@ __all__ = ["Condemned"]
 
 _PLACES: Final = (
     "SELECT pack FROM chunk WHERE id = :id UNION ALL SELECT s.pack FROM chunk c "
-    "JOIN spare s ON s.chunk = c.number WHERE c.id = :id AND c.pack > 0 AND NOT c.proven"
+    "JOIN spare s ON s.chunk = c.number WHERE c.id = :id "
+    "AND CASE WHEN ifnull(c.pack, 0) = 0 THEN c.segment IS NULL ELSE NOT c.proven END"
 )
-"""Packs that a chunk is needed in: as long as nobody here has read it in the first one, in all of them."""
+"""Packs that a chunk is needed in: as long as it is not here, and has not been read in the first one, in all
+of them."""
 
 
 class Condemned:

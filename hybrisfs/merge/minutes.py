@@ -1,21 +1,21 @@
 """Minutes of what members said about the end of packs: whether all had agreed when somebody ended one.
 
 The registers that packs end by (`hybrisfs.discard`) hold what was said last. What an update that ends a pack
-relies on may have been followed by other values before it arrives. So each value of a proposal, a ballot or a
-member register is noted with its stamp, and whether a pack has ended is decided by what the update that says so
-*had seen*: the minutes that its dependency vector covers. Like that all devices decide alike, in whatever order
-updates come.
+relies on may have been followed by other values before it arrives. So each value of a proposal, a ballot or
+a member register is noted with its stamp, and whether a pack has ended is decided by what the update that
+says so *had seen*: the minutes that its dependency vector covers. Like that all devices decide alike, in
+whatever order updates come.
 
 An end counts when the one who signs it had proposed the pack, its proposal stood, and everybody who was a
 member by then had agreed, without refusing this one. Who was a member: whoever a member register or an update
 of his tells of, but those who had been removed, and keys in reserve. Any other end is *empty*, and changes
 nothing.
 
-A device that begins with a checkpoint, or has let go of old minutes, does not know what was said before. When
-an update had not even seen where its minutes begin, it cannot judge: the end is *doubtful*. Both mistakes would
-be bad then. So the pack is not taken for gone, nor is it relied upon for anything new
-(`hybrisfs.filesystem.discarded.doubt_pack`). An update that had seen that far can be judged: ballots repeat all
-answers to what still stands.
+A device that begins with a checkpoint, or has let go of old minutes, does not know what was said before.
+When an update had not even seen where its minutes begin, it cannot judge: the end is *doubtful*. Both
+mistakes would be bad then. So the pack is not taken for gone, nor is it relied upon for anything new
+(`hybrisfs.filesystem.discarded.doubt_pack`). An update that had seen that far can be judged: ballots repeat
+all answers to what still stands.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ KINDS: Final = b"dvm"
 """What keys of the registers begin with that are noted here."""
 _PROPOSAL, _BALLOT, _MEMBER = KINDS
 _KEPT: Final = 16
-"""Values of a proposal or a ballot that are kept for each branch. A proposer ends packs with the newest ones that
-it has seen; who has seen so little is doubted."""
+"""Values of a proposal or a ballot that are kept for each branch. A proposer ends packs by the newest ones
+that it has seen; who has seen so little is doubted."""
 
 Depends = Callable[[Stamp, Stamp], bool]
 
@@ -58,8 +58,8 @@ class Minutes:
         self._db = database
 
     def note(self, stamp: Stamp, key: bytes, value: bytes | None, *, begins: bool = False) -> None:
-        """An update has written this to a register of one of `KINDS`. *begins*: what was said before it is not
-        known."""
+        """An update has written this to a register of one of `KINDS`. *begins*: it is not known what was said
+        before."""
         said = _meaning(key[0], value or b"")
         if key[0] == _MEMBER and said in self._all_said(key, stamp.writer):
             return
@@ -98,8 +98,8 @@ class Minutes:
     def judge(
         self, author: bytes, seen: VersionVector, packs: Iterable[bytes], depends: Depends
     ) -> dict[bytes, End]:
-        """What it is worth that *author* says that these packs have ended. *seen*: what the update depends on;
-        *depends* tells whether who wrote one update had seen another."""
+        """What it is worth that *author* says that these packs have ended. *seen*: what the update depends
+        on; *depends* tells whether who wrote one update had seen another."""
         proposals = self._standing(proposal_key(author), seen, depends)
         book = Book((author,), {author: proposals}, {})
         wanted = {pack for one in book.lists for pack in (*one.packs, *one.orphans)}
@@ -153,7 +153,7 @@ class Minutes:
 
 
 def _is_asked(said: Iterable[Member]) -> bool:
-    """Whether a device is asked of which this was said: nobody comes back, and no member becomes a reserve."""
+    """Whether a device is asked of which this was said: none comes back, and no member becomes a reserve."""
     said = list(said)
     return not any(one.removed for one in said) and not (said and all(one.reserve for one in said))
 

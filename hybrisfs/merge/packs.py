@@ -100,8 +100,8 @@ class Packs:
             self._fs.chunks.packed_elsewhere([(number, record.chunks)], hearsay=one.hearsay)
 
     def rewrite(self, pack: bytes, value: bytes | None, writes: Mapping[bytes, bytes | None]) -> None:
-        """Read the chunks of a pack from those that the same update, with all its *writes*, tells of. The pack
-        is needed until they have been read there once."""
+        """Read the chunks of a pack from those that the same update, with all its *writes*, tells of. The
+        pack is needed until they have been read there once."""
         row = self._db.execute("SELECT number FROM pack WHERE id = ?", (pack,)).fetchone()
         try:
             into = Rewritten.decode(value or b"").packs if row is not None else ()

@@ -324,8 +324,8 @@ class Fetcher:
             return [found]
 
     def _get_there(self, refs: list[ChunkRef]) -> list[bytes]:
-        """The chunks from the one pack that *refs* name, which need not be the one of their rows: they are read
-        from there from now on. Raises ChunkUnavailable."""
+        """The chunks from the one pack that *refs* name, which need not be the one of their rows: they are
+        read from there from now on. Raises ChunkUnavailable."""
         found = self._get_chunks(self._locations(refs))
         if not all(ref.proven for ref in refs):
             with self._fs.lock:
@@ -350,9 +350,9 @@ class Fetcher:
         return None
 
     def settle(self, numbers: Iterable[int], leaving: Container[int] = ()) -> None:
-        """Find out whether chunks are on the clouds where members say, whether they are here or not: where they
-        can be read, they are read from now on. Packs that may go soon do not count, nor do those *leaving*.
-        Called without the volume's lock."""
+        """Find out whether chunks are on the clouds where members say, whether they are here or not: where
+        they can be read, they are read from now on. Packs that may go soon do not count, nor do those
+        *leaving*. Called without the volume's lock."""
         waiting: dict[int, list[ChunkRef]] = {}
         with self._fs.lock:
             for number in numbers if not self._sparing() else ():

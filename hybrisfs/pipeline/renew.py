@@ -40,8 +40,8 @@ class PackRenewer:
         fetch_from_devices: Callable[[Sequence[ChunkRef]], int],
         settle: Callable[[Sequence[int]], None] = lambda chunks: None,
     ) -> None:
-        """*fetch_from_devices* brings what linked devices hold of the chunks that are not here. *settle* finds
-        out whether chunks are on the clouds where members say, see `Fetcher.settle`."""
+        """*fetch_from_devices* brings what linked devices hold of the chunks that are not here. *settle*
+        finds out whether chunks are on the clouds where members say, see `Fetcher.settle`."""
         self._settle = settle
         self._fs = fs
         self._signer = signer

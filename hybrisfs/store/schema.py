@@ -151,8 +151,8 @@ CREATE INDEX chunk_of_pack ON chunk (pack) WHERE pack > 0;
 -- those of the update that says so: of several, the one with the highest clock counts, then highest branch.
 -- `n` 0: it has been discarded. Its id is kept, and never used again. `proven`: this device has put shares of
 -- it where `placement` says, or read from them; else a member says so. `doubted`: it is said that it has been
--- discarded, and not known here whether all agreed (hybrisfs.merge.minutes): it is read from while it is there,
--- and nothing new relies on it.
+-- discarded, and not known here whether all agreed (hybrisfs.merge.minutes): it is read from while it is
+-- there, and nothing new relies on it.
 CREATE TABLE pack (
     number    INTEGER PRIMARY KEY,
     id        BLOB NOT NULL UNIQUE,
@@ -165,8 +165,8 @@ CREATE TABLE pack (
     doubted   INTEGER NOT NULL DEFAULT 0
 );
 
--- Further packs that hold a chunk, besides the one that its row names: made twice, or packed anew. `length` is
--- the one that is said there, 0 when that is not known; `proven` as in `chunk`.
+-- Further packs that hold a chunk, besides the one that its row names: made twice, or packed anew. `length`
+-- is the one that is said there, 0 when that is not known; `proven` as in `chunk`.
 CREATE TABLE spare (
     pack   INTEGER NOT NULL,
     chunk  INTEGER NOT NULL,
@@ -361,8 +361,8 @@ CREATE TABLE sighting (
 
 
 MINUTES = """
--- What has been said in the registers that packs end by (hybrisfs.merge.minutes): proposals, ballots, and who is
--- a member, each with the clock and the branch of the update. `begins`: what was said before that is not known.
+-- What has been said in the registers that packs end by (hybrisfs.merge.minutes): proposals, ballots, and who
+-- is a member, each with the clock and the branch of the update. `begins`: what was said before is not known.
 CREATE TABLE said (
     key    BLOB NOT NULL,
     branch BLOB NOT NULL,

@@ -107,6 +107,7 @@ def check_unharmed(first: Device, content: bytes, shares: dict[str, int]) -> Non
     assert packs(first).keys() >= shares.keys()
     assert read_from_the_clouds(first) == content
     assert [one.state for one in first.volume.engine.health()] == ["ok"] * 3
+    assert first.volume.maintenance.repair(lambda stage, done, total: None).failures == []
     assert first.fsck(clouds=True).problems == []
 
 
