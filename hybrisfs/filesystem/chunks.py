@@ -474,6 +474,8 @@ class ChunkStore:
     def read_at(self, refs: Sequence[ChunkRef]) -> None:
         """Chunks have been read where these refs say: there they are read from now on. Those that have other
         places by now are passed over."""
+        if self._are_known(refs):
+            return
         packs = {one.pack for one in refs}
         self._db.executemany("UPDATE pack SET proven = 1 WHERE number = ?", [(pack,) for pack in packs])
         spares = [
@@ -492,6 +494,12 @@ class ChunkStore:
             "UPDATE chunk SET proven = 1 WHERE pack = ? AND number = ? AND offset = ? AND sealed = ?",
             [(one.pack, one.number, one.offset, one.sealed) for one in refs],
         )
+
+    def _are_known(self, refs: Sequence[ChunkRef]) -> bool:
+        """Whether these places, which are those of the rows, are proven already."""
+        query = "SELECT number, pack FROM chunk WHERE proven AND number IN (VALUES {})"
+        known = dict(select_many(self._db, query, [(one.number,) for one in refs if one.proven]))
+        return all(known.get(one.number) == one.pack for one in refs)
 
     def part(self, number: int) -> None:
         """The clouds have lost the pack of the chunk: no cloud is known to have it."""

@@ -327,9 +327,8 @@ class Fetcher:
         """The chunks from the one pack that *refs* name, which need not be the one of their rows: they are
         read from there from now on. Raises ChunkUnavailable."""
         found = self._get_chunks(self._locations(refs))
-        if not all(ref.proven for ref in refs):
-            with self._fs.lock:
-                self._fs.chunks.read_at(refs)
+        with self._fs.lock:
+            self._fs.chunks.read_at(refs)
         return found
 
     def _get_elsewhere(self, ref: ChunkRef) -> bytes | None:
@@ -340,7 +339,7 @@ class Fetcher:
         for place in places:
             if place.pack != ref.pack:
                 with suppress(ChunkUnavailable):
-                    return self._get_there([place._replace(proven=0)])[0]
+                    return self._get_there([place])[0]
         for place in places:
             (location,) = self._locations([place])
             placement = tuple(self._find_shares(location.pack_id, location.n))
@@ -357,7 +356,8 @@ class Fetcher:
         with self._fs.lock:
             for number in numbers if not self._sparing() else ():
                 for place in self._places(number, leaving)[:1]:
-                    waiting.setdefault(place.pack or ELSEWHERE, []).append(place)
+                    if not (place.proven and self._fs.chunks.get(number).pack == place.pack):
+                        waiting.setdefault(place.pack or ELSEWHERE, []).append(place)
         for refs in waiting.values():
             failures = 0
             for some in in_groups(refs, lambda ref: ref.sealed or 0, _AHEAD_BYTES):

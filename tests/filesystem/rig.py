@@ -19,7 +19,7 @@ from typing import Any, Final
 from unittest import mock
 
 from hybrisfs.dispersal.erasure import fragment_length, join
-from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable
+from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable, IntegrityError
 from hybrisfs.dispersal.pack import EncodedPack, Redundancy
 from hybrisfs.dispersal.runs import ChunkLocation
 from hybrisfs.dispersal.seal import Sealer
@@ -134,7 +134,10 @@ class FakeClouds:
         self.gets.append([location.chunk_id for location in locations])
         if self.down:
             raise ChunkUnavailable("chunk", {})
-        return [self.open(location) for location in locations]
+        try:
+            return [self.open(location) for location in locations]
+        except (KeyError, IntegrityError, ValueError) as error:
+            raise ChunkUnavailable("chunk", {}) from error
 
     def open(self, at: ChunkLocation) -> bytes:
         """The bytes of a chunk, whatever the weather."""
