@@ -43,8 +43,8 @@ class Found:
     sparse: list[Idle] = field(default_factory=list)
     young: list[Idle] = field(default_factory=list)
     claimed: list[int] = field(default_factory=list)
-    """Numbers of chunks that are kept, in a pack or on this disk, only because nobody here has read them where
-    others say that they are."""
+    """Numbers of chunks that are kept, in a pack or on this disk, only because nobody here has read them
+    where others say that they are."""
 
     def __bool__(self) -> bool:
         return bool(self.empty or self.sparse or self.young or self.claimed)

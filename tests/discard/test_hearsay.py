@@ -108,7 +108,6 @@ def test_an_unknown_pack_that_is_said_to_be_gone_is_no_leftover(fleet: Fleet) ->
 
 def test_somebody_who_has_signed_where_it_is_knows_better(fleet: Fleet) -> None:
     victim = fleet[1]
-    (pack,) = victim.rig.clouds.packs
     record = PackRecord(1, 2, b"\0\1", claim(victim, CONTENT).chunks)
     hear(victim, Placement(NOWHERE, None, Stamp(9, b"L" * 16), hearsay=True))
     hear(victim, Placement(NOWHERE, record.encode(), Stamp(2, b"L" * 16)))
