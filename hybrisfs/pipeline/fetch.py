@@ -21,6 +21,7 @@ from typing import Final, TypeAlias
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.dispersal.runs import ChunkLocation
 from hybrisfs.filesystem.chunks import CHUNK_COLUMNS, ELSEWHERE, MAX_CHUNK, ChunkRef
+from hybrisfs.filesystem.discarded import rely_on_spares
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.groups import in_groups
 
@@ -339,7 +340,9 @@ class Fetcher:
         for place in places:
             if place.pack != ref.pack:
                 with suppress(ChunkUnavailable):
-                    return self._get_there([place])[0]
+                    found = self._get_there([place])[0]
+                    self._turn_from(ref)
+                    return found
         for place in places:
             (location,) = self._locations([place])
             placement = tuple(self._find_shares(location.pack_id, location.n))
@@ -347,6 +350,12 @@ class Fetcher:
                 with suppress(ChunkUnavailable):
                     return self._get_chunks([location._replace(placement=placement)])[0]
         return None
+
+    def _turn_from(self, ref: ChunkRef) -> None:
+        """A chunk is not in the pack that is said to hold it: others are looked for elsewhere first."""
+        if ref.pack and not ref.proven:
+            with self._fs.lock:
+                rely_on_spares(self._fs, ref.pack, gone=True)
 
     def settle(self, numbers: Iterable[int], leaving: Container[int] = ()) -> None:
         """Find out whether chunks are on the clouds where members say, whether they are here or not: where
