@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -88,7 +88,7 @@ class Parts:
     disposer: Disposer
     orphans: Orphans
     thinner: Thinner
-    settle: Callable[[Iterable[int], Container[int]], None]
+    settle: Callable[[Iterable[int]], None]
     """See `Fetcher.settle`."""
 
 
@@ -184,7 +184,7 @@ class Collector:
         if found and self._parts.pages.list_files():
             found = self._scan(pause)
         if found.claimed and not self._signals.held:
-            self._parts.settle(found.claimed, ())
+            self._parts.settle(found.claimed)
             found = self._scan(pause)
         return found
 

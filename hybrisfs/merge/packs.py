@@ -6,6 +6,7 @@ The registers of packs are not kept as such; they become rows of `pack`, `chunk`
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 from hybrisfs.filesystem.discarded import discard_pack, doubt_pack
@@ -74,13 +75,10 @@ class Packs:
             ],
         )
         numbers: dict[bytes, int] = dict(select_with(self._db, "id, number", "pack", "id", records))
-        self._fs.chunks.packed_elsewhere(
-            [(numbers[pack], record.chunks) for pack, (record, one) in records.items() if not one.hearsay]
-        )
-        self._fs.chunks.packed_elsewhere(
-            [(numbers[pack], record.chunks) for pack, (record, one) in records.items() if one.hearsay],
-            hearsay=True,
-        )
+        for hearsay, some in groupby(records.items(), key=lambda item: item[1][1].hearsay):
+            self._fs.chunks.packed_elsewhere(
+                [(numbers[pack], record.chunks) for pack, (record, _) in some], hearsay=hearsay
+            )
 
     def _take_again(self, record: PackRecord, one: Placement) -> None:
         """A pack that is on record, or of which it was said that it is gone. The id of a pack stands for its

@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -345,7 +345,7 @@ class Fetcher:
                     return found
         for place in places:
             (location,) = self._locations([place])
-            placement = tuple(self._find_shares(location.pack_id, location.n))
+            placement = () if location.owed else tuple(self._find_shares(location.pack_id, location.n))
             if placement and placement != location.placement:
                 with suppress(ChunkUnavailable):
                     return self._get_chunks([location._replace(placement=placement)])[0]
@@ -357,14 +357,14 @@ class Fetcher:
             with self._fs.lock:
                 rely_on_spares(self._fs, ref.pack, gone=True)
 
-    def settle(self, numbers: Iterable[int], leaving: Container[int] = ()) -> None:
+    def settle(self, numbers: Iterable[int]) -> None:
         """Find out whether chunks are on the clouds where members say, whether they are here or not: where
-        they can be read, they are read from now on. Packs that may go soon do not count, nor do those
-        *leaving*. Called without the volume's lock."""
+        they can be read, they are read from now on. Packs that may go soon do not count. Called without the
+        volume's lock."""
         waiting: dict[int, list[ChunkRef]] = {}
         with self._fs.lock:
             for number in numbers if not self._sparing() else ():
-                for place in self._places(number, leaving)[:1]:
+                for place in self._places(number)[:1]:
                     if not (place.proven and self._fs.chunks.get(number).pack == place.pack):
                         waiting.setdefault(place.pack or ELSEWHERE, []).append(place)
         for refs in waiting.values():
@@ -374,17 +374,16 @@ class Fetcher:
                     continue
                 for ref in some:
                     if failures < _REFUTED:
-                        failures += not self._is_anywhere(ref.number, leaving)
+                        failures += not self._is_anywhere(ref.number)
 
-    def _places(self, number: int, leaving: Container[int]) -> list[ChunkRef]:
+    def _places(self, number: int) -> list[ChunkRef]:
         """Where a chunk is said to be, in packs that are to stay. The volume's lock is held."""
         chunks = self._fs.chunks
         try:
             places = chunks.places(chunks.get(number))
         except OSError:
             return []  # dropped meanwhile
-        gone = (chunks.condemned, chunks.doubted, leaving)
-        return [one for one in places if not any(one.pack in packs for packs in gone)]
+        return [one for one in places if one.pack not in chunks.condemned and one.pack not in chunks.doubted]
 
     def _is_there(self, refs: list[ChunkRef]) -> bool:
         try:
@@ -393,9 +392,9 @@ class Fetcher:
             return False
         return True
 
-    def _is_anywhere(self, number: int, leaving: Container[int]) -> bool:
+    def _is_anywhere(self, number: int) -> bool:
         with self._fs.lock:
-            places = self._places(number, leaving)
+            places = self._places(number)
         return any(self._is_there([place]) for place in places)
 
     def _located(self, ref: ChunkRef) -> ChunkRef:
