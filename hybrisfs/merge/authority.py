@@ -8,7 +8,7 @@ and when they read the log again. What depends on other accepted updates is deci
 ====================  ================================================================================
 what                  where
 ====================  ================================================================================
-the end of a pack     `hybrisfs.merge.packs`: every member has agreed
+the end of a pack     `hybrisfs.merge.minutes`: every member had agreed
 claims about chunks   `hybrisfs.filesystem.chunks`: evidence, which unpins nothing that only this device has
 who is a member       `hybrisfs.merge.members`
 the keys of an epoch  `hybrisfs.volume.epochs`: fit to seal with, or not

@@ -184,6 +184,7 @@ class Volume:
             self._get_chunks,
             lambda identities, seconds: self.peering.fetch_chunks(identities, seconds),
             lambda: signals.held,
+            self.engine.upkeep.find_shares,
         )
         self.room = RoomMaker(fs, self.committer, signals, self.can_upload)
         hoarder = Hoarder(fs, self.fetcher, self.room, signals, self.committer.commit_now)
@@ -237,7 +238,9 @@ class Volume:
         upkeep = self.engine.upkeep
         holdings = Holdings(fs, upkeep, self.ring, config.id)
         recent = RecentPuts(fs, holdings, upkeep, self.updates.device)
-        renewer = PackRenewer(fs, sharing.signer, signals, self.packs, self.fetcher.fetch_from_devices)
+        renewer = PackRenewer(
+            fs, sharing.signer, signals, self.packs, self.fetcher.fetch_from_devices, self.fetcher.settle
+        )
         self.maintenance = Maintenance(
             holdings,
             upkeep,
@@ -278,7 +281,7 @@ class Volume:
         sharing.on_quiet = self.peering.look_after
         bodies: dict[str, Callable[[], None]] = {
             "publish": publisher.run,
-            "pack": Packer(fs, sharing.signer, signals, self.packs).run,
+            "pack": Packer(fs, sharing.signer, signals, self.packs, self.fetcher.settle).run,
             "ship": shipper.run,
             "room": self.room.run,
             "hoard": hoarder.run,
