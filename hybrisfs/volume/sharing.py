@@ -79,7 +79,7 @@ class Sharing:
         self.updates = UpdateLog(fs.db, self.members.writers(), ring.keys.device)
         self.history = History(fs.db, self.updates.moment_of)
         self.registers = Registers(fs.db, fs.chunks.condemned.see, self.history)
-        epochs = Epochs(ring, self.updates, self.registers, self.members)
+        epochs = Epochs(fs.db, ring, self.updates, self.registers, self.members)
         self.signer = Signer(
             self.updates, self.registers, self.members, self._grown, lambda: self._regaining.under_way
         )
