@@ -85,24 +85,26 @@ class Membership:
         own = Member(self._public, self._members.name_of(self._updates.device))
         return member_key(self._updates.device), own.encode()
 
-    def find(self, which: str) -> Member:
-        """The device with this name, or an id that begins so. Raises UsageError."""
+    def described(self, which: str) -> dict[str, object]:
+        """The "id" and name ("device") of a device, and "admitted": the same of whom `remove` can remove with
+        it, with "reserve", which is whether it is a recovery kit. Raises UsageError."""
         with self._fs.lock:
-            return _choose(self._members.all(), which)
+            member = _choose(self._members.all(), which)
+            admitted = [_named(one) for one in self._admitted_by(member.device)]
+        return {"id": member.device.hex(), "device": member.name, "admitted": admitted}
 
-    def admitted_by(self, device: bytes) -> list[Member]:
+    def _admitted_by(self, device: bytes) -> list[Member]:
         """See `MemberTable.admitted_by`; not this device, which cannot be removed here."""
-        with self._fs.lock:
-            return [one for one in self._members.admitted_by(device) if one.device != self._updates.device]
+        return [one for one in self._members.admitted_by(device) if one.device != self._updates.device]
 
     def remove(self, which: str, *, with_admitted: bool = False) -> dict[str, object]:
         """Let a device belong to the volume no longer: what it writes from now on is not accepted, and what
         is written from now on it cannot read. *which* is its name or the beginning of its id. With
         *with_admitted* also all that belong to the volume because it let them in, or one of these did.
 
-        The "id" and name ("device") of the device; "removed" and "remain" tell the same of those that it let
-        in, with "reserve", which is whether it is a recovery kit. Raises UsageError, OSError, and HybrisError
-        when this device cannot make new keys: then nothing has changed.
+        The "id" and name ("device") of the device; "removed" and "remain" are what `described` tells of those
+        that it let in. Raises UsageError, OSError, and HybrisError when this device cannot make new keys:
+        then nothing has changed.
         """
         with self._fs.cutting, self._fs.lock:
             member = _choose(self._members.all(), which)
@@ -112,7 +114,7 @@ class Membership:
                     "",
                     "Remove it on another one, or delete the volume here.",
                 )
-            admitted = self.admitted_by(member.device)
+            admitted = self._admitted_by(member.device)
             with_it = admitted if with_admitted else []
             erased = [(kit_key(one.device), None) for one in with_it if one.reserve]
             self._sign_removal([member, *with_it], erased)

@@ -330,9 +330,17 @@ class Sharing:
             members = self.members.all()
             vector = self.updates.state.vector
             forks = self.updates.forks()
+            inviters = {
+                member.device: self.members.name_of(inviter)
+                for member in members
+                if (inviter := self.members.inviter_of(member.device)) is not None
+            }
         this = self.updates.device
         return [
-            _described(member, member.device == this, sightings.get(member.device), vector, forks)
+            {
+                **_described(member, member.device == this, sightings.get(member.device), vector, forks),
+                **({"let_in_by": inviters[member.device]} if member.device in inviters else {}),
+            }
             for member in members
         ]
 

@@ -420,9 +420,13 @@ class Volume:
         """See `Membership.rename`."""
         self.sharing.membership.rename(device, name)
 
-    def remove_device(self, device: str) -> dict[str, object]:
+    def admitted_by(self, device: str) -> dict[str, object]:
+        """See `Membership.described`."""
+        return self.sharing.membership.described(device)
+
+    def remove_device(self, device: str, *, with_admitted: bool = False) -> dict[str, object]:
         """See `Membership.remove`; with the URLs of the clouds that it may still have secrets of."""
-        removed = self.sharing.membership.remove(device)
+        removed = self.sharing.membership.remove(device, with_admitted=with_admitted)
         return {**removed, "clouds": [cloud.url for cloud in self.config.clouds]}
 
     def conflicts(self) -> list[dict[str, object]]:
