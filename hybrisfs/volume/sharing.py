@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
-from hybrisfs.dispersal.engine import Engine
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.keyring import KeyRing
 from hybrisfs.merge.arrivals import Arrivals
@@ -22,7 +21,7 @@ from hybrisfs.merge.settlement import Settlement
 from hybrisfs.merge.signing import Signer
 from hybrisfs.merge.sparing import Sparing
 from hybrisfs.pipeline.freshness import Freshness
-from hybrisfs.pipeline.pull import DeviceSighting, Puller
+from hybrisfs.pipeline.pull import CloudReader, DeviceSighting, Puller
 from hybrisfs.pipeline.receive import Receiver, Upcoming, unprepared
 from hybrisfs.pipeline.signals import Signals
 from hybrisfs.store.sightings import SightingTable
@@ -122,7 +121,7 @@ class Sharing:
 
     def follow(
         self,
-        engine: Engine,
+        engine: CloudReader,
         fetch_grant: Callable[[bytes, bytes], bool],
         on_looked: Callable[[], None],
         shut_out: Callable[[], bool] = lambda: False,

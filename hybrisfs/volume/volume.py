@@ -60,6 +60,7 @@ from hybrisfs.volume.create import (
 )
 from hybrisfs.volume.damage import naming_damage
 from hybrisfs.volume.discarding import make_collector
+from hybrisfs.volume.followed_clouds import FollowedClouds
 from hybrisfs.volume.fsck import FsckReport, check_volume
 from hybrisfs.volume.goodbye import say_goodbye
 from hybrisfs.volume.holdings import Holdings
@@ -197,7 +198,7 @@ class Volume:
         self.packs = PackMaker(self.sealer, self.tables, redundancy, self.engine.put_pack)
         self.grants = Grants(self.ring, config.id, sharing.key_holders, self.engine)
         puller = sharing.follow(
-            self.engine,
+            FollowedClouds(self.engine),
             self.grants.fetch,
             lambda: self._shipper.announce_soon(),
             lambda: self.grants.is_shut_out,
