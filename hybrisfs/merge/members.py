@@ -204,6 +204,14 @@ class MemberTable:
         row = self._db.execute("SELECT name FROM member WHERE device = ?", (device,)).fetchone()
         return row[0] if row and row[0] else device.hex()[:8]
 
+    def shown_name(self, device: bytes) -> str:
+        """What it is called, and the beginning of its id if another one is called the same."""
+        name = self.name_of(device)
+        (others,) = self._db.execute(
+            "SELECT count(*) FROM member WHERE name = ? AND device <> ?", (name, device)
+        ).fetchone()
+        return f"{name} ({device.hex()[:8]})" if others else name
+
     def inviter_of(self, device: bytes) -> bytes | None:
         """Who let a device in, None when nobody did, or nobody knows."""
         self._load()

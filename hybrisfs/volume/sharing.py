@@ -330,7 +330,7 @@ class Sharing:
             vector = self.updates.state.vector
             forks = self.updates.forks()
             inviters = {
-                member.device: self.members.name_of(inviter)
+                member.device: self.members.shown_name(inviter)
                 for member in members
                 if (inviter := self.members.inviter_of(member.device)) is not None
             }

@@ -14,6 +14,7 @@ from hybrisfs.volume.config import VolumeConfig
 from hybrisfs.volume.signpost import SIGNPOST_NAME, encode_signpost
 from sync import DeviceKey, SealKeys
 from tests.volume.device import ALONE, NAME, Device, Second
+from tests.volume.recovery_rig import Second as Another
 
 FIRST_PLANTED = 200
 
@@ -24,10 +25,11 @@ def devices(tmp_path: Path) -> Iterator[tuple[Device, Device]]:
     first.close()
     replace(VolumeConfig.load(first.home, NAME), links=ALONE).save(first.home)
     first.reopen()
-    second = Second(tmp_path / "second", first)
+    second, third = Second(tmp_path / "second", first), Another(tmp_path / "third", first, "third")
     first.write("file", b"content")
     first.sync()
     yield first, second
+    third.close()
     second.close()
     first.close()
 
