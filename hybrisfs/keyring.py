@@ -85,6 +85,7 @@ class KeyRing:
             self._newest = max(fit, key=self._age)
         else:
             self._newest = told[-1] if told else max(granted, key=self._age)
+        self._handed_on = self._numbered()
 
     def _is_granted(self, epoch: EpochKeys) -> bool:
         """Whether a present member granted it, or it is the first; and nobody is excluded in advance."""
@@ -108,6 +109,9 @@ class KeyRing:
     def keys(self) -> VolumeKeys:
         """All that is known, to be handed on: none has a higher number than the epoch to seal with, which is
         what a device goes by that does not know the log yet."""
+        return self._handed_on
+
+    def _numbered(self) -> VolumeKeys:
         newest = self._newest
         number = newest.number if newest.id == FIRST_EPOCH else max(newest.number, 1)
         newest = replace(newest, number=number)
@@ -145,18 +149,23 @@ class KeyRing:
 
     def add(self, epochs: Iterable[EpochKeys], spare: Sequence[bytes] | None = None) -> bool:
         """Take in epochs, of those known under one id the first; False when there is none new, or no room.
-        Those with the ids *spare*, by default those that only devices granted which are no members any more,
-        make room for others, the first of them first. Epochs with the number 0 seal nothing until a member
-        is seen to have granted them.
+        Epochs with the number 0 seal nothing until a member is seen to have granted them. For epochs that a
+        member granted, those of which only a cloud tells make room, which can be had again, and those that
+        only devices granted which are no members any more; with *spare* for all, and these are the latter.
 
         Raises OSError when they cannot be stored; they are not used then.
         """
         with self._lock:
-            spare = self._standing.disowned if spare is None else spare
             new = {epoch.id: epoch for epoch in epochs if self._is_news(epoch)}
             unknown = [one for one in new if one not in self._by_id]
-            dropping = [one for one in spare if one in self._by_id and one not in new]
-            wanted = sum(one not in spare for one in unknown)
+            if spare is None:
+                spare, wanted = (
+                    self._standing.disowned,
+                    sum(map(self._standing.granted.__contains__, unknown)),
+                )
+            else:
+                wanted = len(unknown)
+            dropping = [one for one in (*self._unheard(), *spare) if one in self._by_id and one not in new]
             dropped = {*dropping[: max(0, len(self._by_id) + wanted - MAX_EPOCHS)], *new}
             kept = [epoch for epoch in self._keys.shared.epochs if epoch.id not in dropped]
             new = dict(list(new.items())[: max(0, MAX_EPOCHS - len(kept))])
@@ -167,6 +176,12 @@ class KeyRing:
             self._keys = keys
             self._choose()
             return True
+
+    def _unheard(self) -> list[bytes]:
+        """The epochs for reading of which the log says nothing."""
+        standing = self._standing
+        heard = {FIRST_EPOCH, *standing.granted, *standing.disowned}
+        return [one.id for one in self._keys.shared.epochs if one.number == 0 and one.id not in heard]
 
     def _is_news(self, epoch: EpochKeys) -> bool:
         known = self._by_id.get(epoch.id)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from hybrisfs.errors import UsageError
+from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.merge.members import MAX_DEVICE_NAME, Member, MemberTable, member_key
 from hybrisfs.merge.registers import Registers
@@ -16,6 +17,8 @@ from hybrisfs.volume.epochs import Epochs
 from sync import Write
 
 __all__ = ["Membership"]
+
+log = logging.getLogger(__name__)
 
 
 class Membership:
@@ -156,7 +159,14 @@ class Membership:
         with self._fs.cutting, self._fs.lock:
             if not self.is_removal_unheeded():
                 return
-            writes = [self._epochs.begin()] if self._epochs.is_one_due else []
+            writes: list[Write] = []
+            if self._epochs.is_one_due:
+                try:
+                    writes.append(self._epochs.begin())
+                except HybrisError as error:
+                    log.error("what is written now, a removed device may still read: %s", error)
+                    if not self._is_anything_unvouched():
+                        return
             self._signer.sign(writes or [self._own_register()], 0)
             self._epochs.learn([key for key, _ in writes])
         self._signed()
