@@ -159,10 +159,8 @@ class KeyRing:
             new = {epoch.id: epoch for epoch in epochs if self._is_news(epoch)}
             unknown = [one for one in new if one not in self._by_id]
             if spare is None:
-                spare, wanted = (
-                    self._standing.disowned,
-                    sum(map(self._standing.granted.__contains__, unknown)),
-                )
+                spare = self._standing.disowned
+                wanted = sum(one in self._standing.granted for one in unknown)
             else:
                 wanted = len(unknown)
             dropping = [one for one in (*self._unheard(), *spare) if one in self._by_id and one not in new]
