@@ -107,19 +107,15 @@ class KeyRing:
 
     @property
     def keys(self) -> VolumeKeys:
-        """All that is known, to be handed on: none has a higher number than the epoch to seal with, which is
-        what a device goes by that does not know the log yet."""
+        """All that is known, to be handed on. Who does not know the log yet goes by the numbers: only the
+        epoch to seal with has one, unless it is the first."""
         return self._handed_on
 
     def _numbered(self) -> VolumeKeys:
-        newest = self._newest
-        number = newest.number if newest.id == FIRST_EPOCH else max(newest.number, 1)
-        newest = replace(newest, number=number)
-        epochs = (
-            newest if one.id == newest.id else one if one.rank < newest.rank else replace(one, number=0)
-            for one in self._keys.shared.epochs
+        newest = b"" if self._newest.id == FIRST_EPOCH else self._newest.id
+        return self._keys.with_epochs(
+            replace(epoch, number=int(epoch.id == newest)) for epoch in self._keys.shared.epochs
         )
-        return self._keys.with_epochs(epochs)
 
     @property
     def newest(self) -> EpochKeys:
@@ -156,15 +152,14 @@ class KeyRing:
         Raises OSError when they cannot be stored; they are not used then.
         """
         with self._lock:
-            new = {epoch.id: epoch for epoch in epochs if self._is_news(epoch)}
-            unknown = [one for one in new if one not in self._by_id]
+            new = {epoch.id: epoch for epoch in epochs if epoch.id not in self._by_id}
             if spare is None:
                 spare = self._standing.disowned
-                wanted = sum(one in self._standing.granted for one in unknown)
+                wanted = sum(one in self._standing.granted for one in new)
             else:
-                wanted = len(unknown)
-            dropping = [one for one in (*self._unheard(), *spare) if one in self._by_id and one not in new]
-            dropped = {*dropping[: max(0, len(self._by_id) + wanted - MAX_EPOCHS)], *new}
+                wanted = len(new)
+            dropping = [one for one in (*self._unheard(), *spare) if one in self._by_id]
+            dropped = set(dropping[: max(0, len(self._by_id) + wanted - MAX_EPOCHS)])
             kept = [epoch for epoch in self._keys.shared.epochs if epoch.id not in dropped]
             new = dict(list(new.items())[: max(0, MAX_EPOCHS - len(kept))])
             if not new:
@@ -180,15 +175,6 @@ class KeyRing:
         standing = self._standing
         heard = {FIRST_EPOCH, *standing.granted, *standing.disowned}
         return [one.id for one in self._keys.shared.epochs if one.number == 0 and one.id not in heard]
-
-    def _is_news(self, epoch: EpochKeys) -> bool:
-        known = self._by_id.get(epoch.id)
-        if known is None:
-            return True
-        return known.number == 0 < epoch.number and (known.data, known.metadata) == (
-            epoch.data,
-            epoch.metadata,
-        )
 
     def derived(
         self, purpose: tuple[Callable[[EpochKeys], bytes], bytes], make: Callable[[], bytes]

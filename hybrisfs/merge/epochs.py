@@ -58,7 +58,7 @@ from sync import (
     Reader,
     Writer,
 )
-from sync.identity import BOX_OVERHEAD, SIGNATURE_SIZE, box_for, verify
+from sync.identity import BOX_OVERHEAD, SIGNATURE_SIZE, box_for, is_public_key, verify
 
 __all__ = [
     "GRANT_PREFIX",
@@ -136,13 +136,16 @@ def read_epochs(reader: Reader) -> list[EpochKeys]:
 
 
 def encode_grant(volume: bytes, epochs: Iterable[EpochKeys], members: Members) -> bytes:
-    """A grant of all *epochs* but the first to all *members*."""
+    """A grant of all *epochs* but the first to all *members* with keys that something can be sealed for."""
     wrap, nonce = os.urandom(KEY_SIZE), os.urandom(NONCE_SIZE)
-    out = Writer().u8(_VERSION).varint(len(members))
-    for device in sorted(members):
-        public = members.public_key(device)
-        assert public is not None
-        out.raw(device).raw(box_for(public, wrap))
+    boxes = [
+        (device, box_for(public, wrap))
+        for device, public in sorted(members.public_keys.items())
+        if is_public_key(public)
+    ]
+    out = Writer().u8(_VERSION).varint(len(boxes))
+    for device, box in boxes:
+        out.raw(device).raw(box)
     ring = Writer()
     write_epochs(ring, (epoch for epoch in epochs if epoch.id != FIRST_EPOCH))
     sealed = crypto_aead_xchacha20poly1305_ietf_encrypt(ring.getvalue(), volume, nonce, wrap)

@@ -307,3 +307,34 @@ def test_a_removal_that_cannot_be_signed_changes_nothing(
     assert honest.volume.ring.is_fit and honest.volume.ring.newest == newest, "nobody else has the keys"
     honest.volume.remove_device("second")
     assert honest.volume.ring.is_fit and honest.volume.ring.newest.excluded == {id_of(mallory)}
+
+
+def test_keys_whose_grant_a_crash_took_back_are_not_used(
+    honest: Device, mallory: Second, third: Another
+) -> None:
+    honest.volume.remove_device("second")
+    removal = log_of(honest)[-1]
+    database = third.home.volume_state("vol") / "volume.db"
+    third.close()
+    saved = database.read_bytes()
+    third.reopen()
+    hear_of_removal(third, mallory)
+    third.volume.sharing.membership.heed_removals()
+    lost = third.volume.ring.newest
+    assert third.volume.ring.is_fit and lost.excluded == {id_of(mallory)}
+    third.close()
+    database.write_bytes(saved)
+    third.reopen()
+    hear_of_removal(third, mallory)
+    ring = third.volume.ring
+    assert ring.find(lost.id) is not None and ring.newest != lost
+    assert not ring.is_fit, "somebody has to begin another"
+    third.volume.sharing.receive([removal])
+    assert ring.is_fit and ring.newest == honest.volume.ring.newest
+
+
+def hear_of_removal(device: Device, removed: Device) -> None:
+    sharing = device.volume.sharing
+    with device.volume.fs.lock:
+        sharing.members.admit([Member(removed.volume.ring.keys.device.public, "second", removed=True)])
+        sharing.membership._epochs.learn()
