@@ -157,6 +157,8 @@ def _row(one: dict[str, Any]) -> list[str]:
         remarks.append("forked (restored from a backup)" if one.get("rejoined") else "forked")
     if any(charge["kind"] != "fork" for charge in one.get("charges", ())):
         remarks.append("broke a rule: see hybrisfs device proof")
+    if one.get("let_in_by"):
+        remarks.append(f"let in by {shown(one['let_in_by'])}")
     seen = "now" if one.get("this") or one.get("linked") else _when(one.get("last_seen"))
     behind = "-" if one.get("lag") is None else str(one["lag"])
     return [shown(one["name"]), one["id"][:8], seen, behind, ", ".join(remarks)]
@@ -230,25 +232,46 @@ def rename(device_name: str, new_name: str, name: str | None) -> None:
 @device.command(epilog="\b\nExample:\n  hybrisfs device remove old-laptop")
 @click.argument("device_name", metavar="DEVICE")
 @volume_option
+@click.option(
+    "--with-admitted",
+    is_flag=True,
+    help="Remove all whom this machine has let in, too, and so on; its recovery kits, too.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask; without a terminal nobody is asked.")
 @json_option
-def remove(device_name: str, name: str | None, yes: bool, as_json: bool) -> None:
+def remove(device_name: str, name: str | None, with_admitted: bool, yes: bool, as_json: bool) -> None:
     """Let a machine belong to the volume no longer, because it is lost, sold or not trusted.
 
     DEVICE is its name or the beginning of its id. The others get new keys: it can read nothing that is
     written from now on, and nothing that it writes is accepted. What it has read before, it may have kept. A
     machine that was removed never comes back under its old identity; invite it again instead.
+
+    If it is not trusted, nor are those that it has let in: with --with-admitted they go with it.
     """
-    if sys.stdin.isatty() and not yes:
-        click.confirm(f"Remove {shown(device_name)} for good?", abort=True, err=True)
+    arguments = {"name": name, "device": device_name}
     with Client.connect() as client:
-        facts = client.call("device remove", {"name": name, "device": device_name})
+        if sys.stdin.isatty() and not yes:
+            click.confirm(f"Remove {shown(device_name)} for good?", abort=True, err=True)
+            admitted = client.call("device admitted", arguments)["admitted"]
+            if admitted and not with_admitted:
+                click.echo(f"It has let in {_these(admitted)}.", err=True)
+                with_admitted = click.confirm("Remove them with it?", default=False, err=True)
+        facts = client.call("device remove", {**arguments, "with_admitted": with_admitted})
     if as_json:
         print_json(facts)
         return
     click.echo(f"{shown(facts['device'])} no longer belongs to the volume.")
     for charge in facts.get("charges", ()):
         click.echo(f"It {shown(charge['what'])}; the proof is kept.")
+    if facts["removed"]:
+        click.echo(f"Nor do those that it had let in: {_these(facts['removed'])}.")
+    if facts["remain"]:
+        click.echo(f"Those that it has let in remain: {_these(facts['remain'])}.")
+        click.echo("Unless you know them: hybrisfs device remove, hybrisfs recovery remove.")
     click.echo("If it has secrets of these clouds, it can still delete there: change the secrets.")
     for url in facts["clouds"]:
         click.echo(f"  {shown(url)}")
+
+
+def _these(devices: list[dict[str, Any]]) -> str:
+    return ", ".join(f"{shown(one['device'])} ({one['id'][:8]})" for one in devices)

@@ -37,6 +37,7 @@ class SharingCommands:
             "device confirm": self._confirm,
             "device list": self._list_devices,
             "device rename": self._rename,
+            "device admitted": self._admitted_by,
             "device remove": self._remove,
             "device proof": self._prove,
             "device check-proof": self._check_proof,
@@ -92,9 +93,15 @@ class SharingCommands:
         volume.rename_device(read.text(arguments, "device"), read.text(arguments, "new_name"))
         return {"name": volume.name}
 
+    def _admitted_by(self, arguments: Message, _: Progress) -> Message:
+        volume = self._volume(arguments)
+        return {"name": volume.name, **volume.admitted_by(read.text(arguments, "device"))}
+
     def _remove(self, arguments: Message, _: Progress) -> Message:
         volume = self._volume(arguments)
-        removed = volume.remove_device(read.text(arguments, "device"))
+        removed = volume.remove_device(
+            read.text(arguments, "device"), with_admitted=read.flag(arguments, "with_admitted")
+        )
         return {"name": volume.name, **removed}
 
     def _prove(self, arguments: Message, _: Progress) -> Message:

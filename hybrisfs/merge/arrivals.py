@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 _ATTR: Final = ord("a")
 _PACK: Final = ord("k")
 _TREE: Final = b"pac"  # what keys of registers of nodes begin with
+_MEMBER, _EPOCH = b"me"
+_HEEDED: Final = frozenset(b"srmye")
 
 
 class Arrivals:
@@ -52,9 +54,9 @@ class Arrivals:
         updates: UpdateLog,
         registers: Registers,
         members: MemberTable,
-        granted: Callable[[bytes], None],
+        granted: Callable[[Sequence[bytes]], None],
     ) -> None:
-        """*granted* is handed the grant of an epoch."""
+        """*granted* is handed the keys of registers of epochs, or none, when members came or went."""
         self._granted = granted
         self._fs = fs
         self._db = fs.db
@@ -103,12 +105,10 @@ class Arrivals:
         for key, value in others:
             if key[0] in KINDS:
                 self._registers.minutes.note(stamp, key, value)
-            if key[:1] in b"wsrme":
+            if key[:1] == b"w":
                 self._write()
-                if key[:1] == b"w":
-                    self._packs.rewrite(key[1:], value, dict(writes))
-                else:
-                    self._heed(key, value)
+                self._packs.rewrite(key[1:], value, dict(writes))
+        self._heed([key for key, _ in others])
         if self._fs.chunks.condemned:
             self._write()  # what needs a chunk of a condemned pack is to be noticed in its turn
 
@@ -148,10 +148,9 @@ class Arrivals:
         for one in changes if self._only else ():
             self._only.pop(one.key, None)
         for one in changes:
-            for value in one.come if one.key[0] not in _TREE else ():
-                if one.key[0] in KINDS:
-                    self._registers.minutes.note(value.stamp, one.key, value.value, begins=True)
-                self._heed(one.key, value.value)
+            for value in one.come if one.key[0] in KINDS else ():
+                self._registers.minutes.note(value.stamp, one.key, value.value, begins=True)
+        self._heed([key for key, _ in come if key[0] not in _TREE])
 
     def place(self, placements: Sequence[Placement]) -> None:
         """See `Packs.take`."""
@@ -169,16 +168,24 @@ class Arrivals:
         changes, self._changes = self._changes, []
         return changes + build_view(self._fs, self._registers, self.depends, self.author)
 
-    def _heed(self, key: bytes, value: bytes | None) -> None:
-        """A register of a device or of the volume has this value now."""
-        if key[:1] in (b"s", b"r"):
+    def _heed(self, keys: Sequence[bytes]) -> None:
+        """These registers have other values now; those of devices and of the volume matter here."""
+        kinds = {key[0] for key in keys} & _HEEDED
+        if not kinds:
+            return
+        self._write()
+        if not kinds.isdisjoint(b"sr"):
             self.on_clouds()
-        elif key[:1] == b"m":
-            values = sorted(self._registers.values(key), key=lambda one: one.stamp)
-            if self._members.learn(key, [one.value for one in values]):
-                self._updates.set_members(self._members.writers())
-        elif key[:1] == b"e" and value is not None:
-            self._granted(value)
+        if not kinds.isdisjoint(b"my"):
+            for key in (key for key in keys if key[0] == _MEMBER):
+                self._members.learn(key, self._registers.values(key), self._signer_of)
+            self._updates.set_members(self._members.writers())
+        if not kinds.isdisjoint(b"mye"):  # after the members: who was removed may not be given keys by it
+            self._granted([key for key in keys if key[0] == _EPOCH])
+
+    def _signer_of(self, stamp: Stamp) -> bytes | None:
+        signed = self._updates.signed_by(stamp.writer, stamp.clock)
+        return None if signed is None else signed[0]
 
     def _write(self, renames: Sequence[Rename] = ()) -> None:
         """Put what has been taken into registers and packs. *renames*: see `Registers.write`."""

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
-from hybrisfs.dispersal.engine import Engine
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.keyring import KeyRing
 from hybrisfs.merge.arrivals import Arrivals
@@ -22,7 +21,7 @@ from hybrisfs.merge.settlement import Settlement
 from hybrisfs.merge.signing import Signer
 from hybrisfs.merge.sparing import Sparing
 from hybrisfs.pipeline.freshness import Freshness
-from hybrisfs.pipeline.pull import DeviceSighting, Puller
+from hybrisfs.pipeline.pull import CloudReader, DeviceSighting, Puller
 from hybrisfs.pipeline.receive import Receiver, Upcoming, unprepared
 from hybrisfs.pipeline.signals import Signals
 from hybrisfs.store.sightings import SightingTable
@@ -80,7 +79,7 @@ class Sharing:
         self.updates = UpdateLog(fs.db, self.members.writers(), ring.keys.device)
         self.history = History(fs.db, self.updates.moment_of)
         self.registers = Registers(fs.db, fs.chunks.condemned.see, self.history)
-        epochs = Epochs(ring, self.updates, self.registers, self.members)
+        epochs = Epochs(fs.db, ring, self.updates, self.registers, self.members)
         self.signer = Signer(
             self.updates, self.registers, self.members, self._grown, lambda: self._regaining.under_way
         )
@@ -132,7 +131,7 @@ class Sharing:
 
     def follow(
         self,
-        engine: Engine,
+        engine: CloudReader,
         fetch_grant: Callable[[bytes, bytes], bool],
         on_looked: Callable[[], None],
         shut_out: Callable[[], bool] = lambda: False,
@@ -344,12 +343,18 @@ class Sharing:
             forks = self.updates.forks()
             rejoined = {device for device in forks if self.updates.has_rejoined(device)}
             charges = self.misconduct.charges()
+            inviters = {
+                member.device: self.members.shown_name(inviter)
+                for member in members
+                if (inviter := self.members.inviter_of(member.device)) is not None
+            }
         this = self.updates.device
         return [
             {
                 **_described(member, member.device == this, sightings.get(member.device), vector, forks),
                 "rejoined": member.device in rejoined,
                 "charges": [described(one) for one in charges.get(member.device, ())],
+                **({"let_in_by": inviters[member.device]} if member.device in inviters else {}),
             }
             for member in members
         ]

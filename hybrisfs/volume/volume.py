@@ -60,6 +60,7 @@ from hybrisfs.volume.create import (
 )
 from hybrisfs.volume.damage import naming_damage
 from hybrisfs.volume.discarding import make_collector
+from hybrisfs.volume.followed_clouds import FollowedClouds
 from hybrisfs.volume.fsck import FsckReport, check_volume
 from hybrisfs.volume.goodbye import say_goodbye
 from hybrisfs.volume.holdings import Holdings
@@ -198,7 +199,7 @@ class Volume:
         self.packs = PackMaker(self.sealer, self.tables, redundancy, self.engine.put_pack)
         self.grants = Grants(self.ring, config.id, sharing.key_holders, self.engine)
         puller = sharing.follow(
-            self.engine,
+            FollowedClouds(self.engine),
             self.grants.fetch,
             lambda: self._shipper.announce_soon(),
             lambda: self.grants.is_shut_out,
@@ -423,10 +424,14 @@ class Volume:
         """See `Membership.rename`."""
         self.sharing.membership.rename(device, name)
 
-    def remove_device(self, device: str) -> dict[str, object]:
+    def admitted_by(self, device: str) -> dict[str, object]:
+        """See `Membership.described`."""
+        return self.sharing.membership.described(device)
+
+    def remove_device(self, device: str, *, with_admitted: bool = False) -> dict[str, object]:
         """See `Membership.remove`; with the URLs of the clouds that it may still have secrets of, and what is
         proven against it."""
-        removed = self.sharing.membership.remove(device)
+        removed = self.sharing.membership.remove(device, with_admitted=with_admitted)
         return {
             **removed,
             "clouds": [cloud.url for cloud in self.config.clouds],

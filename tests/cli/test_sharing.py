@@ -298,6 +298,54 @@ def test_a_device_that_broke_a_rule_is_marked(photos: FakeVolume, run: Run) -> N
     assert "forked (restored from a backup), broke a rule: see hybrisfs device proof" in line
 
 
+@pytest.fixture
+def admitted(photos: FakeVolume) -> list[dict[str, object]]:
+    photos.admitted = [
+        {"id": "ab" * 16, "device": "tablet", "reserve": False},
+        {"id": "cd" * 16, "device": "recovery kit", "reserve": True},
+    ]
+    return photos.admitted
+
+
+THESE = "tablet (abababab), recovery kit (cdcdcdcd)"
+
+
+@pytest.mark.usefixtures("admitted")
+def test_who_was_let_in_by_a_device_that_is_removed_is_named(photos: FakeVolume, run: Run) -> None:
+    done = run("device", "remove", "laptop")
+    assert done.exit_code == 0 and f"remain: {THESE}." in done.stdout
+    assert photos.decisions == [("laptop", "remove")]
+
+
+@pytest.mark.usefixtures("admitted")
+def test_they_are_removed_with_it_when_that_is_asked_for(photos: FakeVolume, run: Run) -> None:
+    done = run("device", "remove", "laptop", "--with-admitted")
+    assert done.exit_code == 0 and f"Nor do those that it had let in: {THESE}." in done.stdout
+    assert photos.decisions == [("laptop", "remove with admitted")]
+
+
+@pytest.mark.usefixtures("served")
+@pytest.mark.parametrize("answer", ["y", "n"])
+def test_at_a_terminal_the_person_is_asked_what_becomes_of_them(
+    photos: FakeVolume,
+    admitted: list[dict[str, object]],
+    monkeypatch: pytest.MonkeyPatch,
+    answer: str,
+) -> None:
+    monkeypatch.setattr(device_module, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+    done = CliRunner().invoke(program, ["device", "remove", "laptop"], input=f"y\n{answer}\n")
+    assert done.exit_code == 0 and f"It has let in {THESE}." in done.stderr
+    assert photos.decisions == [("laptop", "remove with admitted" if answer == "y" else "remove")]
+    photos.admitted = admitted[:0]
+    done = CliRunner().invoke(program, ["device", "remove", "laptop"], input="y\n")
+    assert done.exit_code == 0 and "let in" not in done.stderr + done.stdout
+
+
+def test_who_let_a_device_in_is_listed(photos: FakeVolume, run: Run) -> None:
+    photos.others = [{"id": "ab" * 16, "name": "den", "linked": True, "lag": 0, "let_in_by": "desk"}]
+    assert "let in by desk" in run("device", "list").stdout
+
+
 # -- conflicts, deletions ------------------------------------------------------------------------
 
 
