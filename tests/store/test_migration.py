@@ -104,7 +104,7 @@ def test_killed_within_a_step(path: Path, survived: int) -> None:
     steps = {version: killed(step) for version, step in migration._STEPS.items()}
     with mock.patch.object(migration, "_ROWS", 3):
         with mock.patch.object(migration, "_STEPS", steps):
-            if survived < 9:
+            if survived < 10:
                 with pytest.raises(KilledError):
                     Database(path)
                 with closing(sqlite3.connect(path)) as db:
@@ -202,7 +202,7 @@ def test_who_let_a_member_in_is_known_as_far_as_registers_tell(tmp_path: Path) -
             "INSERT INTO member (device, public, name, state) VALUES (?1, ?1, '', 0)",
             [(device,) for device in (founder, laptop, told)],
         )
-        db.execute("PRAGMA user_version = 11")
+        db.execute("PRAGMA user_version = 12")
         db.commit()
     Database(path).close()
     with closing(sqlite3.connect(path)) as db:
