@@ -35,6 +35,7 @@ from backends.http_errors import HttpFailure, RedirectedError, connection_error,
 from backends.lazy import LazyClient
 from backends.listing import ServicePage, collect
 from backends.names import check_name, check_prefix
+from backends.s3_versions import S3Versions
 from backends.secrets import secret_names
 from backends.store import MAX_PAGE, Buffer, Page
 
@@ -66,6 +67,15 @@ class S3Store:
         self._timing = timing or Timing()
         self._lazy: LazyClient[Any] = LazyClient(url, credentials, _SECRETS, self._connect)
         self._create_only: bool | None = None  # whether If-None-Match works, once it is known
+        self.versions = S3Versions(
+            url,
+            self._bucket,
+            self._address.prefix,
+            self._address.option("endpoint"),
+            self._lazy.get,
+            self._translated,
+            _read,
+        )
 
     def initialise(self) -> None:
         with self._translated("initialise", ""):

@@ -1,0 +1,242 @@
+"""Older versions of objects on a real S3 server: kept, read, and destroyed only by whoever may."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from backends.errors import AuthError, CorruptError, MissingError, OversizeError, PermanentError
+from backends.s3 import S3Store
+from backends.versions import MAX_VERSIONS, Policy, versions_of
+from tests.backends.buckets import DELETES, WRITES, allow, client
+from tests.backends.faulty_server import Answer, AnsweringServer, Request
+from tests.backends.servers import ORDINARY, FixedCredentials, Server
+from tests.backends.test_s3 import error_answer
+
+
+@pytest.fixture
+def url(s3_server: Server) -> str:
+    return s3_server.url()
+
+
+@pytest.fixture
+def store(s3_server: Server, url: str) -> S3Store:
+    """An administrator's."""
+    store = S3Store(url, FixedCredentials(s3_server.secrets))
+    store.initialise()
+    return store
+
+
+@pytest.fixture
+def ordinary(s3_server: Server, url: str, store: S3Store) -> S3Store:
+    """An ordinary device's, which may delete objects but no versions of them."""
+    store.versions.keep(30)
+    allow(s3_server, url, DELETES)
+    return S3Store(url, FixedCredentials(ORDINARY))
+
+
+def test_the_driver_has_versions(store: S3Store) -> None:
+    assert versions_of(store) is store.versions
+
+
+def test_what_was_overwritten_and_deleted_can_be_read(ordinary: S3Store) -> None:
+    ordinary.put("packs/a", b"first")
+    ordinary.put("packs/a", b"second!")
+    ordinary.put("packs/ab", b"another")
+    ordinary.delete("packs/a")
+    with pytest.raises(MissingError):
+        ordinary.get("packs/a", limit=10)
+    second, first = ordinary.versions.of("packs/a")
+    assert (second.size, first.size) == (7, 5)
+    assert ordinary.versions.get("packs/a", second.id, limit=10) == b"second!"
+    assert ordinary.versions.get("packs/a", first.id, limit=10) == b"first"
+    assert ordinary.versions.get_range("packs/a", first.id, 1, 3) == b"irs"
+
+
+def test_versions_are_as_bounded_as_objects(ordinary: S3Store) -> None:
+    ordinary.put("a", b"0123456789")
+    (only,) = ordinary.versions.of("a")
+    with pytest.raises(OversizeError):
+        ordinary.versions.get("a", only.id, limit=9)
+    with pytest.raises(CorruptError):
+        ordinary.versions.get_range("a", only.id, 8, 3)
+    with pytest.raises(ValueError, match="negative"):
+        ordinary.versions.get_range("a", only.id, -1, 3)
+    for name in ("of", "destroy"):
+        with pytest.raises(ValueError, match="not a legal"):
+            getattr(ordinary.versions, name)("../a")
+
+
+def test_no_more_versions_are_listed_than_are_looked_at(ordinary: S3Store) -> None:
+    for number in range(MAX_VERSIONS + 2):
+        ordinary.put("a", b"%d" % number)
+    listed = ordinary.versions.of("a")
+    assert len(listed) == MAX_VERSIONS
+    assert ordinary.versions.get("a", listed[0].id, limit=10) == b"%d" % (MAX_VERSIONS + 1)
+
+
+def test_a_version_that_is_not_there_is_missing(ordinary: S3Store) -> None:
+    ordinary.put("a", b"x")
+    (gone,) = ordinary.versions.of("a")
+    ordinary.put("b", b"x")
+    with pytest.raises(MissingError):
+        ordinary.versions.get("b", gone.id, limit=10)
+
+
+def test_only_who_may_destroys_versions(store: S3Store, ordinary: S3Store) -> None:
+    ordinary.put("a", b"precious")
+    ordinary.delete("a")
+    with pytest.raises(AuthError):
+        ordinary.versions.destroy("a")
+    assert [ordinary.versions.get("a", one.id, limit=10) for one in ordinary.versions.of("a")] == [
+        b"precious"
+    ]
+    assert store.versions.destroy("a")
+    assert store.versions.of("a") == ()
+
+
+def test_only_who_may_changes_what_is_kept(store: S3Store, ordinary: S3Store) -> None:
+    assert store.versions.may_change() is True
+    assert ordinary.versions.may_change() is False
+    with pytest.raises(AuthError) as refused:
+        ordinary.versions.keep(7)
+    assert "s3:PutBucketVersioning" in refused.value.reason
+    assert "aws s3api put-bucket-versioning --bucket" in refused.value.advice
+    with pytest.raises(AuthError):
+        ordinary.versions.stop_keeping()
+
+
+def test_a_lock_is_told_of_and_no_refusal_of_rights(s3_server: Server, url: str) -> None:
+    bucket = url.partition("://")[2].partition("?")[0]
+    client(s3_server, url).create_bucket(Bucket=bucket, ObjectLockEnabledForBucket=True)
+    rule = {"DefaultRetention": {"Mode": "COMPLIANCE", "Days": 3}}
+    client(s3_server, url).put_object_lock_configuration(
+        Bucket=bucket, ObjectLockConfiguration={"ObjectLockEnabled": "Enabled", "Rule": rule}
+    )
+    store = S3Store(url, FixedCredentials(s3_server.secrets))
+    assert "nobody can destroy what was written in the last 3 days" in store.versions.policy().note
+    store.put("a", b"locked")
+    store.delete("a")
+    assert not store.versions.destroy("a")
+
+
+def test_who_may_not_delete_cannot(s3_server: Server, url: str, ordinary: S3Store) -> None:
+    allow(s3_server, url, WRITES)
+    ordinary.put("a", b"x")
+    with pytest.raises(AuthError):
+        ordinary.delete("a")
+    with pytest.raises(AuthError):
+        ordinary.delete_many(["a"])
+    with pytest.raises(AuthError):
+        ordinary.versions.destroy("a")
+    assert ordinary.get("a", limit=1) == b"x"
+
+
+def test_a_bucket_says_what_it_is_set_to(store: S3Store) -> None:
+    assert store.versions.policy() == Policy(False)
+    assert store.versions.may_change() is None
+    # This server has no lifecycle rules.
+    assert "until somebody deletes it" in store.versions.keep(30)
+    assert store.versions.policy() == Policy(True, None, "no rule ends that")
+    store.versions.stop_keeping()
+    assert store.versions.policy() == Policy(False)
+
+
+def test_who_may_not_ask_does_not_know(s3_server: Server, url: str, ordinary: S3Store) -> None:
+    allow(s3_server, url, DELETES, ["s3:ListBucket"])
+    assert ordinary.versions.policy().on is None
+
+
+# A service whose answers are prepared: the server above has no lifecycle rules.
+
+
+class Rules:
+    """Keeps versioning and lifecycle rules, as S3 does; `denied` are the methods that are refused."""
+
+    def __init__(self, rules: str = "") -> None:
+        self.rules = rules
+        self.denied: set[str] = set()
+
+    def __call__(self, request: Request) -> Answer:
+        method, query = request.method, request.target.partition("?")[2]
+        if f"{method} {query}" in self.denied:
+            return error_answer(403, "AccessDenied")
+        if query == "versioning":
+            return answer("VersioningConfiguration", "<Status>Enabled</Status>")
+        if query == "object-lock":
+            return error_answer(404, "ObjectLockConfigurationNotFoundError")
+        if method == "PUT":
+            self.rules = request.body.decode()
+            return Answer(200)
+        if not self.rules:
+            return error_answer(404, "NoSuchLifecycleConfiguration")
+        return Answer(200, {"Content-Type": "application/xml"}, self.rules.encode())
+
+
+def answer(name: str, content: str) -> Answer:
+    return Answer(200, {"Content-Type": "application/xml"}, f"<{name}>{content}</{name}>".encode())
+
+
+OTHERS = (
+    "<LifecycleConfiguration><Rule><ID>logs</ID><Status>Enabled</Status><Filter><Prefix>logs/</Prefix></Filter>"
+    "<NoncurrentVersionExpiration><NoncurrentDays>2</NoncurrentDays></NoncurrentVersionExpiration></Rule>"
+    "</LifecycleConfiguration>"
+)
+
+Opened = Callable[[Rules], S3Store]
+
+
+def opened(server: AnsweringServer) -> S3Store:
+    keys = {"access_key_id": "key", "secret_access_key": "secret"}
+    return S3Store(f"s3://bucket/f?endpoint=http://{server.authority}", FixedCredentials(keys))
+
+
+def test_a_rule_ends_what_is_kept_and_rules_of_others_stay() -> None:
+    rules = Rules(OTHERS)
+    with AnsweringServer(rules) as server:
+        store = opened(server)
+        assert store.versions.policy() == Policy(True, None, "no rule ends that")
+        assert store.versions.keep(30) == ""
+        assert store.versions.policy() == Policy(True, 30)
+        store.versions.keep(14)
+        assert store.versions.policy() == Policy(True, 14)
+    assert rules.rules.count("<ID>") == 2
+    assert "<ID>logs</ID>" in rules.rules
+    assert "<ID>hybrisfs f/</ID>" in rules.rules
+
+
+def test_rules_of_others_that_concern_ours_count() -> None:
+    with AnsweringServer(Rules(OTHERS.replace("logs/", ""))) as server:
+        store = opened(server)
+        store.versions.keep(30)
+        assert store.versions.policy() == Policy(True, 2)
+
+
+def test_the_rule_that_is_lacking_is_written_for_an_administrator() -> None:
+    rules = Rules(OTHERS)
+    rules.denied = {"PUT lifecycle"}
+    with AnsweringServer(rules) as server, pytest.raises(AuthError) as refused:
+        opened(server).versions.keep(30)
+    assert "s3:PutLifecycleConfiguration" in refused.value.reason
+    words = refused.value.advice.split("--lifecycle-configuration '")[1].split("'")[0]
+    assert [one["ID"] for one in json.loads(words)["Rules"]] == ["logs", "hybrisfs f/"]
+
+
+def test_who_may_change_rules_alone_may_change_what_is_kept() -> None:
+    rules = Rules(OTHERS)
+    rules.denied = {"PUT versioning"}
+    with AnsweringServer(rules) as server:
+        assert opened(server).versions.may_change() is True
+        rules.denied |= {"PUT lifecycle"}
+        assert opened(server).versions.may_change() is False
+        rules.rules, rules.denied = "", {"PUT versioning"}
+        assert opened(server).versions.may_change() is None  # there is no rule to set again
+
+
+def test_a_service_without_versions_says_so() -> None:
+    with AnsweringServer(error_answer(501, "NotImplemented")) as server:
+        assert opened(server).versions.policy() == Policy(False)
+        with pytest.raises(PermanentError, match="does not keep versions"):
+            opened(server).versions.keep(30)
