@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
-from backends.store import Store
 from hybrisfs.dispersal.cloud import Answer
 from hybrisfs.dispersal.clouds import Clouds
 from hybrisfs.dispersal.errors import (
@@ -23,6 +22,7 @@ from hybrisfs.dispersal.get import Fetch, GetAction, GetFailed, GetMachine, Veri
 from hybrisfs.dispersal.health import Offence
 from hybrisfs.dispersal.operation import SUPERSEDED, TIMER, Interrupt, OperationLoop
 from hybrisfs.dispersal.put import SetTimer
+from hybrisfs.dispersal.recall import Readable, recall
 
 __all__ = ["Read", "Target", "get"]
 
@@ -55,7 +55,7 @@ class Read(Generic[T]):
     k: int
     targets: Sequence[Target]
     size: int
-    fetch: Callable[[Store, str], bytes]
+    fetch: Callable[[Readable, str], bytes]
     rebuild: Callable[[Mapping[int, bytes]], T]
     recheck: Callable[[int], tuple[int, Callable[[bytes], object]]]
     failure: type[ChunkUnavailable] | type[CloudsUnavailable]
@@ -96,6 +96,7 @@ class _Get(Generic[T]):
         self._parts: dict[int, bytes] = {}
         self._late: set[int] = set()
         self._missing: set[int] = set()
+        self._amiss: set[int] = set()  # positions that answered, but not with what was written
         # Positions whose bytes announce a newer format: a lie only if another cloud has the value.
         self._newer: dict[int, str] = {}
         position = {target.cloud: index for index, target in enumerate(read.targets)}
@@ -122,6 +123,8 @@ class _Get(Generic[T]):
                     case SetTimer(seconds):
                         self._loop.set_timer(seconds)
                     case GetFailed(reasons):
+                        for value in self._recalled():
+                            return value
                         raise self._failure(reasons)
                     case Verify(indices):
                         chosen = {index: self._parts[index] for index in indices}
@@ -134,6 +137,13 @@ class _Get(Generic[T]):
                                 self._lied(index, reason)
                             return value
             actions.extend(self._step(self._loop.wait()))
+
+    def _recalled(self) -> list[T]:
+        """What older versions give, where the present objects are missing or wrong."""
+        if not self._amiss:
+            return []
+        parts = {index: part for index, part in self._parts.items() if index not in self._amiss}
+        return recall(self._clouds, self._read, parts, self._amiss, self._loop.remaining())
 
     def _fetch(self, index: int) -> None:
         read = self._read
@@ -166,11 +176,14 @@ class _Get(Generic[T]):
     def _arrived(self, index: int, answer: Answer[bytes]) -> list[GetAction]:
         target = self._read.targets[index]
         if answer.value is not None:
+            self._amiss.discard(index)
             self._parts[index] = answer.value
             if target.cloud not in self._late:
                 self._clouds[target.cloud].in_time()
             return self._machine.arrived(index)
         reason = answer.reason
+        if answer.missing or answer.corrupt:
+            self._amiss.add(index)
         if answer.missing:
             self._missing.add(index)
             reason = "it has no such object"
@@ -184,6 +197,7 @@ class _Get(Generic[T]):
         wrong: Mapping[int, str] | None = dict.fromkeys(chosen, f"is wrong: {error}")
         if read.blame is not None:
             wrong = read.blame(chosen, self._loop.remaining())
+        self._amiss |= (chosen if wrong is None else wrong).keys()
         if wrong is None:
             return self._machine.rejected(
                 chosen.keys(), f"{error}, and no cloud can prove whose share is wrong"

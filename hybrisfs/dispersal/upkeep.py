@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -10,12 +11,14 @@ from backends.errors import TransientError
 from backends.store import Store
 from hybrisfs.dispersal.cloud import Answer, CloudStatus
 from hybrisfs.dispersal.clouds import Clouds
+from hybrisfs.dispersal.errors import IntegrityError
 from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.operation import Interrupt, OperationLoop
 from hybrisfs.dispersal.poll import all_names
 from hybrisfs.dispersal.probe import Owed, check
 from hybrisfs.dispersal.ranking import Operation
 from hybrisfs.dispersal.rebuild import PackRebuild
+from hybrisfs.dispersal.recall import Readable, older_bytes, older_versions
 from hybrisfs.dispersal.share import MAX_SHARE, TableSealer, share_name
 from hybrisfs.dispersal.shares import sample_share, share_check
 from sync.codec import Buffer
@@ -86,6 +89,24 @@ class Upkeep:
             if found is None or found.kind != "unreadable" or self.is_down(cloud):
                 break
         return found
+
+    def recall(self, cloud: int, name: str, limit: int, take: Callable[[bytes], object]) -> bool:
+        """Offer `take` what the cloud keeps of an object that is missing or wrong now, the newest first;
+        whether it has accepted something. It raises ValueError or IntegrityError for what is wrong."""
+
+        def fetch(store: Readable, name: str) -> bytes:
+            return store.get(name, limit=limit)
+
+        timeout = self._get_timeout
+        listed = self._call(cloud, "get", 0, lambda store: older_versions(store, name), None, timeout)
+        for version in listed.value or ():
+            read = partial(older_bytes, name=name, version=version, fetch=fetch)
+            data = self._call(cloud, "get", version.size, read, None, timeout).value
+            with contextlib.suppress(IntegrityError, ValueError):
+                if data is not None:
+                    take(data)
+                    return True
+        return False
 
     def is_there(self, cloud: int, name: str) -> bool | None:
         """Whether the cloud has something under the name of an object, by its first bytes; None when it does

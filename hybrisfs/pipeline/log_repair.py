@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Container
 from dataclasses import dataclass
+from functools import partial
 
 from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.restoring import Repair, candidates, restore
@@ -55,6 +56,9 @@ class SegmentMender:
             for cloud, _ in wrong:
                 self._upkeep.excuse(cloud, name)
             return []
+        for cloud, finding in wrong:
+            if finding.kind != "unreadable" and not copies:
+                self._upkeep.recall(cloud, name, SEGMENT_LIMIT, partial(self._take, name, copies.append))
         repairs = []
         for cloud, finding in wrong:
             try:
@@ -167,14 +171,12 @@ class SegmentMender:
         return _Segment(*row) if row else None
 
     def _look_at(self, cloud: int, name: str, keep: Callable[[bytes], object]) -> Finding | None:
-        def verify(data: bytes) -> None:
-            decode_segment(data, name, self._volume, self._keys)
+        verify = partial(self._take, name, lambda _: None)
+        return self._upkeep.look_at(cloud, name, SEGMENT_LIMIT, verify, partial(self._take, name, keep))
 
-        def take(data: bytes) -> None:
-            verify(data)
-            keep(data)
-
-        return self._upkeep.look_at(cloud, name, SEGMENT_LIMIT, verify, take)
+    def _take(self, name: str, keep: Callable[[bytes], object], data: bytes) -> None:
+        decode_segment(data, name, self._volume, self._keys)
+        keep(data)
 
     def _seal_again(self, segment: _Segment) -> bytes:
         """The segment anew from the own log, when no cloud has a good copy."""
