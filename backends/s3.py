@@ -190,10 +190,15 @@ class S3Store:
             self._put(key, data, IfNoneMatch="*")
         except _client_error() as error:
             status = _failure(error).status
+            if status not in (409, 412):
+                raise
             # 409: somebody else wrote it at this moment, or deleted it; only in the first case it is there.
-            if status == 412 or (status == 409 and self._exists(key)):
+            if self._exists(key):
                 return False
-            raise
+            if status == 409:
+                raise
+            # Some services take the mark that a deletion leaves in a versioned bucket for an object.
+            self._put(key, data)
         return True
 
     def _knows_create_only(self) -> bool:

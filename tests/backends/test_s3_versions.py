@@ -85,6 +85,14 @@ def test_a_version_that_is_not_there_is_missing(ordinary: S3Store) -> None:
         ordinary.versions.get("b", gone.id, limit=10)
 
 
+def test_what_was_deleted_is_absent(ordinary: S3Store) -> None:
+    assert ordinary.put_if_absent("a", b"one")
+    ordinary.delete("a")
+    assert ordinary.put_if_absent("a", b"two")
+    assert not ordinary.put_if_absent("a", b"three")
+    assert ordinary.get("a", limit=5) == b"two"
+
+
 def test_only_who_may_destroys_versions(store: S3Store, ordinary: S3Store) -> None:
     ordinary.put("a", b"precious")
     ordinary.delete("a")
