@@ -34,7 +34,10 @@ _STEP_SECONDS: Final = 15.0  # between two looks at what others have answered
 _LATER_SECONDS: Final = 300.0  # when a cloud or a chunk could not be reached
 _LOOK_SECONDS: Final = 3600.0  # between two looks for packs that nobody needs
 _FIRST_LOOK: Final = 600.0
-_LIST_SECONDS: Final = 86400.0  # between two listings of all clouds
+_LIST_SECONDS: Final = 86400.0  # between two listings of all clouds by the device that does it for all
+_OTHERS_LIST_SECONDS: Final = (
+    7 * _LIST_SECONDS
+)  # by another one: it may be allowed to delete, and the first not
 _REWRITTEN: Final = 64 << 20  # bytes packed anew after one look in the background
 _HELD: Final = "transfers with the clouds are paused"
 _PAUSE: Final = 0.02  # while looking in the background, after some packs
@@ -115,7 +118,7 @@ class Collector:
         self._flush = flush
         self._names = names
         self._busy = threading.Lock()
-        self._list_at = 0.0
+        self._listed = float("-inf")
 
     def run(self) -> None:
         """The thread's body."""
@@ -197,12 +200,15 @@ class Collector:
         return look.count
 
     def _is_listing_due(self) -> bool:
-        """Whether the clouds are to be listed now: once a day is enough, by one device for all."""
+        """Whether the clouds are to be listed now: once a day is enough, by one device for all.
+
+        The others list them now and then. So what one may not delete is found by another that may.
+        """
         with self._fs.lock:
-            lowest = self._parts.assembly.is_lowest
-        if not lowest or time.monotonic() < self._list_at:
+            every = _LIST_SECONDS if self._parts.assembly.is_lowest else _OTHERS_LIST_SECONDS
+        if time.monotonic() - self._listed < every:
             return False
-        self._list_at = time.monotonic() + _LIST_SECONDS
+        self._listed = time.monotonic()
         return True
 
     def _find_unnamed(self, collection: Collection, pause: Callable[[], bool]) -> Unnamed:

@@ -129,9 +129,11 @@ class Orphans:
     def proven(self, unnamed: Unnamed, most: int) -> tuple[list[bytes], list[Stray]]:
         """The orphaned packs and the strays, at most so many together, that are what their names say."""
         packs = [one.pack for one in list(unnamed.orphans.values())[:most] if self._is_share(one)]
+        # What this device may not delete is for those to propose that may.
+        due = [one for one in unnamed.strays if self._upkeep.refused_deletion(one.cloud) is None]
         strays = [
             one
-            for one in unnamed.strays[: most - len(packs)]
+            for one in due[: most - len(packs)]
             if self._is_share(_Seen(one.cloud, one.pack, one.share)) and self._is_held_elsewhere(one)
         ]
         return packs, strays
@@ -147,8 +149,8 @@ class Orphans:
         """Delete shares that all have agreed on; return those of which a cloud has yet to say that it has.
 
         What a cloud may still do must not hurt, so that nobody may name the share there before it has said
-        so. One that is none of the volume's any more does not count. Nothing is deleted unless the share
-        can be read where it is on record.
+        so. One that is none of the volume's any more does not count, nor does one that refuses: it will not do
+        it later. Nothing is deleted unless the share can be read where it is on record.
         """
         left = []
         for stray in strays:
@@ -158,7 +160,7 @@ class Orphans:
             refusal = self._upkeep.delete(stray.cloud, [name])
             if refusal is None:
                 self._upkeep.excuse(stray.cloud, name)
-            else:
+            elif self._upkeep.refused_deletion(stray.cloud) is None:
                 log.info("%s stays on cloud %d for now: %s", name, stray.cloud, refusal)
                 left.append(stray)
         return left

@@ -47,6 +47,7 @@ class Read(Generic[T]):
     that cloud's whole object, for later. `absent` is how many clouds prove by their word that there is none;
     then those that are late are not waited for.
     `rounds` is how often all clouds are asked again when none has it; `eager` asks all from the start.
+    `older`: whether older versions of the objects may be read when they are missing or wrong.
     `current` says whether the clouds still owe what is read, or may have been told to delete it. `subscribe`
     has a function called when they need not have it any more, as long as its result is entered.
     """
@@ -63,6 +64,7 @@ class Read(Generic[T]):
     absent: int | None = None
     rounds: int = 2
     eager: bool = False
+    older: bool = True
     current: Callable[[], bool] = lambda: True
     subscribe: Callable[[Callable[[], None]], AbstractContextManager[object]] | None = None
 
@@ -140,7 +142,7 @@ class _Get(Generic[T]):
 
     def _recalled(self) -> list[T]:
         """What older versions give, where the present objects are missing or wrong."""
-        if not self._amiss:
+        if not (self._amiss and self._read.older):
             return []
         parts = {index: part for index, part in self._parts.items() if index not in self._amiss}
         return recall(self._clouds, self._read, parts, self._amiss, self._loop.remaining())

@@ -130,8 +130,27 @@ class Upkeep:
         return self._write(cloud, len(data), lambda store: store.put_if_absent(name, data), name)
 
     def delete(self, cloud: int, names: Sequence[str]) -> str | None:
-        """Delete objects from one cloud; return None when they are gone, else why some may not be."""
-        return self._write(cloud, 0, lambda store: store.delete_many(names), None)
+        """Delete objects from one cloud; return None when they are gone, else why some may not be.
+
+        A cloud that has refused lately is not asked: see `refused_deletion`.
+        """
+        refused = self.refused_deletion(cloud)
+        if refused is not None:
+            return refused
+        answer = self._call(
+            cloud, "put", 0, lambda store: store.delete_many(names), None, self._put_timeout, deletes=True
+        )
+        return answer.reason if answer.error is not None else None
+
+    def refused_deletion(self, cloud: int) -> str | None:
+        """Why a cloud has lately refused to let this device delete anything, None when it has not. Then
+        another device is to do that, one whose credentials have the right."""
+        return self._clouds[cloud].refused_deletion() if cloud in self._clouds else None
+
+    def ask_deletions_again(self) -> None:
+        """Try all clouds again that have refused to delete."""
+        for port in self._clouds:
+            port.ask_deletions_again()
 
     def names(self, cloud: int, prefix: str, most: int) -> list[str] | None:
         """Return the names that a cloud claims to have, at most `most`; None when it does not tell."""
@@ -150,6 +169,8 @@ class Upkeep:
         call: Callable[[Store], T],
         key: str | None,
         timeout: float,
+        *,
+        deletes: bool = False,
     ) -> Answer[T]:
         if cloud not in self._clouds:
             return Answer(None, TransientError("", operation, "", "it is no longer configured"))
@@ -158,7 +179,7 @@ class Upkeep:
         if stalled is not None:
             return Answer(None, TransientError(port.url, operation, "", stalled))
         with OperationLoop[Answer[T]](self._clouds.operations, timeout) as loop:
-            job = port.submit(operation, size, call, loop.report, clock=loop.clock, key=key)
+            job = port.submit(operation, size, call, loop.report, clock=loop.clock, key=key, deletes=deletes)
             loop.track(port, job)
             event = loop.wait()
         if isinstance(event, Interrupt):
