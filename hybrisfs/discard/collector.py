@@ -61,6 +61,8 @@ class Collection:
     due_packs: int = 0
     """Packs that are to be deleted as soon as their clouds can be reached."""
     due_bytes: int = 0
+    undeletable: int = 0
+    """Objects of these that wait for a device that may delete; this one was refused."""
     waiting: list[dict[str, Any]] = field(default_factory=list)
     trouble: str = ""
 
@@ -74,6 +76,7 @@ class Collection:
             "proposed": self.proposed,
             "deleted": {"packs": self.deleted_packs, "bytes": self.deleted_bytes},
             "due": {"packs": self.due_packs, "bytes": self.due_bytes},
+            "undeletable": self.undeletable,
             "waiting_for": self.waiting,
             "trouble": self.trouble or None,
         }
@@ -154,6 +157,7 @@ class Collector:
                 self._count(collection, self._find(self._go_on))
                 self._find_unnamed(collection, self._go_on)
             else:
+                self._parts.disposer.ask_again()
                 self._collect(collection, step)
         except (ChunkUnavailable, CloudsUnavailable, OSError) as error:
             collection.trouble = str(error)
@@ -193,6 +197,10 @@ class Collector:
             return find_idle(
                 snapshot, parts.assembly.device, parts.pages.read, time.time_ns(), self._grace_ns, pause
             )
+
+    def undeletable(self) -> dict[int, int]:
+        """How many objects on each cloud wait for a device that may delete there; this one may not."""
+        return self._parts.disposer.waiting()
 
     def count_unnamed(self) -> int:
         """How many packs and single shares the clouds have that no register names; nothing is changed."""
@@ -293,6 +301,7 @@ class Collector:
         """Add what is to be waited for."""
         assembly = self._parts.assembly
         collection.due_packs, collection.due_bytes = self._due()
+        collection.undeletable = sum(self.undeletable().values())
         with self._fs.lock:
             book = assembly.book()
         lacking = {

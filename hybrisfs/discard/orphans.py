@@ -149,8 +149,8 @@ class Orphans:
         """Delete shares that all have agreed on; return those of which a cloud has yet to say that it has.
 
         What a cloud may still do must not hurt, so that nobody may name the share there before it has said
-        so. One that is none of the volume's any more does not count, nor does one that refuses: it will not do
-        it later. Nothing is deleted unless the share can be read where it is on record.
+        so. One that is none of the volume's any more does not count, nor does one that refuses: it does
+        not do it later. Nothing is deleted unless the share can be read where it is on record.
         """
         left = []
         for stray in strays:
