@@ -15,30 +15,18 @@ from cli.volume_name import complete_volumes, volume_option
 from hybrisfs.client import Client
 
 _NOT_YET: Final = 3
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 _UNITS: Final = {"d": 1, "w": 7, "y": 365}  # days
 
 
-class _Days(click.ParamType[Any]):
+def _days(context: click.Context, option: click.Parameter, value: str | None) -> int | None:
     """A time in whole days, like 30d or 8w; 0 for "off"."""
-
-    name = "time"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, context: click.Context | None
-    ) -> int | None:
-        if value is None or isinstance(value, int):
-            return value
-        text = str(value).strip().lower()
-        if text == "off":
-            return 0
-        number, unit = text[:-1], text[-1:]
-        if not (number.isascii() and number.isdigit() and unit in _UNITS and int(number[:9]) > 0):
-            self.fail(f"{value!r} is no time: write 30d, 8w, 1y or off", param, context)
-        return int(number[:9]) * _UNITS[unit]
-
-
-DAYS: Final = _Days()
-_Function = TypeVar("_Function", bound=Callable[..., Any])
+    if value is None or value == "off":
+        return None if value is None else 0
+    number, unit = value[:-1], value[-1:]
+    if not (number.isascii() and number.isdigit() and len(number) < 6 and int(number) and unit in _UNITS):
+        raise click.BadParameter("write 30d, 8w, 1y or off", context, option)
+    return int(number) * _UNITS[unit]
 
 
 @click.group()
@@ -171,7 +159,11 @@ Examples:
 @click.argument("url")
 @click.option("--name", "cloud_name", help="What the cloud is to be called. Default: the end of its URL.")
 @click.option(
-    "--retain", "days", type=DAYS, help="Have it keep what is deleted for so long: see cloud retain."
+    "--retain",
+    "days",
+    callback=_days,
+    metavar="TIME",
+    help="Have it keep what is deleted for so long: see cloud retain.",
 )
 @volume_option
 @json_option
@@ -198,7 +190,7 @@ Examples:
   hybrisfs cloud retain s3 off"""
 )
 @click.argument("cloud_name", metavar="CLOUD")
-@click.argument("days", type=DAYS, metavar="TIME")
+@click.argument("days", callback=_days, metavar="TIME")
 @volume_option
 @json_option
 def retain(cloud_name: str, days: int, name: str | None, as_json: bool) -> None:
