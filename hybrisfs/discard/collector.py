@@ -157,7 +157,7 @@ class Collector:
                 self._count(collection, self._find(self._go_on))
                 self._find_unnamed(collection, self._go_on)
             else:
-                self._parts.disposer.ask_again()
+                self._parts.disposer.look_again()
                 self._collect(collection, step)
         except (ChunkUnavailable, CloudsUnavailable, OSError) as error:
             collection.trouble = str(error)

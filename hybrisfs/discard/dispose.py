@@ -36,8 +36,16 @@ class Disposer:
     finds these shares (`orphans`), and this one looks once in a while whether they are still there.
     """
 
-    def __init__(self, fs: FileSystem, upkeep: Upkeep, trusted: Callable[[], Collection[int]]) -> None:
-        """*trusted* looks which clouds are this volume's: a disk that is not mounted would forget nothing."""
+    def __init__(
+        self,
+        fs: FileSystem,
+        upkeep: Upkeep,
+        trusted: Callable[[], Collection[int]],
+        refusing: Callable[[], Collection[int]] = tuple,
+    ) -> None:
+        """*trusted* looks which clouds are this volume's: a disk that is not mounted would forget nothing.
+        *refusing* tells which have lately refused to delete."""
+        self._refusing = refusing
         self._fs = fs
         self._upkeep = upkeep
         self._trusted = trusted
@@ -45,12 +53,7 @@ class Disposer:
 
     def run(self, go_on: Callable[[], bool]) -> int:
         """Delete what can be deleted now; the bytes that this frees on all clouds together, roughly."""
-        clouds = self.clouds()
-        for cloud in [one for one in clouds if self._upkeep.refused_deletion(one) is not None]:
-            clouds.discard(cloud)
-            if time.monotonic() - self._looked.get(cloud, -_LOOK_SECONDS) >= _LOOK_SECONDS:
-                self._looked[cloud] = time.monotonic()
-                self._forget_gone(cloud)
+        clouds = self.clouds().difference(self._refusing())
         trusted = self._trusted() if clouds else ()
         freed = 0
         for cloud in sorted(clouds):
@@ -60,18 +63,22 @@ class Disposer:
                 if not self._delete(cloud, rows):
                     break
                 freed += sum(row.size for row in rows)
+        for cloud in self.clouds().intersection(self._refusing()):
+            if time.monotonic() - self._looked.get(cloud, -_LOOK_SECONDS) >= _LOOK_SECONDS:
+                self._looked[cloud] = time.monotonic()
+                self._forget_gone(cloud)
         return freed
 
-    def ask_again(self) -> None:
-        """The next time, try what was refused before, and look at what others may have deleted."""
+    def look_again(self) -> None:
+        """The next time, look at what others may have deleted."""
         self._looked.clear()
-        self._upkeep.ask_deletions_again()
 
     def waiting(self) -> dict[int, int]:
         """How many packs have shares on each cloud that this device may not delete, as far as it knows."""
         with self._fs.lock:
             rows = self._fs.db.execute("SELECT cloud, count(*) FROM disposal GROUP BY cloud").fetchall()
-        return {cloud: count for cloud, count in rows if self._upkeep.refused_deletion(cloud) is not None}
+        refusing = self._refusing()
+        return {cloud: count for cloud, count in rows if cloud in refusing}
 
     def clouds(self) -> set[int]:
         """The clouds on which there is something that may be deleted now."""

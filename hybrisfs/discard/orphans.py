@@ -57,9 +57,17 @@ class Unnamed:
 
 
 class Orphans:
-    """One caller at a time, without the volume's lock. *trusted* tells the clouds that are the volume's."""
+    """One caller at a time, without the volume's lock. *trusted* tells the clouds that are the volume's,
+    *refusing* those that have lately refused to delete."""
 
-    def __init__(self, fs: FileSystem, upkeep: Upkeep, trusted: Callable[[], Collection[int]]) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        upkeep: Upkeep,
+        trusted: Callable[[], Collection[int]],
+        refusing: Callable[[], Collection[int]] = tuple,
+    ) -> None:
+        self._refusing = refusing
         self._fs = fs
         self._upkeep = upkeep
         self._trusted = trusted
@@ -130,7 +138,8 @@ class Orphans:
         """The orphaned packs and the strays, at most so many together, that are what their names say."""
         packs = [one.pack for one in list(unnamed.orphans.values())[:most] if self._is_share(one)]
         # What this device may not delete is for those to propose that may.
-        due = [one for one in unnamed.strays if self._upkeep.refused_deletion(one.cloud) is None]
+        refusing = self._refusing()
+        due = [one for one in unnamed.strays if one.cloud not in refusing]
         strays = [
             one
             for one in due[: most - len(packs)]
@@ -160,7 +169,7 @@ class Orphans:
             refusal = self._upkeep.delete(stray.cloud, [name])
             if refusal is None:
                 self._upkeep.excuse(stray.cloud, name)
-            elif self._upkeep.refused_deletion(stray.cloud) is None:
+            elif stray.cloud not in self._refusing():
                 log.info("%s stays on cloud %d for now: %s", name, stray.cloud, refusal)
                 left.append(stray)
         return left

@@ -247,11 +247,6 @@ class CloudPort:
         with self._lock:
             return self._no_deletion if self._clock() < self._no_deletion_until else None
 
-    def ask_deletions_again(self) -> None:
-        """Try to delete the next time, whatever was refused before."""
-        with self._lock:
-            self._no_deletion_until = float("-inf")
-
     def stop(self) -> None:
         """Begin no further call."""
         self._workers.stop()

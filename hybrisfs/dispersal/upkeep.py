@@ -147,10 +147,9 @@ class Upkeep:
         another device is to do that, one whose credentials have the right."""
         return self._clouds[cloud].refused_deletion() if cloud in self._clouds else None
 
-    def ask_deletions_again(self) -> None:
-        """Try all clouds again that have refused to delete."""
-        for port in self._clouds:
-            port.ask_deletions_again()
+    def refusing(self) -> set[int]:
+        """The clouds that have lately refused to let this device delete anything."""
+        return {port.number for port in self._clouds if port.refused_deletion() is not None}
 
     def names(self, cloud: int, prefix: str, most: int) -> list[str] | None:
         """Return the names that a cloud claims to have, at most `most`; None when it does not tell."""

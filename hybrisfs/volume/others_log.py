@@ -22,6 +22,7 @@ from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.restoring import Repair
 from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.merge.members import MemberTable
 from hybrisfs.pipeline.log_repair import SegmentMender
 from hybrisfs.store.segment_ends import end_of_segment
 from hybrisfs.store.sightings import SightingTable
@@ -48,7 +49,7 @@ _MOST_SEGMENTS: Final = 100_000  # of one device that are followed
 
 
 class OthersLog:
-    """One caller at a time, without the volume's lock. *members* are those whose logs this device follows."""
+    """One caller at a time, without the volume's lock."""
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ class OthersLog:
         own: bytes,
         volume: bytes,
         keys: SealKeys,
-        members: Callable[[], Members],
+        members: MemberTable,
         upkeep: Upkeep,
         segments: SegmentMender,
         copies: Callable[[], int],
@@ -77,7 +78,7 @@ class OthersLog:
     ) -> Iterator[Callable[[], list[Repair]]]:
         """What is to be run to put right the log of each other device."""
         sightings = self._sightings.load()
-        members = self._members()
+        members = self._followed()
         for device in sorted({*members.public_keys, *map(device_id_of, members.former)}):
             if device != self._own:
                 seen = sightings.get(device)
@@ -120,9 +121,14 @@ class OthersLog:
         after = self._upkeep.look_at(cloud, name, _HEAD_LIMIT, heads.check)
         return Repair(cloud, finding, cloud if after is None else None, after.what if after else "")
 
+    def _followed(self) -> Members:
+        """Those whose logs devices read: also those whose removal is still to be heard of."""
+        with self._fs.lock:
+            return self._members.writers()
+
     def _decoded(self, device: bytes, data: bytes) -> Head:
         """Raises DecodeError, and UnreadableHereError when nobody here can tell."""
-        members = self._members()
+        members = self._followed()
         public = members.public_key(device) or members.former_key(device)
         if public is None:
             raise UnreadableHereError("nobody here knows the device")

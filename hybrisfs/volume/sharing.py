@@ -136,7 +136,7 @@ class Sharing:
             self._ring.segments,
             self.updates.device,
             self._signals,
-            self.followed,
+            self._followed,
             self._holds,
             self._receive_pulled,
             self._vector,
@@ -216,7 +216,7 @@ class Sharing:
         with self._fs.lock:
             return self.members.keys()
 
-    def followed(self) -> Members:
+    def _followed(self) -> Members:
         """Whose log is looked for on the clouds: also that of devices whose removal is still to be heard
         of."""
         with self._fs.lock:

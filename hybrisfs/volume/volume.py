@@ -245,7 +245,7 @@ class Volume:
             self.updates.device,
             config.id,
             self.ring.segments,
-            sharing.followed,
+            sharing.members,
             upkeep,
             segments,
             lambda: self.config.f + self.config.k,

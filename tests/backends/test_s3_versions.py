@@ -132,7 +132,7 @@ def test_a_lock_is_told_of_and_no_refusal_of_rights(s3_server: Server, url: str)
 
 def test_who_may_not_delete_cannot(s3_server: Server, url: str, ordinary: S3Store) -> None:
     allow(s3_server, url, WRITES)
-    ordinary.put("a", b"x")
+    assert ordinary.put_if_absent("a", b"x")
     with pytest.raises(AuthError):
         ordinary.delete("a")
     with pytest.raises(AuthError):

@@ -7,24 +7,23 @@ delete objects, but no versions of them.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from backends.credentials import CredentialStore
 from backends.errors import AuthError
 from backends.s3 import S3Store
-from hybrisfs.home import Home
-from hybrisfs.store.schema import ROOT_INO
-from hybrisfs.volume.create import create_volume
-from hybrisfs.volume.volume import Volume
+from hybrisfs.errors import UsageError
+from hybrisfs.volume.cloud_test import claim_place
+from hybrisfs.volume.create import MARKER_NAME, marker
+from sync import head_name
 from tests.backends import servers
-from tests.backends.buckets import DELETES, allow
+from tests.backends.buckets import DELETES
 from tests.backends.servers import ORDINARY, FixedCredentials, Server
-from tests.volume.device import NAME, PATIENCE, Device, Second
+from tests.volume.bucket_device import First, Other, everything, keeping_buckets, wait_for
+from tests.volume.device import Device
 
 CODES = [(1, 1, 3), (1, 2, 4)]  # f, k, clouds
 SMALL, BIG = os.urandom(3000), os.urandom(3 << 20)
@@ -36,42 +35,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-class First(Device):
-    """The device that made the volume, on buckets."""
-
-    def __init__(self, root: Path, urls: list[str], f: int, k: int) -> None:
-        self.home = Home.below(root / "home")
-        self.clouds = []
-        log_in(self.home, urls)
-        create_volume(self.home, NAME, urls, f, k)
-        self.volume = Volume.open(self.home, NAME)
-        self._open = True
-
-
-class Other(Second):
-    """Another device, with the same credentials as the first."""
-
-    def __init__(self, root: Path, first: Device) -> None:
-        log_in(Home.below(root / "home"), [cloud.url for cloud in first.volume.config.clouds])
-        super().__init__(root, first)
-
-
-def log_in(home: Home, urls: list[str]) -> None:
-    home.prepare()
-    for url in urls:
-        CredentialStore(home.credentials).add(url, ORDINARY)
-
-
 @pytest.fixture(params=CODES, ids=lambda code: f"f{code[0]}k{code[1]}")
 def urls(request: pytest.FixtureRequest, server: Server) -> list[str]:
     """Of buckets that keep what is deleted."""
-    urls = [server.url() for _ in range(request.param[2])]
-    for url in urls:
-        store = S3Store(url, FixedCredentials(server.secrets))
-        store.initialise()
-        store.versions.keep(30)
-        allow(server, url, DELETES)
-    return urls
+    return keeping_buckets(server, request.param[2], DELETES)
 
 
 @pytest.fixture
@@ -80,24 +47,6 @@ def first(request: pytest.FixtureRequest, tmp_path: Path, urls: list[str]) -> It
     one = First(tmp_path / "first", urls, f, k)
     yield one
     one.close()
-
-
-def wait_for(device: Device, *names: str) -> None:
-    """Wait until a device has heard of files."""
-    fs = device.volume.fs
-
-    def heard() -> bool:
-        with fs.lock:
-            return all(fs.lookup(ROOT_INO, name.encode()) is not None for name in names)
-
-    assert device.volume.signals.wait_until(heard, time.monotonic() + PATIENCE)
-
-
-def everything(store: S3Store) -> list[str]:
-    names: list[str] = []
-    while (page := store.list("", after=names[-1] if names else "")).entries:
-        names += page.names
-    return names
 
 
 def ransack(urls: list[str], *, sparing: str = "") -> int:
@@ -179,3 +128,51 @@ def test_all_that_a_thief_deletes_and_overwrites_comes_back(
     assert (away.read("small"), away.read("big")) == (SMALL, BIG)
     assert away.read("of the thief") == SMALL[::-1]
     away.close()
+
+
+def test_a_head_that_was_rolled_back_is_not_believed(tmp_path: Path, urls: list[str], first: First) -> None:
+    """A thief puts older bytes of another device's head in the place of the present ones."""
+    first.write("old", SMALL)
+    first.sync()
+    other = Other(tmp_path / "other", first)
+    wait_for(other, "old")
+    stores = [S3Store(url, FixedCredentials(ORDINARY)) for url in urls]
+    head = head_name(first.volume.updates.device)
+    before = [store.get(head, limit=1 << 20) for store in stores]
+    first.write("new", SMALL)
+    first.sync()
+    wait_for(other, "new")
+    first.close()
+    for store, data in zip(stores, before, strict=True):
+        store.put(head, data)
+    found = repair(other)
+    assert found["failed"] == 0, found["problems"]
+    for store, data in zip(stores, before, strict=True):
+        assert store.get(head, limit=1 << 20) != data
+        store.close()
+    other.close()
+
+
+def test_a_mark_of_another_volume_is_replaced_when_a_person_says_so(
+    urls: list[str], first: First, server: Server
+) -> None:
+    first.write("small", SMALL)
+    first.sync()
+    thief = S3Store(urls[0], FixedCredentials(ORDINARY))
+    thief.put(MARKER_NAME, marker(bytes(range(16))))
+    assert repair(first)["failed"] == 1
+    with pytest.raises(UsageError, match="holds another volume"):
+        claim_place(thief, first.volume.config.id)
+    first.volume.clouds.adopt(first.volume.config.clouds[0].name)
+    assert repair(first)["failed"] == 0
+    assert scrub(first)["wrong"] == 0
+    thief.close()
+
+
+def test_a_place_that_never_was_ours_is_not_taken(urls: list[str], first: First, server: Server) -> None:
+    elsewhere = keeping_buckets(server, 1, DELETES)[0]
+    store = S3Store(elsewhere, FixedCredentials(ORDINARY))
+    store.put(MARKER_NAME, marker(bytes(range(16))))
+    with pytest.raises(UsageError, match="holds another volume"):
+        claim_place(store, first.volume.config.id, regain=True)
+    store.close()
