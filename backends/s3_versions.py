@@ -22,11 +22,11 @@ from backends.arguments import check_range
 from backends.body import receiving
 from backends.errors import AuthError, CorruptError, MissingError, PermanentError, StoreError
 from backends.names import check_name
-from backends.versions import MAX_VERSIONS, Policy, Version
+from backends.versions import MAX_LISTED, Policy, Version, outermost
 
 __all__ = ["S3Versions"]
 
-_LISTED: Final = 200  # versions and deletion marks of one name that one request asks for
+_PAGE: Final = 1000  # versions and deletion marks that one request asks for
 _NO_RULES: Final = frozenset({"NoSuchLifecycleConfiguration", "NoSuchLifecycle"})
 _NOT_DONE: Final = frozenset({"NotImplemented", "MethodNotAllowed", "UnsupportedOperation"})
 _GONE: Final = frozenset({"NoSuchVersion", "InvalidVersionId"})
@@ -58,7 +58,7 @@ class S3Versions:
         self._translated = translated
 
     def of(self, name: str) -> tuple[Version, ...]:
-        return tuple(Version(*one) for one in self._listed(name, "Versions")[:MAX_VERSIONS])
+        return outermost([Version(*one) for one in self._listed(name, "Versions")])
 
     def get(self, name: str, version: str, *, limit: int) -> bytes:
         return self._get(name, version, limit)
@@ -151,12 +151,19 @@ class S3Versions:
 
     def _listed(self, name: str, kind: str) -> list[tuple[str, int]]:
         """Ids and sizes of what the bucket keeps of a name: "Versions" or "DeleteMarkers"."""
-        key = self._prefix + check_name(name)
-        with self._translated("versions", name):
-            answer = self._client().list_object_versions(Bucket=self._bucket, Prefix=key, MaxKeys=_LISTED)
-            # Names that go on after this one are listed after all of its versions.
-            found = [one for one in answer.get(kind, ()) if one["Key"] == key]
-            return [(str(one["VersionId"]), int(one.get("Size", 0))) for one in found]
+        key, found, start = self._prefix + check_name(name), list[tuple[str, int]](), dict[str, str]()
+        for _ in range(MAX_LISTED // _PAGE):
+            with self._translated("versions", name):
+                answer = self._client().list_object_versions(
+                    Bucket=self._bucket, Prefix=key, MaxKeys=_PAGE, **start
+                )
+                some = [one for one in answer.get(kind, ()) if one["Key"] == key]
+                found += [(str(one["VersionId"]), int(one.get("Size", 0))) for one in some]
+                # Names that go on after this one are listed after all of its versions.
+                if not answer.get("IsTruncated") or answer.get("NextKeyMarker") != key:
+                    break
+                start = {"KeyMarker": key, "VersionIdMarker": str(answer["NextVersionIdMarker"])}
+        return found
 
     def _get(self, name: str, version: str, limit: int, **options: str) -> bytes:
         where = {"Bucket": self._bucket, "Key": self._prefix + check_name(name), "VersionId": version}

@@ -2,22 +2,35 @@
 
 PASIS's versioning nodes (READ_PREV), for clouds: who holds the secrets of a cloud may delete and overwrite
 objects, but not make the cloud forget what they were, as long as his credentials lack the right to that.
-A driver (`backends.store.Store`) that can has an attribute `versions` of the type `Versions`; ask by `versions_of`.
+A driver (`backends.store.Store`) that can has an attribute `versions` of the type `Versions`; see `versions_of`.
 
 Older bytes are candidates and no more: whoever reads them verifies them, and never takes them for fresh.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from backends.store import Store
 
-__all__ = ["MAX_DAYS", "MAX_VERSIONS", "Policy", "Version", "Versions", "versions_of"]
+__all__ = [
+    "MAX_DAYS",
+    "MAX_LISTED",
+    "MAX_VERSIONS",
+    "Policy",
+    "Version",
+    "Versions",
+    "outermost",
+    "versions_of",
+]
 
 MAX_VERSIONS: Final = 16
-"""Of one name that are looked at: a thief may overwrite an object as often as he likes."""
+"""Of one name that are looked at: the newest and the oldest. A thief may overwrite an object as often as he
+likes, and what it was at first is what most objects should be: they are named by their content."""
+MAX_LISTED: Final = 10_000
+"""Versions of one name that a cloud is asked to list."""
 MAX_DAYS: Final = 36500
 
 
@@ -46,7 +59,8 @@ class Versions(Protocol):
     """Every method may raise any `backends.errors.StoreError`."""
 
     def of(self, name: str) -> tuple[Version, ...]:
-        """The versions of an object, the newest first, the present one included; at most `MAX_VERSIONS`.
+        """The versions of an object, the newest first, the present one included; of more than `MAX_VERSIONS`
+        as many of the newest and of the oldest as that allows, the oldest of the first `MAX_LISTED`.
 
         Between them a cloud may have noted deletions: these are left out.
         """
@@ -77,6 +91,12 @@ class Versions(Protocol):
     def may_change(self) -> bool | None:
         """Whether these credentials may change what the cloud is set to, by setting what is set already;
         None when that cannot be tried."""
+
+
+def outermost(versions: Sequence[Version]) -> tuple[Version, ...]:
+    """What `Versions.of` returns of all versions, the newest first."""
+    half = MAX_VERSIONS // 2
+    return tuple(versions) if len(versions) <= 2 * half else (*versions[:half], *versions[-half:])
 
 
 def versions_of(store: Store) -> Versions | None:

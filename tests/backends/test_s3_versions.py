@@ -70,11 +70,21 @@ def test_versions_are_as_bounded_as_objects(ordinary: S3Store) -> None:
 
 
 def test_no_more_versions_are_listed_than_are_looked_at(ordinary: S3Store) -> None:
-    for number in range(MAX_VERSIONS + 2):
+    for number in range(MAX_VERSIONS + 4):
         ordinary.put("a", b"%d" % number)
-    listed = ordinary.versions.of("a")
-    assert len(listed) == MAX_VERSIONS
-    assert ordinary.versions.get("a", listed[0].id, limit=10) == b"%d" % (MAX_VERSIONS + 1)
+    listed = [ordinary.versions.get("a", one.id, limit=10) for one in ordinary.versions.of("a")]
+    half = MAX_VERSIONS // 2
+    assert listed[:half] == [b"%d" % (MAX_VERSIONS + 3 - number) for number in range(half)]
+    assert listed[half:] == [b"%d" % (half - 1 - number) for number in range(half)]
+
+
+def test_versions_are_listed_page_by_page(ordinary: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backends.s3_versions._PAGE", 3)
+    for number in range(8):
+        ordinary.put("a", b"%d" % number)
+        ordinary.put("ab", b"another")
+    listed = [ordinary.versions.get("a", one.id, limit=10) for one in ordinary.versions.of("a")]
+    assert listed == [b"%d" % number for number in range(7, -1, -1)]
 
 
 def test_a_version_that_is_not_there_is_missing(ordinary: S3Store) -> None:

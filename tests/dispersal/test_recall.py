@@ -9,7 +9,7 @@ import pytest
 
 from backends.errors import AuthError, CorruptError
 from backends.store import Buffer
-from backends.versions import MAX_VERSIONS, Policy, Version
+from backends.versions import MAX_VERSIONS, Policy, Version, outermost
 from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable, IntegrityError, ObjectMissing
 from hybrisfs.dispersal.rebuild import PackRebuild
 from hybrisfs.dispersal.share import MAX_SHARE, share_name
@@ -45,7 +45,7 @@ class Kept:
         if self.denied:
             raise AuthError("fake://", "versions", name, "access denied")
         kept = list(enumerate(self._store.kept.get(name, [])))[::-1]
-        return tuple(Version(str(number), len(data)) for number, data in kept[:MAX_VERSIONS])
+        return outermost([Version(str(number), len(data)) for number, data in kept])
 
     def get(self, name: str, version: str, *, limit: int) -> bytes:
         self.read += 1
@@ -89,7 +89,7 @@ def delete(store: KeepingStore, name: str) -> None:
 
 
 def overwrite(store: KeepingStore, name: str) -> None:
-    for _ in range(3):
+    for _ in range(MAX_VERSIONS):
         store.put(name, os.urandom(len(store.objects[name])))
 
 
@@ -161,6 +161,7 @@ def test_older_versions_have_to_be_right_as_well_and_are_bounded() -> None:
         placement = cluster.engine.put_object("meta/1", b"good", 2)
         for number in placement:
             store = keeping(cluster)[number]
+            store.kept["meta/1"].clear()
             for _ in range(MAX_VERSIONS + 5):
                 store.put("meta/1", b"bad")
         with pytest.raises(CloudsUnavailable):

@@ -15,6 +15,7 @@ import pytest
 
 from backends.errors import AuthError
 from backends.s3 import S3Store
+from backends.versions import MAX_VERSIONS
 from hybrisfs.errors import UsageError
 from hybrisfs.volume.cloud_test import claim_place
 from hybrisfs.volume.create import MARKER_NAME, marker
@@ -62,8 +63,8 @@ def ransack(urls: list[str], *, sparing: str = "") -> int:
                 continue
             count += 1
             if number % 2:
-                store.put(name, b"nothing")
-                store.put(name, os.urandom(100))
+                for size in range(MAX_VERSIONS):
+                    store.put(name, bytes(size))
             else:
                 store.delete(name)
             with pytest.raises(AuthError):
