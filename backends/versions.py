@@ -2,7 +2,7 @@
 
 PASIS's versioning nodes (READ_PREV), for clouds: who holds the secrets of a cloud may delete and overwrite
 objects, but not make the cloud forget what they were, as long as his credentials lack the right to that.
-A driver (`backends.store.Store`) that can has an attribute `versions` of the type `Versions`; see `versions_of`.
+A driver that can has an attribute `versions` of the type `Versions`; see `versions_of`.
 
 Older bytes are candidates and no more: whoever reads them verifies them, and never takes them for fresh.
 """

@@ -108,14 +108,16 @@ def try_retention(store: Store) -> Retention:
     name = f"probe/{os.urandom(16).hex()}"
     try:
         store.put(name, _FIRST)
-        store.put(name, _SECOND)
+        overwrites = _may_overwrite(store, name)
         deletes = _may_delete(store, name)
     except StoreError as error:
         raise unusable(error, "it was tried to overwrite and delete a small object there") from error
     versions = versions_of(store)
     if versions is None:
         return _found(False, None, None, deletes, _why_not(store.url))
-    keeps, why = _keeps(versions, name)
+    keeps, why = (
+        _keeps(versions, name) if overwrites else (None, "these credentials may not overwrite objects")
+    )
     try:
         policy = versions.policy()
         days, note = policy.days, why or policy.note
@@ -130,11 +132,18 @@ def _found(keeps: bool | None, days: int | None, harm: bool | None, deletes: boo
     return Retention(keeps, days, harm, deletes, note, int(time.time()))
 
 
+def _may_overwrite(store: Store, name: str) -> bool:
+    try:
+        store.put(name, _SECOND)
+    except AuthError:
+        return False
+    return True
+
+
 def _may_delete(store: Store, name: str) -> bool:
     try:
         store.delete(name)
     except AuthError:
-        store.put(name, b"")  # at least it takes no room
         return False
     return True
 
