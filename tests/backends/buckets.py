@@ -12,13 +12,20 @@ from backends.credentials import Secrets
 from backends.s3_client import connect
 from tests.backends.servers import ORDINARY, Server
 
-__all__ = ["DELETES", "READS", "WRITES", "allow", "client"]
+__all__ = ["BUCKET", "DELETES", "READS", "WRITES", "allow", "client"]
 
 READS: Final = ("s3:GetObject", "s3:GetObjectVersion")
 WRITES: Final = (*READS, "s3:PutObject")
 DELETES: Final = (*WRITES, "s3:DeleteObject")
 """Of objects; not of their versions."""
-_BUCKET: Final = ("s3:ListBucket", "s3:ListBucketVersions", "s3:GetBucketVersioning")
+BUCKET: Final = (
+    "s3:ListBucket",
+    "s3:ListBucketVersions",
+    "s3:GetBucketVersioning",
+    "s3:GetLifecycleConfiguration",
+    "s3:GetBucketObjectLockConfiguration",
+)
+"""Of the bucket."""
 
 
 def client(server: Server, url: str) -> Any:
@@ -27,7 +34,7 @@ def client(server: Server, url: str) -> Any:
     return connect(parse_address(url, options=options, form=""), Secrets(server.secrets), Timing())
 
 
-def allow(server: Server, url: str, objects: Sequence[str], bucket: Sequence[str] = _BUCKET) -> None:
+def allow(server: Server, url: str, objects: Sequence[str], bucket: Sequence[str] = BUCKET) -> None:
     """Let `ORDINARY` do this to objects of the bucket, and to the bucket, and nothing else."""
     name = parse_address(url, options=frozenset({"region", "endpoint"}), form="").host
     who = {"Effect": "Allow", "Principal": {"AWS": [ORDINARY["access_key_id"]]}}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from backends.errors import AuthError, CorruptError, MissingError, OversizeError, PermanentError
 from backends.s3 import S3Store
 from backends.versions import MAX_VERSIONS, Policy, versions_of
-from tests.backends.buckets import DELETES, WRITES, allow, client
+from tests.backends.buckets import BUCKET, DELETES, READS, WRITES, allow, client
 from tests.backends.faulty_server import Answer, AnsweringServer, Request
 from tests.backends.servers import ORDINARY, FixedCredentials, Server
 from tests.backends.test_s3 import error_answer
@@ -165,6 +166,16 @@ def test_a_bucket_says_what_it_is_set_to(store: S3Store) -> None:
 def test_who_may_not_ask_does_not_know(s3_server: Server, url: str, ordinary: S3Store) -> None:
     allow(s3_server, url, DELETES, ["s3:ListBucket"])
     assert ordinary.versions.policy().on is None
+
+
+def test_the_policy_in_the_docs_is_the_one_that_is_tested_here() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/how-to.md").read_text()
+    policy = json.loads(page.split("```json\n")[1].split("```")[0])
+    assert [one["Action"] for one in policy["Statement"]] == [
+        [*BUCKET],
+        [*READS, "s3:PutObject", "s3:DeleteObject"],
+    ]
+    assert {*READS, "s3:PutObject", "s3:DeleteObject"} == {*DELETES}
 
 
 # A service whose answers are prepared: the server above has no lifecycle rules.
