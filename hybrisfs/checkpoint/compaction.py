@@ -9,8 +9,8 @@ their heads, each device lets go of what the agreed checkpoint O before it cover
 3. the segments themselves, on each cloud. An author deletes what stands under its own name, its own segments
    and those that others relayed for it; the member with the lowest id what stands under the names of devices
    that were removed. Segments of reserves stay: a kit that is used again goes on from there. What an author
-   has left because its credentials may not delete, any other member deletes: that the author has let go of it
-   shows when its head counts no more segments than will stay;
+   has left because its credentials may not delete, any other member deletes, but for as many of the newest as
+   the author's head counts: these it still has on record;
 4. the room that this leaves in the database.
 
 Each step is durable before the next, and each is found undone and done again after a crash: segments that no
@@ -43,7 +43,7 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.merge.members import MemberTable
 from hybrisfs.store.bodies import BodyStore
 from hybrisfs.store.segment_ends import end_of_segment
-from sync import Head, VersionVector, segment_name
+from sync import Head, VersionVector, parse_segment_name, segment_name
 
 __all__ = ["Compactor"]
 
@@ -156,10 +156,14 @@ class Compactor:
         led_to = {segment_name(one.writer, one.extent.newest) for one in heads.values() if one.extent}
         led_to |= {segment_name(*relayed) for one in heads.values() for relayed in one.relayed}
         names = {name for some in listed.values() for name in some or ()}
-        gone = self._gone(names - led_to, covered)
         extent = heads[device].extent
-        if not gone or extent is None or extent.segments > len(names) - len(gone):
+        if extent is None:
             return True
+        with self._fs.lock:
+            # What this device has not got yet, or a cloud makes up, is not counted.
+            known = [name for name in names if end_of_segment(self._fs.db, name) is not None]
+        known.sort(key=lambda name: parse_segment_name(name)[1].first)
+        gone = self._gone(known[: -extent.segments], covered) - led_to
         return all(
             self._delete(cloud, [name for name in some or () if name in gone])
             for cloud, some in listed.items()

@@ -14,12 +14,14 @@ import pytest
 from backends.s3 import S3Store
 from hybrisfs.versions.ladder import parse_ladder
 from hybrisfs.volume.config import VolumeConfig
+from sync.checkpoint import checkpoint_name
 from tests.backends import servers
 from tests.backends.buckets import WRITES
 from tests.backends.servers import ORDINARY, FixedCredentials, Server
 from tests.system.deadline import until
 from tests.volume.bucket_device import First, Other, everything, keeping_buckets, wait_for
 from tests.volume.device import NAME, Device
+from tests.volume.test_compaction import rewrite
 from tests.volume.test_discard import collect, noise, remove
 
 MIB = 1 << 20
@@ -153,3 +155,44 @@ def test_a_cloud_can_go_whose_objects_may_not_be_deleted(
     assert clouds.wait(first, 60.0, lambda done, total: None) == (True, "")
     ordinary.volume.drop_cache()
     assert ordinary.read("kept") == noise(1, MIB)
+
+
+def test_old_segments_and_checkpoints_of_one_that_may_not_delete_go_as_well(
+    tmp_path: Path, server: Server, urls: list[str]
+) -> None:
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch("hybrisfs.volume.checkpoints._LOOK_SECONDS", 0.05))
+        stack.enter_context(
+            mock.patch.multiple(
+                "hybrisfs.checkpoint.keeper", QUIET_SECONDS=0.1, LEAST_BYTES=1, RESTATE_SECONDS=1
+            )
+        )
+        ordinary = First(tmp_path / "ordinary", urls, 1, 1)
+        stack.callback(ordinary.close)
+        keeper = Other(tmp_path / "keeper", ordinary, server.secrets)
+        stack.callback(keeper.close)
+        author = ordinary.volume.updates.device.hex()
+
+        def listed(prefix: str) -> set[str]:
+            stores = [S3Store(url, FixedCredentials(ORDINARY)) for url in urls]
+            found = {name for store in stores for name in everything(store, prefix)}
+            for store in stores:
+                store.close()
+            return found
+
+        begun = set[str]()
+        for round_ in range(20):
+            rewrite(ordinary, round_, keeper)
+            now = listed(f"log/{author}/")
+            begun = begun or now
+            if begun - now:  # with a later checkpoint than the one that covers it: by then the author says so
+                break
+        else:
+            pytest.fail("segments stay that nobody needs")
+        parts = keeper.volume.checkpoints.keeper.succession.parts()
+        assert checkpoint_name(parts[-1]) in listed("checkpoints/")
+        assert len(listed("checkpoints/")) <= 3 * len(parts)
+        for device in (ordinary, keeper):
+            assert states(device) == {"ok"}
+            report = device.volume.maintenance.scrub(100.0, lambda stage, done, total: None).as_dict()
+            assert report["wrong"] == 0, report["problems"]
