@@ -149,12 +149,15 @@ def test_a_cloud_can_go_whose_objects_may_not_be_deleted(
 ) -> None:
     ordinary.write("kept", noise(1, MIB))
     ordinary.sync()
+    values = ordinary.volume.key_values.open()
+    values.put("things", "key", noise(4, MIB))
     clouds = ordinary.volume.clouds
     first = str(clouds.all()[0]["name"])
     clouds.replace(first, (tmp_path / "disk").as_uri())
     assert clouds.wait(first, 60.0, lambda done, total: None) == (True, "")
     ordinary.volume.drop_cache()
     assert ordinary.read("kept") == noise(1, MIB)
+    assert values.get("things", "key").value == noise(4, MIB)
 
 
 def test_old_segments_and_checkpoints_of_one_that_may_not_delete_go_as_well(
