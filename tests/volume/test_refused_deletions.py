@@ -150,6 +150,7 @@ def test_a_cloud_can_go_whose_objects_may_not_be_deleted(
     ordinary.write("kept", noise(1, MIB))
     ordinary.sync()
     values = ordinary.volume.key_values.open()
+    values.create_container("things")
     values.put("things", "key", noise(4, MIB))
     clouds = ordinary.volume.clouds
     first = str(clouds.all()[0]["name"])
