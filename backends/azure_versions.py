@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from itertools import islice
 from typing import Any, Final
 
 from backends.arguments import check_range
 from backends.body import receiving
 from backends.errors import CorruptError, PermanentError
-from backends.names import check_name
-from backends.versions import MAX_LISTED, Policy, Version, outermost
+from backends.names import check_name, check_prefix, is_name
+from backends.versions import MAX_LISTED, MAX_VERSIONS, Policy, Version, outermost
 
 __all__ = ["AzureVersions"]
 
@@ -44,8 +45,17 @@ class AzureVersions:
         self._translated = translated
         self._by_identity = by_identity
 
-    def of(self, name: str) -> tuple[Version, ...]:
-        return outermost(self._listed(name))
+    def names(self, prefix: str) -> tuple[str, ...]:
+        root = self._prefix
+        with self._translated("versions", prefix):
+            blobs = self._container().list_blobs(
+                name_starts_with=root + check_prefix(prefix), include=["versions"], results_per_page=_PAGE
+            )
+            found = {str(blob.name).removeprefix(root) for blob in islice(blobs, MAX_LISTED)}
+        return tuple(sorted(filter(is_name, found)))
+
+    def of(self, name: str, most: int = MAX_VERSIONS) -> tuple[Version, ...]:
+        return outermost(self._listed(name), most)
 
     def get(self, name: str, version: str, *, limit: int) -> bytes:
         with self._translated("get", name), receiving(limit):

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from backends.arguments import check_range
 from backends.errors import AuthError, CorruptError
-from backends.names import check_name
-from backends.versions import MAX_LISTED, Policy, Version, outermost
+from backends.names import check_name, check_prefix, is_name
+from backends.versions import MAX_LISTED, MAX_VERSIONS, Policy, Version, outermost
 
 __all__ = ["GcsVersions"]
 
@@ -47,8 +47,22 @@ class GcsVersions:
         self._download = download
         self._options = options
 
-    def of(self, name: str) -> tuple[Version, ...]:
-        return outermost(self._listed(name))
+    def names(self, prefix: str) -> tuple[str, ...]:
+        root = self._prefix
+        with self._translated("versions", prefix):
+            blobs = self._client().list_blobs(
+                self._bucket_name,
+                prefix=root + check_prefix(prefix) or None,
+                versions=True,
+                max_results=MAX_LISTED,
+                fields="items(name),nextPageToken",
+                **self._options,
+            )
+            found = {str(blob.name).removeprefix(root) for blob in blobs}
+        return tuple(sorted(filter(is_name, found)))
+
+    def of(self, name: str, most: int = MAX_VERSIONS) -> tuple[Version, ...]:
+        return outermost(self._listed(name), most)
 
     def get(self, name: str, version: str, *, limit: int) -> bytes:
         with self._translated("get", name):

@@ -21,8 +21,8 @@ from typing import Any, Final
 from backends.arguments import check_range
 from backends.body import receiving
 from backends.errors import AuthError, CorruptError, MissingError, PermanentError, StoreError
-from backends.names import check_name
-from backends.versions import MAX_LISTED, Policy, Version, outermost
+from backends.names import check_name, check_prefix, is_name
+from backends.versions import MAX_LISTED, MAX_VERSIONS, Policy, Version, outermost
 
 __all__ = ["S3Versions"]
 
@@ -57,8 +57,22 @@ class S3Versions:
         self._client = client
         self._translated = translated
 
-    def of(self, name: str) -> tuple[Version, ...]:
-        return outermost([Version(*one) for one in self._listed(name, "Versions")])
+    def names(self, prefix: str) -> tuple[str, ...]:
+        root, found, start = self._prefix, set[str](), dict[str, str]()
+        for _ in range(MAX_LISTED // _PAGE):
+            with self._translated("versions", prefix):
+                answer = self._client().list_object_versions(
+                    Bucket=self._bucket, Prefix=root + check_prefix(prefix), MaxKeys=_PAGE, **start
+                )
+                found |= {str(one["Key"]).removeprefix(root) for one in answer.get("Versions", ())}
+                if not answer.get("IsTruncated"):
+                    break
+                markers = ("KeyMarker", "VersionIdMarker")
+                start = {one: str(answer[f"Next{one}"]) for one in markers if answer.get(f"Next{one}")}
+        return tuple(sorted(filter(is_name, found)))
+
+    def of(self, name: str, most: int = MAX_VERSIONS) -> tuple[Version, ...]:
+        return outermost([Version(*one) for one in self._listed(name, "Versions")], most)
 
     def get(self, name: str, version: str, *, limit: int) -> bytes:
         return self._get(name, version, limit)

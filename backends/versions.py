@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from backends.errors import StoreError
 from backends.store import Store
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Policy",
     "Version",
     "Versions",
+    "older_versions",
     "outermost",
     "versions_of",
 ]
@@ -58,9 +60,12 @@ class Policy:
 class Versions(Protocol):
     """Every method may raise any `backends.errors.StoreError`."""
 
-    def of(self, name: str) -> tuple[Version, ...]:
-        """The versions of an object, the newest first, the present one included; of more than `MAX_VERSIONS`
-        as many of the newest and of the oldest as that allows, the oldest of the first `MAX_LISTED`.
+    def names(self, prefix: str) -> tuple[str, ...]:
+        """The names of objects that begin with *prefix* and are there, or were: of `MAX_LISTED` versions."""
+
+    def of(self, name: str, most: int = MAX_VERSIONS) -> tuple[Version, ...]:
+        """The versions of an object, the newest first, the present one included; of more than *most* as many
+        of the newest and of the oldest as that allows, the oldest of the first `MAX_LISTED`.
 
         Between them a cloud may have noted deletions: these are left out.
         """
@@ -93,10 +98,19 @@ class Versions(Protocol):
         None when that cannot be tried."""
 
 
-def outermost(versions: Sequence[Version]) -> tuple[Version, ...]:
+def outermost(versions: Sequence[Version], most: int) -> tuple[Version, ...]:
     """What `Versions.of` returns of all versions, the newest first."""
-    half = MAX_VERSIONS // 2
+    half = most // 2
     return tuple(versions) if len(versions) <= 2 * half else (*versions[:half], *versions[-half:])
+
+
+def older_versions(store: Store, name: str, most: int = MAX_VERSIONS) -> tuple[Version, ...]:
+    """What a cloud keeps of a name, the newest first; nothing when it does not tell."""
+    versions = versions_of(store)
+    try:
+        return () if versions is None else versions.of(name, most)
+    except StoreError:
+        return ()
 
 
 def versions_of(store: Store) -> Versions | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from backends.store import MAX_PAGE, Buffer, Page, Store
-from backends.versions import Policy, Version, Versions, versions_of
+from backends.versions import MAX_VERSIONS, Policy, Version, Versions, versions_of
 
 __all__ = ["CountingStore", "Request", "RequestClass", "Use", "used"]
 
@@ -125,9 +125,13 @@ class _CountingVersions:
         self.stop_keeping = kept.stop_keeping
         self.may_change = kept.may_change
 
-    def of(self, name: str) -> tuple[Version, ...]:
+    def names(self, prefix: str) -> tuple[str, ...]:
         self._count("list")
-        return self._kept.of(name)
+        return self._kept.names(prefix)
+
+    def of(self, name: str, most: int = MAX_VERSIONS) -> tuple[Version, ...]:
+        self._count("list")
+        return self._kept.of(name, most)
 
     def get(self, name: str, version: str, *, limit: int) -> bytes:
         data = b""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from backends.errors import StoreError
 from backends.store import Store
-from backends.versions import Version, Versions, versions_of
+from backends.versions import Version, Versions, older_versions, versions_of
 from hybrisfs.dispersal.clouds import Clouds
 from hybrisfs.dispersal.errors import IntegrityError
 from hybrisfs.dispersal.operation import Interrupt, OperationLoop
@@ -21,7 +21,7 @@ from hybrisfs.dispersal.operation import Interrupt, OperationLoop
 if TYPE_CHECKING:
     from hybrisfs.dispersal.reader import Read
 
-__all__ = ["Readable", "older_bytes", "older_versions", "recall"]
+__all__ = ["Readable", "older_bytes", "recall"]
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -51,15 +51,6 @@ class _OlderObjects:
 
     def get_range(self, name: str, offset: int, length: int) -> bytes:
         return self._versions.get_range(name, self._version.id, offset, length)
-
-
-def older_versions(store: Store, name: str) -> tuple[Version, ...]:
-    """What a cloud keeps of a name, the newest first; nothing when it does not tell."""
-    versions = versions_of(store)
-    try:
-        return () if versions is None else versions.of(name)
-    except StoreError:
-        return ()
 
 
 def older_bytes(

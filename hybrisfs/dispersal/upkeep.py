@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from backends.errors import TransientError
 from backends.store import Store
+from backends.versions import MAX_VERSIONS, older_versions
 from hybrisfs.dispersal.cloud import Answer, CloudStatus
 from hybrisfs.dispersal.clouds import Clouds
 from hybrisfs.dispersal.errors import IntegrityError
@@ -18,7 +19,7 @@ from hybrisfs.dispersal.poll import all_names
 from hybrisfs.dispersal.probe import Owed, check
 from hybrisfs.dispersal.ranking import Operation
 from hybrisfs.dispersal.rebuild import PackRebuild
-from hybrisfs.dispersal.recall import Readable, older_bytes, older_versions
+from hybrisfs.dispersal.recall import Readable, older_bytes
 from hybrisfs.dispersal.share import MAX_SHARE, TableSealer, share_name
 from hybrisfs.dispersal.shares import sample_share, share_check
 from sync.codec import Buffer
@@ -90,15 +91,23 @@ class Upkeep:
                 break
         return found
 
-    def recall(self, cloud: int, name: str, limit: int, take: Callable[[bytes], object]) -> bool:
-        """Offer `take` what the cloud keeps of an object that is missing or wrong now, the newest first;
-        whether it has accepted something. It raises ValueError or IntegrityError for what is wrong."""
+    def recall(
+        self,
+        cloud: int,
+        name: str,
+        limit: int,
+        take: Callable[[bytes], object],
+        most: int = MAX_VERSIONS,
+    ) -> bool:
+        """Offer `take` what the cloud keeps of an object that is missing or wrong now, at most so many
+        versions, the newest first; whether it has accepted something. It raises ValueError or IntegrityError
+        for what is wrong."""
 
         def fetch(store: Readable, name: str) -> bytes:
             return store.get(name, limit=limit)
 
         timeout = self._get_timeout
-        listed = self._call(cloud, "get", 0, lambda store: older_versions(store, name), None, timeout)
+        listed = self._call(cloud, "get", 0, lambda store: older_versions(store, name, most), None, timeout)
         for version in listed.value or ():
             read = partial(older_bytes, name=name, version=version, fetch=fetch)
             data = self._call(cloud, "get", version.size, read, None, timeout).value

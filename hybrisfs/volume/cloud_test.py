@@ -18,7 +18,7 @@ from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.volume.create import MARKER_NAME, belongs_to_another, marker
 from hybrisfs.volume.store_errors import unusable
 
-__all__ = ["PROBE_LIMIT", "claim_place", "open_for_test", "prepare_place", "try_out"]
+__all__ = ["PROBE_LIMIT", "claim_place", "open_for_test", "prepare_place", "try_out", "was_ours"]
 
 T = TypeVar("T")
 
@@ -122,7 +122,7 @@ def claim_place(store: Store, volume: bytes, *, regain: bool = False) -> None:
         if (
             found is not None
             and belongs_to_another(found, volume)
-            and not (regain and _was_ours(store, volume))
+            and not (regain and was_ours(store, volume))
         ):
             raise UsageError(
                 f"{store.url} holds another volume already",
@@ -137,7 +137,7 @@ def claim_place(store: Store, volume: bytes, *, regain: bool = False) -> None:
         raise unusable(error) from error
 
 
-def _was_ours(store: Store, volume: bytes) -> bool:
+def was_ours(store: Store, volume: bytes) -> bool:
     """Whether the cloud keeps our mark as an older version of the one that is there. Raises StoreError."""
     versions = versions_of(store)
     kept = versions.of(MARKER_NAME) if versions is not None else ()

@@ -44,6 +44,7 @@ from sync.beacons import precedes
 __all__ = ["OthersLog"]
 
 _HEAD_LIMIT: Final = 1 << 20
+_MOST_HEADS: Final = 2000  # versions of a head: of these not the first is wanted but the last right one
 _MOST_NAMES: Final = 1_000_000
 _MOST_SEGMENTS: Final = 100_000  # of one device that are followed
 
@@ -96,7 +97,7 @@ class OthersLog:
             if found is not None and found.kind != "unreadable":
                 wrong[cloud] = found
         for cloud in wrong:
-            self._upkeep.recall(cloud, name, _HEAD_LIMIT, heads.consider)
+            self._upkeep.recall(cloud, name, _HEAD_LIMIT, heads.consider, _MOST_HEADS)
         if heads.newest is None:
             for cloud in wrong:
                 self._upkeep.excuse(cloud, name)  # nobody says that there ever was one

@@ -40,6 +40,7 @@ def test_what_was_overwritten_and_deleted_can_be_read(store: AzureStore) -> None
     store.delete("a")
     with pytest.raises(MissingError):
         store.get("a", limit=10)
+    assert store.versions.names("a") == ("a", "ab")
     second, first = store.versions.of("a")
     assert (second.size, first.size) == (7, 5)
     assert store.versions.get("a", first.id, limit=10) == b"first"

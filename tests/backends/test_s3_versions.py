@@ -56,6 +56,16 @@ def test_what_was_overwritten_and_deleted_can_be_read(ordinary: S3Store) -> None
     assert ordinary.versions.get_range("packs/a", first.id, 1, 3) == b"irs"
 
 
+def test_names_of_what_was_deleted_are_told(ordinary: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backends.s3_versions._PAGE", 2)
+    for name in ("log/a", "log/b", "log/c", "heads/a"):
+        ordinary.put(name, b"1")
+        ordinary.put(name, b"2")
+    ordinary.delete_many(["log/a", "log/c"])
+    assert ordinary.versions.names("log/") == ("log/a", "log/b", "log/c")
+    assert ordinary.versions.names("packs/") == ()
+
+
 def test_versions_are_as_bounded_as_objects(ordinary: S3Store) -> None:
     ordinary.put("a", b"0123456789")
     (only,) = ordinary.versions.of("a")

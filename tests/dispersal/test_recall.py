@@ -40,12 +40,15 @@ class Kept:
         self.read = 0
         self.denied = False
 
-    def of(self, name: str) -> tuple[Version, ...]:
+    def names(self, prefix: str) -> tuple[str, ...]:
+        return tuple(sorted(name for name in self._store.kept if name.startswith(prefix)))
+
+    def of(self, name: str, most: int = MAX_VERSIONS) -> tuple[Version, ...]:
         self.asked.append(name)
         if self.denied:
             raise AuthError("fake://", "versions", name, "access denied")
         kept = list(enumerate(self._store.kept.get(name, [])))[::-1]
-        return outermost([Version(str(number), len(data)) for number, data in kept])
+        return outermost([Version(str(number), len(data)) for number, data in kept], most)
 
     def get(self, name: str, version: str, *, limit: int) -> bytes:
         self.read += 1

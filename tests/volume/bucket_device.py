@@ -16,7 +16,7 @@ from tests.backends.buckets import allow
 from tests.backends.servers import ORDINARY, FixedCredentials, Server
 from tests.volume.device import NAME, PATIENCE, Device, Second
 
-__all__ = ["First", "Other", "everything", "keeping_buckets", "wait_for"]
+__all__ = ["First", "Other", "everything", "keeping_buckets", "log_in", "wait_for"]
 
 
 class First(Device):
@@ -27,7 +27,7 @@ class First(Device):
     ) -> None:
         self.home = Home.below(root / "home")
         self.clouds = []
-        _log_in(self.home, urls, secrets)
+        log_in(self.home, urls, secrets)
         create_volume(self.home, NAME, urls, f, k)
         self.volume = Volume.open(self.home, NAME)
         self._open = True
@@ -37,11 +37,12 @@ class Other(Second):
     """Another device."""
 
     def __init__(self, root: Path, first: Device, secrets: Mapping[str, str] = ORDINARY) -> None:
-        _log_in(Home.below(root / "home"), [cloud.url for cloud in first.volume.config.clouds], secrets)
+        log_in(Home.below(root / "home"), [cloud.url for cloud in first.volume.config.clouds], secrets)
         super().__init__(root, first)
 
 
-def _log_in(home: Home, urls: Sequence[str], secrets: Mapping[str, str]) -> None:
+def log_in(home: Home, urls: Sequence[str], secrets: Mapping[str, str] = ORDINARY) -> None:
+    """Give a machine the secrets of the clouds."""
     home.prepare()
     for url in urls:
         CredentialStore(home.credentials).add(url, secrets)

@@ -17,14 +17,18 @@ from backends.errors import AuthError
 from backends.s3 import S3Store
 from backends.versions import MAX_VERSIONS
 from hybrisfs.errors import UsageError
+from hybrisfs.home import Home
+from hybrisfs.recovery import Cost
 from hybrisfs.volume.cloud_test import claim_place
 from hybrisfs.volume.create import MARKER_NAME, marker
+from hybrisfs.volume.recover import recover_volume
 from sync import head_name
 from tests.backends import servers
 from tests.backends.buckets import DELETES
 from tests.backends.servers import ORDINARY, FixedCredentials, Server
-from tests.volume.bucket_device import First, Other, everything, keeping_buckets, wait_for
+from tests.volume.bucket_device import First, Other, everything, keeping_buckets, log_in, wait_for
 from tests.volume.device import Device
+from tests.volume.recovery_rig import PASSPHRASE
 
 CODES = [(1, 1, 3), (1, 2, 4)]  # f, k, clouds
 SMALL, BIG = os.urandom(3000), os.urandom(3 << 20)
@@ -177,3 +181,29 @@ def test_a_place_that_never_was_ours_is_not_taken(urls: list[str], first: First,
     with pytest.raises(UsageError, match="holds another volume"):
         claim_place(store, first.volume.config.id, regain=True)
     store.close()
+
+
+def test_the_only_device_is_recovered_from_what_clouds_keep(
+    tmp_path: Path, urls: list[str], first: First
+) -> None:
+    first.volume.recovery.cost = Cost(1, 8)
+    first.write("small", SMALL)
+    first.write("big", BIG)
+    first.sync()
+    first.volume.recovery.make(PASSPHRASE)
+    first.sync()
+    first.close()
+    ransack(urls)
+    home = Home.below(tmp_path / "new" / "home")
+    log_in(home, urls)
+    recover_volume(home, urls, PASSPHRASE, None, "new")
+    new = Device.found(tmp_path / "new" / "home", [])
+    try:
+        assert repair(new)["failed"] == 0
+        new.volume.sharing.look_after()
+        wait_for(new, "small", "big")
+        assert (new.read("small"), new.read("big")) == (SMALL, BIG)
+        assert repair(new)["failed"] == 0
+        assert scrub(new)["wrong"] == 0
+    finally:
+        new.close()
