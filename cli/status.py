@@ -186,7 +186,10 @@ def _names(clouds: Sequence[Mapping[str, Any]]) -> str:
 def _describe_cloud(cloud: dict[str, Any]) -> list[str]:
     state = click.style(cloud["state"], fg=_COLOURS.get(cloud["state"], "red"))
     kept = cloud.get("retention")
-    keeps = f"  (keeps deleted objects: {describe_retention(kept)})" if kept and kept["keeps"] else ""
+    keeps = ""
+    if kept and kept["keeps"]:
+        though = ", but this machine could destroy them" if kept["destructible"] else ""
+        keeps = f"  (keeps deleted objects: {describe_retention(kept)}{though})"
     return [
         shown(cloud["name"]),
         state,
