@@ -32,6 +32,7 @@ _NOT_DONE: Final = frozenset({"NotImplemented", "MethodNotAllowed", "Unsupported
 _GONE: Final = frozenset({"NoSuchVersion", "InvalidVersionId"})
 _VERSIONING: Final = "s3:PutBucketVersioning"
 _LIFECYCLE: Final = "s3:PutLifecycleConfiguration"
+_LIFECYCLE_PARTS: Final = ("Rules", "TransitionDefaultMinimumObjectSize")
 
 
 class S3Versions:
@@ -88,21 +89,17 @@ class S3Versions:
 
     def destroy(self, name: str) -> bool:
         # The marks come first: no lock holds them, so that a refusal tells of rights and of nothing else.
-        may = False
-        while marks := self._listed(name, "DeleteMarkers"):
-            for mark, _ in marks:
-                self._delete(name, mark)
-            may = True
-        while versions := self._listed(name, "Versions"):
-            for version, _ in versions:
-                try:
-                    self._delete(name, version)
-                except AuthError:
-                    if not may:
-                        raise
-                    return False
-                may = True
-        return True
+        marks = self._listed(name, "DeleteMarkers")
+        for mark, _ in marks:
+            self._delete(name, mark)
+        for version, _ in self._listed(name, "Versions"):
+            try:
+                self._delete(name, version)
+            except AuthError:
+                if not marks:
+                    raise
+                return False
+        return not self._listed(name, "Versions")
 
     def policy(self) -> Policy:
         try:
@@ -116,7 +113,7 @@ class S3Versions:
             raise
         lock = self._lock()
         try:
-            ends = [_end_of(rule, self._prefix) for rule in self._rules() or ()]
+            ends = [_end_of(rule, self._prefix) for rule in (self._lifecycle() or {}).get("Rules", ())]
         except AuthError:
             return Policy(
                 True, None, "these credentials may not ask for how long (s3:GetLifecycleConfiguration)"
@@ -128,8 +125,8 @@ class S3Versions:
         self._set_versioning("Enabled")
         if not self._is_on():
             raise PermanentError(self._url, "keep", "", "the service does not keep versions of objects")
-        rules = self._rules()
-        if rules is None:
+        lifecycle = self._lifecycle()
+        if lifecycle is None:
             return "the service knows no rule that ends what is kept: it is kept until somebody deletes it"
         rule = {
             "ID": f"hybrisfs {self._prefix}".strip(),
@@ -138,7 +135,8 @@ class S3Versions:
             "NoncurrentVersionExpiration": {"NoncurrentDays": days},
             "Expiration": {"ExpiredObjectDeleteMarker": True},
         }
-        self._set_rules([*(one for one in rules if one.get("ID") != rule["ID"]), rule])
+        others = [one for one in lifecycle.get("Rules", ()) if one.get("ID") != rule["ID"]]
+        self._set_lifecycle({**lifecycle, "Rules": [*others, rule]})
         return self._lock()
 
     def stop_keeping(self) -> None:
@@ -153,13 +151,13 @@ class S3Versions:
         except AuthError:
             pass
         try:
-            rules = self._rules()
-            if rules:
-                self._set_rules(rules)
+            lifecycle = self._lifecycle()
+            if lifecycle:
+                self._set_lifecycle(lifecycle)
                 return True
         except AuthError:
             return False
-        return False if rules is None else None
+        return False if lifecycle is None else None
 
     # -- how -------------------------------------------------------------------------------------
 
@@ -211,30 +209,29 @@ class S3Versions:
             reason = "this service does not keep versions of objects"
             raise PermanentError(self._url, "keep", "", reason) from error
 
-    def _rules(self) -> list[Mapping[str, Any]] | None:
-        """The lifecycle rules of the bucket, None where the service has none. Raises `StoreError`."""
+    def _lifecycle(self) -> dict[str, Any] | None:
+        """The lifecycle rules of the bucket and what belongs to them, {} when it has none, None where the
+        service knows none. Raises `StoreError`."""
         words = ["get-bucket-lifecycle-configuration"]
         try:
             with self._administered("s3:GetLifecycleConfiguration", words):
                 answer = self._client().get_bucket_lifecycle_configuration(Bucket=self._bucket)
-                return list(answer.get("Rules", ()))
+                return {name: answer[name] for name in _LIFECYCLE_PARTS if answer.get(name)}
         except StoreError as error:
             if _code(error) in _NO_RULES:
-                return []
+                return {}
             if _code(error) in _NOT_DONE:
                 return None
             raise
 
-    def _set_rules(self, rules: Sequence[Mapping[str, Any]]) -> None:
-        wanted = {"Rules": rules}
-        words = [
-            "put-bucket-lifecycle-configuration",
-            "--lifecycle-configuration",
-            json.dumps(wanted, default=str),
-        ]
+    def _set_lifecycle(self, wanted: Mapping[str, Any]) -> None:
+        rules = {"Rules": wanted["Rules"]}
+        options = {name: value for name, value in wanted.items() if name != "Rules"}
+        text = json.dumps(rules, default=str)
+        words = ["put-bucket-lifecycle-configuration", "--lifecycle-configuration", text]
         with self._administered(_LIFECYCLE, words):
             self._client().put_bucket_lifecycle_configuration(
-                Bucket=self._bucket, LifecycleConfiguration=wanted
+                Bucket=self._bucket, LifecycleConfiguration=rules, **options
             )
 
     def _lock(self) -> str:

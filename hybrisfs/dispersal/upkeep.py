@@ -110,7 +110,8 @@ class Upkeep:
         listed = self._call(cloud, "get", 0, lambda store: older_versions(store, name, most), None, timeout)
         for version in listed.value or ():
             read = partial(older_bytes, name=name, version=version, fetch=fetch)
-            data = self._call(cloud, "get", version.size, read, None, timeout).value
+            size = min(max(version.size, 0), limit)  # as the cloud claims
+            data = self._call(cloud, "get", size, read, None, timeout).value
             with contextlib.suppress(IntegrityError, ValueError):
                 if data is not None:
                     take(data)

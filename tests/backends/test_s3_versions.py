@@ -196,6 +196,7 @@ class Rules:
 
     def __init__(self, rules: str = "") -> None:
         self.rules = rules
+        self.least = "varies_by_storage_class"
         self.denied: set[str] = set()
 
     def __call__(self, request: Request) -> Answer:
@@ -208,10 +209,15 @@ class Rules:
             return error_answer(404, "ObjectLockConfigurationNotFoundError")
         if method == "PUT":
             self.rules = request.body.decode()
+            self.least = request.headers.get("x-amz-transition-default-minimum-object-size", "")
             return Answer(200)
         if not self.rules:
             return error_answer(404, "NoSuchLifecycleConfiguration")
-        return Answer(200, {"Content-Type": "application/xml"}, self.rules.encode())
+        headers = {
+            "Content-Type": "application/xml",
+            "x-amz-transition-default-minimum-object-size": self.least,
+        }
+        return Answer(200, headers, self.rules.encode())
 
 
 def answer(name: str, content: str) -> Answer:
@@ -242,6 +248,7 @@ def test_a_rule_ends_what_is_kept_and_rules_of_others_stay() -> None:
         store.versions.keep(14)
         assert store.versions.policy() == Policy(True, 14)
     assert rules.rules.count("<ID>") == 2
+    assert rules.least == "varies_by_storage_class"
     assert "<ID>logs</ID>" in rules.rules
     assert "<ID>hybrisfs f/</ID>" in rules.rules
 
@@ -272,6 +279,19 @@ def test_who_may_change_rules_alone_may_change_what_is_kept() -> None:
         assert opened(server).versions.may_change() is False
         rules.rules, rules.denied = "", {"PUT versioning"}
         assert opened(server).versions.may_change() is None  # there is no rule to set again
+
+
+def test_a_service_that_lists_what_was_destroyed_for_ever_ends_nothing() -> None:
+    listed = "".join(
+        f"<{kind}><Key>f/a</Key><VersionId>{kind}</VersionId></{kind}>"
+        for kind in ("DeleteMarker", "Version")
+    )
+
+    def always(request: Request) -> Answer:
+        return Answer(204) if request.method == "DELETE" else answer("ListVersionsResult", listed)
+
+    with AnsweringServer(always) as server:
+        assert not opened(server).versions.destroy("a")
 
 
 def test_a_service_without_versions_says_so() -> None:
