@@ -15,6 +15,7 @@ __all__ = [
     "columns",
     "count",
     "describe_machines_only",
+    "describe_retention",
     "json_option",
     "pending_work",
     "print_json",
@@ -128,3 +129,12 @@ def _bytes(character: str) -> bytes:
         return os.fsencode(character)
     except UnicodeEncodeError:  # a surrogate that stands for no byte
         return character.encode("utf-8", "surrogatepass")
+
+
+def describe_retention(found: Mapping[str, Any] | None) -> str:
+    """For how long a cloud keeps what is deleted, as far as a try has proven it."""
+    if found is None:
+        return "not tried"
+    if not found["keeps"]:
+        return "no" if found["keeps"] is False else "unknown"
+    return "yes" if found["days"] is None else f"for {count(found['days'], 'day')}"

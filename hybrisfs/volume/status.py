@@ -31,6 +31,7 @@ def volume_status(volume: Volume) -> dict[str, object]:
             "state": one.state,
             "reason": reason_of(volume, one),
             "since": round(time.time() - (time.monotonic() - one.since)),
+            "retention": volume.clouds.retention(one.url),
         }
         for one in volume.engine.health()
     ]
@@ -43,6 +44,7 @@ def volume_status(volume: Volume) -> dict[str, object]:
     transfers = volume.transfers.facts()
     checkpoint = volume.checkpoints.facts()
     versions = volume.versions.facts()
+    undeletable = volume.collector.undeletable()
     fs, mountpoint = volume.fs, volume.mountpoint
     with fs.lock:
         return {
@@ -75,8 +77,9 @@ def volume_status(volume: Volume) -> dict[str, object]:
             "cache": {"bytes": fs.journal.bytes, "budget": fs.journal.budget},
             "transfers": transfers,
             "mirrors": volume.mirrors.all(),
+            "undeletable": sum(undeletable.values()),
             "warnings": warnings,
-            "notices": notices_of(devices, time.time()),
+            "notices": [*notices_of(devices, time.time()), *_about_deletions(volume, undeletable)],
             "last_error": str(fs.journal.failure) if fs.journal.failure else volume.last_error.text,
         }
 
@@ -141,6 +144,15 @@ def _warnings(volume: Volume, devices: list[dict[str, object]], values: ValueFac
     return [*waiting, *volume.sharing.doubts(), *alarms]
 
 
+def _about_deletions(volume: Volume, undeletable: Mapping[int, int]) -> list[str]:
+    """What this device may not delete on clouds."""
+    return [
+        f"{count:,} object{'s wait' if count > 1 else ' waits'} for a device that may delete "
+        f"on {_cloud_name(volume, number)}"
+        for number, count in sorted(undeletable.items())
+    ]
+
+
 def _about_losses(volume: Volume) -> list[str]:
     """What the clouds have lost. Of one trouble always the same sentence: a change of it would be news."""
     with volume.fs.lock:
@@ -169,9 +181,11 @@ def _about_values(volume: Volume, values: ValueFacts) -> list[str]:
         if time.time() - since > _LONG:
             name = _cloud_name(volume, number)
             day = time.strftime("%Y-%m-%d", time.localtime(since))
+            remedy = f"when it is back, or with hybrisfs cloud remove {name}"
+            if volume.engine.upkeep.refused_deletion(number) is not None:
+                remedy = "when this device has credentials that may delete"
             found.append(
-                f"values that were deleted or replaced since {day} are still on {name}: they go when it is "
-                f"back, or with hybrisfs cloud remove {name}"
+                f"values that were deleted or replaced since {day} are still on {name}: they go {remedy}"
             )
     return found
 
