@@ -189,6 +189,8 @@ class VolumeSide:
             return Held()
         if kind is None:
             return Held("is a device, a socket or a pipe: these are not mirrored")
+        if kind is Kind.LINK and (not inode.target or b"\0" in inode.target):
+            return Held("is a symbolic link whose target no disk takes")
         if inode.writers and self._now() - inode.dirty_since < _BEING_WRITTEN:
             return Held(later=True)
         return Glimpse(kind, inode.id, _stamp(inode), inode.nlink)
