@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 from backends.address import without_secrets
+from backends.store import Store
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.poll import Changed, Look
 from hybrisfs.dispersal.traffic import CloudTraffic
@@ -86,12 +87,10 @@ class CloudControl:
 
     def test(self, which: str) -> dict[str, object]:
         """Try out a cloud of the volume, or any other by its URL. Raises HybrisError."""
-        record = next((one for _, one in self._remaining() if which in (one.name, one.url)), None)
-        if record is None:
-            if "://" not in which:
-                raise _unknown(which, [one.name for _, one in self._remaining()])
+        if "://" in which and which not in [record.url for _, record in self._remaining()]:
             return try_place(which, self._keeper.credentials)
-        with contextlib.closing(open_for_test(record.url, self._keeper.credentials)) as store:
+        number, record = self._find(which)
+        with contextlib.closing(self._opened(number, record)) as store:
             return {"cloud": record.name, "seconds": dict(try_out(store))}
 
     def add(self, url: str, name: str | None) -> dict[str, object]:
@@ -109,7 +108,7 @@ class CloudControl:
             number, record = self._find(which)
             if record.state is not CloudState.ACTIVE:
                 raise UsageError(f"{record.name} is to go: nothing is put there any more")
-            with contextlib.closing(open_for_test(record.url, self._keeper.credentials)) as store:
+            with contextlib.closing(self._opened(number, record)) as store:
                 claim_place(store, volume.config.id)
                 try_out(store, partial(self._refuse_same_place, but=number))
             self._keeper.prove(number)
@@ -223,6 +222,12 @@ class CloudControl:
                 return number, record
         raise _unknown(which, [record.name for _, record in remaining])
 
+    def _opened(self, number: int, record: CloudRecord) -> Store:
+        """Raises UsageError."""
+        known = next((one for one in self._volume.config.clouds if one.number == number), None)
+        heard = known is None or known.heard or known.url != record.url
+        return open_for_test(record.url, self._keeper.credentials, heard=heard)
+
     def _leave(self, which: str, state: CloudState) -> dict[str, object]:
         with self._changing:
             number, record = self._find(which)
@@ -264,7 +269,7 @@ class CloudControl:
             try_out(store, self._refuse_same_place)
         number = keeper.sign_new(CloudRecord(chosen, url))
         keeper.arrange()
-        keeper.prove(number)
+        keeper.prove(number, typed=True)
         return chosen
 
     @staticmethod

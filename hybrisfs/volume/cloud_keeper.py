@@ -33,7 +33,7 @@ from hybrisfs.merge.rules import Stamp
 from hybrisfs.pipeline.drain import Drain, held_by_cloud
 from hybrisfs.pipeline.recode import Recoder
 from hybrisfs.volume.agreed_clouds import agreed_config, open_cloud
-from hybrisfs.volume.config import VolumeConfig
+from hybrisfs.volume.config import CloudConfig, VolumeConfig
 from hybrisfs.volume.redundancy import Rewriting
 from hybrisfs.volume.signposts import Signposts
 from hybrisfs.volume.value_keeping import ValueKeeping
@@ -62,6 +62,11 @@ class Job:
     done: int
     total: int
     trouble: str
+
+
+def _driver(cloud: CloudConfig) -> tuple[str, bool]:
+    """What the driver of a cloud is made from."""
+    return cloud.url, cloud.heard
 
 
 class CloudKeeper:
@@ -147,11 +152,14 @@ class CloudKeeper:
             entries = entries_of({**known, **changes}, redundancy or code)
         sharing.signer.sign(entries, 0)
 
-    def prove(self, number: int) -> None:
-        """This device has seen, or put, the volume's marker there."""
+    def prove(self, number: int, *, typed: bool = False) -> None:
+        """This device has seen, or put, the volume's marker there. *typed*: somebody here named the URL."""
 
         def prove(config: VolumeConfig) -> VolumeConfig:
-            clouds = (replace(one, proven=one.proven or one.number == number) for one in config.clouds)
+            clouds = (
+                replace(one, proven=True, heard=one.heard and not typed) if one.number == number else one
+                for one in config.clouds
+            )
             return replace(config, clouds=tuple(clouds))
 
         with self._arranging:
@@ -205,7 +213,7 @@ class CloudKeeper:
         if former.clouds != config.clouds:
             before = {one.number: one for one in former.clouds}
             after = {one.number: one for one in config.clouds}
-            moved = {n for n in before.keys() & after.keys() if before[n].url != after[n].url}
+            moved = {n for n in before.keys() & after.keys() if _driver(before[n]) != _driver(after[n])}
             for number in (before.keys() - after.keys()) | moved:
                 engine.retire_cloud(number)
             for number in (after.keys() - before.keys()) | moved:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from backends.credentials import CredentialStore
+from backends.registry import local_options
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home
 from hybrisfs.keys import VolumeKeys
@@ -60,18 +61,25 @@ def join_volume(
     admit: Callable[[], None] = lambda: None,
     *,
     by_kit: bool = False,
+    typed: Container[str] = (),
 ) -> VolumeConfig:
     """Make the volume on this device, under *name* here (by default its own). Raises HybrisError, leaving
     nothing behind.
 
     *admit* is called when all is ready: it lets the device in, if nobody has yet. Else nothing on the clouds
     is touched: what is in the volume comes with the log. *by_kit*: who lets it in is a reserve, no device.
+    *typed*: the URLs that a person has named here.
     """
     home.prepare()
     grant = joined.grant
     here = grant.name if name is None else name
     check_can_join(home, here, grant.volume)
-    clouds = tuple(CloudConfig(one.number, one.name, one.url) for one in grant.clouds)
+    clouds = tuple(
+        CloudConfig(
+            one.number, one.name, one.url, heard=bool(local_options(one.url)) and one.url not in typed
+        )
+        for one in grant.clouds
+    )
     config = VolumeConfig(here, grant.volume, grant.f, grant.k, clouds)
     secrets = [(one.url, _opened(one)) for one in grant.clouds if one.credentials is not None]
     state, configuration = home.volume_state(here), home.volume_config(here)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from backends.registry import local_options
 from hybrisfs.dispersal.cloud import when_emptied
 from hybrisfs.dispersal.upkeep import WrongObject
 from hybrisfs.filesystem.set_aside import what_is_lost
@@ -82,10 +83,21 @@ def volume_status(volume: Volume) -> dict[str, object]:
 
 
 def reason_of(volume: Volume, cloud: CloudStatus) -> str:
-    """Why a cloud is in its state, and what to do when its marker is gone, which all else goes with."""
+    """Why a cloud is in its state, and what to do when its marker is gone, which all else goes with, or when
+    its URL means files of another machine."""
     if WrongObject(cloud.number, MARKER_NAME) in volume.engine.upkeep.wrong_objects():
         return f"{cloud.reason} ({when_emptied(cloud.name)})"
+    known = next((one for one in volume.config.clouds if one.number == cloud.number), None)
+    if cloud.reason and known is not None and known.heard:
+        return f"{cloud.reason} ({_when_heard(known.url)})"
     return cloud.reason
+
+
+def _when_heard(url: str) -> str:
+    return (
+        f"{' and '.join(local_options(url))} in its URL, from another machine, does not count here: use "
+        'hybrisfs cloud login and ~/.ssh/known_hosts, or, if it is to count, remove "heard" from volume.json'
+    )
 
 
 def devices_of(volume: Volume) -> list[dict[str, object]]:
