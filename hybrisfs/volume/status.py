@@ -10,6 +10,7 @@ from backends.registry import local_options
 from hybrisfs.dispersal.cloud import when_emptied
 from hybrisfs.dispersal.upkeep import WrongObject
 from hybrisfs.filesystem.set_aside import what_is_lost
+from hybrisfs.shown import shown
 from hybrisfs.volume.create import MARKER_NAME
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def devices_of(volume: Volume) -> list[dict[str, object]]:
 def notices_of(devices: Iterable[Mapping[str, Any]], now: float) -> list[str]:
     """What a person should have heard of at the time *now*, but need do nothing about, in sentences."""
     return [
-        f"{one['name']} has forked its history on "
+        f"{shown(one['name'])} has forked its history on "
         f"{time.strftime('%Y-%m-%d', time.localtime(one['forked_at']))}: it was restored from a backup, or "
         "copied. Both are kept; make sure that no copy of it is in use"
         for one in devices
@@ -126,8 +127,8 @@ def notices_of(devices: Iterable[Mapping[str, Any]], now: float) -> list[str]:
 def _warnings(volume: Volume, devices: list[dict[str, object]], values: ValueFacts) -> list[str]:
     """What a person should know about other devices, damage and the log on the clouds, in sentences."""
     waiting = [
-        f"{one['device']} deletes {one['names']} of {one['of']} files and folders: that waits for you, "
-        "see hybrisfs deletions list"
+        f"{shown(str(one['device']))} deletes {one['names']} of {one['of']} files and folders: "
+        "that waits for you, see hybrisfs deletions list"
         for one in volume.sharing.deletions.all()
     ]
     silent = [str(one["name"]) for one in devices if one.get("suspect")]
