@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 
 import pytest
 
+from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.registers import (
     Attr,
     Content,
@@ -22,11 +23,14 @@ from hybrisfs.filesystem.registers import (
 )
 from hybrisfs.fuse import mounting
 from hybrisfs.mount.hand import Hand
-from hybrisfs.store.schema import ROOT_ID
+from hybrisfs.store.schema import ROOT_ID, ROOT_INO
 from sync import Write
 from tests.fuse.server import Server
 from tests.mount.mounted_fleet import MountedFleet
 from tests.mount.outside import ORDERS, Order, device_of, private_folder, state
+from tests.system.deadline import until
+from tests.system.watching import Watch
+from tests.volume.device import PATIENCE, Device, Second
 
 pytestmark = pytest.mark.skipif(not os.access("/dev/fuse", os.R_OK | os.W_OK), reason="needs /dev/fuse")
 
@@ -209,3 +213,44 @@ def test_what_the_mount_covered_is_not_touched(both: MountedFleet, tmp_path: Pat
         before = state(both.root)
         sign(both, attack(folder, node))
         assert state(both.root) == before
+
+
+def test_what_comes_through_the_clouds(device: Device, root: Path, outside: Path, tmp_path: Path) -> None:
+    """The same between whole devices: one signs with its own key whatever it likes. Many times over, for it
+    depends on the nodes' ids which of the changes is shown first."""
+    folders = [f"D{number}" for number in range(16)]
+    for folder in folders:
+        (root / folder).mkdir()
+        (root / folder / "name").write_bytes(b"shared")
+    device.sync()
+    writes: list[Write] = []
+    for folder in folders:
+        at, node = find(device, folder), find(device, folder, "name")
+        assert at is not None and node is not None
+        place = Place(ROOT_ID, f"{folder} moved".encode()).encode()
+        writes += [(attr_key(at), link_to(outside)), (place_key(at, 0), place), *removed(at, node)]
+    before = state(outside)
+    with contextlib.ExitStack() as stack:
+        second = stack.enter_context(contextlib.closing(Second(tmp_path / "second", device)))
+        for folder in folders:
+            stack.enter_context(used(root / folder, held=True))
+        watch = stack.enter_context(Watch(root, "moved to"))
+        until(lambda: all(find(second, folder, "name") for folder in folders), "the folders to arrive")
+        with second.volume.fs.lock:
+            second.volume.updates.sign(writes, 1, 0)
+        second.write("done", b"")
+        watch.wait_for("moved to", "done", PATIENCE)
+        mount = device.volume._mounting._mount
+        assert mount is not None
+        with mount._notifier.at_rest():
+            assert state(outside) == before
+
+
+def find(device: Device, *names: str) -> bytes | None:
+    """The id of the node at a path."""
+    fs = device.volume.fs
+    with fs.lock:
+        inode: Inode | None = fs.get(ROOT_INO)
+        for name in names:
+            inode = fs.lookup(inode.ino, os.fsencode(name)) if inode is not None else None
+        return None if inode is None else inode.id
