@@ -8,7 +8,9 @@ from pathlib import Path, PurePath
 import pytest
 
 from hybrisfs.errors import HybrisError
+from hybrisfs.events.conditions import conditions
 from hybrisfs.mount.holders import Holder, describe_holders
+from tests.events.test_changes import facts
 from tests.volume.device import PATIENCE, Device
 
 NAME = "a\nhybrisfs: all is well\x1b[2K"
@@ -50,3 +52,11 @@ def test_who_keeps_a_mount_busy() -> None:
     assert describe_holders([Holder(12, NAME, f"/home/a/{NAME}")]) == (
         rf"{SHOWN} (process 12) uses $'/home/a/a\nhybrisfs: all is well\e[2K'"
     )
+
+
+def test_events_about_a_device() -> None:
+    device = {"id": "1", "name": NAME, "suspect": True, "forked": True}
+    found = conditions(facts(devices=[device]))
+    for topic in ("device/1", "fork/1"):
+        assert found[topic].text.startswith(("changes of", SHOWN))
+        assert found[topic].text.isprintable() and found[topic].ended.isprintable()
