@@ -104,14 +104,12 @@ class CloudControl:
 
         "cloud", the "seconds" that each request took, and its "retention" (see `Retention`).
         """
-        record = next((one for _, one in self._remaining() if which in (one.name, one.url)), None)
-        if record is None:
-            if "://" not in which:
-                raise _unknown(which, [one.name for _, one in self._remaining()])
+        if "://" in which and which not in [record.url for _, record in self._remaining()]:
             facts = try_place(which, self._keeper.credentials)
             with contextlib.closing(open_for_test(which, self._keeper.credentials)) as store:
                 return {**facts, "retention": try_retention(store).as_dict()}
-        with contextlib.closing(open_for_test(record.url, self._keeper.credentials)) as store:
+        number, record = self._find(which)
+        with contextlib.closing(self._opened(number, record)) as store:
             seconds = dict(try_out(store))
             return {"cloud": record.name, "seconds": seconds, "retention": self._try(store).as_dict()}
 
@@ -120,8 +118,8 @@ class CloudControl:
 
         "cloud", "retention" (see `Retention`), and as "note" what to know of it. Raises HybrisError.
         """
-        _, record = self._find(which)
-        with contextlib.closing(open_for_test(record.url, self._keeper.credentials)) as store:
+        number, record = self._find(which)
+        with contextlib.closing(self._opened(number, record)) as store:
             note, found = self._keep(store, days)
         return {"cloud": record.name, "retention": found.as_dict(), "note": note}
 
@@ -143,7 +141,7 @@ class CloudControl:
             number, record = self._find(which)
             if record.state is not CloudState.ACTIVE:
                 raise UsageError(f"{record.name} is to go: nothing is put there any more")
-            with contextlib.closing(open_for_test(record.url, self._keeper.credentials)) as store:
+            with contextlib.closing(self._opened(number, record)) as store:
                 claim_place(store, volume.config.id, regain=True)
                 try_out(store, partial(self._refuse_same_place, but=number))
             self._keeper.prove(number)
@@ -257,6 +255,12 @@ class CloudControl:
                 return number, record
         raise _unknown(which, [record.name for _, record in remaining])
 
+    def _opened(self, number: int, record: CloudRecord) -> Store:
+        """Raises UsageError."""
+        known = next((one for one in self._volume.config.clouds if one.number == number), None)
+        heard = known is None or known.heard or known.url != record.url
+        return open_for_test(record.url, self._keeper.credentials, heard=heard)
+
     def _leave(self, which: str, state: CloudState) -> dict[str, object]:
         with self._changing:
             number, record = self._find(which)
@@ -322,7 +326,7 @@ class CloudControl:
             try_out(store, self._refuse_same_place)
         number = keeper.sign_new(CloudRecord(chosen, url))
         keeper.arrange()
-        keeper.prove(number)
+        keeper.prove(number, typed=True)
         return {"cloud": chosen, **kept}
 
     @staticmethod

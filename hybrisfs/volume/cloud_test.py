@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from backends.address import without_secrets
 from backends.credentials import Credentials
 from backends.errors import AuthError, MissingError, StoreError
-from backends.registry import open_store
+from backends.registry import open_heard, open_store
 from backends.store import Store
 from backends.versions import versions_of
 from hybrisfs.errors import HybrisError, UsageError
@@ -27,10 +27,10 @@ _PROBE_SIZE: Final = 40_000
 _MARKER_LIMIT: Final = 4096
 
 
-def open_for_test(url: str, credentials: Credentials) -> Store:
-    """The driver for *url*. Raises UsageError for what is no URL of a cloud."""
+def open_for_test(url: str, credentials: Credentials, *, heard: bool = False) -> Store:
+    """The driver for *url*, typed here unless *heard* of. Raises UsageError for what is no URL of a cloud."""
     try:
-        return open_store(url, credentials)
+        return (open_heard if heard else open_store)(url, credentials)
     except StoreError as error:
         raise unusable(error, kind=UsageError) from error
     except ValueError as error:

@@ -18,7 +18,7 @@ from typing import Final
 
 from backends.credentials import CredentialStore
 from backends.errors import MissingError, StoreError
-from backends.registry import open_store
+from backends.registry import open_heard, open_store
 from backends.store import Store
 from hybrisfs.home import Home
 from hybrisfs.keyring import KeyRing
@@ -111,7 +111,7 @@ def recover_volume(
         grant = _with_later_epochs(reachable, secret, grant)
         admit = partial(_admit, reachable, secret, grant, Member(device.public, own_name))
         joined = Joined(grant, Peer(secret.reserve.public, RESERVE_NAME))
-        config = join_volume(home, name, device, own_name, joined, admit, by_kit=True)
+        config = join_volume(home, name, device, own_name, joined, admit, by_kit=True, typed=clouds)
     return Recovered(config, tuple(missing), chosen.agreed)
 
 
@@ -124,13 +124,13 @@ class _Clouds:
         self.stores: dict[str, Store] = {}
         self.troubles: dict[str, str] = {}
 
-    def open(self, urls: Iterable[str]) -> None:
+    def open(self, urls: Iterable[str], *, heard: bool = False) -> None:
         """Open those that are not open yet."""
         for url in urls:
             if url in self.stores:
                 continue
             try:
-                store = open_store(url, self._credentials)
+                store = (open_heard if heard else open_store)(url, self._credentials)
             except (StoreError, ValueError) as error:
                 self.troubles[url] = str(error)
                 continue
@@ -232,7 +232,7 @@ def _contents(clouds: _Clouds, secret: KitSecret, named: Sequence[str]) -> Chose
             raise RecoveryError(
                 "the recovery kit is damaged", "the passphrase opens its key, but not what it holds"
             )
-        clouds.open(one.url for one in chosen.grant.clouds)
+        clouds.open((one.url for one in chosen.grant.clouds), heard=True)
         if set(clouds.stores) == before:
             break
     assert chosen is not None
