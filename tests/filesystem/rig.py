@@ -19,7 +19,7 @@ from typing import Any, Final
 from unittest import mock
 
 from hybrisfs.dispersal.erasure import fragment_length, join
-from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable
+from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable, IntegrityError
 from hybrisfs.dispersal.pack import EncodedPack, Redundancy
 from hybrisfs.dispersal.runs import ChunkLocation
 from hybrisfs.dispersal.seal import Sealer
@@ -134,13 +134,23 @@ class FakeClouds:
         self.gets.append([location.chunk_id for location in locations])
         if self.down:
             raise ChunkUnavailable("chunk", {})
-        return [self.open(location) for location in locations]
+        return [self._get(location) for location in locations]
+
+    def _get(self, at: ChunkLocation) -> bytes:
+        try:
+            return self.open(at)
+        except (KeyError, ValueError, IntegrityError) as error:
+            raise ChunkUnavailable("chunk", {}) from error
 
     def open(self, at: ChunkLocation) -> bytes:
-        """The bytes of a chunk, whatever the weather."""
+        """The bytes of a chunk, whatever the weather. Raises KeyError, ValueError and IntegrityError when it
+        is not there: share i of a pack is on cloud i."""
         pack = self.packs[at.pack_id]
         length = fragment_length(at.k, at.sealed_length)
-        fragments = {i: pack.shares[i][at.offset : at.offset + length] for i in range(at.k)}
+        found = [i for i in range(min(at.n, pack.n)) if at.placement[i] == i][: at.k]
+        if (at.k, len(found)) != (pack.k, at.k):
+            raise KeyError("too few shares are where they are looked for")
+        fragments = {i: pack.shares[i][at.offset : at.offset + length] for i in found}
         return SEALER.open(at.chunk_id, join(at.k, at.n, fragments, at.sealed_length), at.length)
 
 

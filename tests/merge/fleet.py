@@ -20,7 +20,7 @@ from hybrisfs.store.schema import ROOT_INO
 from sync import DeviceKey
 from tests.filesystem.rig import FakeClouds, Rig
 
-__all__ = ["NAMES", "Device", "Entry", "Fleet", "NotHereError", "member_of"]
+__all__ = ["LARGEST", "NAMES", "Device", "Entry", "Fleet", "NotHereError", "member_of"]
 
 NAMES: Final = ("ada", "bob", "cyd", "dan", "eve", "fay", "gus", "hal")
 
@@ -32,6 +32,10 @@ class Entry:
     kind: int
     content: bytes
     nlink: int
+
+
+LARGEST: Final = 1 << 26
+"""Bytes of a file that is read at once."""
 
 
 class NotHereError(Exception):
@@ -107,10 +111,13 @@ class Device:
         return self.content(self.at(path))
 
     def content(self, inode: Inode) -> bytes:
-        """All bytes of a file, its list of chunks brought first. Raises NotHereError."""
+        """All bytes of a file, its list of chunks brought first. Raises NotHereError, also for a file that is
+        too large to be read at once."""
         fs = self.rig.fs
         if not inode.is_file:
             return inode.target or b""
+        if inode.size > LARGEST:
+            raise NotHereError
         while (lacking := fs.received.lacking(inode)) is not None:
             self._bring(lacking)
         while isinstance(found := fs.read(inode, 0, inode.size), Missing):
