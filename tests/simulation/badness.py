@@ -177,7 +177,7 @@ class Badness:
             discarding = Discarding(self._simulation.world.fleet[number])
             discarding.step()
             self._simulation.world.commit(number)
-            discarding.dispose()
+            discarding.disposer.run(lambda: True)
             self._simulation.world.received(number)
 
     def _remove_somewhere(self) -> None:
@@ -202,6 +202,7 @@ class Badness:
                 membership.remove_reserve(member.device.hex(), lambda _: [])
             assert simulation.world.fleet[bad].key.device_id not in members.keys(), "nobody shows the bad one"
             simulation.world.received(number)
+            simulation.world.commit(number)
 
     def heed(self, number: int) -> None:
         """What a device does when it has heard that another one was removed."""
@@ -243,7 +244,14 @@ class Badness:
             self._check_secrets(device)
             _check_size(device)
             _check_keys(device)
-            self._simulation.world.reopen(number)
+
+    def check_restart(self) -> None:
+        """Honest devices open again, and have what they had."""
+        for number in self._simulation.honest if self._members else ():
+            before = self._simulation.world.fleet[number].registers()
+            with self._simulation.on(number):
+                self._simulation.world.reopen(number)
+            assert self._simulation.world.fleet[number].registers() == before
 
     def _check_members(self, device: Device) -> None:
         """Whoever is honest is listed by all."""

@@ -7,7 +7,7 @@ from typing import Final
 from sync import Head, decode_head, head_name
 from sync.beacons import precedes
 from sync.hashing import ZERO_HASH
-from tests.filesystem.rig import SEGMENT_KEYS, VOLUME
+from tests.filesystem.rig import VOLUME
 from tests.simulation.cloud import Mood
 from tests.simulation.history import decoded, operations
 from tests.simulation.simulator import Simulation
@@ -36,6 +36,7 @@ def heal(simulation: Simulation) -> None:
     _check_accusations(simulation)
     if way is not _by_links and simulation.random.random() < 0.3:
         _check_rollback(simulation)
+    simulation.badness.check_restart()
 
 
 # -- ways to hear of each other ------------------------------------------------------------------
@@ -175,12 +176,13 @@ def _check_rollback(simulation: Simulation) -> None:
 def _has_gone_back(simulation: Simulation, author: bytes, known: Head) -> bool:
     """Whether what the clouds that do not lie by themselves show now is older than the head known."""
     clouds = simulation.clouds
-    public = next((one.key.public for one in simulation.world.honest if one.key.device_id == author), None)
-    if public is None:
+    writer = next((one for one in simulation.world.honest if one.key.device_id == author), None)
+    if writer is None:
         return False  # a liar may go back itself
+    public, keys = writer.key.public, writer.rig.ring.segments
     shown = [
         clouds.all[number].first(head_name(author)) for number in clouds.numbers if number not in clouds.liars
     ]
     return all(
-        one is not None and precedes(decode_head(one, VOLUME, public, SEGMENT_KEYS), known) for one in shown
+        one is not None and precedes(decode_head(one, VOLUME, public, keys), known) for one in shown
     )
