@@ -58,6 +58,8 @@ class Device:
         self.key = _key(number)
         self.name = NAMES[number]
         self.rig = Rig(clouds=clouds, plaintexts=plaintexts, device=self.key)
+        self.holds_uploads = False
+        """Whether chunks wait here, while updates reach those who are linked."""
 
     @property
     def member(self) -> Member:
@@ -160,7 +162,8 @@ class Device:
         that programs have open may be held back."""
         while self.rig.publish(everything=everything):
             pass
-        self.rig.pack()
+        if not self.holds_uploads:
+            self.rig.pack()
 
     def log(self) -> list[bytes]:
         """All accepted updates but for bare ones, causes first."""

@@ -44,7 +44,9 @@ def check_kept(devices: Sequence[Device], tokens: Collection[bytes]) -> None:
         if hidden:
             kept = b"".join(_kept(device, devices, hidden))
             lost = sorted(token for token in hidden if token not in kept)
-            assert not lost or device.bare(), f"{device.name} can show nobody what honest devices wrote: {lost}"
+            assert not lost or device.bare(), (
+                f"{device.name} can show nobody what honest devices wrote: {lost}"
+            )
 
 
 def _shown(device: Device) -> Iterator[bytes]:

@@ -18,8 +18,8 @@ __all__ = ["check_view"]
 
 
 def check_view(device: Device, excused: Callable[[bytes], bool] = lambda value: False) -> None:
-    """The device has signed all that it shows; that is what the model says, and so are the conflicts. Bytes of
-    files with an *excused* value may be anything, and missing."""
+    """The device has signed all that it shows; that is what the model says, and so are the conflicts. The
+    bytes of files with an *excused* value may be anything, and missing."""
     check_accounts(device.rig, [])
     assert not device.rig.fs.changes.unsigned
     arrivals = device.rig.sharing.arrivals

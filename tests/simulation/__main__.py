@@ -1,9 +1,9 @@
 """`python -m tests.simulation FIRST [END]` lives through these seeds; the exit code tells whether all held.
 
 A seed that fails is told on standard output, with what was done and how to do it again. `--trace` tells all
-seeds; `--only KIND` (of `forgery.KINDS`, several times for several) lets bad members forge nothing else, which
-helps to see what a failure comes of. Sets of bytes must be gone through in the same order each time, so it
-starts anew when that is not so.
+seeds; `--only KIND` (of `forgery.KINDS`, may be given again) lets bad members forge nothing else, which helps
+to see what a failure comes of. Sets of bytes must be gone through in the same order each time, so it starts
+anew when that is not so.
 """
 
 from __future__ import annotations

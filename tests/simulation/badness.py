@@ -3,8 +3,8 @@ hold then.
 
 What is as in the real thing: signing, the log, registers, epochs and their grants, heads and segments on
 clouds, discarding with everybody's consent, room that is made. What is not: packs are on clouds that neither
-lie nor fail; which clouds there are follows from no register, and there are no signposts; nothing is mounted or
-mirrored; chunks are sealed with one key.
+lie nor fail; which clouds there are follows from no register, and there are no signposts; nothing is mounted
+or mirrored; chunks are sealed with one key.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ __all__ = ["Badness"]
 
 _SEEDS: Final = 1 / 3  # of all
 _MISBEHAVE_EVERY: Final = 12.0  # virtual seconds, on average
-_EVICT_EVERY: Final = 40.0
+_EVICT_EVERY: Final = 25.0
+_HOLD_EVERY: Final = 20.0
 _COLLECT_EVERY: Final = 40.0
 _ADVANCE_EVERY: Final = 20.0
 _MANY: Final = 60  # files
@@ -48,7 +49,7 @@ class Badness:
         self._turns: list[tuple[float, int]] = []  # when who turns bad
         self._removed: set[int] = set()
         if self._chance.random() < _SEEDS:
-            count = 2 if simulation.count > 2 and self._chance.random() < 0.2 else 1  # noqa: PLR2004
+            count = 2 if simulation.count > 2 and self._chance.random() < 0.2 else 1
             devices = self._chance.sample(range(simulation.count), count)
             self._turns = [(simulation.seconds * self._chance.uniform(0.1, 0.8), one) for one in devices]
         self.discards = bool(self._turns) and simulation.liar is None and self._chance.random() < 0.6
@@ -62,6 +63,7 @@ class Badness:
             return
         yield _MISBEHAVE_EVERY, self._misbehave
         yield _EVICT_EVERY, self._evict
+        yield _HOLD_EVERY, self._hold_uploads
         if self.discards:
             yield _COLLECT_EVERY, self._collect
             yield _ADVANCE_EVERY, self._advance
@@ -87,9 +89,7 @@ class Badness:
         others = [member_of(other) for other in range(simulation.count) if other != number]
         if simulation.liar is not None:
             others.append(simulation.liar.member)
-        self._members[number] = Turncoat(
-            Random(self._chance.random()), others, device, log, self._kinds
-        )
+        self._members[number] = Turncoat(Random(self._chance.random()), others, device, log, self._kinds)
         simulation.world.bad.add(number)
         simulation.note(f"{number} turns bad")
 
@@ -145,13 +145,13 @@ class Badness:
             simulation.note(words)
         member.words.clear()
         device = simulation.world.fleet[receiver]
-        before = _names(device) if self._large else frozenset()
+        before = _shown(device) if self._large else frozenset()
         simulation.hand(receiver, updates, f"{member.name}, which is bad,")
         if self._large:
-            lost = before - _names(device)
+            lost = before - _shown(device)
             held = device.rig.sharing.deletions.all()
             much = len(lost) > max(_FEW, DEFAULT_DELETION_SHARE * len(before))
-            assert held or not much, f"{len(lost)} of {len(before)} names vanish, and nobody is asked"
+            assert held or not much, f"{len(lost)} of {len(before)} nodes vanish, and nobody is asked"
 
     # -- what honest devices and people do -------------------------------------------------------
 
@@ -162,6 +162,13 @@ class Badness:
         with self._simulation.on(number):
             self._simulation.world.commit(number)
             self._simulation.world.fleet[number].rig.room.drop_all()
+
+    def _hold_uploads(self) -> None:
+        """Somebody pauses the uploads of a device, or lets them go on."""
+        number = self._chance.choice(self._simulation.honest)
+        device = self._simulation.world.fleet[number]
+        device.holds_uploads = not device.holds_uploads
+        self._simulation.note(f"{number} {'pauses' if device.holds_uploads else 'resumes'} its uploads")
 
     def _collect(self) -> None:
         number = self._chance.choice(self._simulation.honest)
@@ -200,7 +207,7 @@ class Badness:
                 membership.remove(member.device.hex())
             for member in [one for one in members.reserves() if one.device in _kits(device)]:
                 membership.remove_reserve(member.device.hex(), lambda _: [])
-            assert simulation.world.fleet[bad].key.device_id not in members.keys(), "nobody shows the bad one"
+            assert not _has_keys(device, self._members[bad].id), "nobody shows the bad one"
             simulation.world.received(number)
             simulation.world.commit(number)
 
@@ -228,6 +235,8 @@ class Badness:
     def end(self) -> None:
         """All is about to be healed: those who remove bad members have done so."""
         self.turn(self._simulation.seconds)
+        for device in self._simulation.world.honest:
+            device.holds_uploads = False
         if self._removes:
             for bad in sorted(self._members.keys() - self._removed):
                 self._remove(self._chance.choice(self._simulation.honest), bad)
@@ -271,14 +280,19 @@ class Badness:
         )
         for bad in self._removed:
             member = self._members[bad]
-            assert member.id not in members.keys(), f"{device.name} has not heard that {bad} was removed"
+            assert not _has_keys(device, member.id), f"{device.name} has not heard that {bad} was removed"
             keys = member.keys(self._simulation.clouds, self._simulation.bodies.values(), visible)
             assert device.rig.ring.newest.data not in keys, f"{member.name} can read what {device.name} seals"
 
 
-def _names(device: Device) -> frozenset[str]:
-    """The paths of all files that are not empty, and of everything else."""
-    return frozenset(path for path, inode in device.walk().items() if not inode.is_file or inode.size)
+def _has_keys(device: Device, other: bytes) -> bool:
+    """Whether a device gives its keys to another one."""
+    return other in device.rig.sharing.key_holders()
+
+
+def _shown(device: Device) -> frozenset[bytes]:
+    """The ids of all nodes that are shown but for empty files."""
+    return frozenset(one.id for one in device.walk().values() if not one.is_file or one.size)
 
 
 def _kits(device: Device) -> set[bytes]:
@@ -297,7 +311,9 @@ def _kits(device: Device) -> set[bytes]:
 def _check_size(device: Device) -> None:
     """What is stored is bounded by what was received."""
     db = device.rig.db
-    tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()]
+    tables = [
+        name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+    ]
     rows = sum(db.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables)
     (size,) = db.execute("SELECT total(length(bytes)) FROM log").fetchone()
     most = _OWN_ROWS + size / _LEAST_ROW

@@ -1,13 +1,14 @@
 """What a bad member signs: anything that is well-formed, made of what honest devices have written.
 
-`KINDS` is the table of all kinds of forged writes. Each kind is a function of a `Forger`, which knows all that
-the member has heard, and gives the writes of one update. `changed` is the general one: it takes a record apart
-by its codec, changes some of it and puts it together again.
+`KINDS` is the table of all kinds of forged writes. Each is a function of a `Forger`, which knows all that the
+member has heard, and gives the writes of one update. `changed` is the general one: it takes a record apart by
+its codec, changes some of it and puts it together again.
 """
 
 from __future__ import annotations
 
 import stat
+import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
@@ -44,10 +45,11 @@ from tests.filesystem.rig import VOLUME
 
 __all__ = ["KINDS", "Forger", "Heard"]
 
-_NUMBERS: Final = (0, 1, 2, 16, 127, 128, 255, 256, 0xFFFF, 1 << 24, (1 << 31) - 1, 1 << 31, (1 << 32) - 1,
-                   1 << 32, MAX_FILE_SIZE, MAX_FILE_SIZE + 1, (1 << 62) - 2, (1 << 63) - 1, (1 << 64) - 1)  # fmt: skip
+_NUMBERS: Final = (
+    0, 1, 2, 16, 127, 128, 255, 256, 0xFFFF, 1 << 24, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 32,
+    MAX_FILE_SIZE, MAX_FILE_SIZE + 1, (1 << 62) - 2, (1 << 63) - 1, (1 << 64) - 1,
+)  # fmt: skip
 _TEXTS: Final = ("", "a", "evil\x1b]0;\x07", "two\nlines", "x" * 255, "file:///elsewhere", "ada")
-_TREE: Final = b"pac"
 _MANY: Final = 1100  # members
 _CROWD: Final = 30  # nodes that want one name
 _HOLE: Final = MAX_FILE_SIZE
@@ -56,7 +58,7 @@ _DECODERS: Final[Mapping[bytes, Callable[[bytes], Any]]] = {
     b"w": Rewritten.decode, b"d": Proposal.decode, b"v": Ballot.decode, b"m": Member.decode,
     b"s": CloudRecord.decode, b"r": RedundancyRecord.decode, b"y": KitRecord.decode,
 }  # fmt: skip
-_UNSIGNABLE: Final = (ValueError, OverflowError, TypeError, AttributeError, LimitError)
+_UNSIGNABLE: Final = (ValueError, OverflowError, TypeError, AttributeError, LimitError, struct.error)
 
 
 class Heard:
@@ -138,7 +140,7 @@ class Forger:
         return {**{key: [value] for key, value in templates.items()}, **self.heard.values}
 
     def change(self, value: Any) -> Any:
-        """Something else of the same type: another number, name, id, order, or what a record holds changed."""
+        """Something else of the same type: another number, name, id or order, or a record that differs."""
         random = self.random
         if isinstance(value, Enum):
             return random.choice(list(type(value)))
@@ -156,8 +158,8 @@ class Forger:
             name = random.choice([one.name for one in fields(value)])
             return replace(value, **{name: self.change(getattr(value, name))})
         if isinstance(value, tuple) and hasattr(value, "_fields"):
-            name = random.choice(value._fields)
-            return value._replace(**{name: self.change(getattr(value, name))})
+            chosen = random.randrange(len(value))
+            return type(value)(*(self.change(one) if at == chosen else one for at, one in enumerate(value)))
         if isinstance(value, Sequence):
             return self._other_sequence(value)
         return None
@@ -321,12 +323,8 @@ def _votes(forger: Forger) -> list[Write]:
     mine = Proposal(random.randrange(1 << 40), tuple(forger.some(packs, 60)) if packs else ())
     ids = {mine.id_for(key), *(record.id_for(one[1:]) for one, record in proposals)}
     ballot = Ballot({one: Answer(random.choice((Stage.PROMISED, Stage.AGREED))) for one in ids})
-    return random.choice(
-        (
-            [(ballot_key(key), ballot.encode())],
-            [(proposal_key(key), mine.encode()), (ballot_key(key), ballot.encode())],
-        )
-    )
+    writes: list[Write] = [(proposal_key(key), mine.encode()), (ballot_key(key), ballot.encode())]
+    return writes[random.randrange(2) :]
 
 
 def _votes_of_others(forger: Forger) -> list[Write]:
@@ -366,7 +364,9 @@ def _demoted(forger: Forger) -> list[Write]:
 
 
 def _removed(forger: Forger) -> list[Write]:
-    return [(member_key(one.device), replace(one, removed=True).encode()) for one in forger.some(forger.others)]
+    return [
+        (member_key(one.device), replace(one, removed=True).encode()) for one in forger.some(forger.others)
+    ]
 
 
 def _renamed(forger: Forger) -> list[Write]:
@@ -402,13 +402,12 @@ def _root(forger: Forger) -> list[Write]:
     random = forger.random
     mode = random.choice((stat.S_IFDIR | 0o755, stat.S_IFLNK | 0o777, stat.S_IFREG | 0o644, stat.S_IFIFO))
     target = b"/elsewhere" if stat.S_ISLNK(mode) else b""
-    return random.choice(
-        (
-            [(attr_key(ROOT_ID), Attr(mode, 0, 0, 0, 1, target).encode())],
-            [(place_key(ROOT_ID, 0), Place(ROOT_ID, b"root").encode())],
-            [(content_key(ROOT_ID), Content(0, 0, ()).encode())],
-        )
-    )
+    writes: list[Write] = [
+        (attr_key(ROOT_ID), Attr(mode, 0, 0, 0, 1, target).encode()),
+        (place_key(ROOT_ID, 0), Place(ROOT_ID, b"root").encode()),
+        (content_key(ROOT_ID), Content(0, 0, ()).encode()),
+    ]
+    return [random.choice(writes)]
 
 
 def _other_nature(forger: Forger) -> list[Write]:
@@ -435,7 +434,9 @@ def _crowd(forger: Forger) -> list[Write]:
     """Many nodes that want one name."""
     name = forger.random.choice((b"a", b"b.txt", b"c"))
     return [
-        write for at in range(_CROWD) for write in forger.file(name, Content(at, 0, (Run(at, None),)[: at > 0]))
+        write
+        for at in range(_CROWD)
+        for write in forger.file(name, Content(at, 0, (Run(at, None),)[: at > 0]))
     ]
 
 

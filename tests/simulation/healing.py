@@ -183,6 +183,4 @@ def _has_gone_back(simulation: Simulation, author: bytes, known: Head) -> bool:
     shown = [
         clouds.all[number].first(head_name(author)) for number in clouds.numbers if number not in clouds.liars
     ]
-    return all(
-        one is not None and precedes(decode_head(one, VOLUME, public, keys), known) for one in shown
-    )
+    return all(one is not None and precedes(decode_head(one, VOLUME, public, keys), known) for one in shown)

@@ -266,7 +266,7 @@ class Simulation:
         if self.random.random() < 0.5:
             self._program(self.random.choice(self.honest))
             self._stand_still()
-        if len(self.honest) < 2:  # noqa: PLR2004
+        if len(self.honest) < 2:
             return
         device, other = self.random.sample(self.honest, 2)
         if self.world.has_backup(device) and self.random.random() < 0.5:

@@ -129,6 +129,9 @@ class _OneEpoch(OneKey):
         super().__init__(epoch.key)
         self._key = epoch
 
+    def find(self, epoch: bytes) -> bytes | None:
+        return self._key.key if epoch == self._key.epoch else SEGMENT_KEYS.find(epoch)
+
 
 def _chain(face: Publisher) -> list[SignedUpdate]:
     """The updates of its own chain, oldest first."""
@@ -143,5 +146,5 @@ def _chain(face: Publisher) -> list[SignedUpdate]:
 
 def _in_words(writer: bytes, key: bytes, value: bytes | None) -> str:
     wrong = fault(writer, key, value)
-    what = "ended" if value is None else f"= {value[:24].hex()}{'...' if len(value) > 24 else ''}"  # noqa: PLR2004
+    what = "ended" if value is None else f"= {value[:24].hex()}{'...' if len(value) > 24 else ''}"
     return f"{described(key)} {what}{f' (counts for nothing: {wrong})' if wrong else ''}"
