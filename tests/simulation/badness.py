@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Badness"]
 
 _SEEDS: Final = 1 / 3  # of all
-_MISBEHAVE_EVERY: Final = 12.0  # virtual seconds, on average
+_MISBEHAVE_EVERY: Final = 6.0  # virtual seconds, on average
 _EVICT_EVERY: Final = 25.0
 _HOLD_EVERY: Final = 20.0
 _COLLECT_EVERY: Final = 40.0
