@@ -11,7 +11,7 @@ from sync import DecodeError
 from tests.filesystem.replay import read_content
 from tests.merge.fleet import LARGEST, Device, NotHereError
 
-__all__ = ["check_kept", "content_of"]
+__all__ = ["check_kept", "content_of", "is_to_be_had"]
 
 _CONTENTS = (
     "SELECT value FROM register WHERE key >= x'63' AND key < x'64' "
@@ -64,8 +64,13 @@ def _kept(device: Device, devices: Sequence[Device], tokens: Collection[bytes]) 
         content = content_of(device, value or b"")
         if content is None or not any(token in content for token in tokens):
             continue
-        if all(any(_has(one, chunk) for one in devices) for chunk in _chunks(device, value)):
+        if is_to_be_had(devices, value):
             yield content
+
+
+def is_to_be_had(devices: Sequence[Device], value: bytes) -> bool:
+    """Whether the bytes that a content register's value names can be read, by some way."""
+    return all(any(_has(one, chunk) for one in devices) for chunk in _chunks(devices[0], value))
 
 
 def _chunks(device: Device, value: bytes) -> Iterator[bytes]:

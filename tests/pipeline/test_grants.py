@@ -77,6 +77,19 @@ def test_members_find_the_key_and_the_removed_device_does_not() -> None:
     assert not lonely.is_shut_out, "what no cloud returns says nothing"
 
 
+def test_who_has_the_key_before_he_hears_of_the_removal_gives_it_to_members_only() -> None:
+    clouds = Clouds()
+    mine, ring = member(clouds, A)
+    begin(ring)
+    mine.ensure()
+    theirs, _ = member(clouds, B, BEFORE)
+    assert theirs.fetch(A.device_id, SECOND.id)
+    theirs.ensure()
+    removed, old = member(clouds, C, BEFORE)
+    assert not removed.fetch(B.device_id, SECOND.id)
+    assert old.find(SECOND.id) is None
+
+
 def test_a_grant_is_put_once_for_an_epoch_and_those_who_are_members() -> None:
     clouds = Clouds()
     members = [AFTER]

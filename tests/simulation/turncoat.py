@@ -22,11 +22,16 @@ __all__ = ["Turncoat"]
 
 _TOLD: Final = 8  # writes of an update that are told in words
 _FLOOD: Final = 12  # updates
+_MOST_KINDS: Final = 7
 
 
 class Turncoat(Liar):
-    """Does what a `Liar` does, and forges what others have written. *log*: all that the device had accepted
-    when it turned bad, causes first. *kinds*: what it forges, of `KINDS`; all when there are none."""
+    """Does what a `Liar` does, and forges what others have written: some `KINDS` only, since what one kind
+    comes to would hide what comes of others.
+
+    *log*: all that the device had accepted when it turned bad, causes first. *kinds*: those to be forged when
+    that is not left to chance; nothing else is done then.
+    """
 
     def __init__(
         self,
@@ -40,7 +45,7 @@ class Turncoat(Liar):
         self.name = device.name
         self.words: list[str] = []
         """What it has signed since somebody looked."""
-        self._kinds = kinds or tuple(KINDS)
+        self._kinds = kinds or random.sample(list(KINDS), 1 + random.randrange(_MOST_KINDS))
         self._epochs = {epoch.id: epoch for epoch in device.rig.ring.keys.shared.epochs}
         face = self.faces[0]
         for data in log:
@@ -67,9 +72,10 @@ class Turncoat(Liar):
         return [update.data for update in face.order]
 
     def _sign(self, face: Publisher, writes: Sequence[Write], kinds: str) -> None:
+        if not writes:
+            return
         try:
-            if writes:
-                self._write(face, writes)
+            self._write(face, writes)
         except (LimitError, ValueError) as error:
             self.words.append(f"{self.name}, which is bad, cannot sign [{kinds}]: {error}")
             return
