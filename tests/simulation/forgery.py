@@ -52,7 +52,6 @@ _NUMBERS: Final = (
 _TEXTS: Final = ("", "a", "evil\x1b]0;\x07", "two\nlines", "x" * 255, "file:///elsewhere", "ada")
 _MANY: Final = 1100  # members
 _CROWD: Final = 30  # nodes that want one name
-_HOLE: Final = MAX_FILE_SIZE
 _DECODERS: Final[Mapping[bytes, Callable[[bytes], Any]]] = {
     b"p": Place.decode, b"a": Attr.decode, b"c": Content.decode, b"k": PackRecord.decode,
     b"w": Rewritten.decode, b"d": Proposal.decode, b"v": Ballot.decode, b"m": Member.decode,
@@ -390,12 +389,10 @@ def _epochs(forger: Forger) -> list[Write]:
 
 
 def _sparse(forger: Forger) -> list[Write]:
-    size = forger.random.choice((_HOLE, _HOLE - 1, (1 << 62) - 2, (1 << 63) - 1))
-    return [
-        write
-        for at in range(1 + forger.random.randrange(8))
-        for write in forger.file(b"sparse%d" % at, Content(size, 0, (Run(size, None),)))
-    ]
+    half = forger.random.choice((MAX_FILE_SIZE // 2, MAX_FILE_SIZE // 2 + 1, (1 << 61) - 1, (1 << 62) - 1))
+    holes = Content(2 * half, 0, (Run(half, None),) * 2)
+    names = [b"sparse%d" % at for at in range(1 + forger.random.randrange(8))]
+    return [write for name in names for write in forger.file(name, holes)]
 
 
 def _root(forger: Forger) -> list[Write]:
