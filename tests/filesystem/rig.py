@@ -134,12 +134,9 @@ class FakeClouds:
         self.gets.append([location.chunk_id for location in locations])
         if self.down:
             raise ChunkUnavailable("chunk", {})
-        return [self._get(location) for location in locations]
-
-    def _get(self, at: ChunkLocation) -> bytes:
         try:
-            return self.open(at)
-        except (KeyError, ValueError, IntegrityError) as error:
+            return [self.open(location) for location in locations]
+        except (KeyError, IntegrityError, ValueError) as error:
             raise ChunkUnavailable("chunk", {}) from error
 
     def open(self, at: ChunkLocation) -> bytes:
