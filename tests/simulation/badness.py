@@ -28,11 +28,13 @@ __all__ = ["Badness"]
 
 _SEEDS: Final = 1 / 3  # of all
 _MISBEHAVE_EVERY: Final = 6.0  # virtual seconds, on average
+_AGAIN: Final = 0.15  # how often it tells all that it has told before
 _EVICT_EVERY: Final = 25.0
 _HOLD_EVERY: Final = 20.0
 _COLLECT_EVERY: Final = 40.0
 _ADVANCE_EVERY: Final = 20.0
 _MANY: Final = 60  # files
+_STRANGERS: Final = 6  # that a person has the patience to remove
 _FEW: Final = 50  # names that anybody may remove
 _LEAST_ROW: Final = 4  # bytes of updates for each row that comes of them
 _OWN_ROWS: Final = 1000
@@ -48,6 +50,7 @@ class Badness:
         self._members: dict[int, Turncoat] = {}
         self._turns: list[tuple[float, int]] = []  # when who turns bad
         self._removed: set[int] = set()
+        self._told: dict[tuple[bytes, int], set[bytes]] = {}  # updates, by who told whom
         if self._chance.random() < _SEEDS:
             count = 2 if simulation.count > 2 and self._chance.random() < 0.2 else 1
             devices = self._chance.sample(range(simulation.count), count)
@@ -134,7 +137,9 @@ class Badness:
                 self._tell(member, one)
 
     def _tell(self, member: Turncoat, receiver: int) -> None:
-        updates = member.tell()
+        told, again = self._told.setdefault((member.id, receiver), set()), self._chance.random() < _AGAIN
+        updates = [one for one in member.tell() if again or one not in told]
+        told.update(updates)
         if self._chance.random() < 0.2:
             self._chance.shuffle(updates)
         self._hand(member, receiver, updates)
@@ -193,7 +198,7 @@ class Badness:
             self._remove(self._chance.choice(self._simulation.honest), self._chance.choice(candidates))
 
     def _remove(self, number: int, bad: int) -> None:
-        """A person on an honest device removes the bad one, and every device that he does not know."""
+        """A person on an honest device removes the bad one, and some more that he does not know."""
         simulation = self._simulation
         simulation.note(f"{number} removes {bad}")
         self._removed.add(bad)
@@ -203,8 +208,11 @@ class Badness:
             known.add(simulation.liar.id)
         with simulation.on(number):
             membership, members = device.rig.sharing.membership, device.rig.sharing.members
-            for member in [one for one in members.all() if one.device not in known]:
-                membership.remove(member.device.hex())
+            for _ in range(_STRANGERS):
+                strangers = [one for one in members.all() if one.device not in known]
+                if strangers:
+                    strangers.sort(key=lambda one: one.device != self._members[bad].id)
+                    membership.remove(strangers[0].device.hex())
             for member in [one for one in members.reserves() if one.device in _kits(device)]:
                 membership.remove_reserve(member.device.hex(), lambda _: [])
             assert not _has_keys(device, self._members[bad].id), "nobody shows the bad one"

@@ -44,7 +44,7 @@ from hybrisfs.store.schema import ROOT_ID
 from sync import EPOCH_SIZE, DecodeError, DeviceKey, LimitError, Members, Write
 from tests.filesystem.rig import VOLUME
 
-__all__ = ["KINDS", "Forger", "Heard"]
+__all__ = ["KINDS", "SLOW", "Forger", "Heard"]
 
 _NUMBERS: Final = (
     0, 1, 2, 16, 127, 128, 255, 256, 0xFFFF, 1 << 24, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 32,
@@ -493,3 +493,6 @@ KINDS: Final[Mapping[str, Callable[[Forger], list[Write]]]] = {
     "crowd": _crowd,
     "wiped": _wiped,
 }
+
+SLOW: Final = frozenset({"too many members"})
+"""Kinds of `KINDS` after which a life takes many times as long: few seeds have them."""

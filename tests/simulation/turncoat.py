@@ -14,7 +14,7 @@ from sync.update import SignedUpdate, decode_signed
 from tests.filesystem.rig import SEGMENT_KEYS, VOLUME
 from tests.merge.fleet import Device
 from tests.simulation.cloud import Clouds
-from tests.simulation.forgery import KINDS, Forger, Heard
+from tests.simulation.forgery import KINDS, SLOW, Forger, Heard
 from tests.simulation.liar import Liar
 from tests.sync.publisher import Publisher
 
@@ -23,6 +23,7 @@ __all__ = ["Turncoat"]
 _TOLD: Final = 8  # writes of an update that are told in words
 _FLOOD: Final = 12  # updates
 _MOST_KINDS: Final = 7
+_SLOW_SHARE: Final = 0.05
 
 
 class Turncoat(Liar):
@@ -45,7 +46,7 @@ class Turncoat(Liar):
         self.name = device.name
         self.words: list[str] = []
         """What it has signed since somebody looked."""
-        self._kinds = kinds or random.sample(list(KINDS), 1 + random.randrange(_MOST_KINDS))
+        self._kinds = kinds or _some_kinds(random)
         self._epochs = {epoch.id: epoch for epoch in device.rig.ring.keys.shared.epochs}
         face = self.faces[0]
         for data in log:
@@ -126,6 +127,11 @@ class Turncoat(Liar):
                     found = open_grant_object(data, epoch, VOLUME, public, writer, hand)
                     keys.update(one.data for one in found)
         return keys
+
+
+def _some_kinds(random: Random) -> list[str]:
+    chosen = random.sample(list(KINDS), 1 + random.randrange(_MOST_KINDS))
+    return [kind for kind in chosen if kind not in SLOW or random.random() < _SLOW_SHARE] or ["changed"]
 
 
 class _OneEpoch(OneKey):
