@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
-from backends.store import Store
 from hybrisfs.dispersal.cloud import Answer
 from hybrisfs.dispersal.clouds import Clouds
 from hybrisfs.dispersal.errors import (
@@ -23,6 +22,7 @@ from hybrisfs.dispersal.get import Fetch, GetAction, GetFailed, GetMachine, Veri
 from hybrisfs.dispersal.health import Offence
 from hybrisfs.dispersal.operation import SUPERSEDED, TIMER, Interrupt, OperationLoop
 from hybrisfs.dispersal.put import SetTimer
+from hybrisfs.dispersal.recall import Readable, recall
 
 __all__ = ["Read", "Target", "get"]
 
@@ -47,15 +47,18 @@ class Read(Generic[T]):
     that cloud's whole object, for later. `absent` is how many clouds prove by their word that there is none;
     then those that are late are not waited for.
     `rounds` is how often all clouds are asked again when none has it; `eager` asks all from the start.
+    `older`: whether older versions of the objects may be read when they are missing or wrong.
     `current` says whether the clouds still owe what is read, or may have been told to delete it. `subscribe`
     has a function called when they need not have it any more, as long as its result is entered.
+    `hearsay`: that the clouds owe it is only said: nothing is held against any before another one has
+    delivered it.
     """
 
     what: str
     k: int
     targets: Sequence[Target]
     size: int
-    fetch: Callable[[Store, str], bytes]
+    fetch: Callable[[Readable, str], bytes]
     rebuild: Callable[[Mapping[int, bytes]], T]
     recheck: Callable[[int], tuple[int, Callable[[bytes], object]]]
     failure: type[ChunkUnavailable] | type[CloudsUnavailable]
@@ -63,8 +66,10 @@ class Read(Generic[T]):
     absent: int | None = None
     rounds: int = 2
     eager: bool = False
+    older: bool = True
     current: Callable[[], bool] = lambda: True
     subscribe: Callable[[Callable[[], None]], AbstractContextManager[object]] | None = None
+    hearsay: bool = False
 
 
 class _Fetched(NamedTuple):
@@ -96,8 +101,10 @@ class _Get(Generic[T]):
         self._parts: dict[int, bytes] = {}
         self._late: set[int] = set()
         self._missing: set[int] = set()
+        self._amiss: set[int] = set()  # positions that answered, but not with what was written
         # Positions whose bytes announce a newer format: a lie only if another cloud has the value.
         self._newer: dict[int, str] = {}
+        self._alleged: dict[int, str] = {}
         position = {target.cloud: index for index, target in enumerate(read.targets)}
         order = [position[cloud] for cloud in clouds.order("get", read.size, position)]
         order.sort(key=lambda index: not read.targets[index].owed)
@@ -122,6 +129,8 @@ class _Get(Generic[T]):
                     case SetTimer(seconds):
                         self._loop.set_timer(seconds)
                     case GetFailed(reasons):
+                        for value in self._recalled():
+                            return value
                         raise self._failure(reasons)
                     case Verify(indices):
                         chosen = {index: self._parts[index] for index in indices}
@@ -130,10 +139,17 @@ class _Get(Generic[T]):
                         except (IntegrityError, ValueError) as error:
                             actions.extend(self._rejected(chosen, error))
                         else:
-                            for index, reason in self._newer.items():
-                                self._lied(index, reason)
+                            for index, reason in {**self._alleged, **self._newer}.items():
+                                self._hold_against(index, reason)
                             return value
             actions.extend(self._step(self._loop.wait()))
+
+    def _recalled(self) -> list[T]:
+        """What older versions give, where the present objects are missing or wrong."""
+        if not (self._amiss and self._read.older):
+            return []
+        parts = {index: part for index, part in self._parts.items() if index not in self._amiss}
+        return recall(self._clouds, self._read, parts, self._amiss, self._loop.remaining())
 
     def _fetch(self, index: int) -> None:
         read = self._read
@@ -166,11 +182,14 @@ class _Get(Generic[T]):
     def _arrived(self, index: int, answer: Answer[bytes]) -> list[GetAction]:
         target = self._read.targets[index]
         if answer.value is not None:
+            self._amiss.discard(index)
             self._parts[index] = answer.value
             if target.cloud not in self._late:
                 self._clouds[target.cloud].in_time()
             return self._machine.arrived(index)
         reason = answer.reason
+        if answer.missing or answer.corrupt:
+            self._amiss.add(index)
         if answer.missing:
             self._missing.add(index)
             reason = "it has no such object"
@@ -184,6 +203,7 @@ class _Get(Generic[T]):
         wrong: Mapping[int, str] | None = dict.fromkeys(chosen, f"is wrong: {error}")
         if read.blame is not None:
             wrong = read.blame(chosen, self._loop.remaining())
+        self._amiss |= (chosen if wrong is None else wrong).keys()
         if wrong is None:
             return self._machine.rejected(
                 chosen.keys(), f"{error}, and no cloud can prove whose share is wrong"
@@ -198,6 +218,12 @@ class _Get(Generic[T]):
         return self._machine.rejected(wrong.keys(), "; ".join(sorted(set(wrong.values()))))
 
     def _lied(self, index: int, reason: str) -> None:
+        if self._read.hearsay:
+            self._alleged[index] = reason
+        else:
+            self._hold_against(index, reason)
+
+    def _hold_against(self, index: int, reason: str) -> None:
         target = self._read.targets[index]
         limit, check = self._read.recheck(index)
         self._clouds[target.cloud].lied(target.name, Offence(f"{target.name} {reason}", limit, check))

@@ -196,7 +196,7 @@ class Rig:
         )
         with mock.patch("hybrisfs.pipeline.pack.ThreadPoolExecutor", InlineExecutor):
             self.packs = PackMaker(SEALER, TABLES, Redundancy(1, 2), self.clouds.disperse)
-            self.packer = Packer(self.fs, sharing.signer, self.signals, self.packs)
+            self.packer = Packer(self.fs, sharing.signer, self.signals, self.packs, self.fetcher.settle)
 
     def _chunk_id(self, data: Buffer) -> bytes:
         """The chunk's name; what it names is kept for those who check what was published."""
