@@ -139,6 +139,10 @@ class FakeClouds:
         except (KeyError, IntegrityError, ValueError) as error:
             raise ChunkUnavailable("chunk", {}) from error
 
+    def find_shares(self, pack: bytes, n: int) -> tuple[int, ...]:
+        """The clouds that have the shares of a pack of *n*; none when it is not there."""
+        return tuple(range(n)) if pack in self.packs and not self.down else ()
+
     def open(self, at: ChunkLocation) -> bytes:
         """The bytes of a chunk, whatever the weather. Raises KeyError, ValueError and IntegrityError when it
         is not there: share i of a pack is on cloud i."""
@@ -187,7 +191,7 @@ class Rig:
         self.sharing = Sharing(self.fs, self.ring, self.signals, self.shown.extend)
         self.updates = self.sharing.updates
         self.committer = Committer(self.fs, self.signals)
-        self.fetcher = Fetcher(self.fs, self.clouds.get_chunks)
+        self.fetcher = Fetcher(self.fs, self.clouds.get_chunks, find_shares=self.clouds.find_shares)
         self.room = RoomMaker(self.fs, self.committer, self.signals, lambda: not self.clouds.down)
         self.settler = Settler(self.fs, self._chunk_id, self.fetcher.fetch_one)
         sharing = self.sharing

@@ -18,10 +18,10 @@ _CONTENTS = (
     "UNION SELECT value FROM past WHERE key >= x'63' AND key < x'64'"
 )
 _PLACES = """
-SELECT c.length, c.offset, c.sealed, p.id, p.k, p.n, p.placement
+SELECT c.length, c.offset, c.sealed, p.id, p.k, p.n
 FROM chunk c JOIN pack p ON p.number = c.pack WHERE c.id = ?1
 UNION ALL
-SELECT c.length, s.offset, s.sealed, p.id, p.k, p.n, p.placement
+SELECT c.length, s.offset, s.sealed, p.id, p.k, p.n
 FROM chunk c JOIN spare s ON s.chunk = c.number JOIN pack p ON p.number = s.pack WHERE c.id = ?1
 """
 
@@ -88,10 +88,11 @@ def _has(device: Device, chunk: bytes) -> bool:
     query = "SELECT 1 FROM chunk WHERE id = ? AND segment IS NOT NULL"
     if device.rig.db.execute(query, (chunk,)).fetchone():
         return True
-    for length, offset, sealed, pack, k, n, placement in device.rig.db.execute(_PLACES, (chunk,)).fetchall():
+    for length, offset, sealed, pack, k, n in device.rig.db.execute(_PLACES, (chunk,)).fetchall():
+        clouds = device.rig.clouds
         try:
-            device.rig.clouds.open(ChunkLocation(pack, k, n, tuple(placement), chunk, length, offset, sealed))
-        except (KeyError, ValueError, IntegrityError):
+            clouds.open(ChunkLocation(pack, k, n, clouds.find_shares(pack, n), chunk, length, offset, sealed))
+        except (KeyError, IndexError, ValueError, IntegrityError):
             continue
         return True
     return False
