@@ -6,7 +6,8 @@ them, for which folders are one decides who meets whom inside; then attributes a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
@@ -23,6 +24,14 @@ from hybrisfs.store.schema import ROOT_ID
 
 __all__ = ["Change", "Refresh"]
 
+_WITHIN: Final = (
+    "WITH folder (ino) AS (SELECT ino FROM node WHERE id = ?1 UNION SELECT ino FROM joined WHERE id = ?1), "
+    "shown (ino) AS (SELECT p.ino FROM folder f JOIN place p ON p.parent = f.ino) "
+    "SELECT n.id FROM shown s JOIN node n ON n.ino = s.ino "
+    "UNION SELECT j.id FROM shown s JOIN joined j ON j.ino = s.ino "
+    "UNION SELECT id FROM moved_for WHERE cause = ?1"
+)
+
 
 class Refresh:
     """One run, under the volume's lock; the view has been flushed. Use once: `run`."""
@@ -38,45 +47,36 @@ class Refresh:
         self._db = fs.db
         self._registers = registers
         self._nodes = Nodes(fs)
-        self._resolver = Resolver(registers, UnsignedView(fs), depends)
+        self._resolver = Resolver(registers, UnsignedView(fs), depends, self._within)
+        self._touched: dict[bytes, set[bytes]] = {}  # what has changed, by the directories that it names
         self._rows = Rows(fs, registers)
         self._agenda = Agenda(self._resolver)
         self._arranger = Arranger(fs, registers, self._resolver, self._rows, self._agenda, author)
 
-    def run(self, nodes: Iterable[bytes], disturbed: Iterable[int] = ()) -> list[Change]:
+    def run(self, nodes: Iterable[bytes], disturbed: Iterable[tuple[int, bytes]] = ()) -> list[Change]:
         """Show *nodes*, and what depends on them, as the registers say; what the kernel must hear of.
 
-        *disturbed*: directories in which names have come and gone otherwise.
+        *disturbed*: names that have come and gone otherwise, by directory.
         """
         nodes = set(nodes)
         affected = self._closure(sorted(nodes))
         for node in sorted(affected):
             self._queue(node)
-        for ino in disturbed:
-            for name in self._rows.in_conflict(ino):
-                self._settle_again(ino, name)
-        looked: set[tuple[int, bytes]] = set()
+        for ino, name in sorted(disturbed):
+            self._settle_again(ino, name)
         while self._agenda:
             self._arranger.settle(*self._agenda.take())
             if not self._agenda:
-                self._number_anew(looked)
+                self._arranger.settle_freed()
         for node in sorted(affected | self._arranger.made | (nodes & {ROOT_ID})):
             self._show(node)
         self._drop_nameless()
         return self._rows.changes
 
-    def _number_anew(self, looked: set[tuple[int, bytes]]) -> None:
-        """A name that is taken or free now may be one that stands beside another: settle the conflicts in
-        directories where names have changed, each once."""
-        for ino in {change.ino for change in self._rows.changes if change.name is not None}:
-            for name in self._rows.in_conflict(ino):
-                if (ino, name) not in looked:
-                    looked.add((ino, name))
-                    self._settle_again(ino, name)
-
     def _settle_again(self, ino: int, name: bytes) -> None:
         """A conflict about this name in directory *ino*. A program may have renamed a file of which copies
         stand there: they follow it."""
+        self._rows.freed.append((ino, name))
         self._agenda.add(self._fs.inodes.get(ino).id, name)
         for (node,) in self._db.execute(
             "SELECT c.id FROM place p JOIN copy c ON c.ino = p.ino WHERE p.parent = ? AND p.wanted = ?",
@@ -87,22 +87,56 @@ class Refresh:
     # -- what is affected ------------------------------------------------------------------------
 
     def _closure(self, nodes: Iterable[bytes]) -> set[bytes]:
-        """The nodes themselves; removed folders that live or die with them; folders in a circle, and those
-        that stand elsewhere because of one."""
-        waiting, affected = list(nodes), set[bytes]()
-        moved_too = False
+        """The nodes themselves; removed folders that live or die with them; folders in a circle, and what
+        stands elsewhere for the sake of one of them."""
+        affected = set[bytes]()
+        self._touch(nodes, affected)
+        waiting, circles = sorted(affected), set[bytes]()
+        while waiting:
+            node = waiting.pop()
+            if not self._resolver.is_directory(node) or self._stands_still(node):
+                continue
+            rows = self._db.execute("SELECT id FROM moved_for WHERE cause = ?", (node,))
+            others = [other for (other,) in rows]
+            circle = self._resolver.circle(node)
+            if circle and circle[0] not in circles:
+                circles.add(circle[0])
+                others += circle
+            waiting += self._touch(others, affected)
+        return affected
+
+    def _touch(self, nodes: Iterable[bytes], affected: set[bytes]) -> list[bytes]:
+        """Add nodes, and the removed folders that live or die with them, to those that are affected; those
+        that are new among them."""
+        waiting, new = list(nodes), list[bytes]()
         while waiting:
             node = waiting.pop()
             if node in affected or node == ROOT_ID:
                 continue
             affected.add(node)
+            new.append(node)
+            for one in self._resolver.registered(node):
+                self._touched.setdefault(one.place.parent, set()).add(node)
             waiting += self._removed_parents(node)
-            if self._resolver.is_directory(node):
-                waiting += self._resolver.cycle(node)
-                if not moved_too:
-                    moved_too = True
-                    waiting += [other for (other,) in self._db.execute("SELECT id FROM moved")]
-        return affected
+        return new
+
+    def _stands_still(self, directory: bytes) -> bool:
+        """Whether the view shows it where it says that it stands: then it is in no circle but one that
+        another one closes."""
+        inode = self._nodes.find(directory)
+        names = self._resolver.names(directory)
+        if inode is None or len(names) != 1:
+            return False
+        return any(
+            row.plain == names[0].place.name and self._fs.inodes.get(row.parent).id == names[0].place.parent
+            for row in self._rows.of(inode.ino).values()
+        )
+
+    def _within(self, directory: bytes) -> Iterator[bytes]:
+        """What may live in a removed directory: what has changed, or is in the view. All else that named it
+        is gone, and stays so."""
+        yield from self._touched.get(directory, ())
+        yield from (node for (node,) in self._db.execute(_WITHIN, (directory,)).fetchall())
 
     def _removed_parents(self, node: bytes) -> list[bytes]:
         parents = {one.place.parent for one in self._resolver.registered(node)}
@@ -122,13 +156,18 @@ class Refresh:
             (node,),
         ).fetchall():
             for row in self._rows.of(ino).values():
-                self._agenda.add(self._fs.inodes.get(row.parent).id, row.plain)
+                self._agenda.add(self._fs.inodes.get(row.parent).id, row.plain, (node,))
         self._db.execute("DELETE FROM moved WHERE id = ?", (node,))
+        self._db.execute("DELETE FROM moved_for WHERE id = ?", (node,))
         for standing in self._resolver.names(node):
             directory = self._resolver.parent(node, standing)
             if directory != standing.place.parent:
                 self._db.execute("INSERT OR REPLACE INTO moved VALUES (?, ?)", (node, directory))
-            self._agenda.add(directory, standing.place.name)
+                self._db.executemany(
+                    "INSERT OR IGNORE INTO moved_for VALUES (?, ?)",
+                    [(cause, node) for cause in self._resolver.reasons(node, standing)],
+                )
+            self._agenda.add(directory, standing.place.name, (node,))
 
     # -- attributes and contents -----------------------------------------------------------------
 
@@ -187,15 +226,14 @@ class Refresh:
                 self._db.execute("DELETE FROM copy WHERE ino = ?", (ino,))
 
     def _drop_nameless(self) -> None:
-        dropped, found = set[int](), True
-        while found:
-            found = False
-            for ino in sorted(self._rows.last.keys() - dropped):
-                inode = self._fs.inodes.get(ino)
-                if not inode.orphan and not self._rows.of(ino):
-                    self._drop(inode)
-                    dropped.add(ino)
-                    found = True
+        dropped = set[int]()
+        for ino in self._rows.lost:  # it grows meanwhile
+            if ino in dropped:
+                continue
+            inode = self._fs.inodes.get(ino)
+            if not inode.orphan and not self._rows.of(ino):
+                self._drop(inode)
+                dropped.add(ino)
 
     def _drop(self, inode: Inode) -> None:
         # What is still in a directory that was joined with another has been taken out of that one.

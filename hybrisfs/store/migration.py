@@ -17,6 +17,8 @@ format  what has changed
 9       indices that find one of many names of a file, and what is in conflict in a large directory
 10      `removal` tells of conflict copies, too
 11      an index that finds the chunks of which no cloud is known to have the bytes
+12      table `moved_for`, which is filled when the volume opens; an index of conflict names in their
+        order
 ======  =======================================================================================
 """
 
@@ -139,6 +141,19 @@ def _index_elsewhere(connection: sqlite3.Connection, _: int) -> bool:
     return True
 
 
+def _order_conflicts(connection: sqlite3.Connection, _: int) -> bool:
+    connection.execute("DROP INDEX place_in_conflict")
+    connection.execute(
+        "CREATE INDEX place_in_conflict ON place (parent, wanted, name) WHERE wanted IS NOT NULL"
+    )
+    connection.execute(
+        "CREATE TABLE moved_for (cause BLOB NOT NULL, id BLOB NOT NULL, PRIMARY KEY (cause, id)) "
+        "WITHOUT ROWID"
+    )
+    connection.execute("CREATE INDEX moved_for_sake ON moved_for (id)")
+    return True
+
+
 _STEPS: Final[dict[int, Step]] = {
     5: _add_compaction,
     6: _add_versions,
@@ -146,4 +161,5 @@ _STEPS: Final[dict[int, Step]] = {
     8: _index_names,
     9: _note_conflict_copies,
     10: _index_elsewhere,
+    11: _order_conflicts,
 }

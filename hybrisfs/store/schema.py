@@ -21,7 +21,7 @@ import sqlite3
 __all__ = ["APPLICATION_ID", "HISTORY", "ROOT_ID", "ROOT_INO", "SCHEMA_VERSION", "create_schema", "lay_out"]
 
 APPLICATION_ID = 0x48796246  # "HybF", shown by file(1)
-SCHEMA_VERSION = 11  # `migration` tells of earlier ones
+SCHEMA_VERSION = 12  # `migration` tells of earlier ones
 ROOT_INO = 1
 ROOT_ID = bytes(16)  # the root has the same id in every volume, and no place
 
@@ -72,7 +72,7 @@ CREATE TABLE place (
     wanted BLOB,
     UNIQUE (parent, name)
 );
-CREATE INDEX place_in_conflict ON place (parent, wanted) WHERE wanted IS NOT NULL;
+CREATE INDEX place_in_conflict ON place (parent, wanted, name) WHERE wanted IS NOT NULL;
 CREATE INDEX place_in_directory ON place (parent);
 CREATE INDEX place_of_node ON place (ino, slot);
 
@@ -245,6 +245,13 @@ CREATE TABLE moved (
     id     BLOB PRIMARY KEY,
     parent BLOB NOT NULL
 ) WITHOUT ROWID;
+-- The directories for whose sake they do: where such a node stands is decided anew when one of them changes.
+CREATE TABLE moved_for (
+    cause BLOB NOT NULL,
+    id    BLOB NOT NULL,
+    PRIMARY KEY (cause, id)
+) WITHOUT ROWID;
+CREATE INDEX moved_for_sake ON moved_for (id);
 
 -- What this device is to keep in full: nodes, with all that is below them. By their id, so that renames keep
 -- it. `parent` (a node's id) and `name` tell where the node was last seen: programs save a file by putting
