@@ -4,7 +4,8 @@ Updates arrive over several ways at once, so an update may come before another o
 the bounds are exceeded, those farthest in the future (of the highest clock) are dropped; whoever sent them
 has them, and they are asked for again.
 
-Updates of a device that was removed wait for a member's update that depends on them.
+Updates of a device that was removed, or has forked too often, wait for a member's update that depends on
+them.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Inbox:
                 self._keep(data, outcome.missing)
                 offered += self._take_unvouched(outcome.missing.prefix)
             elif isinstance(outcome, Refused) and outcome.reason is Reason.NOT_VOUCHED:
-                self._keep_unvouched(data)
+                offered += self._take(self._keep_unvouched(data))
         return outcomes
 
     def clear(self) -> None:
@@ -91,14 +92,16 @@ class Inbox:
         self._unvouched_bytes -= len(data)
         return [data]
 
-    def _keep_unvouched(self, data: bytes) -> None:
+    def _keep_unvouched(self, data: bytes) -> bytes:
+        """What its hash begins with. What waits for it is to be vouched for, too."""
         prefix = decode_signed_header(data).hash[:PREFIX_SIZE]
         if prefix in self._unvouched:
-            return
+            return prefix
         self._unvouched[prefix] = data
         self._unvouched_bytes += len(data)
         while self._unvouched_bytes > self._most_bytes // 4 or len(self._unvouched) > self._most_count:
             self._take_unvouched(next(iter(self._unvouched)))
+        return prefix
 
     def _keep(self, data: bytes, missing: Stamp) -> None:
         header = decode_signed_header(data)

@@ -64,7 +64,9 @@ class Arranger:
         rows: Rows,
         agenda: Agenda,
         author: Callable[[Stamp], Author],
+        note: Callable[[bytes], None],
     ) -> None:
+        """*note* is told of nodes that the view does not show for a moment."""
         self._fs = fs
         self._db = fs.db
         self._registers = registers
@@ -72,6 +74,7 @@ class Arranger:
         self._rows = rows
         self._agenda = agenda
         self._author = author
+        self._note = note
         self._nodes = Nodes(fs)
         self.made: set[bytes] = set()  # nodes that have got an inode: attributes and content are to follow
 
@@ -274,6 +277,10 @@ class Arranger:
             self._part(node)
             own = self._nodes.find(node)
             if own is not None:
+                for (other,) in self._db.execute(
+                    "SELECT id FROM joined WHERE ino = ?", (own.ino,)
+                ).fetchall():
+                    self._part(other)
                 self._queue_unsigned_children(own)
                 for slot in self._rows.of(own.ino):
                     self._rows.remove(own, slot)
@@ -285,6 +292,9 @@ class Arranger:
         """The node is not seen as one with another any more: neither is what is in it."""
         row = self._db.execute("DELETE FROM joined WHERE id = ? RETURNING ino", (node,)).fetchone()
         if row is not None:
+            self._note(node)
+            for standing in self._resolver.names(node):
+                self._agenda.add(self._resolver.parent(node, standing), standing.place.name, (node,))
             self._queue_children(node, self._fs.inodes.get(row[0]).id)
 
     def _queue_children(self, directory: bytes, *others: bytes) -> None:

@@ -6,8 +6,7 @@ them, for which folders are one decides who meets whom inside; then attributes a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterable
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
@@ -23,14 +22,6 @@ from hybrisfs.merge.unsigned import UnsignedView
 from hybrisfs.store.schema import ROOT_ID
 
 __all__ = ["Change", "Refresh"]
-
-_WITHIN: Final = (
-    "WITH folder (ino) AS (SELECT ino FROM node WHERE id = ?1 UNION SELECT ino FROM joined WHERE id = ?1), "
-    "shown (ino) AS (SELECT p.ino FROM folder f JOIN place p ON p.parent = f.ino) "
-    "SELECT n.id FROM shown s JOIN node n ON n.ino = s.ino "
-    "UNION SELECT j.id FROM shown s JOIN joined j ON j.ino = s.ino "
-    "UNION SELECT id FROM moved_for WHERE cause = ?1"
-)
 
 
 class Refresh:
@@ -51,7 +42,7 @@ class Refresh:
         self._touched: dict[bytes, set[bytes]] = {}  # what has changed, by the directories that it names
         self._rows = Rows(fs, registers)
         self._agenda = Agenda(self._resolver)
-        self._arranger = Arranger(fs, registers, self._resolver, self._rows, self._agenda, author)
+        self._arranger = Arranger(fs, registers, self._resolver, self._rows, self._agenda, author, self._note)
 
     def run(self, nodes: Iterable[bytes], disturbed: Iterable[tuple[int, bytes]] = ()) -> list[Change]:
         """Show *nodes*, and what depends on them, as the registers say; what the kernel must hear of.
@@ -94,10 +85,14 @@ class Refresh:
         waiting, circles = sorted(affected), set[bytes]()
         while waiting:
             node = waiting.pop()
-            if not self._resolver.is_directory(node) or self._stands_still(node):
+            if not self._resolver.is_directory(node):
                 continue
             rows = self._db.execute("SELECT id FROM moved_for WHERE cause = ?", (node,))
             others = [other for (other,) in rows]
+            if self._stands_still(node):
+                if not others:
+                    continue
+                others = []  # it matters to a circle only in which it is, and when it was put there
             circle = self._resolver.circle(node)
             if circle and circle[0] not in circles:
                 circles.add(circle[0])
@@ -115,28 +110,35 @@ class Refresh:
                 continue
             affected.add(node)
             new.append(node)
-            for one in self._resolver.registered(node):
-                self._touched.setdefault(one.place.parent, set()).add(node)
+            self._note(node)
             waiting += self._removed_parents(node)
         return new
 
     def _stands_still(self, directory: bytes) -> bool:
         """Whether the view shows it where it says that it stands: then it is in no circle but one that
-        another one closes."""
+        another one closes. What stands in folders that are one may stand in any of them."""
         inode = self._nodes.find(directory)
         names = self._resolver.names(directory)
         if inode is None or len(names) != 1:
             return False
+        if self._db.execute("SELECT 1 FROM moved WHERE id = ?", (directory,)).fetchone():
+            return False
+        [(_, _, place)] = names
         return any(
-            row.plain == names[0].place.name and self._fs.inodes.get(row.parent).id == names[0].place.parent
+            (self._fs.inodes.get(row.parent).id, row.plain) == (place.parent, place.name)
+            and not self._db.execute("SELECT 1 FROM joined WHERE ino = ?", (row.parent,)).fetchone()
             for row in self._rows.of(inode.ino).values()
         )
 
-    def _within(self, directory: bytes) -> Iterator[bytes]:
+    def _note(self, node: bytes) -> None:
+        """The node may be alive, whether the view shows it or not."""
+        for one in self._resolver.registered(node):
+            self._touched.setdefault(one.place.parent, set()).add(node)
+
+    def _within(self, directory: bytes) -> set[bytes]:
         """What may live in a removed directory: what has changed, or is in the view. All else that named it
         is gone, and stays so."""
-        yield from self._touched.get(directory, ())
-        yield from (node for (node,) in self._db.execute(_WITHIN, (directory,)).fetchall())
+        return self._registers.shown_beginning(directory) | self._touched.get(directory, set())
 
     def _removed_parents(self, node: bytes) -> list[bytes]:
         parents = {one.place.parent for one in self._resolver.registered(node)}
@@ -146,6 +148,8 @@ class Refresh:
             (node,),
         )
         parents.update(identity for (identity,) in seen_in)
+        rows = self._db.execute("SELECT cause FROM moved_for WHERE id = ?", (node,))
+        parents.update(cause for (cause,) in rows)
         return [parent for parent in parents if self._resolver.removed(parent)]
 
     def _queue(self, node: bytes) -> None:

@@ -147,10 +147,10 @@ def _order_conflicts(connection: sqlite3.Connection, _: int) -> bool:
         "CREATE INDEX place_in_conflict ON place (parent, wanted, name) WHERE wanted IS NOT NULL"
     )
     connection.execute(
-        "CREATE TABLE moved_for (cause BLOB NOT NULL, id BLOB NOT NULL, PRIMARY KEY (cause, id)) "
-        "WITHOUT ROWID"
+        "CREATE TABLE IF NOT EXISTS moved_for "
+        "(cause BLOB NOT NULL, id BLOB NOT NULL, PRIMARY KEY (cause, id)) WITHOUT ROWID"
     )
-    connection.execute("CREATE INDEX moved_for_sake ON moved_for (id)")
+    connection.execute("CREATE INDEX IF NOT EXISTS moved_for_sake ON moved_for (id)")
     return True
 
 
