@@ -165,7 +165,11 @@ class Arranger:
 
     def _settle_in_crowd(self, at: int, name: bytes, found: Mapping[tuple[bytes, int], Contender]) -> None:
         """Settle single nodes among more than can be looked at: of these who has the name and who is next."""
-        candidates = {(name_by_id(name, *key), self._own(one, ()).ino, key[1]) for key, one in found.items()}
+        candidates = set[tuple[bytes, int, int]]()
+        for (node, slot), one in found.items():
+            inode = self._own(one, ())
+            self._join(inode, ())
+            candidates.add((name_by_id(name, node, slot), inode.ino, slot))
         for ino, slot in self._rows.beside(at, name, 2):
             candidates.add((name_by_id(name, self._fs.inodes.get(ino).id, slot), ino, slot))
         first = None if self._is_kept_from(at, name) else min(candidates)
@@ -299,11 +303,13 @@ class Arranger:
 
     def _queue_children(self, directory: bytes, *others: bytes) -> None:
         """Settle the names of what is in the directory anew, and these names in *others*."""
-        for key in self._registers.places_beginning(directory):
-            child = key[1:17]
+        children = {key[1:17] for key in self._registers.places_beginning(directory)}
+        moved = self._db.execute("SELECT id FROM moved WHERE parent = ?", (directory,))
+        for child in children.union(node for (node,) in moved):
             for standing in self._resolver.names(child):
-                if standing.place.parent == directory:
-                    for where in (self._resolver.parent(child, standing), *others):
+                at = self._resolver.parent(child, standing)
+                if directory in (standing.place.parent, at):
+                    for where in (at, *others):
                         self._agenda.add(where, standing.place.name, (child,))
 
     def _queue_unsigned_children(self, directory: Inode) -> None:

@@ -150,6 +150,7 @@ def _order_conflicts(connection: sqlite3.Connection, _: int) -> bool:
         "CREATE TABLE IF NOT EXISTS moved_for "
         "(cause BLOB NOT NULL, id BLOB NOT NULL, PRIMARY KEY (cause, id)) WITHOUT ROWID"
     )
+    connection.execute("CREATE INDEX IF NOT EXISTS moved_to ON moved (parent)")
     connection.execute("CREATE INDEX IF NOT EXISTS moved_for_sake ON moved_for (id)")
     return True
 

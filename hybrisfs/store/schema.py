@@ -245,6 +245,7 @@ CREATE TABLE moved (
     id     BLOB PRIMARY KEY,
     parent BLOB NOT NULL
 ) WITHOUT ROWID;
+CREATE INDEX moved_to ON moved (parent);
 -- The directories for whose sake they do: where such a node stands is decided anew when one of them changes.
 CREATE TABLE moved_for (
     cause BLOB NOT NULL,
