@@ -36,7 +36,7 @@ class Inbox:
         self._most_bytes = most_bytes
         self._most_count = most_count
         self._waiting: dict[bytes, _Waiting] = {}  # by update hash
-        self._by_missing: dict[bytes, list[bytes]] = {}  # hashes, by the prefix that they wait for
+        self._by_missing: dict[bytes, dict[bytes, None]] = {}  # hashes, by the prefix that they wait for
         self._bytes = 0
         self._unvouched: dict[bytes, bytes] = {}  # by the beginning of its hash; the newest last
         self._unvouched_bytes = 0
@@ -108,7 +108,7 @@ class Inbox:
         if header.hash in self._waiting:
             return
         self._waiting[header.hash] = _Waiting(data, header.clock, missing)
-        self._by_missing.setdefault(missing.prefix, []).append(header.hash)
+        self._by_missing.setdefault(missing.prefix, {})[header.hash] = None
         self._bytes += len(data)
         if self._bytes > self._most_bytes or len(self._waiting) > self._most_count:
             self._shrink()
@@ -121,6 +121,6 @@ class Inbox:
             one = self._waiting.pop(identity)
             self._bytes -= len(one.data)
             siblings = self._by_missing[one.missing.prefix]
-            siblings.remove(identity)
+            del siblings[identity]
             if not siblings:
                 del self._by_missing[one.missing.prefix]

@@ -17,8 +17,8 @@ format  what has changed
 9       indices that find one of many names of a file, and what is in conflict in a large directory
 10      `removal` tells of conflict copies, too
 11      an index that finds the chunks of which no cloud is known to have the bytes
-12      table `moved_for`, which is filled when the volume opens; an index of conflict names in their
-        order
+12      table `moved_for`, which is filled when the volume opens; indices of conflict names in their
+        order, of what stands elsewhere, and of past values by when they ended
 ======  =======================================================================================
 """
 
@@ -150,6 +150,7 @@ def _order_conflicts(connection: sqlite3.Connection, _: int) -> bool:
         "CREATE TABLE IF NOT EXISTS moved_for "
         "(cause BLOB NOT NULL, id BLOB NOT NULL, PRIMARY KEY (cause, id)) WITHOUT ROWID"
     )
+    connection.execute("CREATE INDEX IF NOT EXISTS past_until ON past (key, until)")
     connection.execute("CREATE INDEX IF NOT EXISTS moved_to ON moved (parent)")
     connection.execute("CREATE INDEX IF NOT EXISTS moved_for_sake ON moved_for (id)")
     return True

@@ -366,6 +366,7 @@ CREATE TABLE past (
 );
 -- Places by directory and name.
 CREATE INDEX past_place ON past (value) WHERE key >= x'70' AND key < x'71';
+CREATE INDEX past_until ON past (key, until);
 
 -- Nodes of which a name was removed, and at which moment last: until they leave this table, what their
 -- content register holds is needed, although nothing shows it.

@@ -27,10 +27,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--file", type=Path, help="an input to try, and no other")
     parser.add_argument("--list", action="store_true", help="the names of the targets")
+    parser.add_argument("--corpus", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     guided = options.file is None and importlib.util.find_spec("atheris") is not None
-    if guided and options.target != "all":
-        return _guided(options.target, options.runs, options.seed)
+    if options.corpus is not None:
+        return _guided(options.target, options.runs, options.seed, options.corpus)
     targets = importlib.import_module("tests.fuzz.targets").TARGETS
     if options.list:
         print("\n".join(targets))
@@ -64,21 +65,21 @@ def _in_a_process_of_its_own(name: str, runs: int, seed: int) -> int:
     """Atheris ends the process when it is done."""
     print(f"{name}:", flush=True)
     arguments = [sys.executable, "-m", "tests.fuzz", name, "--runs", str(runs), "--seed", str(seed)]
-    return min(1, subprocess.run(arguments, check=False).returncode)
+    with tempfile.TemporaryDirectory(prefix="fuzz-corpus-") as corpus:
+        return min(1, subprocess.run([*arguments, "--corpus", corpus], check=False).returncode)
 
 
-def _guided(name: str, runs: int, seed: int) -> int:
+def _guided(name: str, runs: int, seed: int, corpus: Path) -> int:
     """Let Atheris choose the inputs, by what they reach in the packages that it instruments."""
     atheris: Any = importlib.import_module("atheris")
     with atheris.instrument_imports(include=list(_PACKAGES)):
         target = importlib.import_module("tests.fuzz.targets").TARGETS[name]
-    with tempfile.TemporaryDirectory(prefix="fuzz-corpus-") as corpus:
-        for number, data in enumerate((*target.seeds, *target.nonsense)):
-            (Path(corpus) / str(number)).write_bytes(data)
-        prefix = f"-artifact_prefix={tempfile.gettempdir()}/fuzz-"
-        arguments = [f"-runs={runs}", f"-seed={seed}", f"-max_len={_LONGEST}", "-verbosity=0", prefix]
-        atheris.Setup([sys.argv[0], *arguments, corpus], target.accepts)
-        atheris.Fuzz()
+    for number, data in enumerate((*target.seeds, *target.nonsense)):
+        (corpus / str(number)).write_bytes(data)
+    prefix = f"-artifact_prefix={tempfile.gettempdir()}/fuzz-"
+    arguments = [f"-runs={runs}", f"-seed={seed}", f"-max_len={_LONGEST}", "-verbosity=0", prefix]
+    atheris.Setup([sys.argv[0], *arguments, str(corpus)], target.accepts)
+    atheris.Fuzz()
     return 0
 
 

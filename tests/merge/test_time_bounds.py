@@ -227,3 +227,30 @@ def test_twice_as_much_costs_twice_as_much(
     many = cost(scene, 2 * FEW, one_by_one=one_by_one)
     for before, after in zip(few, many, strict=True):
         assert after <= 2 * SLACK * before
+
+
+def cost_of_versions(count: int, *, backwards: bool) -> int:
+    """Of so many versions of a file, by a device that has not heard of one which stands beside them all; the
+    other's come first or last, and so may be dated before or after them. In steps of SQLite."""
+    one, other = (DeviceKey.from_seed(bytes([seed]) * 32) for seed in (0xEE, 0xEF))
+    fleet = Fleet(1, [Member(one.public, "one"), Member(other.public, "other")])
+    members = Members([one.public, other.public, member_of(0).public])
+    first, second = Signer(one, members), Signer(other, members)
+    first.write(*file(0, b"name"))
+    second.write((content_key(node(0)), b"other"))
+    for number in range(count):
+        first.write((content_key(node(0)), b"%d" % number))
+        if backwards:
+            second.write((content_key(node(0)), b"other %d" % number))
+    log = [update.data for update in (*first.order, *second.order)]
+    cost = steps(fleet[0].rig.db, lambda: [fleet[0].receive([data]) for data in log])
+    fleet[0].sign()
+    check_view(fleet[0])
+    fleet.discard()
+    return cost
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_twice_as_many_versions_cost_twice_as_much(backwards: bool) -> None:
+    few = cost_of_versions(FEW, backwards=backwards)
+    assert cost_of_versions(2 * FEW, backwards=backwards) <= 2 * SLACK * few
