@@ -81,12 +81,13 @@ class Registers:
 
     def shown_beginning(self, value: bytes) -> set[bytes]:
         """The nodes that the view shows, among those of which place registers begin with *value*."""
+        end = _after(value)
+        below = "" if end is None else "AND value < ? "
         rows = self._db.execute(
             f"WITH named (id) AS (SELECT substr(key, 2, 16) FROM register WHERE {PLACES} AND value >= ? "
-            "AND (?2 IS NULL OR value < ?2)) SELECT id FROM named WHERE EXISTS "
-            "(SELECT 1 FROM node n WHERE n.id = named.id) OR EXISTS "
-            "(SELECT 1 FROM joined j WHERE j.id = named.id)",
-            (value, _after(value)),
+            f"{below}) SELECT id FROM named WHERE EXISTS (SELECT 1 FROM node n WHERE n.id = named.id) "
+            "OR EXISTS (SELECT 1 FROM joined j WHERE j.id = named.id)",
+            (value,) if end is None else (value, end),
         )
         return {node for (node,) in rows}
 
