@@ -269,3 +269,31 @@ def cost_of_versions(count: int, *, backwards: bool) -> int:
 def test_twice_as_many_versions_cost_twice_as_much(backwards: bool) -> None:
     few = cost_of_versions(FEW, backwards=backwards)
     assert cost_of_versions(2 * FEW, backwards=backwards) <= 2 * SLACK * few
+
+
+@pytest.mark.parametrize("scene", [files_of_one_name, conflicts_in_one_folder, files_in_no_folder])
+def test_own_changes_do_not_look_at_what_others_made_of_the_folder(
+    scene: Callable[[int], Iterator[Update]],
+) -> None:
+    def cost_of_own(count: int) -> tuple[int, int]:
+        fleet = Fleet(1, [Member(LIAR.public, "mallory")])
+        for data in signed(list(scene(count))):
+            fleet[0].receive([data])
+
+        def change() -> None:
+            fleet[0].write("mine", b"x")
+            fleet[0].sign()
+            fleet[0].move("mine", "yours")
+            fleet[0].sign()
+            fleet[0].remove("yours")
+            fleet[0].sign()
+
+        change()
+        found = work_of(fleet[0].rig.db, change)
+        check_view(fleet[0])
+        fleet.discard()
+        return found
+
+    with limits(8, 8, 8):
+        few, many = cost_of_own(FEW), cost_of_own(2 * FEW)
+    assert all(after < SLACK * before for before, after in zip(few, many, strict=True))
