@@ -19,7 +19,7 @@ class Reason(Enum):
     MALFORMED = "malformed"
     FOREIGN_VOLUME = "foreign volume"
     NOT_A_MEMBER = "not a member"
-    NOT_VOUCHED = "by a device that was removed"
+    NOT_VOUCHED = "by a device that was removed, or has forked too often"
     BAD_SIGNATURE = "bad signature"
     MISSING_PREVIOUS = "missing previous update"
     MISSING_DEPENDENCY = "missing dependency"

@@ -67,8 +67,10 @@ class Arrivals:
         self._packs = Packs(fs)
         self.on_clouds: Callable[[], None] = lambda: None  # told that the set of clouds may have changed
         self._disturb_again()
-        self._waiting: set[bytes] = set()  # nodes whose registers have changed since the last refresh
-        self._called_anew: set[int] = set()  # directories in which copies are called after a renamed device
+        # Nodes whose registers have changed since the last refresh.
+        self._waiting: set[bytes] = self._moved_for_nobody()
+        # Names of which copies are called after a device that has another name now.
+        self._called_anew: set[tuple[int, bytes]] = set()
         self._only: dict[bytes, Value] = {}  # registers that got their first value since then
         self._unwritten: list[Written] = []  # what is to be put into registers yet
         self._placements: list[Placement] = []  # what is to be put into packs yet
@@ -78,18 +80,24 @@ class Arrivals:
         self._changes: list[Change] = []  # what the kernel must hear of since then
 
     def _disturb_again(self) -> None:
-        """Find the directories in which names had come or gone without a signed update when we stopped."""
+        """Find the names that may have come or gone without a signed update when we stopped."""
         disturbed = self._fs.inodes.disturbed
         disturbed.update(self._with_conflicts())
         for key in self._fs.changes.unsigned:
             standing = standing_place(self._registers.values(key)) if key[:1] == b"p" else None
             inode = self._nodes.find(standing[1].parent) if standing else None
-            if inode is not None:
-                disturbed.add(inode.ino)
+            if standing is not None and inode is not None:
+                disturbed.add((inode.ino, standing[1].name))
 
-    def _with_conflicts(self) -> list[int]:
-        """The directories in which something stands under a conflict name."""
-        return [ino for (ino,) in self._db.execute("SELECT parent FROM place WHERE wanted IS NOT NULL")]
+    def _moved_for_nobody(self) -> set[bytes]:
+        """The nodes that stand elsewhere than they say, when it is not on record for whose sake."""
+        rows = self._db.execute("SELECT id FROM moved WHERE NOT EXISTS (SELECT 1 FROM moved_for LIMIT 1)")
+        return {node for (node,) in rows}
+
+    def _with_conflicts(self) -> list[tuple[int, bytes]]:
+        """The names that something wants which stands under a conflict name, by directory."""
+        query = "SELECT DISTINCT parent, wanted FROM place WHERE wanted IS NOT NULL"
+        return self._db.execute(query).fetchall()
 
     def take(self, accepted: Accepted) -> None:
         """Take in the writes of an update just accepted by the log; `refresh` follows, at the latest when the
@@ -254,7 +262,7 @@ class Arrivals:
         self._fs.flush()
         nodes = set(nodes)
         disturbed, self._fs.inodes.disturbed = self._fs.inodes.disturbed, set()
-        folders = [one for ino in disturbed for one in self._folders(ino)]
+        folders = [one for ino in {ino for ino, _ in disturbed} for one in self._folders(ino)]
         if self._is_odd():
             return self._refresh({*nodes, *folders}, disturbed)
         # A node that was removed elsewhere and survived under its former name may have got a better one.
@@ -273,14 +281,14 @@ class Arrivals:
         rows = self._db.execute("SELECT slot FROM place WHERE ino = ?", (inode.ino,))
         return [slot for (slot,) in rows]
 
-    def _refresh(self, nodes: set[bytes], disturbed: Iterable[int]) -> list[Change]:
+    def _refresh(self, nodes: set[bytes], disturbed: Iterable[tuple[int, bytes]]) -> list[Change]:
         changes = self._shown(nodes, disturbed)
         self._fs.unseen.names_changed(
             NameChange(one.ino, one.name, one.gone is not None) for one in changes if one.name is not None
         )
         return changes
 
-    def _shown(self, nodes: set[bytes], disturbed: Iterable[int]) -> list[Change]:
+    def _shown(self, nodes: set[bytes], disturbed: Iterable[tuple[int, bytes]]) -> list[Change]:
         changes, self._changes = self._changes, []
         only, self._only = self._only, {}
         if not nodes and not disturbed:

@@ -81,6 +81,18 @@ class Registers:
             return self._grouped(f"{PLACES} AND value >= ?", value)
         return self._grouped(f"{PLACES} AND value >= ? AND value < ?", value, end)
 
+    def shown_beginning(self, value: bytes) -> set[bytes]:
+        """The nodes that the view shows, among those of which place registers begin with *value*."""
+        end = _after(value)
+        below = "" if end is None else "AND value < ? "
+        rows = self._db.execute(
+            f"WITH named (id) AS (SELECT substr(key, 2, 16) FROM register WHERE {PLACES} AND value >= ? "
+            f"{below}) SELECT id FROM named WHERE EXISTS (SELECT 1 FROM node n WHERE n.id = named.id) "
+            "OR EXISTS (SELECT 1 FROM joined j WHERE j.id = named.id)",
+            (value,) if end is None else (value, end),
+        )
+        return {node for (node,) in rows}
+
     def all_values(self, keys: Iterable[bytes]) -> dict[bytes, list[Value]]:
         """The latest values of many registers, those without any left out. *keys*: each once."""
         return self._collected(select_with(self._db, f"key, {_COLUMNS}", "register", "key", keys))

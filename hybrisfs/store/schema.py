@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 APPLICATION_ID = 0x48796246  # "HybF", shown by file(1)
-SCHEMA_VERSION = 13  # `migration` tells of earlier ones
+SCHEMA_VERSION = 14  # `migration` tells of earlier ones
 ROOT_INO = 1
 ROOT_ID = bytes(16)  # the root has the same id in every volume, and no place
 
@@ -81,7 +81,7 @@ CREATE TABLE place (
     wanted BLOB,
     UNIQUE (parent, name)
 );
-CREATE INDEX place_in_conflict ON place (parent, wanted) WHERE wanted IS NOT NULL;
+CREATE INDEX place_in_conflict ON place (parent, wanted, name) WHERE wanted IS NOT NULL;
 CREATE INDEX place_in_directory ON place (parent);
 CREATE INDEX place_of_node ON place (ino, slot);
 
@@ -274,6 +274,14 @@ CREATE TABLE moved (
     id     BLOB PRIMARY KEY,
     parent BLOB NOT NULL
 ) WITHOUT ROWID;
+CREATE INDEX moved_to ON moved (parent);
+-- The directories for whose sake they do: where such a node stands is decided anew when one of them changes.
+CREATE TABLE moved_for (
+    cause BLOB NOT NULL,
+    id    BLOB NOT NULL,
+    PRIMARY KEY (cause, id)
+) WITHOUT ROWID;
+CREATE INDEX moved_for_sake ON moved_for (id);
 
 -- What this device is to keep in full: nodes, with all that is below them. By their id, so that renames keep
 -- it. `parent` (a node's id) and `name` tell where the node was last seen: programs save a file by putting
@@ -401,6 +409,7 @@ CREATE TABLE past (
 );
 -- Places by directory and name.
 CREATE INDEX past_place ON past (value) WHERE key >= x'70' AND key < x'71';
+CREATE INDEX past_until ON past (key, until);
 
 -- Nodes of which a name was removed, and at which moment last: until they leave this table, what their
 -- content register holds is needed, although nothing shows it.
