@@ -30,10 +30,11 @@ from hybrisfs.merge.cloud_set import CloudRecord, cloud_key
 from hybrisfs.recovery.kit import decode_kit, kit_name, parse_kit_name
 from hybrisfs.volume.signpost import decode_signpost, encode_signpost
 from sync.codec import Reader
+from sync.identity import SIGNATURE_SIZE
 from sync.seal import open_sealed, seal
 from tests.fuzz.target import Target, decoder, text
 from tests.recovery.support import SECRET, kit
-from tests.sync.support import BOX_KEY, NONCE, VOLUME
+from tests.sync.support import BOX_KEY, KEYS, MEMBERS, NONCE, VOLUME
 
 __all__ = ["TARGETS"]
 
@@ -144,21 +145,22 @@ _CLOUDS: Final = [
     (cloud_key(0), CloudRecord("attic", "file:///mnt/a").encode()),
     (cloud_key(1), CloudRecord("far", "s3://bucket/x").encode()),
 ]
-_SIGNPOST: Final = encode_signpost(_CLOUDS, VOLUME, BOX_KEY)
+_SIGNPOST: Final = encode_signpost(_CLOUDS, VOLUME, BOX_KEY, KEYS[0])
 _SIGNPOST_HEADER: Final = 6
 
 
 def _signpost(data: bytes) -> object:
-    return decode_signpost(data, VOLUME, BOX_KEY)
+    return decode_signpost(data, VOLUME, BOX_KEY, MEMBERS)
 
 
-def _signpost_behind_the_seal(payload: bytes) -> object:
+def _signpost_behind_the_seal(signed: bytes) -> object:
+    payload = signed + KEYS[0].sign(_SIGNPOST[:_SIGNPOST_HEADER] + VOLUME + signed)
     return _signpost(seal(_SIGNPOST[:_SIGNPOST_HEADER], VOLUME, payload, BOX_KEY, NONCE))
 
 
 def _signpost_payload() -> bytes:
     header, rest = _SIGNPOST[:_SIGNPOST_HEADER], _SIGNPOST[_SIGNPOST_HEADER:]
-    return open_sealed(Reader(rest), header, VOLUME, BOX_KEY)
+    return open_sealed(Reader(rest), header, VOLUME, BOX_KEY)[:-SIGNATURE_SIZE]
 
 
 _MULTISTATUS: Final = b"""<?xml version="1.0" encoding="utf-8"?>

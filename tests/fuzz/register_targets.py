@@ -24,6 +24,7 @@ from hybrisfs.filesystem.registers import (
     slot_of,
 )
 from hybrisfs.keys import EpochKeys
+from hybrisfs.merge.authority import fault
 from hybrisfs.merge.cloud_set import CloudRecord, CloudState, RedundancyRecord
 from hybrisfs.merge.epochs import (
     encode_grant,
@@ -35,11 +36,13 @@ from hybrisfs.merge.epochs import (
     read_epochs,
     write_epochs,
 )
+from hybrisfs.merge.evidence import decode_evidence, decode_evidence_file, encode_evidence_file
 from hybrisfs.merge.members import Member
 from hybrisfs.recovery.record import KitRecord
 from sync.codec import Reader, Writer
 from sync.identity import Members
 from tests.fuzz.target import Target, decoder, text
+from tests.merge.test_evidence import BROKE, FORK, FORKED, OFFENCE
 from tests.recovery.support import RECORD
 from tests.sync.support import KEYS, VOLUME
 
@@ -190,6 +193,11 @@ TARGETS: Final[dict[str, Target]] = {
     ),
     "register d": decoder(Proposal.decode, [one.encode() for one in _PROPOSALS], Proposal.encode),
     "register v": decoder(Ballot.decode, [_BALLOT.encode(), Ballot({}).encode()], Ballot.encode),
+    "register f, a fork": decoder(lambda value: decode_evidence(FORK, value, fault), [FORKED]),
+    "register f, an offence": decoder(lambda value: decode_evidence(OFFENCE, value, fault), [BROKE]),
+    "evidence in a file": decoder(
+        lambda data: decode_evidence_file(data, fault), [encode_evidence_file(VOLUME, OFFENCE, BROKE)]
+    ),
     "register y": decoder(KitRecord.decode, [RECORD.encode()], KitRecord.encode),
     "register keys": Target(
         _key,
