@@ -17,6 +17,7 @@ format  what has changed
 9       indices that find one of many names of a file, and what is in conflict in a large directory
 10      `removal` tells of conflict copies, too
 11      an index that finds the chunks of which no cloud is known to have the bytes
+12      tables `deletion` and `held`: what others have deleted and is shown here all the same
 ======  =======================================================================================
 """
 
@@ -28,7 +29,7 @@ from collections.abc import Callable
 from typing import Final
 
 from hybrisfs.store.moments import credible, latest
-from hybrisfs.store.schema import HISTORY, SCHEMA_VERSION, lay_out
+from hybrisfs.store.schema import HISTORY, HOLDS, SCHEMA_VERSION, lay_out
 from sync import VersionVector
 
 __all__ = ["OLDEST", "migrate"]
@@ -139,6 +140,11 @@ def _index_elsewhere(connection: sqlite3.Connection, _: int) -> bool:
     return True
 
 
+def _add_holds(connection: sqlite3.Connection, _: int) -> bool:
+    lay_out(connection, HOLDS)
+    return True
+
+
 _STEPS: Final[dict[int, Step]] = {
     5: _add_compaction,
     6: _add_versions,
@@ -146,4 +152,5 @@ _STEPS: Final[dict[int, Step]] = {
     8: _index_names,
     9: _note_conflict_copies,
     10: _index_elsewhere,
+    11: _add_holds,
 }

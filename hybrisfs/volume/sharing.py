@@ -15,6 +15,7 @@ from hybrisfs.keyring import KeyRing
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.brake import Brake
 from hybrisfs.merge.history import History
+from hybrisfs.merge.losses import Losses
 from hybrisfs.merge.members import MAX_DEVICE_NAME, Member, MemberTable
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rows import Change
@@ -94,16 +95,14 @@ class Sharing:
             signals.chunks_made,
             lambda: self.on_members(),
         )
-        self.arrivals = Arrivals(fs, self.updates, self.registers, self.members, epochs.learn)
         self.brake = Brake(deletion_share)
-        self.receiver = Receiver(
-            fs, self.updates, self.arrivals, signals, show, self._grown, self.brake, upcoming
-        )
+        self.losses = Losses(fs, self.updates, self.registers, self.brake)
+        self.arrivals = Arrivals(fs, self.updates, self.registers, self.members, epochs.learn, self.losses)
+        self.receiver = Receiver(fs, self.updates, self.arrivals, signals, show, self._grown, upcoming)
         self.deletions = Deletions(
             fs,
-            self.receiver,
+            self.losses,
             self.members,
-            self.registers,
             self.arrivals,
             self.signer,
             show,
