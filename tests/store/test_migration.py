@@ -97,7 +97,7 @@ def test_killed_within_a_step(path: Path, survived: int) -> None:
     steps = {version: killed(step) for version, step in migration._STEPS.items()}
     with mock.patch.object(migration, "_ROWS", 3):
         with mock.patch.object(migration, "_STEPS", steps):
-            if survived < 8:
+            if survived < 9:
                 with pytest.raises(KilledError):
                     Database(path)
                 with closing(sqlite3.connect(path)) as db:
@@ -144,6 +144,8 @@ def test_conflict_copies_that_were_removed_before_are_known_from_then_on(tmp_pat
         )
         db.execute("PRAGMA user_version = 9")
         db.execute("DROP INDEX chunk_elsewhere")
+        db.execute("DROP TABLE deletion")
+        db.execute("DROP TABLE held")
         db.commit()
     Database(path).close()
     with closing(sqlite3.connect(path)) as db:
