@@ -43,15 +43,16 @@ from hybrisfs.filesystem.registers import (
     Place,
     attr_key,
     beginning,
+    beginning_of,
     content_key,
     place_key,
     removed_place,
     slot_of,
 )
 from hybrisfs.merge.brake import WINDOW, Brake, Loss, Shown
-from hybrisfs.merge.registers import Registers
+from hybrisfs.merge.registers import PLACES, Registers, after
 from hybrisfs.merge.resolver import Resolver
-from hybrisfs.merge.rules import Value, decode_place, is_removed, standing_attr, winner
+from hybrisfs.merge.rules import Value, decode_place, is_removed, standing_attr, standing_place, winner
 from hybrisfs.store.updates import UpdateLog
 from sync import Accepted, DecodeError, Write
 
@@ -61,6 +62,7 @@ _SECOND: Final = 1_000_000_000
 YOUNG_NS: Final = 3600 * _SECOND
 OLD_NS: Final = 3 * 86_400 * _SECOND
 _SHRUNK: Final = 10  # times
+_FEW: Final = 8  # names of a node, or nodes of a name, that are looked at
 _PLACE, _ATTR, _CONTENT = b"pac"
 
 
@@ -111,6 +113,7 @@ class Losses:
         self._written: dict[bytes, _Author] = {}  # registers, by who wrote them last, since the last look
         self._arrivals: list[_Arrival] = []
         self._replaced: dict[tuple[bytes, bytes], bytes | None] = {}  # by folder and name, during a look
+        self._living: dict[bytes, set[int]] = {}  # slots of names that nodes have, during a look
 
     # -- what has come ---------------------------------------------------------------------------
 
@@ -159,7 +162,7 @@ class Losses:
         if not found or (self._brake.share >= 1 and not self._fs.changes.held):
             return
         self._fs.flush()
-        self._replaced = {}
+        self._replaced, self._living = {}, {}
         resolved = resolver()
         losses: dict[bytes, list[Loss]] = {}
         authors: dict[bytes, _Author] = {}
@@ -237,24 +240,46 @@ class Losses:
         return row is not None and self._was_seen(row[0], author.moment)
 
     def _is_young(self, node: bytes, author: _Author) -> bool:
-        """Whether the device has made the node itself, not long before."""
+        """Whether the device has made the node itself, not long before, and nothing else had a name that it
+        has had: who puts a copy in the place of a file, and removes the copy, removes the file."""
         since = author.moment - YOUNG_NS
+        if not self._is_made_by(node, author.device, since):
+            return False
+        key, others = place_key(node, 0), set[bytes]()
+        rows = self._db.execute(
+            "SELECT value FROM past WHERE key = ?1 UNION SELECT value FROM register WHERE key = ?1 LIMIT ?2",
+            (key, _FEW + 1),
+        ).fetchall()
+        for start in {beginning_of(value) for (value,) in rows if value is not None}:
+            for table in ("register", "past"):
+                found = self._db.execute(
+                    f"SELECT key FROM {table} WHERE {PLACES} AND value >= ? AND value < ? LIMIT ?",
+                    (start, after(start), _FEW + 1),
+                ).fetchall()
+                if len(found) > _FEW:
+                    return False
+                others.update(other[1:17] for (other,) in found)
+        return len(rows) <= _FEW and all(self._is_made_by(one, author.device, since) for one in others)
+
+    def _is_made_by(self, node: bytes, device: bytes, since: int) -> bool:
+        """Whether the device has made the node, after the moment *since*."""
         made = made_at(node)
         if made is None or made < since:
             return False
+        key = place_key(node, 0)
         row = self._db.execute(
-            "SELECT w.branch, p.clock, p.since FROM past p JOIN writer w ON w.number = p.writer "
-            "WHERE p.key = ? ORDER BY p.since LIMIT 1",
-            (place_key(node, 0),),
+            "SELECT clock, writer, since FROM past WHERE key = ? ORDER BY clock LIMIT 1", (key,)
         ).fetchone()
-        if row is None:
-            values = self._registers.values(place_key(node, 0))
-            if not values:
+        if row is not None:
+            stamp, first = self._registers.stamp(*row[:2]), row[2]
+        else:
+            standing = standing_place(self._registers.values(key))
+            if standing is None or standing[1].removed:
                 return False
-            stamp = min(one.stamp for one in values)
-            row = stamp.writer, stamp.clock, self._updates.moment_of(stamp.writer, stamp.clock)
-        signed = self._updates.signed_by(row[0], row[1])
-        return row[2] >= since and signed is not None and signed[0] == author.device
+            stamp = standing[0]
+            first = self._updates.moment_of(stamp.writer, stamp.clock)
+        signed = self._updates.signed_by(stamp.writer, stamp.clock)
+        return first >= since and signed is not None and signed[0] == device
 
     # -- names -----------------------------------------------------------------------------------
 
@@ -262,8 +287,11 @@ class Losses:
         if not is_removed(self._registers.values(key)):
             return None
         slot = slot_of(key)
-        if not inode.is_directory and any(one.slot == slot for one in resolver.names(inode.id)):
-            return None  # others had not seen it go
+        if not inode.is_directory:
+            if inode.id not in self._living:
+                self._living[inode.id] = {one.slot for one in resolver.names(inode.id)}
+            if slot in self._living[inode.id]:
+                return None  # others had not seen it go
         row = self._db.execute(
             "SELECT d.id, ifnull(p.wanted, p.name) FROM place p JOIN node d ON d.ino = p.parent "
             "WHERE p.ino = ? AND p.slot = ?",

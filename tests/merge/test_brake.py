@@ -406,6 +406,28 @@ def test_what_a_device_has_made_long_ago_counts_when_it_removes_it(age: int, wai
     fleet.discard()
 
 
+@pytest.mark.parametrize("step", ["over", "moved away"])
+def test_a_copy_in_the_place_of_a_file_is_not_young(fleet: Fleet, step: str) -> None:
+    """Who puts copies in the place of files has made these himself, and a moment ago."""
+    before = fleet[VICTIM].tree()
+    for number in range(FILES):
+        content = fleet[MALLORY].read(f"file {number}")
+        fleet[MALLORY].write("copy", content)
+        fleet[MALLORY].move("copy", f"file {number}")
+    fleet.send(MALLORY, VICTIM)
+    assert held(fleet[VICTIM]) == []
+    assert fleet[VICTIM].tree() == before
+    if step == "moved away":
+        for number in range(FILES):
+            fleet[MALLORY].move(f"file {number}", f"scratch {number}")
+        fleet.send(MALLORY, VICTIM)
+    for name in fleet[MALLORY].names():
+        fleet[MALLORY].remove(name)
+    fleet.send(MALLORY, VICTIM)
+    assert len(held(fleet[VICTIM])) == 1
+    assert len(fleet[VICTIM].names()) == FILES
+
+
 def test_who_comes_back_is_not_asked_about_what_came_and_went(fleet: Fleet) -> None:
     for number in range(FILES):
         fleet[THIRD].write(f"scratch {number}", b"%d" % number)

@@ -32,7 +32,7 @@ class Holding(World):
         with self._program(number) as device:
             path = self._path(device, pick)
             if path is not None and device.at(path).is_file:
-                self._discard(device, device.at(path))
+                self._gone |= self._tokens(device.read(path))
                 device.write(path, b"")
 
     def decide(self, number: int, *, undo: bool) -> bool:
@@ -40,20 +40,26 @@ class Holding(World):
         deletions = self.fleet[number].rig.sharing.deletions
         waiting = deletions.all()
         if waiting:
+            self._count_replaced(number)
             (deletions.undo if undo else deletions.accept)(str(waiting[0]["id"]))
             self.received(number)
         return bool(waiting)
+
+    def _count_replaced(self, number: int) -> None:
+        """Who has the former content of a file back lets go of what came in its place."""
+        rig = self.fleet[number].rig
+        rig.fs.flush()
+        for (key,) in rig.db.execute("SELECT key FROM held WHERE key >= x'63' AND key < x'64'").fetchall():
+            for one in rig.sharing.registers.values(key):
+                content = Content.decode(one.value or b"")
+                self._gone |= self._tokens(read_content(content, rig.plaintexts.__getitem__))
 
     def received(self, number: int) -> None:
         super().received(number)
         device = self.fleet[number]
         waiting = device.rig.sharing.deletions.all()
         self.holds += bool(waiting)
-        for key in device.rig.fs.changes.held:
-            if key[:1] == b"c":  # who wants the former content supersedes what came instead
-                for one in device.rig.sharing.registers.values(key):
-                    content = Content.decode(one.value or b"")
-                    self._gone |= self._tokens(read_content(content, device.rig.plaintexts.__getitem__))
+        self._count_replaced(number)
         assert all(0 < int(str(one["names"])) <= int(str(one["of"])) for one in waiting)
 
     def _exchange(self) -> bool:

@@ -135,7 +135,8 @@ def test_nothing_is_lost_by_any_register(devices: tuple[Device, Device], way: st
     if way in ("removed", "hide", "empty"):
         [one] = waiting(victim)
         assert (one["device"], one["names"], one["of"]) == ("second", FILES, FILES)
-        assert [text for text in victim.volume.status()["warnings"] if "deletes" in text]
+        warnings: Any = victim.volume.status()["warnings"]
+        assert [text for text in warnings if "deletes" in text]
         victim.volume.decide_deletion(one["id"], undo=True)
     assert waiting(victim) == []
     meet(mallory, victim)
