@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from hybrisfs.dispersal.errors import CloudsUnavailable, UnreadableHereError
@@ -89,7 +90,8 @@ class Grants:
 
         try:
             found = self._clouds.get_object(grant_name(epoch, writer), MAX_GRANT, verify)
-            return self._ring.add(found)
+            # For reading: the log is yet to say who granted them, and whether that one still belongs here.
+            return self._ring.add(replace(one, number=0) for one in found)
         except CloudsUnavailable as error:
             if left_out:
                 self._denied |= {epoch}

@@ -17,7 +17,9 @@ format  what has changed
 9       indices that find one of many names of a file, and what is in conflict in a large directory
 10      `removal` tells of conflict copies, too
 11      an index that finds the chunks of which no cloud is known to have the bytes
-12      tables `deletion` and `held`: what others have deleted and is shown here all the same
+12      whether this device knows by itself where chunks are; table `said`
+13      who let a member in (columns of `member`), and who granted an epoch (table `epoch`)
+14      tables `deletion` and `held`: what others have deleted and is shown here all the same
 ======  =======================================================================================
 """
 
@@ -29,7 +31,7 @@ from collections.abc import Callable
 from typing import Final
 
 from hybrisfs.store.moments import credible, latest
-from hybrisfs.store.schema import HISTORY, HOLDS, SCHEMA_VERSION, lay_out
+from hybrisfs.store.schema import HISTORY, HOLDS, MINUTES, SCHEMA_VERSION, lay_out
 from sync import VersionVector
 
 __all__ = ["OLDEST", "migrate"]
@@ -140,6 +142,47 @@ def _index_elsewhere(connection: sqlite3.Connection, _: int) -> bool:
     return True
 
 
+def _keep_minutes(connection: sqlite3.Connection, _: int) -> bool:
+    """What stands is known, and not what was said before. Nothing is proven: what has to be is read."""
+    lay_out(connection, MINUTES)
+    connection.execute(
+        "INSERT INTO said (key, branch, clock, value, begins) SELECT r.key, w.branch, r.clock, "
+        "ifnull(r.value, x''), 1 FROM register r JOIN writer w ON w.number = r.writer "
+        "WHERE substr(r.key, 1, 1) IN (x'64', x'6d', x'76')"
+    )
+    for table, column in (
+        ("chunk", "proven"),
+        ("pack", "proven"),
+        ("pack", "doubted"),
+        ("spare", "length"),
+        ("spare", "proven"),
+    ):
+        connection.execute(f"ALTER TABLE {table} ADD COLUMN {column} INTEGER NOT NULL DEFAULT 0")
+    return True
+
+
+def _note_inviters(connection: sqlite3.Connection, _: int) -> bool:
+    """As far as the registers tell; what they tell of epochs is noted when the volume is opened."""
+    connection.execute(
+        "CREATE TABLE epoch (id BLOB NOT NULL, device BLOB NOT NULL, clock INTEGER NOT NULL, "
+        "PRIMARY KEY (id, device)) WITHOUT ROWID"
+    )
+    connection.execute("ALTER TABLE member ADD COLUMN inviter BLOB")
+    connection.execute("ALTER TABLE member ADD COLUMN clock INTEGER")
+    values = (
+        "FROM register r JOIN writer w ON w.number = r.writer "
+        "JOIN log l ON l.branch = w.branch AND l.clock = r.clock "
+        "WHERE r.key = CAST(x'6d' || member.device AS BLOB)"
+    )
+    connection.execute(f"UPDATE member SET clock = (SELECT min(r.clock) {values})")
+    connection.execute(
+        f"UPDATE member SET (inviter, clock) = (SELECT l.device, r.clock {values} "
+        "AND l.device <> member.device ORDER BY r.clock, w.branch LIMIT 1) "
+        f"WHERE EXISTS (SELECT 1 {values} AND l.device <> member.device)"
+    )
+    return True
+
+
 def _add_holds(connection: sqlite3.Connection, _: int) -> bool:
     lay_out(connection, HOLDS)
     return True
@@ -152,5 +195,7 @@ _STEPS: Final[dict[int, Step]] = {
     8: _index_names,
     9: _note_conflict_copies,
     10: _index_elsewhere,
-    11: _add_holds,
+    11: _keep_minutes,
+    12: _note_inviters,
+    13: _add_holds,
 }

@@ -265,7 +265,8 @@ def _missing(clouds: _Clouds, grant: Grant, *, incomplete: bool) -> list[str]:
 
 def _with_later_epochs(stores: dict[str, Store], secret: KitSecret, grant: Grant) -> Grant:
     """The grant with the keys of epochs that began after the kit was renewed last, which members have put on
-    the clouds for the reserve. The new machine's own key opens none of these."""
+    the clouds for the reserve. The new machine's own key opens none of these. They are for reading: whether
+    their writers still belong to the volume, the log tells."""
     ring = KeyRing(VolumeKeys(grant.keys, secret.reserve))
     publics = {device_id_of(public): public for public in grant.members}
     for url, store in stores.items():
@@ -279,7 +280,8 @@ def _with_later_epochs(stores: dict[str, Store], secret: KitSecret, grant: Grant
                 epoch, writer = parse_grant_name(name)
                 if ring.find(epoch) is None and (public := publics.get(writer)) is not None:
                     data = store.get(name, limit=MAX_GRANT)
-                    ring.add(open_grant_object(data, epoch, grant.volume, public, writer, secret.reserve))
+                    found = open_grant_object(data, epoch, grant.volume, public, writer, secret.reserve)
+                    ring.add(replace(one, number=0) for one in found)
             except (StoreError, DecodeError) as error:
                 log.warning("%s: %s: %s", url, name, error)
     return replace(grant, keys=ring.keys.shared)

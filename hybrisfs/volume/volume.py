@@ -60,6 +60,7 @@ from hybrisfs.volume.create import (
 )
 from hybrisfs.volume.damage import naming_damage
 from hybrisfs.volume.discarding import make_collector
+from hybrisfs.volume.followed_clouds import FollowedClouds
 from hybrisfs.volume.fsck import FsckReport, check_volume
 from hybrisfs.volume.goodbye import say_goodbye
 from hybrisfs.volume.holdings import Holdings
@@ -184,6 +185,7 @@ class Volume:
             self._get_chunks,
             lambda identities, seconds: self.peering.fetch_chunks(identities, seconds),
             lambda: signals.held,
+            self.engine.upkeep.find_shares,
         )
         self.room = RoomMaker(fs, self.committer, signals, self.can_upload)
         hoarder = Hoarder(fs, self.fetcher, self.room, signals, self.committer.commit_now)
@@ -197,7 +199,7 @@ class Volume:
         self.packs = PackMaker(self.sealer, self.tables, redundancy, self.engine.put_pack)
         self.grants = Grants(self.ring, config.id, sharing.key_holders, self.engine)
         puller = sharing.follow(
-            self.engine,
+            FollowedClouds(self.engine),
             self.grants.fetch,
             lambda: self._shipper.announce_soon(),
             lambda: self.grants.is_shut_out,
@@ -237,7 +239,9 @@ class Volume:
         upkeep = self.engine.upkeep
         holdings = Holdings(fs, upkeep, self.ring, config.id)
         recent = RecentPuts(fs, holdings, upkeep, self.updates.device)
-        renewer = PackRenewer(fs, sharing.signer, signals, self.packs, self.fetcher.fetch_from_devices)
+        renewer = PackRenewer(
+            fs, sharing.signer, signals, self.packs, self.fetcher.fetch_from_devices, self.fetcher.settle
+        )
         self.maintenance = Maintenance(
             holdings,
             upkeep,
@@ -278,7 +282,7 @@ class Volume:
         sharing.on_quiet = self.peering.look_after
         bodies: dict[str, Callable[[], None]] = {
             "publish": publisher.run,
-            "pack": Packer(fs, sharing.signer, signals, self.packs).run,
+            "pack": Packer(fs, sharing.signer, signals, self.packs, self.fetcher.settle).run,
             "ship": shipper.run,
             "room": self.room.run,
             "hoard": hoarder.run,
@@ -420,10 +424,28 @@ class Volume:
         """See `Membership.rename`."""
         self.sharing.membership.rename(device, name)
 
-    def remove_device(self, device: str) -> dict[str, object]:
-        """See `Membership.remove`; with the URLs of the clouds that it may still have secrets of."""
-        removed = self.sharing.membership.remove(device)
-        return {**removed, "clouds": [cloud.url for cloud in self.config.clouds]}
+    def admitted_by(self, device: str) -> dict[str, object]:
+        """See `Membership.described`."""
+        return self.sharing.membership.described(device)
+
+    def remove_device(self, device: str, *, with_admitted: bool = False) -> dict[str, object]:
+        """See `Membership.remove`; with the URLs of the clouds that it may still have secrets of, and what is
+        proven against it."""
+        removed = self.sharing.membership.remove(device, with_admitted=with_admitted)
+        return {
+            **removed,
+            "clouds": [cloud.url for cloud in self.config.clouds],
+            "charges": self.sharing.misconduct.facts(bytes.fromhex(str(removed["id"]))),
+        }
+
+    def device_proof(self, device: str) -> bytes:
+        """The file that proves what a device did that none may. Raises UsageError when nothing is proven."""
+        sharing = self.sharing
+        return sharing.misconduct.proof(sharing.membership.find(device).device)
+
+    def check_proof(self, proof: bytes) -> dict[str, object]:
+        """See `Misconduct.check`."""
+        return self.sharing.misconduct.check(proof)
 
     def conflicts(self) -> list[dict[str, object]]:
         """See `Conflicts.all`."""

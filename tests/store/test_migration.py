@@ -22,6 +22,13 @@ from sync import DeviceKey, VersionVector
 from tests.filesystem.rig import Rig
 
 OLD = Path(__file__).parent / "databases" / "format-5.db.gz"
+LATER = [
+    ("chunk", "proven"),
+    ("pack", "proven"),
+    ("pack", "doubted"),
+    ("spare", "length"),
+    ("spare", "proven"),
+]  # columns of format 12
 KEY = DeviceKey.from_seed(bytes([1]) * 32)  # of the device that had it
 
 
@@ -78,7 +85,7 @@ def test_it_becomes_what_a_new_one_is(path: Path, tmp_path: Path) -> None:
     Database(path).close()  # and it is opened like any other
 
 
-@pytest.mark.parametrize("survived", range(10))
+@pytest.mark.parametrize("survived", range(13))
 def test_killed_within_a_step(path: Path, survived: int) -> None:
     """What a step had done is undone, and what earlier transactions had done is there."""
     left = survived
@@ -97,7 +104,7 @@ def test_killed_within_a_step(path: Path, survived: int) -> None:
     steps = {version: killed(step) for version, step in migration._STEPS.items()}
     with mock.patch.object(migration, "_ROWS", 3):
         with mock.patch.object(migration, "_STEPS", steps):
-            if survived < 9:
+            if survived < 11:
                 with pytest.raises(KilledError):
                     Database(path)
                 with closing(sqlite3.connect(path)) as db:
@@ -144,6 +151,12 @@ def test_conflict_copies_that_were_removed_before_are_known_from_then_on(tmp_pat
         )
         db.execute("PRAGMA user_version = 9")
         db.execute("DROP INDEX chunk_elsewhere")
+        db.execute("DROP TABLE said")
+        for table, column in LATER:
+            db.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+        db.execute("DROP TABLE epoch")
+        for column in ("inviter", "clock"):
+            db.execute(f"ALTER TABLE member DROP COLUMN {column}")
         db.execute("DROP TABLE deletion")
         db.execute("DROP TABLE held")
         db.commit()
@@ -166,3 +179,36 @@ def test_the_volume_goes_on_and_knows_its_versions_from_then_on(path: Path) -> N
         assert rig.db.execute("SELECT count(*) FROM removal").fetchone() == (1,)
     finally:
         rig.abandon()
+
+
+def test_who_let_a_member_in_is_known_as_far_as_registers_tell(tmp_path: Path) -> None:
+    path = tmp_path / "volume.db"
+    founder, laptop, told = b"f" * 16, b"l" * 16, b"t" * 16
+    Database.create(path, bytes(16))
+    with closing(sqlite3.connect(path)) as db:
+        for number, device in enumerate((founder, laptop), 1):
+            db.execute("INSERT INTO writer (number, branch) VALUES (?, ?)", (number, device))
+        db.executemany(
+            "INSERT INTO log (branch, clock, device, hash, vector, time, moment) "
+            "VALUES (?1, ?2, ?1, ?3, '', 5, 6)",
+            [(founder, 7, b"1"), (laptop, 9, b"2")],
+        )
+        db.executemany(
+            "INSERT INTO register (key, clock, writer, value) VALUES (?, ?, ?, x'00')",
+            [(b"m" + founder, 7, 1), (b"m" + laptop, 7, 1), (b"m" + laptop, 9, 2)],
+        )
+        db.execute("DROP TABLE epoch")
+        for column in ("inviter", "clock"):
+            db.execute(f"ALTER TABLE member DROP COLUMN {column}")
+        db.executemany(
+            "INSERT INTO member (device, public, name, state) VALUES (?1, ?1, '', 0)",
+            [(device,) for device in (founder, laptop, told)],
+        )
+        db.execute("DROP TABLE deletion")
+        db.execute("DROP TABLE held")
+        db.execute("PRAGMA user_version = 12")
+        db.commit()
+    Database(path).close()
+    with closing(sqlite3.connect(path)) as db:
+        rows = db.execute("SELECT device, inviter, clock FROM member ORDER BY device").fetchall()
+    assert rows == [(founder, None, 7), (laptop, founder, 7), (told, None, None)]

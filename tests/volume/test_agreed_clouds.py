@@ -11,7 +11,7 @@ from hybrisfs.merge.cloud_set import CloudRecord, CloudState, RedundancyRecord, 
 from hybrisfs.volume.agreed_clouds import agreed_config, open_cloud
 from hybrisfs.volume.config import MAX_CLOUDS, CloudConfig, VolumeConfig
 from hybrisfs.volume.signpost import decode_signpost, encode_signpost
-from sync import DecodeError, OneKey
+from sync import DecodeError, DeviceKey, Members, OneKey
 
 CLOUDS = tuple(CloudConfig(number, f"c{number}", f"file:///c{number}") for number in range(3))
 CONFIG = VolumeConfig("vol", bytes(16), 1, 1, CLOUDS)
@@ -79,10 +79,17 @@ def test_a_url_that_means_nothing_here_fails_when_it_is_used(url: str) -> None:
 
 
 def test_signposts() -> None:
-    data = encode_signpost(entries_of(RECORDS, RedundancyRecord(1, 1)), bytes(16), KEY)
-    assert decode_signpost(data, bytes(16), KEY) == RECORDS
-    for wrong in (b"", data[:-1], data[:9] + bytes([data[9] ^ 1]) + data[10:], b"HFSP\0\2" + data[6:]):
+    device, other = DeviceKey.generate(), DeviceKey.generate()
+    members = Members([device.public])
+    entries = entries_of(RECORDS, RedundancyRecord(1, 1))
+    data = encode_signpost(entries, bytes(16), KEY, device)
+    assert decode_signpost(data, bytes(16), KEY, members) == RECORDS
+    for wrong in (b"", data[:-1], data[:9] + bytes([data[9] ^ 1]) + data[10:], b"HFSP\0\1" + data[6:]):
         with pytest.raises(DecodeError):
-            decode_signpost(wrong, bytes(16), KEY)
+            decode_signpost(wrong, bytes(16), KEY, members)
     with pytest.raises(DecodeError):
-        decode_signpost(data, bytes(15) + b"x", KEY)
+        decode_signpost(data, bytes(15) + b"x", KEY, members)
+    with pytest.raises(DecodeError, match="no member signed"):
+        decode_signpost(data, bytes(16), KEY, Members([other.public], [device.public]))
+    with pytest.raises(DecodeError, match="no member signed"):
+        decode_signpost(encode_signpost(entries, bytes(16), KEY, other), bytes(16), KEY, members)
