@@ -52,7 +52,7 @@ from hybrisfs.filesystem.registers import (
 from hybrisfs.merge.brake import WINDOW, Brake, Loss, Shown
 from hybrisfs.merge.registers import PLACES, Registers, after
 from hybrisfs.merge.resolver import Resolver
-from hybrisfs.merge.rules import Value, decode_place, is_removed, standing_attr, standing_place, winner
+from hybrisfs.merge.rules import Value, is_removed, standing_attr, standing_place, winner
 from hybrisfs.store.updates import UpdateLog
 from sync import Accepted, DecodeError, Write
 
@@ -112,7 +112,6 @@ class Losses:
         self._clock = clock
         self._written: dict[bytes, _Author] = {}  # registers, by who wrote them last, since the last look
         self._arrivals: list[_Arrival] = []
-        self._replaced: dict[tuple[bytes, bytes], bytes | None] = {}  # by folder and name, during a look
         self._living: dict[bytes, set[int]] = {}  # slots of names that nodes have, during a look
 
     # -- what has come ---------------------------------------------------------------------------
@@ -162,7 +161,7 @@ class Losses:
         if not found or (self._brake.share >= 1 and not self._fs.changes.held):
             return
         self._fs.flush()
-        self._replaced, self._living = {}, {}
+        self._living = {}
         resolved = resolver()
         losses: dict[bytes, list[Loss]] = {}
         authors: dict[bytes, _Author] = {}
@@ -308,20 +307,15 @@ class Losses:
 
     def _in_its_place(self, folder: bytes, name: bytes) -> bytes | None:
         """A node that has the name in the folder by a register."""
-        if (folder, name) not in self._replaced:
-            start = beginning(folder, name)
-            self._replaced[folder, name] = next(
-                (
-                    key[1:17]
-                    for key, values in self._registers.places_beginning(start).items()
-                    for place in map(decode_place, values)
-                    if place is not None
-                    and not place.removed
-                    and (place.parent, place.name) == (folder, name)
-                ),
-                None,
-            )
-        return self._replaced[folder, name]
+        start = beginning(folder, name)
+        for first, last in ((b"", b"\x01"), (b"\x02", b"\x03")):  # as values go on that are no removals
+            row = self._db.execute(
+                f"SELECT key FROM register WHERE {PLACES} AND value >= ? AND value < ? LIMIT 1",
+                (start + first, start + last),
+            ).fetchone()
+            if row is not None:
+                return bytes(row[0][1:17])
+        return None
 
     # -- contents --------------------------------------------------------------------------------
 

@@ -59,13 +59,17 @@ class Deletions:
         self._decide(which, wanted=False)
 
     def undo(self, which: str) -> None:
-        """Bring back on all devices what was deleted. Raises UsageError."""
+        """Bring back on all devices what was deleted. Raises UsageError, and HybrisError when this device may
+        not sign."""
         self._decide(which, wanted=True)
         self._signed()
 
     def _decide(self, which: str, *, wanted: bool) -> None:
         with self._fs.cutting, self._fs.lock:
-            writes, nodes = self._losses.release(self._held(which), wanted=wanted)
+            deletion = self._held(which)
+            if wanted:
+                self._signer.ensure_allowed()
+            writes, nodes = self._losses.release(deletion, wanted=wanted)
             if writes:
                 high: int = self._fs.db.execute("SELECT max(number) FROM chunk").fetchone()[0] or 0
                 self._signer.sign(writes, high)

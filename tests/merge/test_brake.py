@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from hybrisfs.errors import UsageError
+from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.filesystem.node_id import new_node_id
 from hybrisfs.filesystem.registers import (
     Attr,
@@ -224,6 +224,20 @@ def test_a_tree_of_folders_waits_as_a_whole() -> None:
     fleet.meet()
     assert fleet[1].tree() == fleet[0].tree()
     fleet.discard()
+
+
+def test_who_may_not_sign_brings_nothing_back_and_goes_on_waiting(fleet: Fleet) -> None:
+    delete(fleet, 0, 150)
+    fleet.send(MALLORY, VICTIM)
+    sharing = fleet[VICTIM].rig.sharing
+    [waiting] = sharing.deletions.all()
+    with (
+        mock.patch.object(sharing.signer, "_waits", lambda: True),
+        pytest.raises(HybrisError, match="cannot be done yet"),
+    ):
+        sharing.deletions.undo(str(waiting["id"]))
+    assert sharing.deletions.all() == [waiting]
+    assert len(fleet[VICTIM].names()) == FILES
 
 
 # -- by whatever register ------------------------------------------------------------------------

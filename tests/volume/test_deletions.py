@@ -196,6 +196,31 @@ def test_who_comes_back_is_not_asked_about_what_it_never_saw(devices: tuple[Devi
     assert names(mallory) == names(victim)
 
 
+def test_what_is_made_and_removed_within_minutes_waits_for_nobody(devices: tuple[Device, Device]) -> None:
+    """As by `git gc`, when the other machine has shown it meanwhile."""
+    victim, mallory = devices
+    scratch = [f"scratch {number}" for number in range(3 * FILES)]
+    for name in scratch:
+        mallory.write(name, name.encode())
+    meet(victim, mallory)
+    wait(lambda: len(names(victim)) == 4 * FILES)
+    remove(mallory, *scratch)
+    mallory.write("packed", b"instead")
+    meet(victim, mallory)
+    wait(lambda: names(victim) == names(mallory))
+    assert waiting(victim) == []
+
+
+def test_what_nobody_has_signed_counts_for_nobody(devices: tuple[Device, Device]) -> None:
+    victim, mallory = devices
+    lies = _ways(identities(victim))["removed"]
+    with mallory.volume.fs.lock:
+        data = mallory.volume.updates.sign(lies, time.time_ns(), 0).data
+    victim.volume.sharing.receive([data[:-1] + bytes((data[-1] ^ 1,))])
+    assert waiting(victim) == []
+    assert len(names(victim)) == FILES
+
+
 @pytest.mark.parametrize("way", ["empty", "hide", "removed"])
 def test_what_vanished_and_was_accepted_is_found_among_versions(
     devices: tuple[Device, Device], way: str
