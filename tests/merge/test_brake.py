@@ -25,6 +25,7 @@ from hybrisfs.filesystem.registers import (
 from hybrisfs.merge.brake import FEW, MOST, WINDOW, WINDOW_NS, Brake, Loss, Shown
 from hybrisfs.merge.losses import OLD_NS, YOUNG_NS
 from hybrisfs.store.schema import ROOT_ID
+from sync import decode_signed
 from sync.writes import Write
 from tests.filesystem.invariants import check_accounts
 from tests.merge.fleet import Device, Fleet
@@ -493,8 +494,10 @@ def test_who_dates_one_deletion_as_many_does_not_get_far() -> None:
 def test_unsigned_and_refused_updates_count_for_nobody(fleet: Fleet) -> None:
     delete(fleet, 0, 150)
     log = fleet[MALLORY].log()
-    forged = log[-1][:-1] + bytes([log[-1][-1] ^ 1])
-    fleet[VICTIM].receive([forged])
+    signature = decode_signed(log[-1]).header.data[-64:]
+    forged = log[-1].replace(signature, signature[:-1] + bytes((signature[-1] ^ 1,)))
+    fleet[VICTIM].receive([*log[:-1], forged])
+    assert fleet[VICTIM].rig.sharing.receiver.refused
     assert held(fleet[VICTIM]) == []
     assert len(fleet[VICTIM].names()) == FILES
 

@@ -215,8 +215,11 @@ def test_what_nobody_has_signed_counts_for_nobody(devices: tuple[Device, Device]
     victim, mallory = devices
     lies = _ways(identities(victim))["removed"]
     with mallory.volume.fs.lock:
-        data = mallory.volume.updates.sign(lies, time.time_ns(), 0).data
-    victim.volume.sharing.receive([data[:-1] + bytes((data[-1] ^ 1,))])
+        update = mallory.volume.updates.sign(lies, time.time_ns(), 0)
+    signature = update.header.data[-64:]
+    victim.volume.sharing.receive(
+        [update.data.replace(signature, signature[:-1] + bytes((signature[-1] ^ 1,)))]
+    )
     assert waiting(victim) == []
     assert len(names(victim)) == FILES
 
