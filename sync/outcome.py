@@ -29,7 +29,6 @@ class Reason(Enum):
     WRONG_CLOCK = "wrong clock"
     WRONG_HISTORY = "wrong history"
     TOO_MANY_BRANCHES = "too many branches"
-    HELD_UP = "held up by the caller"
 
 
 class Accepted(NamedTuple):

@@ -19,6 +19,7 @@ from hybrisfs.filesystem.registers import Attr, Place, attr_key, content_key, is
 from hybrisfs.filesystem.unseen import NameChange
 from hybrisfs.merge.beginning import begin_beside
 from hybrisfs.merge.first_nodes import build_view
+from hybrisfs.merge.losses import Losses
 from hybrisfs.merge.members import MemberTable
 from hybrisfs.merge.minutes import KINDS, End
 from hybrisfs.merge.newcomers import Newcomers
@@ -26,10 +27,11 @@ from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.packs import Packs, Placement
 from hybrisfs.merge.refresh import Refresh
 from hybrisfs.merge.registers import Merged, Registers, is_kept
+from hybrisfs.merge.resolver import Resolver
 from hybrisfs.merge.rows import Change
 from hybrisfs.merge.rules import Author, Stamp, Value, is_removed, standing_place
 from hybrisfs.merge.supersession import Written
-from hybrisfs.merge.unsigned import unsigned_place
+from hybrisfs.merge.unsigned import UnsignedView, unsigned_place
 from hybrisfs.store.schema import ROOT_INO
 from hybrisfs.store.updates import UpdateLog
 from sync import Accepted, DecodeError, Rename, Write
@@ -55,9 +57,12 @@ class Arrivals:
         registers: Registers,
         members: MemberTable,
         granted: Callable[[Sequence[bytes]], None],
+        losses: Losses,
     ) -> None:
-        """*granted* is handed the keys of registers of epochs, or none, when members came or went."""
+        """*granted* is handed the keys of registers of epochs, or none, when members came or went; *losses*
+        holds on to what is lost in mass."""
         self._granted = granted
+        self._losses = losses
         self._fs = fs
         self._db = fs.db
         self._updates = updates
@@ -108,6 +113,7 @@ class Arrivals:
         others = [] if len(kept) == len(writes) else [one for one in writes if not is_of_tree(one[0])]
         nodes = {key[1:17] for key, _ in kept}
         self._make_way(kept, nodes)
+        self._losses.note(accepted, kept)
         self._waiting |= nodes
         kept += [one for one in others if is_kept(one[0])]
         stamp = Stamp(accepted.update.header.clock, accepted.branch)
@@ -177,7 +183,9 @@ class Arrivals:
         self._waiting.clear()
         self._only.clear()
         changes, self._changes = self._changes, []
-        return changes + build_view(self._fs, self._registers, self.depends, self.author)
+        changes += build_view(self._fs, self._registers, self.depends, self.author)
+        self._losses.came_above(0)
+        return changes
 
     def _heed(self, keys: Sequence[bytes]) -> None:
         """These registers have other values now; those of devices and of the volume matter here."""
@@ -242,13 +250,20 @@ class Arrivals:
         """Let the view show what has been taken; what the kernel must hear of."""
         self._write()
         self._edited = None
+        self._losses.look(self._resolver, self._only)
         waiting, self._waiting = self._waiting, set()
         called_anew, self._called_anew = self._called_anew, set()
-        return self._refresh(waiting, called_anew)
+        before = self._losses.highest()
+        changes = self._refresh(waiting, called_anew)
+        self._losses.came_above(before)
+        return changes
 
     def device_renamed(self) -> list[Change]:
         """A device has another name, by which copies are called from now on; what the kernel must hear of."""
         return self._refresh(set(), self._with_conflicts())
+
+    def _resolver(self) -> Resolver:
+        return Resolver(self._registers, UnsignedView(self._fs), self.depends)
 
     def reveal(self, nodes: Iterable[bytes]) -> list[Change]:
         """Show *nodes* as registers say that an own update has written; what the kernel must hear of."""
@@ -359,7 +374,7 @@ class Arrivals:
                 node = key[1:17]
                 for place in self._registers.with_prefix(b"p" + node):
                     self._take_back_removal(place)
-                if key in unsigned:
+                if key in unsigned and key not in self._fs.changes.held:
                     inode = self._fs.inodes.get(unsigned[key][0])
                     if not inode.orphan and inode.id == node:
                         self._split(inode)

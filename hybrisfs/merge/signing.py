@@ -39,19 +39,9 @@ class Signer:
         """Sign *writes*, which name no chunk above *chunk_high*, as one transaction; its stamp.
 
         A place register without a value means that its node is gone. *directories*: the keys of the places
-        of directories. Raises HybrisError when this device was removed from the volume, or waits for its own
-        log.
+        of directories. Raises HybrisError as `ensure_allowed` does.
         """
-        if self._waits():
-            raise HybrisError(
-                "this cannot be done yet",
-                "the volume was rebuilt, and its log is not back from the clouds",
-                "hybrisfs status tells when it is there.",
-            )
-        if not self.may_sign:
-            raise HybrisError(
-                "this device was removed from the volume", "nothing that it writes is accepted by others"
-            )
+        self.ensure_allowed()
         writes = [
             write for key, value in writes if (write := self._completed(key, value, key in directories))
         ]
@@ -62,6 +52,19 @@ class Signer:
         self._registers.write_own(stamp, [write for write in writes if is_kept(write[0])])
         self._signed()
         return stamp
+
+    def ensure_allowed(self) -> None:
+        """Raises HybrisError when this device was removed from the volume, or waits for its own log."""
+        if self._waits():
+            raise HybrisError(
+                "this cannot be done yet",
+                "the volume was rebuilt, and its log is not back from the clouds",
+                "hybrisfs status tells when it is there.",
+            )
+        if not self.may_sign:
+            raise HybrisError(
+                "this device was removed from the volume", "nothing that it writes is accepted by others"
+            )
 
     @property
     def may_sign(self) -> bool:

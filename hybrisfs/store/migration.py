@@ -21,6 +21,7 @@ format  what has changed
 13      who let a member in (columns of `member`), and who granted an epoch (table `epoch`)
 14      table `moved_for`, which is filled when the volume opens; indices of conflict names in their
         order, of what stands elsewhere, and of past values by when they ended
+15      tables `deletion` and `held`: what others have deleted and is shown here all the same
 ======  =======================================================================================
 """
 
@@ -32,7 +33,7 @@ from collections.abc import Callable
 from typing import Final
 
 from hybrisfs.store.moments import credible, latest
-from hybrisfs.store.schema import HISTORY, MINUTES, SCHEMA_VERSION, lay_out
+from hybrisfs.store.schema import HISTORY, HOLDS, MINUTES, SCHEMA_VERSION, lay_out
 from sync import VersionVector
 
 __all__ = ["OLDEST", "migrate"]
@@ -199,6 +200,11 @@ def _order_conflicts(connection: sqlite3.Connection, _: int) -> bool:
     return True
 
 
+def _add_holds(connection: sqlite3.Connection, _: int) -> bool:
+    lay_out(connection, HOLDS)
+    return True
+
+
 _STEPS: Final[dict[int, Step]] = {
     5: _add_compaction,
     6: _add_versions,
@@ -209,4 +215,5 @@ _STEPS: Final[dict[int, Step]] = {
     11: _keep_minutes,
     12: _note_inviters,
     13: _order_conflicts,
+    14: _add_holds,
 }

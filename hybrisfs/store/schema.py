@@ -21,6 +21,7 @@ import sqlite3
 __all__ = [
     "APPLICATION_ID",
     "HISTORY",
+    "HOLDS",
     "MINUTES",
     "ROOT_ID",
     "ROOT_INO",
@@ -30,7 +31,7 @@ __all__ = [
 ]
 
 APPLICATION_ID = 0x48796246  # "HybF", shown by file(1)
-SCHEMA_VERSION = 14  # `migration` tells of earlier ones
+SCHEMA_VERSION = 15  # `migration` tells of earlier ones
 ROOT_INO = 1
 ROOT_ID = bytes(16)  # the root has the same id in every volume, and no place
 
@@ -419,12 +420,35 @@ CREATE TABLE removal (
 ) WITHOUT ROWID;
 """
 
+HOLDS = """
+-- What other devices have taken away, too much at once, and waits for a person (hybrisfs.merge.losses).
+-- `time`: when the first of it was signed; `total`: of how many names.
+CREATE TABLE deletion (
+    number INTEGER PRIMARY KEY,
+    id     BLOB NOT NULL,                  -- the hash of the update that went too far
+    device BLOB NOT NULL,
+    time   INTEGER NOT NULL,
+    total  INTEGER NOT NULL
+);
+
+-- The registers that it is about. `former` NULL: the view holds on to what it shows of this one, which is in
+-- `pending`, too, as if it had been written here. Else what the register said before it was let go.
+CREATE TABLE held (
+    key      BLOB PRIMARY KEY,
+    deletion INTEGER NOT NULL,
+    former   BLOB,
+    names    INTEGER NOT NULL              -- how many names are shown or not with it
+) WITHOUT ROWID;
+CREATE INDEX held_by ON held (deletion);
+"""
+
 
 def create_schema(connection: sqlite3.Connection, volume: bytes) -> None:
     """Lay out an empty database for the volume with id *volume*, inside the caller's transaction."""
     lay_out(connection, _TABLES)
     lay_out(connection, HISTORY)
     lay_out(connection, MINUTES)
+    lay_out(connection, HOLDS)
     numbers = dict.fromkeys(
         ("files", "bytes", "seq", "published", "dropped_updates", "dropped_bytes", "history", "ladder"), 0
     )

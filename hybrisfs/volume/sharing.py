@@ -14,6 +14,7 @@ from hybrisfs.keyring import KeyRing
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.brake import Brake
 from hybrisfs.merge.history import History
+from hybrisfs.merge.losses import Losses
 from hybrisfs.merge.members import MAX_DEVICE_NAME, Member, MemberTable
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rows import Change
@@ -95,8 +96,9 @@ class Sharing:
             lambda: self.on_members(),
             lambda: self._show(self.arrivals.device_renamed()),
         )
-        self.arrivals = Arrivals(fs, self.updates, self.registers, self.members, epochs.learn)
         self.brake = Brake(deletion_share)
+        self.losses = Losses(fs, self.updates, self.registers, self.brake)
+        self.arrivals = Arrivals(fs, self.updates, self.registers, self.members, epochs.learn, self.losses)
         self.misconduct = Misconduct(fs, self.members, self.updates, self.registers, self.signer)
         self.receiver = Receiver(
             fs,
@@ -105,15 +107,13 @@ class Sharing:
             signals,
             show,
             self._grown,
-            self.brake,
             upcoming,
             self.misconduct.note,
         )
         self.deletions = Deletions(
             fs,
-            self.receiver,
+            self.losses,
             self.members,
-            self.registers,
             self.arrivals,
             self.signer,
             show,
