@@ -205,10 +205,11 @@ class MemberTable:
         return row[0] if row and row[0] else device.hex()[:8]
 
     def shown_name(self, device: bytes) -> str:
-        """What it is called, and the beginning of its id if another one is called the same."""
+        """What it is called, and the beginning of its id if another one that belongs to the volume is called
+        the same."""
         name = self.name_of(device)
         (others,) = self._db.execute(
-            "SELECT count(*) FROM member WHERE name = ? AND device <> ?", (name, device)
+            "SELECT count(*) FROM member WHERE name = ? AND device <> ? AND state IN (0, 3)", (name, device)
         ).fetchone()
         return f"{name} ({device.hex()[:8]})" if others else name
 
