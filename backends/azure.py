@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
@@ -42,6 +43,7 @@ __all__ = ["AzureStore"]
 _FORM: Final = "az://container/folder?account=ACCOUNT"
 _OPTIONS: Final = frozenset({"account", "endpoint"})
 _SECRETS: Final = secret_names("az")
+_ACCOUNT: Final = re.compile(r"[a-z0-9-]{1,63}")  # it becomes a part of the host's name
 _ONE_REQUEST: Final = 1 << 28  # bytes; the largest object that is sent and fetched in one request
 _DELETE_BATCH: Final = 256  # blobs of one batch
 _MARKERS: Final = 64
@@ -58,8 +60,10 @@ class AzureStore:
         """Take note of everything; raises `PermanentError` for a malformed URL."""
         self.url = url
         self._address = parse_address(url, options=_OPTIONS, form=_FORM)
-        if self._address.user or self._address.port is not None or not self._address.option("account"):
-            raise PermanentError(url, "open", "", "names no container or account", f"write {_FORM}")
+        if self._address.user or self._address.port is not None:
+            raise PermanentError(url, "open", "", "names no container", f"write {_FORM}")
+        if not _ACCOUNT.fullmatch(self._address.option("account") or ""):
+            raise PermanentError(url, "open", "", "names no account", f"write {_FORM}")
         self._container_name = self._address.host
         self._timing = timing or Timing()
         self._lock = threading.Lock()

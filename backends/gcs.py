@@ -203,15 +203,18 @@ class GcsStore:
         return self._lazy.get()
 
     def _connect(self, secrets: Secrets) -> Any:
-        from google.auth.transport.requests import AuthorizedSession
+        import requests
+        from google.auth.transport.requests import AuthorizedSession, Request
         from google.cloud import storage
 
         from backends.requests_session import guard
 
         endpoint = self._address.option("endpoint")
         login = self._login(secrets, endpoint)
-        session = AuthorizedSession(login)
-        guard(session, self._timing)
+        refreshing = requests.Session()  # where tokens are had
+        session = AuthorizedSession(login, auth_request=Request(refreshing))
+        for one in (refreshing, session):
+            guard(one, self._timing)
         options = {"api_endpoint": endpoint} if endpoint else None
         project = self._address.option("project")
         client = storage.Client(project=project, credentials=login, _http=session, client_options=options)

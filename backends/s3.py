@@ -2,8 +2,8 @@
 
 AWS without `endpoint`; MinIO, Backblaze B2, Wasabi, Cloudflare R2, Ceph and others with it. `addressing` is
 "path" or "virtual" (the bucket is part of the host name). Object `a/b` is the key `folder/a/b`. Credentials:
-`access_key_id`, `secret_access_key` and perhaps `session_token`; without them the chain of the AWS SDK
-(environment, profile, instance role).
+`access_key_id`, `secret_access_key` and perhaps `session_token`; without them `profile`, or the chain of the
+AWS SDK (environment, default profile, instance role), which is not used at an `endpoint`.
 
 `put_if_absent` is ``If-None-Match: *``. Services that ignore it answer as if all were well, so it is tried
 out on an object of our own before it is first relied on. Where it does not work, presence is looked up
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from secrets import token_hex
@@ -43,6 +44,7 @@ __all__ = ["S3Store"]
 _FORM: Final = "s3://bucket/folder?region=REGION&endpoint=https://HOST"
 _OPTIONS: Final = frozenset({"addressing", "endpoint", "profile", "region"})
 _SECRETS: Final = secret_names("s3")
+_REGION: Final = re.compile(r"[A-Za-z0-9-]{1,63}")  # it becomes a part of the host's name
 _DELETE_BATCH: Final = 1000  # keys of one DeleteObjects request
 _ANY_SIZE: Final = 1 << 62  # bytes; of an answer whose body is not read
 _NO_OBJECT: Final = frozenset({"NoSuchKey", "404", "NotFound"})
@@ -62,6 +64,8 @@ class S3Store:
             raise PermanentError(url, "open", "", "names no bucket", f"write {_FORM}")
         if (self._address.option("addressing") or "path") not in ("path", "virtual"):
             raise PermanentError(url, "open", "", "unknown addressing", "known: path, virtual")
+        if not _REGION.fullmatch(self._address.option("region") or "us-east-1"):
+            raise PermanentError(url, "open", "", "the region is no name of one", f"write {_FORM}")
         self._bucket = self._address.host
         self._timing = timing or Timing()
         self._lazy: LazyClient[Any] = LazyClient(url, credentials, _SECRETS, self._connect)

@@ -159,6 +159,9 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
 )
 def program() -> None:
     """A folder on all your machines that no cloud provider can read, lose, forge or roll back."""
+    from hybrisfs.client import forbid_core_dumps
+
+    forbid_core_dumps()  # commands read passphrases and secrets
 
 
 def main() -> NoReturn:

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Final
 
 from hybrisfs import VERSION
+from hybrisfs.core_dumps import forbid_core_dumps
 from hybrisfs.daemon.only_one import ProcessLock, end_daemon, holder, is_stopped
 from hybrisfs.errors import DaemonError, HybrisError, UnknownVolumeError, UsageError, from_wire
 from hybrisfs.exposition import CONTENT_TYPE
@@ -32,6 +33,7 @@ __all__ = [
     "UnknownVolumeError",
     "UsageError",
     "examine",
+    "forbid_core_dumps",
     "install_service",
     "judge",
     "machines_only",

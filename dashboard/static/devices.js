@@ -39,6 +39,11 @@ function device(one) {
           "This machine was restored from a backup or cloned: its history has two branches. Both are kept.",
         )
       : null,
+    ...(one.charges ?? [])
+      .filter((charge) => charge.kind !== "fork")
+      .map((charge) =>
+        h("p", { class: "reason" }, `It ${charge.what}. It may have been taken over; the proof is kept.`),
+      ),
     one.suspect
       ? h(
           "p",

@@ -79,7 +79,8 @@ class Adoption:
         next(records)
         latest = self._adopt_log(records)
         self._merge(latest)
-        # Chunks that are read from one pack and are in another one, too, are seen in the first one first.
+        # Nobody has signed where packs are, or that they have ended. Chunks that are read from one pack and
+        # are in another one, too, are seen in the first one first.
         for primary in (True, False):
             packs = read_hints(shelf.hints(shelved), len(self._stamps))
             while some := list(islice(packs, _PACKS)):
@@ -164,7 +165,8 @@ class Adoption:
     def _placement(self, pack: HintedPack, *, primary: bool) -> Placement:
         chunks = pack.primary if primary else pack.spare
         record = PackRecord(pack.k, pack.n, pack.placement, chunks)
-        return Placement(pack.id, record.encode() if pack.n else None, self._stamps[pack.update])
+        value = record.encode() if pack.n else None
+        return Placement(pack.id, value, self._stamps[pack.update], hearsay=True)
 
 
 def _covers(vector: VersionVector, stamp: Stamp) -> bool:

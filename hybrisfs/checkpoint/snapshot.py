@@ -148,7 +148,8 @@ class Snapshotter:
 
     def _packs(self) -> Iterator[bytes]:
         for row in self._db.execute(
-            "SELECT number, id, k, n, placement, branch, clock FROM pack WHERE clock > 0 ORDER BY id"
+            "SELECT number, id, k, n, placement, branch, clock FROM pack "
+            "WHERE clock > 0 AND (n > 0 OR NOT doubted) ORDER BY id"
         ):
             number, identity, k, n, placement, *stamp = row
             update = self._numbers.get((stamp[0], stamp[1]), 0)

@@ -311,7 +311,14 @@ class OpenVolume(Protocol):
 
     def remove_device(self, device: str, *, with_admitted: bool = False) -> dict[str, object]:
         """Its "id" and name ("device"), the same of those that it has let in and are "removed" with it, or
-        "remain", and the URLs of the "clouds" that it may still have secrets of."""
+        "remain", the URLs of the "clouds" that it may still have secrets of, and the "charges" that are
+        proven against it."""
+
+    def device_proof(self, device: str) -> bytes:
+        """The file that proves what a device did that none may."""
+
+    def check_proof(self, proof: bytes) -> dict[str, object]:
+        """What such a file proves: "kind", "what", "at", "id"; the "device", if it is of this volume."""
 
     def conflicts(self) -> list[dict[str, object]]: ...
     def settle_conflict(self, path: str, *, keep_all: bool) -> None: ...

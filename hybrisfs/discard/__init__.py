@@ -11,15 +11,31 @@ promises of all members, and nothing has needed the pack since mine.
 A pack that somebody refuses stays. When all members have agreed, the proposer signs the end of the packs,
 and deletes their shares.
 
+**No member ends a pack alone.** A member may sign what it likes, so the end of a pack counts only when the
+log shows that all had agreed: its writer had proposed the pack, and every member by then had agreed, as the
+update that says so had seen (`hybrisfs.merge.minutes`). Any other end changes nothing: the pack is read and
+relied upon as before, and nobody takes its shares for leftovers. Who began with a checkpoint and cannot
+judge an end reads the pack as long as it is there, relies on it for nothing new, and deletes none of its
+shares but by consent.
+
+**Nobody agrees on a word.** A member needs nothing of a pack when no chunk of it is shown there, or when
+this member itself has put the chunk into another pack that is to stay, or has read it there. That another
+pack holds it is what members say, in the register of a pack or of one that was rewritten: until it was
+read, all packs that are said to hold the chunk are needed. So what one member says takes no other one's
+vote. Each member reads once what was packed anew and it needs, when the former pack is to go: about as much
+as the rewriting has read. Who is away for long does not vote, and the packs wait.
+
 Why no chunk x that somebody needs is lost. Suppose that x, of a pack that all have agreed on, is shown by
 some device M after it has agreed, and take the causally first update u, of device W, that newly brings this
-about: a content that names x, or a name for a file that had been removed. If W wrote u before its promise, M
-had u when it agreed, since it had the promises of all, and so noted x or had seen it superseded. If W wrote
-u between its promise and its agreement, x was shown on W then: W has noted that, and refuses. If W wrote u
-afterwards, x was shown on W before, by an earlier such update; or W had the bytes themselves, and has put
-them into another pack, which is not discarded. So there is no u. A device that was let in meanwhile counts
-as soon as the one that let it in, or anybody who has heard of it, has yet to agree; otherwise it starts from
-a log that has the proposal.
+about: a content that names x, or a name for a file that had been removed. If W wrote u before its promise,
+M had u when it agreed, since it had the promises of all, and so noted x or had seen it superseded. If W
+wrote u between its promise and its agreement, x was shown on W then: W has noted that, and refuses. If W
+wrote u afterwards, x was shown on W before, by an earlier such update; or W had the bytes themselves, and
+has put them into another pack, which is not discarded. So there is no u. That W has put x into another pack
+is true when W is correct; M, which hears of x then, has noted that x is needed until M has read it there.
+So it does not matter for M if W lies. A device that was let in meanwhile counts as soon as the one that let
+it in, or anybody who has heard of it, has yet to agree; otherwise it starts from a log that has the
+proposal.
 
 A version that a device keeps (`hybrisfs.versions`) counts like what it shows. It was shown before, or an
 update wrote its content and another superseded that at once: either was noted. Once let go of it is never

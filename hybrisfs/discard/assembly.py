@@ -61,8 +61,10 @@ class Assembly:
         return int(row[0]) if row else None
 
     def is_discarded(self, pack: bytes) -> bool:
-        """Whether the pack with this id was discarded."""
-        row = self._fs.db.execute("SELECT 1 FROM pack WHERE id = ? AND n = 0", (pack,)).fetchone()
+        """Whether the pack with this id was discarded, for all that is known here."""
+        row = self._fs.db.execute(
+            "SELECT 1 FROM pack WHERE id = ? AND n = 0 AND NOT doubted", (pack,)
+        ).fetchone()
         return row is not None
 
     def placement(self, pack: bytes) -> bytes:

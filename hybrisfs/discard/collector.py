@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -88,6 +88,8 @@ class Parts:
     disposer: Disposer
     orphans: Orphans
     thinner: Thinner
+    settle: Callable[[Iterable[int]], None]
+    """See `Fetcher.settle`."""
 
 
 class Collector:
@@ -180,6 +182,9 @@ class Collector:
         """Lists of chunks that have yet to be read are brought only when there is something to be found."""
         found = self._scan(pause)
         if found and self._parts.pages.list_files():
+            found = self._scan(pause)
+        if found.claimed and not self._signals.held:
+            self._parts.settle(found.claimed)
             found = self._scan(pause)
         return found
 

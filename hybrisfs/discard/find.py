@@ -12,12 +12,17 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hybrisfs.discard.references import Needed, References
+from hybrisfs.filesystem.chunks import ELSEWHERE
 from hybrisfs.filesystem.filesystem import FileSystem
 
 __all__ = ["Found", "Idle", "find_idle", "remember"]
 
 _ROWS: Final = 256
 _SPARSE: Final = 0.5  # a pack of which less is needed is packed anew
+_CLAIMED: Final = (
+    f"SELECT number FROM chunk c WHERE pack = {ELSEWHERE} AND segment IS NOT NULL "
+    "AND EXISTS (SELECT 1 FROM spare s WHERE s.chunk = c.number)"
+)
 _LEAST_DEAD: Final = 256 << 10  # if that frees at least so many bytes of sealed chunks
 
 
@@ -37,9 +42,12 @@ class Found:
     empty: list[Idle] = field(default_factory=list)
     sparse: list[Idle] = field(default_factory=list)
     young: list[Idle] = field(default_factory=list)
+    claimed: list[int] = field(default_factory=list)
+    """Numbers of chunks that are kept, in a pack or on this disk, only because nobody here has read them
+    where others say that they are."""
 
     def __bool__(self) -> bool:
-        return bool(self.empty or self.sparse or self.young)
+        return bool(self.empty or self.sparse or self.young or self.claimed)
 
 
 def find_idle(
@@ -56,9 +64,13 @@ def find_idle(
     before: Mapping[int, tuple[int, int]] = {
         pack: (live, since) for pack, live, since in db.execute("SELECT pack, live, since FROM idle_pack")
     }
-    found = Found()
+    doubted = {pack for (pack,) in db.execute("SELECT number FROM pack WHERE doubted")}
+    found = Found(claimed=[number for (number,) in db.execute(_CLAIMED)])
     for pack in _packs(db, device, pause):
         needed = references.of(pack)
+        found.claimed += needed.claimed
+        if needed.claimed or (needed.live and pack in doubted):
+            continue  # that is to be found out first; what may be gone cannot be packed anew
         if needed.live and (
             needed.dead < _LEAST_DEAD or needed.live >= _SPARSE * (needed.live + needed.dead)
         ):
@@ -90,7 +102,8 @@ def _packs(db: sqlite3.Connection, device: bytes, pause: Callable[[], bool]) -> 
     lowest = min(members, default=device)
     last = 0
     while rows := db.execute(
-        "SELECT number, branch FROM pack WHERE number > ? AND n > 0 ORDER BY number LIMIT ?", (last, _ROWS)
+        "SELECT number, branch FROM pack WHERE number > ? AND n > 0 ORDER BY number LIMIT ?",
+        (last, _ROWS),
     ).fetchall():
         for number, branch in rows:
             author = authors.get(branch)

@@ -4,7 +4,8 @@
 orphan      of a pack that is not on record: its upload was cut short by a crash, or it is under way
 stray       of a pack on record, on a cloud where that share is not: a secondary cloud got it in vain, or it
             was moved, or it is just being moved
-leftover    of a pack that was discarded: an upload raced its deletion
+leftover    of a pack that was discarded, as all had agreed: an upload raced its deletion. One of which that
+            is only said is an orphan
 ==========  ==================================================================================================
 
 Only what the volume's keys prove to be a share counts: a cloud that makes up names gains nothing. And only
@@ -103,7 +104,9 @@ class Orphans:
             if parsed is None:
                 continue
             pack, index = parsed
-            row = db.execute("SELECT n, placement FROM pack WHERE id = ?", (pack,)).fetchone()
+            row = db.execute(
+                "SELECT n, placement FROM pack WHERE id = ? AND NOT (n = 0 AND doubted)", (pack,)
+            ).fetchone()
             if row is None or row[1][index : index + 1] != bytes((cloud,)):
                 yield _Seen(cloud, pack, index), None if row is None else row[0]
 

@@ -35,21 +35,32 @@ AND (
                AND (p.value IS NULL OR substr(p.value, -2) NOT IN (x'0100', x'0300')))
 )
 """
-_CHUNKS: Final = """
-SELECT c.number, c.id, c.sealed,
+_SHOWN: Final = """
 EXISTS (SELECT 1 FROM file_chunk f WHERE f.chunk = c.number)
 OR EXISTS (SELECT 1 FROM content_page p WHERE p.chunk = c.number)
 OR EXISTS (SELECT 1 FROM kept_chunk k WHERE k.id = c.id)
-FROM chunk c WHERE c.pack = ? AND c.pack > 0
 """
+_CHUNKS: Final = f"""
+SELECT c.number, c.id, c.sealed, 0, 0, {_SHOWN} FROM chunk c WHERE c.pack = ?1 AND c.pack > 0
+UNION ALL
+SELECT c.number, c.id, s.sealed, 1,
+CASE WHEN ifnull(c.pack, 0) = 0 THEN c.segment IS NOT NULL ELSE c.proven END, {_SHOWN}
+FROM spare s JOIN chunk c ON c.number = s.chunk WHERE s.pack = ?1
+"""
+"""Number, id, size; whether it is read from elsewhere, and can do without this pack; whether it is shown."""
 
 
 class Needed(NamedTuple):
-    """Of one pack: bytes of sealed chunks that are needed and that are not, and the numbers of the former."""
+    """Of one pack: bytes of sealed chunks that are needed and that are not, and the numbers of the former.
+
+    `claimed` are the numbers of those needed as well that members say to be in another pack, which is where
+    they are read: as long as this device has not read them there, they count as `live`.
+    """
 
     live: int
     dead: int
     chunks: tuple[int, ...]
+    claimed: tuple[int, ...] = ()
 
 
 class References:
@@ -70,15 +81,15 @@ class References:
         gather_kept(db, read_page)
 
     def of(self, pack: int) -> Needed:
-        """What is needed of the pack with this number. Chunks that stand in another pack, too, and are read
-        from there, are not."""
+        """What is needed of the pack with this number. Chunks that stand in another pack, too, and have been
+        read from there, are not; nor are those that go to the clouds anew."""
         live = dead = 0
-        chunks = []
-        for number, identity, sealed, shown in self._db.execute(_CHUNKS, (pack,)):
-            if shown or identity in self._hidden:
+        chunks: list[int] = []
+        claimed: list[int] = []
+        for number, identity, sealed, elsewhere, dispensable, shown in self._db.execute(_CHUNKS, (pack,)):
+            if not dispensable and (shown or identity in self._hidden):
                 live += sealed
-                chunks.append(number)
+                (claimed if elsewhere else chunks).append(number)
             else:
                 dead += sealed
-        (spare,) = self._db.execute("SELECT total(sealed) FROM spare WHERE pack = ?", (pack,)).fetchone()
-        return Needed(live, dead + int(spare), tuple(chunks))
+        return Needed(live, dead, tuple(chunks), tuple(claimed))

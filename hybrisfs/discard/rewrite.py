@@ -1,7 +1,7 @@
 """Packing anew what is needed of packs of which little is, so that these can be discarded.
 
 The new pack is on the clouds, and on record, before anything relies on it; the old one stays, as a pack that
-holds nothing that is needed, until all have agreed that it may go.
+holds nothing that is needed here, until all have agreed that it may go: each reads the new one first.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from hybrisfs.discard.assembly import Assembly
 from hybrisfs.discard.consent import Book, Listed
@@ -19,7 +19,16 @@ __all__ = ["Voter"]
 class Voter:
     """Answers all proposals, own ones included. One caller at a time, without the volume's locks."""
 
-    def __init__(self, fs: FileSystem, assembly: Assembly, committer: Committer, pages: Pages) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        assembly: Assembly,
+        committer: Committer,
+        pages: Pages,
+        settle: Callable[[Iterable[int]], None] = lambda chunks: None,
+    ) -> None:
+        """*settle* finds out whether chunks are in other packs, as members say, see `Fetcher.settle`."""
+        self._settle = settle
         self._fs = fs
         self._assembly = assembly
         self._committer = committer
@@ -65,10 +74,14 @@ class Voter:
         self._committer.commit_now()
         with fs.db.snapshot() as snapshot:
             references = References(snapshot, self._pages.read)
-            wanted = [number for number in numbers if references.of(number).chunks]
+            needed = {number: references.of(number) for number in numbers}
+        # What is said to be in another pack as well is read there before this one may go.
+        self._settle([chunk for one in needed.values() for chunk in (*one.chunks, *one.claimed)])
         with fs.lock:
-            for number in wanted:
-                if number in fs.chunks.condemned:
+            for number, one in needed.items():
+                if number in fs.chunks.condemned and any(
+                    fs.chunks.relies_on(chunk, number) for chunk in (*one.chunks, *one.claimed)
+                ):
                     fs.chunks.condemned.want(number)
 
     def _answer(self, book: Book, looked_at: set[bytes]) -> bool:

@@ -78,6 +78,7 @@ class ChunkReader:
             recheck=lambda index: (MAX_SHARE, share_check(self._tables, first.pack_id, index)),
             failure=ChunkUnavailable,
             blame=partial(self._blame, run) if first.k > 1 else None,
+            hearsay=not first.owed,
         )
         return reader.get(self._clouds, read, timeout)
 
@@ -135,6 +136,7 @@ class ChunkReader:
             recheck=lambda index: (MAX_SHARE, share_check(self._tables, location.pack_id, index)),
             failure=ChunkUnavailable,
             rounds=0,  # the read that needs it insists
+            hearsay=not location.owed,
         )
         return reader.get(self._clouds, read, timeout)
 

@@ -49,6 +49,8 @@ class Read(Generic[T]):
     `rounds` is how often all clouds are asked again when none has it; `eager` asks all from the start.
     `current` says whether the clouds still owe what is read, or may have been told to delete it. `subscribe`
     has a function called when they need not have it any more, as long as its result is entered.
+    `hearsay`: that the clouds owe it is only said: nothing is held against any before another one has
+    delivered it.
     """
 
     what: str
@@ -65,6 +67,7 @@ class Read(Generic[T]):
     eager: bool = False
     current: Callable[[], bool] = lambda: True
     subscribe: Callable[[Callable[[], None]], AbstractContextManager[object]] | None = None
+    hearsay: bool = False
 
 
 class _Fetched(NamedTuple):
@@ -98,6 +101,7 @@ class _Get(Generic[T]):
         self._missing: set[int] = set()
         # Positions whose bytes announce a newer format: a lie only if another cloud has the value.
         self._newer: dict[int, str] = {}
+        self._alleged: dict[int, str] = {}
         position = {target.cloud: index for index, target in enumerate(read.targets)}
         order = [position[cloud] for cloud in clouds.order("get", read.size, position)]
         order.sort(key=lambda index: not read.targets[index].owed)
@@ -130,8 +134,8 @@ class _Get(Generic[T]):
                         except (IntegrityError, ValueError) as error:
                             actions.extend(self._rejected(chosen, error))
                         else:
-                            for index, reason in self._newer.items():
-                                self._lied(index, reason)
+                            for index, reason in {**self._alleged, **self._newer}.items():
+                                self._hold_against(index, reason)
                             return value
             actions.extend(self._step(self._loop.wait()))
 
@@ -198,6 +202,12 @@ class _Get(Generic[T]):
         return self._machine.rejected(wrong.keys(), "; ".join(sorted(set(wrong.values()))))
 
     def _lied(self, index: int, reason: str) -> None:
+        if self._read.hearsay:
+            self._alleged[index] = reason
+        else:
+            self._hold_against(index, reason)
+
+    def _hold_against(self, index: int, reason: str) -> None:
         target = self._read.targets[index]
         limit, check = self._read.recheck(index)
         self._clouds[target.cloud].lied(target.name, Offence(f"{target.name} {reason}", limit, check))

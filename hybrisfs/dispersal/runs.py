@@ -15,7 +15,10 @@ MAX_GAP = 32 << 10  # bytes read in vain rather than to ask again
 
 
 class ChunkLocation(NamedTuple):
-    """Where a chunk is: cloud `placement[i]` holds share i, its fragment begins at `offset` in each share."""
+    """Where a chunk is: cloud `placement[i]` holds share i, its fragment begins at `offset` in each share.
+
+    `owed`: this device knows that the clouds have acknowledged the pack; else somebody says so.
+    """
 
     pack_id: bytes
     k: int
@@ -25,6 +28,7 @@ class ChunkLocation(NamedTuple):
     length: int
     offset: int
     sealed_length: int
+    owed: bool = True
 
 
 def plan_runs(locations: Sequence[ChunkLocation]) -> list[list[ChunkLocation]]:

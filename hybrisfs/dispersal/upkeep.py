@@ -25,6 +25,7 @@ __all__ = ["Upkeep", "WrongObject"]
 T = TypeVar("T")
 
 _GLANCE = 16  # bytes; less than any object has that is put with `put_pack` or holds a part of the log
+_NUMBERS = 256  # numbers of clouds are below
 _TRIES = 3  # so many failures in a row make a cloud count as down
 
 
@@ -98,6 +99,20 @@ class Upkeep:
         if answer.missing or answer.corrupt:
             return False
         return None if answer.error is not None else True
+
+    def find_shares(self, pack_id: bytes, n: int) -> tuple[int, ...]:
+        """Look on all clouds for the shares of a pack of *n*: a cloud for each, one that does not exist for a
+        share that none shows; nothing when none shows any. Nothing is held against any cloud."""
+        found = [self.find_share(pack_id, index) for index in range(n)]
+        if not any(cloud is not None for cloud in found):
+            return ()
+        absent = iter(number for number in range(_NUMBERS, _NUMBERS + n))
+        return tuple(next(absent) if cloud is None else cloud for cloud in found)
+
+    def find_share(self, pack_id: bytes, index: int) -> int | None:
+        """A cloud that shows a share; None when none does."""
+        name = share_name(pack_id, index)
+        return next((port.number for port in self._clouds if self.is_there(port.number, name)), None)
 
     def put(self, cloud: int, name: str, data: Buffer) -> str | None:
         """Put an object on one cloud; return None when it is acknowledged, else why it is not."""

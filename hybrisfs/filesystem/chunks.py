@@ -2,6 +2,13 @@
 
 A chunk read from the journal is checked against its id the first time; a chunk whose bytes have rotted
 is forgotten when the clouds have it (and fetched again), and is an I/O error when they do not.
+
+**Where a chunk is on the clouds** is what members say. A place of a chunk is *proven* when this device has
+put it there, or read it there, and a claim until then. A claim is believed where nothing is lost by it: for
+a chunk that is not here, or that another device made, which keeps it until it has put it itself. It is one
+more place to look (a *spare*) for a chunk that this device made, for one whose pack the clouds had lost, and
+for one that stands somewhere already. Reading tries all places, the one of the row first. A pack is needed
+for its spares as long as these are not proven to be elsewhere (`hybrisfs.discard.references`).
 """
 
 from __future__ import annotations
@@ -44,7 +51,7 @@ ONLY_HERE: Final = (
     f"SELECT number FROM chunk WHERE pack = {ELSEWHERE})"
 )
 """The condition for chunks that pin their segment: as far as this device knows, no cloud has their bytes."""
-CHUNK_COLUMNS: Final = "c.number, c.id, c.length, c.segment, c.position, c.pack, c.offset, c.sealed"
+CHUNK_COLUMNS: Final = "c.number, c.id, c.length, c.segment, c.position, c.pack, c.offset, c.sealed, c.proven"
 _MAX_VERIFIED: Final = 500_000
 _RECENT_BYTES: Final = 16 << 20
 _WRITTEN_AT_ONCE: Final = 256 << 10
@@ -61,6 +68,7 @@ class ChunkRef(NamedTuple):
     pack: int | None
     offset: int | None
     sealed: int | None
+    proven: int = 0
 
 
 class CutRow(NamedTuple):
@@ -88,6 +96,9 @@ class ChunkStore:
         self.on_located: Callable[[], None] = lambda: None  # called when a cloud is known to have a chunk
         self.on_dropped: Callable[[], None] = lambda: None  # called when chunks were given up unread
         self.condemned = Condemned(database)
+        self.doubted: set[int] = {  # packs that may be gone: nothing new relies on these
+            number for (number,) in database.execute("SELECT number FROM pack WHERE doubted")
+        }
         for segment, count in database.execute(
             f"SELECT segment, count(*) FROM chunk WHERE {ONLY_HERE} GROUP BY segment"
         ):
@@ -119,7 +130,7 @@ class ChunkStore:
         number = int(row[0])
         segment, position, pack = row[1:]
         self.settling.add(number)
-        if pack in self.condemned:
+        if pack in self.condemned or pack in self.doubted:
             self._part(number)
             pack = ELSEWHERE
         if segment is None or (not pack and not self._is_sound(number, cut, segment, position)):
@@ -135,10 +146,16 @@ class ChunkStore:
     def known(self, lengths: Mapping[bytes, int]) -> dict[bytes, int]:
         """The numbers, by their ids, of chunks that another device made; length 0: it is not known yet."""
         found: dict[bytes, int] = {}
-        for identity, number, pack in select_with(self._db, "id, number, pack", "chunk", "id", lengths):
+        short: list[tuple[int, int]] = []  # it was said that they are shorter than what is shown of them
+        columns = "id, number, length, segment"
+        for identity, number, length, segment in select_with(self._db, columns, "chunk", "id", lengths):
             found[identity] = number
-            if pack in self.condemned:
-                self.condemned.want(pack)
+            if length < lengths[identity] and segment is None:
+                short.append((lengths[identity], number))
+        if short:
+            self._db.executemany("UPDATE chunk SET length = ? WHERE number = ?", short)
+        if self.condemned:
+            self.condemned.see_chunks(found)
         new = [identity for identity in lengths if identity not in found]
         if not new:
             return found
@@ -310,24 +327,32 @@ class ChunkStore:
         going = [row for row in rows if row[0] not in self.settling]
         for number, segment, pack in going:
             self._unpin(segment)
-            if pack is None:
+            spares = self.places(self.get(number)) if pack is None else []
+            if pack is None and not spares:
+                self._db.execute("DELETE FROM spare WHERE chunk = ?", (number,))
                 self._db.execute("DELETE FROM chunk WHERE number = ?", (number,))
-            else:
-                self._db.execute(
-                    "UPDATE chunk SET segment = NULL, position = NULL WHERE number = ?", (number,)
-                )
+                continue
+            self._db.execute("UPDATE chunk SET segment = NULL, position = NULL WHERE number = ?", (number,))
+            if spares:
+                self.rely_on_spare(number, spares[0].pack or ELSEWHERE)
         if any(pack is None for _, _, pack in going):
             self.on_dropped()
 
-    def packed_elsewhere(self, packs: Sequence[tuple[int, Sequence[PackedChunk]]]) -> None:
-        """Other devices have put chunks into these packs, given by number."""
+    def packed_elsewhere(
+        self, packs: Sequence[tuple[int, Sequence[PackedChunk]]], *, hearsay: bool = False
+    ) -> None:
+        """Other devices say that they have put chunks into these packs, given by number. *hearsay*: nobody
+        has signed it, so that nothing is let go for it."""
         named = {one.id for _, chunks in packs for one in chunks}
-        found = select_with(self._db, "id, number, segment, pack", "chunk", "id", named)
+        found = select_with(self._db, "id, number, segment, pack, length", "chunk", "id", named)
         rows = {row[0]: row[1:] for row in found}
+        parted = self._parted(
+            number for number, segment, pack, _ in rows.values() if segment is not None and pack == ELSEWHERE
+        )
         new: dict[bytes, tuple[bytes, int, int, int, int]] = {}
         again: list[tuple[int, Sequence[PackedChunk]]] = []  # further packs of chunks that are new
         moved: list[tuple[int, int, int, int, int]] = []
-        spare: list[tuple[int, int, int, int]] = []
+        spare: list[tuple[int, int, int, int, int]] = []
         for pack, chunk in ((pack, chunk) for pack, chunks in packs for chunk in chunks):
             if chunk.id not in rows:
                 if chunk.id in new:
@@ -335,21 +360,24 @@ class ChunkStore:
                 else:
                     new[chunk.id] = chunk.id, chunk.length, pack, chunk.offset, chunk.sealed
                 continue
-            number, segment, before = rows[chunk.id]
-            if not before:
+            number, segment, before, length = rows[chunk.id]
+            if before == pack or (not before and chunk.length < length):
+                continue  # it has been said before, or cannot be: more than that is shown of it
+            if before == ELSEWHERE and (segment is None or not (hearsay or number in parted)):
                 self._unpin(segment)
-                moved.append((chunk.length, pack, chunk.offset, chunk.sealed, number))
-                rows[chunk.id] = number, segment, pack
-            elif before in self.condemned and pack not in self.condemned:
-                self.packed(number, pack, chunk.offset, chunk.sealed)
-                rows[chunk.id] = number, segment, pack
-            elif before != pack:
-                spare.append((pack, number, chunk.offset, chunk.sealed))
+                # What is here has been measured.
+                told = chunk.length if segment is None else length
+                moved.append((told, pack, chunk.offset, chunk.sealed, number))
+                rows[chunk.id] = number, segment, pack, told
+            else:
+                spare.append((pack, number, chunk.offset, chunk.sealed, chunk.length))
         self._db.executemany(
             "UPDATE chunk SET length = ?, pack = ?, offset = ?, sealed = ? WHERE number = ?", moved
         )
         self._db.executemany(
-            "INSERT OR REPLACE INTO spare (pack, chunk, offset, sealed) VALUES (?, ?, ?, ?)", spare
+            "INSERT INTO spare (pack, chunk, offset, sealed, length) VALUES (?, ?, ?, ?, ?) "
+            "ON CONFLICT (pack, chunk) DO NOTHING",
+            spare,
         )
         insert_many(
             self._db, "INSERT INTO chunk (id, length, pack, offset, sealed) VALUES {}", list(new.values())
@@ -362,17 +390,25 @@ class ChunkStore:
             )
             self.on_located()
         if again:
-            self.packed_elsewhere(again)
+            self.packed_elsewhere(again, hearsay=hearsay)
 
-    def repacked(self, identity: bytes, before: int, pack: int, offset: int, sealed: int) -> None:
-        """The pack *before* was rewritten: if the chunk is read from there, it is read from *pack* now."""
+    def _parted(self, numbers: Iterable[int]) -> set[int]:
+        """Those of the chunks that the clouds had and have lost: their bytes are to be put there anew."""
+        query = "SELECT chunk FROM spare WHERE chunk IN (VALUES {})"
+        return {number for (number,) in select_many(self._db, query, [(one,) for one in numbers])}
+
+    def repacked(
+        self, identity: bytes, before: int, pack: int, offset: int, sealed: int, *, proven: bool = True
+    ) -> None:
+        """The pack *before* was rewritten: if the chunk is read from there, it is read from *pack* now.
+        *proven*: by this device."""
         row = self._db.execute(
             "SELECT number FROM chunk WHERE id = ? AND pack = ?", (identity, before)
         ).fetchone()
-        if row is not None and pack not in self.condemned:
-            self.packed(row[0], pack, offset, sealed)
+        if row is not None and pack not in self.condemned and pack not in self.doubted:
+            self.packed(row[0], pack, offset, sealed, proven=proven)
 
-    def packed(self, number: int, pack: int, offset: int, sealed: int) -> bool:
+    def packed(self, number: int, pack: int, offset: int, sealed: int, *, proven: bool = True) -> bool:
         """The chunk is on the clouds, in the given pack; False when it was dropped while it was under way."""
         row = self._db.execute("SELECT segment, pack FROM chunk WHERE number = ?", (number,)).fetchone()
         if row is None:
@@ -382,12 +418,88 @@ class ChunkStore:
         if row[1] != pack:
             self._unpin(row[0])
         self._db.execute(
-            "UPDATE chunk SET pack = ?, offset = ?, sealed = ? WHERE number = ?",
-            (pack, offset, sealed, number),
+            "UPDATE chunk SET pack = ?1, offset = ?2, sealed = ?3, "
+            "proven = max(?4, proven AND pack IS ?1) WHERE number = ?5",
+            (pack, offset, sealed, proven, number),
         )
         self.on_located()
         self._db.execute("DELETE FROM spare WHERE pack = ? AND chunk = ?", (pack, number))
         return True
+
+    def places(self, ref: ChunkRef) -> list[ChunkRef]:
+        """The chunk at all places where it is said to be on the clouds: the one where it is read first, then
+        the likeliest."""
+        rows = self._db.execute(
+            "SELECT s.length, s.pack, s.offset, s.sealed, s.proven FROM spare s "
+            "JOIN pack p ON p.number = s.pack WHERE s.chunk = ? AND p.n > 0 "
+            "ORDER BY p.doubted, s.proven DESC, s.pack",
+            (ref.number,),
+        )
+        spares = [
+            ref._replace(length=length or ref.length, pack=pack, offset=offset, sealed=sealed, proven=proven)
+            for length, pack, offset, sealed, proven in rows.fetchall()
+        ]
+        return [ref, *spares] if ref.pack else spares
+
+    def is_claimed(self, number: int) -> bool:
+        """Whether a member says of a chunk that no cloud is known to have that it has put it there."""
+        row = self._db.execute("SELECT 1 FROM spare WHERE chunk = ? LIMIT 1", (number,)).fetchone()
+        return row is not None
+
+    def is_on_clouds(self, number: int) -> bool:
+        """Whether the chunk need not be brought to the clouds: it is there, or was dropped."""
+        row = self._db.execute("SELECT pack FROM chunk WHERE number = ?", (number,)).fetchone()
+        return row is None or bool(row[0])
+
+    def relies_on(self, number: int, pack: int) -> bool:
+        """Whether this device needs a pack to have a chunk that is said to be in it: it has yet to read it in
+        another one, or to put it there."""
+        row = self._db.execute(
+            "SELECT pack, proven, segment FROM chunk WHERE number = ?", (number,)
+        ).fetchone()
+        if row is None:
+            return False
+        return row[0] == pack or not row[1] if row[0] else row[2] is None
+
+    def rely_on_spare(self, number: int, pack: int) -> None:
+        """Read the chunk from another pack, in which it is said to be, too."""
+        length, offset, sealed, proven = self._db.execute(
+            "SELECT length, offset, sealed, proven FROM spare WHERE chunk = ? AND pack = ?", (number, pack)
+        ).fetchone()
+        self.packed(number, pack, offset, sealed, proven=proven)
+        self._db.execute(
+            "UPDATE chunk SET length = ?1 WHERE number = ?2 AND segment IS NULL AND ?1 > 0", (length, number)
+        )
+
+    def read_at(self, refs: Sequence[ChunkRef]) -> None:
+        """Chunks have been read where these refs say: there they are read from now on. Those that have other
+        places by now are passed over."""
+        if self._are_known(refs):
+            return
+        packs = {one.pack for one in refs}
+        self._db.executemany("UPDATE pack SET proven = 1 WHERE number = ?", [(pack,) for pack in packs])
+        spares = [
+            pack
+            for pack in packs
+            if self._db.execute("SELECT 1 FROM spare WHERE pack = ?", (pack,)).fetchone()
+        ]
+        for one in refs if spares else ():
+            cursor = self._db.execute(
+                "UPDATE spare SET proven = 1 WHERE pack = ? AND chunk = ? AND offset = ? AND sealed = ?",
+                (one.pack, one.number, one.offset, one.sealed),
+            )
+            if cursor.rowcount:
+                self.rely_on_spare(one.number, one.pack or ELSEWHERE)
+        self._db.executemany(
+            "UPDATE chunk SET proven = 1 WHERE pack = ? AND number = ? AND offset = ? AND sealed = ?",
+            [(one.pack, one.number, one.offset, one.sealed) for one in refs],
+        )
+
+    def _are_known(self, refs: Sequence[ChunkRef]) -> bool:
+        """Whether these places, which are those of the rows, are proven already."""
+        query = "SELECT number, pack FROM chunk WHERE proven AND number IN (VALUES {})"
+        known = dict(select_many(self._db, query, [(one.number,) for one in refs if one.proven]))
+        return all(known.get(one.number) == one.pack for one in refs)
 
     def part(self, number: int) -> None:
         """The clouds have lost the pack of the chunk: no cloud is known to have it."""
@@ -396,12 +508,13 @@ class ChunkStore:
     def _part(self, number: int) -> None:
         """Rely on the pack of the chunk no longer, but remember that it is there. Its bytes are pinned."""
         self._db.execute(
-            "INSERT OR REPLACE INTO spare (pack, chunk, offset, sealed) "
-            "SELECT pack, number, offset, sealed FROM chunk WHERE number = ? AND pack > 0",
+            "INSERT OR REPLACE INTO spare (pack, chunk, offset, sealed, length, proven) "
+            "SELECT pack, number, offset, sealed, length, proven FROM chunk WHERE number = ? AND pack > 0",
             (number,),
         )
         self._db.execute(
-            "UPDATE chunk SET pack = ?, offset = NULL, sealed = NULL WHERE number = ?", (ELSEWHERE, number)
+            "UPDATE chunk SET pack = ?, offset = NULL, sealed = NULL, proven = 0 WHERE number = ?",
+            (ELSEWHERE, number),
         )
         (segment,) = self._db.execute("SELECT segment FROM chunk WHERE number = ?", (number,)).fetchone()
         if segment is not None:

@@ -8,12 +8,21 @@ the view when it shows them, and the registers when an update writes a content, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from hybrisfs.filesystem.registers import Content
 from hybrisfs.store.database import Database
 from sync.codec import DecodeError
 
 __all__ = ["Condemned"]
+
+_PLACES: Final = (
+    "SELECT pack FROM chunk WHERE id = :id UNION ALL SELECT s.pack FROM chunk c "
+    "JOIN spare s ON s.chunk = c.number WHERE c.id = :id "
+    "AND CASE WHEN ifnull(c.pack, 0) = 0 THEN c.segment IS NULL ELSE NOT c.proven END"
+)
+"""Packs that a chunk is needed in: as long as it is not here, and has not been read in the first one, in all
+of them."""
 
 
 class Condemned:
@@ -83,9 +92,9 @@ class Condemned:
     def see_chunks(self, named: Iterable[bytes]) -> None:
         """Something names the chunks with these ids."""
         for identity in named:
-            row = self._db.execute("SELECT pack FROM chunk WHERE id = ?", (identity,)).fetchone()
-            if row is not None and row[0] in self._wanted:
-                self.want(row[0])
+            for (pack,) in self._db.execute(_PLACES, {"id": identity}).fetchall():
+                if pack in self._wanted:
+                    self.want(pack)
 
     def unread_pages(self) -> list[bytes]:
         """Ids of the lists of chunks that have been named and not been read."""

@@ -1,4 +1,8 @@
-"""The end of a pack in the view: what its chunks are then."""
+"""The end of a pack in the view: what its chunks are then.
+
+Where chunks stand besides is what members say. Nothing that is here is let go for that
+(`hybrisfs.filesystem.chunks`).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from collections.abc import Container
 
 from hybrisfs.filesystem.filesystem import FileSystem
 
-__all__ = ["discard_pack", "rely_on_spares"]
+__all__ = ["discard_pack", "doubt_pack", "rely_on_spares"]
 
 _NEEDED = (
     "EXISTS (SELECT 1 FROM file_chunk f WHERE f.chunk = c.number) "
@@ -14,19 +18,36 @@ _NEEDED = (
 )
 
 
-def rely_on_spares(fs: FileSystem, pack: int, but: Container[int] = ()) -> None:
+def rely_on_spares(fs: FileSystem, pack: int, but: Container[int] = (), *, gone: bool = False) -> None:
     """Let chunks of a pack be read from other packs that hold them, too, and that are to stay; not from those
-    of *but*."""
+    of *but*. When the pack is *gone*, those that are not here are also looked for where members only say that
+    they are."""
     rows = fs.db.execute(
-        "SELECT s.chunk, s.pack, s.offset, s.sealed FROM chunk c JOIN spare s ON s.chunk = c.number "
-        "JOIN pack p ON p.number = s.pack WHERE c.pack = ? AND c.pack > 0 AND p.n > 0",
-        (pack,),
+        "SELECT s.chunk, s.pack, s.proven OR (? AND c.segment IS NULL) FROM chunk c "
+        "JOIN spare s ON s.chunk = c.number JOIN pack p ON p.number = s.pack "
+        "WHERE c.pack = ? AND c.pack > 0 AND p.n > 0 AND NOT p.doubted ORDER BY s.proven DESC, s.pack",
+        (gone, pack),
     ).fetchall()
     moved = set[int]()
-    for number, other, offset, sealed in rows:
-        if other not in fs.chunks.condemned and other not in but and number not in moved:
+    for number, other, will_do in rows:
+        if will_do and other not in fs.chunks.condemned and other not in but and number not in moved:
             moved.add(number)
-            fs.chunks.packed(number, other, offset, sealed)
+            fs.chunks.rely_on_spare(number, other)
+
+
+def doubt_pack(fs: FileSystem, pack: bytes, clock: int, branch: bytes) -> None:
+    """It is said that the pack with this id has been discarded, and cannot be told here whether that is so.
+
+    What is in it is still read from there, and what has been here stays as it is. But nothing new relies on
+    it, no pack gets its name, and none of its shares is deleted by this device on that account.
+    """
+    row = fs.db.execute(
+        "INSERT INTO pack (id, k, n, placement, clock, branch, doubted) VALUES (?, 0, 0, x'', ?, ?, 1) "
+        "ON CONFLICT (id) DO UPDATE SET doubted = 1 WHERE n > 0 RETURNING number",
+        (pack, clock, branch),
+    ).fetchone()
+    if row is not None:
+        fs.chunks.doubted.add(row[0])
 
 
 def discard_pack(fs: FileSystem, pack: bytes, clock: int, branch: bytes) -> None:
@@ -39,11 +60,13 @@ def discard_pack(fs: FileSystem, pack: bytes, clock: int, branch: bytes) -> None
     db = fs.db
     (number,) = db.execute(
         "INSERT INTO pack (id, k, n, placement, clock, branch) VALUES (?, 0, 0, x'', ?, ?) "
-        "ON CONFLICT (id) DO UPDATE SET k = 0, n = 0, placement = x'', clock = max(clock, excluded.clock), "
+        "ON CONFLICT (id) DO UPDATE SET k = 0, n = 0, placement = x'', doubted = 0, "
+        "clock = max(clock, excluded.clock), "
         "branch = CASE WHEN excluded.clock >= clock THEN excluded.branch ELSE branch END RETURNING number",
         (pack, clock, branch),
     ).fetchone()
-    rely_on_spares(fs, number)
+    fs.chunks.doubted.discard(number)
+    rely_on_spares(fs, number, gone=True)
     for chunk, needed in db.execute(
         f"SELECT c.number, {_NEEDED} FROM chunk c WHERE c.pack = ? AND c.pack > 0", (number,)
     ).fetchall():

@@ -21,7 +21,6 @@ __all__ = [
     "Lost",
     "chunks_of",
     "lost_packs",
-    "place_before",
     "set_aside",
     "take_back",
     "what_is_lost",
@@ -53,19 +52,21 @@ class Lost(NamedTuple):
 def set_aside(fs: FileSystem, pack: int, but: Container[int] = ()) -> None:
     """The clouds have lost the pack with this number. What other packs hold as well, except those of *but*,
     which they have lost, too, is read from there. The volume's lock is held."""
-    rely_on_spares(fs, pack, but)
+    rely_on_spares(fs, pack, but, gone=True)
     rows = fs.db.execute("SELECT number FROM chunk WHERE pack = ? AND pack > 0", (pack,)).fetchall()
     for (number,) in rows:
         fs.chunks.part(number)
 
 
 def take_back(fs: FileSystem, pack: int) -> None:
-    """The clouds have the pack with this number, after all. The volume's lock is held."""
+    """The clouds have the pack with this number, after all. Chunks that are here are left to those who find
+    out whether they are in it, unless that is known. The volume's lock is held."""
     rows = fs.db.execute(
-        f"SELECT c.number, s.offset, s.sealed FROM {_LOST} WHERE s.pack = ? AND p.n > 0", (pack,)
+        f"SELECT c.number FROM {_LOST} WHERE s.pack = ? AND p.n > 0 AND (s.proven OR c.segment IS NULL)",
+        (pack,),
     ).fetchall()
-    for number, offset, sealed in rows:
-        fs.chunks.packed(number, pack, offset, sealed)
+    for (number,) in rows:
+        fs.chunks.rely_on_spare(number, pack)
 
 
 def lost_packs(db: Database | sqlite3.Connection) -> dict[int, bytes]:
@@ -83,17 +84,6 @@ def chunks_of(fs: FileSystem, pack: int) -> list[ChunkRef]:
             (pack,),
         )
     ]
-
-
-def place_before(fs: FileSystem, ref: ChunkRef) -> ChunkRef:
-    """A chunk that no cloud is known to have, in the pack where it was before that was set aside; as it is
-    when there was none. The volume's lock is held."""
-    row = fs.db.execute(
-        "SELECT s.pack, s.offset, s.sealed FROM spare s JOIN pack p ON p.number = s.pack "
-        "WHERE s.chunk = ? AND p.n > 0 LIMIT 1",
-        (ref.number,),
-    ).fetchone()
-    return ref if row is None else ref._replace(pack=row[0], offset=row[1], sealed=row[2])
 
 
 def what_is_lost(db: Database | sqlite3.Connection, pack: int | None = None) -> Lost:

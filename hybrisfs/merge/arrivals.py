@@ -6,9 +6,10 @@ follows from them: a rename never appears without the content it brings.
 
 from __future__ import annotations
 
+import logging
 import stat
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from hybrisfs.filesystem.filesystem import FileSystem
@@ -19,6 +20,7 @@ from hybrisfs.filesystem.unseen import NameChange
 from hybrisfs.merge.beginning import begin_beside
 from hybrisfs.merge.first_nodes import build_view
 from hybrisfs.merge.members import MemberTable
+from hybrisfs.merge.minutes import KINDS, End
 from hybrisfs.merge.newcomers import Newcomers
 from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.packs import Packs, Placement
@@ -34,7 +36,10 @@ from sync import Accepted, DecodeError, Rename, Write
 
 __all__ = ["Arrivals"]
 
+log = logging.getLogger(__name__)
+
 _ATTR: Final = ord("a")
+_PACK: Final = ord("k")
 _TREE: Final = b"pac"  # what keys of registers of nodes begin with
 _MEMBER, _EPOCH = b"me"
 _HEEDED: Final = frozenset(b"srmye")
@@ -96,15 +101,32 @@ class Arrivals:
         kept += [one for one in others if is_kept(one[0])]
         stamp = Stamp(accepted.update.header.clock, accepted.branch)
         self._unwritten.append(Written(stamp, accepted.dependencies, kept))
+        self._note_packs(accepted, stamp, [one for one in others if one[0][0] == _PACK])
         for key, value in others:
-            if key[:1] == b"k":
-                self._placements.append(Placement(key[1:], value, stamp))
-            elif key[:1] == b"w":
+            if key[0] in KINDS:
+                self._registers.minutes.note(stamp, key, value)
+            if key[:1] == b"w":
                 self._write()
                 self._packs.rewrite(key[1:], value, dict(writes))
         self._heed([key for key, _ in others])
         if self._fs.chunks.condemned:
             self._write()  # what needs a chunk of a condemned pack is to be noticed in its turn
+
+    def _note_packs(self, accepted: Accepted, stamp: Stamp, writes: Sequence[Write]) -> None:
+        """What the update tells of packs is put into them with the next `_write`."""
+        ended = [key[1:] for key, value in writes if value is None]
+        ends: Mapping[bytes, End] = {}
+        if ended:
+            author = accepted.update.header.writer
+            ends = self._registers.minutes.judge(author, accepted.dependencies, ended, self.depends)
+        for key, value in writes:
+            end = ends.get(key[1:], End.AGREED) if value is None else End.AGREED
+            if end is End.AGREED:
+                self._placements.append(Placement(key[1:], value, stamp))
+                continue
+            log.warning("the end of pack %s: %s", key[1:].hex(), end.value)
+            if end is End.DOUBTFUL:
+                self._placements.append(Placement(key[1:], None, stamp, hearsay=True))
 
     def _twists(self, key: bytes, value: bytes | None) -> bool:
         """Whether attributes are of another kind than the node has here, whose id does not tell it
@@ -125,6 +147,9 @@ class Arrivals:
         self._waiting |= nodes
         for one in changes if self._only else ():
             self._only.pop(one.key, None)
+        for one in changes:
+            for value in one.come if one.key[0] in KINDS else ():
+                self._registers.minutes.note(value.stamp, one.key, value.value, begins=True)
         self._heed([key for key, _ in come if key[0] not in _TREE])
 
     def place(self, placements: Sequence[Placement]) -> None:
@@ -179,6 +204,7 @@ class Arrivals:
         if renames:
             self._write(renames)
         for rename in renames:
+            self._registers.minutes.rename(rename)
             self._rename(rename)
 
     def _rename(self, rename: Rename) -> None:

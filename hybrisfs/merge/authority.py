@@ -10,7 +10,7 @@ updates is decided where these are known:
 ====================  ================================================================================
 what                  where
 ====================  ================================================================================
-the end of a pack     `hybrisfs.merge.packs`: every member has agreed
+the end of a pack     `hybrisfs.merge.minutes`: every member had agreed
 claims about chunks   `hybrisfs.filesystem.chunks`: evidence, which unpins nothing that only this device has
 who is a member       `hybrisfs.merge.members`; how many are: `hybrisfs.merge.roster`
 the keys of an epoch  `hybrisfs.volume.epochs`: fit to seal with, or not
@@ -32,6 +32,7 @@ from hybrisfs.filesystem.node_id import kind_of
 from hybrisfs.filesystem.registers import Attr, Content, PackRecord, Place, Rewritten, is_of_tree
 from hybrisfs.merge.cloud_set import CloudRecord, RedundancyRecord
 from hybrisfs.merge.epochs import check_grant
+from hybrisfs.merge.evidence import decode_evidence
 from hybrisfs.merge.members import Member, member_key
 from hybrisfs.recovery.record import KitRecord, kit_key
 from hybrisfs.store.schema import ROOT_ID
@@ -42,6 +43,7 @@ __all__ = ["RULES", "Rule", "described", "fault", "lawful"]
 _PACK_ID_SIZE: Final = 32
 _NOBODY: Final = 0xFFFFFFFF  # as a number of a user or a group, "leave it as it is" (chown(2))
 _LETTER: Final = 1  # bytes of it in a key
+_KIND: Final = 1
 _MEMBER, _KIT = _OF_KITS = b"my"
 
 
@@ -113,6 +115,7 @@ RULES: Final[Mapping[int, Rule]] = {
     ord("e"): Rule("epoch", lambda _, value: check_grant(value), EPOCH_SIZE),
     ord("s"): Rule("cloud", lambda _, value: CloudRecord.decode(value), 1),
     ord("r"): Rule("redundancy", lambda _, value: RedundancyRecord.decode(value), 0),
+    ord("f"): Rule("evidence", lambda key, value: decode_evidence(key, value, fault), DEVICE_ID_SIZE + _KIND),
     ord("y"): Rule("recovery kit", lambda _, value: KitRecord.decode(value), DEVICE_ID_SIZE, ends=True),
 }
 """By the letter with which keys begin. Registers of kinds that are not here are kept, unread, for later

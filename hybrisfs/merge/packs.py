@@ -6,9 +6,10 @@ The registers of packs are not kept as such; they become rows of `pack`, `chunk`
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
-from hybrisfs.filesystem.discarded import discard_pack
+from hybrisfs.filesystem.discarded import discard_pack, doubt_pack
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.registers import PackRecord, Rewritten, pack_key
 from hybrisfs.merge.rules import Stamp
@@ -19,11 +20,15 @@ __all__ = ["Packs", "Placement"]
 
 
 class Placement(NamedTuple):
-    """What an update says of a pack: the value of its register, None when it has been discarded."""
+    """What an update says of a pack: the value of its register, None when it has been discarded.
+
+    *hearsay*: nobody who is known here has signed it, or it is not known whether all had agreed.
+    """
 
     pack: bytes
     value: bytes | None
     stamp: Stamp
+    hearsay: bool = False
 
 
 class Packs:
@@ -35,53 +40,66 @@ class Packs:
 
     def take(self, placements: Sequence[Placement]) -> None:
         """Note where other devices have put chunks, or moved them, unless something later is known, and which
-        packs have been discarded, which is for good. In the order given; what is malformed is passed over."""
+        packs have been discarded, which is for good. In the order given; what is malformed is passed over.
+
+        That members have put something somewhere is what they say: see `ChunkStore.packed_elsewhere`."""
         named = {one.pack for one in placements}
         known = {pack for (pack,) in select_with(self._db, "id", "pack", "id", named)}
-        new: dict[bytes, tuple[PackRecord, Stamp]] = {}
+        new: dict[bytes, tuple[PackRecord, Placement]] = {}
         for one in placements:
             record = _decoded(one.value)
             if one.value is not None and record is None:
                 continue
             if record is not None and one.pack not in known:
                 known.add(one.pack)
-                new[one.pack] = record, one.stamp
+                new[one.pack] = record, one
                 continue
             self._take_new(new)
             new.clear()
-            if record is None:
-                discard_pack(self._fs, one.pack, one.stamp.clock, one.stamp.writer)
-                known.add(one.pack)
+            if record is not None:
+                self._take_again(record, one)
+            elif one.hearsay:
+                doubt_pack(self._fs, one.pack, one.stamp.clock, one.stamp.writer)
             else:
-                self._take_again(one.pack, record, one.stamp)
+                discard_pack(self._fs, one.pack, one.stamp.clock, one.stamp.writer)
+            known.add(one.pack)
         self._take_new(new)
 
-    def _take_new(self, records: Mapping[bytes, tuple[PackRecord, Stamp]]) -> None:
+    def _take_new(self, records: Mapping[bytes, tuple[PackRecord, Placement]]) -> None:
         """Packs that nobody has told of."""
         self._db.executemany(
             "INSERT INTO pack (id, k, n, placement, clock, branch) VALUES (?, ?, ?, ?, ?, ?)",
             [
-                (pack, record.k, record.n, record.placement, *stamp)
-                for pack, (record, stamp) in records.items()
+                (pack, record.k, record.n, record.placement, *one.stamp)
+                for pack, (record, one) in records.items()
             ],
         )
         numbers: dict[bytes, int] = dict(select_with(self._db, "id, number", "pack", "id", records))
-        self._fs.chunks.packed_elsewhere(
-            [(numbers[pack], record.chunks) for pack, (record, _) in records.items()]
-        )
+        for hearsay, some in groupby(records.items(), key=lambda item: item[1][1].hearsay):
+            self._fs.chunks.packed_elsewhere(
+                [(numbers[pack], record.chunks) for pack, (record, _) in some], hearsay=hearsay
+            )
 
-    def _take_again(self, pack: bytes, record: PackRecord, stamp: Stamp) -> None:
+    def _take_again(self, record: PackRecord, one: Placement) -> None:
+        """A pack that is on record, or of which it was said that it is gone. The id of a pack stands for its
+        code: who says something else of that is wrong."""
         self._db.execute(
-            "UPDATE pack SET placement = ?, clock = ?, branch = ? "
-            "WHERE id = ? AND (?, ?) > (clock, branch) AND n > 0",
-            (record.placement, *stamp, pack, *stamp),
+            "UPDATE pack SET k = ?, n = ?, placement = ?, clock = ?, branch = ? "
+            "WHERE id = ? AND n = 0 AND doubted",
+            (record.k, record.n, record.placement, *one.stamp, one.pack),
         )
-        number, shares = self._db.execute("SELECT number, n FROM pack WHERE id = ?", (pack,)).fetchone()
-        if shares:
-            self._fs.chunks.packed_elsewhere([(number, record.chunks)])
+        self._db.execute(
+            "UPDATE pack SET proven = proven AND placement = ?1, placement = ?1, clock = ?2, branch = ?3 "
+            "WHERE id = ?4 AND (?2, ?3) > (clock, branch) AND (k, n) = (?5, ?6)",
+            (record.placement, *one.stamp, one.pack, record.k, record.n),
+        )
+        number, *code = self._db.execute("SELECT number, k, n FROM pack WHERE id = ?", (one.pack,)).fetchone()
+        if code == [record.k, record.n]:
+            self._fs.chunks.packed_elsewhere([(number, record.chunks)], hearsay=one.hearsay)
 
     def rewrite(self, pack: bytes, value: bytes | None, writes: Mapping[bytes, bytes | None]) -> None:
-        """Read the chunks of a pack from those that the same update, with all its *writes*, tells of."""
+        """Read the chunks of a pack from those that the same update, with all its *writes*, tells of. The
+        pack is needed until they have been read there once."""
         row = self._db.execute("SELECT number FROM pack WHERE id = ?", (pack,)).fetchone()
         try:
             into = Rewritten.decode(value or b"").packs if row is not None else ()
@@ -91,7 +109,7 @@ class Packs:
         for one, record in records.items():
             found = self._db.execute("SELECT number FROM pack WHERE id = ?", (one,)).fetchone()
             for chunk in record.chunks if found is not None else ():
-                self._fs.chunks.repacked(chunk.id, row[0], found[0], chunk.offset, chunk.sealed)
+                self._fs.chunks.repacked(chunk.id, row[0], found[0], chunk.offset, chunk.sealed, proven=False)
 
 
 def _decoded(value: bytes | None) -> PackRecord | None:

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from hybrisfs.filesystem.registers import is_of_tree, removed_place, slot_of
 from hybrisfs.merge.history import Ended, History, is_removal
+from hybrisfs.merge.minutes import KINDS, Minutes
 from hybrisfs.merge.rules import Stamp, Value
 from hybrisfs.merge.supersession import Supersession, Written
 from hybrisfs.store.bulk import insert_many, select_many, select_with
@@ -57,6 +58,7 @@ class Registers:
         """*on_contents* is told of the values of content registers that are written, *history* of each value
         that is superseded."""
         self._db = database
+        self.minutes = Minutes(database)
         self._history = history
         self._on_contents = on_contents
         rows = database.execute("SELECT number, branch FROM writer").fetchall()
@@ -156,6 +158,9 @@ class Registers:
             self._history.removed((key[1:17], until) for key, value in writes if is_removal(key, value))
         self._db.executemany(_DELETE, before)
         insert_many(self._db, _INSERT, [(key, stamp.clock, number, value) for key, value in writes])
+        for key, value in writes:
+            if key[0] in KINDS:
+                self.minutes.note(stamp, key, value)
         self._heed(writes)
 
     def write(self, updates: Sequence[Written], renames: Sequence[Rename] = ()) -> dict[bytes, Value | None]:

@@ -14,15 +14,16 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.dispersal.runs import ChunkLocation
 from hybrisfs.filesystem.chunks import CHUNK_COLUMNS, ELSEWHERE, MAX_CHUNK, ChunkRef
+from hybrisfs.filesystem.discarded import rely_on_spares
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.groups import in_groups
-from hybrisfs.filesystem.set_aside import place_before
 
 __all__ = ["Fetcher", "asked_at_once"]
 
@@ -38,6 +39,7 @@ _REMEMBERED: Final = 256
 _DEVICE_SECONDS: Final = 5.0  # that other devices may be silent when they are asked for chunks
 _ASKED_AT_ONCE: Final = 1 << 20  # bytes that each who fetches asks other devices for
 _LOCATED_WITHIN: Final = 20.0
+_REFUTED: Final = 3  # chunks that are not in a pack: its other ones are not looked for there
 
 
 AskDevices: TypeAlias = Callable[[Sequence[bytes], float], list[bytes | None]]
@@ -61,9 +63,12 @@ class Fetcher:
         get_chunks: Callable[[Sequence[ChunkLocation]], list[bytes]],
         ask_devices: AskDevices | None = None,
         sparing: Callable[[], bool] = lambda: False,
+        find_shares: Callable[[bytes, int], Sequence[int]] = lambda pack, n: (),
     ) -> None:
         """*ask_devices* brings chunks by their ids from other devices, or None where none has it; they may be
-        silent for so many seconds. While *sparing*, nothing is fetched but what is asked for."""
+        silent for so many seconds. While *sparing*, nothing is fetched but what is asked for. *find_shares*
+        looks through the clouds for the shares of a pack of n; see `Upkeep.find_shares`."""
+        self._find_shares = find_shares
         self._fs = fs
         self._get_chunks = get_chunks
         self._ask_devices = ask_devices
@@ -302,25 +307,102 @@ class Fetcher:
 
     def _get(self, run: list[ChunkRef]) -> list[bytes]:
         """The chunks from the clouds. Where they are is looked up again when they are not where they were: a
-        cloud may have been emptied meanwhile. Raises ChunkUnavailable."""
+        cloud may have been emptied meanwhile. A single one is looked for wherever it may be. Raises
+        ChunkUnavailable."""
         locations = self._locations(run)
         try:
-            return self._get_chunks(locations)
-        except ChunkUnavailable:
+            return self._get_there(run)
+        except ChunkUnavailable as error:
             with self._fs.lock:
-                run = [self._fs.chunks.get(ref.number) for ref in run]
-            if {ref.pack for ref in run} & {ELSEWHERE, None}:
-                raise  # the clouds have lost it
-            if len({ref.pack for ref in run}) > 1 or self._locations(run) == locations:
-                raise
-            return self._get_chunks(self._locations(run))
+                now = [self._fs.chunks.get(ref.number) for ref in run]
+            if now[0].pack and len({ref.pack for ref in now}) == 1:
+                with suppress(ChunkUnavailable):
+                    if self._locations(now) != locations:
+                        return self._get_there(now)
+            found = self._get_elsewhere(run[0]) if len(run) == 1 else None
+            if found is None:
+                raise error from None
+            return [found]
+
+    def _get_there(self, refs: list[ChunkRef]) -> list[bytes]:
+        """The chunks from the one pack that *refs* name, which need not be the one of their rows: they are
+        read from there from now on. Raises ChunkUnavailable."""
+        found = self._get_chunks(self._locations(refs))
+        with self._fs.lock:
+            self._fs.chunks.read_at(refs)
+        return found
+
+    def _get_elsewhere(self, ref: ChunkRef) -> bytes | None:
+        """The chunk from another pack than *ref* says, where a member says that it is, too, or from clouds on
+        which nobody says that its pack is. None when it is in none of these."""
+        with self._fs.lock:
+            places = self._fs.chunks.places(ref)
+        for place in places:
+            if place.pack != ref.pack:
+                with suppress(ChunkUnavailable):
+                    found = self._get_there([place])[0]
+                    self._turn_from(ref)
+                    return found
+        for place in places:
+            (location,) = self._locations([place])
+            placement = () if location.owed else tuple(self._find_shares(location.pack_id, location.n))
+            if placement and placement != location.placement:
+                with suppress(ChunkUnavailable):
+                    return self._get_chunks([location._replace(placement=placement)])[0]
+        return None
+
+    def _turn_from(self, ref: ChunkRef) -> None:
+        """A chunk is not in the pack that is said to hold it: others are looked for elsewhere first."""
+        if ref.pack and not ref.proven:
+            with self._fs.lock:
+                rely_on_spares(self._fs, ref.pack, gone=True)
+
+    def settle(self, numbers: Iterable[int]) -> None:
+        """Find out whether chunks are on the clouds where members say, whether they are here or not: where
+        they can be read, they are read from now on. Packs that may go soon do not count. Called without the
+        volume's lock."""
+        waiting: dict[int, list[ChunkRef]] = {}
+        with self._fs.lock:
+            for number in numbers if not self._sparing() else ():
+                for place in self._places(number)[:1]:
+                    if not (place.proven and self._fs.chunks.get(number).pack == place.pack):
+                        waiting.setdefault(place.pack or ELSEWHERE, []).append(place)
+        for refs in waiting.values():
+            failures = 0
+            for some in in_groups(refs, lambda ref: ref.sealed or 0, _AHEAD_BYTES):
+                if self._closing or self._is_there(some):
+                    continue
+                for ref in some:
+                    if failures < _REFUTED:
+                        failures += not self._is_anywhere(ref.number)
+
+    def _places(self, number: int) -> list[ChunkRef]:
+        """Where a chunk is said to be, in packs that are to stay. The volume's lock is held."""
+        chunks = self._fs.chunks
+        try:
+            places = chunks.places(chunks.get(number))
+        except OSError:
+            return []  # dropped meanwhile
+        return [one for one in places if one.pack not in chunks.condemned and one.pack not in chunks.doubted]
+
+    def _is_there(self, refs: list[ChunkRef]) -> bool:
+        try:
+            self._get_there(refs)
+        except ChunkUnavailable:
+            return False
+        return True
+
+    def _is_anywhere(self, number: int) -> bool:
+        with self._fs.lock:
+            places = self._places(number)
+        return any(self._is_there([place]) for place in places)
 
     def _located(self, ref: ChunkRef) -> ChunkRef:
         """The chunk once it is known where on the clouds it is: another device may have made it just now. One
         that the clouds had lost is looked for where it was."""
         if not ref.pack:
             with self._fs.lock:
-                ref = place_before(self._fs, ref)
+                ref = next(iter(self._fs.chunks.places(ref)), ref)
         give_up = time.monotonic() + _LOCATED_WITHIN
         while not ref.pack:
             with self._news:
@@ -345,9 +427,9 @@ class Fetcher:
     def _locations(self, run: list[ChunkRef]) -> list[ChunkLocation]:
         with self._fs.lock:
             row = self._fs.db.execute(
-                "SELECT id, k, n, placement FROM pack WHERE number = ?", (run[0].pack,)
+                "SELECT id, k, n, placement, proven FROM pack WHERE number = ?", (run[0].pack,)
             ).fetchone()
-        pack, k, n, placement = row
+        pack, k, n, placement, proven = row
         return [
             ChunkLocation(
                 pack_id=pack,
@@ -358,6 +440,7 @@ class Fetcher:
                 length=ref.length,
                 offset=ref.offset or 0,
                 sealed_length=ref.sealed or 0,
+                owed=bool(proven),
             )
             for ref in run
         ]

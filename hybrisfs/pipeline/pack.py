@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -37,7 +38,17 @@ _Row = tuple[int, bytes, int, int, int]  # number, id, length, segment, position
 class Packer:
     """One sealing thread, and a few that wait for clouds."""
 
-    def __init__(self, fs: FileSystem, signer: Signer, signals: Signals, maker: PackMaker) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        signer: Signer,
+        signals: Signals,
+        maker: PackMaker,
+        settle: Callable[[Sequence[int]], None] = lambda numbers: None,
+    ) -> None:
+        """*settle* finds out whether chunks are on the clouds where other members say, see `Fetcher.settle`:
+        what is there is not sent."""
+        self._settle = settle
         self._fs = fs
         self._signer = signer
         self._signals = signals
@@ -78,8 +89,10 @@ class Packer:
                     "WHERE pack IS NULL AND number > ? ORDER BY number LIMIT ?",
                     (self._cursor, _BATCH),
                 ).fetchall()
-            for row in rows:
+            last = rows[-1][0] if rows else self._cursor
+            for row in self._unclaimed(rows):
                 self._add(row)
+            self._cursor = max(self._cursor, last)
             if len(rows) < _BATCH:
                 return
 
@@ -99,8 +112,22 @@ class Packer:
                 )
             ]
         self._skipped -= healed
-        for row in rows:
+        for row in self._unclaimed(rows):
             self._add(row)
+
+    def _unclaimed(self, rows: list[_Row]) -> list[_Row]:
+        """Those chunks that are not on the clouds already. Another device says of some that it has put them
+        there: then that is found out first, which costs less than to send them once more."""
+        with self._fs.lock:
+            claimed = [row[0] for row in rows if self._fs.chunks.is_claimed(row[0])]
+        if not claimed or not self._signals.wait_until_free():
+            return rows
+        self._settle(claimed)
+        with self._fs.lock:
+            there = {number for number in claimed if self._fs.chunks.is_on_clouds(number)}
+        if there:
+            self._signals.packed()
+        return [row for row in rows if row[0] not in there]
 
     def _read(self, row: _Row) -> bytes | None:
         """The bytes of a chunk, or None when they are damaged."""

@@ -70,7 +70,8 @@ class PackMaker:
     @staticmethod
     def _is_taken(fs: FileSystem, pack: bytes) -> bool:
         with fs.lock:
-            return is_ending(fs, pack) or bans_strays_of(fs.db, pack)
+            doubted = fs.db.execute("SELECT 1 FROM pack WHERE id = ? AND doubted", (pack,)).fetchone()
+            return is_ending(fs, pack) or doubted is not None or bans_strays_of(fs.db, pack)
 
     def disperse(self, pack: EncodedPack) -> bytes:
         """Put a pack on f+k clouds; its placement. Raises CloudsUnavailable."""
@@ -125,8 +126,8 @@ def record_packs(
             ]
             # Another device may have packed the same chunks in the same order: that makes the same pack.
             (number,) = fs.db.execute(
-                "INSERT INTO pack (id, k, n, placement) VALUES (?, ?, ?, ?) "
-                "ON CONFLICT (id) DO UPDATE SET placement = excluded.placement RETURNING number",
+                "INSERT INTO pack (id, k, n, placement, proven) VALUES (?, ?, ?, ?, 1) "
+                "ON CONFLICT (id) DO UPDATE SET placement = excluded.placement, proven = 1 RETURNING number",
                 (pack.pack_id, pack.k, pack.n, placement),
             ).fetchone()
             settle(number, chunks)

@@ -38,8 +38,11 @@ class PackRenewer:
         signals: Signals,
         maker: PackMaker,
         fetch_from_devices: Callable[[Sequence[ChunkRef]], int],
+        settle: Callable[[Sequence[int]], None] = lambda chunks: None,
     ) -> None:
-        """*fetch_from_devices* brings what linked devices hold of the chunks that are not here."""
+        """*fetch_from_devices* brings what linked devices hold of the chunks that are not here. *settle*
+        finds out whether chunks are on the clouds where members say, see `Fetcher.settle`."""
+        self._settle = settle
         self._fs = fs
         self._signer = signer
         self._signals = signals
@@ -63,8 +66,10 @@ class PackRenewer:
 
     def take_back(self, pack: bytes) -> None:
         """The clouds have a pack; nothing is done for one that was not set aside."""
+        number = self._number(pack)
         with self._fs.lock:
-            take_back(self._fs, self._number(pack))
+            take_back(self._fs, number)
+        self._wanted(number)
 
     def renew(self, pack: bytes) -> bytes | str:
         """Put what was in a lost pack onto the clouds; where it is now (of several new packs: the first), or
@@ -74,7 +79,7 @@ class PackRenewer:
         number = self._number(pack)
         wanted = self._wanted(number)
         if not wanted:
-            return b""
+            return b""  # another device has put it there
         if any(ref.segment is None for ref in wanted):
             self._fetch_from_devices([ref for ref in wanted if ref.segment is None])
         chunks = self._read(number)
@@ -98,8 +103,13 @@ class PackRenewer:
         return int(row[0]) if row is not None else -1
 
     def _wanted(self, number: int) -> list[ChunkRef]:
-        with self._fs.lock:
-            return [ref for ref in chunks_of(self._fs, number) if ref.pack == ELSEWHERE]
+        """The chunks of a pack that are on no cloud, after a look where members say that they are."""
+        for look in (True, False):
+            with self._fs.lock:
+                wanted = [ref for ref in chunks_of(self._fs, number) if ref.pack == ELSEWHERE]
+            if wanted and look:
+                self._settle([ref.number for ref in wanted])
+        return wanted
 
     def _read(self, number: int) -> list[tuple[ChunkRef, bytes]]:
         """All chunks of the pack if they are here, else those that are here and on no cloud."""

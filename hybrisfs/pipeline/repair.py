@@ -67,6 +67,10 @@ class PackMender:
             found = self._upkeep.gather_share(cloud, pack, index, rebuild)
             if found is not None:
                 wrong[index] = found
+        for index in wrong if not rebuild.complete else ():
+            holder = self._upkeep.find_share(pack, index)
+            if holder is not None and holder != placement[index]:  # whatever members say
+                self._upkeep.gather_share(holder, pack, index, rebuild)
         if self._is_lost(pack, rebuild, wrong.values()):
             return self._renew(pack, placement, wrong)
         self._renewer.take_back(pack)

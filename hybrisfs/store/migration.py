@@ -17,7 +17,8 @@ format  what has changed
 9       indices that find one of many names of a file, and what is in conflict in a large directory
 10      `removal` tells of conflict copies, too
 11      an index that finds the chunks of which no cloud is known to have the bytes
-12      who let a member in (columns of `member`), and who granted an epoch (table `epoch`)
+12      whether this device knows by itself where chunks are; table `said`
+13      who let a member in (columns of `member`), and who granted an epoch (table `epoch`)
 ======  =======================================================================================
 """
 
@@ -29,7 +30,7 @@ from collections.abc import Callable
 from typing import Final
 
 from hybrisfs.store.moments import credible, latest
-from hybrisfs.store.schema import HISTORY, SCHEMA_VERSION, lay_out
+from hybrisfs.store.schema import HISTORY, MINUTES, SCHEMA_VERSION, lay_out
 from sync import VersionVector
 
 __all__ = ["OLDEST", "migrate"]
@@ -140,6 +141,25 @@ def _index_elsewhere(connection: sqlite3.Connection, _: int) -> bool:
     return True
 
 
+def _keep_minutes(connection: sqlite3.Connection, _: int) -> bool:
+    """What stands is known, and not what was said before. Nothing is proven: what has to be is read."""
+    lay_out(connection, MINUTES)
+    connection.execute(
+        "INSERT INTO said (key, branch, clock, value, begins) SELECT r.key, w.branch, r.clock, "
+        "ifnull(r.value, x''), 1 FROM register r JOIN writer w ON w.number = r.writer "
+        "WHERE substr(r.key, 1, 1) IN (x'64', x'6d', x'76')"
+    )
+    for table, column in (
+        ("chunk", "proven"),
+        ("pack", "proven"),
+        ("pack", "doubted"),
+        ("spare", "length"),
+        ("spare", "proven"),
+    ):
+        connection.execute(f"ALTER TABLE {table} ADD COLUMN {column} INTEGER NOT NULL DEFAULT 0")
+    return True
+
+
 def _note_inviters(connection: sqlite3.Connection, _: int) -> bool:
     """As far as the registers tell; what they tell of epochs is noted when the volume is opened."""
     connection.execute(
@@ -169,5 +189,6 @@ _STEPS: Final[dict[int, Step]] = {
     8: _index_names,
     9: _note_conflict_copies,
     10: _index_elsewhere,
-    11: _note_inviters,
+    11: _keep_minutes,
+    12: _note_inviters,
 }

@@ -18,10 +18,19 @@ from __future__ import annotations
 
 import sqlite3
 
-__all__ = ["APPLICATION_ID", "HISTORY", "ROOT_ID", "ROOT_INO", "SCHEMA_VERSION", "create_schema", "lay_out"]
+__all__ = [
+    "APPLICATION_ID",
+    "HISTORY",
+    "MINUTES",
+    "ROOT_ID",
+    "ROOT_INO",
+    "SCHEMA_VERSION",
+    "create_schema",
+    "lay_out",
+]
 
 APPLICATION_ID = 0x48796246  # "HybF", shown by file(1)
-SCHEMA_VERSION = 12  # `migration` tells of earlier ones
+SCHEMA_VERSION = 13  # `migration` tells of earlier ones
 ROOT_INO = 1
 ROOT_ID = bytes(16)  # the root has the same id in every volume, and no place
 
@@ -130,7 +139,8 @@ CREATE TABLE chunk (
     position INTEGER,
     pack     INTEGER,
     offset   INTEGER,                      -- of its fragment in each share object
-    sealed   INTEGER                       -- length of the sealed chunk
+    sealed   INTEGER,                      -- length of the sealed chunk
+    proven   INTEGER NOT NULL DEFAULT 0    -- whether this device has put it there, or read it there
 );
 CREATE INDEX chunk_pending ON chunk (number) WHERE pack IS NULL;
 CREATE INDEX chunk_elsewhere ON chunk (number) WHERE pack = 0;
@@ -139,7 +149,10 @@ CREATE INDEX chunk_of_pack ON chunk (pack) WHERE pack > 0;
 
 -- `placement`: one byte per share, the number of the cloud that acknowledged it. `clock` and `branch` are
 -- those of the update that says so: of several, the one with the highest clock counts, then highest branch.
--- `n` 0: it has been discarded. Its id is kept, and never used again.
+-- `n` 0: it has been discarded. Its id is kept, and never used again. `proven`: this device has put shares of
+-- it where `placement` says, or read from them; else a member says so. `doubted`: it is said that it has been
+-- discarded, and not known here whether all agreed (hybrisfs.merge.minutes): it is read from while it is
+-- there, and nothing new relies on it.
 CREATE TABLE pack (
     number    INTEGER PRIMARY KEY,
     id        BLOB NOT NULL UNIQUE,
@@ -147,15 +160,20 @@ CREATE TABLE pack (
     n         INTEGER NOT NULL,
     placement BLOB NOT NULL,
     clock     INTEGER NOT NULL DEFAULT 0,
-    branch    BLOB NOT NULL DEFAULT x''
+    branch    BLOB NOT NULL DEFAULT x'',
+    proven    INTEGER NOT NULL DEFAULT 0,
+    doubted   INTEGER NOT NULL DEFAULT 0
 );
 
--- Further packs that hold a chunk, besides the one that its row names: made twice, or packed anew.
+-- Further packs that hold a chunk, besides the one that its row names: made twice, or packed anew. `length`
+-- is the one that is said there, 0 when that is not known; `proven` as in `chunk`.
 CREATE TABLE spare (
     pack   INTEGER NOT NULL,
     chunk  INTEGER NOT NULL,
     offset INTEGER NOT NULL,
     sealed INTEGER NOT NULL,
+    length INTEGER NOT NULL DEFAULT 0,
+    proven INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (pack, chunk)
 ) WITHOUT ROWID;
 CREATE INDEX spare_of ON spare (chunk);
@@ -353,6 +371,20 @@ CREATE TABLE sighting (
 """
 
 
+MINUTES = """
+-- What has been said in the registers that packs end by (hybrisfs.merge.minutes): proposals, ballots, and who
+-- is a member, each with the clock and the branch of the update. `begins`: what was said before is not known.
+CREATE TABLE said (
+    key    BLOB NOT NULL,
+    branch BLOB NOT NULL,
+    clock  INTEGER NOT NULL,
+    value  BLOB NOT NULL,
+    begins INTEGER NOT NULL,
+    PRIMARY KEY (key, branch, clock)
+) WITHOUT ROWID;
+CREATE INDEX said_begins ON said (branch, clock) WHERE begins;
+"""
+
 HISTORY = """
 -- Values that registers of the tree had once (hybrisfs.merge.history): written by the update that `clock` and
 -- `writer` name, true from the moment `since` until the moment `until`, when an update superseded them. What
@@ -383,6 +415,7 @@ def create_schema(connection: sqlite3.Connection, volume: bytes) -> None:
     """Lay out an empty database for the volume with id *volume*, inside the caller's transaction."""
     lay_out(connection, _TABLES)
     lay_out(connection, HISTORY)
+    lay_out(connection, MINUTES)
     numbers = dict.fromkeys(
         ("files", "bytes", "seq", "published", "dropped_updates", "dropped_bytes", "history", "ladder"), 0
     )

@@ -38,12 +38,13 @@ def make_collector(volume: Volume) -> Collector:
     parts = Parts(
         assembly,
         pages,
-        Voter(fs, assembly, volume.committer, pages),
+        Voter(fs, assembly, volume.committer, pages, volume.fetcher.settle),
         Proposer(fs, assembly, pages, lambda: volume.engine.numbers, orphans.delete),
         rewriter,
         Disposer(fs, volume.engine.upkeep, volume.maintenance.trusted),
         orphans,
         volume.thinner,
+        volume.fetcher.settle,
     )
 
     def names() -> Mapping[bytes, tuple[str, float | None]]:

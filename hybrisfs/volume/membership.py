@@ -68,6 +68,11 @@ class Membership:
             self._members.admit([renamed])
         self._signed()
 
+    def find(self, which: str) -> Member:
+        """The device of that name, or whose id begins so; also one that was removed. Raises UsageError."""
+        with self._fs.lock:
+            return _choose([*self._members.all(), *self._members.removed()], which)
+
     def admit(self, member: Member, also: Sequence[Write] = ()) -> None:
         """Let a device in, and tell the others, who hear of this one, too, if they have not yet. *also* is
         signed with that."""

@@ -18,6 +18,7 @@ class PackCheck:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
         self._wrong: dict[bytes, str] = {}  # a later update may say what is on record
+        self._right: set[bytes] = set()  # packs whose chunks are where an update says
 
     def compare(self, entry: Entry) -> None:
         """Take note of what an update says of packs."""
@@ -28,41 +29,48 @@ class PackCheck:
                 record = PackRecord.decode(value or b"")
             except DecodeError:
                 continue  # no correct device has written it, and none makes anything of it
-            if self._is_outdated(key[1:], entry):
-                continue
-            wrong = self._difference(key[1:], record)
+            wrong = self._difference(key[1:], record, entry)
             if wrong is None:
                 self._wrong.pop(key, None)
-            else:
+            elif wrong:
                 self._wrong[key] = f"pack {key[1:].hex()}: {wrong}"
 
     def finish(self) -> list[str]:
         """What is on record otherwise than the last update of each pack says, in words."""
         return list(self._wrong.values())
 
-    def _is_outdated(self, pack: bytes, entry: Entry) -> bool:
-        """Whether what is on record is what a later update says."""
-        row = self._db.execute("SELECT clock, branch FROM pack WHERE id = ?", (pack,)).fetchone()
-        return row is not None and (entry.clock, entry.branch) < tuple(row)
-
-    def _difference(self, pack: bytes, signed: PackRecord) -> str | None:
-        row = self._db.execute("SELECT number, k, n, placement FROM pack WHERE id = ?", (pack,)).fetchone()
+    def _difference(self, pack: bytes, signed: PackRecord, entry: Entry) -> str | None:
+        """What is on record otherwise, in words; nothing when that is for another update to say."""
+        row = self._db.execute(
+            "SELECT number, k, n, placement, clock, branch FROM pack WHERE id = ?", (pack,)
+        ).fetchone()
         if row is None:
             return "it is not on record"
-        number, *code = row
-        if not row[2]:
+        number, k, n, placement, *stamp = row
+        if not n:
             return None  # discarded, which is for good
-        if code != [signed.k, signed.n, signed.placement]:
+        newer = [entry.clock, entry.branch] > stamp
+        if newer and (k, n) != (signed.k, signed.n):
+            return ""  # no pack ever has another code: it was passed over
+        misplaced = None if pack in self._right else self._misplaced(number, signed)
+        if misplaced is None:
+            self._right.add(pack)  # who says something else of its chunks later is passed over
+        if [entry.clock, entry.branch] < stamp:
+            return ""
+        if (k, n, placement) != (signed.k, signed.n, signed.placement):
             return "its place on the clouds is not the one signed"
+        return misplaced
+
+    def _misplaced(self, number: int, signed: PackRecord) -> str | None:
         for chunk in signed.chunks:
             found = self._db.execute(
-                "SELECT pack, offset, sealed, length FROM chunk WHERE id = ?", (chunk.id,)
+                "SELECT pack, offset, sealed FROM chunk WHERE id = ?", (chunk.id,)
             ).fetchone()
             if found is None:
                 continue  # nobody needed it any more when the pack was recorded
             if found[0] == ELSEWHERE and not (self._is_condemned(number) or self._is_aside(number, chunk.id)):
                 return f"chunk {chunk.id.hex()} is in it, but it is not known where that is"
-            if found[0] == number and found[1:] != (chunk.offset, chunk.sealed, chunk.length):
+            if found[0] == number and found[1:] != (chunk.offset, chunk.sealed):
                 return f"chunk {chunk.id.hex()} is not where the pack says"
         return None
 

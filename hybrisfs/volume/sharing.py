@@ -32,6 +32,7 @@ from hybrisfs.volume.config import DEFAULT_DELETION_SHARE
 from hybrisfs.volume.deletions import Deletions
 from hybrisfs.volume.epochs import Epochs
 from hybrisfs.volume.membership import Membership
+from hybrisfs.volume.misconduct import Misconduct, described
 from hybrisfs.volume.regaining import Regaining
 from sync import HASH_SIZE, Head, Members, VersionVector, decode_signed_header
 from sync.follow import STALE_SECONDS
@@ -95,8 +96,17 @@ class Sharing:
         )
         self.arrivals = Arrivals(fs, self.updates, self.registers, self.members, epochs.learn)
         self.brake = Brake(deletion_share)
+        self.misconduct = Misconduct(fs, self.members, self.updates, self.registers, self.signer)
         self.receiver = Receiver(
-            fs, self.updates, self.arrivals, signals, show, self._grown, self.brake, upcoming
+            fs,
+            self.updates,
+            self.arrivals,
+            signals,
+            show,
+            self._grown,
+            self.brake,
+            upcoming,
+            self.misconduct.note,
         )
         self.deletions = Deletions(
             fs,
@@ -193,6 +203,8 @@ class Sharing:
         """What is to be done now and then."""
         if self.has_looked() and self.membership.is_removal_unheeded():  # it was cut short by a crash
             self.membership.heed_removals()
+        if self.has_looked() and self.misconduct.look_after():
+            self._signals.chunks_made()
         if len(self.current_members()) > 1:
             self.on_quiet()
 
@@ -330,6 +342,8 @@ class Sharing:
             members = self.members.all()
             vector = self.updates.state.vector
             forks = self.updates.forks()
+            rejoined = {device for device in forks if self.updates.has_rejoined(device)}
+            charges = self.misconduct.charges()
             names = {member.device: self.members.shown_name(member.device) for member in members}
             inviters = {member.device: self.members.inviter_of(member.device) for member in members}
             let_in_by = {
@@ -342,6 +356,8 @@ class Sharing:
             {
                 **_described(member, member.device == this, sightings.get(member.device), vector, forks),
                 "name": names[member.device],
+                "rejoined": member.device in rejoined,
+                "charges": [described(one) for one in charges.get(member.device, ())],
                 **({"let_in_by": let_in_by[member.device]} if member.device in let_in_by else {}),
             }
             for member in members

@@ -185,6 +185,7 @@ class Volume:
             self._get_chunks,
             lambda identities, seconds: self.peering.fetch_chunks(identities, seconds),
             lambda: signals.held,
+            self.engine.upkeep.find_shares,
         )
         self.room = RoomMaker(fs, self.committer, signals, self.can_upload)
         hoarder = Hoarder(fs, self.fetcher, self.room, signals, self.committer.commit_now)
@@ -238,7 +239,9 @@ class Volume:
         upkeep = self.engine.upkeep
         holdings = Holdings(fs, upkeep, self.ring, config.id)
         recent = RecentPuts(fs, holdings, upkeep, self.updates.device)
-        renewer = PackRenewer(fs, sharing.signer, signals, self.packs, self.fetcher.fetch_from_devices)
+        renewer = PackRenewer(
+            fs, sharing.signer, signals, self.packs, self.fetcher.fetch_from_devices, self.fetcher.settle
+        )
         self.maintenance = Maintenance(
             holdings,
             upkeep,
@@ -279,7 +282,7 @@ class Volume:
         sharing.on_quiet = self.peering.look_after
         bodies: dict[str, Callable[[], None]] = {
             "publish": publisher.run,
-            "pack": Packer(fs, sharing.signer, signals, self.packs).run,
+            "pack": Packer(fs, sharing.signer, signals, self.packs, self.fetcher.settle).run,
             "ship": shipper.run,
             "room": self.room.run,
             "hoard": hoarder.run,
@@ -426,9 +429,23 @@ class Volume:
         return self.sharing.membership.described(device)
 
     def remove_device(self, device: str, *, with_admitted: bool = False) -> dict[str, object]:
-        """See `Membership.remove`; with the URLs of the clouds that it may still have secrets of."""
+        """See `Membership.remove`; with the URLs of the clouds that it may still have secrets of, and what is
+        proven against it."""
         removed = self.sharing.membership.remove(device, with_admitted=with_admitted)
-        return {**removed, "clouds": [cloud.url for cloud in self.config.clouds]}
+        return {
+            **removed,
+            "clouds": [cloud.url for cloud in self.config.clouds],
+            "charges": self.sharing.misconduct.facts(bytes.fromhex(str(removed["id"]))),
+        }
+
+    def device_proof(self, device: str) -> bytes:
+        """The file that proves what a device did that none may. Raises UsageError when nothing is proven."""
+        sharing = self.sharing
+        return sharing.misconduct.proof(sharing.membership.find(device).device)
+
+    def check_proof(self, proof: bytes) -> dict[str, object]:
+        """See `Misconduct.check`."""
+        return self.sharing.misconduct.check(proof)
 
     def conflicts(self) -> list[dict[str, object]]:
         """See `Conflicts.all`."""

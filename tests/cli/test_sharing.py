@@ -251,6 +251,53 @@ def test_a_device_is_renamed(photos: FakeVolume, run: Run) -> None:
     assert photos.decisions == [("desk", "office")]
 
 
+# -- proofs --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def charge(photos: FakeVolume) -> None:
+    photos.charges = [{"kind": "offence", "what": "signed what it may not: \x1bx", "at": LAST_SEEN}]
+
+
+@pytest.mark.usefixtures("charge")
+def test_a_proof_is_shown_kept_and_checked(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "proof.hfev"
+    done = run("device", "proof", "old", "--out", str(file))
+    assert done.exit_code == 0
+    assert done.stdout.splitlines() == [
+        r"old (11111111) $'signed what it may not: \ex'",
+        f"It signed that on {moment(LAST_SEEN)}, by its own clock. The signatures are good.",
+    ]
+    assert run("device", "check-proof", str(file)).stdout == done.stdout
+    assert json.loads(run("device", "check-proof", str(file), "--json").stdout)["kind"] == "offence"
+
+
+@pytest.mark.usefixtures("photos")
+def test_nothing_is_proven(run: Run, tmp_path: Path) -> None:
+    done = run("device", "proof", "old")
+    assert done.exit_code != 0
+    assert "nothing is proven against old" in done.stderr
+    file = tmp_path / "letter"
+    file.write_bytes(b"x")
+    assert "proves nothing" in run("device", "check-proof", str(file)).stderr
+    file.write_bytes(bytes(1 << 20))
+    assert "too large" in run("device", "check-proof", str(file)).stderr
+    assert run("device", "check-proof", str(tmp_path / "none")).exit_code == 2
+
+
+@pytest.mark.usefixtures("charge")
+def test_a_removal_names_what_was_proven(run: Run) -> None:
+    assert "the proof is kept" in run("device", "remove", "old", "--yes").stdout
+
+
+def test_a_device_that_broke_a_rule_is_marked(photos: FakeVolume, run: Run) -> None:
+    photos.others = [
+        {"id": "ab" * 16, "name": "odd", "forked": True, "rejoined": True, "charges": [{"kind": "offence"}]}
+    ]
+    line = run("device", "list").stdout.splitlines()[-1]
+    assert "forked (restored from a backup), broke a rule: see hybrisfs device proof" in line
+
+
 @pytest.fixture
 def admitted(photos: FakeVolume) -> list[dict[str, object]]:
     photos.admitted = [

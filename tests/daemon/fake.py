@@ -388,6 +388,7 @@ class FakeVolume:
     pairing: FakePairing = field(default_factory=FakePairing)
     invited: list[tuple[float, bool]] = field(default_factory=list)
     others: list[dict[str, object]] = field(default_factory=list)
+    charges: list[dict[str, object]] = field(default_factory=list)
     admitted: list[dict[str, object]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
@@ -480,7 +481,19 @@ class FakeVolume:
         self.decisions.append((device, "remove with admitted" if with_admitted else "remove"))
         there = [] if with_admitted else self.admitted
         gone = self.admitted if with_admitted else []
-        return {"id": "11" * 16, "device": device, "removed": gone, "remain": there, "clouds": ["file:///a"]}
+        facts = {"id": "11" * 16, "device": device, "removed": gone, "remain": there}
+        return {**facts, "clouds": ["file:///a"], "charges": self.charges}
+
+    def device_proof(self, device: str) -> bytes:
+        if not self.charges:
+            raise UsageError(f"nothing is proven against {device}")
+        return b"proof of " + device.encode()
+
+    def check_proof(self, proof: bytes) -> dict[str, object]:
+        if not proof.startswith(b"proof of "):
+            raise UsageError("this file proves nothing", "no magic")
+        device = proof.removeprefix(b"proof of ").decode()
+        return {**self.charges[0], "id": "11" * 16, "device": device, "this_volume": True}
 
     def conflicts(self) -> list[dict[str, object]]:
         return self.conflicting

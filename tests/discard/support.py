@@ -74,7 +74,7 @@ class Discarding:
             rig.fs, sharing.registers, sharing.members, sharing.signer, rig.signals, device.key.device_id
         )
         self.pages = Pages(rig.fs, rig.fetcher.fetch_one)
-        self.voter = Voter(rig.fs, self.assembly, rig.committer, self.pages)
+        self.voter = Voter(rig.fs, self.assembly, rig.committer, self.pages, rig.fetcher.settle)
         upkeep = FakeUpkeep(rig.clouds)
         self.orphans = Orphans(rig.fs, upkeep, lambda: {0, 1, 2})  # type: ignore[arg-type]
         self.proposer = Proposer(rig.fs, self.assembly, self.pages, lambda: [0, 1, 2], self.orphans.delete)
@@ -106,6 +106,9 @@ class Discarding:
         """Find, pack anew, propose; how many packs were proposed. Nothing when that cannot be done now."""
         try:
             found = self.find()
+            if found.claimed:
+                self.rig.fetcher.settle(found.claimed)
+                found = self.find()
             remember(self.rig.fs, found)
             done = self.rewriter.rewrite(found.sparse, 1 << 20)
         except ChunkUnavailable:

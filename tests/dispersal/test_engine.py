@@ -442,3 +442,46 @@ def test_packs_are_given_more_time_before_another_cloud_gets_them_than_what_some
         cluster.engine.values.put("value", "kv/{}".format, [b"data"] * 2, copies=False)
         cluster.write(CHUNKS)
     assert timers == [20.0, 20.0, 40.0]
+
+
+def test_no_cloud_is_accused_for_what_a_member_made_up() -> None:
+    """Where a pack is said to be: nowhere; on a cloud too many; on one that has none of it."""
+    for f, k in ((1, 1), (1, 2)):
+        with Cluster(f, k, 4) as cluster:
+            (true, *_) = cluster.write(CHUNKS)
+            nowhere = true._replace(pack_id=bytes(32), owed=False)
+            cut = true._replace(offset=1 << 40, owed=False)
+            short = true._replace(sealed_length=0, owed=False)
+            wrong = true._replace(length=true.length + 1, owed=False)
+            for location in (nowhere, cut, short, wrong):
+                with pytest.raises(ChunkUnavailable):
+                    cluster.engine.get_chunk(location, timeout=5)
+            assert set(cluster.states().values()) <= {"ok", "slow"}, (f, k)
+
+
+def test_a_cloud_that_lacks_its_share_of_what_another_one_has_is_named() -> None:
+    """... though only a member says that it holds one. One of the two is asked first."""
+    named = 0
+    for index in range(2):
+        with Cluster(1, 1, 3) as cluster:
+            location = cluster.write(CHUNKS)[0]
+            lacking = location.placement[index]
+            cluster.stores[lacking].delete(share_name(location.pack_id, index))
+            assert cluster.engine.get_chunk(location._replace(owed=False), timeout=5) in CHUNKS
+            assert cluster.states() in ({}, {f"c{lacking}": "lying"})
+            named += bool(cluster.states())
+    assert named
+
+
+def test_shares_are_found_wherever_they_are() -> None:
+    with Cluster(1, 2, 4) as cluster:
+        location = cluster.write(CHUNKS)[0]
+        found = cluster.engine.upkeep.find_shares(location.pack_id, location.n)
+        assert found == location.placement
+        lost = location.placement[1]
+        cluster.stores[lost].delete(share_name(location.pack_id, 1))
+        found = cluster.engine.upkeep.find_shares(location.pack_id, location.n)
+        assert found[0] == location.placement[0] and found[1] not in range(4)
+        assert cluster.engine.upkeep.find_shares(bytes(32), location.n) == ()
+        assert cluster.states() == {}
+        assert cluster.engine.get_chunk(location._replace(placement=found), timeout=5) in CHUNKS

@@ -19,7 +19,7 @@ from typing import Any, Final
 from unittest import mock
 
 from hybrisfs.dispersal.erasure import fragment_length, join
-from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable
+from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable, IntegrityError
 from hybrisfs.dispersal.pack import EncodedPack, Redundancy
 from hybrisfs.dispersal.runs import ChunkLocation
 from hybrisfs.dispersal.seal import Sealer
@@ -134,7 +134,10 @@ class FakeClouds:
         self.gets.append([location.chunk_id for location in locations])
         if self.down:
             raise ChunkUnavailable("chunk", {})
-        return [self.open(location) for location in locations]
+        try:
+            return [self.open(location) for location in locations]
+        except (KeyError, IntegrityError, ValueError) as error:
+            raise ChunkUnavailable("chunk", {}) from error
 
     def open(self, at: ChunkLocation) -> bytes:
         """The bytes of a chunk, whatever the weather."""
@@ -189,7 +192,7 @@ class Rig:
         )
         with mock.patch("hybrisfs.pipeline.pack.ThreadPoolExecutor", InlineExecutor):
             self.packs = PackMaker(SEALER, TABLES, Redundancy(1, 2), self.clouds.disperse)
-            self.packer = Packer(self.fs, sharing.signer, self.signals, self.packs)
+            self.packer = Packer(self.fs, sharing.signer, self.signals, self.packs, self.fetcher.settle)
 
     def _chunk_id(self, data: Buffer) -> bytes:
         """The chunk's name; what it names is kept for those who check what was published."""

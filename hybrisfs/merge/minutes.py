@@ -1,0 +1,173 @@
+"""Minutes of what members said about the end of packs: whether all had agreed when somebody ended one.
+
+The registers that packs end by (`hybrisfs.discard`) hold what was said last. What an update that ends a pack
+relies on may have been followed by other values before it arrives. So each value of a proposal, a ballot or
+a member register is noted with its stamp, and whether a pack has ended is decided by what the update that
+says so *had seen*: the minutes that its dependency vector covers. Like that all devices decide alike, in
+whatever order updates come.
+
+An end counts when the one who signs it had proposed the pack, its proposal stood, and everybody who was a
+member by then had agreed, without refusing this one. Who was a member: whoever a member register or an update
+of his tells of, but those who had been removed, and keys in reserve. Any other end is *empty*, and changes
+nothing.
+
+A device that begins with a checkpoint, or has let go of old minutes, does not know what was said before.
+When an update had not even seen where its minutes begin, it cannot judge: the end is *doubtful*. Both
+mistakes would be bad then. So the pack is not taken for gone, nor is it relied upon for anything new
+(`hybrisfs.filesystem.discarded.doubt_pack`). An update that had seen that far can be judged: ballots repeat
+all answers to what still stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from typing import Final
+
+from hybrisfs.discard.consent import Book
+from hybrisfs.discard.records import Ballot, Proposal, ballot_key, proposal_key
+from hybrisfs.merge.members import Member
+from hybrisfs.merge.rules import Stamp
+from hybrisfs.store.database import Database
+from sync import DecodeError, Rename, VersionVector
+
+__all__ = ["KINDS", "End", "Minutes"]
+
+KINDS: Final = b"dvm"
+"""What keys of the registers begin with that are noted here."""
+_PROPOSAL, _BALLOT, _MEMBER = KINDS
+_KEPT: Final = 16
+"""Values of a proposal or a ballot that are kept for each branch. A proposer ends packs by the newest ones
+that it has seen; who has seen so little is doubted."""
+
+Depends = Callable[[Stamp, Stamp], bool]
+
+
+class End(Enum):
+    """What an update that says that a pack has ended is worth."""
+
+    AGREED = "all had agreed"
+    EMPTY = "not all had agreed"
+    DOUBTFUL = "it is not known here whether all had agreed"
+
+
+class Minutes:
+    """The table `said`, under the volume's lock."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def note(self, stamp: Stamp, key: bytes, value: bytes | None, *, begins: bool = False) -> None:
+        """An update has written this to a register of one of `KINDS`. *begins*: it is not known what was said
+        before."""
+        said = _meaning(key[0], value or b"")
+        if key[0] == _MEMBER and said in self._all_said(key, stamp.writer):
+            return
+        self._db.execute(
+            "INSERT OR REPLACE INTO said (key, branch, clock, value, begins) VALUES (?, ?, ?, ?, ?)",
+            (key, stamp.writer, stamp.clock, said, begins),
+        )
+        if key[0] != _MEMBER:
+            self._forget_old(key, stamp.writer)
+
+    def _all_said(self, key: bytes, branch: bytes) -> set[bytes]:
+        rows = self._db.execute("SELECT value FROM said WHERE key = ? AND branch = ?", (key, branch))
+        return {value for (value,) in rows}
+
+    def _forget_old(self, key: bytes, branch: bytes) -> None:
+        oldest = self._db.execute(
+            "SELECT clock FROM said WHERE key = ? AND branch = ? ORDER BY clock DESC LIMIT 2 OFFSET ?",
+            (key, branch, _KEPT - 1),
+        ).fetchall()
+        if len(oldest) < 2:
+            return
+        self._db.execute(
+            "DELETE FROM said WHERE key = ? AND branch = ? AND clock < ?", (key, branch, *oldest[0])
+        )
+        self._db.execute(
+            "UPDATE said SET begins = 1 WHERE key = ? AND branch = ? AND clock = ?", (key, branch, *oldest[0])
+        )
+
+    def rename(self, rename: Rename) -> None:
+        """A branch of the log has another name now, above a clock."""
+        self._db.execute(
+            "UPDATE said SET branch = ? WHERE branch = ? AND clock > ?",
+            (rename.new, rename.old, rename.above),
+        )
+
+    def judge(
+        self, author: bytes, seen: VersionVector, packs: Iterable[bytes], depends: Depends
+    ) -> dict[bytes, End]:
+        """What it is worth that *author* says that these packs have ended. *seen*: what the update depends
+        on; *depends* tells whether who wrote one update had seen another."""
+        proposals = self._standing(proposal_key(author), seen, depends)
+        book = Book((author,), {author: proposals}, {})
+        wanted = {pack for one in book.lists for pack in (*one.packs, *one.orphans)}
+        agreed: set[bytes] = set()
+        if not wanted.isdisjoint(packs):
+            members = self._members(author, seen)
+            ballots = {one: self._standing(ballot_key(one), seen, depends) for one in members}
+            book = Book(members, {author: proposals}, ballots)
+            listed = book.agreed(book.lists[0]) if len(book.lists) == 1 else None
+            if listed is not None:
+                agreed.update(listed.packs, listed.orphans)
+        other = End.EMPTY if self._knows(seen) else End.DOUBTFUL
+        return {pack: End.AGREED if pack in agreed else other for pack in packs}
+
+    def _knows(self, seen: VersionVector) -> bool:
+        """Whether an update that had seen so much can be judged."""
+        rows = self._db.execute("SELECT branch, clock FROM said WHERE begins")
+        return all(seen[branch] >= clock for branch, clock in rows)
+
+    def _standing(self, key: bytes, seen: VersionVector, depends: Depends) -> list[bytes]:
+        """The values that a register had for somebody who had seen so much."""
+        newest: dict[bytes, int] = {}
+        for branch, clock in self._db.execute("SELECT branch, clock FROM said WHERE key = ?", (key,)):
+            if clock <= seen[branch]:
+                newest[branch] = max(clock, newest.get(branch, 0))
+        stamps = [Stamp(clock, branch) for branch, clock in newest.items()]
+        return [
+            self._value(key, one)
+            for one in stamps
+            if not any(depends(other, one) for other in stamps if other != one)
+        ]
+
+    def _value(self, key: bytes, stamp: Stamp) -> bytes:
+        (value,) = self._db.execute(
+            "SELECT value FROM said WHERE key = ? AND branch = ? AND clock = ?",
+            (key, stamp.writer, stamp.clock),
+        ).fetchone()
+        return bytes(value)
+
+    def _members(self, author: bytes, seen: VersionVector) -> set[bytes]:
+        """Who was to be asked by somebody who had seen so much."""
+        said: dict[bytes, list[Member]] = {}
+        for key, branch, clock, value in self._db.execute(
+            "SELECT key, branch, clock, value FROM said WHERE key >= x'6d' AND key < x'6e'"
+        ):
+            if clock <= seen[branch] and value:
+                said.setdefault(key[1:], []).append(Member.decode(value))
+        devices: Mapping[bytes, bytes] = dict(self._db.execute("SELECT id, device FROM log_branch"))
+        heard = {author, *(devices[branch] for branch, clock in seen.items() if clock), *said}
+        return {one for one in heard if _is_asked(said.get(one, ()))}
+
+
+def _is_asked(said: Iterable[Member]) -> bool:
+    """Whether a device is asked of which this was said: none comes back, and no member becomes a reserve."""
+    said = list(said)
+    return not any(one.removed for one in said) and not (said and all(one.reserve for one in said))
+
+
+def _meaning(kind: int, value: bytes) -> bytes:
+    """The value without what does not matter here; nothing when it means nothing."""
+    try:
+        if kind == _PROPOSAL:
+            Proposal.decode(value)
+        elif kind == _BALLOT:
+            Ballot.decode(value)
+        else:
+            member = Member.decode(value)
+            return Member(member.public, "", member.removed, member.reserve).encode()
+    except DecodeError:
+        return b""
+    return value

@@ -1,0 +1,266 @@
+"""A member signs untruths about packs: nobody loses content by it, and no cloud is accused for it.
+
+The victim is `first`. What `second` signs is well formed and signed with its own key, but untrue.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+from unittest import mock
+
+import pytest
+
+from hybrisfs.discard.records import Answer, Ballot, Proposal, Stage, ballot_key, proposal_key
+from hybrisfs.filesystem.registers import PackedChunk, PackRecord, Rewritten, pack_key, rewritten_key
+from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.versions.ladder import parse_ladder
+from hybrisfs.volume.config import VolumeConfig
+from sync import Write
+from tests.system.deadline import until
+from tests.volume.device import NAME, Device, Second
+from tests.volume.test_discard import collect, noise, packs, remove
+
+MIB: Final = 1 << 20
+NOWHERE: Final = bytes(range(32))  # a pack that nobody has made
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[tuple[Device, Second]]:
+    """Two devices; the first discards at once what nobody needs. Nothing is done in the background for it."""
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch("hybrisfs.discard.collector._STEP_SECONDS", 3600.0))
+        first = Device(tmp_path)
+        stack.callback(first.close)
+        first.close()
+        config = VolumeConfig.load(first.home, NAME)
+        dataclasses.replace(config, discard_hours=0, keep_versions=parse_ladder("off")).save(first.home)
+        first.reopen()
+        second = Second(tmp_path / "second", first)
+        stack.callback(second.close)
+        yield first, second
+
+
+def written(first: Device, second: Device, seed: int = 1) -> bytes:
+    """The content of a file that the first has written, which is on the clouds and known to the second."""
+    content = noise(seed, MIB)
+    first.write("file", content)
+    first.sync()
+    until(lambda: knows(second), "the second to hear of the file")
+    return content
+
+
+def knows(device: Device) -> bool:
+    device.volume.signals.look_around()
+    fs = device.volume.fs
+    with fs.lock:
+        if fs.lookup(ROOT_INO, b"file") is None:
+            return False
+        return fs.db.execute("SELECT 1 FROM chunk WHERE ifnull(pack, 0) = 0").fetchone() is None
+
+
+def said(liar: Device, victim: Device, writes: Sequence[Write]) -> None:
+    """The victim hears what the liar signs."""
+    volume = liar.volume
+    with volume.fs.cutting, volume.fs.lock:
+        volume.updates.sign(writes, time.time_ns(), 0)
+        log = [row[0] for row in volume.fs.db.execute("SELECT bytes FROM log ORDER BY number")]
+    assert victim.volume.sharing.receiver.receive([one for one in log if one is not None])
+
+
+def on_record(device: Device) -> dict[bytes, PackRecord]:
+    """The packs with chunks that this device reads from them."""
+    db = device.volume.fs.db
+    with device.volume.fs.lock:
+        return {
+            identity: PackRecord(
+                k,
+                n,
+                placement,
+                [
+                    PackedChunk(*row)
+                    for row in db.execute(
+                        "SELECT id, offset, sealed, length FROM chunk WHERE pack = ?", (number,)
+                    )
+                ],
+            )
+            for number, identity, k, n, placement in db.execute(
+                "SELECT number, id, k, n, placement FROM pack WHERE n > 0"
+            ).fetchall()
+        }
+
+
+def read_from_the_clouds(device: Device) -> bytes:
+    device.volume.drop_cache()
+    device.reopen()
+    return device.read("file")
+
+
+def check_unharmed(first: Device, content: bytes, shares: dict[str, int]) -> None:
+    """The content is there, no share is gone, no cloud is accused."""
+    assert read_from_the_clouds(first) == content
+    collect(first)
+    assert packs(first).keys() >= shares.keys()
+    assert read_from_the_clouds(first) == content
+    assert [one.state for one in first.volume.engine.health()] == ["ok"] * 3
+    assert first.volume.maintenance.repair(lambda stage, done, total: None).failures == []
+    assert first.fsck(clouds=True).problems == []
+
+
+def test_packs_do_not_end_because_one_member_says_so(pair: tuple[Device, Second]) -> None:
+    first, second = pair
+    content = written(first, second)
+    shares = packs(first)
+    first.volume.drop_cache()
+    said(second, first, [(pack_key(pack), None) for pack in on_record(second)])
+    check_unharmed(first, content, shares)
+    with first.volume.fs.lock:
+        assert first.volume.fs.db.execute("SELECT count(*) FROM pack WHERE n = 0").fetchone() == (0,)
+    first.write("equal", content)
+    first.sync()
+    assert packs(first) == shares  # what is relied on still is put once
+
+
+def test_a_proposal_that_others_have_not_agreed_to_ends_nothing(pair: tuple[Device, Second]) -> None:
+    """The liar proposes the pack and agrees for itself; then it ends it."""
+    first, second = pair
+    content = written(first, second)
+    shares, device = packs(first), second.volume.updates.device
+    first.volume.drop_cache()
+    proposal = Proposal(1, tuple(on_record(second)))
+    agreed = Ballot({proposal.id_for(device): Answer(Stage.AGREED)})
+    said(second, first, [(proposal_key(device), proposal.encode()), (ballot_key(device), agreed.encode())])
+    said(second, first, [(pack_key(pack), None) for pack in proposal.packs])
+    check_unharmed(first, content, shares)
+
+
+def test_what_only_one_device_has_stays_there_whoever_claims_it(pair: tuple[Device, Second]) -> None:
+    first, second = pair
+    first.volume.transfers.pause(None)
+    content = noise(1, 2 * MIB)
+    first.write("file", content)
+    assert first.volume.uploads.wait_signed(60.0)
+    with first.volume.fs.lock:
+        mine = first.volume.fs.db.execute("SELECT id, length FROM chunk WHERE pack IS NULL").fetchall()
+    assert mine
+    pending = first.volume.status()["pending_bytes"]
+    false = PackRecord(1, 2, b"\0\1", [PackedChunk(one, 100, length // 2, 5) for one, length in mine])
+    said(second, first, [(pack_key(NOWHERE), false.encode())])
+    assert first.volume.status()["pending_bytes"] == pending
+    assert first.volume.drop_cache()["freed_bytes"] == 0
+    assert first.read("file") == content
+    first.reopen()
+    assert first.volume.status()["pending_bytes"] == pending
+    assert first.read("file") == content
+    first.volume.transfers.resume()
+    first.sync()
+    check_unharmed(first, content, packs(first))
+
+
+def test_a_pack_that_took_the_place_of_another_is_read_before_it_counts(pair: tuple[Device, Second]) -> None:
+    first, second = pair
+    content = written(first, second)
+    shares = packs(first)
+    for former, record in on_record(second).items():
+        false = dataclasses.replace(record, placement=b"\1\2")
+        rewritten = Rewritten((NOWHERE,)).encode()
+        said(second, first, [(pack_key(NOWHERE), false.encode()), (rewritten_key(former), rewritten)])
+        # It wants the former one gone, and looks after it.
+        said(second, first, [(pack_key(former), record.encode())])
+        proposal = Proposal(1, (former,))
+        device = second.volume.updates.device
+        said(second, first, [(proposal_key(device), proposal.encode())])
+        ballot = Ballot({proposal.id_for(device): Answer(Stage.PROMISED)})
+        said(second, first, [(ballot_key(device), ballot.encode())])
+    collect(first)
+    book = first.volume.collector._parts.assembly.book()
+    (listed,) = [one for one in book.lists if one.proposer == second.volume.updates.device]
+    assert book.answer(first.volume.updates.device, listed.id).refused == (0,)
+    check_unharmed(first, content, shares)
+
+
+def test_without_a_word_of_rewriting_a_claim_does_not_make_the_former_pack_dispensable(
+    pair: tuple[Device, Second],
+) -> None:
+    first, second = pair
+    content = written(first, second)
+    shares, device = packs(first), second.volume.updates.device
+    for former, record in on_record(second).items():
+        said(second, first, [(pack_key(NOWHERE), record.encode())])
+        proposal = Proposal(1, (former,))
+        said(second, first, [(proposal_key(device), proposal.encode())])
+        ballot = Ballot({proposal.id_for(device): Answer(Stage.PROMISED)})
+        said(second, first, [(ballot_key(device), ballot.encode())])
+    collect(first)
+    book = first.volume.collector._parts.assembly.book()
+    (listed,) = [one for one in book.lists if one.proposer == device]
+    assert book.answer(first.volume.updates.device, listed.id).refused == (0,)
+    check_unharmed(first, content, shares)
+
+
+def test_a_share_is_found_where_it_is_whatever_a_member_says(pair: tuple[Device, Second]) -> None:
+    first, second = pair
+    content = written(first, second)
+    shares = packs(first)
+    for pack, record in on_record(second).items():
+        taken = set(record.placement)
+        free = [cloud.number for cloud in first.volume.config.clouds if cloud.number not in taken]
+        wrong = bytes([free[0], record.placement[0]])
+        said(second, first, [(pack_key(pack), dataclasses.replace(record, placement=wrong).encode())])
+    assert read_from_the_clouds(first) == content
+    assert [one.state for one in first.volume.engine.health()] == ["ok"] * 3
+    report = first.volume.maintenance.repair(lambda stage, done, total: None)
+    assert report.failures == []
+    assert packs(first).keys() >= shares.keys()
+    assert read_from_the_clouds(first) == content
+    assert first.fsck(clouds=True).problems == []
+
+
+def test_a_pack_has_the_code_that_it_was_made_with(pair: tuple[Device, Second]) -> None:
+    first, second = pair
+    content = written(first, second)
+    for pack, record in on_record(second).items():
+        other = dataclasses.replace(record, n=3, placement=b"\2\2\2")
+        said(second, first, [(pack_key(pack), other.encode())])
+    check_unharmed(first, content, packs(first))
+
+
+def test_a_false_claim_that_came_first_does_not_hide_the_true_one(pair: tuple[Device, Second]) -> None:
+    """Both are of the same member, and the false one has a length of its own."""
+    first, second = pair
+    content = noise(7, MIB)
+    identity = second.volume.sealer.chunk_id(content)
+    false = PackRecord(1, 2, b"\0\1", [PackedChunk(identity, 3, 999, MIB // 2)])
+    said(second, first, [(pack_key(NOWHERE), false.encode())])
+    second.write("file", content)
+    second.sync()
+    until(lambda: knows(first), "the first to hear of the file")
+    assert first.read("file") == content
+    assert [one.state for one in first.volume.engine.health()] == ["ok"] * 3
+    assert first.fsck(clouds=True).problems == []
+
+
+def test_what_all_have_agreed_on_ends(pair: tuple[Device, Second]) -> None:
+    """As a control: with consent, an end counts for whoever hears of it."""
+    first, second = pair
+    written(first, second)
+    remove(first, "file")
+    first.sync()
+    second.volume.settings.set_keep_versions("off")
+
+    def is_gone() -> bool:
+        for one in (first, second):
+            one.volume.signals.look_around()
+            one.volume.thinner.thin(time.time_ns())
+            collect(one)
+        return packs(first) == {}
+
+    until(is_gone, "the packs to be gone")
+    until(
+        lambda: second.volume.fs.db.execute("SELECT count(*) FROM pack WHERE n > 0").fetchone() == (0,),
+        "the second to hear of the end",
+    )
