@@ -21,6 +21,7 @@ Who let a device in is the author of the first such register of it; one of its o
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -78,9 +79,12 @@ class Member:
             raise DecodeError("the name of a device is no text") from error
         if not member.name.isprintable():
             raise DecodeError("the name of a device cannot be shown")
-        if not is_public_key(public):
+        if not _is_key(public):
             raise DecodeError("a public key that is none")
         return member
+
+
+_is_key: Final = functools.lru_cache(4096)(is_public_key)
 
 
 class Membership(IntEnum):
@@ -168,6 +172,7 @@ class MemberTable:
                     Admission(inviter, clock),
                 )
                 for device, public, name, state, inviter, clock in rows
+                if _is_key(public)  # earlier versions let in whatever a member said
             }
             self._roster = Roster({device: one.admission for device, one in self._known.items()})
             self._made.clear()
