@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from backends.address import parse_address
 from backends.arguments import as_bytes, check_page, check_range
+from backends.azure_versions import AzureVersions
 from backends.body import BodyError, Timing, body_failure, receiving
 from backends.credentials import NO_CREDENTIALS, Credentials, Secrets
 from backends.errors import (
@@ -68,6 +69,15 @@ class AzureStore:
         self._timing = timing or Timing()
         self._lock = threading.Lock()
         self._lazy: LazyClient[Any] = LazyClient(url, credentials, _SECRETS, self._connect)
+        self._by_identity = False  # neither by a key nor by a signature
+        self.versions = AzureVersions(
+            url,
+            self._address.options["account"],
+            self._address.prefix,
+            self._lazy.get,
+            self._translated,
+            lambda: self._by_identity,
+        )
         self._markers: OrderedDict[tuple[str, str], str] = OrderedDict()  # (prefix, after) -> marker
 
     def initialise(self) -> None:
@@ -232,6 +242,7 @@ class AzureStore:
             raise AuthError(self.url, "open", "", "there are no credentials for this endpoint", advice)
         from azure.identity import DefaultAzureCredential
 
+        self._by_identity = True
         return DefaultAzureCredential()
 
     @contextlib.contextmanager

@@ -29,6 +29,7 @@ from backends.errors import (
     PermanentError,
     StoreError,
 )
+from backends.gcs_versions import GcsVersions
 from backends.http_errors import HttpFailure, RedirectedError, connection_error, http_error
 from backends.lazy import LazyClient
 from backends.listing import ServicePage, collect
@@ -63,6 +64,15 @@ class GcsStore:
             "timeout": (self._timing.connect, self._timing.stall),
         }
         self._lazy: LazyClient[Any] = LazyClient(url, credentials, _SECRETS, self._connect)
+        self.versions = GcsVersions(
+            url,
+            self._bucket_name,
+            self._address.prefix,
+            self._lazy.get,
+            self._translated,
+            self._download,
+            self._request,
+        )
 
     def initialise(self) -> None:
         with self._translated("initialise", ""):

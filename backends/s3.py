@@ -36,6 +36,7 @@ from backends.http_errors import HttpFailure, RedirectedError, connection_error,
 from backends.lazy import LazyClient
 from backends.listing import ServicePage, collect
 from backends.names import check_name, check_prefix
+from backends.s3_versions import S3Versions
 from backends.secrets import secret_names
 from backends.store import MAX_PAGE, Buffer, Page
 
@@ -70,6 +71,15 @@ class S3Store:
         self._timing = timing or Timing()
         self._lazy: LazyClient[Any] = LazyClient(url, credentials, _SECRETS, self._connect)
         self._create_only: bool | None = None  # whether If-None-Match works, once it is known
+        self.versions = S3Versions(
+            url,
+            self._bucket,
+            self._address.prefix,
+            self._address.option("endpoint"),
+            self._lazy.get,
+            self._translated,
+            _read,
+        )
 
     def initialise(self) -> None:
         with self._translated("initialise", ""):
@@ -184,10 +194,15 @@ class S3Store:
             self._put(key, data, IfNoneMatch="*")
         except _client_error() as error:
             status = _failure(error).status
+            if status not in (409, 412):
+                raise
             # 409: somebody else wrote it at this moment, or deleted it; only in the first case it is there.
-            if status == 412 or (status == 409 and self._exists(key)):
+            if self._exists(key):
                 return False
-            raise
+            if status == 409:
+                raise
+            # Some services take the mark that a deletion leaves in a versioned bucket for an object.
+            self._put(key, data)
         return True
 
     def _knows_create_only(self) -> bool:
@@ -200,7 +215,11 @@ class S3Store:
                 if _failure(error).status not in (400, 501) and _failure(error).code != "NotImplemented":
                     raise
                 self._create_only = False
-            self._client.delete_object(Bucket=self._bucket, Key=key)
+            try:
+                self._client.delete_object(Bucket=self._bucket, Key=key)
+            except _client_error() as error:
+                if _failure(error).status != 403:  # who may not delete leaves an empty object
+                    raise
         return self._create_only
 
     def _exists(self, key: str) -> bool:

@@ -19,6 +19,7 @@ from hybrisfs.errors import DaemonError, HybrisError, UnknownVolumeError, UsageE
 from hybrisfs.exposition import CONTENT_TYPE
 from hybrisfs.home import Home
 from hybrisfs.launch import start_daemon
+from hybrisfs.shown import clean, quoted, shown
 from hybrisfs.verdict import judge, machines_only
 from hybrisfs.wire import PROTOCOL, Channel, ChannelError, Message, connect_socket
 
@@ -32,17 +33,20 @@ __all__ = [
     "NotRunningError",
     "UnknownVolumeError",
     "UsageError",
+    "clean",
     "examine",
     "forbid_core_dumps",
     "install_service",
     "judge",
     "machines_only",
     "log_path",
+    "quoted",
     "record_crash",
     "remove_service",
     "scratch_folder",
     "serve",
     "service_status",
+    "shown",
     "stop_daemon",
     "umount_without_daemon",
     "volume_names",

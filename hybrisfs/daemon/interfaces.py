@@ -134,10 +134,13 @@ class CloudControl(Protocol):
         """What was counted of each since the volume was opened, and what is under way."""
 
     def test(self, which: str) -> dict[str, Any]:
-        """ "cloud" and "seconds", by what was tried."""
+        """ "cloud", "seconds" by what was tried, and "retention": what it keeps of deleted objects."""
 
-    def add(self, url: str, name: str | None) -> dict[str, Any]:
-        """ "cloud", its name; so do the next four."""
+    def retain(self, which: str, days: int) -> dict[str, Any]:
+        """ "cloud", "retention", and "note", what to know of it. 0 *days*: keep nothing."""
+
+    def add(self, url: str, name: str | None, days: int | None = None) -> dict[str, Any]:
+        """ "cloud", its name; so do the next four. With *days* as `retain` does, too."""
 
     def adopt(self, which: str) -> dict[str, Any]: ...
     def drain(self, which: str) -> dict[str, Any]: ...

@@ -113,12 +113,20 @@ class Engine:
         return writer.broadcast(self._clouds, name, data, self._f + 1, self._timing.put, clouds)
 
     def get_object(
-        self, name: str, limit: int, verify: Callable[[bytes], T], placement: Sequence[int] | None = None
+        self,
+        name: str,
+        limit: int,
+        verify: Callable[[bytes], T],
+        placement: Sequence[int] | None = None,
+        *,
+        older: bool = True,
     ) -> T:
         """Return what `verify` makes of the first copy that it accepts.
 
         `verify` raises ValueError or IntegrityError for a wrong copy of at most `limit` bytes; its cloud is
         lying then, as is a cloud of `placement`, those known to have acknowledged a copy, that has none.
+        `older`: whether a version that was deleted or overwritten will do when there is no other; for what
+        tells by being the present one it does not.
         Raises ObjectMissing or CloudsUnavailable.
         """
         owed = () if placement is None else placement
@@ -134,6 +142,7 @@ class Engine:
             recheck=lambda _: (limit, verify),
             failure=CloudsUnavailable,
             absent=len(self._clouds) - self._f,
+            older=older,
             rounds=2 if owed else 0,  # what nobody acknowledged may well not be there: do not insist
         )
         return reader.get(self._clouds, read, self._timing.get)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from hybrisfs.shown import shown
 from hybrisfs.verdict import judge
 
 __all__ = ["Condition", "Facts", "conditions"]
@@ -90,7 +91,7 @@ def _look_at_clouds(facts: Facts, found: dict[str, Condition]) -> None:
 
 def _look_at_devices(facts: Facts, found: dict[str, Condition]) -> None:
     for device in facts.get("devices", ()):
-        name = device["name"]
+        name = shown(device["name"])
         if device.get("suspect"):
             found[f"device/{device['id']}"] = Condition(
                 "suspect",

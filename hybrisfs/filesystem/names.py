@@ -314,5 +314,5 @@ class Names:
 def _check_name(name: bytes) -> None:
     if len(name) > MAX_NAME:
         raise failure(errno.ENAMETOOLONG)
-    if not name or name in (b".", b"..") or b"/" in name:
+    if not name or name in (b".", b"..") or b"/" in name or b"\0" in name:
         raise failure(errno.EINVAL)

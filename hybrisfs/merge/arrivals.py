@@ -68,6 +68,7 @@ class Arrivals:
         self.on_clouds: Callable[[], None] = lambda: None  # told that the set of clouds may have changed
         self._disturb_again()
         self._waiting: set[bytes] = set()  # nodes whose registers have changed since the last refresh
+        self._called_anew: set[int] = set()  # directories in which copies are called after a renamed device
         self._only: dict[bytes, Value] = {}  # registers that got their first value since then
         self._unwritten: list[Written] = []  # what is to be put into registers yet
         self._placements: list[Placement] = []  # what is to be put into packs yet
@@ -79,14 +80,16 @@ class Arrivals:
     def _disturb_again(self) -> None:
         """Find the directories in which names had come or gone without a signed update when we stopped."""
         disturbed = self._fs.inodes.disturbed
-        disturbed.update(
-            ino for (ino,) in self._db.execute("SELECT parent FROM place WHERE wanted IS NOT NULL")
-        )
+        disturbed.update(self._with_conflicts())
         for key in self._fs.changes.unsigned:
             standing = standing_place(self._registers.values(key)) if key[:1] == b"p" else None
             inode = self._nodes.find(standing[1].parent) if standing else None
             if inode is not None:
                 disturbed.add(inode.ino)
+
+    def _with_conflicts(self) -> list[int]:
+        """The directories in which something stands under a conflict name."""
+        return [ino for (ino,) in self._db.execute("SELECT parent FROM place WHERE wanted IS NOT NULL")]
 
     def take(self, accepted: Accepted) -> None:
         """Take in the writes of an update just accepted by the log; `refresh` follows, at the latest when the
@@ -178,7 +181,10 @@ class Arrivals:
             self.on_clouds()
         if not kinds.isdisjoint(b"my"):
             for key in (key for key in keys if key[0] == _MEMBER):
+                before = self._members.name_of(key[1:])
                 self._members.learn(key, self._registers.values(key), self._signer_of)
+                if self._members.name_of(key[1:]) != before:
+                    self._called_anew.update(self._with_conflicts())
             self._updates.set_members(self._members.writers())
         if not kinds.isdisjoint(b"mye"):  # after the members: who was removed may not be given keys by it
             self._granted([key for key in keys if key[0] == _EPOCH])
@@ -229,7 +235,12 @@ class Arrivals:
         self._write()
         self._edited = None
         waiting, self._waiting = self._waiting, set()
-        return self._refresh(waiting, ())
+        called_anew, self._called_anew = self._called_anew, set()
+        return self._refresh(waiting, called_anew)
+
+    def device_renamed(self) -> list[Change]:
+        """A device has another name, by which copies are called from now on; what the kernel must hear of."""
+        return self._refresh(set(), self._with_conflicts())
 
     def reveal(self, nodes: Iterable[bytes]) -> list[Change]:
         """Show *nodes* as registers say that an own update has written; what the kernel must hear of."""

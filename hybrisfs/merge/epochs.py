@@ -27,8 +27,8 @@ epoch     ``e`` epoch id (4)  a grant
               writer
 
 No grant holds the first epoch, which every device gets when it is paired. That in a register holds the epoch
-of its key, and what else its ring says counts for nothing; an object holds all epochs that its writer knows.
-A cloud sees how many devices there are, and when one is removed.
+of its key, and what else its ring says counts for nothing; an object holds the epochs that its writer knows
+and that exclude nobody to whom it gives them. A cloud sees how many devices there are, and when one is removed.
 """
 
 from __future__ import annotations

@@ -57,12 +57,15 @@ class Grants:
     def ensure(self) -> None:
         """See to it that all members can read what this device seals from now on. Raises
         CloudsUnavailable."""
-        epoch, members = self._ring.newest.id, self._members()
-        device = self._ring.keys.device
+        newest, members = self._ring.newest, self._members()
+        # Keys may be here before the update that tells whose removal they are the answer to.
+        members = Members(key for one, key in members.public_keys.items() if one not in newest.excluded)
+        epochs = [one for one in self._ring.keys.shared.epochs if one.excluded.isdisjoint(members)]
+        epoch, device = newest.id, self._ring.keys.device
         given = epoch, frozenset(members)
         if epoch == FIRST_EPOCH or given == self._given or device.device_id not in members:
             return
-        grant = encode_grant(self._volume, self._ring.keys.shared.epochs, members)
+        grant = encode_grant(self._volume, epochs, members)
         name = grant_name(epoch, device.device_id)
         self._clouds.put_everywhere(name, encode_grant_object(epoch, grant, device))
         self._given = given

@@ -64,6 +64,11 @@ class Job:
     trouble: str
 
 
+def _driver(cloud: CloudConfig) -> tuple[str, bool]:
+    """What the driver of a cloud is made from."""
+    return cloud.url, cloud.heard
+
+
 class CloudKeeper:
     """One thread, and what is known of the clouds. Methods may be called from any thread."""
 
@@ -148,11 +153,14 @@ class CloudKeeper:
             entries = entries_of({**known, **changes}, redundancy or code)
         sharing.signer.sign(entries, 0)
 
-    def prove(self, number: int) -> None:
-        """This device has seen, or put, the volume's marker there."""
+    def prove(self, number: int, *, typed: bool = False) -> None:
+        """This device has seen, or put, the volume's marker there. *typed*: somebody here named the URL."""
 
         def prove(config: VolumeConfig) -> VolumeConfig:
-            clouds = (replace(one, proven=one.proven or one.number == number) for one in config.clouds)
+            clouds = (
+                replace(one, proven=True, heard=one.heard and not typed) if one.number == number else one
+                for one in config.clouds
+            )
             return replace(config, clouds=tuple(clouds))
 
         with self._arranging:
@@ -205,7 +213,14 @@ class CloudKeeper:
             if heard and number not in known and number not in told and len(known) + len(found) < MAX_CLOUDS:
                 name = unique_name(record.name, names)
                 names.append(name)
-                found[number] = CloudConfig(number, name, record.url, draining=True, proven=False)
+                found[number] = CloudConfig(
+                    number,
+                    name,
+                    record.url,
+                    draining=True,
+                    proven=False,
+                    heard=True,
+                )
         return found
 
     def _use(self, change: Callable[[VolumeConfig], VolumeConfig], told: Container[int]) -> None:
@@ -217,7 +232,7 @@ class CloudKeeper:
         self._read_only = self._only_heard_of(config, told)
         after = {one.number: one for one in config.clouds} | self._read_only
         if before != after:
-            moved = {n for n in before.keys() & after.keys() if before[n].url != after[n].url}
+            moved = {n for n in before.keys() & after.keys() if _driver(before[n]) != _driver(after[n])}
             for number in (before.keys() - after.keys()) | moved:
                 engine.retire_cloud(number)
             for number in (after.keys() - before.keys()) | moved:

@@ -6,7 +6,7 @@ import contextlib
 import json
 import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -14,6 +14,7 @@ from typing import Final
 from backends.address import without_secrets
 from backends.credentials import CredentialStore, covers
 from backends.errors import AuthError
+from backends.registry import local_options
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home
 from hybrisfs.keys import VolumeKeys
@@ -66,12 +67,14 @@ def join_volume(
     admit: Callable[[], None] = lambda: None,
     *,
     by_kit: bool = False,
+    typed: Container[str] = (),
 ) -> VolumeConfig:
     """Make the volume on this device, under *name* here (by default its own). Raises HybrisError, leaving
     nothing behind.
 
     *admit* is called when all is ready: it lets the device in, if nobody has yet. Else nothing on the clouds
     is touched: what is in the volume comes with the log. *by_kit*: who lets it in is a reserve, no device.
+    *typed*: the URLs that a person has named here.
 
     Secrets that come along change none that this device has: who lets it in may name any cloud.
     """
@@ -79,7 +82,12 @@ def join_volume(
     grant = joined.grant
     here = grant.name if name is None else name
     check_can_join(home, here, grant.volume)
-    clouds = tuple(CloudConfig(one.number, one.name, one.url) for one in grant.clouds)
+    clouds = tuple(
+        CloudConfig(
+            one.number, one.name, one.url, heard=bool(local_options(one.url)) and one.url not in typed
+        )
+        for one in grant.clouds
+    )
     config = VolumeConfig(here, grant.volume, grant.f, grant.k, clouds)
     came = [(one.url, _opened(one)) for one in grant.clouds if one.credentials is not None]
     secrets = [(url, values) for url, values in came if not _has_secrets(home, url)]

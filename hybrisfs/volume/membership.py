@@ -35,9 +35,12 @@ class Membership:
         public: bytes,
         signed: Callable[[], None],
         changed: Callable[[], None],
+        renamed: Callable[[], None],
     ) -> None:
         """*public* is this device's key. Without any lock, *signed* is told that an update was signed here,
-        and *changed* that others are members now."""
+        and *changed* that others are members now. *renamed* is told that a device has another name, with the
+        locks held that `Receiver` holds."""
+        self._renamed = renamed
         self._fs = fs
         self._members = members
         self._updates = updates
@@ -66,6 +69,7 @@ class Membership:
             renamed = replace(member, name=name)
             self._signer.sign([(member_key(member.device), renamed.encode())], 0)
             self._members.admit([renamed])
+            self._renamed()
         self._signed()
 
     def find(self, which: str) -> Member:

@@ -93,6 +93,7 @@ class Sharing:
             ring.keys.device.public,
             signals.chunks_made,
             lambda: self.on_members(),
+            lambda: self._show(self.arrivals.device_renamed()),
         )
         self.arrivals = Arrivals(fs, self.updates, self.registers, self.members, epochs.learn)
         self.brake = Brake(deletion_share)

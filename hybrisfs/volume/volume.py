@@ -72,6 +72,7 @@ from hybrisfs.volume.metered import is_metered
 from hybrisfs.volume.mirrors import Mirrors
 from hybrisfs.volume.mounting import Mounting, begin_mount
 from hybrisfs.volume.on_demand import OnDemand
+from hybrisfs.volume.others_log import OthersLog
 from hybrisfs.volume.pairing import Invitation
 from hybrisfs.volume.peering import Peering
 from hybrisfs.volume.recent_puts import RecentPuts
@@ -242,14 +243,26 @@ class Volume:
         renewer = PackRenewer(
             fs, sharing.signer, signals, self.packs, self.fetcher.fetch_from_devices, self.fetcher.settle
         )
+        segments = SegmentMender(fs, self.updates, config.id, self.ring.segments, upkeep)
+        others = OthersLog(
+            fs,
+            self.updates.device,
+            config.id,
+            self.ring.segments,
+            sharing.members,
+            upkeep,
+            segments,
+            lambda: self.config.f + self.config.k,
+        )
         self.maintenance = Maintenance(
             holdings,
             upkeep,
             PackMender(fs, sharing.signer, signals, upkeep, self.tables, renewer),
-            SegmentMender(fs, self.updates, config.id, self.ring.segments, upkeep),
+            segments,
             signals,
             self.checkpoints.holdings,
             ValueHoldings(self.key_values),
+            others,
             {one.number: one.name for one in config.clouds},
             marker(config.id),
             self.look_at_clouds,

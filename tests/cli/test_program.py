@@ -93,6 +93,7 @@ def test_all_commands_are_there() -> None:
         "cloud login",
         "cloud remove",
         "cloud replace",
+        "cloud retain",
         "cloud test",
         "fsck",
         "scrub",

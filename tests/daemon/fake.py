@@ -187,6 +187,7 @@ class FakeClouds:
     trouble: str = ""
     counters: Counters = field(default_factory=Counters)
     url: str = "file:///amber"
+    retention: dict[str, Any] | None = None
 
     def traffic(self) -> Sequence[CloudTraffic]:
         transfers = [Transfer("put", 8_000_000, 2_000_000, 1.5)]
@@ -204,15 +205,20 @@ class FakeClouds:
                 "state": "ok",
                 "reason": "",
                 "trouble": self.trouble,
+                "retention": self.retention,
             }
         ]
 
     def test(self, which: str) -> dict[str, Any]:
-        return {"cloud": which, "seconds": {"put": 0.0123}}
+        return {"cloud": which, "seconds": {"put": 0.0123}, "retention": self.retention}
 
-    def add(self, url: str, name: str | None) -> dict[str, Any]:
-        self.asked.append(("add", url, name or ""))
-        return {"cloud": name or "new"}
+    def add(self, url: str, name: str | None, days: int | None = None) -> dict[str, Any]:
+        self.asked.append(("add", url, name or "", *([str(days)] if days else [])))
+        return {"cloud": name or "new", **({"retention": self.retention, "note": ""} if days else {})}
+
+    def retain(self, which: str, days: int) -> dict[str, Any]:
+        self.asked.append(("retain", which, str(days)))
+        return {"cloud": which, "retention": self.retention, "note": "mind the costs"}
 
     def adopt(self, which: str) -> dict[str, Any]:
         self.asked.append(("adopt", which))

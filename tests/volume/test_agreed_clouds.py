@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from backends.credentials import NO_CREDENTIALS
@@ -47,6 +49,40 @@ def test_clouds_come_drain_and_go() -> None:
 def test_a_number_that_means_another_place_is_not_trusted() -> None:
     agreed = agreed_config(CONFIG, RECORDS | {1: CloudRecord("c1", "file:///elsewhere")}, None, ())
     assert states(agreed)[1] == (1, False, False)
+
+
+SFTP = "sftp://me@nas/folder?known_hosts=/home/a/known"
+
+
+def test_what_a_register_names_of_this_machine_does_not_count(home: Home) -> None:
+    records = RECORDS | {
+        1: CloudRecord("c1", "s3://bucket?profile=work&endpoint=https://evil.example"),
+        3: CloudRecord("nas", SFTP),
+        4: CloudRecord("other", "sftp://me@nas/other"),
+    }
+    agreed = agreed_config(CONFIG, records, None, ())
+    assert {one.number: one.heard for one in agreed.clouds} == {
+        0: False,
+        1: True,
+        2: False,
+        3: True,
+        4: False,
+    }
+    agreed.save(home)
+    assert VolumeConfig.load(home, "vol") == agreed
+    cloud = open_cloud(next(one for one in agreed.clouds if one.number == 3), NO_CREDENTIALS)
+    assert cloud.store.url == "sftp://me@nas/folder"
+
+
+def test_what_was_typed_here_counts_until_another_url_comes(home: Home) -> None:
+    typed = replace(CONFIG, clouds=(*CLOUDS, CloudConfig(3, "nas", SFTP)))
+    records = RECORDS | {3: CloudRecord("renamed", SFTP, CloudState.DRAINING)}
+    agreed = agreed_config(typed, records, None, ())
+    assert not agreed.clouds[3].heard
+    assert open_cloud(agreed.clouds[3], NO_CREDENTIALS).store.url == SFTP
+    again = agreed_config(agreed, records | {3: CloudRecord("nas", f"{SFTP}-evil")}, None, ())
+    assert again.clouds[3].heard
+    assert agreed_config(again, records, None, ()).clouds[3].heard, "what was typed is not remembered"
 
 
 def test_names_differ_and_one_place_gets_one_share() -> None:

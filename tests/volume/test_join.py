@@ -76,6 +76,16 @@ def contents(home: Home) -> dict[Path, bytes | None]:
     }
 
 
+def test_files_of_the_inviters_machine_are_not_those_of_this_one(home: Home) -> None:
+    url = "sftp://me@nas/folder?known_hosts=/home/a/known"
+    grant = replace(granted(), clouds=(*granted().clouds, GrantedCloud(7, "nas", url, None)))
+    assert [one.heard for one in join(home, grant).clouds] == [False, False, False, True]
+    typed = join_volume(
+        home, "again", DEVICE, "laptop", joined(replace(grant, volume=b"v" * 16)), typed=[url]
+    )
+    assert not any(one.heard for one in typed.clouds)
+
+
 # -- the grant -----------------------------------------------------------------------------------
 
 
