@@ -17,9 +17,15 @@ from sync import Head, decode_head, decode_segment, head_name
 
 __all__ = ["IS_OWED", "IS_READ", "Holdings", "PackPlace", "SegmentPlace"]
 
-IS_READ: Final = "pack.n > 0 AND EXISTS (SELECT 1 FROM chunk c WHERE c.pack = pack.number AND c.pack > 0)"
+IS_READ: Final = (
+    "pack.n > 0 AND (EXISTS (SELECT 1 FROM chunk c WHERE c.pack = pack.number AND c.pack > 0 AND "
+    "(pack.proven OR NOT EXISTS (SELECT 1 FROM spare s WHERE s.chunk = c.number AND s.proven))) "
+    "OR EXISTS (SELECT 1 FROM spare s JOIN chunk c ON c.number = s.chunk "
+    "WHERE s.pack = pack.number AND s.proven AND c.pack > 0 AND NOT c.proven))"
+)
 """Of a row of `pack`: chunks are read from it. From others nothing is, though they may hold copies: what took
-their place, after their code was changed or clouds had lost them, is read instead."""
+their place, after their code was changed or clouds had lost them, is read instead. Of a pack that only a
+member says to have taken the place of another one, which this device knows, that one counts."""
 IS_OWED: Final = f"(({IS_READ}) OR {IS_LOST})"
 """Of a row of `pack`: chunks are read from it, or the clouds have lost what no other pack holds."""
 

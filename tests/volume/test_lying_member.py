@@ -176,6 +176,9 @@ def test_a_pack_that_took_the_place_of_another_is_read_before_it_counts(pair: tu
         said(second, first, [(proposal_key(device), proposal.encode())])
         ballot = Ballot({proposal.id_for(device): Answer(Stage.PROMISED)})
         said(second, first, [(ballot_key(device), ballot.encode())])
+    first.reopen()  # so that the new pack is old enough for a check-up to ask for it
+    first.volume.drop_cache()
+    assert [one.state for one in first.volume.engine.health()] == ["ok"] * 3
     collect(first)
     book = first.volume.collector._parts.assembly.book()
     (listed,) = [one for one in book.lists if one.proposer == second.volume.updates.device]
