@@ -15,7 +15,7 @@ from hybrisfs.pipeline.log_repair import SEGMENT_LIMIT
 from hybrisfs.volume.create import MARKER_NAME, belongs_to_another, marker
 from sync import Head, decode_head, decode_segment, head_name
 
-__all__ = ["IS_OWED", "IS_READ", "Holdings", "PackPlace", "SegmentPlace"]
+__all__ = ["IS_OWED", "IS_READ", "Holdings", "PackPlace", "SegmentPlace", "is_only_said"]
 
 IS_READ: Final = (
     "pack.n > 0 AND (EXISTS (SELECT 1 FROM chunk c WHERE c.pack = pack.number AND c.pack > 0 AND "
@@ -32,6 +32,14 @@ IS_OWED: Final = f"(({IS_READ}) OR {IS_LOST})"
 _HEAD_LIMIT: Final = 1 << 20
 _MARKER_LIMIT: Final = 4096
 _ROWS: Final = 256
+
+
+def is_only_said(fs: FileSystem, upkeep: Upkeep, pack: bytes) -> bool:
+    """Whether a member says that there is such a pack, this device has neither put nor read it, and no cloud
+    shows any share of it: then no cloud is to blame."""
+    with fs.lock:
+        row = fs.db.execute("SELECT n FROM pack WHERE id = ? AND NOT proven", (pack,)).fetchone()
+    return row is not None and not any(upkeep.find_share(pack, index) is not None for index in range(row[0]))
 
 
 class PackPlace(NamedTuple):
