@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
@@ -20,6 +21,7 @@ from typing import Any, Final
 
 from backends.address import parse_address
 from backends.arguments import as_bytes, check_page, check_range
+from backends.azure_versions import AzureVersions
 from backends.body import BodyError, Timing, body_failure, receiving
 from backends.credentials import NO_CREDENTIALS, Credentials, Secrets
 from backends.errors import (
@@ -42,6 +44,7 @@ __all__ = ["AzureStore"]
 _FORM: Final = "az://container/folder?account=ACCOUNT"
 _OPTIONS: Final = frozenset({"account", "endpoint"})
 _SECRETS: Final = secret_names("az")
+_ACCOUNT: Final = re.compile(r"[a-z0-9-]{1,63}")  # it becomes a part of the host's name
 _ONE_REQUEST: Final = 1 << 28  # bytes; the largest object that is sent and fetched in one request
 _DELETE_BATCH: Final = 256  # blobs of one batch
 _MARKERS: Final = 64
@@ -58,12 +61,23 @@ class AzureStore:
         """Take note of everything; raises `PermanentError` for a malformed URL."""
         self.url = url
         self._address = parse_address(url, options=_OPTIONS, form=_FORM)
-        if self._address.user or self._address.port is not None or not self._address.option("account"):
-            raise PermanentError(url, "open", "", "names no container or account", f"write {_FORM}")
+        if self._address.user or self._address.port is not None:
+            raise PermanentError(url, "open", "", "names no container", f"write {_FORM}")
+        if not _ACCOUNT.fullmatch(self._address.option("account") or ""):
+            raise PermanentError(url, "open", "", "names no account", f"write {_FORM}")
         self._container_name = self._address.host
         self._timing = timing or Timing()
         self._lock = threading.Lock()
         self._lazy: LazyClient[Any] = LazyClient(url, credentials, _SECRETS, self._connect)
+        self._by_identity = False  # neither by a key nor by a signature
+        self.versions = AzureVersions(
+            url,
+            self._address.options["account"],
+            self._address.prefix,
+            self._lazy.get,
+            self._translated,
+            lambda: self._by_identity,
+        )
         self._markers: OrderedDict[tuple[str, str], str] = OrderedDict()  # (prefix, after) -> marker
 
     def initialise(self) -> None:
@@ -228,6 +242,7 @@ class AzureStore:
             raise AuthError(self.url, "open", "", "there are no credentials for this endpoint", advice)
         from azure.identity import DefaultAzureCredential
 
+        self._by_identity = True
         return DefaultAzureCredential()
 
     @contextlib.contextmanager

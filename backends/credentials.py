@@ -5,7 +5,8 @@ A driver asks for the secrets of its URL when it first connects. Asked are, in t
 1. ``credentials.json`` in the configuration folder, which must be readable by its owner only,
 2. the system's keyring (service "hybrisfs", user name: the URL of the cloud),
 
-and what neither has, the driver leaves to the provider's own chain (environment, profile, metadata service).
+and what neither has, the driver leaves to the provider's own chain (environment, profile, metadata service),
+but where the URL names an endpoint of somebody else's: what the chain has is not meant for that.
 
 credentials.json, format version 1:
 
@@ -33,7 +34,7 @@ from urllib.parse import urlsplit
 from backends.address import without_secrets
 from backends.errors import AuthError
 
-__all__ = ["NO_CREDENTIALS", "CredentialStore", "Credentials", "Secrets"]
+__all__ = ["NO_CREDENTIALS", "CredentialStore", "Credentials", "Secrets", "covers"]
 
 _VERSION: Final = 1
 _MAX_FILE: Final = 1 << 20  # bytes
@@ -161,11 +162,12 @@ def _is_entry(entry: object) -> bool:
 
 def _best(entries: Mapping[str, Mapping[str, str]], url: str) -> Mapping[str, str] | None:
     """The entry of `url` or of the nearest folder above it on the same service."""
-    fitting = [candidate for candidate in entries if _covers(candidate, url)]
+    fitting = [candidate for candidate in entries if covers(candidate, url)]
     return entries[max(fitting, key=lambda one: len(urlsplit(one).path))] if fitting else None
 
 
-def _covers(entry: str, url: str) -> bool:
+def covers(entry: str, url: str) -> bool:
+    """Whether the entry of one URL counts for another: the same service, and the same folder or one above."""
     try:
         above, below = urlsplit(entry), urlsplit(url)
     except ValueError:

@@ -20,8 +20,8 @@ class StoreError(Exception):
     """One operation at one cloud failed.
 
     `url` names the cloud (never with a secret in it), `operation` the method of `Store` that failed,
-    `name` the object or prefix ("" when none is concerned), `reason` why, and `advice` what a person
-    can do about it ("" when there is nothing to do but wait).
+    `name` the object or prefix ("" when none is concerned), `reason` why, in one line, and `advice` what a
+    person can do about it ("" when there is nothing to do but wait).
     """
 
     advice_default = ""
@@ -30,9 +30,10 @@ class StoreError(Exception):
         self.url = url
         self.operation = operation
         self.name = name
-        self.reason = reason
+        # It may be the server's own words, which must not look like ours.
+        self.reason = "".join(one if one.isprintable() else "?" for one in reason)
         self.advice = self.advice_default if advice is None else advice
-        super().__init__(url, operation, name, reason, self.advice)
+        super().__init__(url, operation, name, self.reason, self.advice)
 
     def __str__(self) -> str:
         what = f"{self.operation} {self.name}" if self.name else self.operation

@@ -29,6 +29,7 @@ from backends.errors import (
     PermanentError,
     StoreError,
 )
+from backends.gcs_versions import GcsVersions
 from backends.http_errors import HttpFailure, RedirectedError, connection_error, http_error
 from backends.lazy import LazyClient
 from backends.listing import ServicePage, collect
@@ -63,6 +64,15 @@ class GcsStore:
             "timeout": (self._timing.connect, self._timing.stall),
         }
         self._lazy: LazyClient[Any] = LazyClient(url, credentials, _SECRETS, self._connect)
+        self.versions = GcsVersions(
+            url,
+            self._bucket_name,
+            self._address.prefix,
+            self._lazy.get,
+            self._translated,
+            self._download,
+            self._request,
+        )
 
     def initialise(self) -> None:
         with self._translated("initialise", ""):
@@ -203,15 +213,18 @@ class GcsStore:
         return self._lazy.get()
 
     def _connect(self, secrets: Secrets) -> Any:
-        from google.auth.transport.requests import AuthorizedSession
+        import requests
+        from google.auth.transport.requests import AuthorizedSession, Request
         from google.cloud import storage
 
         from backends.requests_session import guard
 
         endpoint = self._address.option("endpoint")
         login = self._login(secrets, endpoint)
-        session = AuthorizedSession(login)
-        guard(session, self._timing)
+        refreshing = requests.Session()  # where tokens are had
+        session = AuthorizedSession(login, auth_request=Request(refreshing))
+        for one in (refreshing, session):
+            guard(one, self._timing)
         options = {"api_endpoint": endpoint} if endpoint else None
         project = self._address.option("project")
         client = storage.Client(project=project, credentials=login, _http=session, client_options=options)

@@ -1,4 +1,6 @@
-"""HTTP sessions for the SDKs that send with `requests`: guarded answers, no retries, no redirects."""
+"""HTTP sessions for the SDKs that send with `requests`: guarded answers, no retries, no redirects, no logins
+but the SDK's own.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ _BLOCK: Final = 1 << 16  # bytes of a request that are sent at a time
 
 
 def guard(session: requests.Session, timing: Timing) -> None:
-    """Let `session` send all requests through `_GuardedAdapter`."""
+    """Let `session` send all requests through `_GuardedAdapter`, and as the SDK has made them."""
+    # Otherwise ~/.netrc may have a login for whatever host is named, and it replaces what the SDK has signed.
+    session.auth = lambda request: request
     for scheme in ("http://", "https://"):
         session.mount(scheme, _GuardedAdapter(timing))
 

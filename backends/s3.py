@@ -2,8 +2,8 @@
 
 AWS without `endpoint`; MinIO, Backblaze B2, Wasabi, Cloudflare R2, Ceph and others with it. `addressing` is
 "path" or "virtual" (the bucket is part of the host name). Object `a/b` is the key `folder/a/b`. Credentials:
-`access_key_id`, `secret_access_key` and perhaps `session_token`; without them the chain of the AWS SDK
-(environment, profile, instance role).
+`access_key_id`, `secret_access_key` and perhaps `session_token`; without them `profile`, or the chain of the
+AWS SDK (environment, default profile, instance role), which is not used at an `endpoint`.
 
 `put_if_absent` is ``If-None-Match: *``. Services that ignore it answer as if all were well, so it is tried
 out on an object of our own before it is first relied on. Where it does not work, presence is looked up
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from secrets import token_hex
@@ -35,6 +36,7 @@ from backends.http_errors import HttpFailure, RedirectedError, connection_error,
 from backends.lazy import LazyClient
 from backends.listing import ServicePage, collect
 from backends.names import check_name, check_prefix
+from backends.s3_versions import S3Versions
 from backends.secrets import secret_names
 from backends.store import MAX_PAGE, Buffer, Page
 
@@ -43,6 +45,7 @@ __all__ = ["S3Store"]
 _FORM: Final = "s3://bucket/folder?region=REGION&endpoint=https://HOST"
 _OPTIONS: Final = frozenset({"addressing", "endpoint", "profile", "region"})
 _SECRETS: Final = secret_names("s3")
+_REGION: Final = re.compile(r"[A-Za-z0-9-]{1,63}")  # it becomes a part of the host's name
 _DELETE_BATCH: Final = 1000  # keys of one DeleteObjects request
 _ANY_SIZE: Final = 1 << 62  # bytes; of an answer whose body is not read
 _NO_OBJECT: Final = frozenset({"NoSuchKey", "404", "NotFound"})
@@ -62,10 +65,21 @@ class S3Store:
             raise PermanentError(url, "open", "", "names no bucket", f"write {_FORM}")
         if (self._address.option("addressing") or "path") not in ("path", "virtual"):
             raise PermanentError(url, "open", "", "unknown addressing", "known: path, virtual")
+        if not _REGION.fullmatch(self._address.option("region") or "us-east-1"):
+            raise PermanentError(url, "open", "", "the region is no name of one", f"write {_FORM}")
         self._bucket = self._address.host
         self._timing = timing or Timing()
         self._lazy: LazyClient[Any] = LazyClient(url, credentials, _SECRETS, self._connect)
         self._create_only: bool | None = None  # whether If-None-Match works, once it is known
+        self.versions = S3Versions(
+            url,
+            self._bucket,
+            self._address.prefix,
+            self._address.option("endpoint"),
+            self._lazy.get,
+            self._translated,
+            _read,
+        )
 
     def initialise(self) -> None:
         with self._translated("initialise", ""):
@@ -180,10 +194,15 @@ class S3Store:
             self._put(key, data, IfNoneMatch="*")
         except _client_error() as error:
             status = _failure(error).status
+            if status not in (409, 412):
+                raise
             # 409: somebody else wrote it at this moment, or deleted it; only in the first case it is there.
-            if status == 412 or (status == 409 and self._exists(key)):
+            if self._exists(key):
                 return False
-            raise
+            if status == 409:
+                raise
+            # Some services take the mark that a deletion leaves in a versioned bucket for an object.
+            self._put(key, data)
         return True
 
     def _knows_create_only(self) -> bool:
@@ -196,7 +215,11 @@ class S3Store:
                 if _failure(error).status not in (400, 501) and _failure(error).code != "NotImplemented":
                     raise
                 self._create_only = False
-            self._client.delete_object(Bucket=self._bucket, Key=key)
+            try:
+                self._client.delete_object(Bucket=self._bucket, Key=key)
+            except _client_error() as error:
+                if _failure(error).status != 403:  # who may not delete leaves an empty object
+                    raise
         return self._create_only
 
     def _exists(self, key: str) -> bool:

@@ -19,19 +19,36 @@ from botocore.utils import get_environ_proxies
 from backends.address import Address
 from backends.body import GuardedBody, Timing
 from backends.credentials import Secrets
+from backends.errors import AuthError
 from backends.http_errors import REDIRECTS, RedirectedError
 from backends.pacing import PacedBody
 
 __all__ = ["connect"]
 
 _CONNECTIONS: Final = 16
+_OF_A_PROFILE: Final = frozenset(
+    {
+        "assume-role",
+        "assume-role-with-web-identity",
+        "config-file",
+        "custom-process",
+        "login",
+        "shared-credentials-file",
+        "sso",
+    }
+)
+"""The SDK's ways to credentials that begin with what a profile states."""
 
 
 def connect(address: Address, secrets: Secrets, timing: Timing) -> Any:
-    """Return a client for the service that `address` names. Raises the SDK's own errors."""
+    """Return a client for the service that `address` names. Raises the SDK's own errors, and `AuthError` when
+    an endpoint is named but no secrets that are meant for it.
+    """
     core = Session(profile=address.option("profile"))
     session = boto3.session.Session(botocore_session=core)
     endpoint = address.option("endpoint")
+    if endpoint is not None:
+        _require_own_secrets(core, address, endpoint, secrets)
     region = address.option("region") or session.region_name or "us-east-1"
     addressing = address.option("addressing") or ("path" if endpoint else "auto")
     client = session.client(
@@ -59,6 +76,33 @@ def connect(address: Address, secrets: Secrets, timing: Timing) -> Any:
     sender = _Sender(client.meta.endpoint_url, timing, core.get_config_variable("ca_bundle") or True)
     client.meta.events.register("before-send.s3", sender.send)
     return client
+
+
+def _require_own_secrets(core: Session, address: Address, endpoint: str, secrets: Secrets) -> None:
+    """Raise `AuthError` unless there are secrets for the endpoint, and let the SDK use no others.
+
+    The endpoint may be anybody's, and what the environment, the default profile and the machine's role say is
+    for Amazon. A profile is for the endpoint when it says so itself (``endpoint_url``), or when it names none
+    and the URL names it; but nobody has to guess the name of the default one.
+    """
+    if secrets.get("access_key_id") is not None and secrets.get("secret_access_key") is not None:
+        return
+    profile = address.option("profile")
+    if profile is not None:
+        told = core.get_scoped_config().get("endpoint_url")
+        if profile != "default" if told is None else told.rstrip("/") == endpoint.rstrip("/"):
+            chain = core.get_component("credential_provider")
+            chain.providers = [one for one in chain.providers if one.METHOD in _OF_A_PROFILE]
+            return
+        reason = f"the profile {profile} is not for this endpoint"
+        advice = f"write endpoint_url = {endpoint} into the profile, if it is"
+    else:
+        reason = "there are no credentials for this endpoint"
+        advice = (
+            "put access_key_id and secret_access_key into credentials.json; those of the environment, of the"
+            " default profile and of this machine's role are for Amazon"
+        )
+    raise AuthError(address.url, "open", "", reason, advice)
 
 
 class _Sender:

@@ -9,7 +9,7 @@ __all__ = ["Secret", "secret_names", "secrets_of"]
 
 
 class Secret(NamedTuple):
-    """One secret of a cloud. None is necessary: what is left out comes from the provider's own chain."""
+    """One secret of a cloud. What is left out comes from the provider's own chain, but for an endpoint."""
 
     name: str
     label: str

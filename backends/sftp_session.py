@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +25,7 @@ _EXTENDED: Final = 200  # SSH_FXP_EXTENDED, draft-ietf-secsh-filexfer-02 section
 _EXTENDED_REPLY: Final = 201  # SSH_FXP_EXTENDED_REPLY
 _MAX_PACKET: Final = 1 << 20  # bytes; servers send 256 KiB at most
 _KEEPALIVE: Final = 30  # seconds
+_MAX_FILE: Final = 1 << 20  # bytes; of known hosts, and of a private key
 _KEY_KINDS: Final = (paramiko.Ed25519Key, paramiko.ECDSAKey, paramiko.RSAKey)
 
 
@@ -96,7 +98,10 @@ class Session:
 def connect(address: Address, secrets: Secrets, timing: Timing) -> Session:
     """Connect and log in. Raises what paramiko raises, `OSError`, and `UnusableKeyError`."""
     client = paramiko.SSHClient()
-    known = address.option("known_hosts")
+    known, key_file = address.option("known_hosts"), address.option("key")
+    for named in (known, key_file):
+        if named is not None:
+            _require_small_file(named)
     if known is not None:
         client.load_host_keys(known)
     else:
@@ -112,11 +117,11 @@ def connect(address: Address, secrets: Secrets, timing: Timing) -> Session:
             username=address.user or None,
             password=password,
             pkey=key,
-            key_filename=address.option("key"),
+            key_filename=key_file,
             passphrase=secrets.get("passphrase"),
             # What was given is what is meant; otherwise whatever the user's agent and ~/.ssh have.
             allow_agent=key is None and password is None,
-            look_for_keys=key is None and password is None and address.option("key") is None,
+            look_for_keys=key is None and password is None and key_file is None,
             timeout=timing.connect,
             banner_timeout=timing.stall,
             auth_timeout=timing.stall,
@@ -126,6 +131,13 @@ def connect(address: Address, secrets: Secrets, timing: Timing) -> Session:
     except BaseException:
         client.close()
         raise
+
+
+def _require_small_file(path: str) -> None:
+    """Raise FileNotFoundError for what would be read for ever: the URL may be another device's."""
+    status = Path(path).stat()
+    if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_FILE:
+        raise FileNotFoundError(f"{path} is no file with keys")
 
 
 def _open_channel(client: paramiko.SSHClient, timing: Timing) -> Files:

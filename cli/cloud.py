@@ -1,4 +1,4 @@
-"""hybrisfs cloud list, login, test, add, adopt, drain, remove, replace"""
+"""hybrisfs cloud list, login, test, add, retain, adopt, drain, remove, replace"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from cli.output import columns, json_option, print_json, shown, size
+from cli.output import columns, describe_retention, json_option, print_json, shown, size
 from cli.progress import progress_bar
 from cli.secrets import ask_secrets, read_secrets
 from cli.volume_name import complete_volumes, volume_option
@@ -16,11 +16,22 @@ from hybrisfs.client import Client
 
 _NOT_YET: Final = 3
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_UNITS: Final = {"d": 1, "w": 7, "y": 365}  # days
+
+
+def _days(context: click.Context, option: click.Parameter, value: str | None) -> int | None:
+    """A time in whole days, like 30d or 8w; 0 for "off"."""
+    if value is None or value == "off":
+        return None if value is None else 0
+    number, unit = value[:-1], value[-1:]
+    if not (number.isascii() and number.isdigit() and len(number) < 6 and int(number) and unit in _UNITS):
+        raise click.BadParameter("write 30d, 8w, 1y or off", context, option)
+    return int(number) * _UNITS[unit]
 
 
 @click.group()
 def cloud() -> None:
-    """List, log in to, test, add, adopt, drain, remove and replace the clouds of a volume.
+    """List, log in to, test, add, protect, adopt, drain, remove and replace the clouds of a volume.
 
     A cloud is named by its name or its URL. What a cloud holds moves in the background, also when the
     daemon is stopped and started meanwhile.
@@ -49,9 +60,11 @@ def list_(name: str | None, as_json: bool) -> None:
     if as_json:
         print_json(facts)
         return
-    rows = [["NAME", "USE", "STATE", "OBJECTS", "DATA", "URL"]]
+    tried = any(one.get("retention") for one in facts["clouds"])
+    rows = [["NAME", "USE", "STATE", "OBJECTS", "DATA", *(["KEEPS DELETED"] if tried else []), "URL"]]
     for one in facts["clouds"]:
         held = [f"{one['objects']:,}", size(one["bytes"])]
+        held += [describe_retention(one.get("retention"))] if tried else []
         rows.append([shown(one["name"]), one["use"], one["state"], *held, shown(one["url"])])
     click.echo("\n".join(columns(rows, indent="")))
     for one in facts["clouds"]:
@@ -68,7 +81,9 @@ def list_(name: str | None, as_json: bool) -> None:
 def test(cloud_name: str, name: str | None, as_json: bool) -> None:
     """Put, get and delete a small object on CLOUD, which may be a URL that the volume does not use.
 
-    Its folder or bucket is made if it is not there.
+    Its folder or bucket is made if it is not there. It is tried as well whether the cloud keeps what is
+    deleted and overwritten, and whether the credentials of this machine could destroy that: then so could
+    somebody who stole it.
     """
     with Client.connect() as client:
         facts = client.call("cloud test", {"name": name, "cloud": cloud_name})
@@ -118,25 +133,80 @@ def _show_test(facts: dict[str, Any], as_json: bool) -> None:
     click.echo(f"{shown(facts['cloud'])} works:")
     rows = [[what, f"{seconds * 1000:.1f} ms"] for what, seconds in facts["seconds"].items()]
     click.echo("\n".join(columns(rows)))
+    _show_retention(facts)
 
 
-@cloud.command(epilog="\b\nExample:\n  hybrisfs cloud add file:///mnt/disk/photos --name disk")
+def _show_retention(facts: dict[str, Any]) -> None:
+    found = facts.get("retention")
+    if found is None:
+        return
+    click.echo(f"keeps deleted objects: {describe_retention(found)}")
+    if found["keeps"] is not False:
+        harm = {True: "yes, and so could a thief of it", False: "no", None: "unknown"}[found["destructible"]]
+        click.echo(f"this machine could destroy them: {harm}")
+    if not found["deletes"]:
+        click.echo("this machine may not delete: what is not needed any more is left to another that may")
+    for note in filter(None, dict.fromkeys((found["note"], facts.get("note", "")))):
+        click.echo(f"note: {shown(note)}")
+
+
+@cloud.command(
+    epilog="""\b
+Examples:
+  hybrisfs cloud add file:///mnt/disk/photos --name disk
+  hybrisfs cloud add s3://bucket/photos?region=eu-west-1 --retain 30d"""
+)
 @click.argument("url")
 @click.option("--name", "cloud_name", help="What the cloud is to be called. Default: the end of its URL.")
+@click.option(
+    "--retain",
+    "days",
+    callback=_days,
+    metavar="TIME",
+    help="Have it keep what is deleted for so long: see cloud retain.",
+)
 @volume_option
 @json_option
-def add(url: str, cloud_name: str | None, name: str | None, as_json: bool) -> None:
+def add(url: str, cloud_name: str | None, days: int | None, name: str | None, as_json: bool) -> None:
     """Let the volume use one more cloud, on all devices.
 
     It is tested first, and must not hold another volume. What is written from now on may go there. Other
     devices need credentials of their own for it.
     """
+    what = {"name": name, "url": url, "cloud_name": cloud_name, "days": days}
     with Client.connect() as client:
-        facts = client.call("cloud add", {"name": name, "url": url, "cloud_name": cloud_name})
+        facts = client.call("cloud add", what)
     if as_json:
         print_json(facts)
-    else:
-        click.echo(f"{shown(facts['name'])} uses the cloud {shown(facts['cloud'])} now.")
+        return
+    click.echo(f"{shown(facts['name'])} uses the cloud {shown(facts['cloud'])} now.")
+    _show_retention(facts)
+
+
+@cloud.command(
+    epilog="""\b
+Examples:
+  hybrisfs cloud retain s3 30d
+  hybrisfs cloud retain s3 off"""
+)
+@click.argument("cloud_name", metavar="CLOUD")
+@click.argument("days", callback=_days, metavar="TIME")
+@volume_option
+@json_option
+def retain(cloud_name: str, days: int, name: str | None, as_json: bool) -> None:
+    """Have CLOUD keep for TIME, like 30d or 8w, what is deleted or overwritten; off ends that.
+
+    It takes credentials of an administrator: when those of this machine will not do, the command says what
+    somebody else has to run. Then it is tried whether the cloud does so. What is kept costs what it takes to
+    store it. hybrisfs repair brings back what somebody has deleted.
+    """
+    with Client.connect() as client:
+        facts = client.call("cloud retain", {"name": name, "cloud": cloud_name, "days": days})
+    if as_json:
+        print_json(facts)
+        return
+    click.echo(f"{shown(facts['cloud'])}:")
+    _show_retention(facts)
 
 
 @cloud.command(epilog="\b\nExample:\n  hybrisfs cloud adopt disk && hybrisfs repair photos")

@@ -1,10 +1,11 @@
-"""hybrisfs device invite, join, list, rename, remove"""
+"""hybrisfs device invite, join, list, proof, check-proof, rename, remove"""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,6 +13,8 @@ import click
 from cli.output import columns, json_option, print_json, shown
 from cli.volume_name import complete_volumes, volume_option
 from hybrisfs.client import Client, Message
+
+_MAX_PROOF = 1 << 19  # bytes
 
 
 @click.group()
@@ -145,11 +148,17 @@ def list_(name: str | None, as_json: bool) -> None:
     click.echo("\n".join(columns(rows, indent="")))
 
 
-_REMARKS = {"this": "this machine", "suspect": "changes may be missing", "forked": "forked"}
+_REMARKS = {"this": "this machine", "suspect": "changes may be missing"}
 
 
 def _row(one: dict[str, Any]) -> list[str]:
     remarks = [text for fact, text in _REMARKS.items() if one.get(fact)]
+    if one.get("forked"):
+        remarks.append("forked (restored from a backup)" if one.get("rejoined") else "forked")
+    if any(charge["kind"] != "fork" for charge in one.get("charges", ())):
+        remarks.append("broke a rule: see hybrisfs device proof")
+    if one.get("let_in_by"):
+        remarks.append(f"let in by {shown(one['let_in_by'])}")
     seen = "now" if one.get("this") or one.get("linked") else _when(one.get("last_seen"))
     behind = "-" if one.get("lag") is None else str(one["lag"])
     return [shown(one["name"]), one["id"][:8], seen, behind, ", ".join(remarks)]
@@ -157,6 +166,56 @@ def _row(one: dict[str, Any]) -> list[str]:
 
 def _when(seconds: float | None) -> str:
     return "never" if seconds is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+
+
+@device.command(epilog="\b\nExample:\n  hybrisfs device proof old-laptop --out proof.hfev")
+@click.argument("device_name", metavar="DEVICE")
+@volume_option
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the proof to this file, for others."
+)
+@json_option
+def proof(device_name: str, name: str | None, out: Path | None, as_json: bool) -> None:
+    """Tell what is proven against a machine: what it signed, and no machine that works as it should signs.
+
+    The proof holds the machine's own signatures: who has it can check it without trusting anybody, see
+    hybrisfs device check-proof. Two histories alone come of a backup, too, that was restored.
+    """
+    with Client.connect() as client:
+        facts = client.call("device proof", {"name": name, "device": device_name})
+    if out is not None:
+        try:
+            out.write_bytes(bytes.fromhex(facts["proof"]))
+        except OSError as error:
+            raise click.ClickException(f"{out} cannot be written: {error.strerror}") from error
+    _print_charge(facts, as_json=as_json)
+
+
+@device.command("check-proof", epilog="\b\nExample:\n  hybrisfs device check-proof proof.hfev")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
+@volume_option
+@json_option
+def check_proof(file: Path, name: str | None, as_json: bool) -> None:
+    """Check a file of `hybrisfs device proof`, without asking any other machine or cloud."""
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(_MAX_PROOF + 1)
+    except OSError as error:
+        raise click.ClickException(f"{file} cannot be read: {error.strerror}") from error
+    if len(data) > _MAX_PROOF:
+        raise click.ClickException(f"{file} is no proof: it is too large")
+    with Client.connect() as client:
+        facts = client.call("device check-proof", {"name": name, "proof": data.hex()})
+    _print_charge(facts, as_json=as_json)
+
+
+def _print_charge(facts: Message, *, as_json: bool) -> None:
+    if as_json:
+        print_json(facts)
+        return
+    who = shown(facts["device"]) if facts["device"] else "A machine of another volume"
+    click.echo(f"{who} ({facts['id'][:8]}) {shown(facts['what'])}")
+    click.echo(f"It signed that on {_when(facts['at'])}, by its own clock. The signatures are good.")
 
 
 @device.command(epilog="\b\nExample:\n  hybrisfs device rename laptop old-laptop")
@@ -173,23 +232,46 @@ def rename(device_name: str, new_name: str, name: str | None) -> None:
 @device.command(epilog="\b\nExample:\n  hybrisfs device remove old-laptop")
 @click.argument("device_name", metavar="DEVICE")
 @volume_option
+@click.option(
+    "--with-admitted",
+    is_flag=True,
+    help="Remove all whom this machine has let in, too, and so on; its recovery kits, too.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask; without a terminal nobody is asked.")
 @json_option
-def remove(device_name: str, name: str | None, yes: bool, as_json: bool) -> None:
+def remove(device_name: str, name: str | None, with_admitted: bool, yes: bool, as_json: bool) -> None:
     """Let a machine belong to the volume no longer, because it is lost, sold or not trusted.
 
     DEVICE is its name or the beginning of its id. The others get new keys: it can read nothing that is
     written from now on, and nothing that it writes is accepted. What it has read before, it may have kept. A
     machine that was removed never comes back under its old identity; invite it again instead.
+
+    If it is not trusted, nor are those that it has let in: with --with-admitted they go with it.
     """
-    if sys.stdin.isatty() and not yes:
-        click.confirm(f"Remove {shown(device_name)} for good?", abort=True, err=True)
+    arguments = {"name": name, "device": device_name}
     with Client.connect() as client:
-        facts = client.call("device remove", {"name": name, "device": device_name})
+        if sys.stdin.isatty() and not yes:
+            click.confirm(f"Remove {shown(device_name)} for good?", abort=True, err=True)
+            admitted = client.call("device admitted", arguments)["admitted"]
+            if admitted and not with_admitted:
+                click.echo(f"It has let in {_these(admitted)}.", err=True)
+                with_admitted = click.confirm("Remove them with it?", default=False, err=True)
+        facts = client.call("device remove", {**arguments, "with_admitted": with_admitted})
     if as_json:
         print_json(facts)
         return
     click.echo(f"{shown(facts['device'])} no longer belongs to the volume.")
+    for charge in facts.get("charges", ()):
+        click.echo(f"It {shown(charge['what'])}; the proof is kept.")
+    if facts["removed"]:
+        click.echo(f"Nor do those that it had let in: {_these(facts['removed'])}.")
+    if facts["remain"]:
+        click.echo(f"Those that it has let in remain: {_these(facts['remain'])}.")
+        click.echo("Unless you know them: hybrisfs device remove, hybrisfs recovery remove.")
     click.echo("If it has secrets of these clouds, it can still delete there: change the secrets.")
     for url in facts["clouds"]:
         click.echo(f"  {shown(url)}")
+
+
+def _these(devices: list[dict[str, Any]]) -> str:
+    return ", ".join(f"{shown(one['device'])} ({one['id'][:8]})" for one in devices)

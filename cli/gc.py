@@ -81,7 +81,10 @@ def _lines(facts: dict[str, Any]) -> list[str]:
     if values.get("former"):
         former = count(values["former"], "object")
         lines.append(f"of key-value stores that this machine had: {former} (hybrisfs kv clean --former)")
-    if facts["due"]["packs"]:
+    if facts.get("undeletable"):
+        what = count(facts["undeletable"], "object")
+        lines.append(f"{what} wait for a device that may delete: the credentials of this one may not")
+    elif facts["due"]["packs"]:
         lines.append(f"to be deleted when the clouds can be reached: {_packs(facts['due'])}")
     log = facts["log"]
     if log["dropped"]:

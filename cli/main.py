@@ -13,8 +13,6 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from cli.output import clean
-
 __all__ = ["main", "program"]
 
 # Command: what the overview says about it. The module is cli.COMMAND, the function COMMAND in it.
@@ -125,7 +123,7 @@ class Program(click.Group):
 
 
 def _report(error: Exception) -> int:
-    from hybrisfs.client import HybrisError, record_crash
+    from hybrisfs.client import HybrisError, clean, record_crash
 
     if isinstance(error, HybrisError):
         click.echo(f"hybrisfs: {clean(str(error))}", err=True)
@@ -159,6 +157,9 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
 )
 def program() -> None:
     """A folder on all your machines that no cloud provider can read, lose, forge or roll back."""
+    from hybrisfs.client import forbid_core_dumps
+
+    forbid_core_dumps()  # commands read passphrases and secrets
 
 
 def main() -> NoReturn:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import click
+
+from hybrisfs.client import clean, quoted, shown
 
 __all__ = [
     "clean",
     "columns",
     "count",
     "describe_machines_only",
+    "describe_retention",
     "json_option",
     "pending_work",
     "print_json",
@@ -72,24 +73,6 @@ def describe_machines_only(facts: Mapping[str, Any]) -> str:
     return f"{some}: {' and '.join(names)} {have} yet to put {them} on the clouds."
 
 
-def shown(name: str) -> str:
-    """A name within a sentence: as it is, or escaped as shells do it when a terminal could not show it."""
-    return name if _plain(name) else _escaped(name)
-
-
-def quoted(name: str) -> str:
-    """A name as a word of a command that can be copied into a shell."""
-    return shlex.quote(name) if _plain(name) else _escaped(name)
-
-
-def clean(text: str) -> str:
-    """Text of several lines with everything escaped that a terminal might obey."""
-    return "".join(
-        character if character.isprintable() or character == "\n" else _escape(character)
-        for character in text
-    )
-
-
 def columns(rows: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:
     """Lines with the cells of `rows` below each other. Cells may be styled; the last is not padded."""
     widths = [max(len(click.unstyle(cell)) for cell in column) for column in zip(*rows, strict=True)]
@@ -102,29 +85,10 @@ def columns(rows: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:
     return lines
 
 
-def _plain(name: str) -> bool:
-    return name.isprintable() and name == name.strip() and name != ""
-
-
-def _escaped(name: str) -> str:
-    body = "".join(
-        f"\\{character}"
-        if character in "'\\"
-        else character
-        if character.isprintable()
-        else _escape(character)
-        for character in name
-    )
-    return f"$'{body}'"
-
-
-def _escape(character: str) -> str:
-    known = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\x1b": "\\e"}
-    return known.get(character) or "".join(f"\\x{byte:02x}" for byte in _bytes(character))
-
-
-def _bytes(character: str) -> bytes:
-    try:
-        return os.fsencode(character)
-    except UnicodeEncodeError:  # a surrogate that stands for no byte
-        return character.encode("utf-8", "surrogatepass")
+def describe_retention(found: Mapping[str, Any] | None) -> str:
+    """For how long a cloud keeps what is deleted, as far as a try has proven it."""
+    if found is None:
+        return "not tried"
+    if not found["keeps"]:
+        return "no" if found["keeps"] is False else "unknown"
+    return "yes" if found["days"] is None else f"for {count(found['days'], 'day')}"

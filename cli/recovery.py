@@ -126,6 +126,8 @@ def show(name: str | None, as_json: bool) -> int:
             cells = ["", "", ""]
     click.echo("\n".join(columns(rows, indent="")))
     for kit in kits:
+        if kit.get("made_by"):
+            click.echo(f"{kit['kit'][:8]} was made by {shown(kit['made_by'])}.")
         if kit["used"]:
             click.echo(f"A machine was recovered by {kit['kit'][:8]}: make a new kit, then remove this one.")
     return code

@@ -16,6 +16,7 @@ from cli.output import (
     columns,
     count,
     describe_machines_only,
+    describe_retention,
     json_option,
     pending_work,
     print_json,
@@ -184,10 +185,15 @@ def _names(clouds: Sequence[Mapping[str, Any]]) -> str:
 
 def _describe_cloud(cloud: dict[str, Any]) -> list[str]:
     state = click.style(cloud["state"], fg=_COLOURS.get(cloud["state"], "red"))
+    kept = cloud.get("retention")
+    keeps = ""
+    if kept and kept["keeps"]:
+        though = ", but this machine could destroy them" if kept["destructible"] else ""
+        keeps = f"  (keeps deleted objects: {describe_retention(kept)}{though})"
     return [
         shown(cloud["name"]),
         state,
-        shown(cloud["reason"]) if cloud.get("reason") else shown(cloud["url"]),
+        (shown(cloud["reason"]) if cloud.get("reason") else shown(cloud["url"])) + keeps,
     ]
 
 

@@ -42,6 +42,7 @@ _MODULES: Final = {
         "hybrisfs/filesystem/registers.py",
         "hybrisfs/filesystem/node_id.py",
         "hybrisfs/merge/authority.py",
+        "hybrisfs/merge/evidence.py",
         "hybrisfs/filesystem/acl.py",
         "hybrisfs/merge/members.py",
         "hybrisfs/merge/cloud_set.py",

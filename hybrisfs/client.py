@@ -13,11 +13,13 @@ from types import TracebackType
 from typing import Final
 
 from hybrisfs import VERSION
+from hybrisfs.core_dumps import forbid_core_dumps
 from hybrisfs.daemon.only_one import ProcessLock, end_daemon, holder, is_stopped
 from hybrisfs.errors import DaemonError, HybrisError, UnknownVolumeError, UsageError, from_wire
 from hybrisfs.exposition import CONTENT_TYPE
 from hybrisfs.home import Home
 from hybrisfs.launch import start_daemon
+from hybrisfs.shown import clean, quoted, shown
 from hybrisfs.verdict import judge, machines_only
 from hybrisfs.wire import PROTOCOL, Channel, ChannelError, Message, connect_socket
 
@@ -31,16 +33,20 @@ __all__ = [
     "NotRunningError",
     "UnknownVolumeError",
     "UsageError",
+    "clean",
     "examine",
+    "forbid_core_dumps",
     "install_service",
     "judge",
     "machines_only",
     "log_path",
+    "quoted",
     "record_crash",
     "remove_service",
     "scratch_folder",
     "serve",
     "service_status",
+    "shown",
     "stop_daemon",
     "umount_without_daemon",
     "volume_names",

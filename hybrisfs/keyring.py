@@ -2,19 +2,21 @@
 
 A volume begins with one epoch. When a device is removed, a new one begins, whose keys it is not given
 (`hybrisfs.merge.epochs`). What is sealed from then on is sealed with the newest keys of an epoch that
-excludes every removed device; what was sealed before stays readable with the keys that sealed it.
+excludes every removed device, and that a present member granted; what was sealed before stays readable with
+the keys that sealed it. Whoever makes an epoch has its keys, says he what he may: so epochs of a device that
+was removed later seal nothing any more, nor do those of which only a cloud tells.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from hybrisfs.keys import MAX_EPOCHS, EpochKeys, VolumeKeys
-from sync import EpochKey
+from sync import FIRST_EPOCH, EpochKey
 
-__all__ = ["KeyRing"]
+__all__ = ["KeyRing", "Standing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,18 @@ class _Purpose:
         return self.ring.derived((self.derive, epoch.id), lambda: self.derive(epoch))
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the log says of epochs."""
+
+    gone: frozenset[bytes]
+    """The devices of which it is said that they no longer belong to the volume."""
+    granted: Mapping[bytes, int]
+    """The epochs that a present member granted, and the lowest clocks of updates in which one did."""
+    disowned: Sequence[bytes]
+    """Those that only devices which are no members granted; those to be kept come last."""
+
+
 class KeyRing:
     """All epochs known here. Thread-safe.
 
@@ -52,6 +66,7 @@ class KeyRing:
         self._lock = threading.Lock()
         self._keys = keys
         self._removed = frozenset(removed)
+        self._standing = Standing(frozenset(), {}, ())
         self._keep = keep
         self._derived: dict[tuple[Callable[[EpochKeys], bytes], bytes], bytes] = {}
         self._choose()
@@ -62,13 +77,45 @@ class KeyRing:
     def _choose(self) -> None:
         epochs = self._keys.shared.epochs
         self._by_id = {epoch.id: epoch for epoch in epochs}
-        fit = [epoch for epoch in epochs if self._removed <= epoch.excluded]
-        self._newest = fit[-1] if fit else epochs[-1]
+        granted = [epoch for epoch in epochs if self._is_granted(epoch)]
+        fit = [epoch for epoch in granted if self._removed <= epoch.excluded]
+        told = [epoch for epoch in epochs if self._is_told(epoch) and self._removed <= epoch.excluded]
+        self._is_fit = bool(fit or told)
+        if fit:
+            self._newest = max(fit, key=self._age)
+        else:
+            self._newest = told[-1] if told else max(granted, key=self._age)
+        self._handed_on = self._numbered()
+
+    def _is_granted(self, epoch: EpochKeys) -> bool:
+        """Whether a present member granted it, or it is the first; and nobody is excluded in advance."""
+        if epoch.id == FIRST_EPOCH:
+            return True
+        return epoch.id in self._standing.granted and epoch.excluded <= self._standing.gone
+
+    def _is_told(self, epoch: EpochKeys) -> bool:
+        """Whether a device told this one, when it let it in, to seal with it, and the log says nothing of it
+        yet."""
+        standing = self._standing
+        heard = epoch.id in standing.granted or epoch.id in standing.disowned
+        return epoch.number > 0 and not heard
+
+    def _age(self, epoch: EpochKeys) -> tuple[int, bytes]:
+        """Of several that would do, the one with the highest is used: no number that somebody states, but
+        the clock of the log, which nobody can put forward."""
+        return self._standing.granted.get(epoch.id, 0), epoch.id
 
     @property
     def keys(self) -> VolumeKeys:
-        """All that is known, to be handed on."""
-        return self._keys
+        """All that is known, to be handed on. Who does not know the log yet goes by the numbers: only the
+        epoch to seal with has one, unless it is the first."""
+        return self._handed_on
+
+    def _numbered(self) -> VolumeKeys:
+        newest = b"" if self._newest.id == FIRST_EPOCH else self._newest.id
+        return self._keys.with_epochs(
+            replace(epoch, number=int(epoch.id == newest)) for epoch in self._keys.shared.epochs
+        )
 
     @property
     def newest(self) -> EpochKeys:
@@ -78,7 +125,7 @@ class KeyRing:
     @property
     def is_fit(self) -> bool:
         """Whether no removed device has the keys of the newest epoch."""
-        return self._removed <= self._newest.excluded
+        return self._is_fit
 
     def find(self, epoch: bytes) -> EpochKeys | None:
         """The keys of an epoch, None when they are not known here."""
@@ -87,24 +134,47 @@ class KeyRing:
     def exclude(self, removed: Iterable[bytes]) -> None:
         """These devices no longer belong to the volume."""
         with self._lock:
-            self._removed |= frozenset(removed)
+            self._removed = frozenset(removed)
             self._choose()
 
-    def add(self, epochs: Iterable[EpochKeys]) -> bool:
-        """Take in epochs, of those known under one id the first; False when there is none new.
+    def judge(self, standing: Standing) -> None:
+        """From now on the log says this."""
+        with self._lock:
+            self._standing = standing
+            self._choose()
+
+    def add(self, epochs: Iterable[EpochKeys], spare: Sequence[bytes] | None = None) -> bool:
+        """Take in epochs, of those known under one id the first; False when there is none new, or no room.
+        Epochs with the number 0 seal nothing until a member is seen to have granted them. For epochs that a
+        member granted, those of which only a cloud tells make room, which can be had again, and those that
+        only devices granted which are no members any more; with *spare* for all, and these are the latter.
 
         Raises OSError when they cannot be stored; they are not used then.
         """
         with self._lock:
             new = {epoch.id: epoch for epoch in epochs if epoch.id not in self._by_id}
-            new = dict(list(new.items())[: MAX_EPOCHS - len(self._by_id)])
+            if spare is None:
+                spare = self._standing.disowned
+                wanted = sum(one in self._standing.granted for one in new)
+            else:
+                wanted = len(new)
+            dropping = [one for one in (*self._unheard(), *spare) if one in self._by_id]
+            dropped = set(dropping[: max(0, len(self._by_id) + wanted - MAX_EPOCHS)])
+            kept = [epoch for epoch in self._keys.shared.epochs if epoch.id not in dropped]
+            new = dict(list(new.items())[: max(0, MAX_EPOCHS - len(kept))])
             if not new:
                 return False
-            keys = self._keys.with_epochs([*self._keys.shared.epochs, *new.values()])
+            keys = self._keys.with_epochs([*kept, *new.values()])
             self._keep(keys)
             self._keys = keys
             self._choose()
             return True
+
+    def _unheard(self) -> list[bytes]:
+        """The epochs for reading of which the log says nothing."""
+        standing = self._standing
+        heard = {FIRST_EPOCH, *standing.granted, *standing.disowned}
+        return [one.id for one in self._keys.shared.epochs if one.number == 0 and one.id not in heard]
 
     def derived(
         self, purpose: tuple[Callable[[EpochKeys], bytes], bytes], make: Callable[[], bytes]

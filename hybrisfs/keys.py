@@ -23,12 +23,12 @@ from hybrisfs.errors import DamagedError, NewerFormatError
 from hybrisfs.store.files import sync_directory
 from sync import DEVICE_ID_SIZE, EPOCH_SIZE, FIRST_EPOCH, DeviceKey
 
-__all__ = ["MAX_EPOCHS", "EpochKeys", "SharedKeys", "VolumeKeys"]
+__all__ = ["MAX_EPOCHS", "MAX_EPOCH_NUMBER", "EpochKeys", "SharedKeys", "VolumeKeys"]
 
 MAX_EPOCHS: Final = 512
+MAX_EPOCH_NUMBER: Final = 1 << 32
 _FORMAT: Final = 2
 _KEY_SIZE: Final = 32
-_MAX_NUMBER: Final = 1 << 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,8 @@ class EpochKeys:
     """The keys of one epoch: *data* seals chunks, *metadata* is where the keys of all else come from."""
 
     id: bytes
-    number: int
+    number: int = field(compare=False)
+    """For devices that do not know the log yet; 0 for one that is to seal nothing on that ground alone."""
     data: bytes = field(repr=False)
     metadata: bytes = field(repr=False)
     excluded: frozenset[bytes] = frozenset()
@@ -52,7 +53,7 @@ class EpochKeys:
         """Fresh keys of a later epoch."""
         return EpochKeys(
             os.urandom(EPOCH_SIZE),
-            number + 1,
+            min(number + 1, MAX_EPOCH_NUMBER),
             os.urandom(_KEY_SIZE),
             os.urandom(_KEY_SIZE),
             frozenset(excluded),
@@ -70,7 +71,8 @@ class EpochKeys:
 
     @property
     def rank(self) -> tuple[int, bytes]:
-        """Of several epochs that would do, the one with the highest is used."""
+        """Of several epochs that would do, the one with the highest is used while the log has not come yet
+        (`hybrisfs.keyring`)."""
         return self.number, self.id
 
 
@@ -202,7 +204,7 @@ def _parse_epochs(entries: list[dict[str, Any]]) -> list[EpochKeys]:
 
 
 def _number(value: object) -> int:
-    if type(value) is not int or not 0 <= value < _MAX_NUMBER:
+    if type(value) is not int or not 0 <= value <= MAX_EPOCH_NUMBER:
         raise ValueError("an epoch with an impossible number")
     return value
 

@@ -94,9 +94,10 @@ class Channel:
 
 
 def bind_socket(path: Path) -> socket.socket:
-    """Return a listening unix socket at `path`, which must be free. Raises `OSError`."""
+    """Return a listening unix socket at `path`, which must be free, for this user only. Raises `OSError`."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
+        os.fchmod(listener.fileno(), 0o600)  # Linux makes the file with the mode that the socket has
         _at(path, listener.bind)
         listener.listen(64)
     except BaseException:

@@ -3,7 +3,12 @@
 #
 # The package holds the program and all libraries that it uses in a virtual environment, /usr/lib/hybrisfs, for the
 # Python of the distribution it is built on; the units for systemd, not enabled; completions for shells; man pages; and
-# what a desktop shows: menu entry, icons, extensions for file managers. Needs python3-venv and dpkg-dev, and PyPI.
+# what a desktop shows: menu entry, icons, extensions for file managers. Needs python3-venv and dpkg-dev, and PyPI;
+# where zfec comes compiled for no such machine, gcc and python3-dev, too.
+#
+# Whoever builds the same commit on the same release of the same distribution gets the same bytes: the libraries are
+# those of packaging/requirements.lock, checked by their hashes, and all times are SOURCE_DATE_EPOCH (seconds since
+# 1970), by default that of the last commit.
 
 set -euo pipefail
 
@@ -15,6 +20,9 @@ root=$work/root
 prefix=/usr/lib/hybrisfs
 python=/usr/bin/python3
 umask 022
+export SOURCE_DATE_EPOCH="${SOURCE_DATE_EPOCH:-$(git -C "$checkout" log -1 --format=%ct)}"
+export LC_ALL=C.UTF-8 TZ=UTC PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE=1
+export CFLAGS=-g0 # debugging information names the folder that it was compiled in
 
 mkdir "$work/source"
 (cd "$checkout" && git ls-files -coz --exclude-standard hybrisfs sync backends cli dashboard pyproject.toml README.md LICENSE | xargs -0 cp --parents -t "$work/source")
@@ -23,8 +31,17 @@ cd "$work" # Python looks for modules in the working directory: not in the check
 mkdir -p "$root$prefix"
 "$python" -m venv "$work/builder"
 "$python" -m venv --without-pip "$root$prefix"
-"$work/builder/bin/python" -m pip --python "$root$prefix/bin/python3" install \
-    --quiet --disable-pip-version-check --no-compile "$work/source"
+locks=$checkout/packaging
+pip() {
+    "$work/builder/bin/python" -m pip --quiet --disable-pip-version-check "$@"
+}
+pip install --require-hashes --no-deps --requirement "$locks/build.lock"
+wheel() {
+    pip wheel --no-deps --no-build-isolation --use-pep517 --wheel-dir "$work/wheels" "$@"
+}
+wheel --require-hashes --requirement "$locks/requirements.lock"
+wheel "$work/source"
+pip --python "$root$prefix/bin/python3" install --no-index --no-deps --no-compile "$work/wheels"/*.whl
 version=$("$root$prefix/bin/python3" -c 'from hybrisfs import VERSION; print(VERSION)')
 minor=$("$python" -c 'import sys; print(sys.version_info[1])')
 site=$root$prefix/lib/python3.$minor/site-packages
@@ -40,7 +57,8 @@ home = /usr/bin
 include-system-site-packages = false
 version = $("$python" -c 'import platform; print(platform.python_version())')
 CONFIGURATION
-find "$site" -name direct_url.json -delete
+# Who installed it, from where, and what: of no use where dpkg removes it, and it names the folder that it was built in.
+find "$site" -path '*.dist-info/*' \( -name direct_url.json -o -name INSTALLER -o -name RECORD -o -name REQUESTED \) -delete
 find "$site" -type d \( -name tests -o -name test \) -prune -exec rm -rf {} +
 # Of the descriptions of all services of Amazon's, a hundred megabytes, those that an S3 client and its credentials use.
 find "$site/botocore/data" -mindepth 1 -maxdepth 1 -type d \
@@ -60,21 +78,20 @@ folder, root = sys.argv[1:]
 for name, text in unit_texts(Home.from_environment()).items():
     (Path(folder) / name).write_text(text.replace(root, ""))
 PYTHON
-"$python" -m compileall -q -j 0 -s "$root" -p / "$site"
+# In one process, and in the order of names: what is written depends on what was compiled before.
+"$python" -m compileall -q --invalidation-mode unchecked-hash -s "$root" -p / "$site"
 ln -s ../lib/hybrisfs/bin/hybrisfs "$root/usr/bin/hybrisfs"
 
 complete() {
     mkdir -p "$root$2"
-    env PYTHONDONTWRITEBYTECODE=1 _HYBRISFS_COMPLETE="$1_source" \
-        "$root$prefix/bin/python3" -m cli.main >"$root$2/$3"
+    env _HYBRISFS_COMPLETE="$1_source" "$root$prefix/bin/python3" -m cli.main >"$root$2/$3"
 }
 complete bash /usr/share/bash-completion/completions hybrisfs
 complete zsh /usr/share/zsh/vendor-completions _hybrisfs
 complete fish /usr/share/fish/vendor_completions.d hybrisfs.fish
-"$work/builder/bin/python" -m pip install --quiet --disable-pip-version-check click-man
 mkdir -p "$root/usr/share/man/man1"
-env PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="$site" "$work/builder/bin/python" "$checkout/packaging/man_pages.py" \
-    "$root/usr/share/man/man1" "$version" "$(date -u -d "@$(git -C "$checkout" log -1 --format=%ct)" +%Y-%m-%d)"
+env PYTHONPATH="$site" "$work/builder/bin/python" "$checkout/packaging/man_pages.py" \
+    "$root/usr/share/man/man1" "$version" "$(date -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%d)"
 gzip -9n "$root"/usr/share/man/man1/*
 ln -sfn ../../../bin/python3 "$root$prefix/bin/python3" # nothing in it is run here any more
 
@@ -94,13 +111,14 @@ documents=$root/usr/share/doc/hybrisfs
 mkdir -p "$documents" "$root/usr/share/lintian/overrides" "$root/DEBIAN"
 cp "$debian/copyright" "$documents/copyright"
 gzip -9n <"$checkout/CHANGELOG.md" >"$documents/CHANGELOG.md.gz"
+"$python" "$checkout/packaging/sbom.py" "$version" "$site" "$work/wheels" >"$documents/hybrisfs.cdx.json"
 maintainer=$(sed -n 's/^Maintainer: //p' "$debian/control")
 gzip -9n >"$documents/changelog.gz" <<CHANGES
 hybrisfs ($version) unstable; urgency=medium
 
   * Built from upstream; /usr/share/doc/hybrisfs/CHANGELOG.md.gz tells what changed.
 
- -- $maintainer  $(date -R -u -d "@$(git -C "$checkout" log -1 --format=%ct)")
+ -- $maintainer  $(date -R -d "@$SOURCE_DATE_EPOCH")
 CHANGES
 cp "$debian/lintian-overrides" "$root/usr/share/lintian/overrides/hybrisfs"
 for script in postinst prerm postrm; do
@@ -108,11 +126,13 @@ for script in postinst prerm postrm; do
 done
 architecture=$(dpkg --print-architecture)
 sed -e "s/@VERSION@/$version/" -e "s/@ARCHITECTURE@/$architecture/" \
-    -e "s/@SIZE@/$(du -sk --exclude=DEBIAN "$root" | cut -f1)/" \
+    -e "s/@SIZE@/$(find "$root/usr" -printf '%y %s\n' | awk '{ n += $1 == "f" ? int(($2 + 1023) / 1024) : 1 } END { print n }')/" \
     -e "s/@PYTHON@/3.$minor/" -e "s/@NEXT_PYTHON@/3.$((minor + 1))/" \
     "$debian/control" >"$root/DEBIAN/control"
 (cd "$root" && find usr -type f -print0 | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
 
+find "$root" -exec touch --no-dereference --date "@$SOURCE_DATE_EPOCH" {} +
 mkdir -p "$output"
 export DPKG_DEB_COMPRESSOR_TYPE="${DPKG_DEB_COMPRESSOR_TYPE:-xz}" DPKG_DEB_COMPRESSOR_LEVEL="${DPKG_DEB_COMPRESSOR_LEVEL:-1}"
+export DPKG_DEB_THREADS_MAX=1 # several compress to other bytes
 dpkg-deb --root-owner-group --build "$root" "$output/hybrisfs_${version}_$architecture.deb"

@@ -2,9 +2,9 @@
 # Install HybrisFS from this checkout for the current user, and set up a first folder with it.
 #
 # Installs fuse3 and python3-venv with apt-get where they are missing (as root or with sudo), makes a
-# virtual environment of its own below ~/.local/share/hybrisfs, links the command into ~/.local/bin,
-# and runs `hybrisfs quickstart`, but for the option --only-install. Running it again upgrades to the state of the
-# checkout.
+# virtual environment of its own below ~/.local/share/hybrisfs with the very libraries that packaging/requirements.lock
+# names, links the command into ~/.local/bin, and runs `hybrisfs quickstart`, but for the option --only-install.
+# Running it again upgrades to the state of the checkout.
 
 set -eu
 
@@ -37,6 +37,11 @@ esac
 missing=
 command -v fusermount3 >/dev/null || missing="$missing fuse3"
 python3 -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3-venv"
+if [ "$(uname -m)" != x86_64 ]; then # zfec comes compiled for no other
+    command -v gcc >/dev/null || missing="$missing gcc libc6-dev"
+    [ -e "$(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ] ||
+        missing="$missing python3-dev"
+fi
 if [ -n "$missing" ]; then
     command -v apt-get >/dev/null || fail "please install:$missing"
     echo "Installing$missing"
@@ -56,7 +61,12 @@ python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
 echo "Installing HybrisFS and its libraries into $venv, which takes a minute or more"
 [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
 rm -rf "$checkout/build" # setuptools would install what an earlier state left there
-"$venv/bin/python" -m pip install --disable-pip-version-check --upgrade "$checkout"
+install() {
+    "$venv/bin/python" -m pip install --disable-pip-version-check --no-deps --no-build-isolation --use-pep517 "$@"
+}
+install --require-hashes --requirement "$checkout/packaging/build.lock"
+install --require-hashes --requirement "$checkout/packaging/requirements.lock"
+install --upgrade "$checkout"
 
 mkdir -p "$bin"
 ln -sf "$venv/bin/hybrisfs" "$bin/hybrisfs"

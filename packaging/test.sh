@@ -1,9 +1,9 @@
 #!/bin/sh
 # Everything that must pass: lint, format, types, tests in two processes. Arguments go to pytest.
 #
-# Makes the virtual environment .venv in the checkout when it is missing or older than pyproject.toml. Tests that
-# need a program which is not installed, root, or /dev/fuse are skipped; .ci/run installs it all, and
-# packaging/test-servers.sh the object stores.
+# Makes the virtual environment .venv in the checkout, with the very libraries that packaging/dev.lock names, when it
+# is missing or older than that or pyproject.toml. Tests that need a program which is not installed, root, or
+# /dev/fuse are skipped; .ci/run installs it all, and packaging/test-servers.sh the object stores.
 
 set -eu
 
@@ -13,10 +13,16 @@ cd "$(dirname "$0")/.."
 python=/usr/bin/python3
 [ -x "$python" ] || python=python3
 
-if ! [ .venv/installed -nt pyproject.toml ]; then
+install() {
+    .venv/bin/python -m pip install --disable-pip-version-check --no-deps --no-build-isolation --use-pep517 "$@"
+}
+
+if ! [ .venv/installed -nt pyproject.toml ] || ! [ .venv/installed -nt packaging/dev.lock ]; then
     echo "Making the virtual environment .venv: the libraries are downloaded and installed, which takes minutes."
     [ -x .venv/bin/python ] || "$python" -m venv .venv
-    .venv/bin/python -m pip install --disable-pip-version-check --editable '.[dev]'
+    install --require-hashes --requirement packaging/build.lock
+    install --require-hashes --requirement packaging/dev.lock
+    install --editable .
     touch .venv/installed
 fi
 

@@ -30,6 +30,7 @@ __all__ = [
     "box_for",
     "device_id_from_hex",
     "device_id_of",
+    "is_public_key",
     "verify",
 ]
 
@@ -62,6 +63,15 @@ def verify(public: bytes, message: Buffer, signature: bytes) -> bool:
     try:
         VerifyKey(public).verify(bytes(message), signature)
     except CryptoError:
+        return False
+    return True
+
+
+def is_public_key(public: bytes) -> bool:
+    """Whether these 32 bytes are a key that something can be sealed for."""
+    try:
+        crypto_sign_ed25519_pk_to_curve25519(public)
+    except (CryptoError, ValueError):
         return False
     return True
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from hybrisfs.dispersal.errors import IntegrityError, UnreadableHereError
 from hybrisfs.dispersal.seal import Sealer
-from hybrisfs.keyring import KeyRing
-from hybrisfs.keys import EpochKeys, VolumeKeys
+from hybrisfs.keyring import KeyRing, Standing
+from hybrisfs.keys import MAX_EPOCH_NUMBER, MAX_EPOCHS, EpochKeys, VolumeKeys
 
 KEYS = VolumeKeys.generate()
 GONE, LATER = b"g" * 16, b"l" * 16
@@ -34,6 +37,51 @@ def test_of_two_epochs_begun_at_once_all_devices_use_the_same() -> None:
     two.add([other])
     two.add([SECOND])
     assert one.newest == two.newest
+
+
+def test_an_epoch_counts_for_who_granted_it_and_not_for_what_it_says_of_itself() -> None:
+    ring = KeyRing(KEYS)
+    liar = EpochKeys(b"liar", MAX_EPOCH_NUMBER, bytes(32), bytes(32), frozenset([GONE]))
+    ring.add([liar, SECOND])
+    ring.judge(Standing(frozenset([GONE]), {SECOND.id: 5}, [liar.id]))
+    ring.exclude([GONE])
+    assert ring.is_fit and ring.newest == SECOND
+    ring.judge(Standing(frozenset([GONE]), {}, [SECOND.id, liar.id]))
+    assert not ring.is_fit and ring.newest == KEYS.first
+    ring.judge(Standing(frozenset([GONE]), {SECOND.id: 5, liar.id: 4}, []))
+    assert ring.newest == SECOND, "the clock of the log counts"
+    ring.judge(Standing(frozenset(), {SECOND.id: 5}, [liar.id]))
+    assert not ring.is_fit, "nobody is excluded in advance"
+
+
+def test_who_does_not_know_the_log_goes_by_what_it_was_handed() -> None:
+    ring = KeyRing(KEYS)
+    liar = EpochKeys(b"liar", MAX_EPOCH_NUMBER, bytes(32), bytes(32), frozenset([GONE]))
+    ring.add([liar, replace(SECOND, number=0)])
+    ring.judge(Standing(frozenset([GONE]), {SECOND.id: 5}, [liar.id]))
+    ring.exclude([GONE])
+    joined = KeyRing(ring.keys, [GONE])
+    assert joined.is_fit and joined.newest == SECOND and joined.find(liar.id) == liar
+
+
+def test_what_only_clouds_tell_of_is_for_reading_and_makes_room() -> None:
+    ring = KeyRing(KEYS)
+    heard = [EpochKeys.after(-1, [GONE]) for _ in range(MAX_EPOCHS + 5)]
+    assert all(one.number == 0 for one in heard)
+    assert ring.add(heard) and len(ring.keys.shared.epochs) == MAX_EPOCHS
+    ring.exclude([GONE])
+    assert not ring.is_fit and ring.newest == KEYS.first
+    assert not ring.add(heard[-1:]), "there is no room"
+    ring.judge(Standing(frozenset([GONE]), {SECOND.id: 5}, []))
+    assert ring.add([SECOND]) and ring.newest == SECOND and ring.is_fit
+    assert len(ring.keys.shared.epochs) == MAX_EPOCHS
+
+
+def test_all_that_is_taken_in_can_be_loaded_again(tmp_path: Path) -> None:
+    ring = KeyRing(KEYS, keep=lambda keys: keys.replace(tmp_path / "keys.json"))
+    for number in (MAX_EPOCH_NUMBER - 1, MAX_EPOCH_NUMBER):
+        assert ring.add([EpochKeys.after(number, [])])
+        assert VolumeKeys.load(tmp_path / "keys.json").shared.epochs == ring.keys.shared.epochs
 
 
 def test_keys_are_stored_before_they_are_used() -> None:

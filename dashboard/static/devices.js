@@ -39,6 +39,11 @@ function device(one) {
           "This machine was restored from a backup or cloned: its history has two branches. Both are kept.",
         )
       : null,
+    ...(one.charges ?? [])
+      .filter((charge) => charge.kind !== "fork")
+      .map((charge) =>
+        h("p", { class: "reason" }, `It ${charge.what}. It may have been taken over; the proof is kept.`),
+      ),
     one.suspect
       ? h(
           "p",
@@ -50,6 +55,7 @@ function device(one) {
       one.this ? null : ["Heard of", one.linked ? "now" : one.last_seen ? ago(one.last_seen) : "not yet"],
       one.this ? null : ["Behind by", one.lag ? count(one.lag, "step") : "nothing"],
       one.round_trip ? ["Answers within", latency(one.round_trip)] : null,
+      one.let_in_by ? ["Let in by", one.let_in_by] : null,
       ["Id", h("code", null, one.id.slice(0, 16))],
     ),
   );

@@ -8,7 +8,9 @@ their heads, each device lets go of what the agreed checkpoint O before it cover
 2. the bodies of the updates, here; the rows stay, bare, as after a checkpoint has been taken in;
 3. the segments themselves, on each cloud. An author deletes what stands under its own name, its own segments
    and those that others relayed for it; the member with the lowest id what stands under the names of devices
-   that were removed. Segments of reserves stay: a kit that is used again goes on from there;
+   that were removed. Segments of reserves stay: a kit that is used again goes on from there. What an author
+   has left because its credentials may not delete, any other member deletes, but for as many of the newest as
+   the author's head counts: these it still has on record;
 4. the room that this leaves in the database.
 
 Each step is durable before the next, and each is found undone and done again after a crash: segments that no
@@ -33,7 +35,7 @@ it there again (`hybrisfs.checkpoint.deposit`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from hybrisfs.checkpoint.deposit import CloudStore
@@ -41,7 +43,7 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.merge.members import MemberTable
 from hybrisfs.store.bodies import BodyStore
 from hybrisfs.store.segment_ends import end_of_segment
-from sync import VersionVector
+from sync import Head, VersionVector, parse_segment_name, segment_name
 
 __all__ = ["Compactor"]
 
@@ -64,7 +66,10 @@ class Compactor:
         store: CloudStore,
         commit: Callable[[], None],
         go_on: Callable[[], bool] = lambda: True,
+        heads: Callable[[], Mapping[bytes, Head]] = dict,
     ) -> None:
+        """*heads* are the newest of all devices."""
+        self._heads = heads
         self._fs = fs
         self._own = own
         self._members = members
@@ -136,7 +141,33 @@ class Compactor:
         for cloud in self._store.numbers:
             for prefix in (f"log/{self._own.hex()}/", *prefixes):
                 done &= self._delete_from(cloud, prefix, covered)
+        heads = self._heads()
+        for device in sorted(self._members.devices()):
+            if device != self._own and device in heads:
+                done &= self._delete_left(device, heads, covered)
         return done
+
+    def _delete_left(self, device: bytes, heads: Mapping[bytes, Head], covered: VersionVector) -> bool:
+        """Delete what another member has let go of, but not deleted."""
+        prefix = f"log/{device.hex()}/"
+        listed = {cloud: self._store.names(cloud, prefix, _MOST_NAMES) for cloud in self._store.numbers}
+        if any(names is None for names in listed.values()):
+            return False
+        led_to = {segment_name(one.writer, one.extent.newest) for one in heads.values() if one.extent}
+        led_to |= {segment_name(*relayed) for one in heads.values() for relayed in one.relayed}
+        names = {name for some in listed.values() for name in some or ()}
+        extent = heads[device].extent
+        if extent is None:
+            return True
+        with self._fs.lock:
+            # What this device has not got yet, or a cloud makes up, is not counted.
+            known = [name for name in names if end_of_segment(self._fs.db, name) is not None]
+        known.sort(key=lambda name: parse_segment_name(name)[1].first)
+        gone = self._gone(known[: -extent.segments], covered) - led_to
+        return all(
+            self._delete(cloud, [name for name in some or () if name in gone])
+            for cloud, some in listed.items()
+        )
 
     def _orphaned(self) -> Iterable[bytes]:
         """Devices that are no members any more, if it falls to this one to remove what they wrote."""
@@ -148,10 +179,17 @@ class Compactor:
         names = self._store.names(cloud, prefix, _MOST_NAMES)
         if names is None:
             return False
+        gone = self._gone(names, covered)
+        return self._delete(cloud, [name for name in names if name in gone])
+
+    def _gone(self, names: Iterable[str], covered: VersionVector) -> set[str]:
+        """Those of *names* that are covered and that no record of this device holds."""
         with self._fs.lock:
             kept = {name for (name,) in self._fs.db.execute("SELECT name FROM log_segment")}
             kept.update(name for (name,) in self._fs.db.execute("SELECT name FROM relayed_segment"))
-            gone = [name for name in names if name not in kept and self._covers(covered, name)]
+            return {name for name in names if name not in kept and self._covers(covered, name)}
+
+    def _delete(self, cloud: int, gone: Sequence[str]) -> bool:
         for start in range(0, len(gone), _DELETED_AT_ONCE):
             failure = self._store.delete(cloud, gone[start : start + _DELETED_AT_ONCE])
             if failure is not None:

@@ -23,6 +23,7 @@ class CloudCommands:
             "cloud test": self._test,
             "cloud add": self._add,
             "cloud adopt": self._adopt,
+            "cloud retain": self._retain,
             "cloud drain": self._drain,
             "cloud remove": self._remove,
             "cloud replace": self._replace,
@@ -45,7 +46,14 @@ class CloudCommands:
     def _add(self, arguments: Message, _: Progress) -> Message:
         volume = self._volume(arguments)
         url, name = read.text(arguments, "url"), read.optional_text(arguments, "cloud_name")
-        return {"name": volume.name, **volume.clouds.add(url, name)}
+        days = read.number(arguments, "days")
+        added = volume.clouds.add(url, name, days) if days else volume.clouds.add(url, name)
+        return {"name": volume.name, **added}
+
+    def _retain(self, arguments: Message, _: Progress) -> Message:
+        volume = self._volume(arguments)
+        days = read.number(arguments, "days")
+        return {"name": volume.name, **volume.clouds.retain(read.text(arguments, "cloud"), days or 0)}
 
     def _adopt(self, arguments: Message, _: Progress) -> Message:
         volume = self._volume(arguments)

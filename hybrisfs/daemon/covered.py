@@ -163,9 +163,13 @@ def _clear(below: int, directory: Path) -> str:
         if os.geteuid() == 0:
             _make_immutable(below, immutable=False)
         os.fchmod(below, 0o700)
-        place = _new_place(below, directory)
-        there = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        place = _new_place(directory)
+        # Whoever owns the folder around it may put a link there before it is open.
+        there = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
+            if os.geteuid() == 0:
+                owner = os.fstat(below)
+                os.fchown(there, owner.st_uid, owner.st_gid)
             refusals = [error for name in names if (error := _moved(name, below, there)) is not None]
         finally:
             os.close(there)
@@ -191,7 +195,7 @@ def _moved(name: str, below: int, there: int) -> OSError | None:
     return None
 
 
-def _new_place(below: int, directory: Path) -> Path:
+def _new_place(directory: Path) -> Path:
     stamp = time.strftime("%Y%m%d-%H%M%S")
     place, number = directory.with_name(f"{directory.name}{_MARK}{stamp}"), 1
     while True:
@@ -201,7 +205,4 @@ def _new_place(below: int, directory: Path) -> Path:
             number += 1
             place = directory.with_name(f"{directory.name}{_MARK}{stamp}-{number}")
             continue
-        owner = os.fstat(below)
-        if os.geteuid() == 0:
-            os.chown(place, owner.st_uid, owner.st_gid)
         return place

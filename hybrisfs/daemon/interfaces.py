@@ -134,10 +134,13 @@ class CloudControl(Protocol):
         """What was counted of each since the volume was opened, and what is under way."""
 
     def test(self, which: str) -> dict[str, Any]:
-        """ "cloud" and "seconds", by what was tried."""
+        """ "cloud", "seconds" by what was tried, and "retention": what it keeps of deleted objects."""
 
-    def add(self, url: str, name: str | None) -> dict[str, Any]:
-        """ "cloud", its name; so do the next four."""
+    def retain(self, which: str, days: int) -> dict[str, Any]:
+        """ "cloud", "retention", and "note", what to know of it. 0 *days*: keep nothing."""
+
+    def add(self, url: str, name: str | None, days: int | None = None) -> dict[str, Any]:
+        """ "cloud", its name; so do the next four. With *days* as `retain` does, too."""
 
     def adopt(self, which: str) -> dict[str, Any]: ...
     def drain(self, which: str) -> dict[str, Any]: ...
@@ -306,8 +309,19 @@ class OpenVolume(Protocol):
     def invite(self, *, lifetime: float, with_credentials: bool) -> PairingWork: ...
     def devices(self) -> list[dict[str, object]]: ...
     def rename_device(self, device: str, name: str) -> None: ...
-    def remove_device(self, device: str) -> dict[str, object]:
-        """Its "id" and name ("device"), and the URLs of the "clouds" that it may still have secrets of."""
+    def admitted_by(self, device: str) -> dict[str, object]:
+        """Its "id" and name ("device"), and "admitted": the same of those that it has let in."""
+
+    def remove_device(self, device: str, *, with_admitted: bool = False) -> dict[str, object]:
+        """Its "id" and name ("device"), the same of those that it has let in and are "removed" with it, or
+        "remain", the URLs of the "clouds" that it may still have secrets of, and the "charges" that are
+        proven against it."""
+
+    def device_proof(self, device: str) -> bytes:
+        """The file that proves what a device did that none may."""
+
+    def check_proof(self, proof: bytes) -> dict[str, object]:
+        """What such a file proves: "kind", "what", "at", "id"; the "device", if it is of this volume."""
 
     def conflicts(self) -> list[dict[str, object]]: ...
     def settle_conflict(self, path: str, *, keep_all: bool) -> None: ...

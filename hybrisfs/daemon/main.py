@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from hybrisfs import VERSION
+from hybrisfs.core_dumps import forbid_core_dumps
 from hybrisfs.daemon import life
 from hybrisfs.daemon.background import Readiness, detach, word_to
 from hybrisfs.daemon.only_one import end_daemon, only_one
@@ -50,6 +51,7 @@ def main(argv: Sequence[str]) -> int:
     how.add_argument("--open-folders", action="store_true", help="unlock where volumes are to be mounted")
     how.add_argument("--supervised", type=int, metavar="FD", help="say there when it is ready; log to a file")
     options = parser.parse_args(argv)
+    forbid_core_dumps()
     home = Home.from_environment()
     try:
         home.prepare()

@@ -37,7 +37,10 @@ class SharingCommands:
             "device confirm": self._confirm,
             "device list": self._list_devices,
             "device rename": self._rename,
+            "device admitted": self._admitted_by,
             "device remove": self._remove,
+            "device proof": self._prove,
+            "device check-proof": self._check_proof,
             "conflicts list": self._list_conflicts,
             "conflicts keep": partial(self._settle_conflict, keep_all=False),
             "conflicts keep-all": partial(self._settle_conflict, keep_all=True),
@@ -90,10 +93,29 @@ class SharingCommands:
         volume.rename_device(read.text(arguments, "device"), read.text(arguments, "new_name"))
         return {"name": volume.name}
 
+    def _admitted_by(self, arguments: Message, _: Progress) -> Message:
+        volume = self._volume(arguments)
+        return {"name": volume.name, **volume.admitted_by(read.text(arguments, "device"))}
+
     def _remove(self, arguments: Message, _: Progress) -> Message:
         volume = self._volume(arguments)
-        removed = volume.remove_device(read.text(arguments, "device"))
+        removed = volume.remove_device(
+            read.text(arguments, "device"), with_admitted=read.flag(arguments, "with_admitted")
+        )
         return {"name": volume.name, **removed}
+
+    def _prove(self, arguments: Message, _: Progress) -> Message:
+        volume = self._volume(arguments)
+        proof = volume.device_proof(read.text(arguments, "device"))
+        return {"name": volume.name, "proof": proof.hex(), **volume.check_proof(proof)}
+
+    def _check_proof(self, arguments: Message, _: Progress) -> Message:
+        volume = self._volume(arguments)
+        try:
+            proof = bytes.fromhex(read.text(arguments, "proof"))
+        except ValueError as error:
+            raise UsageError("a proof is given in hex") from error
+        return {"name": volume.name, **volume.check_proof(proof)}
 
     # -- what waits for a person -----------------------------------------------------------------
 

@@ -34,7 +34,10 @@ _STEP_SECONDS: Final = 15.0  # between two looks at what others have answered
 _LATER_SECONDS: Final = 300.0  # when a cloud or a chunk could not be reached
 _LOOK_SECONDS: Final = 3600.0  # between two looks for packs that nobody needs
 _FIRST_LOOK: Final = 600.0
-_LIST_SECONDS: Final = 86400.0  # between two listings of all clouds
+_LIST_SECONDS: Final = 86400.0  # between two listings of all clouds by the device that does it for all
+_OTHERS_LIST_SECONDS: Final = (
+    7 * _LIST_SECONDS
+)  # by another one: it may be allowed to delete, and the first not
 _REWRITTEN: Final = 64 << 20  # bytes packed anew after one look in the background
 _HELD: Final = "transfers with the clouds are paused"
 _PAUSE: Final = 0.02  # while looking in the background, after some packs
@@ -58,6 +61,8 @@ class Collection:
     due_packs: int = 0
     """Packs that are to be deleted as soon as their clouds can be reached."""
     due_bytes: int = 0
+    undeletable: int = 0
+    """Objects of these that wait for a device that may delete; this one was refused."""
     waiting: list[dict[str, Any]] = field(default_factory=list)
     trouble: str = ""
 
@@ -71,6 +76,7 @@ class Collection:
             "proposed": self.proposed,
             "deleted": {"packs": self.deleted_packs, "bytes": self.deleted_bytes},
             "due": {"packs": self.due_packs, "bytes": self.due_bytes},
+            "undeletable": self.undeletable,
             "waiting_for": self.waiting,
             "trouble": self.trouble or None,
         }
@@ -117,7 +123,7 @@ class Collector:
         self._flush = flush
         self._names = names
         self._busy = threading.Lock()
-        self._list_at = 0.0
+        self._listed = float("-inf")
 
     def run(self) -> None:
         """The thread's body."""
@@ -153,6 +159,7 @@ class Collector:
                 self._count(collection, self._find(self._go_on))
                 self._find_unnamed(collection, self._go_on)
             else:
+                self._parts.disposer.look_again()
                 self._collect(collection, step)
         except (ChunkUnavailable, CloudsUnavailable, OSError) as error:
             collection.trouble = str(error)
@@ -196,18 +203,25 @@ class Collector:
                 snapshot, parts.assembly.device, parts.pages.read, time.time_ns(), self._grace_ns, pause
             )
 
+    def undeletable(self) -> dict[int, int]:
+        """How many objects on each cloud wait for a device that may delete there; this one may not."""
+        return self._parts.disposer.waiting()
+
     def count_unnamed(self) -> int:
         """How many packs and single shares the clouds have that no register names; nothing is changed."""
         look, _ = self._parts.orphans.look(self._committer.commit_now, time.time_ns(), 0, self._go_on)
         return look.count
 
     def _is_listing_due(self) -> bool:
-        """Whether the clouds are to be listed now: once a day is enough, by one device for all."""
+        """Whether the clouds are to be listed now: once a day is enough, by one device for all.
+
+        The others list them now and then. So what one may not delete is found by another that may.
+        """
         with self._fs.lock:
-            lowest = self._parts.assembly.is_lowest
-        if not lowest or time.monotonic() < self._list_at:
+            every = _LIST_SECONDS if self._parts.assembly.is_lowest else _OTHERS_LIST_SECONDS
+        if time.monotonic() - self._listed < every:
             return False
-        self._list_at = time.monotonic() + _LIST_SECONDS
+        self._listed = time.monotonic()
         return True
 
     def _find_unnamed(self, collection: Collection, pause: Callable[[], bool]) -> Unnamed:
@@ -292,6 +306,7 @@ class Collector:
         """Add what is to be waited for."""
         assembly = self._parts.assembly
         collection.due_packs, collection.due_bytes = self._due()
+        collection.undeletable = sum(self.undeletable().values())
         with self._fs.lock:
             book = assembly.book()
         lacking = {

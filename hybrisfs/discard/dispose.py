@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Final, NamedTuple
 
-from hybrisfs.dispersal.share import share_name
+from hybrisfs.dispersal.share import parse_share_name, share_name
 from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.filesystem.filesystem import FileSystem
 
@@ -15,6 +16,8 @@ __all__ = ["Disposer"]
 log = logging.getLogger(__name__)
 
 _BATCH: Final = 100  # packs whose shares one request names
+_LOOK_SECONDS: Final = 86400.0  # between two looks whether others have deleted what this device may not
+_MOST_NAMES: Final = 1_000_000
 
 
 class _Row(NamedTuple):
@@ -27,17 +30,30 @@ class _Row(NamedTuple):
 
 class Disposer:
     """Deletes what `disposal` names, once the clouds have the update that says so: a device that is restored
-    from a backup learns then that the packs are gone. One caller at a time."""
+    from a backup learns then that the packs are gone. One caller at a time.
 
-    def __init__(self, fs: FileSystem, upkeep: Upkeep, trusted: Callable[[], Collection[int]]) -> None:
-        """*trusted* looks which clouds are this volume's: a disk that is not mounted would forget nothing."""
+    A cloud may refuse that to this device, whose credentials lack the right. Then another one does it that
+    finds these shares (`orphans`), and this one looks once in a while whether they are still there.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        upkeep: Upkeep,
+        trusted: Callable[[], Collection[int]],
+        refusing: Callable[[], Collection[int]] = tuple,
+    ) -> None:
+        """*trusted* looks which clouds are this volume's: a disk that is not mounted would forget nothing.
+        *refusing* tells which have lately refused to delete."""
+        self._refusing = refusing
         self._fs = fs
         self._upkeep = upkeep
         self._trusted = trusted
+        self._looked: dict[int, float] = {}  # when, at a cloud that refuses deletions
 
     def run(self, go_on: Callable[[], bool]) -> int:
         """Delete what can be deleted now; the bytes that this frees on all clouds together, roughly."""
-        clouds = self.clouds()
+        clouds = self.clouds().difference(self._refusing())
         trusted = self._trusted() if clouds else ()
         freed = 0
         for cloud in sorted(clouds):
@@ -47,7 +63,22 @@ class Disposer:
                 if not self._delete(cloud, rows):
                     break
                 freed += sum(row.size for row in rows)
+        for cloud in self.clouds().intersection(self._refusing()):
+            if time.monotonic() - self._looked.get(cloud, -_LOOK_SECONDS) >= _LOOK_SECONDS:
+                self._looked[cloud] = time.monotonic()
+                self._forget_gone(cloud)
         return freed
+
+    def look_again(self) -> None:
+        """The next time, look at what others may have deleted."""
+        self._looked.clear()
+
+    def waiting(self) -> dict[int, int]:
+        """How many packs have shares on each cloud that this device may not delete, as far as it knows."""
+        with self._fs.lock:
+            rows = self._fs.db.execute("SELECT cloud, count(*) FROM disposal GROUP BY cloud").fetchall()
+        refusing = self._refusing()
+        return {cloud: count for cloud, count in rows if cloud in refusing}
 
     def clouds(self) -> set[int]:
         """The clouds on which there is something that may be deleted now."""
@@ -79,6 +110,19 @@ class Disposer:
                 "DELETE FROM disposal WHERE cloud = ? AND pack = ?", [(cloud, row.pack) for row in rows]
             )
         return True
+
+    def _forget_gone(self, cloud: int) -> None:
+        """Forget what is not on the cloud any more, or never was: other devices have deleted it."""
+        names = self._upkeep.names(cloud, "packs/", _MOST_NAMES)
+        if names is None:
+            return
+        listed = {parsed[0] for parsed in map(parse_share_name, names) if parsed is not None}
+        with self._fs.lock:
+            rows = self._fs.db.execute("SELECT pack FROM disposal WHERE cloud = ?", (cloud,)).fetchall()
+            self._fs.db.executemany(
+                "DELETE FROM disposal WHERE cloud = ? AND pack = ?",
+                [(cloud, pack) for (pack,) in rows if pack not in listed],
+            )
 
     def _forget(self, cloud: int) -> None:
         """The cloud is none of the volume's any more."""

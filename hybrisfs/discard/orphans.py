@@ -58,9 +58,17 @@ class Unnamed:
 
 
 class Orphans:
-    """One caller at a time, without the volume's lock. *trusted* tells the clouds that are the volume's."""
+    """One caller at a time, without the volume's lock. *trusted* tells the clouds that are the volume's,
+    *refusing* those that have lately refused to delete."""
 
-    def __init__(self, fs: FileSystem, upkeep: Upkeep, trusted: Callable[[], Collection[int]]) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        upkeep: Upkeep,
+        trusted: Callable[[], Collection[int]],
+        refusing: Callable[[], Collection[int]] = tuple,
+    ) -> None:
+        self._refusing = refusing
         self._fs = fs
         self._upkeep = upkeep
         self._trusted = trusted
@@ -132,9 +140,12 @@ class Orphans:
     def proven(self, unnamed: Unnamed, most: int) -> tuple[list[bytes], list[Stray]]:
         """The orphaned packs and the strays, at most so many together, that are what their names say."""
         packs = [one.pack for one in list(unnamed.orphans.values())[:most] if self._is_share(one)]
+        # What this device may not delete is for those to propose that may.
+        refusing = self._refusing()
+        due = [one for one in unnamed.strays if one.cloud not in refusing]
         strays = [
             one
-            for one in unnamed.strays[: most - len(packs)]
+            for one in due[: most - len(packs)]
             if self._is_share(_Seen(one.cloud, one.pack, one.share)) and self._is_held_elsewhere(one)
         ]
         return packs, strays
@@ -150,8 +161,8 @@ class Orphans:
         """Delete shares that all have agreed on; return those of which a cloud has yet to say that it has.
 
         What a cloud may still do must not hurt, so that nobody may name the share there before it has said
-        so. One that is none of the volume's any more does not count. Nothing is deleted unless the share
-        can be read where it is on record.
+        so. One that is none of the volume's any more does not count, nor does one that refuses: it does
+        not do it later. Nothing is deleted unless the share can be read where it is on record.
         """
         left = []
         for stray in strays:
@@ -161,7 +172,7 @@ class Orphans:
             refusal = self._upkeep.delete(stray.cloud, [name])
             if refusal is None:
                 self._upkeep.excuse(stray.cloud, name)
-            else:
+            elif stray.cloud not in self._refusing():
                 log.info("%s stays on cloud %d for now: %s", name, stray.cloud, refusal)
                 left.append(stray)
         return left

@@ -7,7 +7,7 @@ import shlex
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from backends.errors import (
     AuthError,
@@ -31,6 +31,8 @@ from hybrisfs.dispersal.workers import CloudWorkers, Job
 __all__ = ["Answer", "Cloud", "CloudPort", "CloudStatus", "explain", "when_emptied"]
 
 logger = logging.getLogger(__name__)
+
+_REFUSAL_HOLDS: Final = 6 * 3600.0  # seconds; then it is tried again whether deletions are refused still
 
 T = TypeVar("T")
 
@@ -116,7 +118,9 @@ class CloudPort:
         self._lock = lock  # the engine's: guards the ranking and the health of all clouds
         self._throttle = throttle
         self._stall = stall
+        self._clock = clock
         self._health = CloudHealth(clock)
+        self._no_deletion, self._no_deletion_until = "", float("-inf")
         self._workers = CloudWorkers(cloud.name)
 
     def submit(
@@ -130,11 +134,13 @@ class CloudPort:
         started: Callable[[], None] | None = None,
         key: str | None = None,
         ranked: bool = True,
+        deletes: bool = False,
     ) -> Job:
         """Run `call` in the background and report its end; calls with one `key` run one after the other.
 
         `clock` is its operation's: it stands still while the call is held back to keep within the bandwidth.
-        Without `ranked` its latency tells nothing about requests of that operation and size.
+        Without `ranked` its latency tells nothing about requests of that operation and size. `deletes`: it
+        does nothing else, so that a refusal says nothing of the cloud's health (see `refused_deletion`).
         """
         own = StandingClock()
 
@@ -146,6 +152,9 @@ class CloudPort:
             with self.traffic.transfer(operation, size, pacer) as counting, paced(counting):
                 answer = self._answer(call)
             carried = counting.carried
+            if deletes and self._note_deletion(answer.error):
+                report(answer)
+                return
             self._record(operation, carried, own() - began if ranked else None, answer.error)
             report(answer)
 
@@ -232,6 +241,12 @@ class CloudPort:
             state, reason = "down", stalled
         return CloudStatus(self.number, self.name, self.url, state, reason, since)
 
+    def refused_deletion(self) -> str | None:
+        """Why the cloud has lately refused to delete anything, None when it has not: the credentials of this
+        device may lack the right to that. It is worth another try after some hours."""
+        with self._lock:
+            return self._no_deletion if self._clock() < self._no_deletion_until else None
+
     def stop(self) -> None:
         """Begin no further call."""
         self._workers.stop()
@@ -258,6 +273,17 @@ class CloudPort:
             logger.exception("cloud %s: unexpected error", self.name)
             reason = f"unexpected {type(error).__name__}: {error}"
             return Answer(None, TransientError(self.url, "call", "", reason))
+
+    def _note_deletion(self, error: StoreError | None) -> bool:
+        """Take note of how a deletion ended; whether it was refused."""
+        refused = isinstance(error, AuthError)
+        with self._lock:
+            if error is not None and refused:
+                self._no_deletion = explain(error)
+                self._no_deletion_until = self._clock() + _REFUSAL_HOLDS
+            elif error is None:
+                self._no_deletion_until = float("-inf")
+        return refused
 
     def _record(
         self, operation: Operation, size: int, seconds: float | None, error: StoreError | None

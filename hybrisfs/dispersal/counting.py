@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from backends.store import MAX_PAGE, Buffer, Page, Store
+from backends.versions import MAX_VERSIONS, Policy, Version, Versions, versions_of
 
 __all__ = ["CountingStore", "Request", "RequestClass", "Use", "used"]
 
@@ -53,6 +54,8 @@ class CountingStore:
         self._store = store
         self._lock = threading.Lock()
         self._tell = count
+        kept = versions_of(store)
+        self.versions = None if kept is None else _CountingVersions(kept, self._count)
 
     def _count(self, kind: RequestClass, up: int = 0, down: int = 0) -> None:
         with self._lock:
@@ -109,3 +112,43 @@ class CountingStore:
 
     def close(self) -> None:
         self._store.close()
+
+
+class _CountingVersions:
+    """Passes calls on to `kept`, and counts those that every device makes; the others are a person's."""
+
+    def __init__(self, kept: Versions, count: Callable[..., None]) -> None:
+        self._kept = kept
+        self._count = count
+        self.destroy = kept.destroy
+        self.keep = kept.keep
+        self.stop_keeping = kept.stop_keeping
+        self.may_change = kept.may_change
+
+    def names(self, prefix: str) -> tuple[str, ...]:
+        self._count("list")
+        return self._kept.names(prefix)
+
+    def of(self, name: str, most: int = MAX_VERSIONS) -> tuple[Version, ...]:
+        self._count("list")
+        return self._kept.of(name, most)
+
+    def get(self, name: str, version: str, *, limit: int) -> bytes:
+        data = b""
+        try:
+            data = self._kept.get(name, version, limit=limit)
+        finally:
+            self._count("get", down=len(data))
+        return data
+
+    def get_range(self, name: str, version: str, offset: int, length: int) -> bytes:
+        data = b""
+        try:
+            data = self._kept.get_range(name, version, offset, length)
+        finally:
+            self._count("get", down=len(data))
+        return data
+
+    def policy(self) -> Policy:
+        self._count("get")
+        return self._kept.policy()

@@ -75,6 +75,7 @@ class Engine:
         self._f = f
         self._tables = tables
         self._timing = timing or Timing()
+        self._heard = frozenset[int]()
         self._clouds = Clouds(clouds, bounds=self._timing.timers, stall=self._timing.stall, clock=clock)
         self.throttle = self._clouds.throttle
         self._chunks = ChunkReader(self._clouds, sealer, tables)
@@ -112,12 +113,20 @@ class Engine:
         return writer.broadcast(self._clouds, name, data, self._f + 1, self._timing.put, clouds)
 
     def get_object(
-        self, name: str, limit: int, verify: Callable[[bytes], T], placement: Sequence[int] | None = None
+        self,
+        name: str,
+        limit: int,
+        verify: Callable[[bytes], T],
+        placement: Sequence[int] | None = None,
+        *,
+        older: bool = True,
     ) -> T:
         """Return what `verify` makes of the first copy that it accepts.
 
         `verify` raises ValueError or IntegrityError for a wrong copy of at most `limit` bytes; its cloud is
         lying then, as is a cloud of `placement`, those known to have acknowledged a copy, that has none.
+        `older`: whether a version that was deleted or overwritten will do when there is no other; for what
+        tells by being the present one it does not.
         Raises ObjectMissing or CloudsUnavailable.
         """
         owed = () if placement is None else placement
@@ -133,6 +142,7 @@ class Engine:
             recheck=lambda _: (limit, verify),
             failure=CloudsUnavailable,
             absent=len(self._clouds) - self._f,
+            older=older,
             rounds=2 if owed else 0,  # what nobody acknowledged may well not be there: do not insist
         )
         return reader.get(self._clouds, read, self._timing.get)
@@ -157,8 +167,13 @@ class Engine:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The numbers of the clouds."""
-        return tuple(port.number for port in self._clouds)
+        """The numbers of the volume's clouds."""
+        return tuple(port.number for port in self._clouds if port.number not in self._heard)
+
+    @property
+    def heard(self) -> frozenset[int]:
+        """The numbers of the clouds that are only read, as nobody knows yet that they are the volume's."""
+        return self._heard
 
     @property
     def in_use(self) -> tuple[int, ...]:
@@ -178,9 +193,11 @@ class Engine:
         """Ask a cloud for nothing any more; what is under way there may end."""
         self._clouds.retire(number)
 
-    def arrange(self, closed_to_writes: Iterable[int], f: int) -> None:
-        """From now on these clouds get nothing new, and `f` clouds may be faulty."""
-        self._clouds.close_to_writes(closed_to_writes)
+    def arrange(self, closed_to_writes: Iterable[int], f: int, heard: Iterable[int] = ()) -> None:
+        """From now on these clouds get nothing new, and `f` clouds may be faulty. Those that are only *heard*
+        of are read and not written to."""
+        self._heard = frozenset(heard)
+        self._clouds.close_to_writes(self._heard.union(closed_to_writes))
         self._f = f
 
     def get_chunk(self, location: ChunkLocation, *, timeout: float) -> bytes:

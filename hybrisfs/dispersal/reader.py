@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
-from backends.store import Store
 from hybrisfs.dispersal.cloud import Answer
 from hybrisfs.dispersal.clouds import Clouds
 from hybrisfs.dispersal.errors import (
@@ -23,6 +22,7 @@ from hybrisfs.dispersal.get import Fetch, GetAction, GetFailed, GetMachine, Veri
 from hybrisfs.dispersal.health import Offence
 from hybrisfs.dispersal.operation import SUPERSEDED, TIMER, Interrupt, OperationLoop
 from hybrisfs.dispersal.put import SetTimer
+from hybrisfs.dispersal.recall import Readable, recall
 
 __all__ = ["Read", "Target", "get"]
 
@@ -47,6 +47,7 @@ class Read(Generic[T]):
     that cloud's whole object, for later. `absent` is how many clouds prove by their word that there is none;
     then those that are late are not waited for.
     `rounds` is how often all clouds are asked again when none has it; `eager` asks all from the start.
+    `older`: whether older versions of the objects may be read when they are missing or wrong.
     `current` says whether the clouds still owe what is read, or may have been told to delete it. `subscribe`
     has a function called when they need not have it any more, as long as its result is entered.
     `hearsay`: that the clouds owe it is only said: nothing is held against any before another one has
@@ -57,7 +58,7 @@ class Read(Generic[T]):
     k: int
     targets: Sequence[Target]
     size: int
-    fetch: Callable[[Store, str], bytes]
+    fetch: Callable[[Readable, str], bytes]
     rebuild: Callable[[Mapping[int, bytes]], T]
     recheck: Callable[[int], tuple[int, Callable[[bytes], object]]]
     failure: type[ChunkUnavailable] | type[CloudsUnavailable]
@@ -65,6 +66,7 @@ class Read(Generic[T]):
     absent: int | None = None
     rounds: int = 2
     eager: bool = False
+    older: bool = True
     current: Callable[[], bool] = lambda: True
     subscribe: Callable[[Callable[[], None]], AbstractContextManager[object]] | None = None
     hearsay: bool = False
@@ -99,6 +101,7 @@ class _Get(Generic[T]):
         self._parts: dict[int, bytes] = {}
         self._late: set[int] = set()
         self._missing: set[int] = set()
+        self._amiss: set[int] = set()  # positions that answered, but not with what was written
         # Positions whose bytes announce a newer format: a lie only if another cloud has the value.
         self._newer: dict[int, str] = {}
         self._alleged: dict[int, str] = {}
@@ -126,6 +129,8 @@ class _Get(Generic[T]):
                     case SetTimer(seconds):
                         self._loop.set_timer(seconds)
                     case GetFailed(reasons):
+                        for value in self._recalled():
+                            return value
                         raise self._failure(reasons)
                     case Verify(indices):
                         chosen = {index: self._parts[index] for index in indices}
@@ -138,6 +143,13 @@ class _Get(Generic[T]):
                                 self._hold_against(index, reason)
                             return value
             actions.extend(self._step(self._loop.wait()))
+
+    def _recalled(self) -> list[T]:
+        """What older versions give, where the present objects are missing or wrong."""
+        if not (self._amiss and self._read.older):
+            return []
+        parts = {index: part for index, part in self._parts.items() if index not in self._amiss}
+        return recall(self._clouds, self._read, parts, self._amiss, self._loop.remaining())
 
     def _fetch(self, index: int) -> None:
         read = self._read
@@ -170,11 +182,14 @@ class _Get(Generic[T]):
     def _arrived(self, index: int, answer: Answer[bytes]) -> list[GetAction]:
         target = self._read.targets[index]
         if answer.value is not None:
+            self._amiss.discard(index)
             self._parts[index] = answer.value
             if target.cloud not in self._late:
                 self._clouds[target.cloud].in_time()
             return self._machine.arrived(index)
         reason = answer.reason
+        if answer.missing or answer.corrupt:
+            self._amiss.add(index)
         if answer.missing:
             self._missing.add(index)
             reason = "it has no such object"
@@ -188,6 +203,7 @@ class _Get(Generic[T]):
         wrong: Mapping[int, str] | None = dict.fromkeys(chosen, f"is wrong: {error}")
         if read.blame is not None:
             wrong = read.blame(chosen, self._loop.remaining())
+        self._amiss |= (chosen if wrong is None else wrong).keys()
         if wrong is None:
             return self._machine.rejected(
                 chosen.keys(), f"{error}, and no cloud can prove whose share is wrong"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from backends.store import Store
 from hybrisfs.dispersal.clouds import Clouds
 from hybrisfs.dispersal.erasure import fragment_length
 from hybrisfs.dispersal.errors import IntegrityError
 from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.probe import Owed, check_part
+from hybrisfs.dispersal.recall import Readable
 from hybrisfs.dispersal.share import (
     MAX_SHARE,
     PREFIX_SIZE,
@@ -43,7 +43,7 @@ def owed_share(clouds: Clouds, cloud: int, tables: TableSealer, pack_id: bytes, 
     return Owed(clouds[cloud], share_name(pack_id, index), MAX_SHARE, share_check(tables, pack_id, index))
 
 
-def fetch_header(store: Store, name: str) -> bytes:
+def fetch_header(store: Readable, name: str) -> bytes:
     """Read the header of a share, in two requests. What is returned is not verified."""
     prefix = store.get_range(name, 0, PREFIX_SIZE)
     try:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
 from backends.errors import TransientError
 from backends.store import Store
+from backends.versions import MAX_VERSIONS, older_versions
 from hybrisfs.dispersal.cloud import Answer, CloudStatus
 from hybrisfs.dispersal.clouds import Clouds
+from hybrisfs.dispersal.errors import IntegrityError
 from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.operation import Interrupt, OperationLoop
 from hybrisfs.dispersal.poll import all_names
 from hybrisfs.dispersal.probe import Owed, check
 from hybrisfs.dispersal.ranking import Operation
 from hybrisfs.dispersal.rebuild import PackRebuild
+from hybrisfs.dispersal.recall import Readable, older_bytes
 from hybrisfs.dispersal.share import MAX_SHARE, TableSealer, share_name
 from hybrisfs.dispersal.shares import sample_share, share_check
 from sync.codec import Buffer
@@ -88,6 +92,33 @@ class Upkeep:
                 break
         return found
 
+    def recall(
+        self,
+        cloud: int,
+        name: str,
+        limit: int,
+        take: Callable[[bytes], object],
+        most: int = MAX_VERSIONS,
+    ) -> bool:
+        """Offer `take` what the cloud keeps of an object that is missing or wrong now, at most so many
+        versions, the newest first; whether it has accepted something. It raises ValueError or IntegrityError
+        for what is wrong."""
+
+        def fetch(store: Readable, name: str) -> bytes:
+            return store.get(name, limit=limit)
+
+        timeout = self._get_timeout
+        listed = self._call(cloud, "get", 0, lambda store: older_versions(store, name, most), None, timeout)
+        for version in listed.value or ():
+            read = partial(older_bytes, name=name, version=version, fetch=fetch)
+            size = min(max(version.size, 0), limit)  # as the cloud claims
+            data = self._call(cloud, "get", size, read, None, timeout).value
+            with contextlib.suppress(IntegrityError, ValueError):
+                if data is not None:
+                    take(data)
+                    return True
+        return False
+
     def is_there(self, cloud: int, name: str) -> bool | None:
         """Whether the cloud has something under the name of an object, by its first bytes; None when it does
         not tell. Nothing is held against it."""
@@ -124,8 +155,26 @@ class Upkeep:
         return self._write(cloud, len(data), lambda store: store.put_if_absent(name, data), name)
 
     def delete(self, cloud: int, names: Sequence[str]) -> str | None:
-        """Delete objects from one cloud; return None when they are gone, else why some may not be."""
-        return self._write(cloud, 0, lambda store: store.delete_many(names), None)
+        """Delete objects from one cloud; return None when they are gone, else why some may not be.
+
+        A cloud that has refused lately is not asked: see `refused_deletion`.
+        """
+        refused = self.refused_deletion(cloud)
+        if refused is not None:
+            return refused
+        answer = self._call(
+            cloud, "put", 0, lambda store: store.delete_many(names), None, self._put_timeout, deletes=True
+        )
+        return answer.reason if answer.error is not None else None
+
+    def refused_deletion(self, cloud: int) -> str | None:
+        """Why a cloud has lately refused to let this device delete anything, None when it has not. Then
+        another device is to do that, one whose credentials have the right."""
+        return self._clouds[cloud].refused_deletion() if cloud in self._clouds else None
+
+    def refusing(self) -> set[int]:
+        """The clouds that have lately refused to let this device delete anything."""
+        return {port.number for port in self._clouds if port.refused_deletion() is not None}
 
     def names(self, cloud: int, prefix: str, most: int) -> list[str] | None:
         """Return the names that a cloud claims to have, at most `most`; None when it does not tell."""
@@ -144,6 +193,8 @@ class Upkeep:
         call: Callable[[Store], T],
         key: str | None,
         timeout: float,
+        *,
+        deletes: bool = False,
     ) -> Answer[T]:
         if cloud not in self._clouds:
             return Answer(None, TransientError("", operation, "", "it is no longer configured"))
@@ -152,7 +203,7 @@ class Upkeep:
         if stalled is not None:
             return Answer(None, TransientError(port.url, operation, "", stalled))
         with OperationLoop[Answer[T]](self._clouds.operations, timeout) as loop:
-            job = port.submit(operation, size, call, loop.report, clock=loop.clock, key=key)
+            job = port.submit(operation, size, call, loop.report, clock=loop.clock, key=key, deletes=deletes)
             loop.track(port, job)
             event = loop.wait()
         if isinstance(event, Interrupt):

@@ -139,6 +139,8 @@ class Values:
         port = self._clouds[cloud]
         if port.stalled() is not None:
             return port.stalled()
+        if port.refused_deletion() is not None:
+            return port.refused_deletion()
         if port.status().state in ("down", "auth") and not port.probe_due():
             return port.status().reason
         # A put that nobody waits for any more may still be going on; it would outlive the deletion.
@@ -153,6 +155,7 @@ class Values:
             lambda answer: loop.report((cloud, answer)),
             clock=loop.clock,
             ranked=False,
+            deletes=True,
         )
         loop.track(port, job)
 

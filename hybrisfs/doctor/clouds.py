@@ -8,7 +8,7 @@ from typing import Final
 
 from backends.credentials import Credentials
 from backends.errors import AuthError, MissingError, MissingRootError, StoreError
-from backends.registry import open_store
+from backends.registry import open_heard, open_store
 from hybrisfs.dispersal.cloud import when_emptied
 from hybrisfs.doctor.clock import clock
 from hybrisfs.doctor.finding import Finding, bad, ok, warn
@@ -41,7 +41,7 @@ def reachable(volume: VolumeConfig, cloud: CloudConfig, credentials: Credentials
     """Read the marker that says whose place it is."""
     check = _check(volume, cloud)
     try:
-        store = open_store(cloud.url, credentials)
+        store = (open_heard if cloud.heard else open_store)(cloud.url, credentials)
         try:
             marker = store.get(MARKER_NAME, limit=_MARKER_LIMIT)
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from hybrisfs.shown import shown
 from hybrisfs.verdict import judge
 
 __all__ = ["Condition", "Facts", "conditions"]
@@ -29,7 +30,7 @@ class Condition(NamedTuple):
 
 def conditions(facts: Facts) -> dict[str, Condition]:
     """What is wrong now, by topic: `volume`, `removed`, `mount`, `clouds`, `cloud/NAME`, `device/ID`,
-    `fork/ID`, `conflicts`, `warning/TEXT` and `error`."""
+    `fork/ID`, `charge/ID`, `conflicts`, `warning/TEXT` and `error`."""
     found: dict[str, Condition] = {}
     if facts.get("unusable"):
         found["volume"] = Condition(
@@ -90,7 +91,7 @@ def _look_at_clouds(facts: Facts, found: dict[str, Condition]) -> None:
 
 def _look_at_devices(facts: Facts, found: dict[str, Condition]) -> None:
     for device in facts.get("devices", ()):
-        name = device["name"]
+        name = shown(device["name"])
         if device.get("suspect"):
             found[f"device/{device['id']}"] = Condition(
                 "suspect",
@@ -103,3 +104,10 @@ def _look_at_devices(facts: Facts, found: dict[str, Condition]) -> None:
                 f"{name} has forked its history: it was restored from a backup, or copied. Both are kept",
                 f"{name} belongs to the volume no longer",
             )
+        for charge in device.get("charges", ()):
+            if charge["kind"] != "fork":
+                found[f"charge/{device['id']}"] = Condition(
+                    "misbehaved",
+                    f"{name} {charge['what']}. It may have been taken over: hybrisfs device proof {name}",
+                    f"{name} belongs to the volume no longer",
+                )

@@ -146,7 +146,7 @@ class Names:
             raise failure(errno.ENOENT)
         if self._place(parent, name) is not None:
             raise failure(errno.EEXIST)
-        self._inodes.intend(inode, Intent.CHANGE)
+        self._inodes.intend(inode, Intent.LINK)
         inode.nlink += 1
         inode.ctime = self._inodes.now()
         inode.forced = True
@@ -314,5 +314,5 @@ class Names:
 def _check_name(name: bytes) -> None:
     if len(name) > MAX_NAME:
         raise failure(errno.ENAMETOOLONG)
-    if not name or name in (b".", b"..") or b"/" in name:
+    if not name or name in (b".", b"..") or b"/" in name or b"\0" in name:
         raise failure(errno.EINVAL)

@@ -93,6 +93,11 @@ class Session:
         finally:
             os.close(device)
 
+    @property
+    def device(self) -> str | None:
+        """The number of the mounted filesystem, "major:minor"; None while there is none."""
+        return self._device
+
     def _start(self, device: int) -> None:
         waiting = self._library.waiting
         arguments = Arguments(1, (c_char_p * 1)(b"program"), 0)

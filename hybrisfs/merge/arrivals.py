@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 _ATTR: Final = ord("a")
 _PACK: Final = ord("k")
 _TREE: Final = b"pac"  # what keys of registers of nodes begin with
+_MEMBER, _EPOCH = b"me"
+_HEEDED: Final = frozenset(b"srmye")
 
 
 class Arrivals:
@@ -52,9 +54,9 @@ class Arrivals:
         updates: UpdateLog,
         registers: Registers,
         members: MemberTable,
-        granted: Callable[[bytes], None],
+        granted: Callable[[Sequence[bytes]], None],
     ) -> None:
-        """*granted* is handed the grant of an epoch."""
+        """*granted* is handed the keys of registers of epochs, or none, when members came or went."""
         self._granted = granted
         self._fs = fs
         self._db = fs.db
@@ -66,6 +68,7 @@ class Arrivals:
         self.on_clouds: Callable[[], None] = lambda: None  # told that the set of clouds may have changed
         self._disturb_again()
         self._waiting: set[bytes] = set()  # nodes whose registers have changed since the last refresh
+        self._called_anew: set[int] = set()  # directories in which copies are called after a renamed device
         self._only: dict[bytes, Value] = {}  # registers that got their first value since then
         self._unwritten: list[Written] = []  # what is to be put into registers yet
         self._placements: list[Placement] = []  # what is to be put into packs yet
@@ -77,14 +80,16 @@ class Arrivals:
     def _disturb_again(self) -> None:
         """Find the directories in which names had come or gone without a signed update when we stopped."""
         disturbed = self._fs.inodes.disturbed
-        disturbed.update(
-            ino for (ino,) in self._db.execute("SELECT parent FROM place WHERE wanted IS NOT NULL")
-        )
+        disturbed.update(self._with_conflicts())
         for key in self._fs.changes.unsigned:
             standing = standing_place(self._registers.values(key)) if key[:1] == b"p" else None
             inode = self._nodes.find(standing[1].parent) if standing else None
             if inode is not None:
                 disturbed.add(inode.ino)
+
+    def _with_conflicts(self) -> list[int]:
+        """The directories in which something stands under a conflict name."""
+        return [ino for (ino,) in self._db.execute("SELECT parent FROM place WHERE wanted IS NOT NULL")]
 
     def take(self, accepted: Accepted) -> None:
         """Take in the writes of an update just accepted by the log; `refresh` follows, at the latest when the
@@ -103,12 +108,10 @@ class Arrivals:
         for key, value in others:
             if key[0] in KINDS:
                 self._registers.minutes.note(stamp, key, value)
-            if key[:1] in b"wsrme":
+            if key[:1] == b"w":
                 self._write()
-                if key[:1] == b"w":
-                    self._packs.rewrite(key[1:], value, dict(writes))
-                else:
-                    self._heed(key, value)
+                self._packs.rewrite(key[1:], value, dict(writes))
+        self._heed([key for key, _ in others])
         if self._fs.chunks.condemned:
             self._write()  # what needs a chunk of a condemned pack is to be noticed in its turn
 
@@ -148,10 +151,9 @@ class Arrivals:
         for one in changes if self._only else ():
             self._only.pop(one.key, None)
         for one in changes:
-            for value in one.come if one.key[0] not in _TREE else ():
-                if one.key[0] in KINDS:
-                    self._registers.minutes.note(value.stamp, one.key, value.value, begins=True)
-                self._heed(one.key, value.value)
+            for value in one.come if one.key[0] in KINDS else ():
+                self._registers.minutes.note(value.stamp, one.key, value.value, begins=True)
+        self._heed([key for key, _ in come if key[0] not in _TREE])
 
     def place(self, placements: Sequence[Placement]) -> None:
         """See `Packs.take`."""
@@ -169,16 +171,27 @@ class Arrivals:
         changes, self._changes = self._changes, []
         return changes + build_view(self._fs, self._registers, self.depends, self.author)
 
-    def _heed(self, key: bytes, value: bytes | None) -> None:
-        """A register of a device or of the volume has this value now."""
-        if key[:1] in (b"s", b"r"):
+    def _heed(self, keys: Sequence[bytes]) -> None:
+        """These registers have other values now; those of devices and of the volume matter here."""
+        kinds = {key[0] for key in keys} & _HEEDED
+        if not kinds:
+            return
+        self._write()
+        if not kinds.isdisjoint(b"sr"):
             self.on_clouds()
-        elif key[:1] == b"m":
-            values = sorted(self._registers.values(key), key=lambda one: one.stamp)
-            if self._members.learn(key, [one.value for one in values]):
-                self._updates.set_members(self._members.writers())
-        elif key[:1] == b"e" and value is not None:
-            self._granted(value)
+        if not kinds.isdisjoint(b"my"):
+            for key in (key for key in keys if key[0] == _MEMBER):
+                before = self._members.name_of(key[1:])
+                self._members.learn(key, self._registers.values(key), self._signer_of)
+                if self._members.name_of(key[1:]) != before:
+                    self._called_anew.update(self._with_conflicts())
+            self._updates.set_members(self._members.writers())
+        if not kinds.isdisjoint(b"mye"):  # after the members: who was removed may not be given keys by it
+            self._granted([key for key in keys if key[0] == _EPOCH])
+
+    def _signer_of(self, stamp: Stamp) -> bytes | None:
+        signed = self._updates.signed_by(stamp.writer, stamp.clock)
+        return None if signed is None else signed[0]
 
     def _write(self, renames: Sequence[Rename] = ()) -> None:
         """Put what has been taken into registers and packs. *renames*: see `Registers.write`."""
@@ -222,7 +235,12 @@ class Arrivals:
         self._write()
         self._edited = None
         waiting, self._waiting = self._waiting, set()
-        return self._refresh(waiting, ())
+        called_anew, self._called_anew = self._called_anew, set()
+        return self._refresh(waiting, called_anew)
+
+    def device_renamed(self) -> list[Change]:
+        """A device has another name, by which copies are called from now on; what the kernel must hear of."""
+        return self._refresh(set(), self._with_conflicts())
 
     def reveal(self, nodes: Iterable[bytes]) -> list[Change]:
         """Show *nodes* as registers say that an own update has written; what the kernel must hear of."""

@@ -2,15 +2,17 @@
 
 One rule for each kind of register. A write that breaks its rule supersedes nothing, for it never reaches the
 registers; the update that holds it stays in the log, since the histories of others name it, and convicts its
-writer. The rules look at a write and the device that signed it alone, so that all devices decide alike, now
-and when they read the log again. What depends on other accepted updates is decided where these are known:
+writer. The rules look at an update and the device that signed it alone, so that all devices decide alike, now
+and when they read the log again. Nearly all look at one write of it; but a device in reserve is let in with
+the record of its kit, or not at all, and the record ends when it is removed. What depends on other accepted
+updates is decided where these are known:
 
 ====================  ================================================================================
 what                  where
 ====================  ================================================================================
 the end of a pack     `hybrisfs.merge.minutes`: every member had agreed
 claims about chunks   `hybrisfs.filesystem.chunks`: evidence, which unpins nothing that only this device has
-who is a member       `hybrisfs.merge.members`
+who is a member       `hybrisfs.merge.members`; how many are: `hybrisfs.merge.roster`
 the keys of an epoch  `hybrisfs.volume.epochs`: fit to seal with, or not
 ====================  ================================================================================
 
@@ -29,8 +31,10 @@ from typing import Final, NamedTuple
 from hybrisfs.filesystem.node_id import kind_of
 from hybrisfs.filesystem.registers import Attr, Content, PackRecord, Place, Rewritten, is_of_tree
 from hybrisfs.merge.cloud_set import CloudRecord, RedundancyRecord
+from hybrisfs.merge.epochs import check_grant
+from hybrisfs.merge.evidence import decode_evidence
 from hybrisfs.merge.members import Member, member_key
-from hybrisfs.recovery.record import KitRecord
+from hybrisfs.recovery.record import KitRecord, kit_key
 from hybrisfs.store.schema import ROOT_ID
 from sync import DEVICE_ID_SIZE, EPOCH_SIZE, DecodeError, SignedUpdate, Write
 
@@ -39,6 +43,8 @@ __all__ = ["RULES", "Rule", "described", "fault", "lawful"]
 _PACK_ID_SIZE: Final = 32
 _NOBODY: Final = 0xFFFFFFFF  # as a number of a user or a group, "leave it as it is" (chown(2))
 _LETTER: Final = 1  # bytes of it in a key
+_KIND: Final = 1
+_MEMBER, _KIT = _OF_KITS = b"my"
 
 
 class Rule(NamedTuple):
@@ -106,9 +112,10 @@ RULES: Final[Mapping[int, Rule]] = {
     ord("d"): Rule("proposal", _anything, DEVICE_ID_SIZE, own=True),
     ord("v"): Rule("ballot", _anything, DEVICE_ID_SIZE, own=True),
     ord("m"): Rule("member", _member, DEVICE_ID_SIZE),
-    ord("e"): Rule("epoch", _anything, EPOCH_SIZE),
+    ord("e"): Rule("epoch", lambda _, value: check_grant(value), EPOCH_SIZE),
     ord("s"): Rule("cloud", lambda _, value: CloudRecord.decode(value), 1),
     ord("r"): Rule("redundancy", lambda _, value: RedundancyRecord.decode(value), 0),
+    ord("f"): Rule("evidence", lambda key, value: decode_evidence(key, value, fault), DEVICE_ID_SIZE + _KIND),
     ord("y"): Rule("recovery kit", lambda _, value: KitRecord.decode(value), DEVICE_ID_SIZE, ends=True),
 }
 """By the letter with which keys begin. Registers of kinds that are not here are kept, unread, for later
@@ -137,7 +144,26 @@ def lawful(update: SignedUpdate) -> SignedUpdate:
     """The update with those of its writes that count: itself, when all do."""
     writer = update.header.writer
     kept: list[Write] = [write for write in update.writes if fault(writer, *write) is None]
+    if any(key[0] in _OF_KITS for key, _ in kept):
+        kept = _with_partners(kept)
     return update if len(kept) == len(update.writes) else update._replace(writes=tuple(kept))
+
+
+def _with_partners(writes: list[Write]) -> list[Write]:
+    """Those of the writes of one update that are not half of what belongs together."""
+    members = {key: Member.decode(value) for key, value in writes if key[0] == _MEMBER and value is not None}
+    records = {key: value is not None for key, value in writes if key[0] == _KIT}
+
+    def has_partner(key: bytes) -> bool:
+        member = members.get(key)
+        if member is not None and member.reserve:
+            return records.get(kit_key(member.device), False)
+        if records.get(key) is False:
+            partner = members.get(member_key(key[_LETTER:]))
+            return partner is not None and partner.removed
+        return True
+
+    return [write for write in writes if has_partner(write[0])]
 
 
 def described(key: bytes) -> str:

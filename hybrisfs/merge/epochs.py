@@ -26,8 +26,9 @@ epoch     ``e`` epoch id (4)  a grant
               magic "HFEG", version u16 = 1, epoch 4, writer 16, grant, signature 64 of all before by the
               writer
 
-A grant holds all epochs but the first, which every device gets when it is paired. A cloud sees how many
-devices there are, and when one is removed.
+No grant holds the first epoch, which every device gets when it is paired. That in a register holds the epoch
+of its key, and what else its ring says counts for nothing; an object holds the epochs that its writer knows
+and that exclude nobody to whom it gives them. A cloud sees how many devices there are, and when one is removed.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from nacl.bindings import (
 )
 from nacl.exceptions import CryptoError
 
-from hybrisfs.keys import MAX_EPOCHS, EpochKeys
+from hybrisfs.keys import MAX_EPOCH_NUMBER, MAX_EPOCHS, EpochKeys
 from sync import (
     DEVICE_ID_SIZE,
     EPOCH_SIZE,
@@ -57,11 +58,12 @@ from sync import (
     Reader,
     Writer,
 )
-from sync.identity import BOX_OVERHEAD, SIGNATURE_SIZE, box_for, verify
+from sync.identity import BOX_OVERHEAD, SIGNATURE_SIZE, box_for, is_public_key, verify
 
 __all__ = [
     "GRANT_PREFIX",
     "MAX_GRANT",
+    "check_grant",
     "encode_grant",
     "encode_grant_object",
     "epoch_key",
@@ -80,7 +82,6 @@ MAX_GRANT: Final = 1 << 20
 _VERSION: Final = 1
 _MAGIC: Final = b"HFEG"
 _BOX: Final = KEY_SIZE + BOX_OVERHEAD
-_MAX_NUMBER: Final = 1 << 32
 _MAX_RING: Final = MAX_GRANT // 2
 
 
@@ -121,7 +122,7 @@ def read_epochs(reader: Reader) -> list[EpochKeys]:
     """Raises DecodeError."""
     epochs = []
     for _ in range(reader.varint(MAX_EPOCHS)):
-        identity, number = reader.raw(EPOCH_SIZE), reader.varint(_MAX_NUMBER)
+        identity, number = reader.raw(EPOCH_SIZE), reader.varint(MAX_EPOCH_NUMBER)
         data, metadata = reader.raw(KEY_SIZE), reader.raw(KEY_SIZE)
         excluded = [reader.raw(DEVICE_ID_SIZE) for _ in range(reader.varint(MAX_WRITERS))]
         if any(one >= other for one, other in pairwise(excluded)):
@@ -135,13 +136,16 @@ def read_epochs(reader: Reader) -> list[EpochKeys]:
 
 
 def encode_grant(volume: bytes, epochs: Iterable[EpochKeys], members: Members) -> bytes:
-    """A grant of all *epochs* but the first to all *members*."""
+    """A grant of all *epochs* but the first to all *members* with keys that something can be sealed for."""
     wrap, nonce = os.urandom(KEY_SIZE), os.urandom(NONCE_SIZE)
-    out = Writer().u8(_VERSION).varint(len(members))
-    for device in sorted(members):
-        public = members.public_key(device)
-        assert public is not None
-        out.raw(device).raw(box_for(public, wrap))
+    boxes = [
+        (device, box_for(public, wrap))
+        for device, public in sorted(members.public_keys.items())
+        if is_public_key(public)
+    ]
+    out = Writer().u8(_VERSION).varint(len(boxes))
+    for device, box in boxes:
+        out.raw(device).raw(box)
     ring = Writer()
     write_epochs(ring, (epoch for epoch in epochs if epoch.id != FIRST_EPOCH))
     sealed = crypto_aead_xchacha20poly1305_ietf_encrypt(ring.getvalue(), volume, nonce, wrap)
@@ -156,11 +160,25 @@ def open_grant(grant: bytes, volume: bytes, device: DeviceKey) -> list[EpochKeys
     return epochs
 
 
-def _read_grant(reader: Reader, volume: bytes, device: DeviceKey) -> list[EpochKeys]:
+def check_grant(grant: bytes) -> None:
+    """Raise DecodeError unless it has the form of a grant; what is sealed in it only members see."""
+    reader = Reader(grant)
+    _read_sealed(reader)
+    reader.end()
+
+
+def _read_sealed(reader: Reader) -> tuple[dict[bytes, bytes], bytes, bytes]:
+    """The boxes of a grant by devices, its nonce, and its sealed ring."""
     if reader.u8() != _VERSION:
         raise DecodeError("a grant of another version")
-    boxes = {reader.raw(DEVICE_ID_SIZE): reader.raw(_BOX) for _ in range(reader.varint(MAX_WRITERS))}
-    nonce, sealed = reader.raw(NONCE_SIZE), reader.blob(_MAX_RING)
+    boxes = [(reader.raw(DEVICE_ID_SIZE), reader.raw(_BOX)) for _ in range(reader.varint(MAX_WRITERS))]
+    if any(one >= other for (one, _), (other, _) in pairwise(boxes)):
+        raise DecodeError("boxes out of order")
+    return dict(boxes), reader.raw(NONCE_SIZE), reader.blob(_MAX_RING)
+
+
+def _read_grant(reader: Reader, volume: bytes, device: DeviceKey) -> list[EpochKeys]:
+    boxes, nonce, sealed = _read_sealed(reader)
     box = boxes.get(device.device_id)
     if box is None:
         return []

@@ -13,19 +13,25 @@ the one with the highest stamp counts, but a device that was removed never comes
 it another one.
 
 A device *in reserve* is the key of a recovery kit (`hybrisfs.recovery`): it gets the keys of every epoch, and
-what it signs is accepted, but nobody waits for it, as it is no machine.
+what it signs is accepted, but nobody waits for it, as it is no machine. It is none without the record of its
+kit. No register makes a reserve of a device, or the other way round.
+
+Who let a device in is the author of the first such register of it; one of its own says nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
+from hybrisfs.merge.roster import Admission, Roster
+from hybrisfs.merge.rules import Stamp, Value
 from hybrisfs.store.database import Database
 from sync import DecodeError, Members, device_id_of
 from sync.codec import Reader, Writer
+from sync.identity import is_public_key
 
 __all__ = ["MAX_DEVICE_NAME", "Member", "MemberTable", "Membership", "member_key"]
 
@@ -67,9 +73,14 @@ class Member:
         if state > _RESERVE:
             raise DecodeError("a device is a member, removed or in reserve")
         try:
-            return Member(public, name.decode(), state == _REMOVED, state == _RESERVE)
+            member = Member(public, name.decode(), state == _REMOVED, state == _RESERVE)
         except UnicodeDecodeError as error:
             raise DecodeError("the name of a device is no text") from error
+        if not member.name.isprintable():
+            raise DecodeError("the name of a device cannot be shown")
+        if not is_public_key(public):
+            raise DecodeError("a public key that is none")
+        return member
 
 
 class Membership(IntEnum):
@@ -90,87 +101,172 @@ def _state_of(member: Member, when_removed: Membership) -> Membership:
     return Membership.RESERVE if member.reserve else Membership.MEMBER
 
 
+class _Known(NamedTuple):
+    """What the table says of a device."""
+
+    member: Member
+    state: Membership
+    admission: Admission
+
+
 class MemberTable:
     """The `member` table, under the volume's lock."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
+        self._admissions: dict[bytes, Admission] = {}
+        self._roster = Roster({})
 
     def all(self) -> list[Member]:
         """The devices of the volume, by name; not those in reserve."""
-        return self._where("state = 0")
+        return self._in(Membership.MEMBER)
 
     def reserves(self) -> list[Member]:
         """Those in reserve."""
-        return self._where("state = 3")
+        return self._in(Membership.RESERVE)
 
     def removed(self) -> list[Member]:
         """Those that no longer belong to it."""
-        return self._where("state IN (1, 2)")
+        return self._in(*_GONE)
+
+    def gone(self) -> frozenset[bytes]:
+        """The same, and those above the bounds: all of whom somebody said it."""
+        return frozenset(device for device, one in self._load().items() if one.state in _GONE)
 
     def told_removed(self) -> list[Member]:
         """Those of which this device was told so when it was let in, and has not seen the update yet."""
-        return self._where("state = 1")
+        return self._in(Membership.TOLD_REMOVED)
 
-    def _where(self, condition: str) -> list[Member]:
-        rows = self._db.execute(
-            f"SELECT public, name, state FROM member WHERE {condition} ORDER BY name, device"
-        )
+    def _in(self, *states: Membership) -> list[Member]:
+        return [one.member for one in self._counted() if one.state in states]
+
+    def _counted(self) -> list[_Known]:
+        """Those within the bounds, by name; no reserve without a kit."""
+        known, kits = self._load(), self._kits()
         return [
-            Member(public, name, state in _GONE, state == Membership.RESERVE) for public, name, state in rows
+            one
+            for device, one in known.items()
+            if device in self._roster.counted
+            # Of a reserve that this device was told of the registers are still to come.
+            and (one.state != Membership.RESERVE or device in kits or one.admission.clock is None)
         ]
+
+    def _load(self) -> dict[bytes, _Known]:
+        """All that are known, by name."""
+        rows = self._db.execute(
+            "SELECT device, public, name, state, inviter, clock FROM member ORDER BY name, device"
+        )
+        known = {
+            device: _Known(
+                Member(public, name, state in _GONE, state == Membership.RESERVE),
+                Membership(state),
+                Admission(inviter, clock),
+            )
+            for device, public, name, state, inviter, clock in rows
+        }
+        admissions = {device: one.admission for device, one in known.items()}
+        if admissions != self._admissions:
+            self._admissions, self._roster = admissions, Roster(admissions)
+        return known
+
+    def _kits(self) -> set[bytes]:
+        """The reserves of which there is the record of a kit."""
+        rows = self._db.execute(
+            "SELECT device FROM member WHERE state = 3 AND EXISTS (SELECT 1 FROM register "
+            "WHERE key = CAST(x'79' || device AS BLOB) AND value IS NOT NULL)"
+        )
+        return {device for (device,) in rows}
 
     def devices(self) -> Members:
         """Which devices belong to the volume, and which did."""
-        return self._members("state = 0")
+        return self._members(Membership.MEMBER)
 
     def keys(self) -> Members:
         """The same, with those in reserve: who is to have the keys of the volume."""
-        return self._members("state IN (0, 3)")
+        return self._members(Membership.MEMBER, Membership.RESERVE)
 
-    def _members(self, condition: str) -> Members:
-        current = self._where(condition)
-        return Members((member.public for member in current), (member.public for member in self.removed()))
+    def _members(self, *states: Membership) -> Members:
+        return Members(
+            (member.public for member in self._in(*states)), (member.public for member in self.removed())
+        )
 
     def writers(self) -> Members:
-        """Whose updates are accepted: all but those of devices whose removal has been accepted."""
+        """Whose updates are accepted: all but those of devices whose removal has been accepted, and of those
+        that do not count. What these wrote is accepted if a member depends on it."""
+        current = {one.member.device for one in self._counted() if one.state != Membership.REMOVED}
+        known = self._load()
         return Members(
-            (member.public for member in self._where("state <> 2")),
-            (member.public for member in self._where("state = 2")),
+            (known[device].member.public for device in current),
+            (one.member.public for device, one in known.items() if device not in current),
         )
 
     def name_of(self, device: bytes) -> str:
         row = self._db.execute("SELECT name FROM member WHERE device = ?", (device,)).fetchone()
-        return row[0] if row else device.hex()[:8]
+        return row[0] if row and row[0] else device.hex()[:8]
 
-    def admit(self, members: Iterable[Member]) -> None:
-        """Add devices, give them other names, or note that they were removed."""
-        self._put(members, Membership.REMOVED)
+    def shown_name(self, device: bytes) -> str:
+        """What it is called, and the beginning of its id if another one is called the same."""
+        name = self.name_of(device)
+        (others,) = self._db.execute(
+            "SELECT count(*) FROM member WHERE name = ? AND device <> ?", (name, device)
+        ).fetchone()
+        return f"{name} ({device.hex()[:8]})" if others else name
+
+    def inviter_of(self, device: bytes) -> bytes | None:
+        """Who let a device in, None when nobody did, or nobody knows."""
+        self._load()
+        return self._roster.inviter(device)
+
+    def admitted_by(self, device: bytes) -> list[Member]:
+        """Those that belong to the volume, in reserve or not, because this device let them in, or one that it
+        let in, and so on."""
+        known = self._load()
+        present = {one.member.device for one in self._counted() if one.state not in _GONE}
+        return [known[one].member for one in self._roster.admitted(device) if one in present]
+
+    def admit(self, members: Iterable[Member], by: bytes | None = None, clock: int = 0) -> None:
+        """Add devices, give them other names, or note that they were removed: *by* that device, in an update
+        with that clock."""
+        self._put(members, Membership.REMOVED, by, clock)
 
     def introduce(self, members: Iterable[Member]) -> None:
         """Add the devices that a device was told of when it was let in."""
-        self._put(members, Membership.TOLD_REMOVED)
+        self._put(members, Membership.TOLD_REMOVED, None, None)
 
-    def _put(self, members: Iterable[Member], when_removed: Membership) -> None:
+    def _put(
+        self, members: Iterable[Member], when_removed: Membership, by: bytes | None, clock: int | None
+    ) -> None:
         self._db.executemany(
-            "INSERT INTO member (device, public, name, state) VALUES (?, ?, ?, ?) "
-            # A removed device stays one, and what is known to be in reserve is no ordinary member.
+            "INSERT INTO member (device, public, name, state, inviter, clock) VALUES (?, ?, ?, ?, ?, ?) "
+            # A removed device stays one, and what is known to be a device, or in reserve, stays that.
             "ON CONFLICT (device) DO UPDATE SET name = excluded.name, state = CASE "
             "WHEN state IN (1, 2) OR excluded.state IN (1, 2) THEN max(state % 3, excluded.state % 3) "
-            "ELSE max(state, excluded.state) END",
-            [(one.device, one.public, one.name, _state_of(one, when_removed)) for one in members],
+            "WHEN clock IS NOT NULL THEN state ELSE max(state, excluded.state) END, "
+            "inviter = ifnull(inviter, excluded.inviter), "
+            "clock = CASE WHEN inviter IS NULL AND excluded.inviter IS NOT NULL THEN excluded.clock "
+            "WHEN clock > 0 THEN clock ELSE ifnull(excluded.clock, clock) END",
+            [
+                (one.device, one.public, one.name, _state_of(one, when_removed), _other(by, one), clock)
+                for one in members
+            ],
         )
 
-    def learn(self, key: bytes, values: Iterable[bytes | None]) -> bool:
+    def learn(
+        self, key: bytes, values: Sequence[Value], author: Callable[[Stamp], bytes | None] = lambda _: None
+    ) -> bool:
         """Take in the values of a member register, the one that counts last; False when none of them can have
-        been written by a correct device."""
-        known = []
-        for value in values:
+        been written by a correct device. *author*: which device signed an update."""
+        known = False
+        for value in sorted(values, key=lambda one: one.stamp):
             try:
-                member = Member.decode(value or b"")
+                member = Member.decode(value.value or b"")
             except DecodeError:
                 continue
             if member_key(member.device) == key:
-                known.append(member)
-        self.admit(known)
-        return bool(known)
+                self.admit([member], author(value.stamp), value.stamp.clock)
+                known = True
+        return known
+
+
+def _other(by: bytes | None, member: Member) -> bytes | None:
+    return None if by == member.device else by

@@ -21,7 +21,9 @@ import datetime
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, NamedTuple
+from unicodedata import ucd_3_2_0
 
 from hybrisfs.filesystem.registers import MAX_NAME, Attr, Place
 from sync.codec import DecodeError
@@ -48,6 +50,8 @@ __all__ = [
 _COPY: Final = re.compile(rb" \(conflict, [^()]*\)$")
 _LONGEST_EXTENSION: Final = 16
 _LONGEST_DEVICE: Final = 64
+_MEANINGFUL: Final = frozenset("/().\xad")  # with the soft hyphen, which once counted as a hyphen
+_UNSHOWN: Final = frozenset(("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs"))
 _STEM_CONTEXT: Final = "hybrisfs.merge 2026-11 long stem"
 
 
@@ -164,13 +168,24 @@ def conflict_name(name: bytes, author: Author, number: int = 1) -> bytes:
     """
     stem, extension = _split(name)
     date = datetime.datetime.fromtimestamp(author.time_ns / 1e9, datetime.UTC).strftime("%Y-%m-%d")
-    device = _cut(re.sub(r"[/\0().\n]", "-", author.device).encode(), _LONGEST_DEVICE)
+    device = _cut(_plain(author.device).encode(), _LONGEST_DEVICE)
     mark = b" (conflict, %b, %b%b)" % (device, date.encode(), b" %d" % number if number > 1 else b"")
     room = MAX_NAME - len(mark) - len(extension)
     if len(stem) > room:
         end = b"~" + digest(_STEM_CONTEXT, stem, 8).hex().encode()
         stem = _cut(stem, room - len(end)) + end
     return stem + mark + extension
+
+
+@lru_cache(maxsize=64)
+def _plain(device: str) -> str:
+    """A device's name, which its owner chooses freely, with `-` for what means something in names of files or
+    here, and for what cannot be shown. Unicode 3.2, which every Python has, says what that is: by versions of
+    their own, two devices might give one file two names."""
+    return "".join(
+        "-" if one in _MEANINGFUL or (one != " " and ucd_3_2_0.category(one) in _UNSHOWN) else one
+        for one in device
+    )
 
 
 def is_conflict_name(name: bytes) -> bool:

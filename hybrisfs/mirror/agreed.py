@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hybrisfs.errors import DamagedError, NewerFormatError
-from hybrisfs.mirror.model import Agreed, Facts, Kind, Seen, Side, parent_of
+from hybrisfs.mirror.model import PERMISSIONS, Agreed, Facts, Kind, Seen, Side, parent_of
 
 __all__ = ["AgreedTable", "Settings"]
 
@@ -32,7 +32,8 @@ CREATE TABLE mirror (
 );
 -- Paths are relative to the mirror, without a slash in front; `parent` is b'' for what is at its root. Both
 -- sides have the same columns. `id`: inode number (8 bytes, big-endian), id of the node; `stamp`: see the
--- module of the side; `kind`: mirror.model.Kind; `mode`: permissions; `mtime`: ns since the epoch; `content`:
+-- module of the side; `kind`: mirror.model.Kind; `mode`: permissions (once with set-ID and sticky bits, which
+-- count no more); `mtime`: ns since the epoch; `content`:
 -- its identity, 32 bytes, of a link its target; `xattrs`: digest of the extended attributes; `links`: number
 -- of names.
 CREATE TABLE agreed (
@@ -211,4 +212,4 @@ def _agreed(row: tuple[Any, ...]) -> Agreed:
 
 def _seen(row: tuple[Any, ...]) -> Seen:
     identity, stamp, kind, mode, mtime, size, content, xattrs, links = row
-    return Seen(identity, stamp, Facts(Kind(kind), mode, mtime, size, content, xattrs), links)
+    return Seen(identity, stamp, Facts(Kind(kind), mode & PERMISSIONS, mtime, size, content, xattrs), links)

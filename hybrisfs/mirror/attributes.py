@@ -15,8 +15,9 @@ _LENGTHS: Final = struct.Struct(">II")
 
 
 def is_mirrored(name: bytes) -> bool:
-    """Whether an extended attribute of that name is kept on both sides."""
-    return name.startswith(b"user.") and not name.startswith(_OURS)
+    """Whether an extended attribute of that name is kept on both sides. What another device signed may have a
+    name that no disk takes."""
+    return name.startswith(b"user.") and not name.startswith(_OURS) and b"\0" not in name
 
 
 def digest_of(xattrs: Mapping[bytes, bytes]) -> bytes:

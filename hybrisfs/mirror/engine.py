@@ -44,6 +44,10 @@ class Original(Protocol):
         """What it was when reading began; complete once all blocks were read."""
 
     @property
+    def own_bits(self) -> int:
+        """The bits of its mode that are not mirrored; what is new in the volume begins with them."""
+
+    @property
     def xattrs(self) -> Mapping[bytes, bytes]: ...
     def blocks(self) -> Iterator[tuple[int, bytes]]:
         """Offset and bytes of what a file holds besides zeros. Raises ChangedError when it changes

@@ -20,7 +20,18 @@ from hybrisfs.mirror.attributes import digest_of, is_mirrored
 from hybrisfs.mirror.engine import Held, Listing, Original
 from hybrisfs.mirror.ignore import TEMPORARY, Ignored
 from hybrisfs.mirror.local_file import LocalFile, open_below, read_xattrs, write_whole, write_xattrs
-from hybrisfs.mirror.model import ChangedError, Facts, Glimpse, Kind, Seen, join, name_of, parent_of
+from hybrisfs.mirror.model import (
+    PERMISSIONS,
+    ChangedError,
+    Facts,
+    Glimpse,
+    Kind,
+    Seen,
+    join,
+    name_of,
+    own_bits,
+    parent_of,
+)
 from hybrisfs.mirror.rename import exchange, rename_to_free_name
 from sync.codec import Buffer
 
@@ -146,7 +157,7 @@ class Folder:
     @staticmethod
     def _seen(status: os.stat_result, content: bytes | None, xattrs: Mapping[bytes, bytes]) -> Seen:
         kind = _KINDS[stat.S_IFMT(status.st_mode)]
-        mode = 0 if kind is Kind.LINK else stat.S_IMODE(status.st_mode)
+        mode = 0 if kind is Kind.LINK else status.st_mode & PERMISSIONS
         kept = digest_of({name: value for name, value in xattrs.items() if is_mirrored(name)})
         if kind is Kind.FILE:
             facts = Facts(kind, mode, status.st_mtime_ns, status.st_size, content or None, kept)
@@ -203,7 +214,7 @@ class Folder:
         made = os.open(name, _OPEN_DIRECTORY, dir_fd=folder)
         try:
             write_xattrs(made, original.xattrs)
-            os.fchmod(made, mode)
+            _set_permissions(made, mode)
             os.fsync(made)
         finally:
             os.close(made)
@@ -220,7 +231,7 @@ class Folder:
             facts = original.seen.facts
             os.ftruncate(descriptor, facts.size)
             write_xattrs(descriptor, original.xattrs)
-            os.fchmod(descriptor, facts.mode)
+            _set_permissions(descriptor, facts.mode)
             os.utime(descriptor, ns=(facts.mtime, facts.mtime))
             os.fsync(descriptor)
             before = os.fstat(descriptor)
@@ -286,7 +297,7 @@ class Folder:
             return target
         with self._opened(path, target) as mine:
             write_xattrs(mine.descriptor, original.xattrs)
-            os.fchmod(mine.descriptor, facts.mode)
+            _set_permissions(mine.descriptor, facts.mode)
             if facts.kind is Kind.FILE:
                 os.utime(mine.descriptor, ns=(facts.mtime, facts.mtime))
             status = os.fstat(mine.descriptor)
@@ -375,6 +386,11 @@ class Folder:
                 finally:
                     os.close(folder)
         self._unsynced.clear()
+
+
+def _set_permissions(descriptor: int, mode: int) -> None:
+    """Set these, and leave the other bits as they are: another device grants nobody this user's rights."""
+    os.fchmod(descriptor, mode & PERMISSIONS | own_bits(os.fstat(descriptor).st_mode))
 
 
 def _identity(status: os.stat_result) -> bytes:

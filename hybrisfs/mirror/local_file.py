@@ -9,7 +9,7 @@ from typing import Final
 
 from hybrisfs.mirror.attributes import is_mirrored
 from hybrisfs.mirror.content import WINDOW, ContentHash, is_zero
-from hybrisfs.mirror.model import ChangedError, Seen
+from hybrisfs.mirror.model import ChangedError, Seen, own_bits
 from sync.codec import Buffer
 
 __all__ = ["LocalFile", "open_below", "read_xattrs", "write_whole", "write_xattrs"]
@@ -75,6 +75,7 @@ class LocalFile:
         self.xattrs = xattrs
         self._chunk_id = chunk_id
         self._before = os.fstat(descriptor)
+        self.own_bits = own_bits(self._before.st_mode)
 
     def blocks(self) -> Iterator[tuple[int, bytes]]:
         """What a program appends meanwhile is left for the next time."""

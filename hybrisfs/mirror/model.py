@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import stat
 from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 __all__ = [
+    "PERMISSIONS",
     "Agreed",
     "ChangedError",
     "Facts",
@@ -19,8 +21,14 @@ __all__ = [
     "depth",
     "join",
     "name_of",
+    "own_bits",
     "parent_of",
 ]
+
+
+PERMISSIONS: Final = 0o777
+"""The bits of a mode that are mirrored. Who runs a set-user-ID program has its owner's rights: on the disk
+those of whoever mirrors. So set-ID bits, and the sticky bit with them, are each side's own."""
 
 
 class ChangedError(Exception):
@@ -51,7 +59,7 @@ class Facts(NamedTuple):
 
     kind: Kind
     mode: int = 0
-    """Permissions; 0 for symbolic links, which have none."""
+    """`PERMISSIONS`; 0 for symbolic links, which have none."""
     mtime: int = 0
     """Of files, ns since the epoch; 0 for the rest."""
     size: int = 0
@@ -120,6 +128,11 @@ class Trees:
 
     def is_held(self, path: bytes) -> bool:
         return path in self.held or any(above in self.held for above in ancestors(path))
+
+
+def own_bits(mode: int) -> int:
+    """The bits of a mode that are not mirrored."""
+    return stat.S_IMODE(mode) & ~PERMISSIONS
 
 
 def parent_of(path: bytes) -> bytes:

@@ -13,7 +13,7 @@ from hybrisfs.filesystem.content import Missing
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.mirror.content import WINDOW, ContentHash, is_zero
-from hybrisfs.mirror.model import ChangedError, Seen
+from hybrisfs.mirror.model import ChangedError, Seen, own_bits
 from sync.codec import Buffer
 
 __all__ = ["Reader", "VolumeFile"]
@@ -53,6 +53,7 @@ class VolumeFile:
         self._version = _version(inode)
         self.seen = seen
         self.xattrs = xattrs
+        self.own_bits = own_bits(inode.mode)
 
     def blocks(self) -> Iterator[tuple[int, bytes]]:
         found = ContentHash(self._reader.chunk_id)

@@ -22,7 +22,18 @@ from hybrisfs.merge.rows import Aspect, Change
 from hybrisfs.mirror.attributes import digest_of, is_mirrored
 from hybrisfs.mirror.engine import Held, Listing, Original
 from hybrisfs.mirror.ignore import Ignored
-from hybrisfs.mirror.model import ChangedError, Facts, Glimpse, Kind, Seen, join, name_of, parent_of
+from hybrisfs.mirror.model import (
+    PERMISSIONS,
+    ChangedError,
+    Facts,
+    Glimpse,
+    Kind,
+    Seen,
+    join,
+    name_of,
+    own_bits,
+    parent_of,
+)
 from hybrisfs.mirror.volume_file import Reader, VolumeFile
 from hybrisfs.store.journal import JournalFullError
 from hybrisfs.store.schema import ROOT_INO
@@ -178,6 +189,8 @@ class VolumeSide:
             return Held()
         if kind is None:
             return Held("is a device, a socket or a pipe: these are not mirrored")
+        if kind is Kind.LINK and (not inode.target or b"\0" in inode.target):
+            return Held("is a symbolic link whose target no disk takes")
         if inode.writers and self._now() - inode.dirty_since < _BEING_WRITTEN:
             return Held(later=True)
         return Glimpse(kind, inode.id, _stamp(inode), inode.nlink)
@@ -194,7 +207,7 @@ class VolumeSide:
     def _seen(self, inode: Inode, content: bytes | None) -> Seen:
         kind = _KINDS[stat.S_IFMT(inode.mode)]
         xattrs = digest_of(self._xattrs(inode))
-        mode = 0 if kind is Kind.LINK else stat.S_IMODE(inode.mode)
+        mode = 0 if kind is Kind.LINK else inode.mode & PERMISSIONS
         if kind is Kind.FILE:
             facts = Facts(kind, mode, inode.mtime, inode.size, content, xattrs)
         else:
@@ -282,7 +295,7 @@ class VolumeSide:
             existing = None
         if existing is None:
             is_link = facts.kind is Kind.LINK
-            mode, target = (0o777, facts.content) if is_link else (facts.mode, None)
+            mode, target = (0o777, facts.content) if is_link else (facts.mode | original.own_bits, None)
             existing = fs.make(parent.ino, name, _type_of(facts.kind) | mode, *_owner(), target=target)
         if staged is not None:
             fs.content.take_over(existing, staged)
@@ -298,10 +311,11 @@ class VolumeSide:
         for name, value in wanted.items():
             if present.get(name) != value:
                 attributes.set_xattr(inode, name, value, 0)
+        mode = facts.mode | own_bits(inode.mode)
         if facts.kind is Kind.FILE:
-            attributes.change(inode, mode=facts.mode, mtime=facts.mtime)
+            attributes.change(inode, mode=mode, mtime=facts.mtime)
         elif facts.kind is Kind.DIRECTORY:
-            attributes.change(inode, mode=facts.mode)
+            attributes.change(inode, mode=mode)
 
     def set_attributes(self, path: bytes, original: Original, target: Seen) -> Seen:
         def change() -> Inode:

@@ -5,12 +5,17 @@ that only its own process could give, keep that process and its end of the mount
 whoever uses the mount. This process holds nothing of the mount open; when the daemon dies, the kernel answers
 it with an error, and it ends with its standard input.
 
+It does nothing outside the mount, whatever stands in the way there, for names come from other devices. Each
+is looked up in the directory that was opened before it, no symbolic link is followed, not even by the last
+one, and nothing is entered that is mounted within the mount, or in its place.
+
 Told and answered in lines of JSON: a verb and its arguments, and 0 or the number of the error.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import stat
@@ -23,15 +28,20 @@ from typing import IO, Final
 __all__ = ["Hand"]
 
 _JOIN_SECONDS: Final = 5.0
+_NODE: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_DIRECTORY: Final = _NODE | os.O_DIRECTORY
+_MOUNT: Final = b"mnt_id:"  # in proc_pid_fdinfo(5)
 
 
 class Hand:
     """The process as the daemon sees it; it is started when it is first needed. For one thread.
 
-    Paths are those of directories of the mount. Methods raise OSError.
+    *root* is where the mount is, *device* its number, "major:minor". Folders are paths within it, b"" is the
+    root. Methods raise OSError.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, root: Path, device: str | None) -> None:
+        self._command = [sys.executable, "-I", "-S", __file__, os.fspath(root), device or ""]
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -79,11 +89,7 @@ class Hand:
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
             self.close()
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(Path(__file__))],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-            )
+            self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         return self._process
 
     def _tell(self, verb: str, *arguments: bytes | int) -> None:
@@ -103,20 +109,93 @@ class Hand:
 # -- what runs in the process ------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def _folder(path: str) -> Iterator[int]:
-    descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+class _Mount:
+    """The mount as the process sees it: all verbs, and the only way to anything within."""
+
+    def __init__(self, root: str, device: str) -> None:
+        self._root = root
+        self._device = device
+
+    @contextlib.contextmanager
+    def _folder(self, path: str) -> Iterator[int]:
+        descriptor = os.open(self._root, _DIRECTORY)
+        try:
+            device = os.fstat(descriptor).st_dev
+            if f"{os.major(device)}:{os.minor(device)}" != self._device:
+                raise _failure(errno.EXDEV)
+            for name in path.split("/") if path else ():
+                above, descriptor = descriptor, _open_in(descriptor, name, _DIRECTORY)
+                os.close(above)
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    @contextlib.contextmanager
+    def _node(self, folder: str, name: str) -> Iterator[str]:
+        """A path to what has the name now, and to nothing else should that be another's soon."""
+        with self._folder(folder) as source:
+            descriptor = _open_in(source, name, _NODE)
+        try:
+            yield f"/proc/self/fd/{descriptor}"
+        finally:
+            os.close(descriptor)
+
+    def arrive(self, hidden: str, folder: str, *words: str | int) -> None:
+        with self._folder(hidden) as source, self._folder(folder) as target:
+            for number, name, mode in zip(words[::3], words[1::3], words[2::3], strict=True):
+                with contextlib.suppress(OSError):
+                    _appear(source, str(number), target, _plain(str(name)), int(mode))
+
+    def rename(self, folder: str, name: str, new_folder: str, new_name: str) -> None:
+        with self._folder(folder) as source, self._folder(new_folder) as target:
+            os.rename(_plain(name), _plain(new_name), src_dir_fd=source, dst_dir_fd=target)
+
+    def unlink(self, folder: str, name: str) -> None:
+        with self._folder(folder) as source:
+            os.unlink(_plain(name), dir_fd=source)
+
+    def rmdir(self, folder: str, name: str) -> None:
+        with self._folder(folder) as source:
+            os.rmdir(_plain(name), dir_fd=source)
+
+    def write(self, folder: str, name: str, size: int) -> None:
+        flags = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC  # nobody's lease is waited for
+        with self._node(folder, name) as node:
+            descriptor = os.open(node, flags)
+            try:
+                os.ftruncate(descriptor, size)
+            finally:
+                os.close(descriptor)
+
+    def touch(self, folder: str, name: str) -> None:
+        with self._node(folder, name) as node:
+            os.utime(node)
 
 
-def _arrive(hidden: str, folder: str, *words: str | int) -> None:
-    with _folder(hidden) as source, _folder(folder) as target:
-        for number, name, mode in zip(words[::3], words[1::3], words[2::3], strict=True):
-            with contextlib.suppress(OSError):
-                _appear(source, str(number), target, str(name), int(mode))
+def _plain(name: str) -> str:
+    """The name. Raises OSError when it is a way to somewhere else."""
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise _failure(errno.EINVAL)
+    return name
+
+
+def _open_in(folder: int, name: str, flags: int) -> int:
+    """Open what has the name in a folder. Raises OSError; also when something else is mounted there."""
+    descriptor = os.open(_plain(name), flags, dir_fd=folder)
+    if _mount_of(descriptor) == _mount_of(folder):
+        return descriptor
+    os.close(descriptor)
+    raise _failure(errno.EXDEV)
+
+
+def _mount_of(descriptor: int) -> int:
+    """The kernel's number of the mount that something open is in: bind mounts have their own, too."""
+    with open(f"/proc/self/fdinfo/{descriptor}", "rb") as lines:
+        return next(int(line[len(_MOUNT) :]) for line in lines if line.startswith(_MOUNT))
+
+
+def _failure(number: int) -> OSError:
+    return OSError(number, os.strerror(number))
 
 
 def _appear(source: int, number: str, target: int, name: str, mode: int) -> None:
@@ -125,7 +204,7 @@ def _appear(source: int, number: str, target: int, name: str, mode: int) -> None
         with contextlib.suppress(OSError):
             # A folder that a program has already found under its name can only be moved from where the
             # kernel saw it last.
-            os.stat(number, dir_fd=source)
+            os.lstat(number, dir_fd=source)
             os.rename(number, name, src_dir_fd=source, dst_dir_fd=target)
         # Made last: whoever watches it from then on must not hear that it was moved.
         os.mkdir(name, dir_fd=target)
@@ -140,58 +219,26 @@ def _appear(source: int, number: str, target: int, name: str, mode: int) -> None
     os.rename(number, name, src_dir_fd=source, dst_dir_fd=target)
 
 
-def _rename(folder: str, name: str, new_folder: str, new_name: str) -> None:
-    with _folder(folder) as source, _folder(new_folder) as target:
-        os.rename(name, new_name, src_dir_fd=source, dst_dir_fd=target)
-
-
-def _unlink(folder: str, name: str) -> None:
-    with _folder(folder) as source:
-        os.unlink(name, dir_fd=source)
-
-
-def _rmdir(folder: str, name: str) -> None:
-    with _folder(folder) as source:
-        os.rmdir(name, dir_fd=source)
-
-
-def _write(folder: str, name: str, size: int) -> None:
-    flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC  # nobody's lease is waited for
-    with _folder(folder) as source:
-        descriptor = os.open(name, flags, dir_fd=source)
-        try:
-            os.ftruncate(descriptor, size)
-        finally:
-            os.close(descriptor)
-
-
-def _touch(folder: str, name: str) -> None:
-    with _folder(folder) as source:
-        os.utime(name, dir_fd=source, follow_symlinks=False)
-
-
-_VERBS: Final[dict[str, Callable[..., None]]] = {
-    "arrive": _arrive,
-    "rename": _rename,
-    "unlink": _unlink,
-    "rmdir": _rmdir,
-    "write": _write,
-    "touch": _touch,
-}
-
-
-def _obey(orders: IO[bytes], answers: IO[bytes]) -> None:
+def _obey(mount: _Mount, orders: IO[bytes], answers: IO[bytes]) -> None:
+    verbs: dict[str, Callable[..., None]] = {
+        "arrive": mount.arrive,
+        "rename": mount.rename,
+        "unlink": mount.unlink,
+        "rmdir": mount.rmdir,
+        "write": mount.write,
+        "touch": mount.touch,
+    }
     for line in orders:
         verb, *arguments = json.loads(line)
         try:
-            _VERBS[verb](*arguments)
+            verbs[verb](*arguments)
             error = 0
         except OSError as problem:
-            error = problem.errno or 5
+            error = problem.errno or errno.EIO
         answers.write(b"%d\n" % error)
         answers.flush()
 
 
 if __name__ == "__main__":
     with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
-        _obey(sys.stdin.buffer, sys.stdout.buffer)
+        _obey(_Mount(*sys.argv[1:]), sys.stdin.buffer, sys.stdout.buffer)

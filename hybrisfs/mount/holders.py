@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from hybrisfs.shown import shown
+
 __all__ = ["Holder", "describe_holders", "find_holders"]
 
 _PROC: Final = Path("/proc")
@@ -36,7 +38,7 @@ def find_holders(directory: Path, proc: Path = _PROC) -> list[Holder]:
 
 def describe_holders(holders: Sequence[Holder]) -> str:
     """For a sentence: "vim (process 12) uses /home/a/HybrisFS/x, ..."; "" when there are none."""
-    named = [f"{one.program} (process {one.pid}) uses {one.path}" for one in holders[:_SHOWN]]
+    named = [f"{shown(one.program)} (process {one.pid}) uses {shown(one.path)}" for one in holders[:_SHOWN]]
     more = len(holders) - _SHOWN
     return ", ".join(named) + (f", and {more} more" if more > 0 else "")
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import stat
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -79,7 +78,7 @@ class Notifier:
         self._session = session
         self._adapter = adapter
         self._fs = fs
-        self._hand = Hand()
+        self._hand = Hand(session.mountpoint, session.device)
         self._queue: SimpleQueue[_Notice | None] = SimpleQueue()
         self._working = threading.Lock()
         self._forgetting = threading.Lock()
@@ -218,7 +217,6 @@ class Notifier:
 
     def _arrive(self, parent: int, steps: Sequence[_Step]) -> None:
         """Let nodes appear in a directory, many at a time."""
-        hidden = self._top + b"/" + HIDDEN_NAME
         for start in range(0, len(steps), _TOGETHER):
             found: dict[tuple[int, bytes], Found] = {}
             arrivals: list[tuple[int, bytes, int]] = []
@@ -227,7 +225,7 @@ class Notifier:
                 found[step.name] = fuse.Entry.negative(0.0)
                 arrivals.append((step.ino, step.name.name, step.mode))
             with _left_out("names"), self._making(found):
-                self._hand.arrive(hidden, self._path(parent), arrivals)
+                self._hand.arrive(HIDDEN_NAME, self._path(parent), arrivals)
 
     def _take_away(self, step: _Step) -> None:
         """Move a name to another, or remove it."""
@@ -270,12 +268,8 @@ class Notifier:
     def _making(self, found: dict[tuple[int, bytes], Found]) -> contextlib.AbstractContextManager[None]:
         return self._adapter.echoes.making(self._hand.pid, found)
 
-    @property
-    def _top(self) -> bytes:
-        return os.fsencode(self._session.mountpoint)
-
     def _path(self, ino: int) -> bytes:
-        """The path of a directory in the mount. Raises FileNotFoundError."""
+        """The path of a directory within the mount. Raises FileNotFoundError."""
         with self._fs.lock:
             names: list[bytes] = []
             while ino != ROOT_INO:
@@ -284,7 +278,7 @@ class Notifier:
                     raise FileNotFoundError(ino)
                 names.append(places[-1].name)
                 ino = places[-1].parent
-        return b"/".join([self._top, *reversed(names)])
+        return b"/".join(reversed(names))
 
 
 def _arrives_in(step: _Step) -> int | None:

@@ -6,13 +6,14 @@ nobody waiting but its own thread, which is abandoned in the end, since Python c
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from backends.errors import StoreError
+from backends.errors import AuthError, StoreError
 from backends.store import Store
 from hybrisfs.pairing.code import PairingCode
 from hybrisfs.pairing.link import Deliver
@@ -112,7 +113,8 @@ class CloudsLink:
                 if not opened:
                     mailbox.open()
                     opened = True
-                    mailbox.sweep(time.time())
+                    with contextlib.suppress(AuthError):  # who may not delete leaves that to others
+                        mailbox.sweep(time.time())
                 if not self._discarding:
                     posted = self._post(mailbox, posted)
                 if closing:

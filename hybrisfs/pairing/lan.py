@@ -1,9 +1,10 @@
 """The messages of a pairing over TCP, for devices on one network.
 
 A message is a frame: u32 its length, and the message. Before a message of a connection has proved genuine,
-the connection costs a thread and a few KiB, and not for long: there are few of them at a time, each
-has a few seconds for its first frame and is dropped when that does not open under the code. Nothing more is
-read from it before that is known, so that strangers cannot fill the memory while a person thinks.
+the connection costs a thread and a few KiB, and not for long: there are few of them at a time, fewer still
+of one host, each has a few seconds for its first frame and is dropped when that does not open under the code.
+Nothing more is read from it before that is known, so that strangers cannot fill the memory while a person
+thinks.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from hybrisfs.pairing.code import Address
 from hybrisfs.pairing.handshake import MAX_MESSAGE
 from hybrisfs.pairing.link import Deliver
 from hybrisfs.pairing.mailbox import MAX_JOINER_MESSAGE, MAX_NUMBER
+from hybrisfs.peers.listener import host_of, plain_address
 
 __all__ = ["Connection", "Dialer", "Listener", "local_addresses"]
 
@@ -34,6 +36,7 @@ _CONNECT: Final = 3.0  # seconds
 _REDIAL: Final = 2.0  # seconds
 _MAX_REDIALS: Final = 5  # connections to one address that end without a word
 _MAX_CONNECTIONS: Final = 8
+_MAX_OF_HOST: Final = 2  # connections; one host cannot keep the others out
 _MAX_DIALED: Final = 32  # addresses, from the code and from mDNS
 
 
@@ -123,7 +126,7 @@ class Listener:
         self.port: int = self._socket.getsockname()[1]
         self._lock = threading.Lock()
         self._closing = False
-        self._connections: dict[threading.Thread, Connection] = {}
+        self._connections: dict[threading.Thread, tuple[str, Connection]] = {}  # the host first
         self._acceptor: threading.Thread | None = None
 
     @property
@@ -148,29 +151,32 @@ class Listener:
         if self._acceptor is not None:
             self._acceptor.join()
         self._socket.close()
-        for thread, connection in connections:
+        for thread, (_, connection) in connections:
             connection.close()
             thread.join()
 
     def _accept(self, deliver: Deliver) -> None:
         while True:
             try:
-                sock, peer = self._socket.accept()
+                sock, where = self._socket.accept()
             except OSError as error:
                 if self._closing:
                     return
                 log.warning("cannot accept a device that wants to join: %s", error)
                 time.sleep(0.1)  # no descriptors are left, perhaps
                 continue
+            peer = plain_address(*where)
+            host = host_of(peer)
             connection = Connection(sock, f"the local network ({peer[0]})", deliver, MAX_JOINER_MESSAGE)
             thread = threading.Thread(
                 target=self._converse, args=(connection,), name="pairing joiner", daemon=True
             )
             with self._lock:
-                if self._closing or len(self._connections) >= _MAX_CONNECTIONS:
+                same = sum(other == host for other, _ in self._connections.values())
+                if self._closing or same >= _MAX_OF_HOST or len(self._connections) >= _MAX_CONNECTIONS:
                     sock.close()
                     continue
-                self._connections[thread] = connection
+                self._connections[thread] = host, connection
                 thread.start()
 
     def _converse(self, connection: Connection) -> None:

@@ -7,7 +7,6 @@ is no room for a new one the oldest gives way, so that strangers who connect and
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import logging
 import socket
 import threading
@@ -17,6 +16,7 @@ from typing import Final, TypeAlias
 
 from hybrisfs.peers.errors import ChannelError, PeerError
 from hybrisfs.peers.frames import Hello
+from hybrisfs.peers.listener import host_of
 from hybrisfs.peers.meeting import Meeting, meet
 from hybrisfs.peers.settings import Address, PeerSettings, format_address
 from hybrisfs.peers.tls import TlsIdentity
@@ -53,7 +53,7 @@ class Handshakes:
 
     def accept(self, connection: socket.socket, address: Address) -> None:
         """Take over a connection that came in."""
-        host = _group(address[0])
+        host = host_of(address)
         thread = threading.Thread(
             target=self._welcome, args=(connection, address), name="peer-handshake", daemon=True
         )
@@ -132,12 +132,6 @@ class Handshakes:
     def _meet(self, connection: socket.socket, address: Address, outgoing: bool) -> Meeting:
         deadline = time.monotonic() + self._settings.handshake_timeout
         return meet(connection, address, outgoing, self._tls, self._members, self._hello(), deadline)
-
-
-def _group(host: str) -> str:
-    """Who is counted as one host: an IPv4 address, or the IPv6 network that a host has to itself."""
-    address = ipaddress.ip_address(host.partition("%")[0])
-    return str(ipaddress.ip_network((address, 64), strict=False)) if address.version == 6 else str(address)
 
 
 def _shutdown(connection: socket.socket) -> None:

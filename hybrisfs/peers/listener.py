@@ -13,7 +13,7 @@ from typing import Final
 from hybrisfs.peers.errors import ListenError
 from hybrisfs.peers.settings import Address
 
-__all__ = ["Listener", "plain_address"]
+__all__ = ["Listener", "host_of", "plain_address"]
 
 log = logging.getLogger(__name__)
 
@@ -82,3 +82,9 @@ def plain_address(host: str, port: int, flow: int = 0, scope: int = 0) -> Addres
         if scope and address.scope_id is None:
             return f"{host}%{scope}", port
     return host, port
+
+
+def host_of(address: Address) -> str:
+    """Who is counted as one host: a plain IPv4 address, or the IPv6 network that a host has to itself."""
+    host = ipaddress.ip_address(address[0].partition("%")[0])
+    return str(ipaddress.ip_network((host, 64), strict=False)) if host.version == 6 else str(host)

@@ -174,6 +174,8 @@ class Drain:
         moved = [name for name in moved if name in secured or self._is_elsewhere(cloud, name)]
         for batch in _in_batches(moved):
             refusal = self._upkeep.delete(cloud, batch)
+            if self._upkeep.refused_deletion(cloud) is not None:
+                break  # what it held stays there, which need not keep the cloud
             if refusal is not None:
                 return refusal
         return None

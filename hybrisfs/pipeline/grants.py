@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from hybrisfs.dispersal.errors import CloudsUnavailable, UnreadableHereError
@@ -56,12 +57,15 @@ class Grants:
     def ensure(self) -> None:
         """See to it that all members can read what this device seals from now on. Raises
         CloudsUnavailable."""
-        epoch, members = self._ring.newest.id, self._members()
-        device = self._ring.keys.device
+        newest, members = self._ring.newest, self._members()
+        # Keys may be here before the update that tells whose removal they are the answer to.
+        members = Members(key for one, key in members.public_keys.items() if one not in newest.excluded)
+        epochs = [one for one in self._ring.keys.shared.epochs if one.excluded.isdisjoint(members)]
+        epoch, device = newest.id, self._ring.keys.device
         given = epoch, frozenset(members)
         if epoch == FIRST_EPOCH or given == self._given or device.device_id not in members:
             return
-        grant = encode_grant(self._volume, self._ring.keys.shared.epochs, members)
+        grant = encode_grant(self._volume, epochs, members)
         name = grant_name(epoch, device.device_id)
         self._clouds.put_everywhere(name, encode_grant_object(epoch, grant, device))
         self._given = given
@@ -89,7 +93,8 @@ class Grants:
 
         try:
             found = self._clouds.get_object(grant_name(epoch, writer), MAX_GRANT, verify)
-            return self._ring.add(found)
+            # For reading: the log is yet to say who granted them, and whether that one still belongs here.
+            return self._ring.add(replace(one, number=0) for one in found)
         except CloudsUnavailable as error:
             if left_out:
                 self._denied |= {epoch}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection, Container
 from dataclasses import dataclass
+from functools import partial
 
 from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.restoring import Repair, candidates, restore
@@ -55,6 +56,9 @@ class SegmentMender:
             for cloud, _ in wrong:
                 self._upkeep.excuse(cloud, name)
             return []
+        for cloud, finding in wrong:
+            if finding.kind != "unreadable" and not copies:
+                self._upkeep.recall(cloud, name, SEGMENT_LIMIT, partial(self._take, name, copies.append))
         repairs = []
         for cloud, finding in wrong:
             try:
@@ -105,6 +109,51 @@ class SegmentMender:
             self._upkeep.excuse(source, name)  # nobody here was told that it has it
             return finding.what if finding.kind == "unreadable" else None
         return self._spread(name, found[0], holders, copies, writable)
+
+    def put_back(
+        self,
+        name: str,
+        listing: Collection[int],
+        clouds: Collection[int],
+        *,
+        copies: int,
+        writable: Container[int],
+    ) -> tuple[bytes | None, list[Repair]]:
+        """See to it that so many clouds have a segment of another device, which those of *listing* claim to
+        have; others of *clouds* may keep it as an older version. Its bytes, if any cloud has them, and what
+        was wrong."""
+        found: list[bytes] = []
+        right, wrong = set[int](), dict[int, Finding]()
+        for cloud in sorted(listing):
+            finding = self._look_at(cloud, name, found.append)
+            if finding is None:
+                right.add(cloud)
+                continue
+            wrong[cloud] = finding
+            self._upkeep.excuse(cloud, name)  # nobody here was told that it has it
+        for cloud in sorted(clouds):
+            if not found:
+                self._upkeep.recall(cloud, name, SEGMENT_LIMIT, partial(self._take, name, found.append))
+        if not found:
+            return None, []
+        repairs = []
+        for cloud, finding in wrong.items():
+            outcome = restore(
+                self._upkeep,
+                name,
+                found[0],
+                candidates(self._upkeep, cloud, right, len(found[0]), writable=writable, move=False),
+                lambda target: self._look_at(target, name, lambda _: None),
+            )
+            right |= {outcome} if isinstance(outcome, int) else set()
+            failure = outcome if isinstance(outcome, str) else ""
+            repairs.append(Repair(cloud, finding, None if failure else cloud, failure))
+        if len(right) < copies:
+            lacking = min(set(clouds) - right, default=0)
+            finding = Finding("missing", f"{name} is on {len(right)} clouds, not on {copies}")
+            trouble = self._spread(name, found[0], right, copies, writable) or ""
+            repairs.append(Repair(lacking, finding, None if trouble else max(right), trouble))
+        return found[0], repairs
 
     def spread(self, name: str, copies: int, *, writable: Container[int]) -> str | None:
         """See to it that so many clouds have an own segment; why that failed, None when it is done."""
@@ -167,14 +216,12 @@ class SegmentMender:
         return _Segment(*row) if row else None
 
     def _look_at(self, cloud: int, name: str, keep: Callable[[bytes], object]) -> Finding | None:
-        def verify(data: bytes) -> None:
-            decode_segment(data, name, self._volume, self._keys)
+        verify = partial(self._take, name, lambda _: None)
+        return self._upkeep.look_at(cloud, name, SEGMENT_LIMIT, verify, partial(self._take, name, keep))
 
-        def take(data: bytes) -> None:
-            verify(data)
-            keep(data)
-
-        return self._upkeep.look_at(cloud, name, SEGMENT_LIMIT, verify, take)
+    def _take(self, name: str, keep: Callable[[bytes], object], data: bytes) -> None:
+        decode_segment(data, name, self._volume, self._keys)
+        keep(data)
 
     def _seal_again(self, segment: _Segment) -> bytes:
         """The segment anew from the own log, when no cloud has a good copy."""

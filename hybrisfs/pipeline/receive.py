@@ -70,10 +70,13 @@ class Receiver:
         accepted: Callable[[], None],
         brake: Brake,
         upcoming: Upcoming,
+        offended: Callable[[SignedUpdate], None],
     ) -> None:
-        """*upcoming* prepares programs for changes of the view, see `Mounting.upcoming`; no lock is held."""
+        """*upcoming* prepares programs for changes of the view, see `Mounting.upcoming`; no lock is held.
+        *offended* hears of accepted updates some of whose writes do not count, with the lock held."""
         self._brake = brake
         self._upcoming = upcoming
+        self._offended = offended
         self._fs = fs
         self._updates = updates
         self._arrivals = arrivals
@@ -191,6 +194,8 @@ class Receiver:
         outcome = self._updates.accept_signed(signed, verified=verified)
         if isinstance(outcome, Accepted):
             self._arrivals.take(outcome)
+            if len(signed.writes) < signed.header.write_count:
+                self._offended(signed)
         elif isinstance(outcome, Refused) and outcome.missing is not None:
             for cause in signed.header.deps:
                 self._named[cause.device] = max(cause.clock, self.named(cause.device))

@@ -5,7 +5,8 @@ it. It is read back before it counts: a cloud that has lost it once is not belie
 place recorded, in the view and as a signed update of the pack's register, so that a crash at any point costs
 a repair that is done again, and the other devices look for the share where it is.
 
-When the clouds have lost so much of a pack that nothing can be rebuilt, what this device and those that are
+When so much of a pack is missing or wrong that nothing can be rebuilt, older versions of its shares are read
+where clouds keep them (`dispersal.recall`). When there are none, what this device and those that are
 linked hold of it is put there anew (`pipeline.renew`).
 """
 
@@ -13,13 +14,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Container, Mapping
+from functools import partial
 
 from hybrisfs.discard.banned import bans_place
 from hybrisfs.dispersal.errors import IntegrityError
 from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.rebuild import PackRebuild
 from hybrisfs.dispersal.restoring import Repair, candidates, restore
-from hybrisfs.dispersal.share import Table, TableSealer, share_name
+from hybrisfs.dispersal.share import MAX_SHARE, Table, TableSealer, share_name
 from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.registers import PackedChunk, PackRecord, pack_key
@@ -71,6 +73,7 @@ class PackMender:
             holder = self._upkeep.find_share(pack, index)
             if holder is not None and holder != placement[index]:  # whatever members say
                 self._upkeep.gather_share(holder, pack, index, rebuild)
+        self._recall(pack, placement, wrong, rebuild)
         if self._is_lost(pack, rebuild, wrong.values()):
             return self._renew(pack, placement, wrong)
         self._renewer.take_back(pack)
@@ -91,6 +94,15 @@ class PackMender:
     def set_aside(self, pack: bytes) -> None:
         """See `PackRenewer.set_aside`."""
         self._renewer.set_aside(pack)
+
+    def _recall(
+        self, pack: bytes, placement: bytes, wrong: Mapping[int, Finding], rebuild: PackRebuild
+    ) -> None:
+        """Read into *rebuild* what clouds keep of shares that somebody deleted or overwrote there."""
+        for index, finding in wrong.items():
+            if finding.kind != "unreadable" and not rebuild.complete:
+                take = partial(rebuild.take, index)
+                self._upkeep.recall(placement[index], share_name(pack, index), MAX_SHARE, take)
 
     def _is_lost(self, pack: bytes, rebuild: PackRebuild, wrong: Collection[Finding]) -> bool:
         """Whether the pack could not be read even if all clouds that do not answer had what they should."""

@@ -4,7 +4,7 @@
 register  key                     value
 ========  ======================  ===================================================================
 kit       ``y`` kit id (16)       version u8 = 1, name of the volume (blob <= 64, ASCII),
-                                  created u64, seconds since the epoch, voucher (32),
+                                  created u64, seconds since the epoch, before the year 5000, voucher (32),
                                   the sealed key (`hybrisfs.recovery.sealed_key`)
 ========  ======================  ===================================================================
 
@@ -27,6 +27,7 @@ __all__ = ["KIT_KEY_PREFIX", "KitRecord", "kit_key"]
 KIT_KEY_PREFIX: Final = b"y"
 _VERSION: Final = 1
 _MAX_NAME: Final = 64
+_MOST_SECONDS: Final = 95_617_584_000  # since the epoch: until then calendars everywhere can show the time
 
 
 def kit_key(kit: bytes) -> bytes:
@@ -56,6 +57,8 @@ class KitRecord:
         name, created, voucher = reader.blob(_MAX_NAME), reader.u64(), reader.raw(VOUCHER_SIZE)
         key = SealedKey.read_from(reader)
         reader.end()
+        if created >= _MOST_SECONDS:
+            raise DecodeError("a kit that was made at no time that can be shown")
         try:
             return KitRecord(check_volume_name(name.decode()), created, voucher, key)
         except (UnicodeDecodeError, UsageError) as error:

@@ -18,6 +18,7 @@ format  what has changed
 10      `removal` tells of conflict copies, too
 11      an index that finds the chunks of which no cloud is known to have the bytes
 12      whether this device knows by itself where chunks are; table `said`
+13      who let a member in (columns of `member`), and who granted an epoch (table `epoch`)
 ======  =======================================================================================
 """
 
@@ -159,6 +160,28 @@ def _keep_minutes(connection: sqlite3.Connection, _: int) -> bool:
     return True
 
 
+def _note_inviters(connection: sqlite3.Connection, _: int) -> bool:
+    """As far as the registers tell; what they tell of epochs is noted when the volume is opened."""
+    connection.execute(
+        "CREATE TABLE epoch (id BLOB NOT NULL, device BLOB NOT NULL, clock INTEGER NOT NULL, "
+        "PRIMARY KEY (id, device)) WITHOUT ROWID"
+    )
+    connection.execute("ALTER TABLE member ADD COLUMN inviter BLOB")
+    connection.execute("ALTER TABLE member ADD COLUMN clock INTEGER")
+    values = (
+        "FROM register r JOIN writer w ON w.number = r.writer "
+        "JOIN log l ON l.branch = w.branch AND l.clock = r.clock "
+        "WHERE r.key = CAST(x'6d' || member.device AS BLOB)"
+    )
+    connection.execute(f"UPDATE member SET clock = (SELECT min(r.clock) {values})")
+    connection.execute(
+        f"UPDATE member SET (inviter, clock) = (SELECT l.device, r.clock {values} "
+        "AND l.device <> member.device ORDER BY r.clock, w.branch LIMIT 1) "
+        f"WHERE EXISTS (SELECT 1 {values} AND l.device <> member.device)"
+    )
+    return True
+
+
 _STEPS: Final[dict[int, Step]] = {
     5: _add_compaction,
     6: _add_versions,
@@ -167,4 +190,5 @@ _STEPS: Final[dict[int, Step]] = {
     9: _note_conflict_copies,
     10: _index_elsewhere,
     11: _keep_minutes,
+    12: _note_inviters,
 }

@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 APPLICATION_ID = 0x48796246  # "HybF", shown by file(1)
-SCHEMA_VERSION = 12  # `migration` tells of earlier ones
+SCHEMA_VERSION = 13  # `migration` tells of earlier ones
 ROOT_INO = 1
 ROOT_ID = bytes(16)  # the root has the same id in every volume, and no place
 
@@ -229,7 +229,18 @@ CREATE TABLE member (
     device BLOB PRIMARY KEY,               -- 16 bytes, follows from `public`
     public BLOB NOT NULL,                  -- Ed25519
     name   TEXT NOT NULL,                  -- for people
-    state  INTEGER NOT NULL                -- hybrisfs.merge.members.Membership; 0: belongs to the volume
+    state  INTEGER NOT NULL,               -- hybrisfs.merge.members.Membership; 0: belongs to the volume
+    inviter BLOB,                          -- the device that let it in, NULL when that is not known
+    clock  INTEGER                         -- of the update that did; 0 for none, NULL when only told of it
+) WITHOUT ROWID;
+
+-- Which devices have granted the keys of which epochs (hybrisfs.volume.epochs), and the clocks of the updates
+-- that did so first.
+CREATE TABLE epoch (
+    id     BLOB NOT NULL,                  -- 4 bytes
+    device BLOB NOT NULL,
+    clock  INTEGER NOT NULL,
+    PRIMARY KEY (id, device)
 ) WITHOUT ROWID;
 
 -- The latest values of the registers of nodes and devices (hybrisfs.filesystem.registers), as signed: each

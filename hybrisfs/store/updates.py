@@ -47,6 +47,7 @@ from sync.skeleton import Bone
 
 __all__ = ["UpdateLog"]
 
+_FORKED: Final = 2  # tips
 _LAST: Final = b"\xff" * (HASH_SIZE - PREFIX_SIZE)
 _KNOWN: Final = "device, branch, clock, hash, vector"
 _INSERT: Final = (
@@ -204,6 +205,26 @@ class UpdateLog:
                 row = self._read(query, (branch.id,)).fetchone()
                 found[branch.device] = max(row[0] if row else 0, found.get(branch.device, 0))
         return found
+
+    def forked_headers(self, device: bytes) -> tuple[bytes, bytes] | None:
+        """Two updates of a device that follow the same one, each from its header on; None when it has not
+        forked, or too much of it is bare."""
+        children: dict[tuple[bytes | None, int], list[bytes]] = {}
+        for branch in self.state.branches:
+            if branch.device == device and branch.parent is not None:
+                first = self.successor_of(branch.id, 0)
+                if first is not None and first.data is not None:
+                    children.setdefault((branch.parent, branch.above), []).append(first.data)
+        return next(((found[0], found[1]) for found in children.values() if len(found) > 1), None)
+
+    def has_rejoined(self, device: bytes) -> bool:
+        """Whether one branch of a device goes on from the ends of all its others: so does one that was
+        restored from a backup and has got its log back. True also when it has not forked."""
+        tips = [tip for tip in self.state.tips() if tip.device == device]
+        return len(tips) < _FORKED or any(
+            all(other is one or one.dependencies[other.branch] >= other.clock for other in tips)
+            for one in tips
+        )
 
     def adopt(self, bone: Bone, prev: bytes, causes: Sequence[bytes]) -> Placed:
         """Take in an update that a checkpoint names and that is not here, which follows and depends on those

@@ -9,7 +9,7 @@ from typing import Final, NoReturn
 from backends.address import without_secrets
 from backends.credentials import Credentials
 from backends.errors import PermanentError, StoreError
-from backends.registry import open_store
+from backends.registry import local_options, open_heard, open_store
 from backends.store import MAX_PAGE, Buffer, Page, Store
 from hybrisfs.dispersal.engine import Cloud, Engine
 from hybrisfs.dispersal.seal import Sealer
@@ -33,6 +33,7 @@ def agreed_config(
     A cloud that is gone is still read while placements of shares name it (*on_record*): a device that had
     not heard that it goes has put something there. One that is lost is never asked. A cloud that this device
     does not know yet is not written to before its marker was seen there: a URL may mean another place here.
+    And what it names of this machine does not count.
     """
     if not records:
         return config
@@ -43,6 +44,7 @@ def agreed_config(
         if record.state is CloudState.LOST or (record.state is CloudState.GONE and number not in on_record):
             continue
         before = known.get(number)
+        same = before if before is not None and before.url == record.url else None
         clouds.append(
             CloudConfig(
                 number,
@@ -50,7 +52,8 @@ def agreed_config(
                 record.url,
                 # Two shares in one place would be lost together: of two numbers for it one gets nothing more.
                 draining=record.state in _LEFT or record.url in [one.url for one in clouds],
-                proven=before is not None and before.url == record.url and before.proven,
+                proven=same is not None and same.proven,
+                heard=bool(local_options(record.url)) and (same is None or same.heard),
             )
         )
     f, k = (config.f, config.k) if redundancy is None else (redundancy.f, redundancy.k)
@@ -79,7 +82,7 @@ def open_cloud(cloud: CloudConfig, credentials: Credentials) -> Cloud:
     """The cloud with its driver; with one that says why, when its URL cannot be used on this device."""
     store: Store
     try:
-        store = open_store(cloud.url, credentials)
+        store = (open_heard if cloud.heard else open_store)(cloud.url, credentials)
     except (StoreError, ValueError) as error:
         reason = error.reason if isinstance(error, StoreError) else str(error)
         store = _Unusable(without_secrets(cloud.url), reason)

@@ -14,6 +14,7 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.residency import Residency
 from hybrisfs.pipeline.fetch import Fetcher
+from hybrisfs.shown import shown
 
 __all__ = ["Browsing"]
 
@@ -39,7 +40,7 @@ class Browsing:
         with self._fs.lock:
             inode = self._locate(path)
             if not inode.is_directory:
-                raise UsageError(f"{path} is no folder")
+                raise UsageError(f"{shown(str(path))} is no folder")
             self._fs.flush()
             rows = self._fs.db.execute(
                 "SELECT name, ino, wanted FROM place WHERE parent = ? AND name > ? ORDER BY name LIMIT ?",
@@ -68,7 +69,7 @@ class Browsing:
             with self._fs.lock:
                 inode = self._file(path)
                 if inode.ino != ino:
-                    raise HybrisError(f"{path} was replaced while it was read", "", "Try again.")
+                    raise HybrisError(f"{shown(str(path))} was replaced while it was read", "", "Try again.")
                 lacking = self._fs.received.lacking(inode)
                 data = self._fs.read(inode, offset, length) if lacking is None else lacking
                 size = inode.size
@@ -79,11 +80,11 @@ class Browsing:
     def _file(self, path: PurePath) -> Inode:
         inode = self._locate(path)
         if not inode.is_file:
-            raise UsageError(f"{path} is no regular file")
+            raise UsageError(f"{shown(str(path))} is no regular file")
         return inode
 
     def _locate(self, path: PurePath) -> Inode:
         inode = self._fs.locate(map(os.fsencode, path.parts))
         if inode is None:
-            raise HybrisError(f"{path}: {os.strerror(errno.ENOENT)}")
+            raise HybrisError(f"{shown(str(path))}: {os.strerror(errno.ENOENT)}")
         return inode

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 from backends.address import without_secrets
+from backends.store import Store
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.poll import Changed, Look
 from hybrisfs.dispersal.traffic import CloudTraffic
-from hybrisfs.errors import UsageError
+from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.merge.cloud_set import (
     MAX_CLOUD_NAME,
     MAX_CLOUD_URL,
@@ -27,9 +28,16 @@ from hybrisfs.merge.cloud_set import (
 from hybrisfs.volume.agreed_clouds import unique_name
 from hybrisfs.volume.cloud_keeper import CloudKeeper
 from hybrisfs.volume.cloud_login import try_place
-from hybrisfs.volume.cloud_test import PROBE_LIMIT, claim_place, open_for_test, try_out
+from hybrisfs.volume.cloud_test import (
+    PROBE_LIMIT,
+    claim_place,
+    open_for_test,
+    prepare_place,
+    try_out,
+)
 from hybrisfs.volume.config import MAX_CLOUDS, choose_redundancy
 from hybrisfs.volume.redundancy import RewritingState
+from hybrisfs.volume.retention import Retention, Retentions, keep_deleted, stop_keeping, try_retention
 from hybrisfs.volume.status import reason_of
 
 if TYPE_CHECKING:
@@ -52,6 +60,7 @@ class CloudControl:
     def __init__(self, volume: Volume, keeper: CloudKeeper) -> None:
         self._volume = volume
         self._keeper = keeper
+        self._retentions = Retentions(volume.state)
         self._changing = threading.Lock()
 
     def all(self) -> list[dict[str, object]]:
@@ -76,6 +85,7 @@ class CloudControl:
                     "state": state.state if state is not None else "not asked",
                     "reason": reason_of(self._volume, state) if state is not None else "",
                     "trouble": job.trouble if job is not None else "",
+                    "retention": self.retention(record.url),
                 }
             )
         return found
@@ -84,20 +94,42 @@ class CloudControl:
         """See `Engine.traffic`."""
         return self._volume.engine.traffic()
 
-    def test(self, which: str) -> dict[str, object]:
-        """Try out a cloud of the volume, or any other by its URL. Raises HybrisError."""
-        record = next((one for _, one in self._remaining() if which in (one.name, one.url)), None)
-        if record is None:
-            if "://" not in which:
-                raise _unknown(which, [one.name for _, one in self._remaining()])
-            return try_place(which, self._keeper.credentials)
-        with contextlib.closing(open_for_test(record.url, self._keeper.credentials)) as store:
-            return {"cloud": record.name, "seconds": dict(try_out(store))}
+    def retention(self, url: str) -> dict[str, object] | None:
+        """What a cloud keeps of deleted objects, as last tried; None when it never was. See `Retention`."""
+        found = self._retentions.get(url)
+        return None if found is None else found.as_dict()
 
-    def add(self, url: str, name: str | None) -> dict[str, object]:
-        """Let the volume use one more cloud, after it was tested. Raises HybrisError."""
+    def test(self, which: str) -> dict[str, object]:
+        """Try out a cloud of the volume, or any other by its URL. Raises HybrisError.
+
+        "cloud", the "seconds" that each request took, and its "retention" (see `Retention`).
+        """
+        if "://" in which and which not in [record.url for _, record in self._remaining()]:
+            facts = try_place(which, self._keeper.credentials)
+            with contextlib.closing(open_for_test(which, self._keeper.credentials)) as store:
+                return {**facts, "retention": try_retention(store).as_dict()}
+        number, record = self._find(which)
+        with contextlib.closing(self._opened(number, record)) as store:
+            seconds = dict(try_out(store))
+            return {"cloud": record.name, "seconds": seconds, "retention": self._try(store).as_dict()}
+
+    def retain(self, which: str, days: int) -> dict[str, object]:
+        """Have a cloud keep for *days* what is deleted, or with 0 nothing any more, and try whether it does.
+
+        "cloud", "retention" (see `Retention`), and as "note" what to know of it. Raises HybrisError.
+        """
+        number, record = self._find(which)
+        with contextlib.closing(self._opened(number, record)) as store:
+            note, found = self._keep(store, days)
+        return {"cloud": record.name, "retention": found.as_dict(), "note": note}
+
+    def add(self, url: str, name: str | None, days: int | None = None) -> dict[str, object]:
+        """Let the volume use one more cloud, after it was tested. Raises HybrisError.
+
+        With *days* it is to keep for so long what is deleted; the facts are those of `retain` then.
+        """
         with self._changing:
-            return {"cloud": self._add(url, name)}
+            return self._add(url, name, days)
 
     def adopt(self, which: str) -> dict[str, object]:
         """Use a cloud as it is now, though it was emptied or made anew, and have it filled again.
@@ -109,8 +141,8 @@ class CloudControl:
             number, record = self._find(which)
             if record.state is not CloudState.ACTIVE:
                 raise UsageError(f"{record.name} is to go: nothing is put there any more")
-            with contextlib.closing(open_for_test(record.url, self._keeper.credentials)) as store:
-                claim_place(store, volume.config.id)
+            with contextlib.closing(self._opened(number, record)) as store:
+                claim_place(store, volume.config.id, regain=True)
                 try_out(store, partial(self._refuse_same_place, but=number))
             self._keeper.prove(number)
             volume.look_at_clouds()
@@ -131,7 +163,7 @@ class CloudControl:
         """`add` the cloud at *url* and `drain` the other. Raises HybrisError."""
         with self._changing:
             number, record = self._find(which)
-            added = self._add(url, None)
+            added = self._add(url, None, None)["cloud"]
             self._keeper.sign({number: replace(record, state=CloudState.DRAINING)})
             self._keeper.arrange()
         return {"cloud": record.name, "added": added}
@@ -223,6 +255,12 @@ class CloudControl:
                 return number, record
         raise _unknown(which, [record.name for _, record in remaining])
 
+    def _opened(self, number: int, record: CloudRecord) -> Store:
+        """Raises UsageError."""
+        known = next((one for one in self._volume.config.clouds if one.number == number), None)
+        heard = known is None or known.heard or known.url != record.url
+        return open_for_test(record.url, self._keeper.credentials, heard=heard)
+
     def _leave(self, which: str, state: CloudState) -> dict[str, object]:
         with self._changing:
             number, record = self._find(which)
@@ -247,7 +285,26 @@ class CloudControl:
             self._keeper.arrange()
         return {"cloud": record.name}
 
-    def _add(self, url: str, name: str | None) -> str:
+    def _keep(self, store: Store, days: int) -> tuple[str, Retention]:
+        """What to know, and what a try found. Raises HybrisError when the cloud does not keep what is deleted
+        though it was told to."""
+        if not days:
+            stop_keeping(store)
+            return "", self._try(store)
+        note = keep_deleted(store, days)
+        found = self._try(store)
+        if found.keeps is False:
+            raise HybrisError(
+                f"{without_secrets(store.url)} does not keep what is deleted", "it says that it does"
+            )
+        return note, found
+
+    def _try(self, store: Store) -> Retention:
+        found = try_retention(store)
+        self._retentions.note(store.url, found)
+        return found
+
+    def _add(self, url: str, name: str | None, days: int | None) -> dict[str, object]:
         keeper, volume = self._keeper, self._volume
         remaining = self._remaining()
         if any(record.url == url for _, record in remaining):
@@ -259,13 +316,18 @@ class CloudControl:
                 "this URL cannot name a cloud", f"it is longer than {MAX_CLOUD_URL} bytes or odd"
             )
         chosen = self._choose_name(url, name, [record.name for _, record in remaining])
+        kept: dict[str, object] = {}
         with contextlib.closing(open_for_test(url, keeper.credentials)) as store:
+            if days:
+                prepare_place(store)
+                note, found = self._keep(store, days)
+                kept = {"note": note, "retention": found.as_dict()}
             claim_place(store, volume.config.id)
             try_out(store, self._refuse_same_place)
         number = keeper.sign_new(CloudRecord(chosen, url))
         keeper.arrange()
-        keeper.prove(number)
-        return chosen
+        keeper.prove(number, typed=True)
+        return {"cloud": chosen, **kept}
 
     @staticmethod
     def _choose_name(url: str, name: str | None, taken: list[str]) -> str:

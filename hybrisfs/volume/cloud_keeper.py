@@ -11,7 +11,7 @@ import contextlib
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -32,8 +32,8 @@ from hybrisfs.merge.cloud_set import (
 from hybrisfs.merge.rules import Stamp
 from hybrisfs.pipeline.drain import Drain, held_by_cloud
 from hybrisfs.pipeline.recode import Recoder
-from hybrisfs.volume.agreed_clouds import agreed_config, open_cloud
-from hybrisfs.volume.config import VolumeConfig
+from hybrisfs.volume.agreed_clouds import agreed_config, open_cloud, unique_name
+from hybrisfs.volume.config import MAX_CLOUDS, CloudConfig, VolumeConfig
 from hybrisfs.volume.redundancy import Rewriting
 from hybrisfs.volume.signposts import Signposts
 from hybrisfs.volume.value_keeping import ValueKeeping
@@ -64,6 +64,11 @@ class Job:
     trouble: str
 
 
+def _driver(cloud: CloudConfig) -> tuple[str, bool]:
+    """What the driver of a cloud is made from."""
+    return cloud.url, cloud.heard
+
+
 class CloudKeeper:
     """One thread, and what is known of the clouds. Methods may be called from any thread."""
 
@@ -85,7 +90,8 @@ class CloudKeeper:
         self._wanted = True
         self._stopping = False
         self._arranging = threading.Lock()
-        self._heard: Mapping[int, CloudRecord] = {}  # by signposts, where no register tells
+        self._heard: Mapping[int, CloudRecord] = {}  # by signposts
+        self._read_only: dict[int, CloudConfig] = {}  # those of them that no register tells of
         self._totals: dict[int, int] = {}
         self._troubles: dict[int, str] = {}
         self._signposts = Signposts(volume)
@@ -147,15 +153,18 @@ class CloudKeeper:
             entries = entries_of({**known, **changes}, redundancy or code)
         sharing.signer.sign(entries, 0)
 
-    def prove(self, number: int) -> None:
-        """This device has seen, or put, the volume's marker there."""
+    def prove(self, number: int, *, typed: bool = False) -> None:
+        """This device has seen, or put, the volume's marker there. *typed*: somebody here named the URL."""
 
         def prove(config: VolumeConfig) -> VolumeConfig:
-            clouds = (replace(one, proven=one.proven or one.number == number) for one in config.clouds)
+            clouds = (
+                replace(one, proven=True, heard=one.heard and not typed) if one.number == number else one
+                for one in config.clouds
+            )
             return replace(config, clouds=tuple(clouds))
 
         with self._arranging:
-            self._use(prove)
+            self._use(prove, self.records()[0])
 
     def jobs(self) -> list[Job]:
         """The clouds that are being emptied."""
@@ -188,31 +197,50 @@ class CloudKeeper:
             with volume.fs.lock:
                 told = {n: record for n, (record, _) in read_clouds(volume.sharing.registers).items()}
                 agreed = read_redundancy(volume.sharing.registers)
-                records = {**self._heard, **told}
-                gone = [n for n, record in records.items() if record.state is CloudState.GONE]
+                gone = [n for n, record in told.items() if record.state is CloudState.GONE]
                 on_record = {n for n in gone if self._on_record(n)}
-            if self._heard and not told:
-                for one in volume.config.clouds:
-                    records.setdefault(one.number, CloudRecord(one.name, one.url))
             redundancy = agreed[0] if agreed is not None else None
-            self._use(lambda config: agreed_config(config, records, redundancy, on_record))
+            self._use(lambda config: agreed_config(config, told, redundancy, on_record), told)
 
-    def _use(self, change: Callable[[VolumeConfig], VolumeConfig]) -> None:
+    def _only_heard_of(self, config: VolumeConfig, told: Container[int]) -> dict[int, CloudConfig]:
+        """The clouds of signposts that no register tells of: they are read, for these may be there, and not
+        written to, and not kept in the configuration."""
+        known = {one.number for one in config.clouds}
+        names = [one.name for one in config.clouds]
+        found: dict[int, CloudConfig] = {}
+        for number, record in sorted(self._heard.items()):
+            heard = record.state in (CloudState.ACTIVE, CloudState.DRAINING)
+            if heard and number not in known and number not in told and len(known) + len(found) < MAX_CLOUDS:
+                name = unique_name(record.name, names)
+                names.append(name)
+                found[number] = CloudConfig(
+                    number,
+                    name,
+                    record.url,
+                    draining=True,
+                    proven=False,
+                    heard=True,
+                )
+        return found
+
+    def _use(self, change: Callable[[VolumeConfig], VolumeConfig], told: Container[int]) -> None:
         volume, engine = self._volume, self._volume.engine
         if change(volume.config) != volume.config:
             volume.committer.commit_now()  # the file must not tell of what a crash takes back
         former, config = volume.settings.change(change)
-        if former.clouds != config.clouds:
-            before = {one.number: one for one in former.clouds}
-            after = {one.number: one for one in config.clouds}
-            moved = {n for n in before.keys() & after.keys() if before[n].url != after[n].url}
+        before = {one.number: one for one in former.clouds} | self._read_only
+        self._read_only = self._only_heard_of(config, told)
+        after = {one.number: one for one in config.clouds} | self._read_only
+        if before != after:
+            moved = {n for n in before.keys() & after.keys() if _driver(before[n]) != _driver(after[n])}
             for number in (before.keys() - after.keys()) | moved:
                 engine.retire_cloud(number)
             for number in (after.keys() - before.keys()) | moved:
                 engine.add_cloud(open_cloud(after[number], self.credentials))
             volume.grants.again()
             log.info("volume %s: %d clouds, f=%d, k=%d", volume.name, len(after), config.f, config.k)
-        engine.arrange([one.number for one in config.clouds if not one.in_use], config.f)
+        closed = [one.number for one in config.clouds if not one.in_use]
+        engine.arrange(closed, config.f, self._read_only)
         volume.packs.redundancy = Redundancy(config.f, config.k)
         volume.key_values.use(volume.packs.redundancy)
         volume.maintenance.use({one.number: one.name for one in config.clouds if one.in_use}, self.names())

@@ -10,14 +10,15 @@ from typing import Final, TypeVar
 
 from backends.address import without_secrets
 from backends.credentials import Credentials
-from backends.errors import MissingError, StoreError
-from backends.registry import open_store
+from backends.errors import AuthError, MissingError, StoreError
+from backends.registry import open_heard, open_store
 from backends.store import Store
+from backends.versions import versions_of
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.volume.create import MARKER_NAME, belongs_to_another, marker
 from hybrisfs.volume.store_errors import unusable
 
-__all__ = ["PROBE_LIMIT", "claim_place", "open_for_test", "prepare_place", "try_out"]
+__all__ = ["PROBE_LIMIT", "claim_place", "open_for_test", "prepare_place", "try_out", "was_ours"]
 
 T = TypeVar("T")
 
@@ -26,10 +27,10 @@ _PROBE_SIZE: Final = 40_000
 _MARKER_LIMIT: Final = 4096
 
 
-def open_for_test(url: str, credentials: Credentials) -> Store:
-    """The driver for *url*. Raises UsageError for what is no URL of a cloud."""
+def open_for_test(url: str, credentials: Credentials, *, heard: bool = False) -> Store:
+    """The driver for *url*, typed here unless *heard* of. Raises UsageError for what is no URL of a cloud."""
     try:
-        return open_store(url, credentials)
+        return (open_heard if heard else open_store)(url, credentials)
     except StoreError as error:
         raise unusable(error, kind=UsageError) from error
     except ValueError as error:
@@ -39,7 +40,8 @@ def open_for_test(url: str, credentials: Credentials) -> Store:
 def try_out(store: Store, keep: Callable[[str], None] = lambda _: None) -> Mapping[str, float]:
     """Put, get, get a part of and delete a small object; the seconds that each took.
 
-    *keep* is called with its name while it is there. Raises HybrisError that says what the cloud refuses.
+    *keep* is called with its name while it is there. Credentials may lack the right to delete: then
+    nothing is told of that, and an empty object stays. Raises HybrisError that says what the cloud refuses.
     """
     name, data = f"probe/{os.urandom(16).hex()}", os.urandom(_PROBE_SIZE)
     seconds: dict[str, float] = {}
@@ -68,7 +70,10 @@ def try_out(store: Store, keep: Callable[[str], None] = lambda _: None) -> Mappi
     try:
         keep(name)
     finally:
-        step("delete", lambda: store.delete(name))
+        deleted = step("delete", lambda: _delete(store, name))
+    if not deleted:
+        del seconds["delete"]
+        return seconds
     try:
         store.get(name, limit=PROBE_LIMIT)
     except MissingError:
@@ -76,6 +81,16 @@ def try_out(store: Store, keep: Callable[[str], None] = lambda _: None) -> Mappi
     except StoreError as error:
         raise unusable(error, "it was asked for an object that was deleted") from error
     raise HybrisError(f"the cloud {store.url} cannot be used", "it does not delete what it is told to")
+
+
+def _delete(store: Store, name: str) -> bool:
+    """Whether these credentials may."""
+    try:
+        store.delete(name)
+    except AuthError:
+        store.put(name, b"")
+        return False
+    return True
 
 
 def _remove_probe(store: Store, name: str) -> None:
@@ -92,15 +107,23 @@ def prepare_place(store: Store) -> None:
         raise unusable(error) from error
 
 
-def claim_place(store: Store, volume: bytes) -> None:
-    """Mark the place as the volume's. Raises HybrisError when it is another one's, or cannot be marked."""
+def claim_place(store: Store, volume: bytes, *, regain: bool = False) -> None:
+    """Mark the place as the volume's. Raises HybrisError when it is another one's, or cannot be marked.
+
+    *regain*: a person says that it is this one's. Then another mark is replaced if the cloud keeps ours as
+    what it was before: somebody has overwritten it.
+    """
     prepare_place(store)
     try:
         try:
             found: bytes | None = store.get(MARKER_NAME, limit=_MARKER_LIMIT)
         except MissingError:
             found = None
-        if found is not None and belongs_to_another(found, volume):
+        if (
+            found is not None
+            and belongs_to_another(found, volume)
+            and not (regain and was_ours(store, volume))
+        ):
             raise UsageError(
                 f"{store.url} holds another volume already",
                 "",
@@ -112,3 +135,14 @@ def claim_place(store: Store, volume: bytes) -> None:
             store.put(MARKER_NAME, marker(volume))
     except StoreError as error:
         raise unusable(error) from error
+
+
+def was_ours(store: Store, volume: bytes) -> bool:
+    """Whether the cloud keeps our mark as an older version of the one that is there. Raises StoreError."""
+    versions = versions_of(store)
+    kept = versions.of(MARKER_NAME) if versions is not None else ()
+    return any(
+        versions.get(MARKER_NAME, one.id, limit=_MARKER_LIMIT) == marker(volume)
+        for one in kept
+        if versions is not None and one.size <= _MARKER_LIMIT
+    )

@@ -1,10 +1,11 @@
 """The configuration of a volume: `volume.json` in its config folder.
 
 `format` (1), `id` (hex), `f`, `k`, `cache_bytes`, and `clouds`, each with `number` (0 to 255, never used
-again, named in placements), `name` and `url`, and, unless it is as usual, `draining` (it gets nothing new)
-and `proven` (false until this device has seen there that the place is the volume's). Once the clouds, f
-or k have been changed by command, `shared` is true: all devices agree on them (`merge.cloud_set`), and what
-is edited here is undone. `no_fetch_programs` are names of programs, with shell
+again, named in placements), `name` and `url`, and, unless it is as usual, `draining` (it gets nothing new),
+`proven` (false until this device has seen there that the place is the volume's) and `heard` (another device
+named the URL: files and profiles that it names do not count here, until somebody removes `heard`). Once the
+clouds, f or k have been changed by command, `shared` is true: all devices agree on them (`merge.cloud_set`),
+and what else is edited there is undone. `no_fetch_programs` are names of programs, with shell
 wildcards, whose reads never fetch anything from the clouds; without that entry, the usual thumbnailers
 and indexers. When another device removes more than `deletion_percent` of all names, that waits for a
 person (100: never). `stale_reads` says what happens while another device is silent for longer than it
@@ -93,6 +94,8 @@ class CloudConfig:
     url: str
     draining: bool = False
     proven: bool = True
+    heard: bool = False
+    """Whether the URL names what is on this machine, and nobody has typed it here."""
 
     @property
     def in_use(self) -> bool:
@@ -172,9 +175,8 @@ class VolumeConfig:
 
 def _facts(cloud: CloudConfig) -> dict[str, Any]:
     facts = {"number": cloud.number, "name": cloud.name, "url": cloud.url}
-    return (
-        facts | ({"draining": True} if cloud.draining else {}) | ({} if cloud.proven else {"proven": False})
-    )
+    usual = {"draining": False, "proven": True, "heard": False}
+    return facts | {flag: not value for flag, value in usual.items() if getattr(cloud, flag) != value}
 
 
 def _misconfigured(path: Path, why: str) -> DamagedError:
@@ -196,6 +198,7 @@ def _parse(name: str, path: Path, facts: Any) -> VolumeConfig:
             _text(one, "url"),
             _flag(one, "draining", default=False),
             _flag(one, "proven", default=True),
+            _flag(one, "heard", default=False),
         )
         for one in map(_object, _list(entries, "clouds"))
     )

@@ -12,6 +12,7 @@ from hybrisfs.errors import UsageError
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode, Intent
 from hybrisfs.merge.rows import Change
+from hybrisfs.shown import shown
 from hybrisfs.store.schema import ROOT_INO
 
 __all__ = ["Conflict", "Conflicts"]
@@ -127,7 +128,9 @@ class Conflicts:
             (parent, parent, name),
         ).fetchall()
         if not rows:
-            raise UsageError(f"there is no conflict at {path}", "", "hybrisfs conflicts list shows them.")
+            raise UsageError(
+                f"there is no conflict at {shown(path)}", "", "hybrisfs conflicts list shows them."
+            )
         group = [self._conflict(*row) for row in rows]
         return group, next((one for one in group if one.name == name), None)
 
@@ -136,7 +139,7 @@ class Conflicts:
         """Raise UsageError when there is a folder among what is to be deleted."""
         if any(inode.is_directory for inode in inodes):
             raise UsageError(
-                f"{path} cannot be the only one kept",
+                f"{shown(path)} cannot be the only one kept",
                 "the other one is a folder, which is not deleted unasked",
                 "Delete or rename the folder yourself, or keep both with hybrisfs conflicts keep-all.",
             )

@@ -34,14 +34,15 @@ def make_collector(volume: Volume) -> Collector:
         volume.packs,
         volume.fetcher.fetch_one,
     )
-    orphans = Orphans(fs, volume.engine.upkeep, volume.maintenance.trusted)
+    upkeep = volume.engine.upkeep
+    orphans = Orphans(fs, upkeep, volume.maintenance.trusted, upkeep.refusing)
     parts = Parts(
         assembly,
         pages,
         Voter(fs, assembly, volume.committer, pages, volume.fetcher.settle),
         Proposer(fs, assembly, pages, lambda: volume.engine.numbers, orphans.delete),
         rewriter,
-        Disposer(fs, volume.engine.upkeep, volume.maintenance.trusted),
+        Disposer(fs, upkeep, volume.maintenance.trusted, upkeep.refusing),
         orphans,
         volume.thinner,
         volume.fetcher.settle,

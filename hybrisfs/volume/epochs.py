@@ -1,42 +1,101 @@
-"""The epochs of an open volume: learning of their keys, and beginning one when a device is removed."""
+"""The epochs of an open volume: learning of their keys, and beginning one when a device is removed.
+
+A register of an epoch grants the keys of the epoch of its key. The first `MAX_BEGUN` epochs of a device
+count. It is noted who granted which (table `epoch`), so that those of a device that is removed are known for
+what they are.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import Final
 
-from hybrisfs.keyring import KeyRing
+from hybrisfs.errors import HybrisError
+from hybrisfs.keyring import KeyRing, Standing
 from hybrisfs.keys import EpochKeys
 from hybrisfs.merge.epochs import encode_grant, epoch_key, open_grant
-from hybrisfs.merge.members import MemberTable
+from hybrisfs.merge.members import Member, MemberTable
 from hybrisfs.merge.registers import Registers
+from hybrisfs.merge.rules import Value
+from hybrisfs.store.database import Database
 from hybrisfs.store.updates import UpdateLog
-from sync import DecodeError, Write
+from sync import FIRST_EPOCH, DecodeError, Members, Write
 
-__all__ = ["Epochs"]
+__all__ = ["MAX_BEGUN", "Epochs"]
 
 log = logging.getLogger(__name__)
+
+MAX_BEGUN: Final = 64
 
 
 class Epochs:
     """Keeps the key ring up to date with the registers; called with the volume's lock held."""
 
-    def __init__(self, ring: KeyRing, updates: UpdateLog, registers: Registers, members: MemberTable) -> None:
+    def __init__(
+        self,
+        database: Database,
+        ring: KeyRing,
+        updates: UpdateLog,
+        registers: Registers,
+        members: MemberTable,
+    ) -> None:
+        self._db = database
         self._ring = ring
         self._updates = updates
+        self._registers = registers
         self._members = members
-        self.exclude()
-        for values in registers.with_prefix(b"e").values():
-            for one in values:
-                self.learn(one.value or b"")
+        self.learn(list(registers.with_prefix(b"e")))
 
-    def exclude(self) -> None:
-        """Take note of who was removed."""
+    def learn(self, keys: Iterable[bytes] = ()) -> None:
+        """These registers of epochs have other values now, or others are members."""
+        noted = [
+            (key[1:], value)
+            for key in keys
+            for value in sorted(self._registers.values(key), key=lambda one: one.stamp)
+            if self._note(key[1:], value)
+        ]
+        self._ring.judge(self._standing())
         self._ring.exclude(member.device for member in self._members.removed())
+        for epoch, value in noted:
+            self._take(epoch, value.value or b"")
 
-    def learn(self, grant: bytes) -> None:
+    def _note(self, epoch: bytes, value: Value) -> bool:
+        """Note who granted it; False when that is nobody who may."""
+        signed = self._updates.signed_by(value.stamp.writer, value.stamp.clock)
+        if value.value is None or signed is None or epoch == FIRST_EPOCH:
+            return False
+        known = self._db.execute("SELECT id FROM epoch WHERE device = ?", signed[:1]).fetchall()
+        if (epoch,) not in known and len(known) >= MAX_BEGUN:
+            return False
+        self._db.execute(
+            "INSERT OR IGNORE INTO epoch VALUES (?, ?, ?)", (epoch, signed[0], value.stamp.clock)
+        )
+        return True
+
+    def _standing(self, leaving: Collection[bytes] = ()) -> Standing:
+        """What the log says of epochs, and will when those are removed that are *leaving*."""
+        members, granted = set(self._members.keys()).difference(leaving), dict[bytes, int]()
+        others: dict[bytes, list[bytes]] = defaultdict(list)
+        for epoch, device, clock in self._db.execute(
+            "SELECT id, device, clock FROM epoch ORDER BY clock, id"
+        ):
+            if device in members:
+                granted.setdefault(epoch, clock)
+            else:
+                others[device].append(epoch)
+        places = [(place, epoch) for epochs in others.values() for place, epoch in enumerate(epochs)]
+        disowned = [epoch for _, epoch in sorted(places, reverse=True) if epoch not in granted]
+        return Standing(self._members.gone(), granted, disowned)
+
+    def _take(self, epoch: bytes, grant: bytes) -> None:
         """Take in the keys that a grant gives to this device, if it does."""
         try:
-            self._ring.add(open_grant(grant, self._updates.volume, self._ring.keys.device))
+            found = open_grant(grant, self._updates.volume, self._ring.keys.device)
+            # The keys are stored before what says who granted them is: until then they seal nothing.
+            self._ring.add(replace(one, number=0) for one in found if one.id == epoch)
         except DecodeError as error:
             log.warning("a grant of keys makes no sense: %s", error)
         except OSError as error:
@@ -49,13 +108,29 @@ class Epochs:
         """Whether a removed device has the newest keys, so that somebody has to begin an epoch."""
         return not self._ring.is_fit
 
-    def begin(self) -> Write:
-        """Begin an epoch without the removed devices: the register by which the others get its keys.
+    def begin(self, removed: Sequence[Member] = ()) -> Write:
+        """Begin an epoch without the removed devices, and those that are being *removed*: the register by
+        which the others get its keys. It is used once that is signed, and `learn` told.
 
-        Raises OSError when they cannot be stored here.
+        Raises OSError when they cannot be stored here, HybrisError when there is no room for them.
         """
-        removed = [member.device for member in self._members.removed()]
-        epoch = EpochKeys.after(self._ring.newest.number, removed)
-        self._ring.add([epoch])
-        grant = encode_grant(self._updates.volume, self._ring.keys.shared.epochs, self._members.keys())
-        return epoch_key(epoch.id), grant
+        leaving = {member.device for member in removed}
+        members = self._members.keys()
+        rest = Members(key for device, key in members.public_keys.items() if device not in leaving)
+        excluded = leaving.union(member.device for member in self._members.removed())
+        epoch = EpochKeys.after(self._ring.newest.number, excluded)
+        self._ring.add([replace(epoch, number=0)], self._standing(leaving).disowned)
+        if self._ring.find(epoch.id) is None or self._is_spent():
+            raise HybrisError(
+                "no new keys can be made for the volume",
+                "there are too many already",
+                "Remove the device that made them, or remove this one on another device.",
+            )
+        return epoch_key(epoch.id), encode_grant(self._updates.volume, [epoch], rest)
+
+    def _is_spent(self) -> bool:
+        """Whether no epoch of this device counts any more."""
+        (count,) = self._db.execute(
+            "SELECT count(*) FROM epoch WHERE device = ?", (self._updates.device,)
+        ).fetchone()
+        return bool(count >= MAX_BEGUN)

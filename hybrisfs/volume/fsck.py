@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from hybrisfs.errors import HybrisError
 from hybrisfs.filesystem.chunks import ELSEWHERE
 from hybrisfs.filesystem.set_aside import lost_packs, what_is_lost
+from hybrisfs.shown import shown
 from hybrisfs.store.journal import Journal
 from hybrisfs.store.schema import ROOT_INO
 from hybrisfs.volume.cloud_check import ObjectCheck, object_checks, run_checks
@@ -119,7 +120,7 @@ def _files_of(db: sqlite3.Connection, chunk: int) -> str:
         "SELECT path FROM up WHERE ino = ?",
         (chunk, _MOST_FILES, _LONGEST_PATH, ROOT_INO),
     )
-    return ", ".join(os.fsdecode(path) for (path,) in rows) or "no file any more"
+    return ", ".join(shown(os.fsdecode(path)) for (path,) in rows) or "no file any more"
 
 
 def _read(journal: Journal, segment: int, position: int, length: int) -> bytes | None:

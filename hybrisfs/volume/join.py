@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from backends.credentials import CredentialStore
+from backends.address import without_secrets
+from backends.credentials import CredentialStore, covers
+from backends.errors import AuthError
+from backends.registry import local_options
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home
 from hybrisfs.keys import VolumeKeys
@@ -22,6 +27,8 @@ from hybrisfs.volume.create import DATABASE_FILE, KEYS_FILE
 from sync import DeviceKey, Members, device_id_of
 
 __all__ = ["check_can_join", "join_volume", "make_grant"]
+
+log = logging.getLogger(__name__)
 
 _UNNAMED: Final = 8  # hexadecimal digits of its id that a device is called by until it tells its name
 
@@ -60,20 +67,30 @@ def join_volume(
     admit: Callable[[], None] = lambda: None,
     *,
     by_kit: bool = False,
+    typed: Container[str] = (),
 ) -> VolumeConfig:
     """Make the volume on this device, under *name* here (by default its own). Raises HybrisError, leaving
     nothing behind.
 
     *admit* is called when all is ready: it lets the device in, if nobody has yet. Else nothing on the clouds
     is touched: what is in the volume comes with the log. *by_kit*: who lets it in is a reserve, no device.
+    *typed*: the URLs that a person has named here.
+
+    Secrets that come along change none that this device has: who lets it in may name any cloud.
     """
     home.prepare()
     grant = joined.grant
     here = grant.name if name is None else name
     check_can_join(home, here, grant.volume)
-    clouds = tuple(CloudConfig(one.number, one.name, one.url) for one in grant.clouds)
+    clouds = tuple(
+        CloudConfig(
+            one.number, one.name, one.url, heard=bool(local_options(one.url)) and one.url not in typed
+        )
+        for one in grant.clouds
+    )
     config = VolumeConfig(here, grant.volume, grant.f, grant.k, clouds)
-    secrets = [(one.url, _opened(one)) for one in grant.clouds if one.credentials is not None]
+    came = [(one.url, _opened(one)) for one in grant.clouds if one.credentials is not None]
+    secrets = [(url, values) for url, values in came if not _has_secrets(home, url)]
     state, configuration = home.volume_state(here), home.volume_config(here)
     make_directory(state)
     try:
@@ -83,7 +100,6 @@ def join_volume(
         sync_directory(state)
         admit()
         config.save(home)
-        # Last, since they cannot be taken back: there may have been others for the same cloud.
         store = CredentialStore(home.credentials)
         for url, values in secrets:
             store.add(url, values)
@@ -92,6 +108,17 @@ def join_volume(
         shutil.rmtree(state, ignore_errors=True)
         raise
     return config
+
+
+def _has_secrets(home: Home, url: str) -> bool:
+    """Whether secrets for the cloud at *url* would take the place of others. Raises AuthError."""
+    found = any(covers(url, cloud.url) for volume in list_volumes(home) for cloud in volume.clouds)
+    found = found or bool(CredentialStore(home.credentials, keyring=False).lookup(url))
+    with contextlib.suppress(AuthError):  # the keyring is locked: nobody can say
+        found = found or bool(CredentialStore(home.credentials).lookup(url))
+    if found:
+        log.warning("the secrets that came along for %s are not taken: there are some", without_secrets(url))
+    return found
 
 
 def _opened(cloud: GrantedCloud) -> dict[str, str]:

@@ -97,6 +97,10 @@ class KeyValues:
         store = self._store
         return store.metadata.held(cloud) if store is not None else int(self.exists)
 
+    def refuses_deletion(self, cloud: int) -> bool:
+        """Whether a cloud has lately refused to let this device delete anything."""
+        return self._upkeep.refused_deletion(cloud) is not None
+
     def facts(self) -> ValueFacts:
         """What `status` tells. Asks no cloud."""
         store = self._store

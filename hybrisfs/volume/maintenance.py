@@ -20,6 +20,7 @@ from hybrisfs.pipeline.signals import Signals
 from hybrisfs.volume.audit import audit
 from hybrisfs.volume.checkpoint_holdings import CheckpointHoldings
 from hybrisfs.volume.holdings import Holdings
+from hybrisfs.volume.others_log import OthersLog
 from hybrisfs.volume.repair import Repairer, RepairReport
 from hybrisfs.volume.scrub import ScrubReport, Step, scrub
 from hybrisfs.volume.value_holdings import ValueHoldings
@@ -51,6 +52,7 @@ class Maintenance:
         signals: Signals,
         checkpoint: CheckpointHoldings,
         values: ValueHoldings,
+        others: OthersLog,
         clouds: Mapping[int, str],
         marker: bytes,
         look: Callable[[], None],
@@ -67,7 +69,7 @@ class Maintenance:
         self.values = values
         self.announce = announce
         self._repairer = Repairer(
-            holdings, upkeep, packs, segments, checkpoint, values, clouds, marker, announce
+            holdings, upkeep, packs, segments, checkpoint, values, others, clouds, marker, announce
         )
         self._busy = threading.Lock()
         self._tried: set[WrongObject] = set()

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from hybrisfs.errors import UsageError
+from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.merge.members import MAX_DEVICE_NAME, Member, MemberTable, member_key
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.signing import Signer
+from hybrisfs.recovery.record import kit_key
 from hybrisfs.store.updates import UpdateLog
 from hybrisfs.volume.epochs import Epochs
 from sync import Write
 
 __all__ = ["Membership"]
+
+log = logging.getLogger(__name__)
 
 
 class Membership:
@@ -31,9 +35,12 @@ class Membership:
         public: bytes,
         signed: Callable[[], None],
         changed: Callable[[], None],
+        renamed: Callable[[], None],
     ) -> None:
         """*public* is this device's key. Without any lock, *signed* is told that an update was signed here,
-        and *changed* that others are members now."""
+        and *changed* that others are members now. *renamed* is told that a device has another name, with the
+        locks held that `Receiver` holds."""
+        self._renamed = renamed
         self._fs = fs
         self._members = members
         self._updates = updates
@@ -60,21 +67,28 @@ class Membership:
         with self._fs.cutting, self._fs.lock:
             member = _choose(self._members.all(), which)
             renamed = replace(member, name=name)
-            self._members.admit([renamed])
             self._signer.sign([(member_key(member.device), renamed.encode())], 0)
+            self._members.admit([renamed])
+            self._renamed()
         self._signed()
+
+    def find(self, which: str) -> Member:
+        """The device of that name, or whose id begins so; also one that was removed. Raises UsageError."""
+        with self._fs.lock:
+            return _choose([*self._members.all(), *self._members.removed()], which)
 
     def admit(self, member: Member, also: Sequence[Write] = ()) -> None:
         """Let a device in, and tell the others, who hear of this one, too, if they have not yet. *also* is
         signed with that."""
         with self._fs.cutting, self._fs.lock:
-            self._members.admit([member])
-            self._updates.set_members(self._members.writers())
             mine = member_key(self._updates.device)
             entries: list[Write] = [(member_key(member.device), member.encode()), *also]
             if not self._registers.values(mine):
                 entries.append(self._own_register())
-            self._signer.sign(entries, 0)
+            stamp = self._signer.sign(entries, 0)
+            self._members.admit([member], self._updates.device, stamp.clock)
+            self._updates.set_members(self._members.writers())
+            self._epochs.learn()
         self._signed()
         self._changed()
 
@@ -83,11 +97,26 @@ class Membership:
         own = Member(self._public, self._members.name_of(self._updates.device))
         return member_key(self._updates.device), own.encode()
 
-    def remove(self, which: str) -> dict[str, object]:
-        """Let a device belong to the volume no longer: what it writes from now on is not accepted, and what
-        is written from now on it cannot read. *which* is its name or the beginning of its id.
+    def described(self, which: str) -> dict[str, object]:
+        """The "id" and name ("device") of a device, and "admitted": the same of whom `remove` can remove with
+        it, with "reserve", which is whether it is a recovery kit. Raises UsageError."""
+        with self._fs.lock:
+            member = _choose(self._members.all(), which)
+            admitted = [_named(one) for one in self._admitted_by(member.device)]
+        return {"id": member.device.hex(), "device": member.name, "admitted": admitted}
 
-        Raises UsageError, OSError.
+    def _admitted_by(self, device: bytes) -> list[Member]:
+        """See `MemberTable.admitted_by`; not this device, which cannot be removed here."""
+        return [one for one in self._members.admitted_by(device) if one.device != self._updates.device]
+
+    def remove(self, which: str, *, with_admitted: bool = False) -> dict[str, object]:
+        """Let a device belong to the volume no longer: what it writes from now on is not accepted, and what
+        is written from now on it cannot read. *which* is its name or the beginning of its id. With
+        *with_admitted* also all that belong to the volume because it let them in, or one of these did.
+
+        The "id" and name ("device") of the device; "removed" and "remain" are what `described` tells of those
+        that it let in. Raises UsageError, OSError, and HybrisError when this device cannot make new keys:
+        then nothing has changed.
         """
         with self._fs.cutting, self._fs.lock:
             member = _choose(self._members.all(), which)
@@ -97,37 +126,58 @@ class Membership:
                     "",
                     "Remove it on another one, or delete the volume here.",
                 )
-            self._sign_removal(member)
+            admitted = self._admitted_by(member.device)
+            with_it = admitted if with_admitted else []
+            erased = [(kit_key(one.device), None) for one in with_it if one.reserve]
+            self._sign_removal([member, *with_it], erased)
         self._signed()
         self._changed()
-        return {"id": member.device.hex(), "device": member.name}
+        return {
+            "id": member.device.hex(),
+            "device": member.name,
+            "removed": [_named(one) for one in with_it],
+            "remain": [] if with_admitted else [_named(one) for one in admitted],
+        }
 
     def remove_reserve(self, which: str, also: Callable[[Member], Sequence[Write]]) -> Member:
         """The same with a device in reserve; what *also* makes of it is signed with that. Raises UsageError,
         OSError."""
         with self._fs.cutting, self._fs.lock:
             member = _choose(self._members.reserves(), which, "recovery kit")
-            self._sign_removal(member, also(member))
+            self._sign_removal([member], also(member))
         self._signed()
         self._changed()
         return member
 
-    def _sign_removal(self, member: Member, also: Sequence[Write] = ()) -> None:
-        removed = replace(member, removed=True)
-        self._members.admit([removed])
+    def _sign_removal(self, members: Sequence[Member], also: Sequence[Write] = ()) -> None:
+        """One update removes them, and nothing has changed before it is signed but that keys are known which
+        are not used yet."""
+        removed = [replace(member, removed=True) for member in members]
+        epoch = self._epochs.begin(members)
+        stamp = self._signer.sign(
+            [*((member_key(one.device), one.encode()) for one in removed), *also, epoch], 0
+        )
+        self._members.admit(removed, self._updates.device, stamp.clock)
         self._updates.set_members(self._members.writers())
-        self._epochs.exclude()
-        self._signer.sign([(member_key(member.device), removed.encode()), *also, self._epochs.begin()], 0)
+        self._epochs.learn([epoch[0]])
+        assert not self._epochs.is_one_due, "what is written from now on, a removed device can read"
 
     def heed_removals(self) -> None:
         """A device was removed elsewhere. What this one saw of it before, all are to see: an own update says
         so by depending on it."""
         with self._fs.cutting, self._fs.lock:
-            self._epochs.exclude()
             if not self.is_removal_unheeded():
                 return
-            writes = [self._epochs.begin()] if self._epochs.is_one_due else []
+            writes: list[Write] = []
+            if self._epochs.is_one_due:
+                try:
+                    writes.append(self._epochs.begin())
+                except HybrisError as error:
+                    log.error("what is written now, a removed device may still read: %s", error)
+                    if not self._is_anything_unvouched():
+                        return
             self._signer.sign(writes or [self._own_register()], 0)
+            self._epochs.learn([key for key, _ in writes])
         self._signed()
 
     def is_removal_unheeded(self) -> bool:
@@ -145,6 +195,10 @@ class Membership:
             members.former_key(tip.device) and all(vector[tip.branch] < tip.clock for vector in seen)
             for tip in tips
         )
+
+
+def _named(member: Member) -> dict[str, object]:
+    return {"id": member.device.hex(), "device": member.name, "reserve": member.reserve}
 
 
 def _choose(members: Sequence[Member], which: str, noun: str = "device") -> Member:

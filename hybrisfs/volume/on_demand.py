@@ -19,6 +19,7 @@ from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.hoard import SHARE_OF_BUDGET, Hoarder
 from hybrisfs.pipeline.room import RoomMaker
 from hybrisfs.pipeline.signals import Signals
+from hybrisfs.shown import shown
 from hybrisfs.store.schema import ROOT_INO
 
 __all__ = ["OnDemand"]
@@ -40,16 +41,19 @@ class OnDemand:
         hoarder: Hoarder,
         room: RoomMaker,
         signals: Signals,
-        shown: Callable[[PurePath], PurePath],
+        place: Callable[[PurePath], PurePath],
     ) -> None:
-        """*shown* makes of a path the one that people know."""
+        """*place* makes of a path the one that people know."""
         self._fs = fs
         self._committer = committer
         self._hoarder = hoarder
         self._room = room
         self._signals = signals
-        self._shown = shown
+        self._place = place
         self._pinning = threading.Lock()  # so that two do not take the same room
+
+    def _shown(self, path: PurePath) -> str:
+        return shown(str(self._place(path)))
 
     def pin(self, path: PurePath) -> dict[str, object]:
         """Keep a file, or a folder and all that is and comes below it: "files", "bytes" and "missing_bytes".

@@ -6,13 +6,13 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
 from backends.credentials import CredentialStore
 from backends.errors import StoreError
-from backends.registry import open_store
+from backends.registry import open_heard, open_store
 from backends.store import Store
 from hybrisfs.home import Home
 from hybrisfs.keys import VolumeKeys
@@ -84,7 +84,7 @@ class Invitation:
         grant = make_grant(
             self._config, self._keys, self._members(), self._credentials if self._with_credentials else None
         )
-        with _stores((cloud.url for cloud in self._config.clouds), self._credentials) as stores:
+        with _stores({one.url: one.heard for one in self._config.clouds}, self._credentials) as stores:
             admitted = run_inviter(
                 self._code,
                 self._keys.device,
@@ -118,7 +118,7 @@ class Joining:
         """Be let in; what is returned makes the volume. Both raise HybrisError, having changed nothing."""
         device = DeviceKey.generate()
         credentials = CredentialStore(self._home.credentials)
-        with _stores(self._code.clouds, credentials) as stores:
+        with _stores(dict.fromkeys(self._code.clouds, True), credentials) as stores:
             joined = run_joiner(
                 self._code,
                 device,
@@ -145,13 +145,13 @@ def _open_port() -> Listener | None:
 
 
 @contextlib.contextmanager
-def _stores(urls: Iterable[str], credentials: CredentialStore) -> Iterator[list[Store]]:
-    """The clouds that can be opened here; a new device may lack the secrets of some."""
+def _stores(urls: Mapping[str, bool], credentials: CredentialStore) -> Iterator[list[Store]]:
+    """The clouds that can be opened, by URL and whether it was `heard`. A new device may lack secrets."""
     stores: list[Store] = []
     try:
-        for url in urls:
+        for url, heard in urls.items():
             try:
-                stores.append(open_store(url, credentials))
+                stores.append((open_heard if heard else open_store)(url, credentials))
             except StoreError as error:
                 log.info("the pairing does without %s: %s", error.url, error)
         yield stores

@@ -18,9 +18,8 @@ from typing import Final
 
 from backends.credentials import CredentialStore
 from backends.errors import MissingError, StoreError
-from backends.registry import open_store
+from backends.registry import open_heard, open_store
 from backends.store import Store
-from hybrisfs.dispersal.poll import all_names
 from hybrisfs.home import Home
 from hybrisfs.keyring import KeyRing
 from hybrisfs.keys import VolumeKeys
@@ -42,6 +41,8 @@ from hybrisfs.recovery import (
     kit_name,
 )
 from hybrisfs.recovery.admission import MAX_ADMISSIONS
+from hybrisfs.recovery.reading import names_of, read_object
+from hybrisfs.volume.cloud_test import was_ours
 from hybrisfs.volume.config import VolumeConfig
 from hybrisfs.volume.create import MARKER_NAME, belongs_to_another
 from hybrisfs.volume.join import check_can_join, join_volume
@@ -110,7 +111,7 @@ def recover_volume(
         grant = _with_later_epochs(reachable, secret, grant)
         admit = partial(_admit, reachable, secret, grant, Member(device.public, own_name))
         joined = Joined(grant, Peer(secret.reserve.public, RESERVE_NAME))
-        config = join_volume(home, name, device, own_name, joined, admit, by_kit=True)
+        config = join_volume(home, name, device, own_name, joined, admit, by_kit=True, typed=clouds)
     return Recovered(config, tuple(missing), chosen.agreed)
 
 
@@ -123,13 +124,13 @@ class _Clouds:
         self.stores: dict[str, Store] = {}
         self.troubles: dict[str, str] = {}
 
-    def open(self, urls: Iterable[str]) -> None:
+    def open(self, urls: Iterable[str], *, heard: bool = False) -> None:
         """Open those that are not open yet."""
         for url in urls:
             if url in self.stores:
                 continue
             try:
-                store = open_store(url, self._credentials)
+                store = (open_heard if heard else open_store)(url, self._credentials)
             except (StoreError, ValueError) as error:
                 self.troubles[url] = str(error)
                 continue
@@ -147,7 +148,7 @@ class _Clouds:
 
     @staticmethod
     def _names(store: Store) -> list[str]:
-        return all_names(store, KIT_PREFIX, _MOST_KITS)
+        return names_of(store, KIT_PREFIX, _MOST_KITS, deleted=False)
 
     def _ask(self, question: Callable[[Store], list[KitCopy]]) -> dict[str, list[KitCopy]]:
         """What those answer that answer; the others are in trouble."""
@@ -177,7 +178,7 @@ def _kits_of(store: Store, names: Iterable[str]) -> list[KitCopy]:
     found = []
     for name in names:
         try:
-            found.append(decode_kit(store.get(name, limit=MAX_KIT), name))
+            found.append(read_object(store, name, MAX_KIT, partial(decode_kit, name=name)))
         except MissingError:
             continue
         except DecodeError as error:
@@ -231,7 +232,7 @@ def _contents(clouds: _Clouds, secret: KitSecret, named: Sequence[str]) -> Chose
             raise RecoveryError(
                 "the recovery kit is damaged", "the passphrase opens its key, but not what it holds"
             )
-        clouds.open(one.url for one in chosen.grant.clouds)
+        clouds.open((one.url for one in chosen.grant.clouds), heard=True)
         if set(clouds.stores) == before:
             break
     assert chosen is not None
@@ -245,7 +246,8 @@ def _missing(clouds: _Clouds, grant: Grant, *, incomplete: bool) -> list[str]:
         if store is None or cloud.url in clouds.troubles:
             continue
         try:
-            if belongs_to_another(store.get(MARKER_NAME, limit=_MARKER_LIMIT), grant.volume):
+            mark = store.get(MARKER_NAME, limit=_MARKER_LIMIT)
+            if belongs_to_another(mark, grant.volume) and not was_ours(store, grant.volume):
                 clouds.troubles[cloud.url] = f"{store.url}: it holds another volume"
         except MissingError:
             continue  # it has lost more than that, maybe, but can be written to
@@ -265,12 +267,13 @@ def _missing(clouds: _Clouds, grant: Grant, *, incomplete: bool) -> list[str]:
 
 def _with_later_epochs(stores: dict[str, Store], secret: KitSecret, grant: Grant) -> Grant:
     """The grant with the keys of epochs that began after the kit was renewed last, which members have put on
-    the clouds for the reserve. The new machine's own key opens none of these."""
+    the clouds for the reserve. The new machine's own key opens none of these. They are for reading: whether
+    their writers still belong to the volume, the log tells."""
     ring = KeyRing(VolumeKeys(grant.keys, secret.reserve))
     publics = {device_id_of(public): public for public in grant.members}
     for url, store in stores.items():
         try:
-            names = all_names(store, GRANT_PREFIX, _MOST_GRANTS)
+            names = names_of(store, GRANT_PREFIX, _MOST_GRANTS, deleted=True)
         except StoreError as error:
             log.warning("%s: the keys of later epochs cannot be listed: %s", url, error)
             continue
@@ -278,8 +281,16 @@ def _with_later_epochs(stores: dict[str, Store], secret: KitSecret, grant: Grant
             try:
                 epoch, writer = parse_grant_name(name)
                 if ring.find(epoch) is None and (public := publics.get(writer)) is not None:
-                    data = store.get(name, limit=MAX_GRANT)
-                    ring.add(open_grant_object(data, epoch, grant.volume, public, writer, secret.reserve))
+                    opened = partial(
+                        open_grant_object,
+                        epoch=epoch,
+                        volume=grant.volume,
+                        public=public,
+                        writer=writer,
+                        device=secret.reserve,
+                    )
+                    found = read_object(store, name, MAX_GRANT, opened)
+                    ring.add(replace(one, number=0) for one in found)
             except (StoreError, DecodeError) as error:
                 log.warning("%s: %s: %s", url, name, error)
     return replace(grant, keys=ring.keys.shared)
@@ -308,15 +319,15 @@ def _segments(stores: dict[str, Store], secret: KitSecret, ring: KeyRing) -> lis
     found: dict[str, Segment] = {}
     for url, store in stores.items():
         try:
-            names = all_names(store, f"log/{secret.kit.hex()}/", MAX_ADMISSIONS)
+            names = names_of(store, f"log/{secret.kit.hex()}/", MAX_ADMISSIONS, deleted=True)
         except StoreError as error:
             log.warning("%s: the log of the recovery kit cannot be listed: %s", url, error)
             continue
         for name in names:
             try:
                 if name not in found:
-                    data = store.get(name, limit=_SEGMENT_LIMIT)
-                    found[name] = decode_segment(data, name, secret.volume, ring.segments)
+                    decode = partial(decode_segment, name=name, volume=secret.volume, keys=ring.segments)
+                    found[name] = read_object(store, name, _SEGMENT_LIMIT, decode)
             except (StoreError, DecodeError) as error:
                 log.warning("%s: %s: %s", url, name, error)
     return list(found.values())

@@ -113,8 +113,9 @@ class Kits:
 
     def all(self) -> list[dict[str, Any]]:
         """The kits, the oldest first: "kit" (its id), "created" (seconds since the epoch), "used" (whether a
-        machine was recovered by it), "clouds" (each with "name", "url" and "state": complete, old, missing,
-        damaged or unknown) and "complete": whether all clouds have it as it should be."""
+        machine was recovered by it), "made_by" (the name of the device, if it was another one than this),
+        "clouds" (each with "name", "url" and "state": complete, old, missing, damaged or unknown) and
+        "complete": whether all clouds have it as it should be."""
         return [self._described(kit) for kit in sorted(self._kits(), key=lambda one: one.record.created)]
 
     def _described(self, kit: _Kit) -> dict[str, Any]:
@@ -129,10 +130,13 @@ class Kits:
         ]
         with volume.fs.lock:
             used = any(branch.device == kit.id for branch in volume.updates.state.branches)
+            maker = volume.sharing.members.inviter_of(kit.id)
+            made_by = volume.sharing.members.shown_name(maker) if maker is not None else ""
         return {
             "kit": kit.id.hex(),
             "created": kit.record.created,
             "used": used,
+            **({"made_by": made_by} if made_by and maker != volume.updates.device else {}),
             "clouds": clouds,
             "complete": all(one["state"] == "complete" for one in clouds),
         }

@@ -16,6 +16,7 @@ from hybrisfs.pipeline.repair import PackMender
 from hybrisfs.volume.checkpoint_holdings import CheckpointHoldings
 from hybrisfs.volume.create import MARKER_NAME
 from hybrisfs.volume.holdings import Holdings
+from hybrisfs.volume.others_log import OthersLog
 from hybrisfs.volume.parallel import in_parallel
 from hybrisfs.volume.scrub import Step
 from hybrisfs.volume.value_holdings import ValueHoldings, cloud_name
@@ -90,6 +91,7 @@ class Repairer:
         segments: SegmentMender,
         checkpoint: CheckpointHoldings,
         values: ValueHoldings,
+        others: OthersLog,
         clouds: Mapping[int, str],
         marker: bytes,
         announce: Callable[[], bool],
@@ -100,6 +102,7 @@ class Repairer:
         self._segments = segments
         self._checkpoint = checkpoint
         self._values = values
+        self._others = others
         self._clouds = self._names = clouds
         self._marker = marker
         self._announce = announce
@@ -123,6 +126,8 @@ class Repairer:
             step,
         )
         self._mend_heads(report, writable)
+        others = list(self._others.mends(self._clouds, writable))
+        _run("logs of others", others, len(others), report, step)
         mends = self._checkpoint.mends()
         _run("checkpoint", mends, len(mends), report, step)
         _run("packs", (partial(mend_pack, one.id) for one in self._holdings.packs()), packs, report, step)

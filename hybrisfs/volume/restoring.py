@@ -16,6 +16,7 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode, Intent
 from hybrisfs.filesystem.registers import Attr, attr_key, content_key
 from hybrisfs.merge.rows import Aspect, Change
+from hybrisfs.shown import shown
 from hybrisfs.store.schema import ROOT_INO
 from hybrisfs.versions.contents import content_of
 from hybrisfs.versions.tree import PastNode
@@ -131,4 +132,4 @@ class Restorer:
 
 
 def _named(path: Sequence[bytes]) -> str:
-    return os.fsdecode(b"/".join(path)) or os.strerror(errno.ENOENT)
+    return shown(os.fsdecode(b"/".join(path))) if path else os.strerror(errno.ENOENT)

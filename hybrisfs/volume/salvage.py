@@ -96,7 +96,8 @@ class DamagedDatabase:
             if not isinstance(public, bytes) or len(public) != _KEY_SIZE or device_id_of(public) != device:
                 continue
             shown = name.decode(errors="replace") if isinstance(name, bytes) else ""
-            found[device] = Member(public, shown, state != Membership.MEMBER)
+            reserve = state == Membership.RESERVE
+            found[device] = Member(public, shown, not reserve and state != Membership.MEMBER, reserve)
         return list(found.values())
 
     def inviter(self) -> bytes:

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
-from hybrisfs.dispersal.engine import Engine
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.keyring import KeyRing
 from hybrisfs.merge.arrivals import Arrivals
@@ -22,7 +21,7 @@ from hybrisfs.merge.settlement import Settlement
 from hybrisfs.merge.signing import Signer
 from hybrisfs.merge.sparing import Sparing
 from hybrisfs.pipeline.freshness import Freshness
-from hybrisfs.pipeline.pull import DeviceSighting, Puller
+from hybrisfs.pipeline.pull import CloudReader, DeviceSighting, Puller
 from hybrisfs.pipeline.receive import Receiver, Upcoming, unprepared
 from hybrisfs.pipeline.signals import Signals
 from hybrisfs.store.sightings import SightingTable
@@ -33,6 +32,7 @@ from hybrisfs.volume.config import DEFAULT_DELETION_SHARE
 from hybrisfs.volume.deletions import Deletions
 from hybrisfs.volume.epochs import Epochs
 from hybrisfs.volume.membership import Membership
+from hybrisfs.volume.misconduct import Misconduct, described
 from hybrisfs.volume.regaining import Regaining
 from sync import HASH_SIZE, Head, Members, VersionVector, decode_signed_header
 from sync.follow import STALE_SECONDS
@@ -79,7 +79,7 @@ class Sharing:
         self.updates = UpdateLog(fs.db, self.members.writers(), ring.keys.device)
         self.history = History(fs.db, self.updates.moment_of)
         self.registers = Registers(fs.db, fs.chunks.condemned.see, self.history)
-        epochs = Epochs(ring, self.updates, self.registers, self.members)
+        epochs = Epochs(fs.db, ring, self.updates, self.registers, self.members)
         self.signer = Signer(
             self.updates, self.registers, self.members, self._grown, lambda: self._regaining.under_way
         )
@@ -93,11 +93,21 @@ class Sharing:
             ring.keys.device.public,
             signals.chunks_made,
             lambda: self.on_members(),
+            lambda: self._show(self.arrivals.device_renamed()),
         )
         self.arrivals = Arrivals(fs, self.updates, self.registers, self.members, epochs.learn)
         self.brake = Brake(deletion_share)
+        self.misconduct = Misconduct(fs, self.members, self.updates, self.registers, self.signer)
         self.receiver = Receiver(
-            fs, self.updates, self.arrivals, signals, show, self._grown, self.brake, upcoming
+            fs,
+            self.updates,
+            self.arrivals,
+            signals,
+            show,
+            self._grown,
+            self.brake,
+            upcoming,
+            self.misconduct.note,
         )
         self.deletions = Deletions(
             fs,
@@ -122,7 +132,7 @@ class Sharing:
 
     def follow(
         self,
-        engine: Engine,
+        engine: CloudReader,
         fetch_grant: Callable[[bytes, bytes], bool],
         on_looked: Callable[[], None],
         shut_out: Callable[[], bool] = lambda: False,
@@ -194,6 +204,8 @@ class Sharing:
         """What is to be done now and then."""
         if self.has_looked() and self.membership.is_removal_unheeded():  # it was cut short by a crash
             self.membership.heed_removals()
+        if self.has_looked() and self.misconduct.look_after():
+            self._signals.chunks_made()
         if len(self.current_members()) > 1:
             self.on_quiet()
 
@@ -330,9 +342,21 @@ class Sharing:
             members = self.members.all()
             vector = self.updates.state.vector
             forks = self.updates.forks()
+            rejoined = {device for device in forks if self.updates.has_rejoined(device)}
+            charges = self.misconduct.charges()
+            inviters = {
+                member.device: self.members.shown_name(inviter)
+                for member in members
+                if (inviter := self.members.inviter_of(member.device)) is not None
+            }
         this = self.updates.device
         return [
-            _described(member, member.device == this, sightings.get(member.device), vector, forks)
+            {
+                **_described(member, member.device == this, sightings.get(member.device), vector, forks),
+                "rejoined": member.device in rejoined,
+                "charges": [described(one) for one in charges.get(member.device, ())],
+                **({"let_in_by": inviters[member.device]} if member.device in inviters else {}),
+            }
             for member in members
         ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -31,24 +32,28 @@ class Signposts:
         self._has_read = False
 
     def read(self) -> Mapping[int, CloudRecord]:
-        """The clouds that signposts tell of. While this is the only device it looks for them once: it may
-        have been restored from a backup."""
+        """The clouds that signposts on more than f clouds tell of alike: one of these does not lie. While
+        this is the only device it looks for them once: it may have been restored from a backup."""
         volume = self._volume
         if self._has_read and len(volume.sharing.current_members()) < 2:
             return {}
         self._has_read = True
-        looks = [Look(SIGNPOST_NAME, number, None) for number in volume.engine.numbers]
+        members = volume.sharing.current_members()
+        known = {one.number: one.url for one in volume.config.clouds if one.proven}
+        looks = [Look(SIGNPOST_NAME, number, None) for number in known]
         answers = volume.engine.poll_objects(looks, limit=SIGNPOST_LIMIT, timeout=_LOOK_SECONDS)
+        places: dict[tuple[int, str], set[str]] = defaultdict(set)
         heard: dict[int, CloudRecord] = {}
-        for answer in answers.values():
+        for look, answer in answers.items():
             if isinstance(answer, Changed):
                 try:
-                    found = decode_signpost(answer.data, volume.config.id, volume.ring.segments)
+                    found = decode_signpost(answer.data, volume.config.id, volume.ring.segments, members)
                 except DecodeError as error:
                     log.warning("a cloud has a wrong signpost: %s", error)
                     continue
-                for number, record in found.items():  # what has gone further is later
-                    if number not in heard or record.state > heard[number].state:
+                for number, record in found.items():
+                    places[number, record.url].add(known[look.cloud])
+                    if len(places[number, record.url]) > volume.config.f:
                         heard[number] = record
         return heard
 
@@ -63,7 +68,8 @@ class Signposts:
         state = (tuple(sorted(told.items())), redundancy, volume.engine.in_use, also)
         if not told or redundancy is None or state == self._posted:
             return
-        data = encode_signpost(entries_of(told, redundancy[0]), volume.config.id, volume.ring.segments)
+        entries, key = entries_of(told, redundancy[0]), volume.ring.keys.device
+        data = encode_signpost(entries, volume.config.id, volume.ring.segments, key)
         heads = SightingTable(volume.fs.db, volume.fs.lock).load()
         refused = False
         for number in [*volume.engine.in_use, *([] if also is None else [also])]:

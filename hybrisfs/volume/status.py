@@ -6,9 +6,11 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from backends.registry import local_options
 from hybrisfs.dispersal.cloud import when_emptied
 from hybrisfs.dispersal.upkeep import WrongObject
 from hybrisfs.filesystem.set_aside import what_is_lost
+from hybrisfs.shown import shown
 from hybrisfs.volume.create import MARKER_NAME
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ def volume_status(volume: Volume) -> dict[str, object]:
             "state": one.state,
             "reason": reason_of(volume, one),
             "since": round(time.time() - (time.monotonic() - one.since)),
+            "retention": volume.clouds.retention(one.url),
         }
         for one in volume.engine.health()
     ]
@@ -43,6 +46,7 @@ def volume_status(volume: Volume) -> dict[str, object]:
     transfers = volume.transfers.facts()
     checkpoint = volume.checkpoints.facts()
     versions = volume.versions.facts()
+    undeletable = volume.collector.undeletable()
     fs, mountpoint = volume.fs, volume.mountpoint
     with fs.lock:
         return {
@@ -75,17 +79,29 @@ def volume_status(volume: Volume) -> dict[str, object]:
             "cache": {"bytes": fs.journal.bytes, "budget": fs.journal.budget},
             "transfers": transfers,
             "mirrors": volume.mirrors.all(),
+            "undeletable": sum(undeletable.values()),
             "warnings": warnings,
-            "notices": notices_of(devices, time.time()),
+            "notices": [*notices_of(devices, time.time()), *_about_deletions(volume, undeletable)],
             "last_error": str(fs.journal.failure) if fs.journal.failure else volume.last_error.text,
         }
 
 
 def reason_of(volume: Volume, cloud: CloudStatus) -> str:
-    """Why a cloud is in its state, and what to do when its marker is gone, which all else goes with."""
+    """Why a cloud is in its state, and what to do when its marker is gone, which all else goes with, or when
+    its URL means files of another machine."""
     if WrongObject(cloud.number, MARKER_NAME) in volume.engine.upkeep.wrong_objects():
         return f"{cloud.reason} ({when_emptied(cloud.name)})"
+    known = next((one for one in volume.config.clouds if one.number == cloud.number), None)
+    if cloud.reason and known is not None and known.heard:
+        return f"{cloud.reason} ({_when_heard(known.url)})"
     return cloud.reason
+
+
+def _when_heard(url: str) -> str:
+    return (
+        f"{' and '.join(local_options(url))} in its URL, from another machine, does not count here: use "
+        'hybrisfs cloud login and ~/.ssh/known_hosts, or, if it is to count, remove "heard" from volume.json'
+    )
 
 
 def devices_of(volume: Volume) -> list[dict[str, object]]:
@@ -103,7 +119,7 @@ def devices_of(volume: Volume) -> list[dict[str, object]]:
 def notices_of(devices: Iterable[Mapping[str, Any]], now: float) -> list[str]:
     """What a person should have heard of at the time *now*, but need do nothing about, in sentences."""
     return [
-        f"{one['name']} has forked its history on "
+        f"{shown(one['name'])} has forked its history on "
         f"{time.strftime('%Y-%m-%d', time.localtime(one['forked_at']))}: it was restored from a backup, or "
         "copied. Both are kept; make sure that no copy of it is in use"
         for one in devices
@@ -114,8 +130,8 @@ def notices_of(devices: Iterable[Mapping[str, Any]], now: float) -> list[str]:
 def _warnings(volume: Volume, devices: list[dict[str, object]], values: ValueFacts) -> list[str]:
     """What a person should know about other devices, damage and the log on the clouds, in sentences."""
     waiting = [
-        f"{one['device']} deletes {one['names']} of {one['of']} files and folders: that waits for you, "
-        "see hybrisfs deletions list"
+        f"{shown(str(one['device']))} deletes {one['names']} of {one['of']} files and folders: "
+        "that waits for you, see hybrisfs deletions list"
         for one in volume.sharing.deletions.all()
     ]
     silent = [str(one["name"]) for one in devices if one.get("suspect")]
@@ -139,6 +155,15 @@ def _warnings(volume: Volume, devices: list[dict[str, object]], values: ValueFac
     waiting += volume.settings.doubts
     alarms = [one for one in (volume.peering.alarm, volume.checkpoints.keeper.alarm) if one]
     return [*waiting, *volume.sharing.doubts(), *alarms]
+
+
+def _about_deletions(volume: Volume, undeletable: Mapping[int, int]) -> list[str]:
+    """What this device may not delete on clouds."""
+    return [
+        f"{count:,} object{'s wait' if count > 1 else ' waits'} for a device that may delete "
+        f"on {_cloud_name(volume, number)}"
+        for number, count in sorted(undeletable.items())
+    ]
 
 
 def _about_losses(volume: Volume) -> list[str]:
@@ -169,9 +194,11 @@ def _about_values(volume: Volume, values: ValueFacts) -> list[str]:
         if time.time() - since > _LONG:
             name = _cloud_name(volume, number)
             day = time.strftime("%Y-%m-%d", time.localtime(since))
+            remedy = f"when it is back, or with hybrisfs cloud remove {name}"
+            if volume.engine.upkeep.refused_deletion(number) is not None:
+                remedy = "when this device has credentials that may delete"
             found.append(
-                f"values that were deleted or replaced since {day} are still on {name}: they go when it is "
-                f"back, or with hybrisfs cloud remove {name}"
+                f"values that were deleted or replaced since {day} are still on {name}: they go {remedy}"
             )
     return found
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 import os
-import shlex
 import threading
 from typing import TYPE_CHECKING, Final
 
 from hybrisfs.errors import UsageError
 from hybrisfs.filesystem.chunks import ELSEWHERE, ChunkRef
 from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.shown import quoted, shown
 from hybrisfs.store.schema import ROOT_INO
 
 if TYPE_CHECKING:
@@ -78,23 +78,24 @@ class Unreadable:
 
     def _explain(self, path: str) -> str:
         volume = self._volume
+        named = shown(path)
         try:
             device, number = volume.versions.newest(path)
         except UsageError:
-            return f"{path} cannot be read now: no cloud and no linked device has its bytes"
+            return f"{named} cannot be read now: no cloud and no linked device has its bytes"
         if device == volume.sharing.membership.own_name:
             why = "no cloud has its newest bytes any more, and no linked device has them"
         else:
-            why = f"{device} wrote its newest bytes, which no cloud and no linked device has"
+            why = f"{shown(device)} wrote its newest bytes, which no cloud and no linked device has"
         if number is None:
-            return f"{path} cannot be read now: {why}. No version before it can be read either"
+            return f"{named} cannot be read now: {why}. No version before it can be read either"
         where = volume.mountpoint
         command = f"hybrisfs versions restore --version {number}"
         if where is not None:
-            named = shlex.quote(str(where / path))
+            command = f"{command} {quoted(str(where / path))}"
         else:
-            named = f"--volume {shlex.quote(volume.name)} {shlex.quote(path)}"
-        return f"{path} cannot be read now: {why}. A version before it can be: {command} {named}"
+            command = f"{command} --volume {quoted(volume.name)} {quoted(path)}"
+        return f"{named} cannot be read now: {why}. A version before it can be: {command}"
 
 
 def _path(fs: FileSystem, ino: int) -> str:

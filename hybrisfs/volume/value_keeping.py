@@ -66,14 +66,15 @@ class ValueKeeping:
         return _BEING_WRITTEN if before & store.collector.under_way() else None
 
     def clear(self, cloud: int) -> str | None:
-        """Delete there what no key names any more; why that failed, None when it is done."""
+        """Delete there what no key names any more; why that failed, None when it is done, or when this device
+        may not: then it stays there."""
         try:
             store = self._key_values.existing()
         except HybrisError as error:
             return str(error)
         if store is not None:
             store.collector.collect()
-            if cloud in store.metadata.owing():
+            if cloud in store.metadata.owing() and not self._key_values.refuses_deletion(cloud):
                 return "it has not deleted the values that are elsewhere now"
         return None
 

@@ -19,6 +19,7 @@ from hybrisfs.merge.history import History
 from hybrisfs.merge.rows import Change
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.fetch import Fetcher
+from hybrisfs.shown import quoted, shown
 from hybrisfs.versions.account import Account
 from hybrisfs.versions.browser import HISTORY_NAME
 from hybrisfs.versions.catalog import Catalog, Version
@@ -208,7 +209,7 @@ class Versions:
             if at is not None:
                 node = self._then(db, path, at)
                 if not stat.S_ISREG(node.attr.mode):
-                    raise UsageError(f"{path} was no file then")
+                    raise UsageError(f"{shown(path)} was no file then")
                 content = node.content
             else:
                 content = self._chosen(db, path, number).content
@@ -264,7 +265,9 @@ class Versions:
                 number = 1 if found[0].until is None else 0
         if not 0 <= number < len(found):
             raise UsageError(
-                f"{path} has no version {number}", "", f"hybrisfs versions list {path} shows those it has."
+                f"{shown(path)} has no version {number}",
+                "",
+                f"hybrisfs versions list {quoted(path)} shows those it has.",
             )
         return found[number]
 

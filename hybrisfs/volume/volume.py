@@ -60,6 +60,7 @@ from hybrisfs.volume.create import (
 )
 from hybrisfs.volume.damage import naming_damage
 from hybrisfs.volume.discarding import make_collector
+from hybrisfs.volume.followed_clouds import FollowedClouds
 from hybrisfs.volume.fsck import FsckReport, check_volume
 from hybrisfs.volume.goodbye import say_goodbye
 from hybrisfs.volume.holdings import Holdings
@@ -71,6 +72,7 @@ from hybrisfs.volume.metered import is_metered
 from hybrisfs.volume.mirrors import Mirrors
 from hybrisfs.volume.mounting import Mounting, begin_mount
 from hybrisfs.volume.on_demand import OnDemand
+from hybrisfs.volume.others_log import OthersLog
 from hybrisfs.volume.pairing import Invitation
 from hybrisfs.volume.peering import Peering
 from hybrisfs.volume.recent_puts import RecentPuts
@@ -198,7 +200,7 @@ class Volume:
         self.packs = PackMaker(self.sealer, self.tables, redundancy, self.engine.put_pack)
         self.grants = Grants(self.ring, config.id, sharing.key_holders, self.engine)
         puller = sharing.follow(
-            self.engine,
+            FollowedClouds(self.engine),
             self.grants.fetch,
             lambda: self._shipper.announce_soon(),
             lambda: self.grants.is_shut_out,
@@ -241,14 +243,26 @@ class Volume:
         renewer = PackRenewer(
             fs, sharing.signer, signals, self.packs, self.fetcher.fetch_from_devices, self.fetcher.settle
         )
+        segments = SegmentMender(fs, self.updates, config.id, self.ring.segments, upkeep)
+        others = OthersLog(
+            fs,
+            self.updates.device,
+            config.id,
+            self.ring.segments,
+            sharing.members,
+            upkeep,
+            segments,
+            lambda: self.config.f + self.config.k,
+        )
         self.maintenance = Maintenance(
             holdings,
             upkeep,
             PackMender(fs, sharing.signer, signals, upkeep, self.tables, renewer),
-            SegmentMender(fs, self.updates, config.id, self.ring.segments, upkeep),
+            segments,
             signals,
             self.checkpoints.holdings,
             ValueHoldings(self.key_values),
+            others,
             {one.number: one.name for one in config.clouds},
             marker(config.id),
             self.look_at_clouds,
@@ -423,10 +437,28 @@ class Volume:
         """See `Membership.rename`."""
         self.sharing.membership.rename(device, name)
 
-    def remove_device(self, device: str) -> dict[str, object]:
-        """See `Membership.remove`; with the URLs of the clouds that it may still have secrets of."""
-        removed = self.sharing.membership.remove(device)
-        return {**removed, "clouds": [cloud.url for cloud in self.config.clouds]}
+    def admitted_by(self, device: str) -> dict[str, object]:
+        """See `Membership.described`."""
+        return self.sharing.membership.described(device)
+
+    def remove_device(self, device: str, *, with_admitted: bool = False) -> dict[str, object]:
+        """See `Membership.remove`; with the URLs of the clouds that it may still have secrets of, and what is
+        proven against it."""
+        removed = self.sharing.membership.remove(device, with_admitted=with_admitted)
+        return {
+            **removed,
+            "clouds": [cloud.url for cloud in self.config.clouds],
+            "charges": self.sharing.misconduct.facts(bytes.fromhex(str(removed["id"]))),
+        }
+
+    def device_proof(self, device: str) -> bytes:
+        """The file that proves what a device did that none may. Raises UsageError when nothing is proven."""
+        sharing = self.sharing
+        return sharing.misconduct.proof(sharing.membership.find(device).device)
+
+    def check_proof(self, proof: bytes) -> dict[str, object]:
+        """See `Misconduct.check`."""
+        return self.sharing.misconduct.check(proof)
 
     def conflicts(self) -> list[dict[str, object]]:
         """See `Conflicts.all`."""

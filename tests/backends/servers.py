@@ -24,7 +24,7 @@ import pytest
 
 from backends.credentials import Secrets
 
-__all__ = ["FixedCredentials", "Server", "azurite", "fake_gcs", "sshd", "versitygw", "wsgidav"]
+__all__ = ["ORDINARY", "FixedCredentials", "Server", "azurite", "fake_gcs", "sshd", "versitygw", "wsgidav"]
 
 _PATIENCE: Final = 60.0  # seconds a server may take to start; much is going on on a machine that runs tests
 _ATTEMPTS: Final = 3  # a free port may be taken by somebody else before the server has it
@@ -133,18 +133,33 @@ def _answers(port: int, process: subprocess.Popen[bytes]) -> bool:
     return False
 
 
+ORDINARY: Final = {"access_key_id": "ordinary", "secret_access_key": "ordinary-secret"}
+"""Of a user that an S3 server knows, and who may what policies of buckets say."""
+
+
 @contextmanager
 def versitygw(root: Path) -> Iterator[Server]:
-    """An S3 server."""
+    """An S3 server that can keep versions, has Object Lock, and knows the user `ORDINARY`."""
     program = _program("versitygw")
-    (root / "s3").mkdir()
+    for name in ("s3", "versions", "users"):
+        (root / name).mkdir()
     key = {"access_key_id": "testing", "secret_access_key": "testing-secret"}
 
     def command(port: int) -> list[str]:
-        return [program, "--keep-alive", "--quiet", "--port", f"127.0.0.1:{port}", "posix", str(root / "s3")]
+        server = [program, "--keep-alive", "--quiet", "--port", f"127.0.0.1:{port}"]
+        return [
+            *(*server, "--iam-dir", str(root / "users")),
+            *("posix", "--versioning-dir", str(root / "versions"), str(root / "s3")),
+        ]
 
     environment = {"ROOT_ACCESS_KEY": key["access_key_id"], "ROOT_SECRET_KEY": key["secret_access_key"]}
     with _running(command, root / "versitygw.log", environment) as (port, process):
+        admin = [program, "admin", "--endpoint-url", f"http://127.0.0.1:{port}"]
+        access = ["--access", key["access_key_id"], "--secret", key["secret_access_key"]]
+        user = ["--access", ORDINARY["access_key_id"], "--secret", ORDINARY["secret_access_key"]]
+        subprocess.run(
+            [*admin, *access, "create-user", *user, "--role", "user"], check=True, timeout=_PATIENCE
+        )
         yield Server(
             port,
             lambda authority, name: f"s3://{name}?region=us-east-1&endpoint=http://{authority}",

@@ -15,6 +15,12 @@ def test_the_message_says_what_why_and_what_to_do() -> None:
     assert str(TransientError("s3://bucket", "list", "", "timed out")) == "s3://bucket: list: timed out"
 
 
+def test_what_a_server_says_stays_in_its_line() -> None:
+    error = TransientError("sftp://nas/a", "get", "a", "no\r\nhybrisfs: all is well\x1b[2K\u202e")
+    assert error.reason == "no??hybrisfs: all is well?[2K?"
+    assert str(error).isprintable()
+
+
 def test_throttling_is_transient_and_says_when() -> None:
     with pytest.raises(TransientError) as caught:
         raise ThrottledError("s3://bucket", "get", "a", "503 Slow Down", retry_after=2.5)

@@ -11,6 +11,7 @@ import pytest
 
 from backends.body import Timing
 from backends.errors import AuthError, CorruptError, FullError, StoreError, TransientError
+from backends.registry import open_heard, open_store
 from backends.sftp import SftpStore
 from backends.sftp_session import Files
 from backends.store import Store
@@ -47,6 +48,30 @@ def test_an_unknown_host_is_refused(sftp_server: Server, url: str, tmp_path: Pat
     other = url.replace(str(known_hosts(url)), str(tmp_path / "known_hosts"))
     with pytest.raises(AuthError, match=r"not known.*ssh"):
         SftpStore(other, FixedCredentials(sftp_server.secrets)).list("")
+
+
+def test_another_machine_does_not_say_by_which_file_a_server_is_known(
+    sftp_server: Server, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(AuthError, match=r"not known.*ssh"):
+        open_heard(url, FixedCredentials(sftp_server.secrets)).list("")
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh" / "known_hosts").write_text(known_hosts(url).read_text())
+    open_heard(url, FixedCredentials(sftp_server.secrets)).list("")
+
+
+def test_another_machine_names_no_file_with_a_key(
+    sftp_server: Server, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh" / "known_hosts").write_text(known_hosts(url).read_text())
+    with_key = f"{url}&key={known_hosts(url).parent / 'user_key'}"
+    open_store(with_key).list("")
+    with pytest.raises(StoreError, match="No authentication methods"):
+        open_heard(with_key).list("")
 
 
 def test_a_changed_host_key_is_refused(sftp_server: Server, url: str, tmp_path: Path) -> None:

@@ -32,6 +32,56 @@ def test_list_and_test(photos: FakeVolume, run: Run) -> None:
     assert run("cloud", "test", "amber").stdout == "amber works:\n  put  12.3 ms\n"
 
 
+KEEPS = {
+    "keeps": True,
+    "days": 30,
+    "destructible": False,
+    "deletes": False,
+    "note": "",
+    "tried": 1,
+}
+
+
+def test_what_clouds_keep(photos: FakeVolume, run: Run) -> None:
+    photos.clouds.retention = KEEPS
+    assert run("cloud", "test", "amber").stdout == (
+        "amber works:\n  put  12.3 ms\nkeeps deleted objects: for 30 days\n"
+        "this machine could destroy them: no\n"
+        "this machine may not delete: what is not needed any more is left to another that may\n"
+    )
+    assert "KEEPS DELETED" in run("cloud", "list").stdout
+    assert json.loads(run("cloud", "list", "--json").stdout)["clouds"][0]["retention"] == KEEPS
+    photos.clouds.retention = {**KEEPS, "days": None, "destructible": True, "deletes": True}
+    done = run("cloud", "retain", "amber", "8w")
+    assert done.stdout == (
+        "amber:\nkeeps deleted objects: yes\n"
+        "this machine could destroy them: yes, and so could a thief of it\n"
+        "note: mind the costs\n"
+    )
+    run("cloud", "retain", "amber", "off")
+    run("cloud", "add", "s3://b", "--name", "b", "--retain", "30d")
+    assert photos.clouds.asked == [
+        ("retain", "amber", "56"),
+        ("retain", "amber", "0"),
+        ("add", "s3://b", "b", "30"),
+    ]
+
+
+@pytest.mark.parametrize("keeps, said", [(False, "no"), (None, "unknown")])
+def test_nothing_is_claimed_that_no_try_has_proven(
+    photos: FakeVolume, run: Run, keeps: bool | None, said: str
+) -> None:
+    photos.clouds.retention = {**KEEPS, "keeps": keeps}
+    assert f"keeps deleted objects: {said}\n" in run("cloud", "test", "amber").stdout
+
+
+@pytest.mark.parametrize("time", ["", "30", "d", "0d", "-3d", "999999d", "30 days", "٣d"])
+def test_a_time_that_is_none(photos: FakeVolume, run: Run, time: str) -> None:
+    done = run("cloud", "retain", "amber", "--", time)
+    assert done.exit_code == 2
+    assert not photos.clouds.asked
+
+
 def test_adding_and_replacing(photos: FakeVolume, run: Run) -> None:
     assert run("cloud", "add", "file:///x", "--name", "disk").stdout == "photos uses the cloud disk now.\n"
     done = run("cloud", "replace", "amber", "file:///y", "--wait")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from cli.status import describe
 from hybrisfs.daemon.service import Daemon
 from hybrisfs.daemon.wanted import WantedMount, WantedMounts
 from hybrisfs.errors import HybrisError
@@ -303,6 +304,18 @@ def test_status_cannot_be_used_to_play_tricks_on_the_terminal(photos: FakeVolume
     output = run("status").stdout
     assert "\x1b" not in output
     assert r"\e]0;owned\x07 [red]x[/red]" in output
+
+
+def test_status_says_what_clouds_were_proven_to_keep(photos: FakeVolume, run: Run) -> None:
+    facts = json.loads(run("status", "--json").stdout)
+    first, second, third = facts["volumes"][0]["clouds"][:3]
+    first["retention"] = {"keeps": True, "days": 30, "destructible": False}
+    second["retention"] = {"keeps": True, "days": None, "destructible": True}
+    third["retention"] = {"keeps": None, "days": 30, "destructible": None}
+    text = "\n".join(describe(facts))
+    assert text.count("keeps deleted objects") == 2
+    assert "(keeps deleted objects: for 30 days)" in text
+    assert "(keeps deleted objects: yes, but this machine could destroy them)" in text
 
 
 def test_status_without_any_volume(served: Daemon, volumes: FakeVolumes, run: Run) -> None:

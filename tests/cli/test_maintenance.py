@@ -154,6 +154,13 @@ def test_gc(photos: FakeVolume, run: Run) -> None:
     )
     assert json.loads(run("gc", "--dry-run", "--json").stdout)["dry_run"] is True
     assert photos.collector.dry == [False, False, True]
+    photos.collector.facts = {**nothing, "due": {"packs": 2, "bytes": 1}, "undeletable": 3}
+    assert run("gc").stdout == (
+        "photos: nothing was deleted.\n"
+        "  3 objects wait for a device that may delete: the credentials of this one may not\n"
+        "  the log: 1,000 changes summed up in a checkpoint "
+        "(2.0 MB freed on this device), 1 kept one by one\n"
+    )
     photos.collector.facts = {**nothing, "trouble": "no cloud answers"}
     assert run("gc").exit_code == 1
 

@@ -93,6 +93,7 @@ def test_all_commands_are_there() -> None:
         "cloud login",
         "cloud remove",
         "cloud replace",
+        "cloud retain",
         "cloud test",
         "fsck",
         "scrub",
@@ -285,3 +286,27 @@ def test_bash_completes_the_names_of_volumes(named: None, home: Home) -> None:
         timeout=60,
     )
     assert done.stdout.split() == ["phone", "photos"]
+
+
+def test_passphrases_that_a_command_reads_get_into_no_core_dump(tmp_path: Path) -> None:
+    script = """if True:
+        import resource
+        import click
+        from cli.main import program
+
+        def read(file, **_):
+            print(resource.getrlimit(resource.RLIMIT_CORE), open("/proc/self/coredump_filter").read())
+            raise click.Abort
+
+        import cli.recover
+        cli.recover.read_passphrase = read
+        program.main(["recover", "--cloud", "file:///nowhere"])
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "HYBRISFS_HOME": str(tmp_path)},
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.split() == ["(0,", "0)", "00000000"]

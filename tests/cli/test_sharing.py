@@ -251,6 +251,101 @@ def test_a_device_is_renamed(photos: FakeVolume, run: Run) -> None:
     assert photos.decisions == [("desk", "office")]
 
 
+# -- proofs --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def charge(photos: FakeVolume) -> None:
+    photos.charges = [{"kind": "offence", "what": "signed what it may not: \x1bx", "at": LAST_SEEN}]
+
+
+@pytest.mark.usefixtures("charge")
+def test_a_proof_is_shown_kept_and_checked(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "proof.hfev"
+    done = run("device", "proof", "old", "--out", str(file))
+    assert done.exit_code == 0
+    assert done.stdout.splitlines() == [
+        r"old (11111111) $'signed what it may not: \ex'",
+        f"It signed that on {moment(LAST_SEEN)}, by its own clock. The signatures are good.",
+    ]
+    assert run("device", "check-proof", str(file)).stdout == done.stdout
+    assert json.loads(run("device", "check-proof", str(file), "--json").stdout)["kind"] == "offence"
+
+
+@pytest.mark.usefixtures("photos")
+def test_nothing_is_proven(run: Run, tmp_path: Path) -> None:
+    done = run("device", "proof", "old")
+    assert done.exit_code != 0
+    assert "nothing is proven against old" in done.stderr
+    file = tmp_path / "letter"
+    file.write_bytes(b"x")
+    assert "proves nothing" in run("device", "check-proof", str(file)).stderr
+    file.write_bytes(bytes(1 << 20))
+    assert "too large" in run("device", "check-proof", str(file)).stderr
+    assert run("device", "check-proof", str(tmp_path / "none")).exit_code == 2
+
+
+@pytest.mark.usefixtures("charge")
+def test_a_removal_names_what_was_proven(run: Run) -> None:
+    assert "the proof is kept" in run("device", "remove", "old", "--yes").stdout
+
+
+def test_a_device_that_broke_a_rule_is_marked(photos: FakeVolume, run: Run) -> None:
+    photos.others = [
+        {"id": "ab" * 16, "name": "odd", "forked": True, "rejoined": True, "charges": [{"kind": "offence"}]}
+    ]
+    line = run("device", "list").stdout.splitlines()[-1]
+    assert "forked (restored from a backup), broke a rule: see hybrisfs device proof" in line
+
+
+@pytest.fixture
+def admitted(photos: FakeVolume) -> list[dict[str, object]]:
+    photos.admitted = [
+        {"id": "ab" * 16, "device": "tablet", "reserve": False},
+        {"id": "cd" * 16, "device": "recovery kit", "reserve": True},
+    ]
+    return photos.admitted
+
+
+THESE = "tablet (abababab), recovery kit (cdcdcdcd)"
+
+
+@pytest.mark.usefixtures("admitted")
+def test_who_was_let_in_by_a_device_that_is_removed_is_named(photos: FakeVolume, run: Run) -> None:
+    done = run("device", "remove", "laptop")
+    assert done.exit_code == 0 and f"remain: {THESE}." in done.stdout
+    assert photos.decisions == [("laptop", "remove")]
+
+
+@pytest.mark.usefixtures("admitted")
+def test_they_are_removed_with_it_when_that_is_asked_for(photos: FakeVolume, run: Run) -> None:
+    done = run("device", "remove", "laptop", "--with-admitted")
+    assert done.exit_code == 0 and f"Nor do those that it had let in: {THESE}." in done.stdout
+    assert photos.decisions == [("laptop", "remove with admitted")]
+
+
+@pytest.mark.usefixtures("served")
+@pytest.mark.parametrize("answer", ["y", "n"])
+def test_at_a_terminal_the_person_is_asked_what_becomes_of_them(
+    photos: FakeVolume,
+    admitted: list[dict[str, object]],
+    monkeypatch: pytest.MonkeyPatch,
+    answer: str,
+) -> None:
+    monkeypatch.setattr(device_module, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+    done = CliRunner().invoke(program, ["device", "remove", "laptop"], input=f"y\n{answer}\n")
+    assert done.exit_code == 0 and f"It has let in {THESE}." in done.stderr
+    assert photos.decisions == [("laptop", "remove with admitted" if answer == "y" else "remove")]
+    photos.admitted = admitted[:0]
+    done = CliRunner().invoke(program, ["device", "remove", "laptop"], input="y\n")
+    assert done.exit_code == 0 and "let in" not in done.stderr + done.stdout
+
+
+def test_who_let_a_device_in_is_listed(photos: FakeVolume, run: Run) -> None:
+    photos.others = [{"id": "ab" * 16, "name": "den", "linked": True, "lag": 0, "let_in_by": "desk"}]
+    assert "let in by desk" in run("device", "list").stdout
+
+
 # -- conflicts, deletions ------------------------------------------------------------------------
 
 

@@ -187,6 +187,7 @@ class FakeClouds:
     trouble: str = ""
     counters: Counters = field(default_factory=Counters)
     url: str = "file:///amber"
+    retention: dict[str, Any] | None = None
 
     def traffic(self) -> Sequence[CloudTraffic]:
         transfers = [Transfer("put", 8_000_000, 2_000_000, 1.5)]
@@ -204,15 +205,20 @@ class FakeClouds:
                 "state": "ok",
                 "reason": "",
                 "trouble": self.trouble,
+                "retention": self.retention,
             }
         ]
 
     def test(self, which: str) -> dict[str, Any]:
-        return {"cloud": which, "seconds": {"put": 0.0123}}
+        return {"cloud": which, "seconds": {"put": 0.0123}, "retention": self.retention}
 
-    def add(self, url: str, name: str | None) -> dict[str, Any]:
-        self.asked.append(("add", url, name or ""))
-        return {"cloud": name or "new"}
+    def add(self, url: str, name: str | None, days: int | None = None) -> dict[str, Any]:
+        self.asked.append(("add", url, name or "", *([str(days)] if days else [])))
+        return {"cloud": name or "new", **({"retention": self.retention, "note": ""} if days else {})}
+
+    def retain(self, which: str, days: int) -> dict[str, Any]:
+        self.asked.append(("retain", which, str(days)))
+        return {"cloud": which, "retention": self.retention, "note": "mind the costs"}
 
     def adopt(self, which: str) -> dict[str, Any]:
         self.asked.append(("adopt", which))
@@ -388,6 +394,8 @@ class FakeVolume:
     pairing: FakePairing = field(default_factory=FakePairing)
     invited: list[tuple[float, bool]] = field(default_factory=list)
     others: list[dict[str, object]] = field(default_factory=list)
+    charges: list[dict[str, object]] = field(default_factory=list)
+    admitted: list[dict[str, object]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     log: dict[str, int] = field(default_factory=lambda: {"dropped": 0, "freed_bytes": 0, "kept": 12})
@@ -472,9 +480,26 @@ class FakeVolume:
             raise UsageError(f"{device!r} is no device of this volume", "", "There are: desk.")
         self.decisions.append((device, name))
 
-    def remove_device(self, device: str) -> dict[str, object]:
-        self.decisions.append((device, "remove"))
-        return {"id": "11" * 16, "device": device, "clouds": ["file:///a"]}
+    def admitted_by(self, device: str) -> dict[str, object]:
+        return {"id": "11" * 16, "device": device, "admitted": self.admitted}
+
+    def remove_device(self, device: str, *, with_admitted: bool = False) -> dict[str, object]:
+        self.decisions.append((device, "remove with admitted" if with_admitted else "remove"))
+        there = [] if with_admitted else self.admitted
+        gone = self.admitted if with_admitted else []
+        facts = {"id": "11" * 16, "device": device, "removed": gone, "remain": there}
+        return {**facts, "clouds": ["file:///a"], "charges": self.charges}
+
+    def device_proof(self, device: str) -> bytes:
+        if not self.charges:
+            raise UsageError(f"nothing is proven against {device}")
+        return b"proof of " + device.encode()
+
+    def check_proof(self, proof: bytes) -> dict[str, object]:
+        if not proof.startswith(b"proof of "):
+            raise UsageError("this file proves nothing", "no magic")
+        device = proof.removeprefix(b"proof of ").decode()
+        return {**self.charges[0], "id": "11" * 16, "device": device, "this_volume": True}
 
     def conflicts(self) -> list[dict[str, object]]:
         return self.conflicting

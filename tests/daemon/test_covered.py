@@ -119,3 +119,29 @@ def test_what_cannot_be_moved_is_said_and_keeps_nothing_from_being_mounted(
     [place] = beside.places
     assert [path.name for path in place.iterdir()] == ["movable"]
     assert len(beside.warnings("photos", folder)) == 2
+
+
+@only_root
+def test_no_link_in_place_of_the_new_folder_is_followed(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root mounts for a user, to whom the folder around it belongs."""
+    private = tmp_path / "private"
+    private.mkdir()
+    os.chown(folder, 65534, 65534)
+    (folder / "file").write_bytes(b"beside")
+    make = Path.mkdir
+
+    def replaced(place: Path, mode: int = 0o777) -> None:
+        make(place, mode)
+        place.rename(tmp_path / "aside")
+        place.symlink_to(private)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "mkdir", replaced)
+        with locked_below(folder) as beside:
+            pass
+    assert (private.stat().st_uid, list(private.iterdir())) == (0, [])
+    assert "cannot be moved away" in beside.trouble
+    unlock(folder)
+    assert (folder / "file").read_bytes() == b"beside"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import resource
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -116,6 +118,16 @@ def test_in_the_background_it_lets_go_of_terminal_and_folder(home: Home) -> None
         home.log,
     ]
     assert os.getsid(pid) == pid
+
+
+def test_its_memory_gets_into_no_core_dump(home: Home) -> None:
+    with Client.connect(home) as connection:
+        daemon = pid_of(connection)
+    supervisor = int(home.supervisor_lock.read_text())
+    for process in (daemon, supervisor):
+        assert resource.prlimit(process, resource.RLIMIT_CORE) == (0, 0)
+        # A program that takes core dumps gets them whatever the limit is.
+        assert int(Path(f"/proc/{process}/coredump_filter").read_text(), 16) == 0
 
 
 def test_a_relative_home_means_the_same_to_the_daemon(
@@ -382,6 +394,6 @@ def test_a_daemon_that_hangs_is_reported(home: Home, monkeypatch: pytest.MonkeyP
 
 def test_only_its_owner_can_reach_it(home: Home) -> None:
     Client.connect(home).close()
-    for path in (home.runtime, home.state):
+    for path in (home.runtime, home.state, home.log):
         assert path.stat().st_mode & 0o077 == 0
-    assert home.log.stat().st_mode & 0o077 == 0
+    assert stat.S_IMODE(home.socket.stat().st_mode) == 0o600

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Literal, TypeAlias, get_args
 
 from backends.errors import AuthError, CorruptError, FullError, MissingError, OversizeError, TransientError
@@ -149,10 +149,17 @@ class FakeStore:
 class Cluster:
     """An engine over fake clouds named c0, c1, ...; a context manager that lets go of what hangs."""
 
-    def __init__(self, f: int, k: int, size: int, timing: Timing = CALM) -> None:
+    def __init__(
+        self,
+        f: int,
+        k: int,
+        size: int,
+        timing: Timing = CALM,
+        kind: Callable[[int], FakeStore] = FakeStore,
+    ) -> None:
         self.f, self.k = f, k
         self.clock = FakeClock()
-        self.stores = [FakeStore(number) for number in range(size)]
+        self.stores = [kind(number) for number in range(size)]
         clouds = [Cloud(number, f"c{number}", store) for number, store in enumerate(self.stores)]
         self.engine = Engine(clouds, f, SEALER, TABLES, timing=timing, clock=self.clock)
 

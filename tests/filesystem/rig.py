@@ -139,11 +139,19 @@ class FakeClouds:
         except (KeyError, IntegrityError, ValueError) as error:
             raise ChunkUnavailable("chunk", {}) from error
 
+    def find_shares(self, pack: bytes, n: int) -> tuple[int, ...]:
+        """The clouds that have the shares of a pack of *n*; none when it is not there."""
+        return tuple(range(n)) if pack in self.packs and not self.down else ()
+
     def open(self, at: ChunkLocation) -> bytes:
-        """The bytes of a chunk, whatever the weather."""
+        """The bytes of a chunk, whatever the weather. Raises KeyError, ValueError and IntegrityError when it
+        is not there: share i of a pack is on cloud i."""
         pack = self.packs[at.pack_id]
         length = fragment_length(at.k, at.sealed_length)
-        fragments = {i: pack.shares[i][at.offset : at.offset + length] for i in range(at.k)}
+        found = [i for i in range(min(at.n, pack.n)) if at.placement[i] == i][: at.k]
+        if (at.k, len(found)) != (pack.k, at.k):
+            raise KeyError("too few shares are where they are looked for")
+        fragments = {i: pack.shares[i][at.offset : at.offset + length] for i in found}
         return SEALER.open(at.chunk_id, join(at.k, at.n, fragments, at.sealed_length), at.length)
 
 
@@ -183,7 +191,7 @@ class Rig:
         self.sharing = Sharing(self.fs, self.ring, self.signals, self.shown.extend)
         self.updates = self.sharing.updates
         self.committer = Committer(self.fs, self.signals)
-        self.fetcher = Fetcher(self.fs, self.clouds.get_chunks)
+        self.fetcher = Fetcher(self.fs, self.clouds.get_chunks, find_shares=self.clouds.find_shares)
         self.room = RoomMaker(self.fs, self.committer, self.signals, lambda: not self.clouds.down)
         self.settler = Settler(self.fs, self._chunk_id, self.fetcher.fetch_one)
         sharing = self.sharing

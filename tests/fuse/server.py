@@ -22,6 +22,12 @@ def names_in(directory: Path) -> list[str]:
     return [entry.name for entry in os.scandir(directory)]
 
 
+def mount_options(mountpoint: Path) -> set[str]:
+    """With which options the kernel has mounted what is there."""
+    lines = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    return set(next(words[3] for words in lines if words[1] == os.fspath(mountpoint)).split(","))
+
+
 class OrderError(Exception):
     """The server answered an order with an error."""
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuse.server import OrderError, Server, names_in
+from tests.fuse.server import OrderError, Server, mount_options, names_in
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("fusermount3") is None,
@@ -78,6 +78,12 @@ def test_a_busy_mount_is_kept_unless_unmounted_lazily(own_directory: Path) -> No
                 server.order("unmount", False)
             server.order("unmount", True)
         assert server.order("join")
+
+
+@pytest.mark.parametrize("options", [[], ["again"], ["default_permissions", "suid", "dev"]])
+def test_programs_get_no_rights_from_what_is_in_the_mount(own_directory: Path, options: list[str]) -> None:
+    with Server(own_directory, options, user=NOBODY):
+        assert {"nosuid", "nodev"} <= mount_options(own_directory)
 
 
 def test_another_users_directory_is_refused(own_directory: Path) -> None:

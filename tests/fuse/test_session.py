@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from hybrisfs import fuse
-from tests.fuse.server import OrderError, Server, names_in
+from tests.fuse.server import OrderError, Server, mount_options, names_in
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -173,6 +173,18 @@ def test_the_mount_shows_its_source_and_type(mountpoint: Path) -> None:
         source, _, kind, options, *_ = line.split()
         assert (source, kind) == (r"a,b\134c", "fuse.hybrisfs")
         assert {"ro", "noatime", "nosuid", "nodev", "default_permissions"} <= set(options.split(","))
+
+
+@pytest.mark.parametrize("options", [[], ["allow_other"], ["again"], ["default_permissions", "rw"]])
+def test_programs_get_no_rights_from_what_is_in_the_mount(mountpoint: Path, options: list[str]) -> None:
+    with Server(mountpoint, options):
+        assert {"nosuid", "nodev"} <= mount_options(mountpoint)
+
+
+@pytest.mark.parametrize("option", ["suid", "dev"])
+def test_nobody_can_ask_for_such_rights(mountpoint: Path, option: str) -> None:
+    with pytest.raises(OrderError, match="is one of these options wrong"), Server(mountpoint, [option]):
+        pass
 
 
 @pytest.mark.parametrize("parallel", [True, False])

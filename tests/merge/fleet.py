@@ -20,7 +20,7 @@ from hybrisfs.store.schema import ROOT_INO
 from sync import DeviceKey
 from tests.filesystem.rig import FakeClouds, Rig
 
-__all__ = ["NAMES", "Device", "Entry", "Fleet", "NotHereError", "member_of"]
+__all__ = ["LARGEST", "NAMES", "Device", "Entry", "Fleet", "NotHereError", "member_of"]
 
 NAMES: Final = ("ada", "bob", "cyd", "dan", "eve", "fay", "gus", "hal")
 
@@ -32,6 +32,10 @@ class Entry:
     kind: int
     content: bytes
     nlink: int
+
+
+LARGEST: Final = 1 << 26
+"""Bytes of a file that is read at once."""
 
 
 class NotHereError(Exception):
@@ -54,6 +58,8 @@ class Device:
         self.key = _key(number)
         self.name = NAMES[number]
         self.rig = Rig(clouds=clouds, plaintexts=plaintexts, device=self.key)
+        self.holds_uploads = False
+        """Whether chunks wait here, while updates reach those who are linked."""
 
     @property
     def member(self) -> Member:
@@ -107,10 +113,13 @@ class Device:
         return self.content(self.at(path))
 
     def content(self, inode: Inode) -> bytes:
-        """All bytes of a file, its list of chunks brought first. Raises NotHereError."""
+        """All bytes of a file, its list of chunks brought first. Raises NotHereError, also for a file that is
+        too large to be read at once."""
         fs = self.rig.fs
         if not inode.is_file:
             return inode.target or b""
+        if inode.size > LARGEST:
+            raise NotHereError
         while (lacking := fs.received.lacking(inode)) is not None:
             self._bring(lacking)
         while isinstance(found := fs.read(inode, 0, inode.size), Missing):
@@ -153,7 +162,8 @@ class Device:
         that programs have open may be held back."""
         while self.rig.publish(everything=everything):
             pass
-        self.rig.pack()
+        if not self.holds_uploads:
+            self.rig.pack()
 
     def log(self) -> list[bytes]:
         """All accepted updates but for bare ones, causes first."""

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybrisfs.keys import EpochKeys
+from hybrisfs.keys import MAX_EPOCH_NUMBER, EpochKeys
 from hybrisfs.merge.epochs import (
+    check_grant,
     encode_grant,
     encode_grant_object,
     grant_name,
@@ -17,6 +18,7 @@ from hybrisfs.merge.epochs import (
     write_epochs,
 )
 from sync import DecodeError, DeviceKey, Members, Reader, Writer
+from sync.identity import BOX_OVERHEAD, box_for
 
 VOLUME = bytes(range(16))
 A, B, C = (DeviceKey.from_seed(bytes([number]) * 32) for number in (1, 2, 3))
@@ -81,3 +83,35 @@ def test_epochs_are_read_strictly() -> None:
     for wrong in ((SECOND, FIRST), (FIRST, FIRST), (SECOND, EpochKeys(SECOND.id, 5, bytes(32), bytes(32)))):
         with pytest.raises(DecodeError):
             decoded(*wrong)
+
+
+def test_who_has_no_key_that_is_one_does_not_keep_others_from_theirs() -> None:
+    odd = bytes(31) + b"\2"
+    grant = encode_grant(VOLUME, EPOCHS, Members([A.public, odd, B.public]))
+    assert open_grant(grant, VOLUME, A) == open_grant(grant, VOLUME, B) == [SECOND, THIRD]
+    with pytest.raises(DecodeError):
+        box_for(odd, b"")
+
+
+def test_what_has_not_the_form_of_a_grant_is_seen_by_whom_it_is_not_for() -> None:
+    check_grant(GRANT)
+    box = BOX_OVERHEAD + 32 + 16
+    first, second = (GRANT[2 + box * number : 2 + box * (number + 1)] for number in range(2))
+    rest = GRANT[2 + 2 * box :]
+    assert b"\1\2" + first + second + rest == GRANT
+    for wrong in (b"\1\2" + second + first + rest, b"\1\2" + first + first + rest, GRANT + b"\0", GRANT[:-1]):
+        with pytest.raises(DecodeError):
+            check_grant(wrong)
+        with pytest.raises(DecodeError):
+            open_grant(wrong, VOLUME, A)
+
+
+def test_the_highest_number_is_the_same_wherever_numbers_are_read() -> None:
+    highest = EpochKeys.after(MAX_EPOCH_NUMBER, [])
+    out = Writer()
+    write_epochs(out, [highest])
+    assert [one.number for one in read_epochs(Reader(out.getvalue()))] == [MAX_EPOCH_NUMBER]
+    out = Writer()
+    write_epochs(out, [EpochKeys(b"high", MAX_EPOCH_NUMBER + 1, bytes(32), bytes(32))])
+    with pytest.raises(DecodeError):
+        read_epochs(Reader(out.getvalue()))

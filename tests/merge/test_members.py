@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from hybrisfs.merge.members import Member, MemberTable, member_key
+from hybrisfs.merge.rules import Stamp, Value
+from hybrisfs.recovery import kit_key
 from hybrisfs.store.database import Database
 from sync import DecodeError, DeviceKey
 
@@ -18,15 +20,24 @@ REMOVED = Member(KEY.public, "one", removed=True)
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Iterator[MemberTable]:
+def database(tmp_path: Path) -> Iterator[Database]:
     Database.create(tmp_path / "volume.db", b"v" * 16)
-    database = Database(tmp_path / "volume.db")
-    yield MemberTable(database)
-    database.abandon()
+    one = Database(tmp_path / "volume.db")
+    yield one
+    one.abandon()
 
 
-def test_one_in_reserve_has_keys_and_may_write_but_is_no_device(table: MemberTable) -> None:
+@pytest.fixture
+def table(database: Database) -> MemberTable:
+    return MemberTable(database)
+
+
+def test_one_in_reserve_has_keys_and_may_write_but_is_no_device(
+    table: MemberTable, database: Database
+) -> None:
     table.admit([RESERVE])
+    assert not table.writers() and not table.keys(), "it has no kit"
+    database.execute("INSERT INTO register VALUES (?, 1, 1, x'00')", (kit_key(KEY.device_id),))
     assert table.all() == [] and table.reserves() == [RESERVE] and table.removed() == []
     assert list(table.keys()) == list(table.writers()) == [KEY.device_id]
     assert KEY.device_id not in table.devices()
@@ -53,7 +64,8 @@ def test_told_removed_it_may_write_until_its_removal_is_accepted(table: MemberTa
     table.introduce([RESERVE, REMOVED])
     assert table.told_removed() == [REMOVED]
     assert KEY.device_id in table.writers() and table.keys().former_key(KEY.device_id)
-    assert table.learn(member_key(KEY.device_id), [RESERVE.encode(), REMOVED.encode()])
+    values = [Value(Stamp(clock, b"b"), one.encode()) for clock, one in enumerate((RESERVE, REMOVED), 1)]
+    assert table.learn(member_key(KEY.device_id), values)
     assert table.told_removed() == [] and KEY.device_id not in table.writers()
 
 

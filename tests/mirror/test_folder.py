@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,9 +25,12 @@ class Fresh:
     content: bytes
     seen: Seen = field(default_factory=lambda: Seen(b"", b"", Facts(Kind.FILE, 0o600, 1, 0)))
     xattrs: Mapping[bytes, bytes] = field(default_factory=dict)
+    kind: Kind = Kind.FILE
+    mode: int = 0o600
+    own_bits: int = 0o7000
 
     def __post_init__(self) -> None:
-        self.seen = Seen(b"", b"", Facts(Kind.FILE, 0o600, 1_000_000_000, len(self.content), None))
+        self.seen = Seen(b"", b"", Facts(self.kind, self.mode, 1_000_000_000, len(self.content), None))
 
     def blocks(self) -> Iterator[tuple[int, bytes]]:
         yield 0, self.content
@@ -63,6 +67,10 @@ def seen(folder: Folder, path: bytes, *, content: bool = True) -> Seen:
 
 def names(root: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in root.iterdir()}
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
 
 
 def saves(path: Path, then: Callable[..., object]) -> Callable[..., object]:
@@ -146,6 +154,43 @@ def test_no_symbolic_link_leads_out(folder: Folder, root: Path, tmp_path: Path) 
     with pytest.raises(ChangedError):
         folder.remove(b"way/file", Seen(b"", b"", Facts(Kind.FILE)))
     assert names(outside) == {"file": b"mine"}
+
+
+@pytest.mark.parametrize("mode", [0o4711, 0o2750, 0o1777, 0o7777])
+def test_no_rights_come_with_what_is_written(folder: Folder, root: Path, mode: int) -> None:
+    for kind, name in ((Kind.FILE, "file"), (Kind.DIRECTORY, "directory")):
+        written = folder.write(name.encode(), Fresh(b"", kind=kind, mode=mode), None)
+        assert mode_of(root / name) == written.facts.mode == mode & 0o777
+        set_anew = folder.set_attributes(name.encode(), Fresh(b"", kind=kind, mode=0o7705), written)
+        assert mode_of(root / name) == set_anew.facts.mode == 0o705
+
+
+@pytest.mark.parametrize("own", [0o4000, 0o2000, 0o1000])
+def test_the_rights_that_something_has_on_the_disk_it_keeps(folder: Folder, root: Path, own: int) -> None:
+    (root / "file").write_bytes(b"here")
+    (root / "directory").mkdir()
+    for kind, name in ((Kind.FILE, "file"), (Kind.DIRECTORY, "directory")):
+        (root / name).chmod(own | 0o700)
+        before = seen(folder, name.encode())
+        assert before.facts.mode == 0o700
+        after = folder.set_attributes(name.encode(), Fresh(b"", kind=kind, mode=0o7755), before)
+        assert mode_of(root / name) == own | 0o755
+        assert after.facts.mode == 0o755
+
+
+def test_what_another_device_wrote_gets_no_rights_of_what_it_replaces(folder: Folder, root: Path) -> None:
+    """The kernel takes them from a file that is written, too."""
+    (root / "file").write_bytes(b"a program of mine")
+    (root / "file").chmod(0o6755)
+    folder.write(b"file", Fresh(b"another's", mode=0o6755), seen(folder, b"file"))
+    assert (root / "file").read_bytes() == b"another's"
+    assert mode_of(root / "file") == 0o755
+
+
+def test_a_directory_keeps_what_it_inherits(folder: Folder, root: Path) -> None:
+    root.chmod(0o2770)
+    folder.write(b"directory", Fresh(b"", kind=Kind.DIRECTORY, mode=0o750), None)
+    assert mode_of(root / "directory") == 0o2750
 
 
 def test_a_file_that_fails_half_way_leaves_nothing(folder: Folder, root: Path) -> None:

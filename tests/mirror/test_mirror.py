@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import stat
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,62 @@ def test_what_the_volume_has_is_kept(mirrored: Mirrored) -> None:
     mirrored.settle()
     assert (here / "other-name").read_bytes() == b"new content"
     assert (here / "file").stat().st_ino == (here / "other-name").stat().st_ino
+
+
+def test_each_side_keeps_its_own_set_id_and_sticky_bits(mirrored: Mirrored) -> None:
+    here = mirrored.directory
+    mirrored.make("")
+    mirrored.make("folder")
+    mirrored.put("program", b"\x7fELF", 0o6755)
+    change_mode(mirrored, "folder", 0o1777)
+    mirrored.add()
+    until(lambda: mode_of(here, "program") == 0o755, "the program")
+    until(lambda: mode_of(here, "folder") == 0o777, "the folder")
+
+    (here.parent / "mine").mkdir()
+    (here.parent / "mine").chmod(0o2770)
+    (here.parent / "mine").rename(here / "mine")
+    until(lambda: mirrored.find("mine"), "the folder from here")
+    assert mirrored.node("mine").mode == 0o042770
+    change_mode(mirrored, "mine", 0o755)
+    until(lambda: mode_of(here, "mine") == 0o2755, "the other's permissions")
+    change_mode(mirrored, "program", 0o4711)
+    until(lambda: mode_of(here, "program") == 0o711, "the other's permissions")
+    (here / "program").chmod(0o2700)
+    until(lambda: mirrored.node("program").mode == 0o104700, "the permissions from here")
+    (here / "program").write_bytes(b"\x7fELF, the next version")
+    until(lambda: mirrored.content("program") == b"\x7fELF, the next version", "the content from here")
+    assert mirrored.node("program").mode == 0o104700
+
+
+def test_bits_that_are_not_mirrored_leave_both_sides_at_rest(mirrored: Mirrored) -> None:
+    here = mirrored.directory
+    mirrored.make("")
+    mirrored.put("program", b"\x7fELF", 0o6755)
+    mirrored.add()
+    until(lambda: mode_of(here, "program") == 0o755, "the program")
+    until(lambda: mirrored.facts()["state"] == "watching", "the mirror to rest")
+
+    def times() -> tuple[int, int]:
+        return (here / "program").stat().st_ctime_ns, mirrored.node("program").ctime
+
+    before = times()
+    change_mode(mirrored, "program", 0o755)
+    there = mirrored.node("program").ctime
+    mirrored.device.reopen()  # everything is looked at again
+    until(lambda: mirrored.facts()["state"] == "watching", "the mirror to rest")
+    assert times() == (before[0], there)
+    assert mirrored.facts()["problems"] == []
+
+
+def mode_of(here: Path, name: str) -> int | None:
+    return stat.S_IMODE((here / name).stat().st_mode) if (here / name).exists() else None
+
+
+def change_mode(mirrored: Mirrored, path: str, mode: int) -> None:
+    fs = mirrored.device.volume.fs
+    with fs.lock:
+        fs.attributes.change(mirrored.node(path), mode=mode)
 
 
 def test_two_full_sides_are_merged(mirrored: Mirrored) -> None:

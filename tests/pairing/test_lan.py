@@ -37,8 +37,8 @@ class Rig:
             dialer.dial((host, self.listener.port))
         return dialer
 
-    def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.listener.port), WAIT)
+    def connect(self, source: str = "127.0.0.1") -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.listener.port), WAIT, (source, 0))
 
     def close(self) -> None:
         for dialer in self.dialers:
@@ -162,16 +162,34 @@ def test_a_silent_peer_is_dropped(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> 
         assert ends(sock)
 
 
+def is_refused(sock: socket.socket) -> bool:
+    """Whether the other side hangs up whatever is said."""
+    with sock:
+        with contextlib.suppress(ConnectionError):
+            sock.sendall(frame(b"x"))
+        return ends(sock)
+
+
 def test_strangers_are_few_at_a_time(rig: Rig) -> None:
-    held = [rig.connect() for _ in range(8)]
+    held = [rig.connect(f"127.0.0.{2 + number // 2}") for number in range(8)]
     for sock in held:
         sock.sendall(frame(b"x"))
         rig.heard.get(timeout=WAIT)
-    with rig.connect() as one_too_many:
-        with contextlib.suppress(ConnectionError):
-            one_too_many.sendall(frame(b"x"))
-        assert ends(one_too_many)
+    assert is_refused(rig.connect())
     assert rig.heard.empty()
+    for sock in held:
+        sock.close()
+
+
+def test_one_host_does_not_keep_the_others_out(rig: Rig) -> None:
+    held = [rig.connect("127.0.0.2") for _ in range(2)]
+    for sock in held:
+        sock.sendall(frame(b"x"))
+        rig.heard.get(timeout=WAIT)
+    assert is_refused(rig.connect("127.0.0.2"))
+    with rig.connect("127.0.0.1") as another:
+        another.sendall(frame(b"hello"))
+        assert rig.heard.get(timeout=WAIT)[2] == b"hello"
     for sock in held:
         sock.close()
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
+from backends.errors import AuthError
 from backends.file import FileStore
 from backends.store import Store
 from hybrisfs.pairing.code import PairingCode, invite_id, new_code
@@ -170,6 +171,24 @@ def test_a_cloud_that_lies_to_both_does_not_matter(world: World, kind: str) -> N
     stores: list[Store] = [faulty, *world.clouds[1:]]
     code = world.code(lan=False)
     check(world, world.invite(code, stores, lan=False), world.join(code, stores))
+
+
+class Undeletable(FileStore):
+    """A cloud that lets nobody delete."""
+
+    def delete_many(self, names: Iterable[str]) -> None:
+        if [*names]:
+            raise AuthError(self.url, "delete_many", "", "access denied")
+
+
+def test_that_nothing_may_be_deleted_does_not_matter(world: World) -> None:
+    old = replace(world.code(), secret=b"o" * 16, expires=int(time.time()) - 3 * 86400)
+    for cloud in world.clouds:
+        Mailbox(cloud, old, Side.INVITER).open()
+    stores = [Undeletable(cloud.url) for cloud in world.clouds]
+    code = world.code(lan=False)
+    check(world, world.invite(code, stores, lan=False), world.join(code, stores))
+    assert not any("does not help" in text for text in world.left.told)
 
 
 def test_clouds_that_one_side_cannot_reach_do_not_matter(world: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 import pytest
@@ -75,6 +76,34 @@ def test_members_find_the_key_and_the_removed_device_does_not() -> None:
     lonely, _ = member(Clouds(), C, BEFORE)
     assert not lonely.fetch(A.device_id, SECOND.id)
     assert not lonely.is_shut_out, "what no cloud returns says nothing"
+
+
+def test_who_has_the_key_before_he_hears_of_the_removal_gives_it_to_members_only() -> None:
+    clouds = Clouds()
+    mine, ring = member(clouds, A)
+    begin(ring)
+    mine.ensure()
+    theirs, _ = member(clouds, B, BEFORE)
+    assert theirs.fetch(A.device_id, SECOND.id)
+    theirs.ensure()
+    removed, old = member(clouds, C, BEFORE)
+    assert not removed.fetch(B.device_id, SECOND.id)
+    assert old.find(SECOND.id) is None
+
+
+def test_the_keys_of_a_later_epoch_do_not_go_along_with_those_of_an_earlier_one() -> None:
+    """Who was removed from the earlier one is D; that C was, too, the writer has yet to hear."""
+    clouds = Clouds()
+    gone = DeviceKey.from_seed(bytes([4]) * 32)
+    earlier, later = EpochKeys.after(0, [gone.device_id]), EpochKeys.after(0, [gone.device_id, C.device_id])
+    ring = KeyRing(VolumeKeys(FIRST.shared, B))
+    ring.exclude([gone.device_id])
+    ring.add([replace(later, number=0), earlier])
+    assert ring.newest == earlier
+    Grants(ring, VOLUME, lambda: BEFORE, clouds).ensure()
+    removed, old = member(clouds, C, BEFORE)
+    assert removed.fetch(B.device_id, earlier.id)
+    assert old.find(later.id) is None
 
 
 def test_a_grant_is_put_once_for_an_epoch_and_those_who_are_members() -> None:

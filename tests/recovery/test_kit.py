@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from dataclasses import replace
 
 import pytest
@@ -137,6 +138,15 @@ def test_the_record_for_the_devices_comes_back() -> None:
         with pytest.raises(DecodeError):
             KitRecord.decode(wrong)
     assert str(SECRET.voucher) not in repr(RECORD)
+
+
+@pytest.mark.parametrize("created", [(1 << 64) - 1, 1 << 63, 1 << 40, 253_402_300_800, 95_617_584_000])
+def test_a_kit_was_made_at_a_time_that_can_be_shown(created: int) -> None:
+    last = replace(RECORD, created=95_617_583_999)
+    assert KitRecord.decode(last.encode()) == last
+    datetime.datetime.fromtimestamp(last.created)
+    with pytest.raises(DecodeError, match="no time"):
+        KitRecord.decode(replace(RECORD, created=created).encode())
 
 
 @pytest.mark.parametrize(

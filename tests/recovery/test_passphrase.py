@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import hashlib
+import importlib.resources
+import itertools
 import math
+from pathlib import Path
 
 import pytest
 
-from hybrisfs.errors import UsageError
+from hybrisfs.errors import DamagedError, UsageError
 from hybrisfs.recovery import check_passphrase, new_passphrase
 from hybrisfs.recovery.passphrase import LEAST_CHARACTERS, WORDS, _word_list, normalised
 
@@ -13,6 +17,28 @@ def test_words_come_from_a_list_of_the_size_that_the_strength_is_told_by() -> No
     words = _word_list()
     assert len(set(words)) == len(words) == 7776
     assert all(word.isascii() and word == word.lower() and word for word in words)
+
+
+def test_the_list_is_the_one_that_was_published() -> None:
+    """With the numbers of the dice it is the file that the EFF offers, byte by byte."""
+    dice = map("".join, itertools.product("123456", repeat=5))
+    published = "".join(f"{number}\t{word}\n" for number, word in zip(dice, _word_list(), strict=True))
+    assert (
+        hashlib.sha256(published.encode()).hexdigest()
+        == "addd35536511597a02fa0a9ff1e5284677b8883b83e986e43f15a3db996b903e"
+    )
+
+
+@pytest.mark.parametrize("damage", ["few", "swapped", "empty"])
+def test_a_list_that_was_changed_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    words = _word_list()
+    changed = {"few": words[:16] * 486, "swapped": [words[1], words[0], *words[2:]], "empty": []}[damage]
+    (tmp_path / "eff_large_wordlist.txt").write_text("".join(f"{word}\n" for word in changed))
+    monkeypatch.setattr(importlib.resources, "files", lambda package: tmp_path)
+    with pytest.raises(DamagedError, match="list of words"):
+        new_passphrase()
 
 
 def test_a_drawn_passphrase_is_words_and_never_the_same() -> None:

@@ -7,7 +7,12 @@ from enum import Enum
 from random import Random
 from typing import Final, TypeVar
 
-from hybrisfs.dispersal.errors import CloudsUnavailable, IntegrityError, ObjectMissing
+from hybrisfs.dispersal.errors import (
+    CloudsUnavailable,
+    IntegrityError,
+    ObjectMissing,
+    UnreadableHereError,
+)
 from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.poll import Changed, Failed, Listing, Look, Missing, Polled, Unchanged
 
@@ -68,6 +73,10 @@ class Cloud:
         """What it was given first under the name: what it shows when it is OLD."""
         versions = self._versions.get(name)
         return versions[0] if versions else None
+
+    def everything(self) -> Mapping[str, Sequence[bytes]]:
+        """All versions of all objects, by their names."""
+        return self._versions
 
     def list(self, prefix: str) -> list[str]:
         names = [name for name in self._versions if name.startswith(prefix)]
@@ -171,6 +180,8 @@ class Clouds:
                 continue
             try:
                 return verify(data[: limit + 1])
+            except UnreadableHereError:
+                continue
             except (ValueError, IntegrityError):
                 self.accused.add((number, name))
         if missing >= len(self.all) - self.f:

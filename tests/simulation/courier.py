@@ -12,6 +12,8 @@ from hybrisfs.checkpoint.deposit import Depositor
 from hybrisfs.checkpoint.fetching import Fetching
 from hybrisfs.checkpoint.keeper import Keeper
 from hybrisfs.checkpoint.shelf import Shelf
+from hybrisfs.merge.epochs import grant_name
+from hybrisfs.pipeline.grants import Grants
 from hybrisfs.pipeline.relay import Relayer
 from hybrisfs.pipeline.ship import Shipper
 from sync import Head, VersionVector
@@ -28,7 +30,9 @@ class Courier:
 
     def __init__(self, rig: Rig, clouds: Clouds) -> None:
         self.rig = rig
-        self.puller = rig.sharing.follow(cast("Any", clouds), lambda *_: False, lambda: None)
+        self._clouds = clouds
+        self.grants = Grants(rig.ring, VOLUME, rig.sharing.key_holders, cast("Any", clouds))
+        self.puller = rig.sharing.follow(cast("Any", clouds), self._fetch_grant, lambda: None)
         heads, fetch = self.puller.heads, rig.fetcher.fetch_one
         self.linked: Courier | None = None  # the device that can be asked directly
         self._announced: Counter[VersionVector] = Counter()  # by what had been accepted
@@ -60,11 +64,16 @@ class Courier:
             clouds.put_everywhere,
             rig.sharing.has_looked,
             relayer=relayer,
+            grant=self.grants.ensure,
             checkpoints=lambda: (self.keeper.statement(), self.keeper.newest()),
             past=self.puller.past,
         )
         self._rounds = self.puller.rounds()
         next(self._rounds)
+
+    def _fetch_grant(self, writer: bytes, epoch: bytes) -> bool:
+        name = grant_name(epoch, writer)
+        return any(cloud.first(name) for cloud in self._clouds.all) and self.grants.fetch(writer, epoch)
 
     def _ask(self, name: bytes) -> bytes | None:
         return self.linked.keeper.succession.part(name) if self.linked is not None else None

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
 from typing import Final
 from unittest import mock
+
+from nacl.bindings import crypto_box, crypto_box_seed_keypair
+from nacl.encoding import RawEncoder
+from nacl.hash import blake2b
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import InodeTable
@@ -59,6 +64,7 @@ def determined_by(seed: int, clocks: Clocks) -> Iterator[None]:
     """
     with (
         mock.patch("os.urandom", Random(seed).randbytes),
+        mock.patch("sync.identity.crypto_box_seal", _box_seal),
         mock.patch("os.fsync", lambda _: None),
         mock.patch("os.fdatasync", lambda _: None),
         mock.patch("time.time_ns", clocks.time_ns),
@@ -69,3 +75,10 @@ def determined_by(seed: int, clocks: Clocks) -> Iterator[None]:
         mock.patch.object(Signals, "wait_to_retry", lambda *_: True),
     ):
         yield
+
+
+def _box_seal(message: bytes, public: bytes) -> bytes:
+    """libsodium's sealed box, whose ephemeral key libsodium would draw by itself."""
+    ephemeral, secret = crypto_box_seed_keypair(os.urandom(32))
+    nonce = blake2b(ephemeral + public, digest_size=24, encoder=RawEncoder)
+    return ephemeral + crypto_box(message, nonce, public, secret)

@@ -7,7 +7,7 @@ from typing import Final
 from sync import Head, decode_head, head_name
 from sync.beacons import precedes
 from sync.hashing import ZERO_HASH
-from tests.filesystem.rig import SEGMENT_KEYS, VOLUME
+from tests.filesystem.rig import VOLUME
 from tests.simulation.cloud import Mood
 from tests.simulation.history import decoded, operations
 from tests.simulation.simulator import Simulation
@@ -24,16 +24,19 @@ def heal(simulation: Simulation) -> None:
     """Let all hear of all, in one of three ways, and check what they have come to."""
     for device in range(simulation.count):
         simulation.clocks.set_ahead(device, 0.0)
+    simulation.badness.end()
     way = simulation.random.choice((_by_clouds, _by_clouds, _by_links, _by_both))
     simulation.note(f"all is healed, {way.__name__}")
     way(simulation)
     simulation.note("all have heard of all")
+    simulation.badness.check()
     simulation.world.check()
     _check_history(simulation)
     _check_forkers(simulation)
     _check_accusations(simulation)
     if way is not _by_links and simulation.random.random() < 0.3:
         _check_rollback(simulation)
+    simulation.badness.check_restart()
 
 
 # -- ways to hear of each other ------------------------------------------------------------------
@@ -47,7 +50,8 @@ def _by_clouds(simulation: Simulation) -> None:
     for seconds in _ROUNDS:
         simulation.clocks.pass_by(seconds)
         before = _signed(simulation)
-        for device in range(simulation.count):
+        for device in simulation.honest:
+            simulation.badness.confirm(device)
             simulation.sign(device)
             simulation.pull(device, everything=True)
             simulation.ship(device, flush=True)
@@ -65,10 +69,11 @@ def _by_links(simulation: Simulation) -> None:
     for seconds in _ROUNDS:
         simulation.clocks.pass_by(seconds)
         before = _signed(simulation)
-        for device in range(simulation.count):
+        for device in simulation.honest:
+            simulation.badness.confirm(device)
             simulation.sign(device)
-            simulation.send(device, (device + 1) % simulation.count)
-            simulation.send((device + 1) % simulation.count, device)
+            simulation.send(device, _next(simulation, device))
+            simulation.send(_next(simulation, device), device)
         quiet = quiet + 1 if _signed(simulation) == before and _agree(simulation) else 0
         if quiet >= _QUIET:
             return
@@ -76,19 +81,25 @@ def _by_links(simulation: Simulation) -> None:
 
 
 def _by_both(simulation: Simulation) -> None:
-    for device in range(simulation.count):
+    for device in simulation.honest:
         simulation.sign(device)
-        simulation.send(device, (device + 1) % simulation.count)
+        simulation.send(device, _next(simulation, device))
     _by_clouds(simulation)
 
 
+def _next(simulation: Simulation, device: int) -> int:
+    """The honest device after this one, in a ring."""
+    honest = simulation.honest
+    return honest[(honest.index(device) + 1) % len(honest)]
+
+
 def _signed(simulation: Simulation) -> list[object]:
-    return [device.rig.updates.own_tip() for device in simulation.world.fleet.devices]
+    return [device.rig.updates.own_tip() for device in simulation.world.honest]
 
 
 def _agree(simulation: Simulation) -> bool:
     """Whether all hold the same log. Equal vectors do not tell: each may know another branch of a liar."""
-    return len({device.rig.updates.state.history() for device in simulation.world.fleet.devices}) == 1
+    return len({device.rig.updates.state.history() for device in simulation.world.honest}) == 1
 
 
 # -- what must hold ------------------------------------------------------------------------------
@@ -98,8 +109,8 @@ def _check_history(simulation: Simulation) -> None:
     """Fork-join-causal consistency of everything that devices which do not lie have ever done."""
     simulation.remember_bodies()
     now = {
-        str(number): operations(device, simulation.bodies)
-        for number, device in enumerate(simulation.world.fleet.devices)
+        str(number): operations(simulation.world.fleet[number], simulation.bodies)
+        for number in simulation.honest
     }
     violations = Execution(simulation.lives | now).violations()
     assert not violations, violations[:3]
@@ -112,40 +123,40 @@ def _check_forkers(simulation: Simulation) -> None:
     fleet = simulation.world.fleet
     seen: dict[tuple[bytes, bytes], bytes] = {}
     forkers: set[bytes] = set()
-    bare = [simulation.bodies[identity] for identity in sorted(fleet[0].bare())]
-    for data in (*fleet[0].log(), *bare):
+    first = simulation.world.honest[0]
+    bare = [simulation.bodies[identity] for identity in sorted(first.bare())]
+    for data in (*first.log(), *bare):
         update = decoded(data)
         writer = update.header.writer
         if seen.setdefault((writer, update.header.prev or ZERO_HASH), update.hash) != update.hash:
             forkers.add(writer)
-    may_have = {fleet[number].member.device for number in simulation.restored}
-    if simulation.liar is not None:
-        may_have.add(simulation.liar.id)
+    may_have = {fleet[number].member.device for number in simulation.restored} | simulation.faulty
     assert forkers <= may_have, "a device that was never restored has forked"
-    for device in fleet.devices:
-        named = {bytes.fromhex(str(one["id"])) for one in device.rig.sharing.devices() if one["forked"]}
-        assert named == forkers, f"{device.name} names other forkers"
+    for device in simulation.world.honest:
+        listed = {bytes.fromhex(str(one["id"])): one["forked"] for one in device.rig.sharing.devices()}
+        named = {identity for identity, forked in listed.items() if forked}
+        assert named == forkers & listed.keys(), f"{device.name} names other forkers"
 
 
 def _check_accusations(simulation: Simulation) -> None:
     """No cloud that does not lie was accused of it, unless a member lied about what it put there."""
-    clouds, liar = simulation.clouds, simulation.liar
+    clouds = simulation.clouds
     for number, name in sorted(clouds.accused):
-        about_liar = liar is not None and liar.id.hex() in name
+        about_liar = any(one.hex() in name for one in simulation.faulty)
         assert number in clouds.liars or about_liar, f"cloud {number} was accused about {name}"
 
 
 def _check_rollback(simulation: Simulation) -> None:
     """When all clouds go back to what they held at first, whoever knew better says so and loses nothing."""
-    clouds, count = simulation.clouds, simulation.count
+    clouds = simulation.clouds
     simulation.note("all clouds roll back")
     clouds.set_moods(Mood.WELL, clouds.numbers)
-    for device in range(count):
+    for device in simulation.honest:
         simulation.clocks.pass_by(5.0)
         simulation.pull(device, everything=True)
     clouds.set_moods(Mood.OLD, clouds.numbers)
-    logs = [device.log() for device in simulation.world.fleet.devices]
-    for device in range(count):
+    logs = [device.log() for device in simulation.world.honest]
+    for device in simulation.honest:
         simulation.clocks.pass_by(5.0)
         rolled_back = {
             head_name(author)
@@ -156,7 +167,7 @@ def _check_rollback(simulation: Simulation) -> None:
         doubts = simulation.courier(device).puller.doubts()
         unsaid = {name for name in rolled_back if not any(name in doubt for doubt in doubts)}
         assert not unsaid, f"nobody was told that all clouds have rolled back {sorted(unsaid)}"
-    assert [device.log() for device in simulation.world.fleet.devices] == logs
+    assert [device.log() for device in simulation.world.honest] == logs
     clouds.set_moods(Mood.WELL, clouds.numbers)
     _by_clouds(simulation)
     simulation.world.check()
@@ -164,13 +175,12 @@ def _check_rollback(simulation: Simulation) -> None:
 
 def _has_gone_back(simulation: Simulation, author: bytes, known: Head) -> bool:
     """Whether what the clouds that do not lie by themselves show now is older than the head known."""
-    fleet, clouds = simulation.world.fleet, simulation.clouds
-    public = next((one.key.public for one in fleet.devices if one.key.device_id == author), None)
-    if public is None:
+    clouds = simulation.clouds
+    writer = next((one for one in simulation.world.honest if one.key.device_id == author), None)
+    if writer is None:
         return False  # a liar may go back itself
+    public, keys = writer.key.public, writer.rig.ring.segments
     shown = [
         clouds.all[number].first(head_name(author)) for number in clouds.numbers if number not in clouds.liars
     ]
-    return all(
-        one is not None and precedes(decode_head(one, VOLUME, public, SEGMENT_KEYS), known) for one in shown
-    )
+    return all(one is not None and precedes(decode_head(one, VOLUME, public, keys), known) for one in shown)

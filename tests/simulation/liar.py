@@ -47,12 +47,13 @@ _YEARS: Final = 365 * 86_400 * 10**9
 class Liar:
     """`faces` are the histories that it shows, each to others."""
 
-    def __init__(self, random: Random, honest: Sequence[Member]) -> None:
-        self.member = Member(_KEY.public, "mallory")
+    def __init__(self, random: Random, honest: Sequence[Member], key: DeviceKey = _KEY) -> None:
+        self.key = key
+        self.member = Member(key.public, "mallory")
         self._random = random
         self._honest = honest
         members = Members([self.member.public, *(member.public for member in honest)])
-        self.faces = [Publisher(_KEY, members, SEGMENT_KEYS)]
+        self.faces = [Publisher(key, members, SEGMENT_KEYS)]
         self.deeds: list[Callable[[], list[bytes]]] = [
             self._writes, self._nonsense, self._impossible, self._false_update, self._writes_blindly
         ]  # fmt: skip
@@ -91,9 +92,9 @@ class Liar:
                 if name != head_name(self.id) or self._random.random() < 0.8:
                     cloud.put(name, data)
         if self._random.random() < 0.5:
-            truth = decode_head(face.head(time_ns), VOLUME, _KEY.public, face.box_key)
+            truth = decode_head(face.head(time_ns), VOLUME, self.key.public, face.box_key)
             sealed = encode_head(
-                self._false_head(truth), _KEY, face.box_key, self._random.randbytes(NONCE_SIZE)
+                self._false_head(truth), self.key, face.box_key, self._random.randbytes(NONCE_SIZE)
             )
             for cloud in clouds.all:
                 if self._random.random() < 0.7:
@@ -110,7 +111,7 @@ class Liar:
                 replace(head, vector=VersionVector({**dict(head.vector.items()), self.id: 1 << 40})),
                 replace(head, offline=True),
                 replace(head, relayed=(Relayed(victim, nowhere),)),
-                replace(head, stated=Statement.of(VOLUME, head.vector, self._random.randbytes(32), _KEY)),
+                replace(head, stated=Statement.of(VOLUME, head.vector, self._random.randbytes(32), self.key)),
                 replace(head, checkpoint=CheckpointId(*(self._random.randbytes(32) for _ in range(2)))),
             )
         )
@@ -204,7 +205,7 @@ class Liar:
         ]
         if not keys:
             return _log(face)
-        blind = Publisher(_KEY, face.members, face.box_key)
+        blind = Publisher(self.key, face.members, face.box_key)
         writes = {self._random.choice(keys): self._odd_value() for _ in range(3)}
         self._write(blind, list(writes.items()))
         return _log(blind)
@@ -225,7 +226,7 @@ class Liar:
                 {"volume": random.randbytes(16)},
             )
         )
-        return [forge(update, _KEY, **false).data]
+        return [forge(update, self.key, **false).data]
 
 
 def _log(face: Publisher) -> list[bytes]:

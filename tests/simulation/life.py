@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from unittest import mock
 
@@ -28,22 +28,23 @@ def small_checkpoints() -> Iterator[None]:
         ),
         mock.patch("hybrisfs.checkpoint.intake.FAR_BEHIND", 1),
         mock.patch("hybrisfs.checkpoint.snapshot.SLICE_BYTES", 300),
+        mock.patch("hybrisfs.discard.find._LEAST_DEAD", 1),
     ):
         yield
 
 
-def live(seed: int, trace: list[str]) -> bytes:
+def live(seed: int, trace: list[str], kinds: Sequence[str] = ()) -> bytes:
     """Live through what the seed holds, heal, and check; the state hash that all devices have in the end.
 
-    What was done is put into *trace*, also when it fails.
+    What was done is put into *trace*, also when it fails. *kinds*: what bad members forge, see `Turncoat`.
     """
     clocks = Clocks()
     with small_chunks(256), small_checkpoints(), determined_by(seed, clocks):
-        simulation = Simulation(seed, clocks)
+        simulation = Simulation(seed, clocks, kinds)
         simulation.trace = trace
         try:
             simulation.run()
             heal(simulation)
-            return state_hash(simulation.world.fleet[0].rig.db)
+            return state_hash(simulation.world.honest[0].rig.db)
         finally:
             simulation.end()

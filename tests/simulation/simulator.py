@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import combinations, count
@@ -12,6 +12,7 @@ from typing import Final
 
 from tests.merge.fleet import member_of
 from tests.merge.world import World
+from tests.simulation.badness import Badness
 from tests.simulation.cloud import Clouds, Mood
 from tests.simulation.courier import Courier
 from tests.simulation.determinism import Clocks
@@ -60,7 +61,8 @@ class Simulation:
     `run` goes through all of it. `trace` tells what was done, in order.
     """
 
-    def __init__(self, seed: int, clocks: Clocks) -> None:
+    def __init__(self, seed: int, clocks: Clocks, kinds: Sequence[str] = ()) -> None:
+        """*kinds*: what bad members forge, see `Turncoat`."""
         self.random = Random(seed)
         self.count = min(2 + int(self.random.expovariate(1.1)), _MOST_DEVICES)
         self.seconds = min(20.0 + self.random.expovariate(1 / 40.0), 600.0)
@@ -72,6 +74,7 @@ class Simulation:
         self.clouds = Clouds(self.random, count=2 * _F + 1, f=_F, copies=_F + 1)
         self.liar = self._invite_liar() if self.random.random() < 0.35 else None
         self.world = World(self.count, [self.liar.member] if self.liar else [])
+        self.badness = Badness(self, seed, kinds)
         self._order = count()
         self._begun = self.clocks.passed
         self._events: list[tuple[float, int, float, Callable[[], None]]] = []
@@ -81,6 +84,17 @@ class Simulation:
         for device in range(self.count):
             if self.random.random() < 0.2:
                 self._back_up(device)
+
+    @property
+    def honest(self) -> list[int]:
+        """The numbers of the devices that are not bad."""
+        return [number for number in range(self.count) if number not in self.world.bad]
+
+    @property
+    def faulty(self) -> set[bytes]:
+        """The ids of those who lie, or did not keep to what is right."""
+        bad = {self.world.fleet[number].key.device_id for number in self.world.bad}
+        return bad | ({self.liar.id} if self.liar is not None else set())
 
     def _invite_liar(self) -> Liar:
         return Liar(Random(self.random.random()), [member_of(number) for number in range(self.count)])
@@ -115,6 +129,8 @@ class Simulation:
         self._repeat(self.seconds / _RESTS, self._rest)
         if self.liar is not None:
             self._repeat(_LIE_EVERY, self._lie)
+        for every, action in self.badness.plan():
+            self._repeat(every, action)
 
     def _plan_device(self, device: int) -> None:
         for every, action in (
@@ -131,7 +147,11 @@ class Simulation:
             (self.seconds / _CLOCK_JUMPS, self._jump),
             (self.seconds / _SLEEPS, self._sleep),
         ):
-            self._repeat(every, partial(action, device))
+            self._repeat(every, partial(self._unless_bad, device, action))
+
+    def _unless_bad(self, device: int, action: Callable[[int], None]) -> None:
+        if device not in self.world.bad:
+            action(device)
 
     def _repeat(self, every: float, action: Callable[[], None], since: float = 0.0) -> None:
         due = since + self.random.expovariate(1 / every)
@@ -144,6 +164,7 @@ class Simulation:
             due, _, every, action = heapq.heappop(self._events)
             self.clocks.pass_by(due - now)
             now = due
+            self.badness.turn(now)
             action()
             self._repeat(every, action, now)
 
@@ -192,6 +213,7 @@ class Simulation:
 
     def sign(self, device: int, *, everything: bool = True) -> None:
         """Rounds of the publisher, which may hold back open files unless *everything* is wanted."""
+        self.badness.heed(device)
         self._do(device, "sign", partial(self.world.sign, everything=everything), device)
 
     def _commit(self, device: int) -> None:
@@ -242,9 +264,11 @@ class Simulation:
             )
         self._stand_still()
         if self.random.random() < 0.5:
-            self._program(self.random.randrange(self.count))
+            self._program(self.random.choice(self.honest))
             self._stand_still()
-        device, other = self.random.sample(range(self.count), 2)
+        if len(self.honest) < 2:
+            return
+        device, other = self.random.sample(self.honest, 2)
         if self.world.has_backup(device) and self.random.random() < 0.5:
             self._restore(device)
             if self.random.random() < 0.3:
@@ -254,7 +278,7 @@ class Simulation:
 
     def _stand_still(self) -> None:
         for _ in range(_REST_ROUNDS):
-            for device in range(self.count):
+            for device in self.honest:
                 self.sign(device)
                 self.ship(device, flush=True)
                 self.pull(device, everything=True)
@@ -274,6 +298,9 @@ class Simulation:
 
     def _talk(self, pair: tuple[int, int]) -> None:
         if not self._links[pair]:
+            return
+        if not self.world.bad.isdisjoint(pair):
+            self.badness.talk(pair)
             return
         for sender, receiver in (pair, pair[::-1]):
             seed = self.random.choice((0, 0, self.random.randrange(1, 1000)))
@@ -301,8 +328,8 @@ class Simulation:
 
     def _restore(self, device: int) -> None:
         """It goes on from its backup; what it signed since is somewhere, with its chunks, and comes back."""
-        others = [other for other in range(self.count) if other != device]
-        if not self.world.has_backup(device):
+        others = [other for other in self.honest if other != device]
+        if not self.world.has_backup(device) or not others or self.badness.discards:
             return
         self.sign(device)
         self.send(device, self.random.choice(others))
@@ -335,11 +362,13 @@ class Simulation:
         liar = self.liar
         assert liar is not None
         one, other = self.random.sample(range(self.count), 2)
+        if not self.world.bad.isdisjoint((one, other)):
+            return
         kind = self.random.randrange(6)
         if kind == 0:
             self.note("the liar forks")
             for receiver, log in zip((one, other), liar.fork(), strict=True):
-                self._hand(receiver, log)
+                self.hand(receiver, log, "the liar")
         elif kind == 1:
             self.note("the liar listens")
             self.world.commit(one)
@@ -348,10 +377,11 @@ class Simulation:
             self.note("the liar puts a head on the clouds")
             liar.put_head(self.clouds, self.clocks.time_ns())
         else:
-            self._hand(one, liar.tell())
+            self.hand(one, liar.tell(), "the liar")
 
-    def _hand(self, receiver: int, updates: list[bytes]) -> None:
+    def hand(self, receiver: int, updates: list[bytes], who: str) -> None:
+        """Somebody gives a device updates, or what he says are some."""
         known = set(self.world.fleet[receiver].log())
-        self.note(f"the liar tells {receiver}")
+        self.note(f"{who} tells {receiver}")
         with self.on(receiver):
             self.world.hand(receiver, [update for update in updates if update not in known])

@@ -85,7 +85,7 @@ def test_it_becomes_what_a_new_one_is(path: Path, tmp_path: Path) -> None:
     Database(path).close()  # and it is opened like any other
 
 
-@pytest.mark.parametrize("survived", range(10))
+@pytest.mark.parametrize("survived", range(11))
 def test_killed_within_a_step(path: Path, survived: int) -> None:
     """What a step had done is undone, and what earlier transactions had done is there."""
     left = survived
@@ -104,7 +104,7 @@ def test_killed_within_a_step(path: Path, survived: int) -> None:
     steps = {version: killed(step) for version, step in migration._STEPS.items()}
     with mock.patch.object(migration, "_ROWS", 3):
         with mock.patch.object(migration, "_STEPS", steps):
-            if survived < 9:
+            if survived < 10:
                 with pytest.raises(KilledError):
                     Database(path)
                 with closing(sqlite3.connect(path)) as db:
@@ -154,6 +154,9 @@ def test_conflict_copies_that_were_removed_before_are_known_from_then_on(tmp_pat
         db.execute("DROP TABLE said")
         for table, column in LATER:
             db.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+        db.execute("DROP TABLE epoch")
+        for column in ("inviter", "clock"):
+            db.execute(f"ALTER TABLE member DROP COLUMN {column}")
         db.commit()
     Database(path).close()
     with closing(sqlite3.connect(path)) as db:
@@ -189,6 +192,9 @@ def test_what_was_said_about_packs_is_known_from_then_on(tmp_path: Path) -> None
         db.execute("DROP TABLE said")
         for table, column in LATER:
             db.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+        db.execute("DROP TABLE epoch")
+        for column in ("inviter", "clock"):
+            db.execute(f"ALTER TABLE member DROP COLUMN {column}")
         db.execute("PRAGMA user_version = 11")
         db.commit()
     Database(path).close()
@@ -196,3 +202,34 @@ def test_what_was_said_about_packs_is_known_from_then_on(tmp_path: Path) -> None
         rows = db.execute("SELECT key, branch, clock, value, begins FROM said ORDER BY key").fetchall()
         assert rows == [(kind + device, branch, 7, kind, 1) for kind in (b"d", b"m", b"v")]
         assert db.execute("SELECT proven, doubted FROM pack").fetchall() == [(0, 0)]
+
+
+def test_who_let_a_member_in_is_known_as_far_as_registers_tell(tmp_path: Path) -> None:
+    path = tmp_path / "volume.db"
+    founder, laptop, told = b"f" * 16, b"l" * 16, b"t" * 16
+    Database.create(path, bytes(16))
+    with closing(sqlite3.connect(path)) as db:
+        for number, device in enumerate((founder, laptop), 1):
+            db.execute("INSERT INTO writer (number, branch) VALUES (?, ?)", (number, device))
+        db.executemany(
+            "INSERT INTO log (branch, clock, device, hash, vector, time, moment) "
+            "VALUES (?1, ?2, ?1, ?3, '', 5, 6)",
+            [(founder, 7, b"1"), (laptop, 9, b"2")],
+        )
+        db.executemany(
+            "INSERT INTO register (key, clock, writer, value) VALUES (?, ?, ?, x'00')",
+            [(b"m" + founder, 7, 1), (b"m" + laptop, 7, 1), (b"m" + laptop, 9, 2)],
+        )
+        db.execute("DROP TABLE epoch")
+        for column in ("inviter", "clock"):
+            db.execute(f"ALTER TABLE member DROP COLUMN {column}")
+        db.executemany(
+            "INSERT INTO member (device, public, name, state) VALUES (?1, ?1, '', 0)",
+            [(device,) for device in (founder, laptop, told)],
+        )
+        db.execute("PRAGMA user_version = 12")
+        db.commit()
+    Database(path).close()
+    with closing(sqlite3.connect(path)) as db:
+        rows = db.execute("SELECT device, inviter, clock FROM member ORDER BY device").fetchall()
+    assert rows == [(founder, None, 7), (laptop, founder, 7), (told, None, None)]

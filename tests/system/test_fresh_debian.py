@@ -1,9 +1,14 @@
-"""From the package to its removal on a bare Debian with systemd, as an ordinary user."""
+"""The package: what is in it; and to its removal on a bare Debian with systemd, as an ordinary user."""
 
 from __future__ import annotations
 
+import filecmp
+import json
 import os
+import re
+import shutil
 import subprocess
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,20 +25,29 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
-    """A fresh machine on which the package has just been installed."""
-    environment = {**os.environ, "DPKG_DEB_COMPRESSOR_TYPE": "none"}
+def build(checkout: Path, output: Path, **environment: str) -> Path:
+    """Make the package from a checkout."""
     subprocess.run(
-        [REPOSITORY / "packaging" / "build-deb.sh", tmp_path],
-        env=environment,
+        [checkout / "packaging" / "build-deb.sh", output],
+        env={**os.environ, "DPKG_DEB_COMPRESSOR_TYPE": "none", **environment},
         check=True,
         timeout=600,
         stdout=subprocess.DEVNULL,
     )
-    [package] = tmp_path.glob("*.deb")
+    [package] = output.glob("*.deb")
+    return package
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(REPOSITORY, tmp_path_factory.mktemp("package"))
+
+
+@pytest.fixture
+def machine(package: Path, tmp_path: Path) -> Iterator[Machine]:
+    """A fresh machine on which the package has just been installed."""
     with Machine(tmp_path) as machine:
-        package.rename(machine.root / "hybrisfs.deb")
+        shutil.copy(package, machine.root / "hybrisfs.deb")
         machine.as_root("dpkg -i /hybrisfs.deb")
         yield machine
 
@@ -100,3 +114,36 @@ def test_install_use_kill_stop_remove(machine: Machine) -> None:
     machine.as_alice("test -s .local/state/hybrisfs/volumes/home/keys.json")
     assert machine.as_alice("ls .local/share/hybrisfs/clouds") == "cloud-1\ncloud-2\ncloud-3\n"
     assert not machine.alice_can("systemctl --user is-active hybrisfs.socket")
+
+
+def test_whoever_builds_it_gets_the_same_bytes(package: Path, tmp_path: Path) -> None:
+    checkout, work, output = tmp_path / "checkout", tmp_path / "a" / "longer" / "path", tmp_path / "output"
+    checkout.symlink_to(REPOSITORY)
+    work.mkdir(parents=True)
+    again = build(checkout, output, TMPDIR=str(work), TZ="Asia/Tokyo", LC_ALL="C", PYTHONHASHSEED="7")
+    assert filecmp.cmp(package, again, shallow=False)
+    assert list(work.iterdir()) == []
+
+
+def test_it_lists_the_libraries_in_it_which_are_those_of_the_lock_file(package: Path) -> None:
+    names, compiled, materials = set(), 0, {}
+    unpack = subprocess.Popen(["dpkg-deb", "--fsys-tarfile", package], stdout=subprocess.PIPE)
+    with unpack, tarfile.open(fileobj=unpack.stdout, mode="r|") as files:
+        for entry in files:
+            assert (entry.uname, entry.gname) == ("root", "root")
+            if found := re.search(r"/site-packages/([^/]+)-[^/-]+\.dist-info/METADATA$", entry.name):
+                names.add(re.sub(r"[-_.]+", "-", found[1]).lower())
+            content = files.extractfile(entry) if entry.isfile() else None
+            if entry.name.endswith(".pyc") and content is not None:
+                assert content.read(8)[4:] == b"\1\0\0\0", f"{entry.name} states a time"
+                compiled += 1
+            if entry.name.endswith("/doc/hybrisfs/hybrisfs.cdx.json") and content is not None:
+                materials = json.load(content)
+    assert compiled > 1000
+    assert {one["name"] for one in materials["components"]} | {"hybrisfs"} == names
+    locked = (REPOSITORY / "packaging" / "requirements.lock").read_text()
+    for one in materials["components"]:
+        assert f"\n{one['name']}=={one['version']} " in locked, one
+        assert one["licenses"], one
+        [digest] = one["hashes"]
+        assert digest["content"] in locked or one["name"] == "zfec", one

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from backends.credentials import NO_CREDENTIALS
@@ -11,7 +13,7 @@ from hybrisfs.merge.cloud_set import CloudRecord, CloudState, RedundancyRecord, 
 from hybrisfs.volume.agreed_clouds import agreed_config, open_cloud
 from hybrisfs.volume.config import MAX_CLOUDS, CloudConfig, VolumeConfig
 from hybrisfs.volume.signpost import decode_signpost, encode_signpost
-from sync import DecodeError, OneKey
+from sync import DecodeError, DeviceKey, Members, OneKey
 
 CLOUDS = tuple(CloudConfig(number, f"c{number}", f"file:///c{number}") for number in range(3))
 CONFIG = VolumeConfig("vol", bytes(16), 1, 1, CLOUDS)
@@ -49,6 +51,40 @@ def test_a_number_that_means_another_place_is_not_trusted() -> None:
     assert states(agreed)[1] == (1, False, False)
 
 
+SFTP = "sftp://me@nas/folder?known_hosts=/home/a/known"
+
+
+def test_what_a_register_names_of_this_machine_does_not_count(home: Home) -> None:
+    records = RECORDS | {
+        1: CloudRecord("c1", "s3://bucket?profile=work&endpoint=https://evil.example"),
+        3: CloudRecord("nas", SFTP),
+        4: CloudRecord("other", "sftp://me@nas/other"),
+    }
+    agreed = agreed_config(CONFIG, records, None, ())
+    assert {one.number: one.heard for one in agreed.clouds} == {
+        0: False,
+        1: True,
+        2: False,
+        3: True,
+        4: False,
+    }
+    agreed.save(home)
+    assert VolumeConfig.load(home, "vol") == agreed
+    cloud = open_cloud(next(one for one in agreed.clouds if one.number == 3), NO_CREDENTIALS)
+    assert cloud.store.url == "sftp://me@nas/folder"
+
+
+def test_what_was_typed_here_counts_until_another_url_comes(home: Home) -> None:
+    typed = replace(CONFIG, clouds=(*CLOUDS, CloudConfig(3, "nas", SFTP)))
+    records = RECORDS | {3: CloudRecord("renamed", SFTP, CloudState.DRAINING)}
+    agreed = agreed_config(typed, records, None, ())
+    assert not agreed.clouds[3].heard
+    assert open_cloud(agreed.clouds[3], NO_CREDENTIALS).store.url == SFTP
+    again = agreed_config(agreed, records | {3: CloudRecord("nas", f"{SFTP}-evil")}, None, ())
+    assert again.clouds[3].heard
+    assert agreed_config(again, records, None, ()).clouds[3].heard, "what was typed is not remembered"
+
+
 def test_names_differ_and_one_place_gets_one_share() -> None:
     records = RECORDS | {9: CloudRecord("c0", "file:///c1")}
     agreed = agreed_config(CONFIG, records, None, ())
@@ -79,10 +115,17 @@ def test_a_url_that_means_nothing_here_fails_when_it_is_used(url: str) -> None:
 
 
 def test_signposts() -> None:
-    data = encode_signpost(entries_of(RECORDS, RedundancyRecord(1, 1)), bytes(16), KEY)
-    assert decode_signpost(data, bytes(16), KEY) == RECORDS
-    for wrong in (b"", data[:-1], data[:9] + bytes([data[9] ^ 1]) + data[10:], b"HFSP\0\2" + data[6:]):
+    device, other = DeviceKey.generate(), DeviceKey.generate()
+    members = Members([device.public])
+    entries = entries_of(RECORDS, RedundancyRecord(1, 1))
+    data = encode_signpost(entries, bytes(16), KEY, device)
+    assert decode_signpost(data, bytes(16), KEY, members) == RECORDS
+    for wrong in (b"", data[:-1], data[:9] + bytes([data[9] ^ 1]) + data[10:], b"HFSP\0\1" + data[6:]):
         with pytest.raises(DecodeError):
-            decode_signpost(wrong, bytes(16), KEY)
+            decode_signpost(wrong, bytes(16), KEY, members)
     with pytest.raises(DecodeError):
-        decode_signpost(data, bytes(15) + b"x", KEY)
+        decode_signpost(data, bytes(15) + b"x", KEY, members)
+    with pytest.raises(DecodeError, match="no member signed"):
+        decode_signpost(data, bytes(16), KEY, Members([other.public], [device.public]))
+    with pytest.raises(DecodeError, match="no member signed"):
+        decode_signpost(encode_signpost(entries, bytes(16), KEY, other), bytes(16), KEY, members)

@@ -9,10 +9,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
-from hybrisfs.merge.cloud_set import free_number
+from backends.credentials import Credentials
+from backends.file import FileStore
+from backends.registry import SCHEMES
+from backends.store import Store
+from hybrisfs.merge.cloud_set import CloudRecord, free_number
 from hybrisfs.volume.config import VolumeConfig
 from tests.volume.device import ALONE, NAME, PATIENCE, Device, Second
 
@@ -171,3 +176,56 @@ def all_single(device: Device) -> bool:
     query = "SELECT DISTINCT k, n FROM pack WHERE number IN (SELECT pack FROM chunk)"
     with device.volume.fs.lock:
         return device.volume.fs.db.execute(query).fetchall() == [(1, 1)]
+
+
+class Folders:
+    """Folders that play SSH servers; every URL by which one was opened is kept."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self.opened: list[str] = []
+
+    def open(self, url: str, credentials: Credentials) -> Store:
+        self.opened.append(url)
+        return FileStore((self._root / urlsplit(url).path.strip("/")).as_uri())
+
+
+def test_files_that_a_url_names_count_where_it_was_typed(
+    devices: tuple[Device, Device], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = devices
+    folders = Folders(tmp_path / "nas")
+    monkeypatch.setitem(SCHEMES, "sftp", folders.open)
+    url = "sftp://me@nas/box?known_hosts=/tmp/shared/known&key=/home/b/key"
+    second.volume.clouds.add(url, "nas")
+    assert folders.opened[-1] == url
+    [typed] = [one for one in second.volume.config.clouds if one.name == "nas"]
+    assert not typed.heard
+
+    folders.opened.clear()
+    hears(first, lambda: any(one.name == "nas" and one.proven for one in first.volume.config.clouds))
+    [heard] = [one for one in first.volume.config.clouds if one.name == "nas"]
+    assert (heard.url, heard.heard) == (url, True)
+    first.reopen()
+    first.volume.clouds.test("nas")
+    assert set(folders.opened) == {"sftp://me@nas/box"}
+
+    first.volume.clouds.replace("nas", url.replace("box", "another"))
+    [typed] = [one for one in first.volume.config.clouds if one.name == "another"]
+    assert not typed.heard
+    assert folders.opened[-1] == url.replace("box", "another")
+
+
+def test_a_cloud_whose_url_means_another_machine_says_what_to_do(
+    devices: tuple[Device, Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = devices
+    url = "sftp://me@127.0.0.1:1/box?known_hosts=/tmp/shared/known"
+    second.volume.clouds._keeper.sign_new(CloudRecord("nas", url))
+
+    def trouble() -> str:
+        found = [str(one["reason"]) for one in first.volume.clouds.all() if one["name"] == "nas"]
+        return found[0] if found else ""
+
+    hears(first, lambda: "known_hosts in its URL, from another machine, does not count here" in trouble())
+    assert "cloud login" in trouble() and '"heard"' in trouble()

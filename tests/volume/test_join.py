@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Final
 from unittest import mock
 
+import keyring
+import keyring.errors
 import pytest
 
 from backends.credentials import CredentialStore
@@ -72,6 +74,16 @@ def contents(home: Home) -> dict[Path, bytes | None]:
         for top in (home.state, home.config)
         for path in top.rglob("*")
     }
+
+
+def test_files_of_the_inviters_machine_are_not_those_of_this_one(home: Home) -> None:
+    url = "sftp://me@nas/folder?known_hosts=/home/a/known"
+    grant = replace(granted(), clouds=(*granted().clouds, GrantedCloud(7, "nas", url, None)))
+    assert [one.heard for one in join(home, grant).clouds] == [False, False, False, True]
+    typed = join_volume(
+        home, "again", DEVICE, "laptop", joined(replace(grant, volume=b"v" * 16)), typed=[url]
+    )
+    assert not any(one.heard for one in typed.clouds)
 
 
 # -- the grant -----------------------------------------------------------------------------------
@@ -232,6 +244,58 @@ def test_secrets_that_are_none_are_refused(home: Home, secrets: bytes) -> None:
     with pytest.raises(HybrisError, match="secrets"):
         join(home, granted(secrets))
     assert contents(home) == before
+
+
+OTHERS: Final = {"access_key_id": "mine", "secret_access_key": "my secret"}
+
+
+@pytest.mark.parametrize("by_kit", [False, True])
+@pytest.mark.parametrize("known", [URLS[0], "s3://bucket-a/?region=x"])
+def test_secrets_that_are_here_are_kept(home: Home, known: str, by_kit: bool) -> None:
+    """An inviter may name any cloud, with secrets of its own for it."""
+    store_of(home).add(known, OTHERS)
+    came = granted(json.dumps(SECRETS).encode())
+    assert join_volume(home, None, DEVICE, "laptop", joined(came), by_kit=by_kit) == CONFIG
+    assert dict(store_of(home).lookup(known).values) == OTHERS
+    assert dict(store_of(home).lookup(URLS[0]).values) == OTHERS
+    assert dict(store_of(home).lookup(URLS[1]).values) == SECRETS
+
+
+def test_secrets_of_a_folder_above_and_of_the_keyring_are_kept(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clouds = (CloudConfig(0, "a", "s3://bucket/deep/down"), CloudConfig(1, "b", "s3://other/deep"))
+    store_of(home).add("s3://bucket/deep", OTHERS)
+    ring = {"s3://other/deep": json.dumps(OTHERS)}
+    monkeypatch.setattr(keyring, "get_password", lambda service, url: ring.get(url))
+    came = json.dumps(SECRETS).encode()
+    join(home, replace(granted(), clouds=tuple(GrantedCloud(*vars_of(one), came) for one in clouds)))
+    for cloud in clouds:
+        assert dict(CredentialStore(home.credentials).lookup(cloud.url).values) == OTHERS
+
+
+@pytest.mark.parametrize("url", ["s3://bucket", "s3://bucket/photos"])
+def test_volumes_that_are_here_go_on_with_the_secrets_that_they_have(home: Home, url: str) -> None:
+    """Those of the provider's own chain, for instance: an entry counts for all folders below its URL."""
+    mine = CloudConfig(0, "mine", "s3://bucket/photos")
+    alone = replace(granted(), f=0)
+    join(home, replace(alone, volume=bytes(16), name="photos", clouds=(GrantedCloud(*vars_of(mine)),)))
+    came = json.dumps(SECRETS).encode()
+    join(home, replace(alone, clouds=(GrantedCloud(0, "theirs", url, came),)))
+    assert not store_of(home).lookup(mine.url)
+
+
+def test_a_keyring_that_is_locked_keeps_nobody_out(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    def locked(service: str, url: str) -> str:
+        raise keyring.errors.KeyringLocked("locked")
+
+    monkeypatch.setattr(keyring, "get_password", locked)
+    join(home, granted(json.dumps(SECRETS).encode()))
+    assert dict(store_of(home).lookup(URLS[0]).values) == SECRETS
+
+
+def vars_of(cloud: CloudConfig) -> tuple[int, str, str]:
+    return cloud.number, cloud.name, cloud.url
 
 
 def test_secrets_that_others_could_read_are_not_added_to(home: Home) -> None:

@@ -95,3 +95,15 @@ def test_it_is_over_when_the_bytes_come(second: Device) -> None:
         fs.chunks.keep(number, NEW)
     assert warnings(second) == []
     assert second.read("notes") == NEW
+
+
+def test_the_name_of_the_file_makes_no_line_of_its_own(second: Device) -> None:
+    read_in_vain(second)
+    fs = second.volume.fs
+    with fs.lock:
+        fs.rename(1, b"notes", 1, b"notes\nhybrisfs: all is well\x1b[2K", 0)
+    assert second.volume.uploads.wait_signed(PATIENCE)
+    (warning,) = warnings(second)
+    assert warning.isprintable()
+    assert warning.startswith(r"$'notes\nhybrisfs: all is well\e[2K' cannot be read now")
+    assert warning.endswith(r" $'notes\nhybrisfs: all is well\e[2K'"), "a word of the command"

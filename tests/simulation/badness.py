@@ -1,0 +1,335 @@
+"""Members that turn bad, in a third of all seeds: what they do, what honest people do about it, and what must
+hold then.
+
+What is as in the real thing: signing, the log, registers, epochs and their grants, heads and segments on
+clouds, discarding with everybody's consent, room that is made. What is not: packs are on clouds that neither
+lie nor fail; which clouds there are follows from no register, and there are no signposts; nothing is mounted
+or mirrored; chunks are sealed with one key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from hybrisfs.keys import VolumeKeys
+from hybrisfs.recovery.record import KitRecord, kit_key
+from hybrisfs.volume.config import DEFAULT_DELETION_SHARE
+from sync import DecodeError, Members
+from tests.discard.support import Discarding
+from tests.merge.fleet import Device, member_of
+from tests.simulation.turncoat import Turncoat
+
+if TYPE_CHECKING:
+    from tests.simulation.simulator import Simulation
+
+__all__ = ["Badness"]
+
+_SEEDS: Final = 1 / 3  # of all
+_MISBEHAVE_EVERY: Final = 6.0  # virtual seconds, on average
+_AGAIN: Final = 0.15  # how often it tells all that it has told before
+_EVICT_EVERY: Final = 25.0
+_HOLD_EVERY: Final = 20.0
+_COLLECT_EVERY: Final = 40.0
+_ADVANCE_EVERY: Final = 20.0
+_MANY: Final = 60  # files
+_STRANGERS: Final = 6  # that a person has the patience to remove
+_FEW: Final = 50  # names that anybody may remove
+_LEAST_ROW: Final = 4  # bytes of updates for each row that comes of them
+_OWN_ROWS: Final = 1000
+
+
+class Badness:
+    """The bad members of one simulation. All of it follows from the seed, by chances of its own."""
+
+    def __init__(self, simulation: Simulation, seed: int, kinds: Sequence[str]) -> None:
+        self._simulation = simulation
+        self._chance = Random(f"bad {seed}")
+        self._kinds = kinds
+        self._members: dict[int, Turncoat] = {}
+        self._turns: list[tuple[float, int]] = []  # when who turns bad
+        self._removed: set[int] = set()
+        self._told: dict[tuple[bytes, int], set[bytes]] = {}  # updates, by who told whom
+        if self._chance.random() < _SEEDS:
+            count = 2 if simulation.count > 2 and self._chance.random() < 0.2 else 1
+            devices = self._chance.sample(range(simulation.count), count)
+            self._turns = [(simulation.seconds * self._chance.uniform(0.1, 0.8), one) for one in devices]
+        self.discards = bool(self._turns) and simulation.liar is None and self._chance.random() < 0.6
+        """Whether devices discard what nobody needs; then none is restored from a backup."""
+        self._removes = self._chance.random() < 0.7
+        self._large = self._chance.random() < 0.1
+
+    def plan(self) -> Iterator[tuple[float, Callable[[], None]]]:
+        """What happens now and then in this life: mean seconds between two times, and what."""
+        if not self._turns:
+            return
+        yield _MISBEHAVE_EVERY, self._misbehave
+        yield _EVICT_EVERY, self._evict
+        yield _HOLD_EVERY, self._hold_uploads
+        if self.discards:
+            yield _COLLECT_EVERY, self._collect
+            yield _ADVANCE_EVERY, self._advance
+        if self._removes:
+            yield self._simulation.seconds / 2, self._remove_somewhere
+
+    # -- turning bad -----------------------------------------------------------------------------
+
+    def turn(self, now: float) -> None:
+        """Whoever is to have turned bad by now does."""
+        for turn in [one for one in self._turns if one[0] <= now]:
+            self._turns.remove(turn)
+            self._turn(turn[1])
+
+    def _turn(self, number: int) -> None:
+        simulation = self._simulation
+        device = simulation.world.fleet[number]
+        if self._large:
+            self._unpack(self._chance.choice([one for one in simulation.honest if one != number]))
+        simulation.remember_bodies()
+        rows = device.rig.db.execute("SELECT hash, bytes FROM log ORDER BY number").fetchall()
+        log = [data if data is not None else simulation.bodies[identity] for identity, data in rows]
+        others = [member_of(other) for other in range(simulation.count) if other != number]
+        if simulation.liar is not None:
+            others.append(simulation.liar.member)
+        self._members[number] = Turncoat(Random(self._chance.random()), others, device, log, self._kinds)
+        simulation.world.bad.add(number)
+        simulation.note(f"{number} turns bad")
+
+    def _unpack(self, number: int) -> None:
+        """A program makes many files."""
+        self._simulation.note(f"{number} makes many files")
+        with self._simulation.on(number):
+            self._simulation.world.write_many(number, _MANY)
+            self._simulation.world.sign(number)
+
+    # -- what it does ----------------------------------------------------------------------------
+
+    def talk(self, pair: tuple[int, int]) -> None:
+        """A bad member has a link with another one."""
+        number = next(one for one in pair if one in self._members)
+        other = pair[0] if pair[1] == number else pair[1]
+        if other in self._members:
+            return
+        member = self._members[number]
+        if self._chance.random() < 0.7:
+            self._simulation.world.commit(other)
+            member.hear(self._simulation.world.fleet[other].log())
+        self._tell(member, other)
+
+    def _misbehave(self) -> None:
+        if not self._members:
+            return
+        simulation, chance = self._simulation, self._chance
+        member = self._members[chance.choice(sorted(self._members))]
+        one, other = chance.choice(simulation.honest), chance.choice(simulation.honest)
+        match chance.randrange(6):
+            case 0:
+                simulation.world.commit(one)
+                member.hear(simulation.world.fleet[one].log())
+            case 1:
+                simulation.note(f"{member.name}, which is bad, puts a head on the clouds")
+                member.put_head(simulation.clouds, simulation.clocks.time_ns())
+            case 2:
+                for receiver, log in zip((one, other), member.fork(), strict=True):
+                    self._hand(member, receiver, log)
+            case _:
+                self._tell(member, one)
+
+    def _tell(self, member: Turncoat, receiver: int) -> None:
+        told, again = self._told.setdefault((member.id, receiver), set()), self._chance.random() < _AGAIN
+        updates = [one for one in member.tell() if again or one not in told]
+        told.update(updates)
+        if self._chance.random() < 0.2:
+            self._chance.shuffle(updates)
+        self._hand(member, receiver, updates)
+
+    def _hand(self, member: Turncoat, receiver: int, updates: list[bytes]) -> None:
+        simulation = self._simulation
+        for words in member.words:
+            simulation.note(words)
+        member.words.clear()
+        device = simulation.world.fleet[receiver]
+        before = _shown(device) if self._large else frozenset()
+        simulation.hand(receiver, updates, f"{member.name}, which is bad,")
+        if self._large:
+            lost = before - _shown(device)
+            held = device.rig.sharing.deletions.all()
+            much = len(lost) > max(_FEW, DEFAULT_DELETION_SHARE * len(before))
+            assert held or not much, f"{len(lost)} of {len(before)} nodes vanish, and nobody is asked"
+
+    # -- what honest devices and people do -------------------------------------------------------
+
+    def _evict(self) -> None:
+        """A device lets go of all that it believes to be on the clouds."""
+        number = self._chance.choice(self._simulation.honest)
+        self._simulation.note(f"{number} evicts")
+        with self._simulation.on(number):
+            self._simulation.world.commit(number)
+            self._simulation.world.fleet[number].rig.room.drop_all()
+
+    def _hold_uploads(self) -> None:
+        """Somebody pauses the uploads of a device, or lets them go on."""
+        number = self._chance.choice(self._simulation.honest)
+        device = self._simulation.world.fleet[number]
+        device.holds_uploads = not device.holds_uploads
+        self._simulation.note(f"{number} {'pauses' if device.holds_uploads else 'resumes'} its uploads")
+
+    def _collect(self) -> None:
+        number = self._chance.choice(self._simulation.honest)
+        self._simulation.note(f"{number} looks for what nobody needs")
+        with self._simulation.on(number):
+            Discarding(self._simulation.world.fleet[number]).look()
+            self._simulation.world.received(number)
+
+    def _advance(self) -> None:
+        number = self._chance.choice(self._simulation.honest)
+        self._simulation.note(f"{number} answers what others propose to discard")
+        with self._simulation.on(number):
+            discarding = Discarding(self._simulation.world.fleet[number])
+            discarding.step()
+            self._simulation.world.commit(number)
+            discarding.disposer.run(lambda: True)
+            self._simulation.world.received(number)
+
+    def _remove_somewhere(self) -> None:
+        candidates = sorted(self._members.keys() - self._removed)
+        if candidates:
+            self._remove(self._chance.choice(self._simulation.honest), self._chance.choice(candidates))
+
+    def _remove(self, number: int, bad: int) -> None:
+        """A person on an honest device removes the bad one, and some more that he does not know."""
+        simulation = self._simulation
+        simulation.note(f"{number} removes {bad}")
+        self._removed.add(bad)
+        device = simulation.world.fleet[number]
+        known = {one.key.device_id for one in simulation.world.honest}
+        if simulation.liar is not None:
+            known.add(simulation.liar.id)
+        with simulation.on(number):
+            membership, members = device.rig.sharing.membership, device.rig.sharing.members
+            for _ in range(_STRANGERS):
+                strangers = [one for one in members.all() if one.device not in known]
+                if strangers:
+                    strangers.sort(key=lambda one: one.device != self._members[bad].id)
+                    membership.remove(strangers[0].device.hex())
+            for member in [one for one in members.reserves() if one.device in _kits(device)]:
+                membership.remove_reserve(member.device.hex(), lambda _: [])
+            assert not _has_keys(device, self._members[bad].id), "nobody shows the bad one"
+            simulation.world.received(number)
+            simulation.world.commit(number)
+
+    def heed(self, number: int) -> None:
+        """What a device does when it has heard that another one was removed."""
+        if self._members:
+            membership = self._simulation.world.fleet[number].rig.sharing.membership
+            with self._simulation.on(number):
+                if membership.is_removal_unheeded():
+                    self._simulation.note(f"{number} heeds a removal")
+                    membership.heed_removals()
+
+    def confirm(self, number: int) -> None:
+        """Somebody answers what waits for a person on this device."""
+        if not self._members:
+            return
+        with self._simulation.on(number):
+            deletions = self._simulation.world.fleet[number].rig.sharing.deletions
+            for one in deletions.all():
+                self._simulation.note(f"{number} decides about a deletion")
+                answer = deletions.accept if self._chance.random() < 0.5 else deletions.undo
+                answer(str(one["id"]))
+            self._simulation.world.received(number)
+
+    def end(self) -> None:
+        """All is about to be healed: those who remove bad members have done so."""
+        self.turn(self._simulation.seconds)
+        for device in self._simulation.world.honest:
+            device.holds_uploads = False
+        if self._removes:
+            for bad in sorted(self._members.keys() - self._removed):
+                self._remove(self._chance.choice(self._simulation.honest), bad)
+
+    # -- what must hold --------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """All have heard of all. What devices show, and whether they agree, is looked at elsewhere."""
+        if not self._members:
+            return
+        for number in self._simulation.honest:
+            device = self._simulation.world.fleet[number]
+            self._check_members(device)
+            self._check_secrets(device)
+            _check_size(device)
+            _check_keys(device)
+
+    def check_restart(self) -> None:
+        """Honest devices open again, and have what they had."""
+        for number in self._simulation.honest if self._members else ():
+            before = self._simulation.world.fleet[number].registers()
+            with self._simulation.on(number):
+                self._simulation.world.reopen(number)
+            assert self._simulation.world.fleet[number].registers() == before
+
+    def _check_members(self, device: Device) -> None:
+        """Whoever is honest is listed by all."""
+        listed = {one.device for one in device.rig.sharing.members.all()}
+        lacking = [one.name for one in self._simulation.world.honest if one.key.device_id not in listed]
+        assert not lacking, f"{device.name} does not list {lacking}"
+
+    def _check_secrets(self, device: Device) -> None:
+        """No removed device has the keys of what is sealed now."""
+        members = device.rig.sharing.members
+        kits = _kits(device)
+        visible = Members(
+            [
+                *(one.public for one in members.all()),
+                *(one.public for one in members.reserves() if one.device in kits),
+            ]
+        )
+        for bad in self._removed:
+            member = self._members[bad]
+            assert not _has_keys(device, member.id), f"{device.name} has not heard that {bad} was removed"
+            keys = member.keys(self._simulation.clouds, self._simulation.bodies.values(), visible)
+            assert device.rig.ring.newest.data not in keys, f"{member.name} can read what {device.name} seals"
+
+
+def _has_keys(device: Device, other: bytes) -> bool:
+    """Whether a device gives its keys to another one."""
+    return other in device.rig.sharing.key_holders()
+
+
+def _shown(device: Device) -> frozenset[bytes]:
+    """The ids of all nodes that are shown but for empty files."""
+    return frozenset(one.id for one in device.walk().values() if not one.is_file or one.size)
+
+
+def _kits(device: Device) -> set[bytes]:
+    """The ids of the recovery kits that people are shown."""
+    found = set()
+    for key, values in device.rig.sharing.registers.with_prefix(kit_key(b"")).items():
+        for one in values:
+            try:
+                KitRecord.decode(one.value or b"")
+            except DecodeError:
+                continue
+            found.add(key[1:])
+    return found
+
+
+def _check_size(device: Device) -> None:
+    """What is stored is bounded by what was received."""
+    db = device.rig.db
+    tables = [
+        name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+    ]
+    rows = sum(db.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables)
+    (size,) = db.execute("SELECT total(length(bytes)) FROM log").fetchone()
+    most = _OWN_ROWS + size / _LEAST_ROW
+    assert device.bare() or rows <= most, f"{rows} rows of {size:.0f} bytes of updates"
+
+
+def _check_keys(device: Device) -> None:
+    """The keys are such as can be read again at the next start."""
+    keys, path = device.rig.ring.keys, device.rig.directory / "keys.json"
+    keys.replace(path)
+    assert VolumeKeys.load(path).shared == keys.shared

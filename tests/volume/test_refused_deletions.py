@@ -1,0 +1,202 @@
+"""Devices whose credentials may not delete: what all have agreed to discard goes by another that may."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from backends.s3 import S3Store
+from hybrisfs.versions.ladder import parse_ladder
+from hybrisfs.volume.config import VolumeConfig
+from sync.checkpoint import checkpoint_name
+from tests.backends import servers
+from tests.backends.buckets import WRITES
+from tests.backends.servers import ORDINARY, FixedCredentials, Server
+from tests.system.deadline import until
+from tests.volume.bucket_device import First, Other, everything, keeping_buckets, wait_for
+from tests.volume.device import NAME, Device
+from tests.volume.test_compaction import rewrite
+from tests.volume.test_discard import collect, noise, remove
+
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with servers.versitygw(tmp_path_factory.mktemp("s3-server")) as server:
+        yield server
+
+
+@pytest.fixture
+def urls(server: Server) -> list[str]:
+    return keeping_buckets(server, 3, WRITES)
+
+
+@pytest.fixture
+def ordinary(tmp_path: Path, urls: list[str]) -> Iterator[First]:
+    """A device that discards at once what nobody needs, but may not delete."""
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch("hybrisfs.discard.collector._STEP_SECONDS", 0.05))
+        device = First(tmp_path / "ordinary", urls, 1, 1)
+        stack.callback(device.close)
+        hurry(device)
+        yield device
+
+
+def hurry(device: Device) -> None:
+    """Have it discard at once, and keep no versions."""
+    device.close()
+    config = VolumeConfig.load(device.home, NAME)
+    dataclasses.replace(config, discard_hours=0, keep_versions=parse_ladder("off")).save(device.home)
+    device.reopen()
+
+
+def shares(urls: list[str]) -> int:
+    stores = [S3Store(url, FixedCredentials(ORDINARY)) for url in urls]
+    count = sum(len(everything(store, "packs/")) for store in stores)
+    for store in stores:
+        store.close()
+    return count
+
+
+def deletions(device: Device) -> int:
+    """How many requests to delete were made."""
+    return sum(one.counters.delete for one in device.volume.engine.traffic())
+
+
+def states(device: Device) -> set[object]:
+    clouds = device.volume.status()["clouds"]
+    assert isinstance(clouds, list)
+    return {one["state"] for one in clouds}
+
+
+def discard(device: Device, urls: list[str]) -> int:
+    """Write a file and discard it; how many shares it had."""
+    before = shares(urls)
+    device.write("gone", noise(2, 3 * MIB))
+    device.sync()
+    made = shares(urls) - before
+    remove(device, "gone")
+    device.sync()
+    collect(device)
+    return made
+
+
+def test_what_may_not_be_deleted_is_noted_and_no_trouble_of_a_cloud(ordinary: First, urls: list[str]) -> None:
+    made = discard(ordinary, urls)
+    assert made >= 2
+    assert shares(urls) == made
+    assert states(ordinary) == {"ok"}
+    status = ordinary.volume.status()
+    assert status["undeletable"]
+    notices = status["notices"]
+    assert isinstance(notices, list)
+    assert any("for a device that may delete" in one for one in notices)
+    assert collect(ordinary).as_dict()["undeletable"] == status["undeletable"]
+    ordinary.write("more", noise(3, MIB))
+    ordinary.sync()
+
+
+def test_a_refused_deletion_is_not_asked_for_again_and_again(ordinary: First, urls: list[str]) -> None:
+    discard(ordinary, urls)
+    requests = deletions(ordinary)
+    disposer = ordinary.volume.collector._parts.disposer
+    assert disposer.run(lambda: True) == 0
+    assert disposer.run(lambda: True) == 0
+    assert deletions(ordinary) == requests
+
+
+def test_another_device_deletes_it(tmp_path: Path, server: Server, ordinary: First, urls: list[str]) -> None:
+    ordinary.write("kept", noise(1, MIB))
+    ordinary.sync()
+    kept = shares(urls)
+    keeper = Other(tmp_path / "keeper", ordinary, server.secrets)
+    try:
+        wait_for(keeper, "kept")
+        hurry(keeper)
+        made = discard(ordinary, urls)
+
+        def refused() -> bool:
+            for one in (ordinary.volume, keeper.volume):
+                one.signals.look_around()
+            return bool(ordinary.volume.status()["undeletable"])
+
+        until(refused, "all to agree, and the clouds to refuse")
+        assert shares(urls) == kept + made
+        keeper.volume.thinner.thin(time.time_ns())
+
+        def is_gone() -> bool:
+            collect(keeper)
+            return shares(urls) == kept
+
+        until(is_gone, "the other device to delete it")
+        collect(ordinary)
+        assert ordinary.volume.status()["undeletable"] == 0
+        assert states(ordinary) == states(keeper) == {"ok"}
+        assert ordinary.read("kept") == noise(1, MIB)
+    finally:
+        keeper.close()
+
+
+def test_a_cloud_can_go_whose_objects_may_not_be_deleted(
+    tmp_path: Path, server: Server, ordinary: First, urls: list[str]
+) -> None:
+    ordinary.write("kept", noise(1, MIB))
+    ordinary.sync()
+    values = ordinary.volume.key_values.open()
+    values.create_container("things")
+    values.put("things", "key", noise(4, MIB))
+    clouds = ordinary.volume.clouds
+    first = str(clouds.all()[0]["name"])
+    clouds.replace(first, (tmp_path / "disk").as_uri())
+    assert clouds.wait(first, 60.0, lambda done, total: None) == (True, "")
+    ordinary.volume.drop_cache()
+    assert ordinary.read("kept") == noise(1, MIB)
+    assert values.get("things", "key").value == noise(4, MIB)
+
+
+def test_old_segments_and_checkpoints_of_one_that_may_not_delete_go_as_well(
+    tmp_path: Path, server: Server, urls: list[str]
+) -> None:
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch("hybrisfs.volume.checkpoints._LOOK_SECONDS", 0.05))
+        stack.enter_context(
+            mock.patch.multiple(
+                "hybrisfs.checkpoint.keeper", QUIET_SECONDS=0.1, LEAST_BYTES=1, RESTATE_SECONDS=1
+            )
+        )
+        ordinary = First(tmp_path / "ordinary", urls, 1, 1)
+        stack.callback(ordinary.close)
+        keeper = Other(tmp_path / "keeper", ordinary, server.secrets)
+        stack.callback(keeper.close)
+        author = ordinary.volume.updates.device.hex()
+
+        def listed(prefix: str) -> set[str]:
+            stores = [S3Store(url, FixedCredentials(ORDINARY)) for url in urls]
+            found = {name for store in stores for name in everything(store, prefix)}
+            for store in stores:
+                store.close()
+            return found
+
+        begun = set[str]()
+        for round_ in range(20):
+            rewrite(ordinary, round_, keeper)
+            now = listed(f"log/{author}/")
+            begun = begun or now
+            if begun - now:  # with a later checkpoint than the one that covers it: by then the author says so
+                break
+        else:
+            pytest.fail("segments stay that nobody needs")
+        parts = keeper.volume.checkpoints.keeper.succession.parts()
+        assert checkpoint_name(parts[-1]) in listed("checkpoints/")
+        assert len(listed("checkpoints/")) <= 3 * len(parts)
+        for device in (ordinary, keeper):
+            assert states(device) == {"ok"}
+            report = device.volume.maintenance.scrub(100.0, lambda stage, done, total: None).as_dict()
+            assert report["wrong"] == 0, report["problems"]
