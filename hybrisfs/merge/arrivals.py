@@ -135,7 +135,9 @@ class Arrivals:
         ends: Mapping[bytes, End] = {}
         if ended:
             author = accepted.update.header.writer
-            ends = self._registers.minutes.judge(author, accepted.dependencies, ended, self.depends)
+            ends = self._registers.minutes.judge(
+                author, accepted.dependencies, ended, self._updates.vector_of
+            )
         for key, value in writes:
             end = ends.get(key[1:], End.AGREED) if value is None else End.AGREED
             if end is End.AGREED:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Collection, Container, Iterable
 
 from hybrisfs.errors import HybrisError
 from hybrisfs.filesystem.registers import Place
 from hybrisfs.merge.members import MemberTable
+from hybrisfs.merge.minutes import End
 from hybrisfs.merge.registers import Registers, is_kept
 from hybrisfs.merge.rules import Stamp, standing_place
 from hybrisfs.store.updates import UpdateLog
@@ -71,6 +72,12 @@ class Signer:
         """False once this device was removed from the volume: what it signs is worth nothing to others. And
         while its own log is to come back: what it signed would make it fork."""
         return not self._waits() and self._updates.device in self._updates.members
+
+    def may_end(self, packs: Collection[bytes]) -> bool:
+        """Whether the end of these packs counts if this device signs it now."""
+        updates, minutes = self._updates, self._registers.minutes
+        ends = minutes.judge(updates.device, updates.state.vector, packs, updates.vector_of)
+        return all(end is End.AGREED for end in ends.values())
 
     def number_of(self, stamp: Stamp) -> int:
         """The stamp as the view stores it."""

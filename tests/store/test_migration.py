@@ -181,6 +181,31 @@ def test_the_volume_goes_on_and_knows_its_versions_from_then_on(path: Path) -> N
         rig.abandon()
 
 
+def test_what_was_said_about_packs_is_known_from_then_on(tmp_path: Path) -> None:
+    path, branch, device = tmp_path / "volume.db", b"b" * 16, b"d" * 16
+    Database.create(path, bytes(16))
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("INSERT INTO writer (number, branch) VALUES (1, ?)", (branch,))
+        db.executemany(
+            "INSERT INTO register (key, clock, writer, value) VALUES (?, 7, 1, ?)",
+            [(kind + device, kind) for kind in (b"d", b"v", b"m", b"e", b"c")],
+        )
+        db.execute("INSERT INTO pack (id, k, n, placement) VALUES (?, 1, 2, x'0001')", (bytes(32),))
+        db.execute("DROP TABLE said")
+        for table, column in LATER:
+            db.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+        db.execute("DROP TABLE epoch")
+        for column in ("inviter", "clock"):
+            db.execute(f"ALTER TABLE member DROP COLUMN {column}")
+        db.execute("PRAGMA user_version = 11")
+        db.commit()
+    Database(path).close()
+    with closing(sqlite3.connect(path)) as db:
+        rows = db.execute("SELECT key, branch, clock, value, begins FROM said ORDER BY key").fetchall()
+        assert rows == [(kind + device, branch, 7, kind, 1) for kind in (b"d", b"m", b"v")]
+        assert db.execute("SELECT proven, doubted FROM pack").fetchall() == [(0, 0)]
+
+
 def test_who_let_a_member_in_is_known_as_far_as_registers_tell(tmp_path: Path) -> None:
     path = tmp_path / "volume.db"
     founder, laptop, told = b"f" * 16, b"l" * 16, b"t" * 16
