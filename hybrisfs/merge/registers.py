@@ -83,7 +83,7 @@ class Registers:
 
     def shown_beginning(self, value: bytes) -> set[bytes]:
         """The nodes that the view shows, among those of which place registers begin with *value*."""
-        end = _after(value)
+        end = after(value)
         below = "" if end is None else "AND value < ? "
         rows = self._db.execute(
             f"WITH named (id) AS (SELECT substr(key, 2, 16) FROM register WHERE {PLACES} AND value >= ? "
