@@ -197,6 +197,8 @@ def test_what_was_said_about_packs_is_known_from_then_on(tmp_path: Path) -> None
         db.execute("DROP TABLE epoch")
         for column in ("inviter", "clock"):
             db.execute(f"ALTER TABLE member DROP COLUMN {column}")
+        db.execute("DROP TABLE deletion")
+        db.execute("DROP TABLE held")
         db.execute("PRAGMA user_version = 11")
         db.commit()
     Database(path).close()
