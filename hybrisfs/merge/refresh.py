@@ -67,8 +67,11 @@ class Refresh:
     def _settle_again(self, ino: int, name: bytes) -> None:
         """A conflict about this name in directory *ino*. A program may have renamed a file of which copies
         stand there: they follow it."""
+        directory = self._fs.inodes.find(ino)
+        if directory is None:
+            return  # it has gone since
         self._rows.freed.append((ino, name))
-        self._agenda.add(self._fs.inodes.get(ino).id, name)
+        self._agenda.add(directory.id, name)
         for (node,) in self._db.execute(
             "SELECT c.id FROM place p JOIN copy c ON c.ino = p.ino WHERE p.parent = ? AND p.wanted = ?",
             (ino, name),
