@@ -28,7 +28,8 @@ epoch     ``e`` epoch id (4)  a grant
 
 No grant holds the first epoch, which every device gets when it is paired. That in a register holds the epoch
 of its key, and what else its ring says counts for nothing; an object holds the epochs that its writer knows
-and that exclude nobody to whom it gives them. A cloud sees how many devices there are, and when one is removed.
+and that exclude nobody to whom it gives them. A cloud sees how many devices there are, and when one is
+removed.
 """
 
 from __future__ import annotations
