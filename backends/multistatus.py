@@ -50,7 +50,7 @@ def parse_multistatus(pieces: Iterable[bytes]) -> list[Resource]:
         for piece in pieces:
             parser.Parse(piece, False)
         parser.Parse(b"", True)
-    except expat.ExpatError as error:
+    except (expat.ExpatError, LookupError) as error:  # the latter: of an encoding that nobody knows
         raise ValueError(f"not well-formed: {error}") from None
     if not document.complete:
         raise ValueError("not a multistatus document")

@@ -68,8 +68,7 @@ class S3Versions:
                 found |= {str(one["Key"]).removeprefix(root) for one in answer.get("Versions", ())}
                 if not answer.get("IsTruncated"):
                     break
-                markers = ("KeyMarker", "VersionIdMarker")
-                start = {one: str(answer[f"Next{one}"]) for one in markers if answer.get(f"Next{one}")}
+                start = _next(answer)
         return tuple(sorted(filter(is_name, found)))
 
     def of(self, name: str, most: int = MAX_VERSIONS) -> tuple[Version, ...]:
@@ -169,12 +168,13 @@ class S3Versions:
                 answer = self._client().list_object_versions(
                     Bucket=self._bucket, Prefix=key, MaxKeys=_PAGE, **start
                 )
+                page = [*answer.get("Versions", ()), *answer.get("DeleteMarkers", ())]
                 some = [one for one in answer.get(kind, ()) if one["Key"] == key]
                 found += [(str(one["VersionId"]), int(one.get("Size", 0))) for one in some]
                 # Names that go on after this one are listed after all of its versions.
-                if not answer.get("IsTruncated") or answer.get("NextKeyMarker") != key:
+                if not answer.get("IsTruncated") or any(one["Key"] != key for one in page):
                     break
-                start = {"KeyMarker": key, "VersionIdMarker": str(answer["NextVersionIdMarker"])}
+                start = _next(answer)
         return found
 
     def _get(self, name: str, version: str, limit: int, **options: str) -> bytes:
@@ -261,6 +261,12 @@ class S3Versions:
             reason = f"these credentials lack the right {right}: {error.reason}"
             advice = f"have an administrator run: {shlex.join(command)}"
             raise AuthError(self._url, "keep", "", reason, advice) from error
+
+
+def _next(answer: Mapping[str, Any]) -> dict[str, str]:
+    """Where the page after this one begins. What the service says is its own affair, and no name."""
+    markers = ("KeyMarker", "VersionIdMarker")
+    return {one: str(answer[f"Next{one}"]) for one in markers if answer.get(f"Next{one}")}
 
 
 def _end_of(rule: Mapping[str, Any], prefix: str) -> int | None:

@@ -20,7 +20,7 @@ def deletions() -> None:
 @volume_option
 @json_option
 def list_(name: str | None, as_json: bool) -> None:
-    """List what waits. Nothing of it has been deleted on this machine yet, and nothing newer is shown."""
+    """List what waits. This machine goes on showing it, and shows all else that is new."""
     with Client.connect() as client:
         facts = client.call("deletions list", {"name": name})
     if as_json:

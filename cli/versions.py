@@ -45,7 +45,7 @@ def versions() -> None:
     "  hybrisfs versions list --removed ~/HybrisFS/Documents",
 )
 @click.argument("path", shell_complete=complete_files)
-@click.option("--removed", is_flag=True, help="What was removed from the folder PATH.")
+@click.option("--removed", is_flag=True, help="What was removed from the folder PATH, or emptied there.")
 @_volume
 @json_option
 def list_(path: str, removed: bool, name: str | None, as_json: bool) -> None:
@@ -93,11 +93,12 @@ def _show_versions(facts: dict[str, Any]) -> None:
 
 def _show_removed(found: list[dict[str, Any]]) -> None:
     if not found:
-        click.echo("Nothing that was removed from there is kept.")
+        click.echo("Nothing that was removed or emptied there is kept.")
         return
     rows = [["REMOVED", "BY", "SIZE", "KEPT UNTIL", "NAME"]]
     for one in found:
-        what = size(one["size"]) if one["kind"] == "file" else one["kind"]
+        what = one["kind"] if one["kind"] == "folder" else size(one["size"])
+        what += " (emptied)" if one["kind"] == "emptied" else ""
         rows.append(
             [_time(one["removed"]), shown(one["device"]), what, _time(one["kept_until"]), shown(one["path"])]
         )

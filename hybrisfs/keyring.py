@@ -5,6 +5,21 @@ A volume begins with one epoch. When a device is removed, a new one begins, whos
 excludes every removed device, and that a present member granted; what was sealed before stays readable with
 the keys that sealed it. Whoever makes an epoch has its keys, says he what he may: so epochs of a device that
 was removed later seal nothing any more, nor do those of which only a cloud tells.
+
+A device that was removed keeps the keys of old epochs. With them and a cloud that helps it, it can make what
+opens, but none of it counts by its seal alone:
+
+=============  =====================================================================================
+head           signed by its device; who has accepted its removal does not look at it
+segment        its name tells the hash of the last update, each of which is signed and names the one
+               before; `previous` is a hint, beside which segments are listed
+grant          signed by its writer, who must be a present member; its keys seal nothing by that
+recovery kit   signed by its writer, who must be a present member; who recovers goes by most clouds
+checkpoint     its hash stands in signed heads of all members
+signpost       signed by a present member, and the same on f+1 clouds
+pack, chunk    a pack is named by the hash of its table, a chunk by that of its bytes; what is in
+               which pack, signed updates tell
+=============  =====================================================================================
 """
 
 from __future__ import annotations

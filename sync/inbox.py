@@ -4,7 +4,8 @@ Updates arrive over several ways at once, so an update may come before another o
 the bounds are exceeded, those farthest in the future (of the highest clock) are dropped; whoever sent them
 has them, and they are asked for again.
 
-Updates of a device that was removed wait for a member's update that depends on them.
+Updates of a device that was removed, or has forked too often, wait for a member's update that depends on
+them.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Inbox:
         self._most_bytes = most_bytes
         self._most_count = most_count
         self._waiting: dict[bytes, _Waiting] = {}  # by update hash
-        self._by_missing: dict[bytes, list[bytes]] = {}  # hashes, by the prefix that they wait for
+        self._by_missing: dict[bytes, dict[bytes, None]] = {}  # hashes, by the prefix that they wait for
         self._bytes = 0
         self._unvouched: dict[bytes, bytes] = {}  # by the beginning of its hash; the newest last
         self._unvouched_bytes = 0
@@ -66,7 +67,7 @@ class Inbox:
                 self._keep(data, outcome.missing)
                 offered += self._take_unvouched(outcome.missing.prefix)
             elif isinstance(outcome, Refused) and outcome.reason is Reason.NOT_VOUCHED:
-                self._keep_unvouched(data)
+                offered += self._take(self._keep_unvouched(data))
         return outcomes
 
     def clear(self) -> None:
@@ -91,21 +92,23 @@ class Inbox:
         self._unvouched_bytes -= len(data)
         return [data]
 
-    def _keep_unvouched(self, data: bytes) -> None:
+    def _keep_unvouched(self, data: bytes) -> bytes:
+        """What its hash begins with. What waits for it is to be vouched for, too."""
         prefix = decode_signed_header(data).hash[:PREFIX_SIZE]
         if prefix in self._unvouched:
-            return
+            return prefix
         self._unvouched[prefix] = data
         self._unvouched_bytes += len(data)
         while self._unvouched_bytes > self._most_bytes // 4 or len(self._unvouched) > self._most_count:
             self._take_unvouched(next(iter(self._unvouched)))
+        return prefix
 
     def _keep(self, data: bytes, missing: Stamp) -> None:
         header = decode_signed_header(data)
         if header.hash in self._waiting:
             return
         self._waiting[header.hash] = _Waiting(data, header.clock, missing)
-        self._by_missing.setdefault(missing.prefix, []).append(header.hash)
+        self._by_missing.setdefault(missing.prefix, {})[header.hash] = None
         self._bytes += len(data)
         if self._bytes > self._most_bytes or len(self._waiting) > self._most_count:
             self._shrink()
@@ -118,6 +121,6 @@ class Inbox:
             one = self._waiting.pop(identity)
             self._bytes -= len(one.data)
             siblings = self._by_missing[one.missing.prefix]
-            siblings.remove(identity)
+            del siblings[identity]
             if not siblings:
                 del self._by_missing[one.missing.prefix]

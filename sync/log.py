@@ -7,7 +7,8 @@ store. It must show each accepted update, and each rename carried out, before th
 
 The rule. An update is accepted when
  1. it belongs to our volume, and a member signed it, or a device that was removed and a member depends on it:
-    what a member saw before it heard of the removal belongs to its history and so to everybody's;
+    what a member saw before it heard of the removal belongs to its history and so to everybody's. The same
+    goes for an update that makes a fork of a device that has `most_branches` branches already;
  2. the update of its writer that it follows (`prev`) is accepted;
  3. every update named in `deps` is accepted, is newer than what the writer's previous update depended
     on, and depends on nothing that the update's full dependency vector leaves out;
@@ -18,10 +19,27 @@ The rule. An update is accepted when
 The *full dependency vector* of an update is that of the writer's previous update, plus that update
 itself, plus `deps` and the fork points below them. By 3 it is causally closed: u depends on v exactly if u's
 vector covers v's stamp. The rule looks at accepted updates only, never at wall clocks or at the order of
-arrival, so all correct devices decide alike. (One limit is our own: see `Reason.TOO_MANY_BRANCHES`.)
+arrival, so all correct devices decide alike, but for the forks of a device that has made too many: see below.
 
 An update that follows an update which another one follows already makes a fork: it is accepted on a branch of
 its own, and what is known of the fork is renamed. The pair is a proof against the writer.
+
+Forks without end. A device can sign as many branches as it likes, and each is an entry in everybody's
+vectors from then on, of which there are MAX_WRITERS at most. So of a device the first `most_branches` are
+accepted from anybody, by each device those that come to it first; of the others only those on which another
+member depends that is within its own bound: its update, refused for want of a cause, *vouches* for that
+cause, and a cause that is vouched for vouches for its own. Two devices that took different branches of a
+liar accept each other's updates all the same, as each vouches for what it took; then they have the same
+branches. Of m members, h of them correct and l of them liars, at most l * h * `most_branches` branches come
+together in this way, each with one entry more at most for the update at which it leaves another: no more
+than m * m * `most_branches` / 2 entries, for which there is room by the choice of that number. So whatever
+liars sign, and in whatever order it comes, correct devices go on accepting each other's updates, and the
+first one of a new device.
+
+That holds as long as no member vouches for a liar's branches on purpose. One that does, and does not fork
+itself, can fill the room with a liar's help, at the price of a signed update for what it vouches for: from
+then on no branch is accepted any more (`Reason.TOO_MANY_BRANCHES`), and devices that had taken different
+ones before are parted. That takes two who conspire.
 
 A crash must never let a device sign two updates with one `prev`, for it would then fork itself: store
 an own update before a byte of it leaves the device. If storing fails, drop this object and load the state
@@ -53,9 +71,19 @@ from sync.update import (
 from sync.vector import MAX_WRITERS, VersionVector
 from sync.writes import Write
 
-__all__ = ["LogState"]
+__all__ = ["MOST_BRANCHES", "LogState", "most_branches"]
 
+MOST_BRANCHES = 64
+"""How many branches of a device are accepted from anybody, in a volume of few members."""
+
+_LEAST_BRANCHES = 4  # somebody may have been set back to a backup as often
+_ROOM = 2000  # entries of vectors, with some left for those who do not fork themselves
 _MOST_VOUCHED = 100_000
+
+
+def most_branches(members: int) -> int:
+    """How many branches of a device are accepted from anybody, among so many members."""
+    return min(MOST_BRANCHES, max(_LEAST_BRANCHES, _ROOM // max(1, members * members)))
 
 
 class LogState(LogTree):
@@ -139,11 +167,14 @@ class LogState(LogTree):
         if refused:
             return refused
         prev = self._previous(header)
+        refused = self._check_fork(header, prev)
+        if refused:
+            return refused
         if isinstance(prev, Refused):
-            return self._vouching(prev)
+            return self._vouching(header, prev)
         causes = self._causes(header, prev)
         if isinstance(causes, Refused):
-            return self._vouching(causes)
+            return self._vouching(header, causes)
         refused = self._check_history(header, *causes)
         try:
             return refused or self._put(signed, prev, *causes)
@@ -174,18 +205,35 @@ class LogState(LogTree):
             public = self._members.former_key(header.writer)
             if public is None:
                 return Refused(Reason.NOT_A_MEMBER, f"its writer {header.writer.hex()} is no member")
-            if header.hash[:PREFIX_SIZE] not in self._vouched:
+            if not self._is_vouched(header):
                 return Refused(Reason.NOT_VOUCHED, f"its writer {header.writer.hex()} was removed")
         if not verified and not header.verify(public):
             return Refused(Reason.BAD_SIGNATURE, f"{header.writer.hex()} did not sign this")
         return None
 
-    def _vouching(self, refused: Refused) -> Refused:
+    def _check_fork(self, header: SignedHeader, prev: Known | Refused) -> Refused | None:
+        if isinstance(prev, Known) and (prev.hash in self._leaves or prev.branch not in self._branches):
+            return None  # it is the next of its branch
+        if self._has_room(header.writer) or self._is_vouched(header):
+            return None
+        return Refused(Reason.NOT_VOUCHED, f"its writer {header.writer.hex()} has forked too often")
+
+    def _has_room(self, device: bytes) -> bool:
+        """Whether one more branch of the device is accepted from anybody."""
+        return self.ends(device) < most_branches(len(self._members))
+
+    def _is_vouched(self, header: SignedHeader) -> bool:
+        return header.hash[:PREFIX_SIZE] in self._vouched
+
+    def _vouching(self, header: SignedHeader, refused: Refused) -> Refused:
         """An update that may be accepted vouches for what it waits for."""
-        if refused.missing is not None and self._members.former_key(refused.missing.device) is not None:
+        missing = refused.missing
+        if missing is not None and (
+            self._is_vouched(header) or (missing.device != header.writer and self._has_room(header.writer))
+        ):
             if len(self._vouched) >= _MOST_VOUCHED:
                 self._vouched.clear()
-            self._vouched.add(refused.missing.prefix)
+            self._vouched.add(missing.prefix)
         return refused
 
     def _previous(self, header: SignedHeader) -> Known | Refused:

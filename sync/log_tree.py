@@ -6,7 +6,7 @@ What may be put there is decided elsewhere: by the rule of acceptance (`sync.log
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -59,6 +59,7 @@ class LogTree:
         self._leaves = {
             tip.hash: branch for branch, tip in self._tips.items() if not self._branches.children(branch)
         }
+        self._ends = Counter(self._tips[branch].device for branch in self._leaves.values())
 
     @property
     def vector(self) -> VersionVector:
@@ -75,6 +76,10 @@ class LogTree:
     def tip(self, branch: bytes) -> Known | None:
         """The newest accepted update of a branch, None when there is none."""
         return self._tips.get(branch)
+
+    def ends(self, device: bytes) -> int:
+        """How many branches of a device no other branch grows from."""
+        return self._ends[device]
 
     def tips(self) -> list[Known]:
         """The newest update of each branch that no other branch grows from: together they imply all."""

@@ -19,7 +19,7 @@ class Reason(Enum):
     MALFORMED = "malformed"
     FOREIGN_VOLUME = "foreign volume"
     NOT_A_MEMBER = "not a member"
-    NOT_VOUCHED = "by a device that was removed"
+    NOT_VOUCHED = "by a device that was removed, or has forked too often"
     BAD_SIGNATURE = "bad signature"
     MISSING_PREVIOUS = "missing previous update"
     MISSING_DEPENDENCY = "missing dependency"
@@ -29,7 +29,6 @@ class Reason(Enum):
     WRONG_CLOCK = "wrong clock"
     WRONG_HISTORY = "wrong history"
     TOO_MANY_BRANCHES = "too many branches"
-    HELD_UP = "held up by the caller"
 
 
 class Accepted(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from hybrisfs.discard.consent import Book
 from hybrisfs.discard.records import Answer, Ballot, Proposal, Stray, ballot_key, proposal_key
@@ -86,6 +86,10 @@ class Assembly:
     def answer(self, answers: Mapping[bytes, Answer]) -> None:
         """Answer these proposals, and no others."""
         self._sign([(ballot_key(self.device), Ballot(answers).encode())])
+
+    def may_end(self, packs: Collection[bytes]) -> bool:
+        """Whether the end of these packs counts for all others, too, if it is signed now."""
+        return self._signer.may_end(packs)
 
     def end(self, packs: Iterable[bytes]) -> Stamp:
         """Sign that these packs are no more."""

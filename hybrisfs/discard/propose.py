@@ -109,6 +109,8 @@ class Proposer:
             agreed = self._assembly.book().agreed(lists[0]) if len(lists) == 1 else None
             if agreed is None or condemned.unread_pages():
                 return False  # somebody has come in meanwhile, or something has yet to be looked at
+            if not self._assembly.may_end(agreed.packs):
+                return False  # others would ask somebody whom this device does not
             ending = []
             for pack in packs:
                 number = self._assembly.pack_number(pack)
@@ -133,6 +135,8 @@ class Proposer:
             lists = self._assembly.book().of(self._assembly.device)
             agreed = self._assembly.book().agreed(lists[0]) if len(lists) == 1 else None
             if agreed is None:
+                return False
+            if not self._assembly.may_end(agreed.orphans):
                 return False
             ending = [
                 pack

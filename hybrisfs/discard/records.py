@@ -135,6 +135,7 @@ class Ballot:
         if reader.u8() != _VERSION:
             raise DecodeError("a ballot of another version")
         answers: dict[bytes, Answer] = {}
+        before = b""
         for _ in range(reader.varint(_MAX_ANSWERS)):
             proposal, stage = reader.raw(_ID_SIZE), reader.u8()
             refused = tuple(reader.varint(MAX_PACKS - 1) for _ in range(reader.varint(MAX_PACKS)))
@@ -142,8 +143,9 @@ class Ballot:
                 raise DecodeError(f"an answer of stage {stage}")
             if any(one >= other for one, other in pairwise(refused)):
                 raise DecodeError("refusals out of order")
-            if answers and proposal <= max(answers):
+            if answers and proposal <= before:
                 raise DecodeError("answers out of order")
             answers[proposal] = Answer(Stage(stage), refused)
+            before = proposal
         reader.end()
         return Ballot(answers)

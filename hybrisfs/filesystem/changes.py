@@ -3,6 +3,10 @@
 `mark` is called by everything that changes the tree. The publisher takes what is marked as one
 consistent cut; a key that is marked again meanwhile stays for the next cut. The set survives a crash:
 `flush` writes it to the `pending` table within the same transaction as the change itself.
+
+Some keys are *held* (`hybrisfs.merge.losses`): the view keeps on showing what others have taken away, until a
+person decides. To the view such a key is unsigned like any other. But no cut takes it, unless something here
+changes it, which means that it is wanted.
 """
 
 from __future__ import annotations
@@ -29,13 +33,16 @@ class Changes:
         self.seq: int = database.meta("seq")
         rows = database.execute("SELECT key, ino, seq FROM pending WHERE clock IS NULL").fetchall()
         self.unsigned: dict[bytes, tuple[int, int]] = {key: (ino, seq) for key, ino, seq in rows}
+        held = database.execute("SELECT key FROM held WHERE former IS NULL")
+        self.held: set[bytes] = {key for (key,) in held if key in self.unsigned}
         # Of keys marked more than once: no change of theirs is older. Of those that were marked when the
         # daemon ended, only the latest change is known: they are taken for one.
-        lowest = min((seq for _, seq in self.unsigned.values()), default=0)
-        self._first = dict.fromkeys(self.unsigned, lowest)
+        own = self.unsigned.keys() - self.held
+        self._first = dict.fromkeys(own, min((self.unsigned[key][1] for key in own), default=0))
         self._withdrawn: list[tuple[int, int]] = []  # spans of dropped changes; they rise and do not overlap
         self._unflushed: dict[bytes, tuple[int, int]] = {}
         self._dropped: set[bytes] = set()
+        self._let_gone: set[bytes] = set()  # keys that are held no more
         self._in_cut: set[bytes] = set()
 
     def mark(self, key: bytes, ino: int) -> None:
@@ -46,9 +53,21 @@ class Changes:
         if self.on_mark is not None:
             self.on_mark(ino)
         before = self.unsigned.get(key)
-        if before is not None:
+        if key in self.held:
+            self._let_go(key)
+        elif before is not None:
             self._first.setdefault(key, before[1])
         self.unsigned[key] = self._unflushed[key] = (ino, self.seq)
+
+    def hold(self, key: bytes, ino: int) -> None:
+        """Let the view keep what it shows of the register *key* of node *ino*, which is not unsigned."""
+        self.unsigned[key] = self._unflushed[key] = (ino, self.seq)
+        self._dropped.discard(key)
+        self.held.add(key)
+
+    def _let_go(self, key: bytes) -> None:
+        self.held.discard(key)
+        self._let_gone.add(key)
 
     def tie(self, key: bytes) -> None:
         """The change of *key* just made, or dropped, belongs together with all that was marked since:
@@ -78,7 +97,9 @@ class Changes:
         made them void, such as a database written under the protection of a journal.
         """
         entry = self.unsigned.pop(key, None)
-        if entry is not None:
+        if key in self.held:
+            self._let_go(key)
+        elif entry is not None:
             self._withdraw(self._first.pop(key, entry[1]))
         self._unflushed.pop(key, None)
         self._dropped.add(key)
@@ -101,13 +122,15 @@ class Changes:
         return self._withdrawn
 
     def spans(self) -> Iterator[tuple[bytes, int, int, int]]:
-        """Each unsigned key with its node and the numbers of its first and its latest unsigned change.
+        """Each unsigned key with its node and the numbers of its first and its latest unsigned change, but
+        for those that are held.
 
         The first may be too low: a change made while the last cut was being signed counts from that cut on.
         """
-        first = self._first
+        first, held = self._first, self.held
         for key, (ino, seq) in self.unsigned.items():
-            yield key, ino, first.get(key, seq), seq
+            if key not in held:
+                yield key, ino, first.get(key, seq), seq
 
     def begin_cut(self, keys: set[bytes], reach: int) -> None:
         """The values of *keys* have been taken and are about to be signed; `on_change` tells of the next.
@@ -145,6 +168,9 @@ class Changes:
         if self._dropped:
             self._db.executemany("DELETE FROM pending WHERE key = ?", [(key,) for key in self._dropped])
             self._dropped.clear()
+        if self._let_gone:
+            self._db.executemany("DELETE FROM held WHERE key = ?", [(key,) for key in self._let_gone])
+            self._let_gone.clear()
         if self._unflushed:
             insert_many(
                 self._db,
@@ -156,17 +182,19 @@ class Changes:
 
     @property
     def dirty(self) -> bool:
-        return bool(self._unflushed or self._dropped)
+        return bool(self._unflushed or self._dropped or self._let_gone)
 
     def unsigned_up_to(self, seq: int) -> bool:
         """Whether a change numbered *seq* or lower is in no signed update yet."""
-        first = self._first
-        return any(first.get(key, latest) <= seq for key, (_, latest) in self.unsigned.items())
+        return any(first <= seq for _, _, first, _ in self.spans())
 
     def pending_nodes(self) -> int:
         """How many nodes have changes that the clouds lack."""
         self.flush()
-        count: int = self._db.execute("SELECT count(DISTINCT ino) FROM pending WHERE ino > 0").fetchone()[0]
+        count: int = self._db.execute(
+            "SELECT count(DISTINCT ino) FROM pending p WHERE ino > 0 "
+            "AND NOT EXISTS (SELECT 1 FROM held h WHERE h.key = p.key AND h.former IS NULL)"
+        ).fetchone()[0]
         return count
 
 

@@ -190,7 +190,8 @@ class InodeTable:
         self.settle: Callable[[Inode, Intent], None] = _nothing_to_settle
         # Open files that lost their names to other devices' updates; they are entangled, too.
         self.displaced: dict[int, Displaced] = {}
-        self.disturbed: set[int] = set()  # directories where names have come or gone since the last update
+        # Names that have come or gone since the last update, by directory.
+        self.disturbed: set[tuple[int, bytes]] = set()
         # A node that is gone may still have names to withdraw (pending): its number must not name another.
         highest = database.execute(
             "SELECT max(ifnull((SELECT max(ino) FROM node), 0), ifnull((SELECT max(ino) FROM pending), 0))"

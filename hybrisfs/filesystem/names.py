@@ -172,11 +172,11 @@ class Names:
         place = number, directory.ino, name, inode.ino, slot, stamp, None
         self._db.execute(INSERT_PLACE, place)
         self._changes.mark(place_key(inode.id, slot), inode.ino)
-        self._changed_entries(directory, 1 if inode.is_directory else 0)
+        self._changed_entries(directory, name, 1 if inode.is_directory else 0)
 
-    def _changed_entries(self, directory: Inode, subdirectories: int) -> None:
+    def _changed_entries(self, directory: Inode, name: bytes, subdirectories: int) -> None:
         directory.nlink += subdirectories
-        self._inodes.disturbed.add(directory.ino)
+        self._inodes.disturbed.add((directory.ino, name))
         directory.mtime = directory.ctime = self._inodes.now()
         self._inodes.touch(directory)
         self._changes.mark(attr_key(directory.id), directory.ino)
@@ -215,7 +215,7 @@ class Names:
         self._inodes.intend(inode, Intent.REMOVE)
         number = self._delete(directory, name)
         self._changes.retire(place_key(inode.id, slot), ino, stamp=stamp)
-        self._changed_entries(directory, -1 if inode.is_directory else 0)
+        self._changed_entries(directory, name, -1 if inode.is_directory else 0)
         inode.ctime = self._inodes.now()
         inode.nlink -= 2 if inode.is_directory else 1
         if inode.nlink > 0:
@@ -257,7 +257,7 @@ class Names:
             number = self._remove(new_dir, new_name, target)
         source = self._about_to_move(moved, source)
         self._delete(old_dir, name)
-        self._changed_entries(old_dir, -1 if moved.is_directory else 0)
+        self._changed_entries(old_dir, name, -1 if moved.is_directory else 0)
         self._insert(new_dir, new_name, moved, source[1], source[2], number)
         if replaced is not None:
             self._changes.tie(replaced)
@@ -273,8 +273,8 @@ class Names:
         self._require_outside(right, one_dir.ino)
         first, second = self._about_to_move(left, first), self._about_to_move(right, second)
         numbers = self._delete(one_dir, one), self._delete(two_dir, two)
-        self._changed_entries(one_dir, -1 if left.is_directory else 0)
-        self._changed_entries(two_dir, -1 if right.is_directory else 0)
+        self._changed_entries(one_dir, one, -1 if left.is_directory else 0)
+        self._changed_entries(two_dir, two, -1 if right.is_directory else 0)
         self._insert(one_dir, one, right, second[1], second[2], numbers[0])
         self._insert(two_dir, two, left, first[1], first[2], numbers[1])
         self._changes.tie(place_key(right.id, second[1]))

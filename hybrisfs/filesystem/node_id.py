@@ -21,7 +21,7 @@ from typing import Final
 
 from hybrisfs.store.schema import ROOT_ID
 
-__all__ = ["kind_of", "new_node_id"]
+__all__ = ["kind_of", "made_at", "new_node_id"]
 
 _KINDS: Final = (
     stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK, stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK,
@@ -38,6 +38,13 @@ def new_node_id(mode: int, now: int) -> bytes:
     tail = os.urandom(10)
     kind = _NUMBERS[stat.S_IFMT(mode)]
     return time.to_bytes(6) + tail[:9] + bytes((tail[9] & ~_KIND_MASK | kind,))
+
+
+def made_at(node: bytes) -> int | None:
+    """When the node was made, ns since the epoch, as its id says; None when that does not begin so."""
+    if not node[0] & _TELLS:
+        return None
+    return (int.from_bytes(node[:6]) & _TIME_MASK) * 1_000_000
 
 
 def kind_of(node: bytes) -> int | None:

@@ -113,7 +113,8 @@ class Residency:
         keys = (attr_key(inode.id), content_key(inode.id))
         places = b"p" + inode.id
         row = self._db.execute(
-            "SELECT 1 FROM pending WHERE key IN (?, ?) OR key BETWEEN ? AND ? LIMIT 1",
+            "SELECT 1 FROM pending WHERE (key IN (?, ?) OR key BETWEEN ? AND ?) "
+            "AND key NOT IN (SELECT key FROM held WHERE former IS NULL) LIMIT 1",
             (*keys, places, places + b"\xff" * 16),
         ).fetchone()
         return row is not None or self._is_placed_unheard(inode)

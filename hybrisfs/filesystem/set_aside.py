@@ -1,8 +1,8 @@
 """Packs that the clouds have lost: what was in them is on no cloud until it has been put there anew.
 
 A chunk whose pack is set aside counts as one that no cloud is known to have, so that its bytes stay where
-they are, and whoever tells of another place for it is believed. The table `spare` remembers where it was, in
-case that the clouds have it again.
+they are, whatever members say of another place for it, until it has been read there. The table `spare`
+remembers where it was, in case that the clouds have it again.
 """
 
 from __future__ import annotations

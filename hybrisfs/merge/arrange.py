@@ -6,24 +6,41 @@ stands beside it under a conflict name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.filesystem.registers import Attr, beginning, content_key, place_key
+from hybrisfs.filesystem.registers import Attr, content_key, place_key
 from hybrisfs.merge.agenda import Agenda
 from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.resolver import Resolver, Standing
 from hybrisfs.merge.rows import Row, Rows
-from hybrisfs.merge.rules import Author, Contender, Stamp, Value, is_conflict_name, judge, number_names
+from hybrisfs.merge.rules import (
+    MOST_CONTENDERS,
+    MOST_COPIES,
+    MOST_NUMBER,
+    Author,
+    Contender,
+    Stamp,
+    Value,
+    is_conflict_name,
+    is_crowd,
+    is_kept,
+    judge,
+    later_names,
+    name_by_id,
+    number_names,
+)
 from hybrisfs.store.schema import ROOT_ID, ROOT_INO
 from sync.codec import Writer
 from sync.hashing import digest
 
 __all__ = ["Arranger", "copy_id"]
 
+_MOST_SHOWN: Final = MOST_CONTENDERS + MOST_COPIES  # for the sake of one name, unless it is a crowd's
 _COPY_CONTEXT = "hybrisfs.merge 2026-11 concurrent version"
 
 
@@ -47,7 +64,9 @@ class Arranger:
         rows: Rows,
         agenda: Agenda,
         author: Callable[[Stamp], Author],
+        note: Callable[[bytes], None],
     ) -> None:
+        """*note* is told of nodes that the view does not show for a moment."""
         self._fs = fs
         self._db = fs.db
         self._registers = registers
@@ -55,39 +74,66 @@ class Arranger:
         self._rows = rows
         self._agenda = agenda
         self._author = author
+        self._note = note
         self._nodes = Nodes(fs)
-        # What is unsigned in directories that have been joined with others, or has lost the name that it was
-        # shown under: nodes by directory and name.
-        self._unsigned: dict[tuple[bytes, bytes], set[bytes]] = {}
         self.made: set[bytes] = set()  # nodes that have got an inode: attributes and content are to follow
 
-    def settle(self, directory: bytes, name: bytes) -> None:
-        """Show under the name, and beside it, what the registers say."""
+    def settle(self, directory: bytes, name: bytes, nodes: Iterable[bytes]) -> None:
+        """Show under the name, and beside it, what the registers say: of *nodes* and of those that the view
+        shows there."""
         at = self._directory(directory)
         if at is None:
             return  # it is not seen any more, nor is anything in it
-        taken = self._rows.is_wanted(at, name)
-        shown = judge(self._contenders(at, name).values())
+        folders = self._folders(at)
+        found = self._contenders(folders, name, nodes)
+        rows = self._rows.beside(at, name, _MOST_SHOWN + 1)
+        if len(rows) > _MOST_SHOWN:
+            self._take_away(at, name, nodes, found)
+            rows = self._rows.beside(at, name, _MOST_SHOWN + 1)
+            if len(rows) > _MOST_SHOWN:
+                self._settle_in_crowd(at, name, found)
+                return
+        found |= self._contenders(folders, name, self._shown_by(rows))
+        shown = judge(found.values())
         wanted: dict[tuple[int, int], Row] = {}
-        for rank, one in enumerate(shown):
+        first = shown[0].node if shown and not self._is_kept_from(at, name) else None
+        for one in shown:
             inode = self._own(one.node, one.joined)
             self._join(inode, one.joined)
-            if rank == 0:
+            if one.node is first:
                 wanted[inode.ino, one.node.slot] = Row(at, name, None)
-        losers = self._losers([one.node for one in shown])
-        authors = [self._author(loser.stamp) for loser in losers]
-        names = number_names(name, authors, lambda candidate: self._rows.is_wanted(at, candidate))
-        for loser, free in zip(losers, names, strict=True):
+        losers = self._losers([one.node for one in shown], first, is_crowd(found))
+        for loser, free in zip(losers, self._names(at, name, losers, is_crowd(found)), strict=True):
             wanted[self._inode_of(loser)] = Row(at, free, name)
-        self._place(at, name, wanted)
-        if self._rows.is_wanted(at, name) != taken and is_conflict_name(name):
-            for other in self._rows.in_conflict(at):
-                if other != name:
-                    self._agenda.add(directory, other)
+        self._place(rows, wanted)
 
-    def _place(self, at: int, name: bytes, wanted: dict[tuple[int, int], Row]) -> None:
+    def _names(self, at: int, name: bytes, losers: Sequence[_Loser], crowd: bool) -> list[bytes]:
+        if crowd:
+            return [name_by_id(name, one.contender.id, one.contender.slot) for one in losers]
+        authors = [self._author(loser.stamp) for loser in losers]
+        return number_names(name, authors, lambda candidate: self._rows.is_wanted(at, candidate), MOST_NUMBER)
+
+    def _is_kept_from(self, at: int, name: bytes) -> bool:
+        """Whether a loser of another name has this one, and does not give it up."""
+        return is_conflict_name(name) and is_kept(name) and self._rows.wanted(at, name) is not None
+
+    def settle_freed(self) -> None:
+        """Names have become free that losers may want, or those from whom losers kept them."""
+        freed, self._rows.freed = self._rows.freed, []
+        for at, name in freed:
+            directory = self._fs.inodes.get(at).id
+            if is_kept(name):
+                if self._rows.beside(at, name, 1) and self._rows.wanted(at, name) is None:
+                    self._agenda.add(directory, name)
+            elif not self._rows.is_wanted(at, name):
+                others = (self._rows.wanted(at, other) for other in later_names(name))
+                found = next((other for other in others if other is not None), None)
+                if found is not None:
+                    self._agenda.add(directory, found)
+
+    def _place(self, rows: Mapping[tuple[int, int], Row], wanted: Mapping[tuple[int, int], Row]) -> None:
         """Make the rows so; names are given up before others take them."""
-        for (ino, slot), row in self._rows.beside(at, name).items():
+        for (ino, slot), row in rows.items():
             if wanted.get((ino, slot)) != row:
                 self._rows.remove(self._fs.inodes.get(ino), slot)
         for (ino, slot), row in wanted.items():
@@ -96,31 +142,65 @@ class Arranger:
     def _evict(self, ino: int, slot: int, row: Row) -> None:
         """Take the name from who has it for another's sake, and have a new one found."""
         inode, directory = self._fs.inodes.get(ino), self._fs.inodes.get(row.parent).id
-        if place_key(inode.id, slot) in self._fs.changes.unsigned:
-            # Only the row tells of it: what it says is looked at now, and is not forgotten in this run.
-            self._resolver.registered(inode.id)
-            self._unsigned.setdefault((directory, row.plain), set()).add(inode.id)
+        nodes = self._shown_by([(ino, slot)])
+        for node in nodes:
+            # Of what is unsigned only the row tells: it is looked at now, and not forgotten in this run.
+            self._resolver.registered(node)
         self._rows.remove(inode, slot)
-        self._agenda.add(directory, row.plain)
+        self._agenda.add(directory, row.plain, nodes)
+
+    # -- crowds ----------------------------------------------------------------------------------
+
+    def _take_away(
+        self, at: int, name: bytes, nodes: Iterable[bytes], found: Container[tuple[bytes, int]]
+    ) -> None:
+        """Those of *nodes* that do not want the name any more."""
+        for node in nodes:
+            inode = self._nodes.find(node)
+            if inode is None:
+                continue
+            for slot, row in self._rows.of(inode.ino).items():
+                if (row.parent, row.plain) == (at, name) and (node, slot) not in found:
+                    self._rows.remove(inode, slot)
+
+    def _settle_in_crowd(self, at: int, name: bytes, found: Mapping[tuple[bytes, int], Contender]) -> None:
+        """Settle single nodes among more than can be looked at: of these who has the name and who is next."""
+        candidates = set[tuple[bytes, int, int]]()
+        for (node, slot), one in found.items():
+            inode = self._own(one, ())
+            self._join(inode, ())
+            candidates.add((name_by_id(name, node, slot), inode.ino, slot))
+        for ino, slot in self._rows.beside(at, name, 2):
+            candidates.add((name_by_id(name, self._fs.inodes.get(ino).id, slot), ino, slot))
+        first = None if self._is_kept_from(at, name) else min(candidates)
+        wanted = {
+            one[1:]: Row(at, name, None) if one == first else Row(at, one[0], name) for one in candidates
+        }
+        present = {key: row for key in wanted if (row := self._rows.of(key[0]).get(key[1])) is not None}
+        self._place(present, wanted)
 
     # -- who wants the name ----------------------------------------------------------------------
 
-    def _contenders(self, at: int, name: bytes) -> dict[tuple[bytes, int], Contender]:
-        folders = self._folders(at)
-        candidates: set[bytes] = set()
-        for folder in folders:
-            placed = self._registers.places_beginning(beginning(folder, name))
-            candidates.update(key[1:17] for key in placed)
-            candidates |= self._unsigned.get((folder, name), set())
-            candidates.update(
-                node for (node,) in self._db.execute("SELECT id FROM moved WHERE parent = ?", (folder,))
+    def _shown_by(self, rows: Iterable[tuple[int, int]]) -> set[bytes]:
+        """The nodes that these inodes show, given with slots: their own, or of which they are versions, and
+        those that are seen as one with them."""
+        found: set[bytes] = set()
+        for ino in {ino for ino, _ in rows}:
+            inode = self._fs.inodes.get(ino)
+            found.add(inode.id)
+            others = (
+                "SELECT id FROM copy WHERE ino = ?"
+                if inode.derived
+                else "SELECT id FROM joined WHERE ino = ?"
             )
-        for ino, slot in self._rows.beside(at, name):
-            node = self._fs.inodes.get(ino).id
-            if place_key(node, slot) in self._fs.changes.unsigned:
-                candidates.add(node)
+            found.update(node for (node,) in self._db.execute(others, (ino,)))
+        return found
+
+    def _contenders(
+        self, folders: Collection[bytes], name: bytes, nodes: Iterable[bytes]
+    ) -> dict[tuple[bytes, int], Contender]:
         found: dict[tuple[bytes, int], Contender] = {}
-        for node in candidates:
+        for node in nodes:
             for standing in self._resolver.called(node, name):
                 if self._resolver.parent(node, standing) in folders:
                     found[node, standing.slot] = self._contender(node, standing)
@@ -148,12 +228,18 @@ class Arranger:
         rows = self._db.execute("SELECT id FROM joined WHERE ino = ?", (at,))
         return [self._fs.inodes.get(at).id, *(node for (node,) in rows)]
 
-    def _losers(self, contenders: list[Contender]) -> list[_Loser]:
-        losers = [_Loser(one, one.stamp, None) for one in contenders[1:]]
-        for one in contenders:
-            if not one.is_directory and one.slot == self._resolver.first_slot(one.id):
-                losers += [_Loser(one, copy.stamp, copy) for copy in self._resolver.copies(one.id)]
-        return sorted(losers, key=lambda one: (one.stamp, one.contender.id, one.contender.slot))
+    def _losers(self, contenders: Iterable[Contender], first: Contender | None, crowd: bool) -> list[_Loser]:
+        losers = [_Loser(one, one.stamp, None) for one in contenders if one is not first]
+        if crowd:
+            return losers
+        copies = [
+            _Loser(one, copy.stamp, copy)
+            for one in contenders
+            if not one.is_directory and one.slot == self._resolver.first_slot(one.id)
+            for copy in self._resolver.copies(one.id)
+        ]
+        losers += sorted(copies, key=_order)[-MOST_COPIES:]
+        return sorted(losers, key=_order)
 
     # -- inodes ----------------------------------------------------------------------------------
 
@@ -195,6 +281,10 @@ class Arranger:
             self._part(node)
             own = self._nodes.find(node)
             if own is not None:
+                for (other,) in self._db.execute(
+                    "SELECT id FROM joined WHERE ino = ?", (own.ino,)
+                ).fetchall():
+                    self._part(other)
                 self._queue_unsigned_children(own)
                 for slot in self._rows.of(own.ino):
                     self._rows.remove(own, slot)
@@ -206,16 +296,21 @@ class Arranger:
         """The node is not seen as one with another any more: neither is what is in it."""
         row = self._db.execute("DELETE FROM joined WHERE id = ? RETURNING ino", (node,)).fetchone()
         if row is not None:
+            self._note(node)
+            for standing in self._resolver.names(node):
+                self._agenda.add(self._resolver.parent(node, standing), standing.place.name, (node,))
             self._queue_children(node, self._fs.inodes.get(row[0]).id)
 
     def _queue_children(self, directory: bytes, *others: bytes) -> None:
         """Settle the names of what is in the directory anew, and these names in *others*."""
-        for key in self._registers.places_beginning(directory):
-            child = key[1:17]
+        children = {key[1:17] for key in self._registers.places_beginning(directory)}
+        moved = self._db.execute("SELECT id FROM moved WHERE parent = ?", (directory,))
+        for child in children.union(node for (node,) in moved):
             for standing in self._resolver.names(child):
-                if standing.place.parent == directory:
-                    for where in (self._resolver.parent(child, standing), *others):
-                        self._agenda.add(where, standing.place.name)
+                at = self._resolver.parent(child, standing)
+                if directory in (standing.place.parent, at):
+                    for where in (at, *others):
+                        self._agenda.add(where, standing.place.name, (child,))
 
     def _queue_unsigned_children(self, directory: Inode) -> None:
         """What no register tells of yet moves along when the directory is joined with another."""
@@ -225,8 +320,7 @@ class Arranger:
             (directory.ino,),
         ).fetchall():
             if place_key(child, slot) in self._fs.changes.unsigned:
-                self._unsigned.setdefault((directory.id, name), set()).add(child)
-                self._agenda.add(directory.id, name)
+                self._agenda.add(directory.id, name, (child,))
 
     def _inode_of(self, loser: _Loser) -> tuple[int, int]:
         """The inode and slot of a loser; that of a copy is made when there is none."""
@@ -247,6 +341,10 @@ class Arranger:
             self._nodes.entangle(inode)
             self._nodes.entangle(original)
         return inode.ino, 0
+
+
+def _order(loser: _Loser) -> tuple[Stamp, bytes, int]:
+    return loser.stamp, loser.contender.id, loser.contender.slot
 
 
 def copy_id(node: bytes, copy: Value) -> bytes:

@@ -19,6 +19,7 @@ from hybrisfs.filesystem.registers import Attr, Place, attr_key, content_key, is
 from hybrisfs.filesystem.unseen import NameChange
 from hybrisfs.merge.beginning import begin_beside
 from hybrisfs.merge.first_nodes import build_view
+from hybrisfs.merge.losses import Losses
 from hybrisfs.merge.members import MemberTable
 from hybrisfs.merge.minutes import KINDS, End
 from hybrisfs.merge.newcomers import Newcomers
@@ -26,10 +27,11 @@ from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.packs import Packs, Placement
 from hybrisfs.merge.refresh import Refresh
 from hybrisfs.merge.registers import Merged, Registers, is_kept
+from hybrisfs.merge.resolver import Resolver
 from hybrisfs.merge.rows import Change
 from hybrisfs.merge.rules import Author, Stamp, Value, is_removed, standing_place
 from hybrisfs.merge.supersession import Written
-from hybrisfs.merge.unsigned import unsigned_place
+from hybrisfs.merge.unsigned import UnsignedView, unsigned_place
 from hybrisfs.store.schema import ROOT_INO
 from hybrisfs.store.updates import UpdateLog
 from sync import Accepted, DecodeError, Rename, Write
@@ -55,9 +57,12 @@ class Arrivals:
         registers: Registers,
         members: MemberTable,
         granted: Callable[[Sequence[bytes]], None],
+        losses: Losses,
     ) -> None:
-        """*granted* is handed the keys of registers of epochs, or none, when members came or went."""
+        """*granted* is handed the keys of registers of epochs, or none, when members came or went; *losses*
+        holds on to what is lost in mass."""
         self._granted = granted
+        self._losses = losses
         self._fs = fs
         self._db = fs.db
         self._updates = updates
@@ -67,8 +72,10 @@ class Arrivals:
         self._packs = Packs(fs)
         self.on_clouds: Callable[[], None] = lambda: None  # told that the set of clouds may have changed
         self._disturb_again()
-        self._waiting: set[bytes] = set()  # nodes whose registers have changed since the last refresh
-        self._called_anew: set[int] = set()  # directories in which copies are called after a renamed device
+        # Nodes whose registers have changed since the last refresh.
+        self._waiting: set[bytes] = self._moved_for_nobody()
+        # Names of which copies are called after a device that has another name now.
+        self._called_anew: set[tuple[int, bytes]] = set()
         self._only: dict[bytes, Value] = {}  # registers that got their first value since then
         self._unwritten: list[Written] = []  # what is to be put into registers yet
         self._placements: list[Placement] = []  # what is to be put into packs yet
@@ -78,18 +85,24 @@ class Arrivals:
         self._changes: list[Change] = []  # what the kernel must hear of since then
 
     def _disturb_again(self) -> None:
-        """Find the directories in which names had come or gone without a signed update when we stopped."""
+        """Find the names that may have come or gone without a signed update when we stopped."""
         disturbed = self._fs.inodes.disturbed
         disturbed.update(self._with_conflicts())
         for key in self._fs.changes.unsigned:
             standing = standing_place(self._registers.values(key)) if key[:1] == b"p" else None
             inode = self._nodes.find(standing[1].parent) if standing else None
-            if inode is not None:
-                disturbed.add(inode.ino)
+            if standing is not None and inode is not None:
+                disturbed.add((inode.ino, standing[1].name))
 
-    def _with_conflicts(self) -> list[int]:
-        """The directories in which something stands under a conflict name."""
-        return [ino for (ino,) in self._db.execute("SELECT parent FROM place WHERE wanted IS NOT NULL")]
+    def _moved_for_nobody(self) -> set[bytes]:
+        """The nodes that stand elsewhere than they say, when it is not on record for whose sake."""
+        rows = self._db.execute("SELECT id FROM moved WHERE NOT EXISTS (SELECT 1 FROM moved_for LIMIT 1)")
+        return {node for (node,) in rows}
+
+    def _with_conflicts(self) -> list[tuple[int, bytes]]:
+        """The names that something wants which stands under a conflict name, by directory."""
+        query = "SELECT DISTINCT parent, wanted FROM place WHERE wanted IS NOT NULL"
+        return self._db.execute(query).fetchall()
 
     def take(self, accepted: Accepted) -> None:
         """Take in the writes of an update just accepted by the log; `refresh` follows, at the latest when the
@@ -100,6 +113,7 @@ class Arrivals:
         others = [] if len(kept) == len(writes) else [one for one in writes if not is_of_tree(one[0])]
         nodes = {key[1:17] for key, _ in kept}
         self._make_way(kept, nodes)
+        self._losses.note(accepted, kept)
         self._waiting |= nodes
         kept += [one for one in others if is_kept(one[0])]
         stamp = Stamp(accepted.update.header.clock, accepted.branch)
@@ -121,7 +135,9 @@ class Arrivals:
         ends: Mapping[bytes, End] = {}
         if ended:
             author = accepted.update.header.writer
-            ends = self._registers.minutes.judge(author, accepted.dependencies, ended, self.depends)
+            ends = self._registers.minutes.judge(
+                author, accepted.dependencies, ended, self._updates.vector_of
+            )
         for key, value in writes:
             end = ends.get(key[1:], End.AGREED) if value is None else End.AGREED
             if end is End.AGREED:
@@ -169,7 +185,9 @@ class Arrivals:
         self._waiting.clear()
         self._only.clear()
         changes, self._changes = self._changes, []
-        return changes + build_view(self._fs, self._registers, self.depends, self.author)
+        changes += build_view(self._fs, self._registers, self.depends, self.author)
+        self._losses.came_above(0)
+        return changes
 
     def _heed(self, keys: Sequence[bytes]) -> None:
         """These registers have other values now; those of devices and of the volume matter here."""
@@ -234,13 +252,20 @@ class Arrivals:
         """Let the view show what has been taken; what the kernel must hear of."""
         self._write()
         self._edited = None
+        self._losses.look(self._resolver, self._only)
         waiting, self._waiting = self._waiting, set()
         called_anew, self._called_anew = self._called_anew, set()
-        return self._refresh(waiting, called_anew)
+        before = self._losses.highest()
+        changes = self._refresh(waiting, called_anew)
+        self._losses.came_above(before)
+        return changes
 
     def device_renamed(self) -> list[Change]:
         """A device has another name, by which copies are called from now on; what the kernel must hear of."""
         return self._refresh(set(), self._with_conflicts())
+
+    def _resolver(self) -> Resolver:
+        return Resolver(self._registers, UnsignedView(self._fs), self.depends)
 
     def reveal(self, nodes: Iterable[bytes]) -> list[Change]:
         """Show *nodes* as registers say that an own update has written; what the kernel must hear of."""
@@ -254,7 +279,7 @@ class Arrivals:
         self._fs.flush()
         nodes = set(nodes)
         disturbed, self._fs.inodes.disturbed = self._fs.inodes.disturbed, set()
-        folders = [one for ino in disturbed for one in self._folders(ino)]
+        folders = [one for ino in {ino for ino, _ in disturbed} for one in self._folders(ino)]
         if self._is_odd():
             return self._refresh({*nodes, *folders}, disturbed)
         # A node that was removed elsewhere and survived under its former name may have got a better one.
@@ -273,14 +298,14 @@ class Arrivals:
         rows = self._db.execute("SELECT slot FROM place WHERE ino = ?", (inode.ino,))
         return [slot for (slot,) in rows]
 
-    def _refresh(self, nodes: set[bytes], disturbed: Iterable[int]) -> list[Change]:
+    def _refresh(self, nodes: set[bytes], disturbed: Iterable[tuple[int, bytes]]) -> list[Change]:
         changes = self._shown(nodes, disturbed)
         self._fs.unseen.names_changed(
             NameChange(one.ino, one.name, one.gone is not None) for one in changes if one.name is not None
         )
         return changes
 
-    def _shown(self, nodes: set[bytes], disturbed: Iterable[int]) -> list[Change]:
+    def _shown(self, nodes: set[bytes], disturbed: Iterable[tuple[int, bytes]]) -> list[Change]:
         changes, self._changes = self._changes, []
         only, self._only = self._only, {}
         if not nodes and not disturbed:
@@ -351,7 +376,7 @@ class Arrivals:
                 node = key[1:17]
                 for place in self._registers.with_prefix(b"p" + node):
                     self._take_back_removal(place)
-                if key in unsigned:
+                if key in unsigned and key not in self._fs.changes.held:
                     inode = self._fs.inodes.get(unsigned[key][0])
                     if not inode.orphan and inode.id == node:
                         self._split(inode)

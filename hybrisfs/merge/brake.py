@@ -1,98 +1,188 @@
-"""The brake on mass deletion: when another device removes much of the volume, that waits for a person.
+"""The brake on mass deletion: when another device takes away much of the volume, that waits for a person.
 
-What it comes of may be a slip, a sick program or a thief. Until somebody here says yes, the update that goes
-too far is not part of the log here, nor is anything that depends on it; this device shows what it showed, and
-goes on working. A device that deletes a large tree signs many updates meanwhile, so what counts is all that
-it has removed within `WINDOW` seconds, of what this device shows: what came and went before it got here is
-missed by nobody.
+What it comes of may be a slip, a sick program or a thief. `hybrisfs.merge.losses` finds what is lost to
+this device's view, by whatever register, and keeps it there until somebody here decides; this is the
+arithmetic. One device has taken too much away, more than `FEW` in any case, when one of these holds:
+
+* What it did within `WINDOW_NS`, by the moments of its updates (`hybrisfs.store.moments`), is more than the
+  *share* of the names that were shown. So a week that arrives at once is a week.
+* What arrived of it here within `WINDOW`, whatever its dates, is more than `MOST` of them. A liar may date
+  one deletion as many small ones: of a moment it is certain only that it is no sooner than those of the
+  causes. Who was away while somebody deleted nearly everything bit by bit is asked, once: that is worth a
+  question.
+* Files with other contents in place of old ones (`hybrisfs.merge.losses` says which count), done within
+  `WINDOW_NS`, are more than the *share* of all files. Programs overwrite much for good reasons, but seldom
+  most of a volume that nobody had touched for days.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
-from hybrisfs.filesystem.registers import Place, removed_place
-from sync import SignedUpdate, Write
-
-__all__ = ["WINDOW", "Brake", "Deletion", "removals"]
+__all__ = ["FEW", "MOST", "WINDOW", "WINDOW_NS", "Brake", "Loss", "Shown", "Verdict"]
 
 WINDOW: Final = 600.0
-_FEW: Final = 50  # names; who removes no more than that is never held up
+WINDOW_NS: Final = int(WINDOW) * 1_000_000_000
+FEW: Final = 50
+"""Names; who takes away no more than that is never held up."""
+MOST: Final = 0.75
 
-Removal = tuple[bytes, Place]
-"""The key of a place register, and where the node was."""
+
+class Loss(NamedTuple):
+    """A register by which something is lost, and the value by which it was shown, if that is known."""
+
+    key: bytes
+    former: bytes | None
+    overwritten: bool = False
+    """Whether other content is there in its stead."""
+    names: int = 1
+    """How many names go with it."""
+
+    @property
+    def name(self) -> bytes:
+        """The key of the place that it counts for: a file that is emptied and removed is lost once."""
+        return self.key if self.key[:1] == b"p" else b"p" + self.key[1:17] + b"\0"
 
 
-@dataclass(frozen=True, slots=True)
-class Deletion:
-    """An update that is held up, with all that its device has removed lately."""
+class Verdict(NamedTuple):
+    """Too much is lost."""
 
-    device: bytes
-    time_ns: int
-    of: int
+    total: int
     """How many names there were."""
-    removals: list[Removal] = field(repr=False)
-    data: bytes = field(repr=False)
+    before: dict[bytes, bytes]
+    """What was let go within the same time: keys of registers with their former values."""
 
 
-@dataclass(frozen=True, slots=True)
+class Shown(NamedTuple):
+    """How many names the view shows, and regular files."""
+
+    names: int
+    files: int
+
+
+@dataclass(slots=True)
+class _Entry:
+    when: float
+    look: int
+    held: bool
+    names: int
+
+
+@dataclass(slots=True)
+class _Window:
+    """What was lost within some time; *when* is in the unit of its caller."""
+
+    entries: dict[bytes, _Entry] = field(default_factory=dict)  # by name, in the order of time
+    let_go: dict[bytes, Loss] = field(default_factory=dict)  # what `told` has not told of
+    count: int = 0
+    held: int = 0
+    present: int = 0  # names of the present look: they are shown yet, as are those that are held
+    look: int = 0
+
+    def turn_to(self, look: int, since: float) -> None:
+        """Forget what was lost before *since*. What was let go at earlier looks is shown no more."""
+        if look != self.look:
+            self.look, self.present = look, 0
+        while self.entries and self.entries[first := next(iter(self.entries))].when < since:
+            self._pop(first)
+
+    def add(self, losses: Iterable[Loss], when: float) -> None:
+        if self.entries:
+            when = max(when, next(reversed(self.entries.values())).when)
+        for loss in losses:
+            self._pop(loss.name)
+            self.entries[loss.name] = _Entry(when, self.look, False, loss.names)
+            self.let_go[loss.name] = loss
+            self.count += loss.names
+            self.present += loss.names
+
+    def hold(self, losses: Iterable[Loss]) -> None:
+        """These are not let go."""
+        for loss in losses:
+            entry = self.entries.get(loss.name)
+            if entry is not None and not entry.held:
+                self.let_go.pop(loss.name, None)
+                entry.held = True
+                self.held += entry.names
+                self.present -= entry.names if entry.look == self.look else 0
+
+    def _pop(self, name: bytes) -> None:
+        entry = self.entries.pop(name, None)
+        if entry is None:
+            return
+        self.let_go.pop(name, None)
+        self.count -= entry.names
+        if entry.held:
+            self.held -= entry.names
+        elif entry.look == self.look:
+            self.present -= entry.names
+
+    def total(self, shown: int) -> int:
+        """How many names there were of which *shown* are shown now."""
+        return max(shown + self.count - self.held - self.present, self.count)
+
+    def told(self) -> dict[bytes, bytes]:
+        """What was let go and is told of for the first time, with former values."""
+        let_go, self.let_go = self.let_go, {}
+        return {one.key: one.former for one in let_go.values() if one.former is not None}
+
+
+@dataclass(slots=True)
 class _Recent:
-    at: float
-    device: bytes
-    removals: list[Removal]
+    """What one device has taken away lately."""
+
+    done: _Window = field(default_factory=_Window)  # when: ns since the epoch
+    arrived: _Window = field(default_factory=_Window)  # when: seconds, monotonic
+    overwritten: _Window = field(default_factory=_Window)  # when: ns since the epoch
 
 
 class Brake:
-    """The updates that wait. *share*: from which part of all names on; with 1 and more nothing ever waits."""
+    """*share*: from which part of all names on what is lost waits; with 1 and more nothing ever waits."""
 
     def __init__(self, share: float) -> None:
         self.share = share
-        self._held: dict[bytes, Deletion] = {}
-        self._confirmed: set[bytes] = set()
-        self._recent: deque[_Recent] = deque()
+        self._recent: dict[bytes, _Recent] = {}
+        self._look = 0
 
-    def holds(self, update: SignedUpdate, found: list[Removal], names: int, now: float) -> bool:
-        """Whether the update, new here, has to wait; it is kept then. *found*: which of the *names* that are
-        shown here it removes; *now*: seconds by a clock that never goes back."""
-        if self.share >= 1 or not found or update.hash in self._confirmed:
-            return False
-        while self._recent and self._recent[0].at < now - WINDOW:
-            self._recent.popleft()
-        device = update.header.writer
-        before = [one for recent in self._recent if recent.device == device for one in recent.removals]
-        removed, total = len(before) + len(found), names + len(before)
-        if removed <= _FEW or removed <= self.share * total:
-            self._recent.append(_Recent(now, device, found))
-            return False
-        self._held[update.hash] = Deletion(
-            device, update.header.time_ns, total, [*before, *found], update.data
-        )
-        return True
+    def begin(self) -> None:
+        """What was lost, and not held, so far is shown no more."""
+        self._look += 1
 
-    def held(self) -> dict[bytes, Deletion]:
-        """What waits, by the hashes of the updates."""
-        return dict(self._held)
+    def judge(
+        self, device: bytes, losses: Sequence[Loss], moment: int, now: float, shown: Callable[[], Shown]
+    ) -> Verdict | None:
+        """Whether what an update of *device* takes away is too much.
 
-    def accepted(self, updates: Iterable[bytes]) -> None:
-        """The updates with these hashes wait no more: the log holds them."""
-        for update in updates:
-            self._held.pop(update, None)
+        *moment*: of the update, ns since the epoch. *now*: seconds by a clock that never goes back. *shown*
+        counts what the view shows while it is not told yet of what was found since `begin`.
+        """
+        if self.share >= 1:
+            return None
+        recent = self._recent.setdefault(device, _Recent())
+        recent.done.turn_to(self._look, moment - WINDOW_NS)
+        recent.overwritten.turn_to(self._look, moment - WINDOW_NS)
+        recent.arrived.turn_to(self._look, now - WINDOW)
+        gone = [loss for loss in losses if not loss.overwritten]
+        recent.done.add(gone, moment)
+        recent.arrived.add(gone, now)
+        recent.overwritten.add([loss for loss in losses if loss.overwritten], moment)
+        for window, share in (
+            (recent.done, self.share),
+            (recent.arrived, max(self.share, MOST)),
+            (recent.overwritten, self.share),
+        ):
+            if window.count <= FEW:
+                continue
+            files = window is recent.overwritten  # which are all shown yet
+            total = shown().files if files else window.total(shown().names)
+            if window.count > share * total:
+                for one in (recent.done, recent.arrived, recent.overwritten):
+                    one.hold(losses)
+                return Verdict(total, window.told())
+        return None
 
-    def confirm(self, update: bytes) -> Deletion:
-        """Let the update with this hash pass, and begin to count anew. Raises KeyError."""
-        deletion = self._held.pop(update)
-        self._confirmed.add(update)
-        self._recent = deque(one for one in self._recent if one.device != deletion.device)
-        return deletion
-
-
-def removals(writes: Iterable[Write]) -> list[Removal]:
-    """The names that an update removes."""
-    return [
-        (key, place)
-        for key, value in writes
-        if key[:1] == b"p" and (place := removed_place(value)) is not None
-    ]
+    def forget(self, device: bytes) -> None:
+        """Begin to count anew what the device takes away: a person has decided."""
+        self._recent.pop(device, None)

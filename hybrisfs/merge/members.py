@@ -21,10 +21,11 @@ Who let a device in is the author of the first such register of it; one of its o
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from hybrisfs.merge.roster import Admission, Roster
 from hybrisfs.merge.rules import Stamp, Value
@@ -78,9 +79,12 @@ class Member:
             raise DecodeError("the name of a device is no text") from error
         if not member.name.isprintable():
             raise DecodeError("the name of a device cannot be shown")
-        if not is_public_key(public):
+        if not _is_key(public):
             raise DecodeError("a public key that is none")
         return member
+
+
+_is_key: Final = functools.lru_cache(4096)(is_public_key)
 
 
 class Membership(IntEnum):
@@ -114,8 +118,11 @@ class MemberTable:
 
     def __init__(self, database: Database) -> None:
         self._db = database
-        self._admissions: dict[bytes, Admission] = {}
+        self._rows: list[tuple[Any, ...]] = []
+        self._kits: set[bytes] = set()
+        self._known: dict[bytes, _Known] = {}
         self._roster = Roster({})
+        self._made: dict[str, Members] = {}  # of what is known
 
     def all(self) -> list[Member]:
         """The devices of the volume, by name; not those in reserve."""
@@ -142,34 +149,36 @@ class MemberTable:
 
     def _counted(self) -> list[_Known]:
         """Those within the bounds, by name; no reserve without a kit."""
-        known, kits = self._load(), self._kits()
         return [
             one
-            for device, one in known.items()
+            for device, one in self._load().items()
             if device in self._roster.counted
             # Of a reserve that this device was told of the registers are still to come.
-            and (one.state != Membership.RESERVE or device in kits or one.admission.clock is None)
+            and (one.state != Membership.RESERVE or device in self._kits or one.admission.clock is None)
         ]
 
     def _load(self) -> dict[bytes, _Known]:
         """All that are known, by name."""
         rows = self._db.execute(
             "SELECT device, public, name, state, inviter, clock FROM member ORDER BY name, device"
-        )
-        known = {
-            device: _Known(
-                Member(public, name, state in _GONE, state == Membership.RESERVE),
-                Membership(state),
-                Admission(inviter, clock),
-            )
-            for device, public, name, state, inviter, clock in rows
-        }
-        admissions = {device: one.admission for device, one in known.items()}
-        if admissions != self._admissions:
-            self._admissions, self._roster = admissions, Roster(admissions)
-        return known
+        ).fetchall()
+        kits = self._with_kits() if any(row[3] == Membership.RESERVE for row in rows) else set()
+        if (rows, kits) != (self._rows, self._kits):
+            self._rows, self._kits = rows, kits
+            self._known = {
+                device: _Known(
+                    Member(public, name, state in _GONE, state == Membership.RESERVE),
+                    Membership(state),
+                    Admission(inviter, clock),
+                )
+                for device, public, name, state, inviter, clock in rows
+                if _is_key(public)  # earlier versions let in whatever a member said
+            }
+            self._roster = Roster({device: one.admission for device, one in self._known.items()})
+            self._made.clear()
+        return self._known
 
-    def _kits(self) -> set[bytes]:
+    def _with_kits(self) -> set[bytes]:
         """The reserves of which there is the record of a kit."""
         rows = self._db.execute(
             "SELECT device FROM member WHERE state = 3 AND EXISTS (SELECT 1 FROM register "
@@ -179,25 +188,34 @@ class MemberTable:
 
     def devices(self) -> Members:
         """Which devices belong to the volume, and which did."""
-        return self._members(Membership.MEMBER)
+        return self._members("devices", lambda: self._present(Membership.MEMBER))
 
     def keys(self) -> Members:
         """The same, with those in reserve: who is to have the keys of the volume."""
-        return self._members(Membership.MEMBER, Membership.RESERVE)
-
-    def _members(self, *states: Membership) -> Members:
-        return Members(
-            (member.public for member in self._in(*states)), (member.public for member in self.removed())
-        )
+        return self._members("keys", lambda: self._present(Membership.MEMBER, Membership.RESERVE))
 
     def writers(self) -> Members:
         """Whose updates are accepted: all but those of devices whose removal has been accepted, and of those
         that do not count. What these wrote is accepted if a member depends on it."""
-        current = {one.member.device for one in self._counted() if one.state != Membership.REMOVED}
-        known = self._load()
+        return self._members("writers", self._writers)
+
+    def _members(self, which: str, make: Callable[[], Members]) -> Members:
+        self._load()
+        found = self._made.get(which)
+        if found is None:
+            found = self._made[which] = make()
+        return found
+
+    def _present(self, *states: Membership) -> Members:
         return Members(
-            (known[device].member.public for device in current),
-            (one.member.public for device, one in known.items() if device not in current),
+            (member.public for member in self._in(*states)), (member.public for member in self.removed())
+        )
+
+    def _writers(self) -> Members:
+        current = {one.member.device for one in self._counted() if one.state != Membership.REMOVED}
+        return Members(
+            (self._known[device].member.public for device in current),
+            (one.member.public for device, one in self._known.items() if device not in current),
         )
 
     def name_of(self, device: bytes) -> str:
@@ -205,10 +223,11 @@ class MemberTable:
         return row[0] if row and row[0] else device.hex()[:8]
 
     def shown_name(self, device: bytes) -> str:
-        """What it is called, and the beginning of its id if another one is called the same."""
+        """What it is called, and the beginning of its id if another one that belongs to the volume is called
+        the same."""
         name = self.name_of(device)
         (others,) = self._db.execute(
-            "SELECT count(*) FROM member WHERE name = ? AND device <> ?", (name, device)
+            "SELECT count(*) FROM member WHERE name = ? AND device <> ? AND state IN (0, 3)", (name, device)
         ).fetchone()
         return f"{name} ({device.hex()[:8]})" if others else name
 

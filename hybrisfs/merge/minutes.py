@@ -40,7 +40,8 @@ _KEPT: Final = 16
 """Values of a proposal or a ballot that are kept for each branch. A proposer ends packs by the newest ones
 that it has seen; who has seen so little is doubted."""
 
-Depends = Callable[[Stamp, Stamp], bool]
+VectorOf = Callable[[bytes, int], VersionVector | None]
+"""The dependency vector of the update with this branch and clock."""
 
 
 class End(Enum):
@@ -96,17 +97,17 @@ class Minutes:
         )
 
     def judge(
-        self, author: bytes, seen: VersionVector, packs: Iterable[bytes], depends: Depends
+        self, author: bytes, seen: VersionVector, packs: Iterable[bytes], vector_of: VectorOf
     ) -> dict[bytes, End]:
         """What it is worth that *author* says that these packs have ended. *seen*: what the update depends
-        on; *depends* tells whether who wrote one update had seen another."""
-        proposals = self._standing(proposal_key(author), seen, depends)
+        on; *vector_of* tells what other updates depend on."""
+        proposals = self._standing(proposal_key(author), seen, vector_of)
         book = Book((author,), {author: proposals}, {})
         wanted = {pack for one in book.lists for pack in (*one.packs, *one.orphans)}
         agreed: set[bytes] = set()
         if not wanted.isdisjoint(packs):
             members = self._members(author, seen)
-            ballots = {one: self._standing(ballot_key(one), seen, depends) for one in members}
+            ballots = {one: self._standing(ballot_key(one), seen, vector_of) for one in members}
             book = Book(members, {author: proposals}, ballots)
             listed = book.agreed(book.lists[0]) if len(book.lists) == 1 else None
             if listed is not None:
@@ -119,17 +120,18 @@ class Minutes:
         rows = self._db.execute("SELECT branch, clock FROM said WHERE begins")
         return all(seen[branch] >= clock for branch, clock in rows)
 
-    def _standing(self, key: bytes, seen: VersionVector, depends: Depends) -> list[bytes]:
+    def _standing(self, key: bytes, seen: VersionVector, vector_of: VectorOf) -> list[bytes]:
         """The values that a register had for somebody who had seen so much."""
         newest: dict[bytes, int] = {}
         for branch, clock in self._db.execute("SELECT branch, clock FROM said WHERE key = ?", (key,)):
             if clock <= seen[branch]:
                 newest[branch] = max(clock, newest.get(branch, 0))
         stamps = [Stamp(clock, branch) for branch, clock in newest.items()]
+        vectors = [vector_of(*one[::-1]) for one in stamps if len(stamps) > 1]
         return [
             self._value(key, one)
             for one in stamps
-            if not any(depends(other, one) for other in stamps if other != one)
+            if not any(vector is not None and vector[one.writer] >= one.clock for vector in vectors)
         ]
 
     def _value(self, key: bytes, stamp: Stamp) -> bytes:

@@ -37,8 +37,6 @@ class Newcomers:
 
     def settle(self, nodes: set[bytes]) -> set[bytes]:
         """Show the newcomers among *nodes*; the others."""
-        if self._db.execute("SELECT 1 FROM moved LIMIT 1").fetchone():
-            return nodes  # something waits for a directory, perhaps for one of these
         waiting: dict[bytes, list[NewNode]] = {}
         rest = set(nodes)
         for newcomer in self._read_all(nodes):
@@ -72,7 +70,8 @@ class Newcomers:
         known = select_many(
             self._db,
             "WITH wanted (id) AS (VALUES {}) SELECT id FROM wanted "
-            "WHERE id IN (SELECT id FROM node) OR id IN (SELECT id FROM joined)",
+            "WHERE id IN (SELECT id FROM node) OR id IN (SELECT id FROM joined) "
+            "OR id IN (SELECT cause FROM moved_for)",  # something waits for this directory
             [(node,) for node in nodes],
         )
         unsigned = self._fs.changes.unsigned

@@ -38,45 +38,36 @@ class Refresh:
         self._db = fs.db
         self._registers = registers
         self._nodes = Nodes(fs)
-        self._resolver = Resolver(registers, UnsignedView(fs), depends)
+        self._resolver = Resolver(registers, UnsignedView(fs), depends, self._within)
+        self._touched: dict[bytes, set[bytes]] = {}  # what has changed, by the directories that it names
         self._rows = Rows(fs, registers)
         self._agenda = Agenda(self._resolver)
-        self._arranger = Arranger(fs, registers, self._resolver, self._rows, self._agenda, author)
+        self._arranger = Arranger(fs, registers, self._resolver, self._rows, self._agenda, author, self._note)
 
-    def run(self, nodes: Iterable[bytes], disturbed: Iterable[int] = ()) -> list[Change]:
+    def run(self, nodes: Iterable[bytes], disturbed: Iterable[tuple[int, bytes]] = ()) -> list[Change]:
         """Show *nodes*, and what depends on them, as the registers say; what the kernel must hear of.
 
-        *disturbed*: directories in which names have come and gone otherwise.
+        *disturbed*: names that have come and gone otherwise, by directory.
         """
         nodes = set(nodes)
         affected = self._closure(sorted(nodes))
         for node in sorted(affected):
             self._queue(node)
-        for ino in disturbed:
-            for name in self._rows.in_conflict(ino):
-                self._settle_again(ino, name)
-        looked: set[tuple[int, bytes]] = set()
+        for ino, name in sorted(disturbed):
+            self._settle_again(ino, name)
         while self._agenda:
             self._arranger.settle(*self._agenda.take())
             if not self._agenda:
-                self._number_anew(looked)
+                self._arranger.settle_freed()
         for node in sorted(affected | self._arranger.made | (nodes & {ROOT_ID})):
             self._show(node)
         self._drop_nameless()
         return self._rows.changes
 
-    def _number_anew(self, looked: set[tuple[int, bytes]]) -> None:
-        """A name that is taken or free now may be one that stands beside another: settle the conflicts in
-        directories where names have changed, each once."""
-        for ino in {change.ino for change in self._rows.changes if change.name is not None}:
-            for name in self._rows.in_conflict(ino):
-                if (ino, name) not in looked:
-                    looked.add((ino, name))
-                    self._settle_again(ino, name)
-
     def _settle_again(self, ino: int, name: bytes) -> None:
         """A conflict about this name in directory *ino*. A program may have renamed a file of which copies
         stand there: they follow it."""
+        self._rows.freed.append((ino, name))
         self._agenda.add(self._fs.inodes.get(ino).id, name)
         for (node,) in self._db.execute(
             "SELECT c.id FROM place p JOIN copy c ON c.ino = p.ino WHERE p.parent = ? AND p.wanted = ?",
@@ -87,22 +78,67 @@ class Refresh:
     # -- what is affected ------------------------------------------------------------------------
 
     def _closure(self, nodes: Iterable[bytes]) -> set[bytes]:
-        """The nodes themselves; removed folders that live or die with them; folders in a circle, and those
-        that stand elsewhere because of one."""
-        waiting, affected = list(nodes), set[bytes]()
-        moved_too = False
+        """The nodes themselves; removed folders that live or die with them; folders in a circle, and what
+        stands elsewhere for the sake of one of them."""
+        affected = set[bytes]()
+        self._touch(nodes, affected)
+        waiting, circles = sorted(affected), set[bytes]()
+        while waiting:
+            node = waiting.pop()
+            if not self._resolver.is_directory(node):
+                continue
+            rows = self._db.execute("SELECT id FROM moved_for WHERE cause = ?", (node,))
+            others = [other for (other,) in rows]
+            if self._stands_still(node):
+                if not others:
+                    continue
+                others = []  # it matters to a circle only in which it is, and when it was put there
+            circle = self._resolver.circle(node)
+            if circle and circle[0] not in circles:
+                circles.add(circle[0])
+                others += circle
+            waiting += self._touch(others, affected)
+        return affected
+
+    def _touch(self, nodes: Iterable[bytes], affected: set[bytes]) -> list[bytes]:
+        """Add nodes, and the removed folders that live or die with them, to those that are affected; those
+        that are new among them."""
+        waiting, new = list(nodes), list[bytes]()
         while waiting:
             node = waiting.pop()
             if node in affected or node == ROOT_ID:
                 continue
             affected.add(node)
+            new.append(node)
+            self._note(node)
             waiting += self._removed_parents(node)
-            if self._resolver.is_directory(node):
-                waiting += self._resolver.cycle(node)
-                if not moved_too:
-                    moved_too = True
-                    waiting += [other for (other,) in self._db.execute("SELECT id FROM moved")]
-        return affected
+        return new
+
+    def _stands_still(self, directory: bytes) -> bool:
+        """Whether the view shows it where it says that it stands: then it is in no circle but one that
+        another one closes. What stands in folders that are one may stand in any of them."""
+        inode = self._nodes.find(directory)
+        names = self._resolver.names(directory)
+        if inode is None or len(names) != 1:
+            return False
+        if self._db.execute("SELECT 1 FROM moved WHERE id = ?", (directory,)).fetchone():
+            return False
+        [(_, _, place)] = names
+        return any(
+            (self._fs.inodes.get(row.parent).id, row.plain) == (place.parent, place.name)
+            and not self._db.execute("SELECT 1 FROM joined WHERE ino = ?", (row.parent,)).fetchone()
+            for row in self._rows.of(inode.ino).values()
+        )
+
+    def _note(self, node: bytes) -> None:
+        """The node may be alive, whether the view shows it or not."""
+        for one in self._resolver.registered(node):
+            self._touched.setdefault(one.place.parent, set()).add(node)
+
+    def _within(self, directory: bytes) -> set[bytes]:
+        """What may live in a removed directory: what has changed, or is in the view. All else that named it
+        is gone, and stays so."""
+        return self._registers.shown_beginning(directory) | self._touched.get(directory, set())
 
     def _removed_parents(self, node: bytes) -> list[bytes]:
         parents = {one.place.parent for one in self._resolver.registered(node)}
@@ -112,6 +148,8 @@ class Refresh:
             (node,),
         )
         parents.update(identity for (identity,) in seen_in)
+        rows = self._db.execute("SELECT cause FROM moved_for WHERE id = ?", (node,))
+        parents.update(cause for (cause,) in rows)
         return [parent for parent in parents if self._resolver.removed(parent)]
 
     def _queue(self, node: bytes) -> None:
@@ -122,13 +160,18 @@ class Refresh:
             (node,),
         ).fetchall():
             for row in self._rows.of(ino).values():
-                self._agenda.add(self._fs.inodes.get(row.parent).id, row.plain)
+                self._agenda.add(self._fs.inodes.get(row.parent).id, row.plain, (node,))
         self._db.execute("DELETE FROM moved WHERE id = ?", (node,))
+        self._db.execute("DELETE FROM moved_for WHERE id = ?", (node,))
         for standing in self._resolver.names(node):
             directory = self._resolver.parent(node, standing)
             if directory != standing.place.parent:
                 self._db.execute("INSERT OR REPLACE INTO moved VALUES (?, ?)", (node, directory))
-            self._agenda.add(directory, standing.place.name)
+                self._db.executemany(
+                    "INSERT OR IGNORE INTO moved_for VALUES (?, ?)",
+                    [(cause, node) for cause in self._resolver.reasons(node, standing)],
+                )
+            self._agenda.add(directory, standing.place.name, (node,))
 
     # -- attributes and contents -----------------------------------------------------------------
 
@@ -187,15 +230,14 @@ class Refresh:
                 self._db.execute("DELETE FROM copy WHERE ino = ?", (ino,))
 
     def _drop_nameless(self) -> None:
-        dropped, found = set[int](), True
-        while found:
-            found = False
-            for ino in sorted(self._rows.last.keys() - dropped):
-                inode = self._fs.inodes.get(ino)
-                if not inode.orphan and not self._rows.of(ino):
-                    self._drop(inode)
-                    dropped.add(ino)
-                    found = True
+        dropped = set[int]()
+        for ino in self._rows.lost:  # it grows meanwhile
+            if ino in dropped:
+                continue
+            inode = self._fs.inodes.get(ino)
+            if not inode.orphan and not self._rows.of(ino):
+                self._drop(inode)
+                dropped.add(ino)
 
     def _drop(self, inode: Inode) -> None:
         # What is still in a directory that was joined with another has been taken out of that one.

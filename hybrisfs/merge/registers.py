@@ -20,7 +20,7 @@ from hybrisfs.store.bulk import insert_many, select_many, select_with
 from hybrisfs.store.database import Database
 from sync import Rename, VersionVector
 
-__all__ = ["PLACES", "Merged", "Registers", "is_kept"]
+__all__ = ["PLACES", "Merged", "Registers", "after", "is_kept"]
 
 PLACES: Final = "key >= x'70' AND key < x'71'"  # as the index `register_place` has it
 _COLUMNS: Final = "clock, writer, value"
@@ -72,14 +72,26 @@ class Registers:
 
     def with_prefix(self, prefix: bytes) -> dict[bytes, list[Value]]:
         """The registers whose keys begin with *prefix*, which does not end in 0xff."""
-        return self._grouped("key >= ? AND key < ?", prefix, _after(prefix))
+        return self._grouped("key >= ? AND key < ?", prefix, after(prefix))
 
     def places_beginning(self, value: bytes) -> dict[bytes, list[Value]]:
         """Values of place registers that begin with *value* (of each register, only these values)."""
-        end = _after(value)
+        end = after(value)
         if end is None:
             return self._grouped(f"{PLACES} AND value >= ?", value)
         return self._grouped(f"{PLACES} AND value >= ? AND value < ?", value, end)
+
+    def shown_beginning(self, value: bytes) -> set[bytes]:
+        """The nodes that the view shows, among those of which place registers begin with *value*."""
+        end = after(value)
+        below = "" if end is None else "AND value < ? "
+        rows = self._db.execute(
+            f"WITH named (id) AS (SELECT substr(key, 2, 16) FROM register WHERE {PLACES} AND value >= ? "
+            f"{below}) SELECT id FROM named WHERE EXISTS (SELECT 1 FROM node n WHERE n.id = named.id) "
+            "OR EXISTS (SELECT 1 FROM joined j WHERE j.id = named.id)",
+            (value,) if end is None else (value, end),
+        )
+        return {node for (node,) in rows}
 
     def all_values(self, keys: Iterable[bytes]) -> dict[bytes, list[Value]]:
         """The latest values of many registers, those without any left out. *keys*: each once."""
@@ -96,14 +108,14 @@ class Registers:
             "(SELECT 1 FROM register WHERE key >= low AND key < high AND key <> first)"
         )
         prefixes = [b"p" + node for node in nodes]
-        ranges = [(prefix, _after(prefix), prefix + b"\0") for prefix in prefixes]
+        ranges = [(prefix, after(prefix), prefix + b"\0") for prefix in prefixes]
         return {low[1:] for (low,) in select_many(self._db, query, ranges)}
 
     def removed_slots(self, node: bytes) -> set[int]:
         """The slots of a node whose place somebody has removed, others perhaps not."""
         prefix = b"p" + node
         rows = self._db.execute(
-            "SELECT key, value FROM register WHERE key >= ? AND key < ?", (prefix, _after(prefix))
+            "SELECT key, value FROM register WHERE key >= ? AND key < ?", (prefix, after(prefix))
         )
         return {slot_of(key) for key, value in rows if removed_place(value) is not None}
 
@@ -114,7 +126,7 @@ class Registers:
             "WITH wanted (own, low, high) AS (VALUES {}) SELECT own FROM wanted WHERE EXISTS "
             f"(SELECT 1 FROM register WHERE {PLACES} AND value >= low AND value < high AND key <> own)"
         )
-        rows = [(key, value, _after(value)) for key, value in places.items()]
+        rows = [(key, value, after(value)) for key, value in places.items()]
         return {own for (own,) in select_many(self._db, query, rows)}
 
     def count_beginning(self, values: Iterable[bytes]) -> dict[bytes, int]:
@@ -123,7 +135,7 @@ class Registers:
             "WITH wanted (low, high) AS (VALUES {}) SELECT low, count(DISTINCT key) "
             f"FROM wanted CROSS JOIN register WHERE {PLACES} AND value >= low AND value < high GROUP BY low"
         )
-        return dict(select_many(self._db, query, [(value, _after(value)) for value in values]))
+        return dict(select_many(self._db, query, [(value, after(value)) for value in values]))
 
     def _collected(self, rows: Iterable[tuple[Any, ...]]) -> dict[bytes, list[Value]]:
         found: dict[bytes, list[Value]] = {}
@@ -212,7 +224,7 @@ class Registers:
 
     def _highest(self, kind: bytes) -> bytes:
         query = "SELECT max(key) FROM register WHERE key >= ? AND key < ?"
-        (key,) = self._db.execute(query, (kind, _after(kind))).fetchone()
+        (key,) = self._db.execute(query, (kind, after(kind))).fetchone()
         return key or b""
 
     def _rows(self, keys: Iterable[bytes]) -> Iterator[tuple[bytes, int, int]]:
@@ -296,7 +308,7 @@ class Registers:
         return number
 
 
-def _after(prefix: bytes) -> bytes | None:
+def after(prefix: bytes) -> bytes | None:
     """The least bytes that are above all that begin with *prefix*; None when there are none."""
     if prefix and prefix[-1] != _HIGHEST:
         return prefix[:-1] + bytes((prefix[-1] + 1,))

@@ -7,7 +7,7 @@ taken from the view (`Unsigned`), with the stamp `UNSIGNED`.
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from hybrisfs.filesystem.registers import Attr, Place, attr_key, content_key, slot_of
@@ -17,6 +17,7 @@ from hybrisfs.store.schema import ROOT_ID
 __all__ = ["UNSIGNED", "RegisterValues", "Resolver", "Standing", "Unsigned"]
 
 UNSIGNED: Final = Stamp((1 << 63) - 1, b"")
+_MOST_LEVELS: Final = 64
 
 
 class Standing(NamedTuple):
@@ -25,6 +26,13 @@ class Standing(NamedTuple):
     slot: int
     stamp: Stamp
     place: Place
+
+
+class _Circle(NamedTuple):
+    """Directories that contain each other, and the one that goes elsewhere."""
+
+    members: Sequence[bytes]
+    yields: bytes
 
 
 class RegisterValues(Protocol):
@@ -59,15 +67,23 @@ class Unsigned(Protocol):
 class Resolver:
     """Answers for one moment; registers and view must not change while it is used.
 
-    *depends* tells whether the update with the first stamp depends on that with the second.
+    *depends* tells whether the update with the first stamp depends on that with the second; *within* which
+    nodes may live in a removed directory: all that ever named it, unless somebody knows better.
     """
 
     def __init__(
-        self, registers: RegisterValues, unsigned: Unsigned, depends: Callable[[Stamp, Stamp], bool]
+        self,
+        registers: RegisterValues,
+        unsigned: Unsigned,
+        depends: Callable[[Stamp, Stamp], bool],
+        within: Callable[[bytes], Iterable[bytes]] | None = None,
     ) -> None:
         self._registers = registers
         self._unsigned = unsigned
         self._depends = depends
+        self._within = within or self._named_by
+        self._inhabitants: dict[bytes, bool] = {}
+        self._circles: dict[bytes, _Circle | None] = {ROOT_ID: None}
         self._slots: dict[bytes, list[Standing]] = {}
         self._attrs: dict[bytes, Attr | None] = {}
         self._names: dict[bytes, list[Standing]] = {}
@@ -182,28 +198,45 @@ class Resolver:
         stamps = [*(one.stamp for one in removals), *(one.stamp for one in self._all_contents(node))]
         return removal == UNSIGNED or all(one == removal or self._depends(removal, one) for one in stamps)
 
+    def _named_by(self, directory: bytes) -> Iterable[bytes]:
+        return {key[1:17] for key in self._registers.places_beginning(directory)}
+
     def _inhabited(self, directory: bytes) -> bool:
         """Whether a removed directory has to stay because something in it lives."""
-        waiting, seen = [directory], {directory}
+        above: dict[bytes, bytes | None] = {directory: None}
+        waiting = [directory]
         while waiting:
-            at = waiting.pop()
-            if self._unsigned.children(at):
+            at: bytes | None = waiting.pop()
+            assert at is not None
+            found = self._inhabitants.get(at)
+            if found is None:
+                found = self._unsigned.children(at) or self._look_into(at, above, waiting)
+            if found:
+                while at is not None:
+                    self._inhabitants[at] = True
+                    at = above[at]
                 return True
-            for child in {key[1:17] for key in self._registers.places_beginning(at)}:
-                standing = [one for one in self.registered(child) if one.place.parent == at]
-                if not standing or child in seen or self.attr(child) is None:
-                    continue
-                if not self.is_directory(child):
-                    if any(one.place.parent == at for one in self.names(child)):
-                        return True
-                    continue
-                last = max(self.registered(child), key=lambda one: (not one.place.removed, one.stamp))
-                if last.place.parent != at:
-                    continue
-                if not last.place.removed:
+        self._inhabitants.update(dict.fromkeys(above, False))
+        return False
+
+    def _look_into(self, at: bytes, above: dict[bytes, bytes | None], waiting: list[bytes]) -> bool:
+        """Whether something in the removed directory lives, other than in removed directories: these are
+        noted as standing below it, and have to wait."""
+        for child in self._within(at):
+            standing = [one for one in self.registered(child) if one.place.parent == at]
+            if not standing or child in above or self.attr(child) is None:
+                continue
+            if not self.is_directory(child):
+                if any(one.place.parent == at for one in self.names(child)):
                     return True
-                seen.add(child)
-                waiting.append(child)
+                continue
+            last = max(self.registered(child), key=lambda one: (not one.place.removed, one.stamp))
+            if last.place.parent != at:
+                continue
+            if not last.place.removed:
+                return True
+            above[child] = at
+            waiting.append(child)
         return False
 
     # -- where directories stand -----------------------------------------------------------------
@@ -221,33 +254,50 @@ class Resolver:
         named = self._raw_parent(standing)
         if not self.is_directory(node):
             return named
-        cycle = self._cycle(node)
-        if cycle and node == max(cycle, key=self._yields_by):
+        circle = self._circle(node)
+        if circle is not None and node == circle.yields:
             former = standing.place.former
             return former if former and self._is_seen(former) and self._reaches_root(former) else ROOT_ID
         return named
 
-    def cycle(self, directory: bytes) -> list[bytes]:
-        """The directories that contain each other and this one; usually none."""
-        return self._cycle(directory)
+    def reasons(self, node: bytes, standing: Standing) -> set[bytes]:
+        """The directories by which it is decided where a node stands that does not stand where it says."""
+        found = {standing.place.parent}
+        circle = self._circle(node) if self.is_directory(node) else None
+        if circle is not None:
+            found.update(circle.members)
+            found.update(self._way_up(standing.place.former) if standing.place.former else ())
+        return found
 
-    def _cycle(self, directory: bytes) -> list[bytes]:
-        path, at = [directory], self._above(directory)
-        seen = {directory}
-        while at != ROOT_ID:
-            if at in seen:
-                return path if at == directory else []
-            seen.add(at)
-            path.append(at)
+    def circle(self, directory: bytes) -> Sequence[bytes]:
+        """The directories that contain each other and this one; usually none."""
+        circle = self._circle(directory)
+        return () if circle is None else circle.members
+
+    def _circle(self, directory: bytes) -> _Circle | None:
+        way: dict[bytes, None] = {}
+        at = directory
+        while at not in self._circles and at not in way:
+            way[at] = None
             at = self._above(at)
-        return []
+        path = list(way)
+        if at in way:
+            members = path[path.index(at) :]
+            circle = _Circle(members, max(members, key=self._yields_by))
+            self._circles.update(dict.fromkeys(members, circle))
+        for one in path:
+            self._circles.setdefault(one, None)  # it leads to the root, or into a circle
+        return self._circles[directory]
+
+    def _way_up(self, directory: bytes) -> list[bytes]:
+        """The directory and those above it, up to the root, or to as many as are looked at."""
+        way = [directory]
+        while way[-1] != ROOT_ID and len(way) <= _MOST_LEVELS:
+            way.append(self._above(way[-1]))
+        return way
 
     def _reaches_root(self, directory: bytes) -> bool:
-        seen: set[bytes] = set()
-        while directory != ROOT_ID and directory not in seen:
-            seen.add(directory)
-            directory = self._above(directory)
-        return directory == ROOT_ID
+        return self._way_up(directory)[-1] == ROOT_ID
 
     def _above(self, directory: bytes) -> bytes:
         names = self.names(directory)

@@ -11,6 +11,7 @@ from hybrisfs.filesystem.inodes import Displaced, Inode
 from hybrisfs.filesystem.names import INSERT_PLACE
 from hybrisfs.filesystem.registers import place_key
 from hybrisfs.merge.registers import Registers
+from hybrisfs.merge.rules import is_conflict_name, is_kept
 from hybrisfs.store.database import Database
 
 __all__ = ["Aspect", "Change", "Row", "Rows", "is_taken"]
@@ -65,18 +66,22 @@ class Rows:
         self.changes: list[Change] = []
         self._numbers: dict[tuple[int, bytes], int] = {}  # of names that have been taken away
         self.last: dict[int, Displaced] = {}  # by inode that lost a name: that name
+        self.lost: list[int] = []  # the inodes, as often as they lost one
+        self.freed: list[tuple[int, bytes]] = []  # names that somebody had, or kept from others
 
     def of(self, ino: int) -> dict[int, Row]:
         """The rows of an inode by slot."""
         rows = self._db.execute("SELECT slot, parent, name, wanted FROM place WHERE ino = ?", (ino,))
         return {slot: Row(parent, name, wanted) for slot, parent, name, wanted in rows}
 
-    def beside(self, parent: int, name: bytes) -> dict[tuple[int, int], Row]:
-        """What is shown under a name, or beside it for its sake, by inode and slot."""
+    def beside(self, parent: int, name: bytes, most: int) -> dict[tuple[int, int], Row]:
+        """What is shown under a name, or beside it for its sake, by inode and slot; *most* of it."""
         rows = self._db.execute(
             "SELECT ino, slot, name, wanted FROM place WHERE parent = ? AND name = ? AND wanted IS NULL "
-            "UNION ALL SELECT ino, slot, name, wanted FROM place WHERE parent = ? AND wanted = ?",
-            (parent, name, parent, name),
+            "UNION ALL SELECT * FROM "
+            "(SELECT ino, slot, name, wanted FROM place WHERE parent = ? AND wanted = ? "
+            "ORDER BY name LIMIT ?) LIMIT ?",
+            (parent, name, parent, name, most, most),
         )
         return {(ino, slot): Row(parent, shown, wanted) for ino, slot, shown, wanted in rows}
 
@@ -93,21 +98,24 @@ class Rows:
         found = row.fetchone()
         return found is not None and found[0] is None
 
-    def in_conflict(self, parent: int) -> list[bytes]:
-        """The names in a directory for whose sake something is shown beside them."""
-        rows = self._db.execute(
-            "SELECT DISTINCT wanted FROM place WHERE parent = ? AND wanted IS NOT NULL", (parent,)
-        )
-        return [name for (name,) in rows]
+    def wanted(self, parent: int, name: bytes) -> bytes | None:
+        """For the sake of which other name something is shown under this one there, if it is."""
+        row = self._db.execute("SELECT wanted FROM place WHERE parent = ? AND name = ?", (parent, name))
+        found = row.fetchone()
+        return found[0] if found else None
 
     def remove(self, inode: Inode, slot: int) -> None:
         row = self._db.execute(
-            "DELETE FROM place WHERE ino = ? AND slot = ? RETURNING parent, name, number", (inode.ino, slot)
+            "DELETE FROM place WHERE ino = ? AND slot = ? RETURNING parent, name, number, wanted",
+            (inode.ino, slot),
         ).fetchone()
         if row is None:
             return
-        *row, self._numbers[row[0], row[1]] = row
+        *row, self._numbers[row[0], row[1]], wanted = row
         self.last[inode.ino] = Displaced(inode.id, *row)
+        self.lost.append(inode.ino)
+        if is_conflict_name(row[1]) and (wanted is None or is_kept(row[1])):
+            self.freed.append((row[0], row[1]))
         self._counted(row[0], inode, -1)
         self.changes.append(Change(row[0], row[1], (inode.ino, inode.mode)))
 

@@ -12,14 +12,22 @@ of its update. The rules depend on these alone, so that devices that hold the sa
 * of folders moved into each other, the one moved last goes back to where it was, else to the root;
 * of nodes with one name in one folder, folders become one folder; otherwise a folder, else the highest stamp
   of a place that does not yield, else the lowest, keeps the name, equal files are one, and the others get
-  conflict names.
+  conflict names;
+* of the concurrent contents of all files that want one name, `MOST_COPIES` are shown beside it, the latest;
+* more than `MOST_CONTENDERS` nodes that want one name are a *crowd*: none of them are one, no versions are
+  shown, and each has a name that follows from its id; that for which it is the lowest has the name itself;
+* a name that nodes want is theirs rather than that of who needs a conflict name, but for those conflict names
+  that are *kept*: those of a crowd, and those with a number above `MOST_NUMBER`.
+
+The limits bound what one node more, or one less, can mean for the others: whoever signs an update for each
+of ten thousand nodes that want one name has it looked at ten thousand times.
 """
 
 from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -30,6 +38,9 @@ from sync.codec import DecodeError
 from sync.hashing import digest
 
 __all__ = [
+    "MOST_CONTENDERS",
+    "MOST_COPIES",
+    "MOST_NUMBER",
     "Author",
     "Contender",
     "Shown",
@@ -38,8 +49,12 @@ __all__ = [
     "conflict_name",
     "decode_place",
     "is_conflict_name",
+    "is_crowd",
+    "is_kept",
     "is_removed",
     "judge",
+    "later_names",
+    "name_by_id",
     "number_names",
     "shortened",
     "standing_attr",
@@ -47,7 +62,16 @@ __all__ = [
     "winner",
 ]
 
+MOST_CONTENDERS: Final = 64
+MOST_COPIES: Final = 64
+MOST_NUMBER: Final = 64
 _COPY: Final = re.compile(rb" \(conflict, [^()]*\)$")
+_NUMBERED: Final = re.compile(
+    rb"^(.*?)( \(conflict, [^()]*, \d{4}-\d\d-\d\d)(?: ([1-9]\d{0,18}))?\)$", re.DOTALL
+)
+_LONGEST_BY_ID: Final = len(b" (conflict, )") + 32 + len(b" %d" % ((1 << 63) - 1))
+_BY_ID: Final = re.compile(rb" \(conflict, [0-9a-f]{32}(?: [1-9]\d*)?\)$")
+_CUT: Final = re.compile(rb"~[0-9a-f]{16}$")
 _LONGEST_EXTENSION: Final = 16
 _LONGEST_DEVICE: Final = 64
 _MEANINGFUL: Final = frozenset("/().\xad")  # with the soft hyphen, which once counted as a hyphen
@@ -134,22 +158,26 @@ class Shown:
     node: Contender
     joined: list[Contender]
 
-    def takes(self, other: Contender) -> bool:
-        """Whether the two are one to everybody."""
-        mine = self.node
-        both_folders = mine.is_directory and other.is_directory
-        return both_folders or (other.content is not None and other.content == mine.content)
+
+def is_crowd(contenders: Sized) -> bool:
+    """Whether so many nodes want a name that each is settled for itself."""
+    return len(contenders) > MOST_CONTENDERS
 
 
-def judge(contenders: Iterable[Contender]) -> list[Shown]:
+def judge(contenders: Collection[Contender]) -> list[Shown]:
     """Settle who gets a name that several nodes want: the first; the others need conflict names."""
+    if is_crowd(contenders):
+        return [Shown(one, []) for one in sorted(contenders, key=lambda one: _mark_by_id(one.id, one.slot))]
     shown: list[Shown] = []
+    alike: dict[tuple[bool, bytes | None], Shown] = {}
     for one in _ranked(contenders):
-        same = next((other for other in shown if other.takes(one)), None)
-        if same is None:
-            shown.append(Shown(one, []))
-        else:
-            same.joined.append(one)
+        same = one.is_directory, one.content
+        if same in alike:
+            alike[same].joined.append(one)
+            continue
+        shown.append(Shown(one, []))
+        if one.is_directory or one.content is not None:
+            alike[same] = shown[-1]
     return shown
 
 
@@ -166,15 +194,30 @@ def conflict_name(name: bytes, author: Author, number: int = 1) -> bytes:
     Different names never get one conflict name: what a name has been given depends on no other name. So a
     conflict about a conflict copy is marked twice, and the stem of a long name ends in a digest of it.
     """
-    stem, extension = _split(name)
     date = datetime.datetime.fromtimestamp(author.time_ns / 1e9, datetime.UTC).strftime("%Y-%m-%d")
     device = _cut(_plain(author.device).encode(), _LONGEST_DEVICE)
     mark = b" (conflict, %b, %b%b)" % (device, date.encode(), b" %d" % number if number > 1 else b"")
-    room = MAX_NAME - len(mark) - len(extension)
-    if len(stem) > room:
-        end = b"~" + digest(_STEM_CONTEXT, stem, 8).hex().encode()
-        stem = _cut(stem, room - len(end)) + end
-    return stem + mark + extension
+    stem, extension = _split(name)
+    return _shorter(stem, len(mark) + len(extension)) + mark + extension
+
+
+def name_by_id(name: bytes, node: bytes, slot: int) -> bytes:
+    """The conflict name of a node in a crowd: nobody else's, whoever else is in it."""
+    stem, extension = _split(name)
+    return _shorter(stem, _LONGEST_BY_ID + len(extension)) + _mark_by_id(node, slot) + extension
+
+
+def _mark_by_id(node: bytes, slot: int) -> bytes:
+    return b" (conflict, %b%b)" % (node.hex().encode(), b" %d" % slot if slot else b"")
+
+
+def _shorter(stem: bytes, rest: int) -> bytes:
+    """The stem of a name, so that *rest* bytes find room after it; of a longer one with a digest of it."""
+    room = MAX_NAME - rest
+    if len(stem) <= room:
+        return stem
+    end = b"~" + digest(_STEM_CONTEXT, stem, 8).hex().encode()
+    return _cut(stem, room - len(end)) + end
 
 
 @lru_cache(maxsize=64)
@@ -193,15 +236,48 @@ def is_conflict_name(name: bytes) -> bool:
     return _COPY.search(_split(name)[0]) is not None
 
 
-def number_names(name: bytes, authors: Sequence[Author], is_taken: Callable[[bytes], bool]) -> list[bytes]:
-    """Conflict names for losers in their order, none of them taken or given twice."""
-    names: list[bytes] = []
+def is_kept(name: bytes) -> bool:
+    """Whether somebody who has this conflict name does not give it up for those who want it as their own."""
+    stem = _split(name)[0]
+    if _BY_ID.search(stem) is not None:
+        return True
+    numbered = _NUMBERED.match(stem)
+    return numbered is not None and int(numbered[3] or 1) > MOST_NUMBER
+
+
+def later_names(name: bytes) -> Iterator[bytes]:
+    """The conflict names that are given to losers of one kind as long as this one is taken."""
+    stem, extension = _split(name)
+    numbered = _NUMBERED.match(stem)
+    if numbered is None:
+        return
+    begin = numbered[1]
+    cut = _CUT.search(begin)
+    for number in range(int(numbered[3] or 1) + 1, MOST_NUMBER + 2):
+        mark = b"%b %d)" % (numbered[2], number)
+        room = MAX_NAME - len(mark) - len(extension)
+        yield _shorter(begin, len(mark) + len(extension)) + mark + extension
+        if cut is not None and len(begin) > room:
+            yield _cut(begin[: cut.start()], room - len(cut[0])) + cut[0] + mark + extension
+
+
+def number_names(
+    name: bytes, authors: Sequence[Author], is_taken: Callable[[bytes], bool], most: int | None = None
+) -> list[bytes]:
+    """Conflict names for losers in their order, none of them taken or given twice. Above the number *most* a
+    name is never taken: it is kept from others."""
+    names: dict[bytes, None] = {}
+    numbers: dict[bytes, int] = {}
     for author in authors:
-        number = 1
-        while (candidate := conflict_name(name, author, number)) in names or is_taken(candidate):
+        kind = conflict_name(name, author)
+        number = numbers.get(kind, 1)
+        while (candidate := conflict_name(name, author, number)) in names or (
+            (most is None or number <= most) and is_taken(candidate)
+        ):
             number += 1
-        names.append(candidate)
-    return names
+        numbers[kind] = number + 1
+        names[candidate] = None
+    return list(names)
 
 
 def shortened(name: bytes, room: int) -> bytes:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Collection, Container, Iterable
 
 from hybrisfs.errors import HybrisError
 from hybrisfs.filesystem.registers import Place
 from hybrisfs.merge.members import MemberTable
+from hybrisfs.merge.minutes import End
 from hybrisfs.merge.registers import Registers, is_kept
 from hybrisfs.merge.rules import Stamp, standing_place
 from hybrisfs.store.updates import UpdateLog
@@ -39,19 +40,9 @@ class Signer:
         """Sign *writes*, which name no chunk above *chunk_high*, as one transaction; its stamp.
 
         A place register without a value means that its node is gone. *directories*: the keys of the places
-        of directories. Raises HybrisError when this device was removed from the volume, or waits for its own
-        log.
+        of directories. Raises HybrisError as `ensure_allowed` does.
         """
-        if self._waits():
-            raise HybrisError(
-                "this cannot be done yet",
-                "the volume was rebuilt, and its log is not back from the clouds",
-                "hybrisfs status tells when it is there.",
-            )
-        if not self.may_sign:
-            raise HybrisError(
-                "this device was removed from the volume", "nothing that it writes is accepted by others"
-            )
+        self.ensure_allowed()
         writes = [
             write for key, value in writes if (write := self._completed(key, value, key in directories))
         ]
@@ -63,11 +54,30 @@ class Signer:
         self._signed()
         return stamp
 
+    def ensure_allowed(self) -> None:
+        """Raises HybrisError when this device was removed from the volume, or waits for its own log."""
+        if self._waits():
+            raise HybrisError(
+                "this cannot be done yet",
+                "the volume was rebuilt, and its log is not back from the clouds",
+                "hybrisfs status tells when it is there.",
+            )
+        if not self.may_sign:
+            raise HybrisError(
+                "this device was removed from the volume", "nothing that it writes is accepted by others"
+            )
+
     @property
     def may_sign(self) -> bool:
         """False once this device was removed from the volume: what it signs is worth nothing to others. And
         while its own log is to come back: what it signed would make it fork."""
         return not self._waits() and self._updates.device in self._updates.members
+
+    def may_end(self, packs: Collection[bytes]) -> bool:
+        """Whether the end of these packs counts if this device signs it now."""
+        updates, minutes = self._updates, self._registers.minutes
+        ends = minutes.judge(updates.device, updates.state.vector, packs, updates.vector_of)
+        return all(end is End.AGREED for end in ends.values())
 
     def number_of(self, stamp: Stamp) -> int:
         """The stamp as the view stores it."""

@@ -98,7 +98,7 @@ class Sparing:
             "UPDATE place SET name = ?, wanted = ? WHERE parent = ? AND name = ?",
             (shown, wanted, parent, name),
         )
-        self._fs.inodes.disturbed.add(parent)
+        self._fs.inodes.disturbed.update(((parent, wanted), (parent, shown)))
         self._show([Change(parent, shown), Change(parent), Change(inode.ino)])
 
     def _author_of(self, inode: Inode, slot: int) -> Author:
@@ -132,5 +132,5 @@ class Sparing:
         fs.received.show(copy, content.value)
         shown = begin_beside(fs, copy, parent, wanted, self._author(content.stamp))
         fs.flush()
-        fs.inodes.disturbed.add(parent)
+        fs.inodes.disturbed.update(((parent, wanted), (parent, shown)))
         self._show([Change(parent, shown), Change(parent)])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from hybrisfs.errors import UsageError
 
 __all__ = ["Address", "PeerSettings", "format_address", "parse_address"]
 
+_PORT_DIGITS: Final = 5
 Address: TypeAlias = tuple[str, int]
 """Host name or IP address (IPv6 link-local ones with their scope), and TCP port."""
 
@@ -61,7 +62,7 @@ def parse_address(text: str) -> Address:
         host = host[1:-1]
     if not colon or not host or (":" in host and not bracketed) or not port.isascii() or not port.isdigit():
         raise UsageError(f"{text!r} is no address of a device", "", "Write HOST:PORT or [IPV6]:PORT.")
-    if not 0 < int(port) < 1 << 16:
+    if len(port) > _PORT_DIGITS or not 0 < int(port) < 1 << 16:
         raise UsageError(f"{text!r} is no address of a device", "ports are 1 to 65535")
     return host, int(port)
 

@@ -11,18 +11,15 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.registers import is_of_tree, slot_of
 from hybrisfs.garbage import without_collections
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.authority import lawful
-from hybrisfs.merge.brake import Brake, Deletion, removals
 from hybrisfs.merge.foresight import foreseen
 from hybrisfs.merge.rows import Change
 from hybrisfs.pipeline.examine import Examination, Examined, Examiner
 from hybrisfs.pipeline.signals import Signals
 from hybrisfs.store.updates import UpdateLog
 from sync import (
-    PREFIX_SIZE,
     Accepted,
     DecodeError,
     Outcome,
@@ -68,13 +65,11 @@ class Receiver:
         signals: Signals,
         show: Callable[[Sequence[Change]], None],
         accepted: Callable[[], None],
-        brake: Brake,
         upcoming: Upcoming,
         offended: Callable[[SignedUpdate], None],
     ) -> None:
         """*upcoming* prepares programs for changes of the view, see `Mounting.upcoming`; no lock is held.
         *offended* hears of accepted updates some of whose writes do not count, with the lock held."""
-        self._brake = brake
         self._upcoming = upcoming
         self._offended = offended
         self._fs = fs
@@ -167,30 +162,11 @@ class Receiver:
             self._accepted()
         return complete
 
-    def confirm(self, update: bytes) -> Deletion:
-        """Let an update that was held up pass, and what waits for it. Raises KeyError."""
-        with self._fs.lock:
-            deletion = self._brake.confirm(update)
-        self.receive([deletion.data])
-        return deletion
-
-    def held_up(self) -> dict[bytes, Deletion]:
-        """The mass deletions that wait for a person, by the hashes of their updates.
-
-        One may have got into the log meanwhile: it was not too much when it was offered again, or a
-        checkpoint held it.
-        """
-        with self._fs.lock:
-            self._brake.accepted(self._updates.known(self._brake.held()))
-            return self._brake.held()
-
     def _accept(self, examined: Mapping[bytes, Examined], data: bytes) -> Outcome:
         try:
             signed, verified = examined.get(data) or (lawful(decode_signed(data)), False)
         except DecodeError as error:
             return Refused(Reason.MALFORMED, str(error))
-        if self._goes_too_far(signed):
-            return Refused(Reason.HELD_UP, "it removes much of the volume")
         outcome = self._updates.accept_signed(signed, verified=verified)
         if isinstance(outcome, Accepted):
             self._arrivals.take(outcome)
@@ -201,28 +177,8 @@ class Receiver:
                 self._named[cause.device] = max(cause.clock, self.named(cause.device))
         return outcome
 
-    def _goes_too_far(self, signed: SignedUpdate) -> bool:
-        removed = removals(signed.writes)
-        if not removed or signed.header.writer == self._updates.device:
-            return False
-        if self._updates.find(signed.hash[:PREFIX_SIZE]) is not None:
-            return False
-        shown = [one for one in removed if self._is_shown(one[0])]
-        (names,) = self._fs.db.execute("SELECT count(*) FROM place").fetchone()
-        return self._brake.holds(signed, shown, names, time.monotonic())
-
-    def _is_shown(self, key: bytes) -> bool:
-        """Whether programs here see the name of this place register."""
-        if not is_of_tree(key):
-            return False
-        row = self._fs.db.execute(
-            "SELECT 1 FROM node n JOIN place p ON p.ino = n.ino WHERE n.id = ? AND p.slot = ?",
-            (key[1:17], slot_of(key)),
-        )
-        return row.fetchone() is not None
-
     def _note(self, refused: Refused) -> None:
-        if not refused.retryable and refused.reason not in (Reason.HELD_UP, Reason.NOT_VOUCHED):
+        if not refused.retryable and refused.reason is not Reason.NOT_VOUCHED:
             self.refused = refused.message
             log.warning("an update of another device was refused: %s", refused.message)
 

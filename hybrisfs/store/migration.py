@@ -19,6 +19,9 @@ format  what has changed
 11      an index that finds the chunks of which no cloud is known to have the bytes
 12      whether this device knows by itself where chunks are; table `said`
 13      who let a member in (columns of `member`), and who granted an epoch (table `epoch`)
+14      table `moved_for`, which is filled when the volume opens; indices of conflict names in their
+        order, of what stands elsewhere, and of past values by when they ended
+15      tables `deletion` and `held`: what others have deleted and is shown here all the same
 ======  =======================================================================================
 """
 
@@ -30,7 +33,7 @@ from collections.abc import Callable
 from typing import Final
 
 from hybrisfs.store.moments import credible, latest
-from hybrisfs.store.schema import HISTORY, MINUTES, SCHEMA_VERSION, lay_out
+from hybrisfs.store.schema import HISTORY, HOLDS, MINUTES, SCHEMA_VERSION, lay_out
 from sync import VersionVector
 
 __all__ = ["OLDEST", "migrate"]
@@ -182,6 +185,26 @@ def _note_inviters(connection: sqlite3.Connection, _: int) -> bool:
     return True
 
 
+def _order_conflicts(connection: sqlite3.Connection, _: int) -> bool:
+    connection.execute("DROP INDEX place_in_conflict")
+    connection.execute(
+        "CREATE INDEX place_in_conflict ON place (parent, wanted, name) WHERE wanted IS NOT NULL"
+    )
+    connection.execute(
+        "CREATE TABLE IF NOT EXISTS moved_for "
+        "(cause BLOB NOT NULL, id BLOB NOT NULL, PRIMARY KEY (cause, id)) WITHOUT ROWID"
+    )
+    connection.execute("CREATE INDEX IF NOT EXISTS past_until ON past (key, until)")
+    connection.execute("CREATE INDEX IF NOT EXISTS moved_to ON moved (parent)")
+    connection.execute("CREATE INDEX IF NOT EXISTS moved_for_sake ON moved_for (id)")
+    return True
+
+
+def _add_holds(connection: sqlite3.Connection, _: int) -> bool:
+    lay_out(connection, HOLDS)
+    return True
+
+
 _STEPS: Final[dict[int, Step]] = {
     5: _add_compaction,
     6: _add_versions,
@@ -191,4 +214,6 @@ _STEPS: Final[dict[int, Step]] = {
     10: _index_elsewhere,
     11: _keep_minutes,
     12: _note_inviters,
+    13: _order_conflicts,
+    14: _add_holds,
 }

@@ -21,6 +21,7 @@ import sqlite3
 __all__ = [
     "APPLICATION_ID",
     "HISTORY",
+    "HOLDS",
     "MINUTES",
     "ROOT_ID",
     "ROOT_INO",
@@ -30,7 +31,7 @@ __all__ = [
 ]
 
 APPLICATION_ID = 0x48796246  # "HybF", shown by file(1)
-SCHEMA_VERSION = 13  # `migration` tells of earlier ones
+SCHEMA_VERSION = 15  # `migration` tells of earlier ones
 ROOT_INO = 1
 ROOT_ID = bytes(16)  # the root has the same id in every volume, and no place
 
@@ -81,7 +82,7 @@ CREATE TABLE place (
     wanted BLOB,
     UNIQUE (parent, name)
 );
-CREATE INDEX place_in_conflict ON place (parent, wanted) WHERE wanted IS NOT NULL;
+CREATE INDEX place_in_conflict ON place (parent, wanted, name) WHERE wanted IS NOT NULL;
 CREATE INDEX place_in_directory ON place (parent);
 CREATE INDEX place_of_node ON place (ino, slot);
 
@@ -274,6 +275,14 @@ CREATE TABLE moved (
     id     BLOB PRIMARY KEY,
     parent BLOB NOT NULL
 ) WITHOUT ROWID;
+CREATE INDEX moved_to ON moved (parent);
+-- The directories for whose sake they do: where such a node stands is decided anew when one of them changes.
+CREATE TABLE moved_for (
+    cause BLOB NOT NULL,
+    id    BLOB NOT NULL,
+    PRIMARY KEY (cause, id)
+) WITHOUT ROWID;
+CREATE INDEX moved_for_sake ON moved_for (id);
 
 -- What this device is to keep in full: nodes, with all that is below them. By their id, so that renames keep
 -- it. `parent` (a node's id) and `name` tell where the node was last seen: programs save a file by putting
@@ -401,6 +410,7 @@ CREATE TABLE past (
 );
 -- Places by directory and name.
 CREATE INDEX past_place ON past (value) WHERE key >= x'70' AND key < x'71';
+CREATE INDEX past_until ON past (key, until);
 
 -- Nodes of which a name was removed, and at which moment last: until they leave this table, what their
 -- content register holds is needed, although nothing shows it.
@@ -410,12 +420,35 @@ CREATE TABLE removal (
 ) WITHOUT ROWID;
 """
 
+HOLDS = """
+-- What other devices have taken away, too much at once, and waits for a person (hybrisfs.merge.losses).
+-- `time`: when the first of it was signed; `total`: of how many names.
+CREATE TABLE deletion (
+    number INTEGER PRIMARY KEY,
+    id     BLOB NOT NULL,                  -- the hash of the update that went too far
+    device BLOB NOT NULL,
+    time   INTEGER NOT NULL,
+    total  INTEGER NOT NULL
+);
+
+-- The registers that it is about. `former` NULL: the view holds on to what it shows of this one, which is in
+-- `pending`, too, as if it had been written here. Else what the register said before it was let go.
+CREATE TABLE held (
+    key      BLOB PRIMARY KEY,
+    deletion INTEGER NOT NULL,
+    former   BLOB,
+    names    INTEGER NOT NULL              -- how many names are shown or not with it
+) WITHOUT ROWID;
+CREATE INDEX held_by ON held (deletion);
+"""
+
 
 def create_schema(connection: sqlite3.Connection, volume: bytes) -> None:
     """Lay out an empty database for the volume with id *volume*, inside the caller's transaction."""
     lay_out(connection, _TABLES)
     lay_out(connection, HISTORY)
     lay_out(connection, MINUTES)
+    lay_out(connection, HOLDS)
     numbers = dict.fromkeys(
         ("files", "bytes", "seq", "published", "dropped_updates", "dropped_bytes", "history", "ladder"), 0
     )

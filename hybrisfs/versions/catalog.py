@@ -54,7 +54,8 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """Something that was removed: its path, the last moment at which it was removed, and by whom."""
+    """Something that was removed: its path, the last moment at which it was removed, and by whom. *kind*:
+    "file", "folder", or "emptied" of a file that is there, with the size that it had."""
 
     node: bytes
     path: str
@@ -255,10 +256,7 @@ class Catalog:
         """While nodes stood where they had been removed: from the first edit on that came after that."""
         found: list[Stay] = []
         keys = list({content_key(one.node) for one in removals})
-        edits: dict[bytes, list[Interval]] = {}
-        for start in range(0, len(keys), _AT_ONCE):
-            some = keys[start : start + _AT_ONCE]
-            edits |= intervals(self._db, f"key IN ({', '.join('?' * len(some))})", some)
+        edits = dict(self._by_key(keys))
         for one in removals:
             after = [edit.since for edit in edits.get(content_key(one.node), ()) if edit.since > one.since]
             since = min(after, default=FOREVER)
@@ -321,7 +319,61 @@ class Catalog:
                     place = removed_place(one.value)
                     if one.until is None and place is not None:
                         self._add_removed(found, folders, Stay(key[1:17], place, one.stamp, one.since, None))
+            left = [key for key, values in gone.items() if all(one.until is not None for one in values)]
+            for removal in self._removed_elsewhere(folder, left):
+                self._add_removed(found, folders, removal)
         return sorted(found.values(), key=lambda one: one.moment, reverse=True)
+
+    def _removed_elsewhere(self, folder: bytes, places: Sequence[bytes]) -> Iterator[Stay]:
+        """Removals of what stood in the folder last, by devices that say that it was somewhere else."""
+        for key, values in self._by_key(places):
+            present = [one for one in values if one.until is None]
+            named = [
+                (one.end, place)
+                for one in values
+                if (place := decode_place(Value(one.stamp, one.value))) is not None and not place.removed
+            ]
+            if not present or any(removed_place(one.value) is None for one in present) or not named:
+                continue
+            last = max(named, key=lambda one: one[0])[1]
+            if last.parent == folder:
+                removal = max(present, key=lambda one: one.since)
+                yield Stay(key[1:17], last.left(), removal.stamp, removal.since, None)
+
+    def _by_key(self, keys: Sequence[bytes]) -> Iterator[tuple[bytes, list[Interval]]]:
+        """All values ever known of registers."""
+        for start in range(0, len(keys), _AT_ONCE):
+            some = keys[start : start + _AT_ONCE]
+            yield from intervals(self._db, f"key IN ({', '.join('?' * len(some))})", some).items()
+
+    def emptied(self, path: Sequence[bytes]) -> list[Removed]:
+        """The files in a folder that are empty and were not, the last emptied first: as they were before."""
+        found: list[Removed] = []
+        for folder in _present(self._folders(path)):
+            stays = self._places(f"{PLACES} AND value >= ? AND value < ?", (folder, prefix_end(folder)))
+            here = {
+                content_key(one.node): one
+                for one in stays
+                if one.until is None and one.place.parent == folder
+            }
+            for key, values in self._by_key(list(here)):
+                present = [one for one in values if one.until is None]
+                before = [one for one in values if one.until is not None and size_of(one.value)]
+                if not present or not before or any(size_of(one.value) for one in present):
+                    continue
+                last, now = max(before, key=lambda one: one.end), max(present, key=lambda one: one.since)
+                found.append(
+                    Removed(
+                        here[key].node,
+                        os.fsdecode(b"/".join([*path, here[key].place.name])),
+                        "emptied",
+                        size_of(last.value),
+                        now.since,
+                        PastRegisters(self._db, now.since).author(now.stamp).device,
+                        self._ladder.kept_until(last.since, last.end),
+                    )
+                )
+        return sorted(found, key=lambda one: one.moment, reverse=True)
 
     def _add_removed(self, found: dict[str, Removed], folders: Collection[bytes], removal: Stay) -> None:
         node = removal.node
@@ -341,9 +393,12 @@ class Catalog:
         )
 
     def _path_before(self, folders: Collection[bytes], removal: Stay) -> PurePosixPath | None:
-        """Where a node was before a removal; None when another has taken its place."""
+        """Where a node was before a removal; None when it was nowhere, or another has taken its place."""
         place, before = removal.place, removal.since - 1
-        path = PurePosixPath(self.path_then(removal.node, before))
+        then = self.path_then(removal.node, before)
+        if not then:
+            return None
+        path = PurePosixPath(then)
         others = [one for one in self._named(place.parent, place.name) if one.until is None]
         if not others:
             return path

@@ -8,13 +8,26 @@ looked for among those that do so now.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from typing import NamedTuple
 
 from hybrisfs.filesystem.registers import Attr
 from hybrisfs.merge.arrange import copy_id
 from hybrisfs.merge.resolver import Resolver, Standing
-from hybrisfs.merge.rules import Author, Contender, Shown, Stamp, Value, judge, number_names
+from hybrisfs.merge.rules import (
+    MOST_COPIES,
+    MOST_NUMBER,
+    Author,
+    Contender,
+    Shown,
+    Stamp,
+    Value,
+    is_crowd,
+    is_kept,
+    judge,
+    name_by_id,
+    number_names,
+)
 from hybrisfs.store.schema import ROOT_ID
 from hybrisfs.versions.past import NothingUnsigned, PastRegisters
 from sync.codec import Writer
@@ -79,12 +92,17 @@ class PastTree:
     def children(self, folder: PastNode) -> dict[bytes, PastNode]:
         """What was in a folder, by name, in the order of names."""
         wanted = self._contenders(folder.ids)
-        found: dict[bytes, PastNode] = {}
-        for name, contenders in wanted.items():
-            shown = judge(contenders)
-            found[name] = self._node(shown[0])
-            self._add_losers(name, shown, wanted, found)
-        return dict(sorted(found.items()))
+        kept = frozenset[bytes]()
+        while True:  # until nobody has a name that somebody else keeps
+            found: dict[bytes, PastNode] = {}
+            more = set[bytes]()
+            for name, contenders in wanted.items():
+                beside = self._beside(name, contenders, wanted.keys() - kept, kept)
+                more.update(other for other in beside if other != name and is_kept(other))
+                found |= beside
+            if more == kept:
+                return dict(sorted(found.items()))
+            kept = frozenset(more)
 
     def _contenders(self, folders: Sequence[bytes]) -> dict[bytes, list[Contender]]:
         candidates = {one for (one,) in self._db.execute("SELECT id FROM moved")}
@@ -119,27 +137,34 @@ class PastTree:
         value = contents[0].value if contents else None
         return PastNode((node,), attr, value, len(self._resolver.names(node)))
 
-    def _add_losers(
+    def _beside(
         self,
         name: bytes,
-        shown: Sequence[Shown],
-        wanted: Mapping[bytes, object],
-        found: dict[bytes, PastNode],
-    ) -> None:
-        """What stood beside a name under conflict names."""
+        contenders: Collection[Contender],
+        taken: Container[bytes],
+        kept: Container[bytes],
+    ) -> dict[bytes, PastNode]:
+        """What had a name, unless somebody else kept it, and stood beside it under conflict names."""
+        shown = judge(contenders)
+        others = shown if name in kept else shown[1:]
+        first = {} if name in kept else {name: self._node(shown[0])}
+        if is_crowd(contenders):
+            return first | {name_by_id(name, one.node.id, one.node.slot): self._node(one) for one in others}
         losers: list[tuple[Stamp, bytes, int, PastNode]] = [
-            (one.node.stamp, one.node.id, one.node.slot, self._node(one)) for one in shown[1:]
+            (one.node.stamp, one.node.id, one.node.slot, self._node(one)) for one in others
         ]
+        copies: list[tuple[Stamp, bytes, int, PastNode]] = []
         for one in shown:
             if not one.node.is_directory and one.node.slot == self._first_slot(one.node.id):
-                losers += [
+                copies += [
                     (copy.stamp, one.node.id, one.node.slot, self._copy(one.node.id, copy))
                     for copy in self._resolver.copies(one.node.id)
                 ]
+        losers += sorted(copies, key=lambda one: one[:3])[-MOST_COPIES:]
         losers.sort(key=lambda one: one[:3])
         authors: list[Author] = [self._registers.author(one[0]) for one in losers]
-        names = number_names(name, authors, lambda candidate: candidate in wanted or candidate in found)
-        found.update(zip(names, (one[3] for one in losers), strict=True))
+        names = number_names(name, authors, taken.__contains__, MOST_NUMBER)
+        return first | dict(zip(names, (one[3] for one in losers), strict=True))
 
     def _first_slot(self, node: bytes) -> int:
         return min(one.slot for one in self._resolver.names(node))

@@ -21,7 +21,7 @@ from hybrisfs.dispersal.engine import Engine, Marker
 from hybrisfs.dispersal.share import share_name
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.pipeline.signals import Signals
-from hybrisfs.volume.holdings import IS_READ
+from hybrisfs.volume.holdings import IS_READ, is_only_said
 from hybrisfs.volume.recent_puts import RecentPuts
 
 __all__ = ["Checkup"]
@@ -54,6 +54,7 @@ class Checkup:
         self._guard = guard
         self._recent = recent
         self._settled = [_newest_pack(fs)] * 2  # the newest packs at the last rounds, the earliest first
+        self._unseen: frozenset[int] = frozenset()  # clouds of packs that none of them shows
         self._besides = besides
         self._fs = fs
         self._engine = engine
@@ -116,7 +117,8 @@ class Checkup:
 
     def _keep_what_is_lost(self) -> None:
         """If more clouds than may fail have lost something, what is on none of them is to stay here."""
-        doubted = self._recent.doubted
+        doubted = self._recent.doubted | self._unseen
+        self._unseen = frozenset()
         troubled = {one.cloud for one in self._engine.upkeep.wrong_objects()} | doubted
         if len(troubled) > self._engine.f:
             self._guard(doubted)
@@ -165,6 +167,9 @@ class Checkup:
         if found > self._settled[0]:
             if self._engine.upkeep.is_there(cloud, share_name(pack, index)) is False:
                 self._recent.doubt(cloud, share_name(pack, index))
+        elif is_only_said(self._fs, self._engine.upkeep, pack):
+            with self._condition:
+                self._unseen |= frozenset(placement)
         elif (wrong := self._engine.sample_share(cloud, pack, index)) is not None:
             log.debug("cloud %d: %s", cloud, wrong)
 

@@ -15,17 +15,31 @@ from hybrisfs.pipeline.log_repair import SEGMENT_LIMIT
 from hybrisfs.volume.create import MARKER_NAME, belongs_to_another, marker
 from sync import Head, decode_head, decode_segment, head_name
 
-__all__ = ["IS_OWED", "IS_READ", "Holdings", "PackPlace", "SegmentPlace"]
+__all__ = ["IS_OWED", "IS_READ", "Holdings", "PackPlace", "SegmentPlace", "is_only_said"]
 
-IS_READ: Final = "pack.n > 0 AND EXISTS (SELECT 1 FROM chunk c WHERE c.pack = pack.number AND c.pack > 0)"
+IS_READ: Final = (
+    "pack.n > 0 AND (EXISTS (SELECT 1 FROM chunk c WHERE c.pack = pack.number AND c.pack > 0 AND "
+    "(pack.proven OR NOT EXISTS (SELECT 1 FROM spare s WHERE s.chunk = c.number AND s.proven))) "
+    "OR EXISTS (SELECT 1 FROM spare s JOIN chunk c ON c.number = s.chunk "
+    "WHERE s.pack = pack.number AND s.proven AND c.pack > 0 AND NOT c.proven))"
+)
 """Of a row of `pack`: chunks are read from it. From others nothing is, though they may hold copies: what took
-their place, after their code was changed or clouds had lost them, is read instead."""
+their place, after their code was changed or clouds had lost them, is read instead. Of a pack that only a
+member says to have taken the place of another one, which this device knows, that one counts."""
 IS_OWED: Final = f"(({IS_READ}) OR {IS_LOST})"
 """Of a row of `pack`: chunks are read from it, or the clouds have lost what no other pack holds."""
 
 _HEAD_LIMIT: Final = 1 << 20
 _MARKER_LIMIT: Final = 4096
 _ROWS: Final = 256
+
+
+def is_only_said(fs: FileSystem, upkeep: Upkeep, pack: bytes) -> bool:
+    """Whether a member says that there is such a pack, this device has neither put nor read it, and no cloud
+    shows any share of it: then no cloud is to blame."""
+    with fs.lock:
+        row = fs.db.execute("SELECT n FROM pack WHERE id = ? AND NOT proven", (pack,)).fetchone()
+    return row is not None and not any(upkeep.find_share(pack, index) is not None for index in range(row[0]))
 
 
 class PackPlace(NamedTuple):

@@ -106,8 +106,13 @@ class Membership:
         return {"id": member.device.hex(), "device": member.name, "admitted": admitted}
 
     def _admitted_by(self, device: bytes) -> list[Member]:
-        """See `MemberTable.admitted_by`; not this device, which cannot be removed here."""
-        return [one for one in self._members.admitted_by(device) if one.device != self._updates.device]
+        """See `MemberTable.admitted_by`; not this device, which cannot be removed here, nor those that it let
+        in itself after it came that way."""
+        this, admitted = self._updates.device, self._members.admitted_by(device)
+        if all(one.device != this for one in admitted):
+            return admitted
+        mine = {this, *(one.device for one in self._members.admitted_by(this))}
+        return [one for one in admitted if one.device not in mine]
 
     def remove(self, which: str, *, with_admitted: bool = False) -> dict[str, object]:
         """Let a device belong to the volume no longer: what it writes from now on is not accepted, and what
@@ -203,9 +208,11 @@ def _named(member: Member) -> dict[str, object]:
 
 def _choose(members: Sequence[Member], which: str, noun: str = "device") -> Member:
     """Raises UsageError unless exactly one is meant."""
-    found = [one for one in members if one.name == which] or [
-        one for one in members if one.device.hex().startswith(which.lower())
-    ]
+    found = (  # a whole id first, which somebody may have given another one for a name
+        [one for one in members if one.device.hex() == which.lower()]
+        or [one for one in members if one.name == which]
+        or [one for one in members if one.device.hex().startswith(which.lower())]
+    )
     if len(found) == 1:
         return found[0]
     names = ", ".join(f"{one.name} ({one.device.hex()[:8]})" for one in members)

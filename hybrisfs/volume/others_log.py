@@ -98,14 +98,14 @@ class OthersLog:
                 wrong[cloud] = found
         for cloud in wrong:
             self._upkeep.recall(cloud, name, _HEAD_LIMIT, heads.consider, _MOST_HEADS)
+        for cloud in wrong:
+            self._upkeep.excuse(cloud, name)  # nobody here was told that it has it
         if heads.newest is None:
-            for cloud in wrong:
-                self._upkeep.excuse(cloud, name)  # nobody says that there ever was one
             return []
         repairs = self._mend_segments(device, heads.newest[0], clouds, writable)
-        for cloud, finding in wrong.items():
+        for cloud, finding in wrong.items() if not heads.newer else ():
             repairs.append(self._put_head(cloud, name, finding, heads, writable))
-            self._upkeep.excuse(cloud, name)  # nobody here was told that it has it
+            self._upkeep.excuse(cloud, name)
         return repairs
 
     def _put_head(
@@ -178,23 +178,30 @@ class _Heads:
         self._decode = decode
         self._floor: Head | None = None
         self.newest: tuple[Head, bytes] | None = None
+        self.newer = False  # whether there is one that nobody here can read yet: others may, and it is later
         if kept is not None:
-            with contextlib.suppress(DecodeError, UnreadableHereError):
+            with contextlib.suppress(DecodeError):
                 self.consider(kept)
         if self.newest is not None:
             self._floor = self.newest[0]
 
     def consider(self, data: bytes) -> None:
-        """Take note of a head. Raises DecodeError, UnreadableHereError."""
-        head = self._decode(data)
+        """Take note of a head. Raises DecodeError."""
+        try:
+            head = self._decode(data)
+        except UnreadableHereError:
+            self.newer = True
+            return
         if self.newest is None or precedes(self.newest[0], head):
             self.newest = head, data
 
     def check(self, data: bytes) -> None:
-        """Raise DecodeError unless it is a head and does not precede the one that this device had seen."""
-        if self._floor is not None and precedes(self._decode(data), self._floor):
-            raise DecodeError("it is an earlier head than the one known")
-        self._decode(data)
+        """Raise DecodeError unless it is a head and does not precede the one that this device had seen; what
+        nobody here can read counts as one."""
+        with contextlib.suppress(UnreadableHereError):
+            head = self._decode(data)
+            if self._floor is not None and precedes(head, self._floor):
+                raise DecodeError("it is an earlier head than the one known")
 
     def take(self, data: bytes) -> None:
         """`check` what a cloud shows now, and take note of it."""

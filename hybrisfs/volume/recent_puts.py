@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from hybrisfs.dispersal.share import parse_share_name, share_name
 from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.volume.holdings import Holdings
+from hybrisfs.volume.holdings import Holdings, is_only_said
 
 __all__ = ["RecentPuts"]
 
@@ -138,5 +138,5 @@ class RecentPuts:
         if share is None:
             if self._holdings.is_on_record(name):
                 self._holdings.look_at_segment(cloud, name)
-        elif self._holdings.holder(*share) == cloud:
+        elif self._holdings.holder(*share) == cloud and not is_only_said(self._fs, self._upkeep, share[0]):
             self._upkeep.sample_share(cloud, *share)

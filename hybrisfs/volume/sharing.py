@@ -14,6 +14,7 @@ from hybrisfs.keyring import KeyRing
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.brake import Brake
 from hybrisfs.merge.history import History
+from hybrisfs.merge.losses import Losses
 from hybrisfs.merge.members import MAX_DEVICE_NAME, Member, MemberTable
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rows import Change
@@ -95,8 +96,9 @@ class Sharing:
             lambda: self.on_members(),
             lambda: self._show(self.arrivals.device_renamed()),
         )
-        self.arrivals = Arrivals(fs, self.updates, self.registers, self.members, epochs.learn)
         self.brake = Brake(deletion_share)
+        self.losses = Losses(fs, self.updates, self.registers, self.brake)
+        self.arrivals = Arrivals(fs, self.updates, self.registers, self.members, epochs.learn, self.losses)
         self.misconduct = Misconduct(fs, self.members, self.updates, self.registers, self.signer)
         self.receiver = Receiver(
             fs,
@@ -105,15 +107,13 @@ class Sharing:
             signals,
             show,
             self._grown,
-            self.brake,
             upcoming,
             self.misconduct.note,
         )
         self.deletions = Deletions(
             fs,
-            self.receiver,
+            self.losses,
             self.members,
-            self.registers,
             self.arrivals,
             self.signer,
             show,
@@ -336,7 +336,8 @@ class Sharing:
         return [*doubts, *([f"an update was refused: {refused}"] if refused else [])]
 
     def devices(self) -> list[dict[str, object]]:
-        """What `status` and `device list` show of each device."""
+        """What `status` and `device list` show of each device: of those with one name, also the beginnings of
+        their ids."""
         sightings = {one.device_id: one for one in (self._puller.devices() if self._puller else [])}
         with self._fs.lock:
             members = self.members.all()
@@ -344,18 +345,21 @@ class Sharing:
             forks = self.updates.forks()
             rejoined = {device for device in forks if self.updates.has_rejoined(device)}
             charges = self.misconduct.charges()
-            inviters = {
-                member.device: self.members.shown_name(inviter)
-                for member in members
-                if (inviter := self.members.inviter_of(member.device)) is not None
+            names = {member.device: self.members.shown_name(member.device) for member in members}
+            inviters = {member.device: self.members.inviter_of(member.device) for member in members}
+            let_in_by = {
+                device: self.members.shown_name(inviter)
+                for device, inviter in inviters.items()
+                if inviter is not None
             }
         this = self.updates.device
         return [
             {
                 **_described(member, member.device == this, sightings.get(member.device), vector, forks),
+                "name": names[member.device],
                 "rejoined": member.device in rejoined,
                 "charges": [described(one) for one in charges.get(member.device, ())],
-                **({"let_in_by": inviters[member.device]} if member.device in inviters else {}),
+                **({"let_in_by": let_in_by[member.device]} if member.device in let_in_by else {}),
             }
             for member in members
         ]

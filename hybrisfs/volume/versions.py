@@ -171,9 +171,10 @@ class Versions:
         }
 
     def removed(self, folder: str) -> dict[str, object]:
-        """What was removed from a folder and is kept: "removed", the last first."""
+        """What was removed from a folder, or emptied in it, and is kept: "removed", the last first."""
         with self._snapshot() as db:
-            found = Catalog(db, self.ladder).removed(_names(folder))
+            catalog, names = Catalog(db, self.ladder), _names(folder)
+            found = sorted([*catalog.removed(names), *catalog.emptied(names)], key=lambda one: -one.moment)
         return {
             "path": folder,
             "removed": [

@@ -16,7 +16,16 @@ from hybrisfs.filesystem.registers import Place, attr_key, content_key, place_ke
 from hybrisfs.merge.arrange import copy_id
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.resolver import Resolver, Standing
-from hybrisfs.merge.rules import Contender, Stamp, judge, standing_attr
+from hybrisfs.merge.rules import (
+    MOST_CONTENDERS,
+    MOST_COPIES,
+    Contender,
+    Stamp,
+    is_kept,
+    judge,
+    name_by_id,
+    standing_attr,
+)
 from hybrisfs.store.database import Database
 from hybrisfs.volume.content_check import ContentCheck
 from hybrisfs.volume.log_check import Vectors
@@ -170,7 +179,7 @@ class ViewCheck:
         """Another node must have the name that *row* wants."""
         holder = self._at(row.parent, row.told)
         if holder is None or holder.wanted is not None:
-            if not self._unsigned.has_places:
+            if not self._unsigned.has_places and not (holder is not None and is_kept(row.told)):
                 yield f"{row}: it stands under a conflict name, but nobody has the name {row.told!r}"
             return
         if self._unsigned.any_place(holder.id) or holder.original is not None:
@@ -178,8 +187,12 @@ class ViewCheck:
         found = next((one for one in self._resolver.names(holder.id) if one.slot == holder.slot), None)
         if found is None:
             return  # which is said of the holder
-        mine = _contender(row, standing)
-        if judge([mine, _contender(holder, found)])[0].node is mine:
+        if row.name == name_by_id(row.told, row.id, row.slot):  # one of a crowd
+            before = row.name < name_by_id(row.told, holder.id, holder.slot)
+        else:
+            mine = _contender(row, standing)
+            before = judge([mine, _contender(holder, found)])[0].node is mine
+        if before:
             yield f"{row}: the name {row.told!r} belongs to it, another node has it"
 
     def _check_copy_name(self, row: _Row, original: bytes) -> Iterator[str]:
@@ -295,6 +308,8 @@ class ViewCheck:
             shown = self._db.execute("SELECT mode FROM node WHERE id = ?", (node,)).fetchone()
             if key in self._unsigned.keys or shown is None or not stat.S_ISREG(shown[0]):
                 continue
+            if self._has_many_beside(node):
+                continue  # of so many versions, or in a crowd, not all are shown
             for value in self._current.contents(node)[1:]:
                 found = self._db.execute(
                     "SELECT 1 FROM node n JOIN copy c ON c.ino = n.ino WHERE n.id = ? AND c.id = ?",
@@ -305,6 +320,16 @@ class ViewCheck:
                         f"node {node.hex()}: the concurrent version that update {value.stamp.clock} "
                         "wrote is missing"
                     )
+
+    def _has_many_beside(self, node: bytes) -> bool:
+        """Whether as much is shown for the sake of the node's first name as there is at most."""
+        (count,) = self._db.execute(
+            "SELECT count(*) FROM place o WHERE (o.parent, o.wanted) = "
+            "(SELECT p.parent, ifnull(p.wanted, p.name) FROM node n JOIN place p ON p.ino = n.ino "
+            "WHERE n.id = ? ORDER BY p.slot LIMIT 1)",
+            (node,),
+        ).fetchone()
+        return bool(count >= min(MOST_CONTENDERS, MOST_COPIES))
 
     # -- what is shown otherwise than one node per id --------------------------------------------
 

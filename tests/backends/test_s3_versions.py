@@ -294,6 +294,27 @@ def test_a_service_that_lists_what_was_destroyed_for_ever_ends_nothing() -> None
         assert not opened(server).versions.destroy("a")
 
 
+def test_the_marker_of_a_page_is_the_services_own_affair() -> None:
+    """MinIO's is no name."""
+
+    def paged(request: Request) -> Answer:
+        second = (
+            "key-marker=f%2Fa%5Bminio_cache" in request.target and "version-id-marker=new" in request.target
+        )
+        more = (
+            "<IsTruncated>false</IsTruncated>"
+            if second
+            else "<IsTruncated>true</IsTruncated><NextKeyMarker>f/a[minio_cache:v2]</NextKeyMarker>"
+            "<NextVersionIdMarker>new</NextVersionIdMarker>"
+        )
+        version = f"<Version><Key>f/a</Key><VersionId>{'old' if second else 'new'}</VersionId></Version>"
+        return answer("ListVersionsResult", more + version)
+
+    with AnsweringServer(paged) as server:
+        assert [one.id for one in opened(server).versions.of("a")] == ["new", "old"]
+        assert opened(server).versions.names("") == ("a",)
+
+
 def test_a_service_without_versions_says_so() -> None:
     with AnsweringServer(error_answer(501, "NotImplemented")) as server:
         assert opened(server).versions.policy() == Policy(False)

@@ -46,7 +46,7 @@ def test_who_changed_what_is_told(photos: FakeVolume, run: Run) -> None:
 def test_what_was_removed_is_listed(photos: FakeVolume, run: Run) -> None:
     assert "old.txt" in run("versions", "list", "--removed", ".", "--volume", "photos").stdout
     assert run("versions", "list", "--removed", "d", "--volume", "photos").stdout == (
-        "Nothing that was removed from there is kept.\n"
+        "Nothing that was removed or emptied there is kept.\n"
     )
 
 

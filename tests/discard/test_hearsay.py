@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from hybrisfs.checkpoint.shelf import Shelf
 from hybrisfs.filesystem.registers import PackedChunk, PackRecord
 from hybrisfs.merge.packs import Placement
 from hybrisfs.merge.rules import Stamp
 from hybrisfs.pipeline.placed import is_ending
+from tests.checkpoint.test_adoption import adopt, snapshot_of
 from tests.discard.support import Discarding, check_shown
 from tests.discard.test_consent import advance, pack_of
-from tests.filesystem.rig import small_chunks
+from tests.filesystem.rig import SEALER, small_chunks
 from tests.merge.fleet import Device, Fleet
 from tests.volume.test_fsck_devices import problems
 
@@ -263,3 +266,42 @@ def test_a_pack_is_needed_until_the_one_that_took_its_place_was_read(fleet: Flee
 def _number(device: Device, pack: bytes) -> int:
     (number,) = device.rig.db.execute("SELECT number FROM pack WHERE id = ?", (pack,)).fetchone()
     return int(number)
+
+
+# -- who begins with a checkpoint ------------------------------------------------------------------
+
+
+def test_who_begins_with_a_checkpoint_knows_what_stands_and_no_ends(fleet: Fleet, tmp_path: Path) -> None:
+    """The end of a pack that is told of afterwards counts: what had been said so far is in the checkpoint."""
+    ended, standing = pack_of(fleet[0], CONTENT), b"gone as well"
+    fleet[0].write("more", standing)
+    fleet.meet()
+    fleet[0].remove("file")
+    fleet.meet()
+    assert Discarding(fleet[0]).look() == 1
+    settled(fleet)
+    assert ended not in fleet.clouds.packs
+    fleet[0].remove("more")
+    fleet.meet()
+    pack = pack_of(fleet[0], standing)
+    assert Discarding(fleet[0]).look() == 1
+    for sender, receiver in ((0, 1), (1, 0)):
+        while Discarding(fleet[sender]).voter.step():
+            pass
+        fleet.send(sender, receiver)
+    newcomer = Device(5, fleet.clouds, fleet[0].rig.plaintexts)
+    try:
+        with newcomer.rig.fs.lock:
+            newcomer.rig.sharing.members.admit([one.member for one in (*fleet.devices, newcomer)])
+            newcomer.rig.updates.set_members(newcomer.rig.sharing.members.keys())
+        shelf = Shelf(tmp_path, SEALER.chunk_id)
+        adopt(newcomer, shelf, snapshot_of(fleet[0], shelf))
+        assembly = Discarding(newcomer).assembly
+        assert is_ending(newcomer.rig.fs, ended)
+        assert not assembly.is_discarded(ended)
+        assert assembly.pack_number(pack) is not None
+        settled(fleet)
+        newcomer.receive(fleet[0].log())
+        assert assembly.is_discarded(pack)
+    finally:
+        newcomer.rig.abandon()

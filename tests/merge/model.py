@@ -6,17 +6,22 @@ It looks at everything at once, the real thing at what has changed: both must co
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from hybrisfs.filesystem.registers import Attr, Place, slot_of
 from hybrisfs.merge.rules import (
+    MOST_CONTENDERS,
+    MOST_COPIES,
+    MOST_NUMBER,
     Author,
     Contender,
     Stamp,
     Value,
+    is_kept,
     judge,
+    name_by_id,
     number_names,
     standing_place,
 )
@@ -92,6 +97,7 @@ class _Model:
                 standing = standing_place(values)
                 if standing is not None:
                     self._places.setdefault(node, []).append(_Name(node, slot_of(key), *standing))
+        self._in: dict[bytes, list[_Name]] = {}
         self._names = self._living()
         self._parents = {
             (node, name.slot): self._parent(name) for node, names in self._names.items() for name in names
@@ -159,54 +165,72 @@ class _Model:
             return self._named(name)
         former = name.place.former
         seen = former == ROOT_ID or (self._is_directory(former) and former in self._names)
-        return former if former and seen and self._way_up(former)[-1] == ROOT_ID else ROOT_ID
+        if not (former and seen):
+            return ROOT_ID
+        way = self._way_up(former)
+        return former if way[-1] == ROOT_ID and len(way) <= 65 else ROOT_ID
 
     # -- what is seen ----------------------------------------------------------------------------
 
     def tree(self) -> dict[bytes, Seen]:
         """By path, what is seen."""
         found: dict[bytes, Seen] = {}
+        for (node, slot), parent in self._parents.items():
+            self._in.setdefault(parent, []).append(next(one for one in self._names[node] if one.slot == slot))
         self._walk(b"", [ROOT_ID], found)
         return found
 
     def _walk(self, path: bytes, folders: list[bytes], found: dict[bytes, Seen]) -> int:
         """Add what is below these folders, which are seen as one; how many directories are in it."""
         wanted: dict[bytes, list[Contender]] = {}
-        for (node, slot), parent in self._parents.items():
-            if parent in folders:
-                name = next(one for one in self._names[node] if one.slot == slot)
+        for folder in folders:
+            for name in self._in.get(folder, ()):
                 wanted.setdefault(name.place.name, []).append(self._contender(name))
         directories = 0
-        for plain, contenders in wanted.items():
-            shown = judge(contenders)
-            for at, one in self._called(plain, shown[0].node, [one.node for one in shown], set(wanted)):
+        kept: set[bytes] = set()
+        while True:  # until nobody has a name that somebody else is to keep
+            called = {plain: self._called(plain, some, wanted.keys(), kept) for plain, some in wanted.items()}
+            more = {at for plain, some in called.items() for at, _ in some if at != plain and is_kept(at)}
+            if more == kept:
+                break
+            kept = more
+        for plain, found_there in called.items():
+            joined = [one.id for one in judge(wanted[plain])[0].joined]
+            for at, one in found_there:
                 where = path + b"/" + at if path else at
                 assert where not in found, f"two nodes are called {where!r}"
                 node, content, nlink = one
                 if self._is_directory(node):
                     directories += 1
-                    same = [node, *(other.id for other in shown[0].joined)]
-                    nlink = 2 + self._walk(where, same, found)
+                    nlink = 2 + self._walk(where, [node, *joined], found)
                 found[where] = Seen(self._attrs[node], content, nlink, None if at == plain else plain)
         return directories
 
     def _called(
-        self, name: bytes, first: Contender, shown: list[Contender], taken: Iterable[bytes]
+        self, name: bytes, contenders: list[Contender], taken: Collection[bytes], kept: Collection[bytes]
     ) -> list[tuple[bytes, tuple[bytes, bytes | None, int]]]:
         """(name, (node, content, names)) of all that is shown under a name or beside it."""
+        shown = [one.node for one in judge(contenders)]
+        first = None if name in kept else shown[0]
+        plain = [] if first is None else [(name, self._node(first.id))]
+        if len(contenders) > MOST_CONTENDERS:
+            others = (one for one in shown if one is not first)
+            return plain + [(name_by_id(name, one.id, one.slot), self._node(one.id)) for one in others]
         losers: list[tuple[Stamp, bytes, int, tuple[bytes, bytes | None, int]]] = []
+        copies: list[tuple[Stamp, bytes, int, tuple[bytes, bytes | None, int]]] = []
         for one in shown:
             if one is not first:
                 losers.append((one.stamp, one.id, one.slot, self._node(one.id)))
             if not one.is_directory and one.slot == min(other.slot for other in self._names[one.id]):
-                losers += [
+                copies += [
                     (copy.stamp, one.id, one.slot, (one.id, copy.value, 1))
                     for copy in self._contents.get(one.id, [])[1:]
                 ]
+        losers += sorted(copies, key=lambda loser: loser[:3])[-MOST_COPIES:]
         losers.sort(key=lambda loser: loser[:3])
-        used = set(taken)
-        names = number_names(name, [self._author(stamp) for stamp, *_ in losers], used.__contains__)
-        return [(name, self._node(first.id)), *zip(names, (loser[3] for loser in losers), strict=True)]
+        authors = [self._author(stamp) for stamp, *_ in losers]
+        names = number_names(name, authors, lambda one: one in taken and one not in kept, MOST_NUMBER)
+        return [*plain, *zip(names, (loser[3] for loser in losers), strict=True)]
 
     def _node(self, node: bytes) -> tuple[bytes, bytes | None, int]:
         contents = self._contents.get(node)

@@ -52,10 +52,11 @@ class Order:
             (self._clock,),
         ).fetchall()
         self._clock = self._newest()
-        waiting = self.rig.fs.changes.unsigned
+        changes = self.rig.fs.changes
+        waiting = changes.unsigned.keys() - changes.held
         self._open = {key: span for key, span in self._open.items() if key in waiting or rows}
         for (data,) in rows:
-            signed = {key for key, _ in decode_signed(data).writes} - waiting.keys()
+            signed = {key for key, _ in decode_signed(data).writes} - waiting
             reach = max((self._open.pop(key)[1] for key in signed & self._open.keys()), default=0)
             if not self.rig.publisher._postponed:  # that may be passed over
                 early = {key for key, span in self._open.items() if span[0] <= reach and key in waiting}

@@ -76,3 +76,29 @@ def test_the_record_comes_back(member: Member) -> None:
     for wrong in (data[:-1] + b"\3", data + b"\0", data[:-1]):
         with pytest.raises(DecodeError):
             Member.decode(wrong)
+
+
+def test_whom_nothing_can_be_sealed_for_is_nobody(table: MemberTable) -> None:
+    odd = Member(bytes(31) + b"\2", "let in by an earlier version")
+    table.admit([MEMBER, odd])
+    assert table.all() == [MEMBER] and odd.device not in table.writers()
+    with pytest.raises(DecodeError, match="none"):
+        Member.decode(odd.encode())
+    with pytest.raises(DecodeError, match="shown"):
+        Member.decode(Member(KEY.public, "\x1b[31m").encode())
+
+
+def test_who_let_a_device_in_is_whoever_was_heard_to_first(table: MemberTable) -> None:
+    other, third = (Member(DeviceKey.from_seed(seed * 32).public, "x") for seed in (b"o", b"t"))
+    table.introduce([MEMBER, other, third])
+    assert table.inviter_of(other.device) is None
+    signers = {b"1": other.device, b"2": MEMBER.device, b"3": third.device}
+    for clock, branch in enumerate((b"1", b"2", b"3"), 5):  # its own word says nothing
+        value = Value(Stamp(clock, branch), other.encode())
+        table.learn(member_key(other.device), [value], lambda stamp: signers[stamp.writer])
+    assert table.inviter_of(other.device) == MEMBER.device
+    assert table.admitted_by(MEMBER.device) == [other] and table.admitted_by(third.device) == []
+    table.admit([Member(other.public, "x", removed=True)], third.device, 9)
+    assert table.admitted_by(MEMBER.device) == [], "only those who are there"
+    assert table.shown_name(MEMBER.device) == "one"
+    assert table.shown_name(third.device) == "x", "nobody else is called so now"

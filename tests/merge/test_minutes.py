@@ -47,8 +47,8 @@ def ballot(stage: Stage, *refused: int) -> bytes:
     return Ballot({LISTED.id_for(ADA.device): Answer(stage, refused)}).encode()
 
 
-def never(_: Stamp, __: Stamp) -> bool:
-    return False
+def never(_: bytes, __: int) -> None:
+    """Nobody has seen what another branch says."""
 
 
 def judged(minutes: Minutes, vector: VersionVector, author: Member = ADA) -> list[str]:
@@ -149,8 +149,8 @@ def test_a_forked_device_has_agreed_when_all_its_branches_say_so(rig: Rig) -> No
     both = VersionVector({ADA.device: 3, BOB.device: 4, branch: 5})
     assert judged(minutes, both) == ["EMPTY", "AGREED", "AGREED"]
 
-    def knows_the_other(later: Stamp, earlier: Stamp) -> bool:
-        return later == Stamp(5, branch) and earlier == at(4, BOB)
+    def knows_the_other(writer: bytes, clock: int) -> VersionVector | None:
+        return seen(bob=4) if (writer, clock) == (branch, 5) else None
 
     minutes.note(Stamp(5, branch), ballot_key(BOB.device), ballot(Stage.AGREED))
     assert minutes.judge(ADA.device, both, (PACK,), knows_the_other) == {PACK: End.AGREED}

@@ -18,6 +18,7 @@ from tests.simulation.courier import Courier
 from tests.simulation.determinism import Clocks
 from tests.simulation.history import decoded, operations
 from tests.simulation.liar import Liar
+from tests.simulation.watchdog import Watchdog
 from tests.sync.fjc import Operation
 
 __all__ = ["Simulation"]
@@ -75,6 +76,7 @@ class Simulation:
         self.liar = self._invite_liar() if self.random.random() < 0.35 else None
         self.world = World(self.count, [self.liar.member] if self.liar else [])
         self.badness = Badness(self, seed, kinds)
+        self.watchdog = Watchdog(lambda: [one.rig.db._connection for one in self.world.fleet.devices])
         self._order = count()
         self._begun = self.clocks.passed
         self._events: list[tuple[float, int, float, Callable[[], None]]] = []
@@ -164,8 +166,9 @@ class Simulation:
             due, _, every, action = heapq.heappop(self._events)
             self.clocks.pass_by(due - now)
             now = due
-            self.badness.turn(now)
-            action()
+            with self.watchdog.watch(str(action)):
+                self.badness.turn(now)
+                action()
             self._repeat(every, action, now)
 
     def end(self) -> None:

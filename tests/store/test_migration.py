@@ -85,7 +85,7 @@ def test_it_becomes_what_a_new_one_is(path: Path, tmp_path: Path) -> None:
     Database(path).close()  # and it is opened like any other
 
 
-@pytest.mark.parametrize("survived", range(11))
+@pytest.mark.parametrize("survived", range(13))
 def test_killed_within_a_step(path: Path, survived: int) -> None:
     """What a step had done is undone, and what earlier transactions had done is there."""
     left = survived
@@ -104,7 +104,7 @@ def test_killed_within_a_step(path: Path, survived: int) -> None:
     steps = {version: killed(step) for version, step in migration._STEPS.items()}
     with mock.patch.object(migration, "_ROWS", 3):
         with mock.patch.object(migration, "_STEPS", steps):
-            if survived < 10:
+            if survived < 12:
                 with pytest.raises(KilledError):
                     Database(path)
                 with closing(sqlite3.connect(path)) as db:
@@ -157,6 +157,8 @@ def test_conflict_copies_that_were_removed_before_are_known_from_then_on(tmp_pat
         db.execute("DROP TABLE epoch")
         for column in ("inviter", "clock"):
             db.execute(f"ALTER TABLE member DROP COLUMN {column}")
+        db.execute("DROP TABLE deletion")
+        db.execute("DROP TABLE held")
         db.commit()
     Database(path).close()
     with closing(sqlite3.connect(path)) as db:
@@ -177,6 +179,31 @@ def test_the_volume_goes_on_and_knows_its_versions_from_then_on(path: Path) -> N
         assert rig.db.execute("SELECT count(*) FROM removal").fetchone() == (1,)
     finally:
         rig.abandon()
+
+
+def test_what_was_said_about_packs_is_known_from_then_on(tmp_path: Path) -> None:
+    path, branch, device = tmp_path / "volume.db", b"b" * 16, b"d" * 16
+    Database.create(path, bytes(16))
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("INSERT INTO writer (number, branch) VALUES (1, ?)", (branch,))
+        db.executemany(
+            "INSERT INTO register (key, clock, writer, value) VALUES (?, 7, 1, ?)",
+            [(kind + device, kind) for kind in (b"d", b"v", b"m", b"e", b"c")],
+        )
+        db.execute("INSERT INTO pack (id, k, n, placement) VALUES (?, 1, 2, x'0001')", (bytes(32),))
+        db.execute("DROP TABLE said")
+        for table, column in LATER:
+            db.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+        db.execute("DROP TABLE epoch")
+        for column in ("inviter", "clock"):
+            db.execute(f"ALTER TABLE member DROP COLUMN {column}")
+        db.execute("PRAGMA user_version = 11")
+        db.commit()
+    Database(path).close()
+    with closing(sqlite3.connect(path)) as db:
+        rows = db.execute("SELECT key, branch, clock, value, begins FROM said ORDER BY key").fetchall()
+        assert rows == [(kind + device, branch, 7, kind, 1) for kind in (b"d", b"m", b"v")]
+        assert db.execute("SELECT proven, doubted FROM pack").fetchall() == [(0, 0)]
 
 
 def test_who_let_a_member_in_is_known_as_far_as_registers_tell(tmp_path: Path) -> None:
@@ -202,6 +229,8 @@ def test_who_let_a_member_in_is_known_as_far_as_registers_tell(tmp_path: Path) -
             "INSERT INTO member (device, public, name, state) VALUES (?1, ?1, '', 0)",
             [(device,) for device in (founder, laptop, told)],
         )
+        db.execute("DROP TABLE deletion")
+        db.execute("DROP TABLE held")
         db.execute("PRAGMA user_version = 12")
         db.commit()
     Database(path).close()

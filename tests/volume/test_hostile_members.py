@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hybrisfs.errors import UsageError
 from hybrisfs.keys import EpochKeys
 from hybrisfs.merge.epochs import encode_grant, encode_grant_object, epoch_key, grant_name
 from hybrisfs.merge.members import Member, member_key
@@ -194,6 +195,37 @@ def test_whoever_it_let_in_is_removed_with_it(honest: Device, mallory: Second, t
         assert holders == {id_of(honest), id_of(third)}
         assert device.volume.ring.newest.excluded == {id_of(mallory), *gone}
         assert device.volume.recovery.all() == []
+
+
+def test_devices_of_one_name_are_told_apart(honest: Device, mallory: Second) -> None:
+    puppets = [Member(DeviceKey.generate().public, name) for name in ("second", id_of(mallory).hex())]
+    honest.volume.sharing.receive([sign(mallory, map(admission, puppets))])
+    assert len(set(names(honest))) == 4
+    assert f"second ({id_of(mallory).hex()[:8]})" in names(honest)
+    with pytest.raises(UsageError, match="names several"):
+        honest.volume.remove_device("second")
+    removed = honest.volume.remove_device(id_of(mallory).hex())
+    assert removed["id"] == id_of(mallory).hex()
+    assert "second" in names(honest), "only one is called so now"
+
+
+def test_who_came_by_the_removed_device_keeps_those_that_it_let_in_itself(
+    honest: Device, mallory: Second, tmp_path: Path
+) -> None:
+    by_mallory = Another(tmp_path / "by mallory", mallory, "victim")
+    meet(honest, mallory, by_mallory)
+    phone = Member(DeviceKey.generate().public, "phone")
+    by_mallory.volume.sharing.membership.admit(phone)
+    mallory.volume.sharing.membership.admit(Member(DeviceKey.generate().public, "puppet"))
+    meet(honest, mallory, by_mallory)
+    told = {one["device"] for one in honest.volume.admitted_by("second")["admitted"]}  # type: ignore[attr-defined]
+    assert told == {"victim", "phone", "puppet"}
+    removed = by_mallory.volume.remove_device("second", with_admitted=True)
+    assert [one["device"] for one in removed["removed"]] == ["puppet"]  # type: ignore[attr-defined]
+    meet(honest, by_mallory)
+    for device in (honest, by_mallory):
+        assert names(device)[0] == "phone" and len(names(device)) == 3
+    by_mallory.close()
 
 
 @pytest.mark.parametrize("with_kit", [False, True])

@@ -176,6 +176,9 @@ def test_a_pack_that_took_the_place_of_another_is_read_before_it_counts(pair: tu
         said(second, first, [(proposal_key(device), proposal.encode())])
         ballot = Ballot({proposal.id_for(device): Answer(Stage.PROMISED)})
         said(second, first, [(ballot_key(device), ballot.encode())])
+    first.reopen()  # so that the new pack is old enough for a check-up to ask for it
+    first.volume.drop_cache()
+    assert [one.state for one in first.volume.engine.health()] == ["ok"] * 3
     collect(first)
     book = first.volume.collector._parts.assembly.book()
     (listed,) = [one for one in book.lists if one.proposer == second.volume.updates.device]
@@ -242,6 +245,18 @@ def test_a_false_claim_that_came_first_does_not_hide_the_true_one(pair: tuple[De
     assert first.read("file") == content
     assert [one.state for one in first.volume.engine.health()] == ["ok"] * 3
     assert first.fsck(clouds=True).problems == []
+
+
+def test_no_cloud_is_asked_to_have_a_pack_that_a_member_has_made_up(pair: tuple[Device, Second]) -> None:
+    first, second = pair
+    content = written(first, second)
+    false = PackRecord(1, 2, b"\0\1", [PackedChunk(noise(9, 32), 3, 999, MIB)])
+    said(second, first, [(pack_key(NOWHERE), false.encode())])
+    for _ in range(2):
+        first.reopen()
+        first.volume.drop_cache()
+        assert [one.state for one in first.volume.engine.health()] == ["ok"] * 3
+    assert first.read("file") == content
 
 
 def test_what_all_have_agreed_on_ends(pair: tuple[Device, Second]) -> None:

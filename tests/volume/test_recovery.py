@@ -15,6 +15,8 @@ from hybrisfs.errors import UsageError
 from hybrisfs.merge.members import Member
 from hybrisfs.recovery import encode_kit
 from hybrisfs.volume import checkup
+from hybrisfs.volume.rebuild import rebuild_volume
+from tests.volume.device import NAME
 from tests.volume.recovery_rig import PASSPHRASE, First, Second, copies, has, kit_of, waits
 
 
@@ -199,3 +201,14 @@ def test_who_joins_through_the_clouds_after_a_removal_gets_the_whole_log(
     assert has(third, "known to both") and has(third, "answer")
     assert third.fsck(clouds=True).problems == []
     third.close()
+
+
+def test_a_kit_survives_a_rebuild(first: First) -> None:
+    kit = first.make_kit()["kit"]
+    first.sync()
+    first.close()
+    rebuild_volume(first.home, NAME, lambda stage, done, total: None)
+    first.reopen()
+    assert kit in {one.device.hex() for one in first.volume.sharing.members.reserves()}
+    assert not first.volume.sharing.members.removed() and first.volume.ring.is_fit
+    waits(first, lambda: [one["kit"] for one in first.volume.recovery.all()] == [kit])

@@ -11,6 +11,7 @@ import pytest
 from backends.credentials import CredentialStore
 from backends.s3 import S3Store
 from hybrisfs.errors import HybrisError, UsageError
+from hybrisfs.volume.cloud_test import try_out
 from hybrisfs.volume.retention import Retention, Retentions, try_retention
 from tests.backends import servers
 from tests.backends.buckets import DELETES, WRITES, allow, client
@@ -77,6 +78,8 @@ def test_one_that_may_not_delete_leaves_a_small_object(
     found = try_retention(ordinary)
     assert (found.keeps, found.destructible, found.deletes) == (True, False, False)
     assert [one.size < 20 for one in ordinary.list("").entries] == [True]
+    assert set(try_out(ordinary)) == {"put", "get", "get a part of"}
+    assert min(one.size for one in ordinary.list("").entries) == 0
 
 
 def test_one_that_may_not_read_older_versions_does_not_know(

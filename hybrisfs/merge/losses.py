@@ -1,0 +1,470 @@
+"""What updates of other devices take away from the view of this one, and what of it is held.
+
+Before the view follows the registers, this looks at what it would lose. Lost is
+
+* a name, when its node is gone by the rules, whatever update led to that, unless another file with content
+  has the same name now: programs save files so;
+* the content of a file that becomes empty, or all holes, or shrinks to a tenth or less without a chunk of
+  what it held; and a name that a file like that has now;
+* a file or folder, with all that is below it, that its owner could read, and after a change of its owner or
+  permissions can no more.
+
+Content is *overwritten* when a file that had not changed for `OLD_NS` gets content without any chunk of
+what it held. What an editor, a build, a checkout or a copied photo library changes is young, or few among
+all, or new. What turns most of what lay untouched into something else within minutes is none of them.
+
+Nothing is lost to anybody that
+
+* its maker takes away within `YOUNG_NS`: `git gc`, trees of builds, temporary files;
+* this view has shown for less than `WINDOW` seconds, and that was gone, by the moment of the update, before
+  it came here. So whoever joins or comes back is not asked about files that were never seen here.
+
+When `hybrisfs.merge.brake` says that it is too much, the registers follow all the same, as on all devices,
+and the log goes on. Only the view holds on to what it shows: what it holds counts as changes made here that
+are not signed yet, with which the rules go on to show it (`Changes.hold`). All else that the device does is
+shown. A person lets go of it, or has it signed, so that all devices have it again. Who changes something of
+it here wants it, and has it signed by that; who brings it back elsewhere ends the hold.
+"""
+
+from __future__ import annotations
+
+import stat
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Sequence
+from functools import cache
+from typing import Final, NamedTuple
+
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.inodes import Inode
+from hybrisfs.filesystem.node_id import made_at
+from hybrisfs.filesystem.registers import (
+    Content,
+    Place,
+    attr_key,
+    beginning,
+    beginning_of,
+    content_key,
+    place_key,
+    removed_place,
+    slot_of,
+)
+from hybrisfs.merge.brake import WINDOW, Brake, Loss, Shown
+from hybrisfs.merge.registers import PLACES, Registers, after
+from hybrisfs.merge.resolver import Resolver
+from hybrisfs.merge.rules import Value, is_removed, standing_attr, standing_place, winner
+from hybrisfs.store.updates import UpdateLog
+from sync import Accepted, DecodeError, Write
+
+__all__ = ["OLD_NS", "YOUNG_NS", "Deletion", "Losses"]
+
+_SECOND: Final = 1_000_000_000
+YOUNG_NS: Final = 3600 * _SECOND
+OLD_NS: Final = 3 * 86_400 * _SECOND
+_SHRUNK: Final = 10  # times
+_FEW: Final = 8  # names of a node, or nodes of a name, that are looked at
+_PLACE, _ATTR, _CONTENT = b"pac"
+
+
+class Deletion(NamedTuple):
+    """What one device has taken away and waits for a person. *time_ns*: when it began, by its clock."""
+
+    number: int
+    id: bytes
+    device: bytes
+    time_ns: int
+    names: int
+    of: int
+
+
+class _Author(NamedTuple):
+    device: bytes
+    hash: bytes
+    time_ns: int
+    moment: int
+
+
+class _Arrival(NamedTuple):
+    """Rows of `place` that came from other devices: above number *low*, up to *high*."""
+
+    low: int
+    high: int
+    at: float  # monotonic
+    time_ns: int
+
+
+class Losses:
+    """The losses of one volume, under its lock."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        updates: UpdateLog,
+        registers: Registers,
+        brake: Brake,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._fs = fs
+        self._db = fs.db
+        self._updates = updates
+        self._registers = registers
+        self._brake = brake
+        self._clock = clock
+        self._written: dict[bytes, _Author] = {}  # registers, by who wrote them last, since the last look
+        self._arrivals: list[_Arrival] = []
+        self._living: dict[bytes, set[int]] = {}  # slots of names that nodes have, during a look
+
+    # -- what has come ---------------------------------------------------------------------------
+
+    def note(self, accepted: Accepted, writes: Sequence[Write]) -> None:
+        """These registers of the tree were written by an update that has just been accepted."""
+        header = accepted.update.header
+        if header.writer == self._updates.device:
+            return
+        author: _Author | None = None
+        for key, value in writes:
+            if key[0] != _PLACE or key in self._fs.changes.held or removed_place(value) is not None:
+                if author is None:
+                    moment = self._updates.moment_of(accepted.branch, header.clock)
+                    author = _Author(header.writer, accepted.update.hash, header.time_ns, moment)
+                self._written.pop(key, None)
+                self._written[key] = author
+
+    def highest(self) -> int:
+        """The number that the newest name of the view has."""
+        (number,) = self._db.execute("SELECT max(number) FROM place").fetchone()
+        return number or 0
+
+    def came_above(self, low: int) -> None:
+        """What other devices have made is shown by now: names with numbers above *low*."""
+        high, now = self.highest(), self._clock()
+        while self._arrivals and self._arrivals[0].at < now - WINDOW:
+            del self._arrivals[0]
+        if high > low and (not self._arrivals or self._arrivals[-1].high <= low):
+            self._arrivals.append(_Arrival(low, high, now, time.time_ns()))
+
+    def _was_seen(self, number: int, moment: int) -> bool:
+        """Whether the view had shown the name with this number before that moment, or for a while."""
+        at = bisect_left(self._arrivals, number, key=lambda one: one.high)
+        if at == len(self._arrivals) or number <= self._arrivals[at].low:
+            return True
+        one = self._arrivals[at]
+        return one.at < self._clock() - WINDOW or moment > one.time_ns
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    def look(self, resolver: Callable[[], Resolver], new: Collection[bytes]) -> None:
+        """Hold what is too much, now that the registers say it and the view does not yet. *new*: registers
+        that have got their first value since the last look."""
+        written, self._written = self._written, {}
+        found = {key: author for key, author in written.items() if key not in new}
+        if not found or (self._brake.share >= 1 and not self._fs.changes.held):
+            return
+        self._fs.flush()
+        self._living = {}
+        resolved = resolver()
+        losses: dict[bytes, list[Loss]] = {}
+        authors: dict[bytes, _Author] = {}
+        for key, author in found.items():
+            loss = self._loss(key, author, resolved)
+            if loss is not None:
+                losses.setdefault(author.hash, []).append(loss)
+                authors[author.hash] = author
+        if not losses:
+            return
+        shown = cache(self._count_shown)
+        self._brake.begin()
+        for update, some in losses.items():
+            author = authors[update]
+            verdict = self._brake.judge(author.device, some, author.moment, self._clock(), shown)
+            if verdict is not None:
+                self._hold(author, some, verdict.total, verdict.before)
+        self._fs.flush()
+
+    def _count_shown(self) -> Shown:
+        (names,) = self._db.execute("SELECT count(*) FROM place").fetchone()
+        return Shown(names, self._fs.total_files)
+
+    def _inode(self, node: bytes) -> Inode | None:
+        """The inode of a node that has a name and is not joined with another."""
+        row = self._db.execute(
+            "SELECT ino FROM node WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM joined WHERE id = ?1)", (node,)
+        ).fetchone()
+        inode = self._fs.inodes.get(row[0]) if row else None
+        return None if inode is None or inode.orphan else inode
+
+    def _loss(self, key: bytes, author: _Author, resolver: Resolver) -> Loss | None:
+        node, changes = key[1:17], self._fs.changes
+        inode = self._inode(node)
+        if inode is None:
+            return None
+        if key in changes.held:
+            if not self._stays_held(key, inode, author):
+                changes.drop(key)
+            return None
+        if key in changes.unsigned:
+            return None
+        if key[0] == _PLACE:
+            loss = self._lost_name(key, inode, author, resolver)
+        elif key[0] == _CONTENT:
+            loss = self._lost_content(key, inode, author)
+        else:
+            loss = self._lost_access(key, inode)
+        if loss is None or self._is_young(node, author) or not self._is_shown(inode, loss, author):
+            return None
+        return loss
+
+    def _stays_held(self, key: bytes, inode: Inode, author: _Author) -> bool:
+        if key[0] == _PLACE:
+            return is_removed(self._registers.values(key))
+        row = self._db.execute(
+            "SELECT 1 FROM held h JOIN deletion d ON d.number = h.deletion WHERE h.key = ? AND d.device = ?",
+            (key, author.device),
+        ).fetchone()
+        if row is None:
+            return False  # another device has given it a value
+        if key[0] == _ATTR:
+            return self._loses_access(inode)
+        return self._lost_content(key, inode, author) is not None
+
+    def _is_shown(self, inode: Inode, loss: Loss, author: _Author) -> bool:
+        """Whether the view has shown what is lost."""
+        if loss.key[0] == _PLACE:
+            rows = self._db.execute(
+                "SELECT number FROM place WHERE ino = ? AND slot = ?", (inode.ino, slot_of(loss.key))
+            )
+        else:
+            rows = self._db.execute("SELECT number FROM place WHERE ino = ? LIMIT 1", (inode.ino,))
+        row = rows.fetchone()
+        return row is not None and self._was_seen(row[0], author.moment)
+
+    def _is_young(self, node: bytes, author: _Author) -> bool:
+        """Whether the device has made the node itself, not long before, and nothing else had a name that it
+        has had: who puts a copy in the place of a file, and removes the copy, removes the file."""
+        since = author.moment - YOUNG_NS
+        if not self._is_made_by(node, author.device, since):
+            return False
+        key, others = place_key(node, 0), set[bytes]()
+        rows = self._db.execute(
+            "SELECT value FROM past WHERE key = ?1 UNION SELECT value FROM register WHERE key = ?1 LIMIT ?2",
+            (key, _FEW + 1),
+        ).fetchall()
+        for start in {beginning_of(value) for (value,) in rows if value is not None}:
+            for table in ("register", "past"):
+                found = self._db.execute(
+                    f"SELECT key FROM {table} WHERE {PLACES} AND value >= ? AND value < ? LIMIT ?",
+                    (start, after(start), _FEW + 1),
+                ).fetchall()
+                if len(found) > _FEW:
+                    return False
+                others.update(other[1:17] for (other,) in found)
+        return len(rows) <= _FEW and all(self._is_made_by(one, author.device, since) for one in others)
+
+    def _is_made_by(self, node: bytes, device: bytes, since: int) -> bool:
+        """Whether the device has made the node, after the moment *since*."""
+        made = made_at(node)
+        if made is None or made < since:
+            return False
+        key = place_key(node, 0)
+        row = self._db.execute(
+            "SELECT clock, writer, since FROM past WHERE key = ? ORDER BY clock LIMIT 1", (key,)
+        ).fetchone()
+        if row is not None:
+            stamp, first = self._registers.stamp(*row[:2]), row[2]
+        else:
+            standing = standing_place(self._registers.values(key))
+            if standing is None or standing[1].removed:
+                return False
+            stamp = standing[0]
+            first = self._updates.moment_of(stamp.writer, stamp.clock)
+        signed = self._updates.signed_by(stamp.writer, stamp.clock)
+        return first >= since and signed is not None and signed[0] == device
+
+    # -- names -----------------------------------------------------------------------------------
+
+    def _lost_name(self, key: bytes, inode: Inode, author: _Author, resolver: Resolver) -> Loss | None:
+        if not is_removed(self._registers.values(key)):
+            return None
+        slot = slot_of(key)
+        if not inode.is_directory:
+            if inode.id not in self._living:
+                self._living[inode.id] = {one.slot for one in resolver.names(inode.id)}
+            if slot in self._living[inode.id]:
+                return None  # others had not seen it go
+        row = self._db.execute(
+            "SELECT d.id, ifnull(p.wanted, p.name) FROM place p JOIN node d ON d.ino = p.parent "
+            "WHERE p.ino = ? AND p.slot = ?",
+            (inode.ino, slot),
+        ).fetchone()
+        if row is None:
+            return None
+        former = Place(*row).encode()
+        other = self._in_its_place(*row)
+        if other is None:
+            return Loss(key, former)
+        before, now = (winner(self._registers.values(content_key(one))) for one in (inode.id, other))
+        return self._compared(key, former, before, now, author)
+
+    def _in_its_place(self, folder: bytes, name: bytes) -> bytes | None:
+        """A node that has the name in the folder by a register."""
+        start = beginning(folder, name)
+        for first, last in ((b"", b"\x01"), (b"\x02", b"\x03")):  # as values go on that are no removals
+            row = self._db.execute(
+                f"SELECT key FROM register WHERE {PLACES} AND value >= ? AND value < ? LIMIT 1",
+                (start + first, start + last),
+            ).fetchone()
+            if row is not None:
+                return bytes(row[0][1:17])
+        return None
+
+    # -- contents --------------------------------------------------------------------------------
+
+    def _lost_content(self, key: bytes, inode: Inode, author: _Author) -> Loss | None:
+        values = self._registers.values(key)
+        now = winner(values)
+        if not inode.size or any(
+            self._registers.number_of(one.stamp) == inode.content_stamp for one in values
+        ):
+            return None  # it is still shown, perhaps beside another
+        row = self._db.execute(
+            "SELECT clock, writer, value FROM past WHERE key = ? AND clock = ? AND writer = ?",
+            (key, inode.content_stamp >> 16, inode.content_stamp & 0xFFFF),
+        ).fetchone()
+        before = Value(self._registers.stamp(*row[:2]), row[2]) if row else None
+        return self._compared(key, row[2] if row else None, before, now, author, size=inode.size)
+
+    def _compared(
+        self,
+        key: bytes,
+        former: bytes | None,
+        before: Value | None,
+        now: Value | None,
+        author: _Author,
+        size: int = 0,
+    ) -> Loss | None:
+        """What is lost when the content *now* stands in the place of the one *before*, of *size* bytes."""
+        old, new = _content(before), _content(now)
+        if old is not None:
+            size = old.size
+        if not size:
+            return None
+        held = _chunks(new)
+        if new is None or not held:
+            return Loss(key, former)
+        if old is None or before is None or not held.isdisjoint(_chunks(old)):
+            return None
+        if new.size * _SHRUNK <= size:
+            return Loss(key, former)
+        since = self._updates.moment_of(before.stamp.writer, before.stamp.clock)
+        return Loss(key, former, overwritten=True) if since <= author.moment - OLD_NS else None
+
+    # -- access ----------------------------------------------------------------------------------
+
+    def _loses_access(self, inode: Inode) -> bool:
+        standing = standing_attr(self._registers.values(attr_key(inode.id)))
+        if standing is None or not _is_readable(inode.mode, owned=True):
+            return False
+        attr = standing[1]
+        return not _is_readable(attr.mode, owned=attr.uid == inode.uid)
+
+    def _lost_access(self, key: bytes, inode: Inode) -> Loss | None:
+        if not self._loses_access(inode):
+            return None
+        names = 1
+        if inode.is_directory:
+            (below,) = self._db.execute(
+                "WITH RECURSIVE below (ino) AS (VALUES (?) UNION SELECT p.ino FROM place p "
+                "JOIN below b ON p.parent = b.ino) SELECT count(*) FROM below",
+                (inode.ino,),
+            ).fetchone()
+            names = max(names, below)
+        return Loss(key, self._fs.attributes.record(inode).encode(), names=names)
+
+    # -- what is held ----------------------------------------------------------------------------
+
+    def _hold(self, author: _Author, losses: Sequence[Loss], total: int, before: dict[bytes, bytes]) -> None:
+        row = self._db.execute("SELECT number FROM deletion WHERE device = ?", (author.device,)).fetchone()
+        if row is None:
+            row = self._db.execute(
+                "INSERT INTO deletion (id, device, time, total) VALUES (?, ?, ?, ?) RETURNING number",
+                (author.hash, author.device, author.time_ns, total),
+            ).fetchone()
+        (number,) = row
+        self._db.execute("UPDATE deletion SET total = max(total, ?) WHERE number = ?", (total, number))
+        self._db.executemany(
+            "INSERT OR IGNORE INTO held VALUES (?, ?, ?, 1)",
+            [(key, number, former) for key, former in before.items() if key not in self._fs.changes.held],
+        )
+        for loss in losses:
+            inode = self._inode(loss.key[1:17])
+            assert inode is not None
+            self._db.execute(
+                "INSERT OR REPLACE INTO held VALUES (?, ?, NULL, ?)", (loss.key, number, loss.names)
+            )
+            self._fs.changes.hold(loss.key, inode.ino)
+
+    def deletions(self) -> list[Deletion]:
+        """What waits for a person, oldest first. What nothing is held of any more is over."""
+        self._fs.flush()
+        self._db.execute(
+            "DELETE FROM deletion WHERE NOT EXISTS "
+            "(SELECT 1 FROM held h WHERE h.deletion = deletion.number AND h.former IS NULL)"
+        )
+        self._db.execute("DELETE FROM held WHERE deletion NOT IN (SELECT number FROM deletion)")
+        rows = self._db.execute(
+            "SELECT d.number, d.id, d.device, d.time, "
+            "(SELECT sum(most) FROM (SELECT max(names) AS most FROM held h WHERE h.deletion = d.number "
+            "GROUP BY substr(h.key, 2, 16))), d.total FROM deletion d ORDER BY d.time, d.number"
+        )
+        return [
+            Deletion(number, identity, device, time_ns, min(names, total), total)
+            for number, identity, device, time_ns, names, total in rows
+        ]
+
+    def release(self, deletion: Deletion, *, wanted: bool) -> tuple[list[Write], set[bytes]]:
+        """A person has decided: what was held is signed with the next cut if it is *wanted*, else let go of.
+        What is to be signed besides, and the nodes that the view has to show anew."""
+        rows = self._db.execute(
+            "SELECT key, former FROM held WHERE deletion = ?", (deletion.number,)
+        ).fetchall()
+        changes = self._fs.changes
+        held = [key for key, former in rows if former is None and key in changes.held]
+        back = [(key, former) for key, former in rows if former is not None]
+        for key in held:
+            if wanted:
+                changes.mark(key, changes.unsigned[key][0])
+            else:
+                changes.drop(key)
+        self._db.execute("DELETE FROM held WHERE deletion = ?", (deletion.number,))
+        self._db.execute("DELETE FROM deletion WHERE number = ?", (deletion.number,))
+        self._fs.flush()
+        self._brake.forget(deletion.device)
+        if not wanted:
+            return [], {key[1:17] for key in held}
+        lost = [(key, former) for key, former in back if self._is_gone(key, deletion.device)]
+        return lost, {key[1:17] for key, _ in lost}
+
+    def _is_gone(self, key: bytes, device: bytes) -> bool:
+        """Whether a register still says what the device has made of it."""
+        values = self._registers.values(key)
+        if key[0] == _PLACE:
+            return is_removed(values)
+        signed = [self._updates.signed_by(one.stamp.writer, one.stamp.clock) for one in values]
+        return all(one is not None and one[0] == device for one in signed)
+
+
+def _content(value: Value | None) -> Content | None:
+    try:
+        return None if value is None or value.value is None else Content.decode(value.value)
+    except DecodeError:
+        return None
+
+
+def _chunks(content: Content | None) -> set[bytes]:
+    return {run.chunk for run in content.runs if run.chunk is not None} if content is not None else set()
+
+
+def _is_readable(mode: int, owned: bool) -> bool:
+    """Whether somebody whose it is, or is not, can read a node of this mode."""
+    wanted = 0o5 if stat.S_ISDIR(mode) else 0o4
+    return any(mode >> shift & wanted == wanted for shift in ((6,) if owned else (3, 0)))

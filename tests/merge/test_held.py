@@ -1,0 +1,148 @@
+"""Devices that hold on to all, or much, that others take away: whatever programs and people do, views are
+sound meanwhile, and alike when all is decided."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Final
+from unittest import mock
+
+import pytest
+
+from hybrisfs.filesystem.registers import Content
+from hybrisfs.merge.brake import Brake
+from tests.filesystem.replay import read_content
+from tests.filesystem.rig import small_chunks
+from tests.merge.world import World
+
+_SEEDS: Final = int(os.environ.get("HYBRISFS_HELD_SEEDS", "12"))
+_STEPS: Final = 150
+
+
+class Holding(World):
+    """In the end, people decide on all that waits."""
+
+    holds = 0
+
+    def empty(self, number: int, pick: int) -> None:
+        """Save a file as an empty one."""
+        with self._program(number) as device:
+            path = self._path(device, pick)
+            if path is not None and device.at(path).is_file:
+                self._gone |= self._tokens(device.read(path))
+                device.write(path, b"")
+
+    def decide(self, number: int, *, undo: bool) -> bool:
+        """Decide on the oldest deletion that waits; False when there is none."""
+        deletions = self.fleet[number].rig.sharing.deletions
+        waiting = deletions.all()
+        if waiting:
+            self._count_replaced(number)
+            (deletions.undo if undo else deletions.accept)(str(waiting[0]["id"]))
+            self.received(number)
+        return bool(waiting)
+
+    def _count_replaced(self, number: int) -> None:
+        """Who has the former content of a file back lets go of what came in its place."""
+        rig = self.fleet[number].rig
+        rig.fs.flush()
+        for (key,) in rig.db.execute("SELECT key FROM held WHERE key >= x'63' AND key < x'64'").fetchall():
+            for one in rig.sharing.registers.values(key):
+                content = Content.decode(one.value or b"")
+                self._gone |= self._tokens(read_content(content, rig.plaintexts.__getitem__))
+
+    def received(self, number: int) -> None:
+        super().received(number)
+        device = self.fleet[number]
+        waiting = device.rig.sharing.deletions.all()
+        self.holds += bool(waiting)
+        self._count_replaced(number)
+        assert all(0 < int(str(one["names"])) <= int(str(one["of"])) for one in waiting)
+
+    def _exchange(self) -> bool:
+        signed = super()._exchange()
+        for number, device in enumerate(self.fleet.devices):
+            while self.decide(number, undo=False):
+                signed = True
+            assert not device.rig.fs.changes.held
+            assert device.rig.db.execute("SELECT count(*) FROM held").fetchone() == (0,)
+        return signed
+
+
+@pytest.fixture(autouse=True)
+def _brakes() -> Iterator[None]:
+    """What is young, or was hardly seen, counts, too, and few names are many."""
+    with ExitStack() as stack:
+        stack.enter_context(small_chunks(256))
+        stack.enter_context(mock.patch("hybrisfs.merge.brake.FEW", -1))
+        stack.enter_context(mock.patch("hybrisfs.merge.losses.YOUNG_NS", -(1 << 60)))
+        stack.enter_context(mock.patch("hybrisfs.merge.losses.OLD_NS", -(1 << 60)))
+        stack.enter_context(mock.patch("hybrisfs.merge.losses.WINDOW", -1.0))
+        yield
+
+
+@pytest.mark.parametrize("seed", range(_SEEDS))
+def test_views_are_sound_and_come_to_be_alike(seed: int) -> None:
+    draw = random.Random(seed)
+    share = draw.choice([0.0, 0.2])
+    with mock.patch.object(Brake, "share", property(lambda _: share, lambda _, __: None), create=True):
+        world = Holding(draw.choice([2, 3]))
+        try:
+            for _ in range(_STEPS):
+                _step(world, draw)
+            world.settle()
+            assert world.holds
+        finally:
+            world.end()
+
+
+def _step(world: Holding, draw: random.Random) -> None:
+    count = len(world.fleet.devices)
+    number, other = draw.sample(range(count), 2)
+    pick, folder, name = draw.randrange(31), draw.randrange(31), draw.randrange(4)
+    match draw.choices(
+        (
+            "write",
+            "mkdir",
+            "remove",
+            "empty",
+            "rename",
+            "save",
+            "chmod",
+            "link",
+            "open",
+            "send",
+            "decide",
+            "reopen",
+        ),
+        (12, 5, 14, 4, 5, 3, 3, 1, 1, 16, 2, 1),
+    ):
+        case ["write"]:
+            world.write(number, pick, name, draw.choice([0, 0, 1, 9]))
+        case ["mkdir"]:
+            world.mkdir(number, pick, name)
+        case ["remove"]:
+            world.remove(number, pick)
+        case ["empty"]:
+            world.empty(number, pick)
+        case ["rename"]:
+            world.rename(number, pick, folder, name)
+        case ["save"]:
+            world.save(number, pick, 1)
+        case ["chmod"]:
+            world.chmod(number, pick, draw.randrange(8))
+        case ["link"]:
+            world.link(number, pick, folder, name)
+        case ["open"]:
+            world.open_file(number, pick)
+            world.close_file(folder)
+        case ["send"]:
+            world.sign(number)
+            world.send(number, other, draw.choice([0, 0, 3]), draw.choice([0, 0, 0, 1]))
+        case ["decide"]:
+            world.decide(number, undo=draw.random() < 0.5)
+        case _:
+            world.reopen(number)

@@ -1,0 +1,241 @@
+"""What another device takes away in mass waits for a person, on real volumes that meet through clouds."""
+
+from __future__ import annotations
+
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hybrisfs.filesystem.node_id import new_node_id
+from hybrisfs.filesystem.registers import Attr, Content, Place, attr_key, content_key, place_key
+from hybrisfs.merge.state_hash import state_hash
+from hybrisfs.store.schema import ROOT_ID, ROOT_INO
+from hybrisfs.volume.config import VolumeConfig
+from sync.writes import Write
+from tests.volume.device import ALONE, NAME, PATIENCE, Device, Second
+
+FILES = 80
+CONTENT = b"what the victim has written " * 10
+
+
+@pytest.fixture
+def devices(tmp_path: Path) -> Iterator[tuple[Device, Device]]:
+    """One that has made files, and another member, which has seen them."""
+    with ExitStack() as stack:
+        victim = Device(tmp_path / "victim")
+        stack.callback(victim.close)
+        alone(victim)
+        for number in range(FILES):
+            victim.write(f"file {number}", CONTENT + b"%d" % number)
+        mallory = Second(tmp_path / "mallory", victim)
+        stack.callback(mallory.close)
+        victim.sync()
+        wait(lambda: len(names(mallory)) == FILES)
+        yield victim, mallory
+
+
+def alone(device: Device) -> None:
+    device.close()
+    replace(VolumeConfig.load(device.home, NAME), links=ALONE).save(device.home)
+    device.reopen()
+
+
+def wait(until: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not until():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def names(device: Device) -> set[str]:
+    with device.volume.fs.lock:
+        return {name.decode() for _, name, _ in device.volume.fs.names.list(ROOT_INO, 0, 10_000)}
+
+
+def remove(device: Device, *files: str) -> None:
+    for file in files:
+        with device.volume.fs.lock:
+            device.volume.fs.unlink(ROOT_INO, file.encode())
+
+
+def clock(device: Device) -> int:
+    with device.volume.fs.lock:
+        tip = device.volume.updates.own_tip()
+        return tip.clock if tip is not None else 0
+
+
+def meet(device: Device, author: Device) -> None:
+    """Wait until the device has all that its author has signed."""
+    author.sync()
+    tip = author.volume.updates.own_tip()
+    assert tip is not None
+
+    def has_it() -> bool:
+        with device.volume.fs.lock:
+            return device.volume.updates.state.vector[tip.branch] >= tip.clock
+
+    wait(has_it)
+
+
+def lie(mallory: Device, victim: Device, writes: list[Write]) -> None:
+    with mallory.volume.fs.lock:
+        mallory.volume.updates.sign(writes, time.time_ns(), 0)
+    mallory.write("besides", b"and all else is shown")
+    meet(victim, mallory)
+    wait(lambda: "besides" in names(victim))
+
+
+def identities(device: Device) -> list[bytes]:
+    with device.volume.fs.lock:
+        found = [device.volume.fs.lookup(ROOT_INO, b"file %d" % number) for number in range(FILES)]
+        return [inode.id for inode in found if inode is not None]
+
+
+def waiting(device: Device) -> list[dict[str, Any]]:
+    return device.volume.deletions()
+
+
+def everything(device: Device) -> dict[str, bytes]:
+    return {name: device.read(name) for name in names(device) if name.startswith("file")}
+
+
+def _ways(nodes: list[bytes]) -> dict[str, list[Write]]:
+    folder = new_node_id(stat.S_IFDIR, time.time_ns())
+    empty, hidden = Content(0, 0, ()).encode(), Place(ROOT_ID, b"hidden").left().encode()
+    attr = Attr(stat.S_IFDIR | 0o755, 1, 1, 0, 0).encode()
+    named = list(enumerate(nodes))
+    return {
+        "tombstones of places": [(place_key(node, 0), None) for node in nodes],
+        "bad places": [(place_key(node, 0), b"nonsense") for node in nodes],
+        "tombstones of attributes": [(attr_key(node), None) for node in nodes],
+        "empty": [(content_key(node), empty) for node in nodes],
+        "hide": [
+            (place_key(folder, 0), hidden),
+            (attr_key(folder), attr),
+            *((place_key(node, 0), Place(folder, b"%d" % n).left().encode()) for n, node in named),
+        ],
+        "removed": [
+            (place_key(node, 0), Place(ROOT_ID, b"file %d" % n).left().encode()) for n, node in named
+        ],
+    }
+
+
+@pytest.mark.parametrize("way", sorted(_ways([])))
+def test_nothing_is_lost_by_any_register(devices: tuple[Device, Device], way: str) -> None:
+    victim, mallory = devices
+    before = everything(victim)
+    lie(mallory, victim, _ways(identities(victim))[way])
+    assert everything(victim) == before
+    if way in ("removed", "hide", "empty"):
+        [one] = waiting(victim)
+        assert (one["device"], one["names"], one["of"]) == ("second", FILES, FILES)
+        warnings: Any = victim.volume.status()["warnings"]
+        assert [text for text in warnings if "deletes" in text]
+        victim.volume.decide_deletion(one["id"], undo=True)
+    assert waiting(victim) == []
+    meet(mallory, victim)
+    assert everything(victim) == everything(mallory) == before
+    assert victim.fsck(clouds=True).problems == []
+
+
+def test_the_view_is_sound_while_it_waits_and_content_is_kept(devices: tuple[Device, Device]) -> None:
+    victim, mallory = devices
+    before = everything(victim)
+    remove(mallory, *sorted(names(mallory))[: FILES - 10])
+    meet(victim, mallory)
+    wait(lambda: bool(waiting(victim)))
+    victim.sync()
+    assert victim.fsck(clouds=True).problems == []
+    assert victim.volume.status()["pending_files"] == 0
+    victim.reopen()
+    assert everything(victim) == before
+    assert len(waiting(victim)) == 1
+    with victim.volume.fs.lock, mallory.volume.fs.lock:
+        assert state_hash(victim.volume.fs.db) == state_hash(mallory.volume.fs.db)
+    victim.volume.decide_deletion(waiting(victim)[0]["id"], undo=False)
+    assert len(names(victim)) == 10
+    assert victim.fsck(clouds=True).problems == []
+
+
+def test_who_joins_is_not_asked_about_what_was_gone_before(
+    devices: tuple[Device, Device], tmp_path: Path
+) -> None:
+    victim, mallory = devices
+    victim.volume.sharing.brake.share = 1.0
+    remove(mallory, *(f"file {number}" for number in range(FILES)))
+    mallory.write("news", b"is shown")
+    meet(victim, mallory)
+    wait(lambda: names(victim) == {"news"})
+    third = Second(tmp_path / "third", victim)
+    try:
+        wait(lambda: names(third) == {"news"})
+        assert waiting(third) == []
+        assert waiting(victim) == []
+    finally:
+        third.close()
+
+
+def test_who_comes_back_is_not_asked_about_what_it_never_saw(devices: tuple[Device, Device]) -> None:
+    victim, mallory = devices
+    mallory.close()
+    for number in range(3 * FILES):
+        victim.write(f"scratch {number}", b"%d" % number)
+    victim.sync()
+    remove(victim, *(f"scratch {number}" for number in range(3 * FILES)))
+    victim.write("news", b"is shown")
+    victim.sync()
+    mallory.reopen()
+    wait(lambda: "news" in names(mallory))
+    assert waiting(mallory) == []
+    assert names(mallory) == names(victim)
+
+
+def test_what_is_made_and_removed_within_minutes_waits_for_nobody(devices: tuple[Device, Device]) -> None:
+    """As by `git gc`, when the other machine has shown it meanwhile."""
+    victim, mallory = devices
+    scratch = [f"scratch {number}" for number in range(3 * FILES)]
+    for name in scratch:
+        mallory.write(name, name.encode())
+    meet(victim, mallory)
+    wait(lambda: len(names(victim)) == 4 * FILES)
+    remove(mallory, *scratch)
+    mallory.write("packed", b"instead")
+    meet(victim, mallory)
+    wait(lambda: names(victim) == names(mallory))
+    assert waiting(victim) == []
+
+
+def test_what_nobody_has_signed_counts_for_nobody(devices: tuple[Device, Device]) -> None:
+    victim, mallory = devices
+    lies = _ways(identities(victim))["removed"]
+    with mallory.volume.fs.lock:
+        update = mallory.volume.updates.sign(lies, time.time_ns(), 0)
+    signature = update.header.data[-64:]
+    victim.volume.sharing.receive(
+        [update.data.replace(signature, signature[:-1] + bytes((signature[-1] ^ 1,)))]
+    )
+    assert waiting(victim) == []
+    assert len(names(victim)) == FILES
+
+
+@pytest.mark.parametrize("way", ["empty", "hide", "removed"])
+def test_what_vanished_and_was_accepted_is_found_among_versions(
+    devices: tuple[Device, Device], way: str
+) -> None:
+    victim, mallory = devices
+    before = everything(victim)
+    lie(mallory, victim, _ways(identities(victim))[way])
+    victim.volume.decide_deletion(waiting(victim)[0]["id"], undo=False)
+    found: Any = victim.volume.versions.removed("")["removed"]
+    size = {one["path"]: one["size"] for one in found}
+    assert size == {name: len(content) for name, content in before.items()}
+    assert {one["kind"] for one in found} == {"emptied" if way == "empty" else "file"}
+    assert {one["device"] for one in found} == {"second"}
+    victim.volume.versions.restore("file 7", None, None, None)
+    assert victim.read("file 7") == before["file 7"]

@@ -1,0 +1,128 @@
+"""Heads of other devices: which of those that clouds show and keep is put where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from unittest import mock
+
+import pytest
+
+from hybrisfs.dispersal.errors import IntegrityError
+from hybrisfs.dispersal.finding import Finding
+from hybrisfs.dispersal.restoring import Repair
+from hybrisfs.volume.others_log import OthersLog
+from sync import DeviceKey, Head, Members, OneKey, SealKeys, VersionVector, encode_head
+from sync.beacons import Sighting
+from sync.seal import EpochKey
+
+VOLUME = bytes(range(16))
+AUTHOR, OWN = DeviceKey.generate(), DeviceKey.generate()
+KEYS = OneKey(b"s" * 32)
+
+
+class Later:
+    """The keys after a removal."""
+
+    def newest(self) -> EpochKey:
+        return EpochKey(b"late", b"l" * 32)
+
+    def find(self, epoch: bytes) -> bytes | None:
+        return None
+
+
+def head(serial: int, keys: SealKeys = KEYS) -> bytes:
+    vector = VersionVector({AUTHOR.device_id: serial})
+    one = Head(VOLUME, AUTHOR.device_id, serial, serial, vector, (), None)
+    return encode_head(one, AUTHOR, keys, bytes(24))
+
+
+@dataclass
+class Clouds:
+    """What clouds have under the one name, and what they keep of it, the newest first."""
+
+    present: dict[int, bytes | None]
+    kept: dict[int, list[bytes]]
+
+    def look_at(
+        self,
+        cloud: int,
+        name: str,
+        limit: int,
+        verify: Callable[[bytes], object],
+        take: Callable[[bytes], object] | None = None,
+    ) -> Finding | None:
+        data = self.present[cloud]
+        if data is None:
+            return Finding("missing", name)
+        try:
+            (take or verify)(data)
+        except (IntegrityError, ValueError) as error:
+            return Finding("corrupt", str(error))
+        return None
+
+    def recall(
+        self, cloud: int, name: str, limit: int, take: Callable[[bytes], object], most: int = 16
+    ) -> bool:
+        for data in self.kept.get(cloud, []):
+            try:
+                take(data)
+            except (IntegrityError, ValueError):
+                continue
+            return True
+        return False
+
+    def put(self, cloud: int, name: str, data: bytes) -> None:
+        self.present[cloud] = data
+
+    def put_if_absent(self, cloud: int, name: str, data: bytes) -> None:
+        self.present[cloud] = self.present[cloud] or data
+
+    def names(self, cloud: int, prefix: str, most: int) -> list[str]:
+        return []
+
+    def excuse(self, cloud: int, name: str) -> None:
+        """It is not accused."""
+
+
+def mend(clouds: Clouds, seen: bytes | None = None) -> list[Repair]:
+    members = mock.Mock(writers=lambda: Members([AUTHOR.public, OWN.public]))
+    fs = mock.MagicMock()
+    one = OthersLog(fs, OWN.device_id, VOLUME, KEYS, members, clouds, mock.Mock(), lambda: 2)  # type: ignore[arg-type]
+    one._sightings = mock.Mock(load=lambda: {AUTHOR.device_id: Sighting(seen, None)})
+    return [repair for run in one.mends(clouds.present, {*clouds.present}) for repair in run()]
+
+
+def test_the_newest_that_is_known_takes_the_place_of_what_is_wrong() -> None:
+    clouds = Clouds(
+        {0: None, 1: b"nothing", 2: head(3)}, {0: [b"?", head(2)], 1: [b"nothing", head(4), head(1)]}
+    )
+    assert [repair.now_at for repair in mend(clouds)] == [0, 1]
+    assert clouds.present == {0: head(4), 1: head(4), 2: head(3)}
+
+
+def test_what_was_seen_here_is_no_worse_than_what_clouds_keep() -> None:
+    clouds = Clouds({0: None, 1: None}, {0: [head(2)]})
+    mend(clouds, seen=head(5))
+    assert clouds.present == {0: head(5), 1: head(5)}
+
+
+def test_an_earlier_head_than_was_seen_is_wrong() -> None:
+    clouds = Clouds({0: head(2), 1: head(5)}, {0: [head(2)]})
+    assert [repair.cloud for repair in mend(clouds, seen=head(4))] == [0]
+    assert clouds.present == {0: head(5), 1: head(5)}
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_head_that_nobody_here_can_read_yet_is_left_alone(kept: bool) -> None:
+    """It is sealed with the keys of an epoch that this device has still to hear of."""
+    later = head(9, Later())
+    clouds = Clouds({0: None if kept else later, 1: None}, {0: [later, head(2)]})
+    assert mend(clouds, seen=head(5)) == []
+    assert clouds.present == {0: None if kept else later, 1: None}
+
+
+def test_where_there_never_was_one_nothing_is_put() -> None:
+    clouds = Clouds({0: None, 1: None}, {})
+    assert mend(clouds) == []
+    assert clouds.present == {0: None, 1: None}
