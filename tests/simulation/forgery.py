@@ -120,14 +120,14 @@ class Forger:
 
     def registers(self) -> list[tuple[bytes, bytes]]:
         """Some registers that have a value, of all kinds alike."""
-        known = {key: values[-1] for key, values in self._with_templates().items() if values[-1] is not None}
+        known = self._with_templates()
         letters = sorted({key[:1] for key in known})
         chosen = [self.random.choice(letters) for _ in range(1 + self.random.randrange(4))]
         keys = [self.random.choice([key for key in known if key[:1] == letter]) for letter in chosen]
-        return [(key, known[key] or b"") for key in keys]
+        return [(key, known[key]) for key in keys]
 
-    def _with_templates(self) -> Mapping[bytes, Sequence[bytes | None]]:
-        """What was heard, and one register of each kind that nobody may have written yet."""
+    def _with_templates(self) -> Mapping[bytes, bytes]:
+        """What was heard last of each register, and one of each kind that nobody may have written yet."""
         sealed = SealedKey(Cost(3, 1 << 18), bytes(16), bytes(24), bytes(96))
         member = self.random.choice(self.others)
         packs = [key[1:] for key in self.heard.keys(b"k")][:2]
@@ -139,7 +139,8 @@ class Forger:
             proposal_key(self.key.device_id): Proposal(7, tuple(packs)).encode(),
             ballot_key(self.key.device_id): Ballot({bytes(16): Answer(Stage.PROMISED)}).encode(),
         }
-        return {**{key: [value] for key, value in templates.items()}, **self.heard.values}
+        newest = ((key, values[-1]) for key, values in self.heard.values.items())
+        return templates | {key: value for key, value in newest if value is not None}
 
     def change(self, value: Any) -> Any:
         """Something else of the same type: another number, name, id or order, or a record that differs."""
