@@ -155,13 +155,12 @@ class Displaced(NamedTuple):
 
 
 class Intent(Enum):
-    """What is about to be done to a node that is entangled with others, or is about to get a further name."""
+    """What is about to be done to a node that is entangled with others."""
 
     WRITE = "write"
     CHANGE = "change"
     MOVE = "move"
     REMOVE = "remove"
-    LINK = "link"
 
 
 def _nothing_to_settle(inode: Inode, intent: Intent) -> None:
@@ -299,7 +298,7 @@ class InodeTable:
 
     def intend(self, inode: Inode, intent: Intent) -> None:
         """Call before this device changes a node, its attributes or its names."""
-        if inode.ino in self.entangled or intent is Intent.LINK:
+        if inode.ino in self.entangled:
             self.settle(inode, intent)
 
     def extents_of(self, inode: Inode) -> ExtentMap:

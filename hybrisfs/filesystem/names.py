@@ -146,7 +146,7 @@ class Names:
             raise failure(errno.ENOENT)
         if self._place(parent, name) is not None:
             raise failure(errno.EEXIST)
-        self._inodes.intend(inode, Intent.LINK)
+        self._inodes.intend(inode, Intent.CHANGE)
         inode.nlink += 1
         inode.ctime = self._inodes.now()
         inode.forced = True

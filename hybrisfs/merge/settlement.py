@@ -1,11 +1,10 @@
 """What becomes of nodes that are entangled with others when this device changes one of them.
 
 Saving a file that has concurrent versions beside it makes files of their own of these: what is signed then
-supersedes them, and nobody is to lose work by it. Changing such a version makes a file of its own of it,
-too; deleting it settles the conflict. Equal files of one name become one for good, folders of one name move
-and go together. A file that survives its removal elsewhere keeps the name that it has when a program gives
-it another one, for that program saw both. What a program writes to an open file that has lost its name to
-another device's update becomes a file beside the one that has the name now.
+supersedes them, and nobody is to lose work by it. Changing such a version makes a file of its own of it, too;
+deleting it settles the conflict. Equal files of one name become one for good, folders of one name move and go
+together. What a program writes to an open file that has lost its name to another device's update becomes a
+file beside the one that has the name now.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode, Intent
-from hybrisfs.filesystem.registers import content_key, place_key, removed_place
+from hybrisfs.filesystem.registers import content_key, place_key
 from hybrisfs.merge.beginning import begin_anew, begin_beside
 from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.rows import Change
@@ -50,8 +49,6 @@ class Settlement:
         if inode.derived:
             self._settle_copy(inode, intent)
             return
-        if intent is Intent.LINK:
-            self._keep_names(inode)
         if intent in (Intent.WRITE, Intent.REMOVE):
             self._release_copies(inode.id)
         for (node,) in self._db.execute("SELECT id FROM joined WHERE ino = ?", (inode.ino,)).fetchall():
@@ -63,14 +60,6 @@ class Settlement:
             for (key,) in self._db.execute(
                 "SELECT DISTINCT key FROM register WHERE key >= ? AND key < ?", (prefix, prefix + b"\xff")
             ).fetchall():
-                self._fs.changes.mark(key, inode.ino)
-
-    def _keep_names(self, inode: Inode) -> None:
-        """Sign the names that the file has, though others have removed them, once more."""
-        slots = self._db.execute("SELECT slot FROM place WHERE ino = ?", (inode.ino,)).fetchall()
-        for key in [place_key(inode.id, slot) for (slot,) in slots]:
-            values = self._db.execute("SELECT value FROM register WHERE key = ?", (key,)).fetchall()
-            if values and all(removed_place(value) is not None for (value,) in values):
                 self._fs.changes.mark(key, inode.ino)
 
     # -- concurrent versions ---------------------------------------------------------------------

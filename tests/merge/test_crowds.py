@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from hybrisfs.filesystem.registers import Attr, Place, attr_key, content_key, place_key
+from hybrisfs.filesystem.registers import Attr, Content, Place, Run, attr_key, content_key, place_key
 from hybrisfs.merge.members import Member
 from hybrisfs.merge.rules import (
     MOST_CONTENDERS,
@@ -209,7 +209,7 @@ def named(number: int, name: bytes) -> list[Write]:
     return [
         (place_key(identity, 0), Place(ROOT_ID, name).encode()),
         (attr_key(identity), FILE),
-        (content_key(identity), b"%d" % number),
+        (content_key(identity), Content(number, 0, [Run(number, None)]).encode()),
     ]
 
 

@@ -222,6 +222,9 @@ class World:
 
         if signed == 1:
             self._sign(number)
+            there = rig.fs.lookup(parent, name)
+            if there is not None:  # what survived its removal elsewhere gives up that name for a signed one
+                self._discard(self.fleet[number], there)
         if signed != _WITHIN:
             rename()
             return

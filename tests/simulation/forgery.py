@@ -111,9 +111,19 @@ class Forger:
     def forge(self, kind: str) -> list[Write]:
         """The writes of one update; none when nothing of the kind can be made of what was heard."""
         try:
-            return list(dict(KINDS[kind](self)).items())
+            made = dict(KINDS[kind](self))
         except _UNSIGNABLE:
             return []  # no codec writes that
+        return [write for write in made.items() if not self._removes(*write)]
+
+    def _removes(self, key: bytes, value: bytes | None) -> bool:
+        """Whether this removes a device, as any member may (docs/threat-model.md): no lie, and nothing that
+        the others could tell from what a person wants."""
+        try:
+            member = Member.decode(value or b"")
+        except DecodeError:
+            return False
+        return key == member_key(member.device) and member.removed
 
     def some(self, among: Sequence[Any], most: int = 4) -> list[Any]:
         return self.random.sample(among, min(len(among), 1 + self.random.randrange(most)))
@@ -374,12 +384,6 @@ def _demoted(forger: Forger) -> list[Write]:
     return [(member_key(one.device), one.encode())]
 
 
-def _removed(forger: Forger) -> list[Write]:
-    return [
-        (member_key(one.device), replace(one, removed=True).encode()) for one in forger.some(forger.others)
-    ]
-
-
 def _renamed(forger: Forger) -> list[Write]:
     one = replace(forger.random.choice(forger.others), name=forger.random.choice(_TEXTS))
     return [(member_key(one.device), one.encode())]
@@ -483,7 +487,6 @@ KINDS: Final[Mapping[str, Callable[[Forger], list[Write]]]] = {
     "without keys": _without_keys,
     "too many members": _too_many_members,
     "demoted": _demoted,
-    "removed": _removed,
     "renamed": _renamed,
     "ring filled": _ring_filled,
     "epochs": _epochs,
