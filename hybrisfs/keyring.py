@@ -3,7 +3,7 @@
 A volume begins with one epoch. When a device is removed, a new one begins, whose keys it is not given
 (`hybrisfs.merge.epochs`). What is sealed from then on is sealed with the newest keys of an epoch that
 excludes every removed device, and that a present member granted; what was sealed before stays readable with
-the keys that sealed it. Whoever makes an epoch has its keys, says he what he may: so epochs of a device that
+the keys that sealed it. Whoever makes an epoch has its keys, whatever it states: so epochs of a device that
 was removed later seal nothing any more, nor do those of which only a cloud tells.
 
 A device that was removed keeps the keys of old epochs. With them and a cloud that helps it, it can make what

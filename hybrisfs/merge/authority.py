@@ -25,7 +25,7 @@ that earlier versions made do not tell: of such a node each device keeps to the 
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Final, NamedTuple
 
 from hybrisfs.filesystem.node_id import kind_of
@@ -38,7 +38,7 @@ from hybrisfs.recovery.record import KitRecord, kit_key
 from hybrisfs.store.schema import ROOT_ID
 from sync import DEVICE_ID_SIZE, EPOCH_SIZE, DecodeError, SignedUpdate, Write
 
-__all__ = ["RULES", "Rule", "described", "fault", "lawful"]
+__all__ = ["RULES", "Rule", "described", "fault", "lawful", "void"]
 
 _PACK_ID_SIZE: Final = 32
 _NOBODY: Final = 0xFFFFFFFF  # as a number of a user or a group, "leave it as it is" (chown(2))
@@ -140,30 +140,38 @@ def fault(writer: bytes, key: bytes, value: bytes | None) -> str | None:
     return None
 
 
-def lawful(update: SignedUpdate) -> SignedUpdate:
-    """The update with those of its writes that count: itself, when all do."""
+def void(update: SignedUpdate) -> tuple[int, ...]:
+    """Which of the writes of an update do not count: their indices, in ascending order."""
     writer = update.header.writer
-    kept: list[Write] = [write for write in update.writes if fault(writer, *write) is None]
-    if any(key[0] in _OF_KITS for key, _ in kept):
-        kept = _with_partners(kept)
-    return update if len(kept) == len(update.writes) else update._replace(writes=tuple(kept))
+    broken = {at for at, write in enumerate(update.writes) if fault(writer, *write) is not None}
+    if any(key[0] in _OF_KITS for key, _ in update.writes):
+        broken |= _halves(update, broken)
+    return tuple(sorted(broken))
 
 
-def _with_partners(writes: list[Write]) -> list[Write]:
-    """Those of the writes of one update that are not half of what belongs together."""
-    members = {key: Member.decode(value) for key, value in writes if key[0] == _MEMBER and value is not None}
-    records = {key: value is not None for key, value in writes if key[0] == _KIT}
+def _halves(update: SignedUpdate, broken: Container[int]) -> set[int]:
+    """The other writes of an update that are half of what belongs together, without the other half."""
+    kept = {key: value for at, (key, value) in enumerate(update.writes) if at not in broken}
 
-    def has_partner(key: bytes) -> bool:
-        member = members.get(key)
-        if member is not None and member.reserve:
-            return records.get(kit_key(member.device), False)
-        if records.get(key) is False:
-            partner = members.get(member_key(key[_LETTER:]))
-            return partner is not None and partner.removed
-        return True
+    def is_half(key: bytes, value: bytes | None) -> bool:
+        if key[0] == _MEMBER:
+            member = Member.decode(value or b"")
+            return member.reserve and kept.get(kit_key(member.device)) is None
+        if key[0] == _KIT and value is None:
+            partner = kept.get(member_key(key[_LETTER:]))
+            return partner is None or not Member.decode(partner).removed
+        return False
 
-    return [write for write in writes if has_partner(write[0])]
+    return {at for at, write in enumerate(update.writes) if at not in broken and is_half(*write)}
+
+
+def lawful(update: SignedUpdate, broken: Container[int] | None = None) -> SignedUpdate:
+    """The update with those of its writes that count: itself, when all do. *broken*: what `void` found."""
+    broken = void(update) if broken is None else broken
+    if not broken:
+        return update
+    kept: list[Write] = [write for at, write in enumerate(update.writes) if at not in broken]
+    return update._replace(writes=tuple(kept))
 
 
 def described(key: bytes) -> str:

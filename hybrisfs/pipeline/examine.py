@@ -11,7 +11,7 @@ Requests and answers on its standard input and output, with big-endian numbers:
                (32); then for each update: size u32, its bytes
     answer     size u32 of what follows: a list in Python's marshal format, version 2, with for each update
                None when it is malformed, else a tuple: whether its member signed it; size of header and
-               signature; the fields of `sync.SignedHeader` from `hash` on; the writes that count
+               signature; the fields of `sync.SignedHeader` from `hash` on; the writes; which do not count
 
 Answers come in the order of the requests. The process reads requests and writes answers while it examines, so
 that neither side waits for the other as long as there is something to do.
@@ -30,10 +30,11 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import IO, Any, Final, NamedTuple, TypeAlias
+from typing import IO, Any, Final, TypeAlias
 
-from hybrisfs.merge.authority import lawful
+from hybrisfs.merge.authority import void
 from sync import DecodeError, SignedUpdate, Stamp, decode_signed
 from sync.identity import DEVICE_ID_SIZE, PUBLIC_KEY_SIZE
 from sync.update import SignedHeader
@@ -51,12 +52,14 @@ _MARSHAL: Final = 2  # later versions look for what is in there twice, which tak
 _DEPS: Final = SignedHeader._fields.index("deps") - 1  # where they are among the fields that are told
 
 
-class Examined(NamedTuple):
-    """An update that is well formed, with those of its writes that count (`hybrisfs.merge.authority`).
-    *signed*: it is certain that the member whom it names signed it."""
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """An update that is well formed. *signed*: it is certain that the member whom it names signed it."""
 
     update: SignedUpdate
     signed: bool
+    void: tuple[int, ...] = field(default=(), compare=False)
+    """Which of its writes do not count (`hybrisfs.merge.authority`)."""
 
 
 Keys: TypeAlias = Mapping[bytes, bytes]
@@ -86,7 +89,9 @@ class Examination:
         decoded = [_decoded(data) for data in self._updates]
         here = self._which(one.hash for one in decoded if one is not None)
         return [
-            None if one is None else Examined(one, one.hash not in here and _is_signed(one, self._keys))
+            None
+            if one is None
+            else Examined(one, one.hash not in here and _is_signed(one, self._keys), void(one))
             for one in decoded
         ]
 
@@ -215,7 +220,7 @@ def _warn(error: Exception) -> None:
 
 def _decoded(data: bytes) -> SignedUpdate | None:
     try:
-        return lawful(decode_signed(data))
+        return decode_signed(data)
     except DecodeError:
         return None
 
@@ -252,16 +257,16 @@ def _packed(update: SignedUpdate, signed: bool) -> tuple[Any, ...]:
     """The update as `marshal` can tell of it, which knows no classes."""
     data, *fields = update.header
     fields[_DEPS] = tuple(map(tuple, update.header.deps))
-    return signed, len(data), fields, update.writes
+    return signed, len(data), fields, update.writes, void(update)
 
 
 def _unpacked(data: bytes, packed: tuple[Any, ...] | None) -> Examined | None:
     if packed is None:
         return None
-    signed, size, fields, writes = packed
+    signed, size, fields, writes, broken = packed
     if fields[_DEPS]:
         fields[_DEPS] = tuple([Stamp(*one) for one in fields[_DEPS]])
-    return Examined(SignedUpdate(data, SignedHeader(data[:size], *fields), writes), signed)
+    return Examined(SignedUpdate(data, SignedHeader(data[:size], *fields), writes), signed, broken)
 
 
 # -- what runs in the process ------------------------------------------------------------------------

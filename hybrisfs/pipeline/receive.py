@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.garbage import without_collections
 from hybrisfs.merge.arrivals import Arrivals
-from hybrisfs.merge.authority import lawful
+from hybrisfs.merge.authority import lawful, void
 from hybrisfs.merge.foresight import foreseen
 from hybrisfs.merge.rows import Change
 from hybrisfs.pipeline.examine import Examination, Examined, Examiner
@@ -164,13 +164,14 @@ class Receiver:
 
     def _accept(self, examined: Mapping[bytes, Examined], data: bytes) -> Outcome:
         try:
-            signed, verified = examined.get(data) or (lawful(decode_signed(data)), False)
+            one = examined.get(data) or _examined_alone(data)
         except DecodeError as error:
             return Refused(Reason.MALFORMED, str(error))
-        outcome = self._updates.accept_signed(signed, verified=verified)
+        signed = lawful(one.update, one.void)
+        outcome = self._updates.accept_signed(signed, verified=one.signed)
         if isinstance(outcome, Accepted):
             self._arrivals.take(outcome)
-            if len(signed.writes) < signed.header.write_count:
+            if one.void:
                 self._offended(signed)
         elif isinstance(outcome, Refused) and outcome.missing is not None:
             for cause in signed.header.deps:
@@ -181,6 +182,12 @@ class Receiver:
         if not refused.retryable and refused.reason is not Reason.NOT_VOUCHED:
             self.refused = refused.message
             log.warning("an update of another device was refused: %s", refused.message)
+
+
+def _examined_alone(data: bytes) -> Examined:
+    """Raises DecodeError."""
+    update = decode_signed(data)
+    return Examined(update, False, void(update))
 
 
 def _batches(updates: Iterable[bytes]) -> Iterator[list[bytes]]:
