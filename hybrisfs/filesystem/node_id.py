@@ -21,13 +21,16 @@ from typing import Final
 
 from hybrisfs.store.schema import ROOT_ID
 
-__all__ = ["kind_of", "made_at", "new_node_id"]
+__all__ = ["FIRST_OF_KINDS", "kind_of", "made_at", "new_node_id"]
 
 _KINDS: Final = (
     stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK, stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK,
 )  # fmt: skip
 _NUMBERS: Final = {kind: number for number, kind in enumerate(_KINDS)}
-_TELLS: Final = 0x80
+FIRST_OF_KINDS: Final = b"\x80"
+"""Ids that tell the kind are not below this; those of earlier versions are."""
+
+_TELLS: Final = FIRST_OF_KINDS[0]
 _KIND_MASK: Final = 0x07
 _TIME_MASK: Final = (1 << 47) - 1
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.filesystem.node_id import kind_of
+from hybrisfs.filesystem.node_id import FIRST_OF_KINDS, kind_of
 from hybrisfs.filesystem.registers import Attr, Place, attr_key, content_key, is_of_tree, place_key, slot_of
 from hybrisfs.filesystem.unseen import NameChange
 from hybrisfs.merge.beginning import begin_beside
@@ -109,25 +109,32 @@ class Arrivals:
         lock is let go. What follows for registers and packs is done for many updates at once."""
         self.renamed(accepted.renames)
         writes = accepted.update.writes
-        kept = [one for one in writes if is_of_tree(one[0]) and not self._twists(*one)]
+        kept = [one for one in writes if is_of_tree(one[0])]
         others = [] if len(kept) == len(writes) else [one for one in writes if not is_of_tree(one[0])]
         nodes = {key[1:17] for key, _ in kept}
+        if nodes and min(nodes) < FIRST_OF_KINDS:
+            kept = [one for one in kept if not self._twists(*one)]
         self._make_way(kept, nodes)
         self._losses.note(accepted, kept)
         self._waiting |= nodes
         kept += [one for one in others if is_kept(one[0])]
         stamp = Stamp(accepted.update.header.clock, accepted.branch)
         self._unwritten.append(Written(stamp, accepted.dependencies, kept))
+        if others:
+            self._take_others(accepted, stamp, others)
+        if self._fs.chunks.condemned:
+            self._write()  # what needs a chunk of a condemned pack is to be noticed in its turn
+
+    def _take_others(self, accepted: Accepted, stamp: Stamp, others: Sequence[Write]) -> None:
+        """Take in writes to registers of packs, devices and the volume."""
         self._note_packs(accepted, stamp, [one for one in others if one[0][0] == _PACK])
         for key, value in others:
             if key[0] in KINDS:
                 self._registers.minutes.note(stamp, key, value)
             if key[:1] == b"w":
                 self._write()
-                self._packs.rewrite(key[1:], value, dict(writes))
+                self._packs.rewrite(key[1:], value, dict(accepted.update.writes))
         self._heed([key for key, _ in others])
-        if self._fs.chunks.condemned:
-            self._write()  # what needs a chunk of a condemned pack is to be noticed in its turn
 
     def _note_packs(self, accepted: Accepted, stamp: Stamp, writes: Sequence[Write]) -> None:
         """What the update tells of packs is put into them with the next `_write`."""
@@ -229,6 +236,7 @@ class Arrivals:
             self._write(renames)
         for rename in renames:
             self._registers.minutes.rename(rename)
+            self._losses.renamed(rename)
             self._rename(rename)
 
     def _rename(self, rename: Rename) -> None:

@@ -31,7 +31,7 @@ from __future__ import annotations
 import stat
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 from functools import cache
 from typing import Final, NamedTuple
 
@@ -54,7 +54,7 @@ from hybrisfs.merge.registers import PLACES, Registers, after
 from hybrisfs.merge.resolver import Resolver
 from hybrisfs.merge.rules import Value, is_removed, standing_attr, standing_place, winner
 from hybrisfs.store.updates import UpdateLog
-from sync import Accepted, DecodeError, Write
+from sync import Accepted, DecodeError, Rename, SignedHeader, Write
 
 __all__ = ["OLD_NS", "YOUNG_NS", "Deletion", "Losses"]
 
@@ -75,6 +75,14 @@ class Deletion(NamedTuple):
     time_ns: int
     names: int
     of: int
+
+
+class _Noted(NamedTuple):
+    """What an update has written, and the branch on which it is."""
+
+    branch: bytes
+    header: SignedHeader
+    writes: Sequence[Write]
 
 
 class _Author(NamedTuple):
@@ -110,25 +118,45 @@ class Losses:
         self._registers = registers
         self._brake = brake
         self._clock = clock
-        self._written: dict[bytes, _Author] = {}  # registers, by who wrote them last, since the last look
+        self._noted: list[_Noted] = []  # since the last look
         self._arrivals: list[_Arrival] = []
         self._living: dict[bytes, set[int]] = {}  # slots of names that nodes have, during a look
 
     # -- what has come ---------------------------------------------------------------------------
 
     def note(self, accepted: Accepted, writes: Sequence[Write]) -> None:
-        """These registers of the tree were written by an update that has just been accepted."""
-        header = accepted.update.header
-        if header.writer == self._updates.device:
-            return
-        author: _Author | None = None
-        for key, value in writes:
-            if key[0] != _PLACE or key in self._fs.changes.held or removed_place(value) is not None:
-                if author is None:
-                    moment = self._updates.moment_of(accepted.branch, header.clock)
-                    author = _Author(header.writer, accepted.update.hash, header.time_ns, moment)
-                self._written.pop(key, None)
-                self._written[key] = author
+        """These registers of the tree were written by an update that has just been accepted. All else is left
+        to the look that follows, for most of them have no former value."""
+        if accepted.update.header.writer != self._updates.device:
+            self._noted.append(_Noted(accepted.branch, accepted.update.header, writes))
+
+    def renamed(self, rename: Rename) -> None:
+        """A part of a branch of the log has another name now."""
+        self._noted = [
+            one._replace(branch=rename.new)
+            if one.branch == rename.old and one.header.clock > rename.above
+            else one
+            for one in self._noted
+        ]
+
+    def _authors(self, new: Container[bytes]) -> dict[bytes, _Author]:
+        """The registers that may have lost something, each with who wrote it last, in that order. Those
+        in *new* had no value before."""
+        last: dict[bytes, _Noted] = {}
+        noted, self._noted = self._noted, []
+        for one in noted:
+            for key, value in one.writes:
+                if key not in new and (
+                    key[0] != _PLACE or key in self._fs.changes.held or removed_place(value) is not None
+                ):
+                    last.pop(key, None)
+                    last[key] = one
+        author = cache(self._author)
+        return {key: author(one.branch, one.header) for key, one in last.items()}
+
+    def _author(self, branch: bytes, header: SignedHeader) -> _Author:
+        moment = self._updates.moment_of(branch, header.clock)
+        return _Author(header.writer, header.hash, header.time_ns, moment)
 
     def highest(self) -> int:
         """The number that the newest name of the view has."""
@@ -156,8 +184,7 @@ class Losses:
     def look(self, resolver: Callable[[], Resolver], new: Collection[bytes]) -> None:
         """Hold what is too much, now that the registers say it and the view does not yet. *new*: registers
         that have got their first value since the last look."""
-        written, self._written = self._written, {}
-        found = {key: author for key, author in written.items() if key not in new}
+        found = self._authors(new)
         if not found or (self._brake.share >= 1 and not self._fs.changes.held):
             return
         self._fs.flush()
