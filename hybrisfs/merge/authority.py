@@ -34,7 +34,6 @@ from hybrisfs.merge.cloud_set import CloudRecord, RedundancyRecord
 from hybrisfs.merge.epochs import check_grant
 from hybrisfs.merge.evidence import decode_evidence
 from hybrisfs.merge.members import Member, member_key
-from hybrisfs.recovery.record import KitRecord, kit_key
 from hybrisfs.store.schema import ROOT_ID
 from sync import DEVICE_ID_SIZE, EPOCH_SIZE, DecodeError, SignedUpdate, Write
 
@@ -94,6 +93,14 @@ def _of_tree(key: bytes) -> None:
         raise DecodeError("no key of a register of the tree")
 
 
+def _kit(_: bytes, value: bytes) -> None:
+    from hybrisfs.recovery.record import (
+        KitRecord,
+    )  # with it comes much that who examines updates need not load
+
+    KitRecord.decode(value)
+
+
 def _anything(key: bytes, value: bytes) -> None:
     """Nonsense in a register that only its owner may write harms nobody else: it counts as silence."""
 
@@ -116,7 +123,7 @@ RULES: Final[Mapping[int, Rule]] = {
     ord("s"): Rule("cloud", lambda _, value: CloudRecord.decode(value), 1),
     ord("r"): Rule("redundancy", lambda _, value: RedundancyRecord.decode(value), 0),
     ord("f"): Rule("evidence", lambda key, value: decode_evidence(key, value, fault), DEVICE_ID_SIZE + _KIND),
-    ord("y"): Rule("recovery kit", lambda _, value: KitRecord.decode(value), DEVICE_ID_SIZE, ends=True),
+    ord("y"): Rule("recovery kit", _kit, DEVICE_ID_SIZE, ends=True),
 }
 """By the letter with which keys begin. Registers of kinds that are not here are kept, unread, for later
 versions."""
@@ -156,7 +163,7 @@ def _halves(update: SignedUpdate, broken: Container[int]) -> set[int]:
     def is_half(key: bytes, value: bytes | None) -> bool:
         if key[0] == _MEMBER:
             member = Member.decode(value or b"")
-            return member.reserve and kept.get(kit_key(member.device)) is None
+            return member.reserve and kept.get(bytes((_KIT,)) + member.device) is None
         if key[0] == _KIT and value is None:
             partner = kept.get(member_key(key[_LETTER:]))
             return partner is None or not Member.decode(partner).removed
