@@ -6,7 +6,7 @@ A driver asks for the secrets of its URL when it first connects. Asked are, in t
 2. the system's keyring (service "hybrisfs", user name: the URL of the cloud),
 
 and what neither has, the driver leaves to the provider's own chain (environment, profile, metadata service),
-but where the URL names an endpoint of somebody else's: what the chain has is not meant for that.
+unless the URL names an endpoint of its own: the chain's secrets are meant for the provider alone.
 
 credentials.json, format version 1:
 
