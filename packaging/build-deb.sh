@@ -51,7 +51,8 @@ find "$root$prefix/bin" -type f ! -name hybrisfs -delete
 find "$root$prefix/bin" -type l ! -name python3 -delete
 ln -sfn "$python" "$root$prefix/bin/python3"
 rm -rf "$root$prefix/include" "$root$prefix/lib64" "$root$prefix/share"
-sed -i "1c #!$prefix/bin/python3 -P" "$root$prefix/bin/hybrisfs"
+# Where the name of that folder is long, a shell starts Python, in two more lines.
+sed -i -e "1c #!$prefix/bin/python3 -P" -e "/^'''exec' /d" -e "/^' '''\$/d" "$root$prefix/bin/hybrisfs"
 cat >"$root$prefix/pyvenv.cfg" <<CONFIGURATION
 home = /usr/bin
 include-system-site-packages = false

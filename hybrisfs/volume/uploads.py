@@ -88,9 +88,10 @@ class Uploads:
 
     def machines_only(self) -> dict[str, object]:
         """What other devices wrote and no cloud is known to have: "files" whose bytes are lacking there,
-        these "bytes", and the "devices" that have yet to bring something there, by name. The lock is held."""
+        these "bytes", and the "devices" that have yet to bring them there, by name; without such files those
+        that have yet to bring changes there. The lock is held."""
         found, own = self.unplaced.count(), self._updates.device
-        lacking = {*found.devices, *self._relayer.untold()} - {own}
+        lacking = {*(found.devices or self._relayer.untold())} - {own}
         members = MemberTable(self._fs.db).all()  # of a removed one nothing is to be expected
         names = [one.name for one in members if one.device in lacking]
         return {"files": found.files, "bytes": found.size, "devices": names}
