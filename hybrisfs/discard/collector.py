@@ -13,6 +13,7 @@ from typing import Any, Final
 from hybrisfs.discard.assembly import Assembly
 from hybrisfs.discard.dispose import Disposer
 from hybrisfs.discard.find import Found, Idle, find_idle, remember
+from hybrisfs.discard.needed import NeededOrphans
 from hybrisfs.discard.orphans import Orphans, Unnamed
 from hybrisfs.discard.pages import Pages
 from hybrisfs.discard.propose import Proposer
@@ -93,6 +94,7 @@ class Parts:
     rewriter: Rewriter
     disposer: Disposer
     orphans: Orphans
+    needed: NeededOrphans
     thinner: Thinner
     settle: Callable[[Iterable[int]], None]
     """See `Fetcher.settle`."""
@@ -102,7 +104,8 @@ class Collector:
     """One look or step at a time, from any thread. *grace*: seconds for which nothing must have been needed.
 
     *flush* brings to the clouds what is signed, within some seconds; *names* tells what devices are called
-    and when they were seen last.
+    and when they were seen last, *is_lacking* whether something is shown here whose bytes nobody is expected
+    to bring.
     """
 
     def __init__(
@@ -114,7 +117,9 @@ class Collector:
         grace: float,
         flush: Callable[[float], object],
         names: Callable[[], Mapping[bytes, tuple[str, float | None]]],
+        is_lacking: Callable[[], bool],
     ) -> None:
+        self._is_lacking = is_lacking
         self._fs = fs
         self._committer = committer
         self._signals = signals
@@ -134,6 +139,7 @@ class Collector:
             with self._busy:
                 try:
                     self._advance()
+                    self._bring_lacking()
                     if time.monotonic() >= look and not self._signals.held:
                         look = time.monotonic() + _LOOK_SECONDS
                         self._look(collection, lambda: self._signals.pause(_PAUSE), self._is_listing_due())
@@ -211,6 +217,23 @@ class Collector:
         """How many packs and single shares the clouds have that no register names; nothing is changed."""
         look, _ = self._parts.orphans.look(self._committer.commit_now, time.time_ns(), 0, self._go_on)
         return look.count
+
+    def _bring_lacking(self) -> None:
+        if not self._is_lacking():
+            self._parts.needed.rest()
+        elif not self._signals.held:
+            self._parts.needed.look_again(self._orphans, time.monotonic())
+
+    def _orphans(self) -> dict[bytes, list[tuple[int, int]]]:
+        """The packs that no register names, however new they are, and where clouds show shares of them."""
+        found, sightings = self._parts.orphans.look(
+            self._committer.commit_now, time.time_ns(), 0, self._go_on
+        )
+        places: dict[bytes, list[tuple[int, int]]] = {pack: [] for pack in found.orphans}
+        for seen in sightings:
+            if seen.pack in places:
+                places[seen.pack].append((seen.cloud, seen.share))
+        return places
 
     def _is_listing_due(self) -> bool:
         """Whether the clouds are to be listed now: once a day is enough, by one device for all.

@@ -26,9 +26,12 @@ class Voter:
         committer: Committer,
         pages: Pages,
         settle: Callable[[Iterable[int]], None] = lambda chunks: None,
+        look_in: Callable[[Iterable[bytes]], object] = lambda packs: None,
     ) -> None:
-        """*settle* finds out whether chunks are in other packs, as members say, see `Fetcher.settle`."""
+        """*settle* finds out whether chunks are in other packs, as members say, see `Fetcher.settle`.
+        *look_in* brings what is lacking here from packs that no register names, see `NeededOrphans.look`."""
         self._settle = settle
+        self._look_in = look_in
         self._fs = fs
         self._assembly = assembly
         self._committer = committer
@@ -44,6 +47,7 @@ class Voter:
             self._release(book.proposed)
         fresh = [one for one in book.lists if self._stage(book, one) is Stage.NONE]
         if fresh:
+            self._look_in([pack for one in fresh for pack in one.orphans])
             self._condemn(fresh)
         if not book.lists:
             return False

@@ -20,8 +20,8 @@ from hybrisfs.dispersal.probe import Owed, check
 from hybrisfs.dispersal.ranking import Operation
 from hybrisfs.dispersal.rebuild import PackRebuild
 from hybrisfs.dispersal.recall import Readable, older_bytes
-from hybrisfs.dispersal.share import MAX_SHARE, TableSealer, share_name
-from hybrisfs.dispersal.shares import sample_share, share_check
+from hybrisfs.dispersal.share import MAX_SHARE, MAX_TABLE, Table, TableSealer, parse_header, share_name
+from hybrisfs.dispersal.shares import fetch_header, sample_share, share_check
 from sync.codec import Buffer
 
 __all__ = ["Upkeep", "WrongObject"]
@@ -144,6 +144,21 @@ class Upkeep:
         """A cloud that shows a share; None when none does."""
         name = share_name(pack_id, index)
         return next((port.number for port in self._clouds if self.is_there(port.number, name)), None)
+
+    def table(self, cloud: int, pack_id: bytes, index: int) -> Table | None:
+        """What a share says that its pack holds; None when that cannot be read, or is not of this pack.
+        Nothing is held against the cloud."""
+        name = share_name(pack_id, index)
+        if self._refused(cloud, name) is not None:
+            return None
+        fetch = partial(fetch_header, name=name)
+        header = self._call(cloud, "get", MAX_TABLE, fetch, None, self._get_timeout).value
+        if header is None:
+            return None
+        try:
+            return parse_header(header, self._tables, pack_id)[1]
+        except IntegrityError:
+            return None
 
     def put(self, cloud: int, name: str, data: Buffer) -> str | None:
         """Put an object on one cloud; return None when it is acknowledged, else why it is not."""

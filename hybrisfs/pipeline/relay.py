@@ -150,6 +150,8 @@ class Relayer:
         self._linked = linked
         self._unplaced = Unplaced(fs)
         self._away: dict[bytes, float] = {}  # authors of what no cloud has that are away, and since when
+        self.absent: tuple[bytes, ...] = ()
+        """Those that have been away for so long that they are not expected to bring it any more."""
         self._fetch = fetch
         self._past = past
         self._fs = fs
@@ -245,12 +247,12 @@ class Relayer:
         authors = self._unplaced.count().devices
         away = [one for one in authors if self._is_away(one, heads, linked, time_ns)]
         self._away = {one: self._away.get(one, now) for one in away}
-        due = [
+        self.absent = tuple(
             one
             for one, since in self._away.items()
             if _is_hurried(one, linked) or now - since >= self._patience(one)
-        ]
-        if due and self._unplaced.claim(due):
+        )
+        if self.absent and self._unplaced.claim(self.absent):
             self._signals.chunks_made()
 
     def _is_away(

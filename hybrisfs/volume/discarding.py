@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from hybrisfs.discard.assembly import Assembly
 from hybrisfs.discard.collector import Collector, Parts
 from hybrisfs.discard.dispose import Disposer
+from hybrisfs.discard.needed import NeededOrphans
 from hybrisfs.discard.orphans import Orphans
 from hybrisfs.discard.pages import Pages
 from hybrisfs.discard.propose import Proposer
@@ -36,14 +37,16 @@ def make_collector(volume: Volume) -> Collector:
     )
     upkeep = volume.engine.upkeep
     orphans = Orphans(fs, upkeep, volume.maintenance.trusted, upkeep.refusing)
+    needed = NeededOrphans(fs, upkeep, volume.get_chunks, signals.chunks_made)
     parts = Parts(
         assembly,
         pages,
-        Voter(fs, assembly, volume.committer, pages, volume.fetcher.settle),
+        Voter(fs, assembly, volume.committer, pages, volume.fetcher.settle, needed.look),
         Proposer(fs, assembly, pages, lambda: volume.engine.numbers, orphans.delete),
         rewriter,
         Disposer(fs, upkeep, volume.maintenance.trusted, upkeep.refusing),
         orphans,
+        needed,
         volume.thinner,
         volume.fetcher.settle,
     )
@@ -62,6 +65,7 @@ def make_collector(volume: Volume) -> Collector:
         config.discard_hours * 3600.0,
         lambda seconds: volume.uploads.wait(seconds, lambda done, total: None),
         names,
+        lambda: bool(volume.relayer.absent),
     )
 
 

@@ -183,7 +183,7 @@ class Volume:
         self.committer = Committer(fs, self.signals)
         self.fetcher = Fetcher(
             fs,
-            self._get_chunks,
+            self.get_chunks,
             lambda identities, seconds: self.peering.fetch_chunks(identities, seconds),
             lambda: signals.held,
             self.engine.upkeep.find_shares,
@@ -205,7 +205,7 @@ class Volume:
             lambda: self._shipper.announce_soon(),
             lambda: self.grants.is_shut_out,
         )
-        relayer = Relayer(
+        self.relayer = Relayer(
             fs,
             self.updates,
             signals,
@@ -216,7 +216,7 @@ class Volume:
             lambda: {one.device_id for one in self.peering.status()},
             lambda: self.peering.told,
         )
-        self.uploads = Uploads(fs, signals, self.updates, relayer)
+        self.uploads = Uploads(fs, signals, self.updates, self.relayer)
         shipper = Shipper(
             fs,
             self.updates,
@@ -228,7 +228,7 @@ class Volume:
             self.engine.put_everywhere,
             sharing.has_looked,
             lambda head: self.peering.announce(head),
-            relayer,
+            self.relayer,
             self.grants.ensure,
             lambda: self.checkpoints.told(),
             puller.past,
@@ -332,7 +332,8 @@ class Volume:
         well = sum(one.state in ("ok", "slow", "lying") for one in usable)
         return well >= self.config.f + self.config.k
 
-    def _get_chunks(self, locations: Sequence[ChunkLocation]) -> list[bytes]:
+    def get_chunks(self, locations: Sequence[ChunkLocation]) -> list[bytes]:
+        """Chunks of one pack, from the clouds. Raises ChunkUnavailable."""
         return self.engine.get_chunks(locations, timeout=_CHUNK_TIMEOUT)
 
     def show(self, changes: Sequence[Change]) -> None:

@@ -9,6 +9,7 @@ from unittest import mock
 from hybrisfs.discard.assembly import Assembly
 from hybrisfs.discard.dispose import Disposer
 from hybrisfs.discard.find import Found, find_idle, remember
+from hybrisfs.discard.needed import NeededOrphans
 from hybrisfs.discard.orphans import Orphans
 from hybrisfs.discard.pages import Pages
 from hybrisfs.discard.propose import Proposer
@@ -18,11 +19,11 @@ from hybrisfs.discard.vote import Voter
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.runs import ChunkLocation
-from hybrisfs.dispersal.share import parse_share_name, share_name
-from tests.filesystem.rig import SEALER, FakeClouds
+from hybrisfs.dispersal.share import Table, parse_header, parse_share_name, share_name
+from tests.filesystem.rig import SEALER, TABLES, FakeClouds
 from tests.merge.fleet import Device
 
-__all__ = ["Discarding", "check_placed", "check_shown", "cut_short"]
+__all__ = ["Discarding", "FakeUpkeep", "check_placed", "check_shown", "cut_short"]
 
 _PLACED = """
 SELECT c.number, c.id, c.length, c.segment, c.pack, c.offset, c.sealed, p.id, p.k, p.n, p.placement
@@ -60,6 +61,14 @@ class FakeUpkeep:
             return None
         return [share_name(pack, cloud) for pack, encoded in self._clouds.packs.items() if cloud < encoded.n]
 
+    def table(self, cloud: int, pack_id: bytes, index: int) -> Table | None:
+        pack = None if self._clouds.down else self._clouds.packs.get(pack_id)
+        return None if pack is None else parse_header(pack.shares[index], TABLES, pack_id)[1]
+
+    def find_shares(self, pack_id: bytes, n: int) -> tuple[int, ...]:
+        pack = self._clouds.packs.get(pack_id)
+        return () if pack is None else self._clouds.find_shares(pack_id, min(n, pack.n))
+
     def sample_share(self, cloud: int, pack_id: bytes, index: int) -> Finding | None:
         return None if pack_id in self._clouds.packs else Finding("missing", "it is gone")
 
@@ -74,8 +83,11 @@ class Discarding:
             rig.fs, sharing.registers, sharing.members, sharing.signer, rig.signals, device.key.device_id
         )
         self.pages = Pages(rig.fs, rig.fetcher.fetch_one)
-        self.voter = Voter(rig.fs, self.assembly, rig.committer, self.pages, rig.fetcher.settle)
         upkeep = FakeUpkeep(rig.clouds)
+        self.needed = NeededOrphans(rig.fs, upkeep, rig.clouds.get_chunks, rig.signals.chunks_made)
+        self.voter = Voter(
+            rig.fs, self.assembly, rig.committer, self.pages, rig.fetcher.settle, self.needed.look
+        )
         self.orphans = Orphans(rig.fs, upkeep, lambda: {0, 1, 2})  # type: ignore[arg-type]
         self.proposer = Proposer(rig.fs, self.assembly, self.pages, lambda: [0, 1, 2], self.orphans.delete)
         self.rewriter = Rewriter(
@@ -122,6 +134,15 @@ class Discarding:
         self.orphans.remember(sightings)
         self.orphans.dispose_leftovers(unnamed.leftovers)
         return self.proposer.propose((), *self.orphans.proven(unnamed, MAX_PACKS))
+
+    def bring_lacking(self, now: float = 0.0) -> None:
+        """Look for what is lacking in the packs that no register names."""
+        self.needed.look_again(self.unnamed, now)
+
+    def unnamed(self) -> dict[bytes, list[tuple[int, int]]]:
+        """Those packs, and where their shares are."""
+        found, _ = self.orphans.look(self.rig.commit, time.time_ns(), 0, lambda: True)
+        return {pack: [(seen.cloud, seen.share)] for pack, seen in found.orphans.items()}
 
     def step(self) -> bool:
         """One step; whether anything was signed."""

@@ -50,6 +50,7 @@ __all__ = [
     "DEVICE",
     "SEALER",
     "SEGMENT_KEYS",
+    "TABLES",
     "VOLUME",
     "FakeClouds",
     "InlineExecutor",

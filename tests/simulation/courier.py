@@ -12,11 +12,14 @@ from hybrisfs.checkpoint.deposit import Depositor
 from hybrisfs.checkpoint.fetching import Fetching
 from hybrisfs.checkpoint.keeper import Keeper
 from hybrisfs.checkpoint.shelf import Shelf
+from hybrisfs.discard.needed import NeededOrphans
+from hybrisfs.discard.orphans import Orphans
 from hybrisfs.merge.epochs import grant_name
 from hybrisfs.pipeline.grants import Grants
 from hybrisfs.pipeline.relay import Relayer
 from hybrisfs.pipeline.ship import Shipper
 from sync import Head, VersionVector
+from tests.discard.support import FakeUpkeep
 from tests.filesystem.rig import SEALER, VOLUME, Rig
 from tests.simulation.cloud import Clouds
 
@@ -52,7 +55,12 @@ class Courier:
             rig.sharing.checkpoint_taken_in,
             self._announce,
         )
-        relayer = Relayer(rig.fs, rig.updates, rig.signals, rig.ring.segments, heads, fetch, self.puller.past)
+        self._relayer = Relayer(
+            rig.fs, rig.updates, rig.signals, rig.ring.segments, heads, fetch, self.puller.past
+        )
+        upkeep = FakeUpkeep(rig.clouds)
+        self._orphans = Orphans(rig.fs, cast("Any", upkeep), lambda: {0, 1, 2})
+        self._needed = NeededOrphans(rig.fs, upkeep, rig.clouds.get_chunks, rig.signals.chunks_made)
         self._shipper = Shipper(
             rig.fs,
             rig.updates,
@@ -63,7 +71,7 @@ class Courier:
             clouds.put_object,
             clouds.put_everywhere,
             rig.sharing.has_looked,
-            relayer=relayer,
+            relayer=self._relayer,
             grant=self.grants.ensure,
             checkpoints=lambda: (self.keeper.statement(), self.keeper.newest()),
             past=self.puller.past,
@@ -123,13 +131,20 @@ class Courier:
         next(self._rounds)
 
     def ship(self) -> None:
-        """Ship, relay and announce what is due."""
+        """Ship, relay and announce what is due; look for what nobody is expected to bring."""
         self._shipper.ship_round()
+        if self._relayer.absent:
+            self.look_for_lacking()
+
+    def look_for_lacking(self) -> None:
+        """Look in the packs that no register names for what is lacking."""
+        found, _ = self._orphans.look(self.rig.committer.commit_now, time.time_ns(), 0, lambda: True)
+        self._needed.look(found.orphans)
 
     def flush(self) -> None:
         """Ship all that may be shipped."""
         self.rig.signals.begin_flush()
         try:
-            self._shipper.ship_round()
+            self.ship()
         finally:
             self.rig.signals.end_flush()

@@ -63,7 +63,7 @@ def _by_clouds(simulation: Simulation) -> None:
 
 
 def _by_links(simulation: Simulation) -> None:
-    """All clouds are down for good, but every device reaches some other one."""
+    """The clouds take no updates any more, but every device reaches some other one, and packs can be read."""
     simulation.clouds.set_moods(Mood.DOWN, simulation.clouds.numbers)
     quiet = 0
     for seconds in _ROUNDS:
@@ -71,6 +71,7 @@ def _by_links(simulation: Simulation) -> None:
         before = _signed(simulation)
         for device in simulation.honest:
             simulation.badness.confirm(device)
+            simulation.look_for_lacking(device)
             simulation.sign(device)
             simulation.send(device, _next(simulation, device))
             simulation.send(_next(simulation, device), device)

@@ -228,6 +228,11 @@ class Simulation:
             courier = self.courier(device)
             courier.flush() if flush else courier.ship()
 
+    def look_for_lacking(self, device: int) -> None:
+        self.note(f"look for lacking({device})")
+        with self.on(device):
+            self.courier(device).look_for_lacking()
+
     def pull(self, device: int, *, everything: bool = False) -> None:
         self.note(f"pull({device}) {self._weather()}")
         with self.on(device):
