@@ -44,7 +44,7 @@ _ATTR: Final = ord("a")
 _PACK: Final = ord("k")
 _TREE: Final = b"pac"  # what keys of registers of nodes begin with
 _MEMBER, _EPOCH = b"me"
-_HEEDED: Final = frozenset(b"srmye")
+_HEEDED: Final = frozenset(b"srmyie")
 
 
 class Arrivals:
@@ -204,14 +204,15 @@ class Arrivals:
         self._write()
         if not kinds.isdisjoint(b"sr"):
             self.on_clouds()
-        if not kinds.isdisjoint(b"my"):
+        if not kinds.isdisjoint(b"myi"):
+            self._members.words_changed()
             for key in (key for key in keys if key[0] == _MEMBER):
                 before = self._members.name_of(key[1:])
                 self._members.learn(key, self._registers.values(key), self._signer_of)
                 if self._members.name_of(key[1:]) != before:
                     self._called_anew.update(self._with_conflicts())
             self._updates.set_members(self._members.writers())
-        if not kinds.isdisjoint(b"mye"):  # after the members: who was removed may not be given keys by it
+        if not kinds.isdisjoint(b"myie"):  # after the members: who was removed may not be given keys by it
             self._granted([key for key in keys if key[0] == _EPOCH])
 
     def _signer_of(self, stamp: Stamp) -> bytes | None:

@@ -30,6 +30,7 @@ from typing import Final, NamedTuple
 
 from hybrisfs.filesystem.node_id import kind_of
 from hybrisfs.filesystem.registers import Attr, Content, PackRecord, Place, Rewritten, is_of_tree
+from hybrisfs.merge.admission import check_admission
 from hybrisfs.merge.cloud_set import CloudRecord, RedundancyRecord
 from hybrisfs.merge.epochs import check_grant
 from hybrisfs.merge.evidence import decode_evidence
@@ -56,6 +57,8 @@ class Rule(NamedTuple):
     """Bytes of a key after its letter; None where *check* knows."""
     own: bool = False
     """Each device writes the register that is named after it, and nobody else does."""
+    authored: bool = False
+    """The same of registers whose keys end with the id of their writer."""
     ends: bool = False
     """Whether a register may end: be written without a value."""
 
@@ -119,6 +122,7 @@ RULES: Final[Mapping[int, Rule]] = {
     ord("d"): Rule("proposal", _anything, DEVICE_ID_SIZE, own=True),
     ord("v"): Rule("ballot", _anything, DEVICE_ID_SIZE, own=True),
     ord("m"): Rule("member", _member, DEVICE_ID_SIZE),
+    ord("i"): Rule("admission", check_admission, 2 * DEVICE_ID_SIZE, authored=True),
     ord("e"): Rule("epoch", lambda _, value: check_grant(value), EPOCH_SIZE),
     ord("s"): Rule("cloud", lambda _, value: CloudRecord.decode(value), 1),
     ord("r"): Rule("redundancy", lambda _, value: RedundancyRecord.decode(value), 0),
@@ -134,7 +138,7 @@ def fault(writer: bytes, key: bytes, value: bytes | None) -> str | None:
     rule = RULES.get(key[0])
     if rule is None:
         return None
-    if rule.own and key[_LETTER:] != writer:
+    if (rule.own and key[_LETTER:] != writer) or (rule.authored and key[-DEVICE_ID_SIZE:] != writer):
         return f"{described(key)}: only that device writes it"
     if rule.id_size is not None and len(key) != _LETTER + rule.id_size:
         return f"{described(key)}: a key that means nothing"

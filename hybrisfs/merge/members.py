@@ -16,7 +16,8 @@ A device *in reserve* is the key of a recovery kit (`hybrisfs.recovery`): it get
 what it signs is accepted, but nobody waits for it, as it is no machine. It is none without the record of its
 kit. No register makes a reserve of a device, or the other way round.
 
-Who let a device in is the author of the first such register of it; one of its own says nothing.
+Who let a device in, both of them say (`hybrisfs.merge.admission`). Where they do not, it is the author of the
+first register of a member that was heard of; one of its own says nothing.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
+from hybrisfs.merge.admission import Word, settled, words
 from hybrisfs.merge.roster import Admission, Roster
 from hybrisfs.merge.rules import Stamp, Value
 from hybrisfs.store.database import Database
@@ -122,6 +124,7 @@ class MemberTable:
         self._kits: set[bytes] = set()
         self._known: dict[bytes, _Known] = {}
         self._roster = Roster({})
+        self._words: dict[bytes, list[Word]] | None = None  # None: to be read again
         self._made: dict[str, Members] = {}  # of what is known
 
     def all(self) -> list[Member]:
@@ -163,8 +166,8 @@ class MemberTable:
             "SELECT device, public, name, state, inviter, clock FROM member ORDER BY name, device"
         ).fetchall()
         kits = self._with_kits() if any(row[3] == Membership.RESERVE for row in rows) else set()
-        if (rows, kits) != (self._rows, self._kits):
-            self._rows, self._kits = rows, kits
+        if (rows, kits) != (self._rows, self._kits) or self._words is None:
+            self._rows, self._kits, self._words = rows, kits, words(self._db)
             self._known = {
                 device: _Known(
                     Member(public, name, state in _GONE, state == Membership.RESERVE),
@@ -174,7 +177,12 @@ class MemberTable:
                 for device, public, name, state, inviter, clock in rows
                 if _is_key(public)  # earlier versions let in whatever a member said
             }
-            self._roster = Roster({device: one.admission for device, one in self._known.items()})
+            self._roster = Roster(
+                {
+                    device: settled(device, one.admission, self._words.get(device, ()))
+                    for device, one in self._known.items()
+                }
+            )
             self._made.clear()
         return self._known
 
@@ -243,6 +251,10 @@ class MemberTable:
         present = {one.member.device for one in self._counted() if one.state not in _GONE}
         return [known[one].member for one in self._roster.admitted(device) if one in present]
 
+    def words_changed(self) -> None:
+        """Registers of admissions have other values now."""
+        self._words = None
+
     def admit(self, members: Iterable[Member], by: bytes | None = None, clock: int = 0) -> None:
         """Add devices, give them other names, or note that they were removed: *by* that device, in an update
         with that clock."""
@@ -261,8 +273,11 @@ class MemberTable:
             "ON CONFLICT (device) DO UPDATE SET name = excluded.name, state = CASE "
             "WHEN state IN (1, 2) OR excluded.state IN (1, 2) THEN max(state % 3, excluded.state % 3) "
             "WHEN clock IS NOT NULL THEN state ELSE max(state, excluded.state) END, "
-            "inviter = ifnull(inviter, excluded.inviter), "
-            "clock = CASE WHEN inviter IS NULL AND excluded.inviter IS NOT NULL THEN excluded.clock "
+            # One that is known was not let in by whoever removes it.
+            "inviter = CASE WHEN excluded.state IN (1, 2) THEN inviter "
+            "ELSE ifnull(inviter, excluded.inviter) END, "
+            "clock = CASE WHEN excluded.state IN (1, 2) THEN ifnull(clock, excluded.clock) "
+            "WHEN inviter IS NULL AND excluded.inviter IS NOT NULL THEN excluded.clock "
             "WHEN clock > 0 THEN clock ELSE ifnull(excluded.clock, clock) END",
             [
                 (one.device, one.public, one.name, _state_of(one, when_removed), _other(by, one), clock)

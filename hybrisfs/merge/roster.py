@@ -31,6 +31,8 @@ class Admission(NamedTuple):
 
     by: bytes | None
     clock: int | None
+    confirmed: bool = False
+    """Whether the device says so, too (`hybrisfs.merge.admission`)."""
 
 
 class Roster:
@@ -83,8 +85,8 @@ class Roster:
 
 
 def _forest(admissions: Mapping[bytes, Admission]) -> dict[bytes, bytes]:
-    """Who let whom in, without circles: of what makes one, the latest does not count (somebody gave a device
-    another name, and nobody has heard who let it in)."""
+    """Who let whom in, without circles: of what makes one, the latest does not count, and what is confirmed
+    rather than what is not (somebody gave a device another name, and nobody has heard who let it in)."""
     by: dict[bytes, bytes] = {}
     root = {device: device for device in admissions}
 
@@ -94,12 +96,11 @@ def _forest(admissions: Mapping[bytes, Admission]) -> dict[bytes, bytes]:
             device = root[device]
         return device
 
-    for clock, device, inviter in sorted(
-        (one.clock or 0, device, one.by)
+    for _, _, device, inviter in sorted(
+        (not one.confirmed, one.clock or 0, device, one.by)
         for device, one in admissions.items()
         if one.by is not None and one.by in admissions
     ):
-        del clock
         if find(inviter) != device:
             by[device] = inviter
             root[device] = find(inviter)

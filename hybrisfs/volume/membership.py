@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.merge.admission import came_by, let_in
 from hybrisfs.merge.members import MAX_DEVICE_NAME, Member, MemberTable, member_key
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.signing import Signer
@@ -81,11 +82,12 @@ class Membership:
         """Let a device in, and tell the others, who hear of this one, too, if they have not yet. *also* is
         signed with that."""
         with self._fs.cutting, self._fs.lock:
-            mine = member_key(self._updates.device)
-            entries: list[Write] = [(member_key(member.device), member.encode()), *also]
-            if not self._registers.values(mine):
+            device, this = member.device, self._updates.device
+            entries = [(member_key(device), member.encode()), let_in(device, this), *also]
+            if not self._registers.values(member_key(this)):
                 entries.append(self._own_register())
-            stamp = self._signer.sign(entries, 0)
+            stamp = self._signer.sign([*entries, *self._own_word()], 0)
+            self._members.words_changed()
             self._members.admit([member], self._updates.device, stamp.clock)
             self._updates.set_members(self._members.writers())
             self._epochs.learn()
@@ -96,6 +98,21 @@ class Membership:
         """The register that says that this device belongs to the volume."""
         own = Member(self._public, self._members.name_of(self._updates.device))
         return member_key(self._updates.device), own.encode()
+
+    def _own_word(self) -> list[Write]:
+        """By whom this device came, unless it has said so."""
+        word = came_by(self._updates.device, self._fs.db.meta("inviter") or None)
+        return [] if self._registers.values(word[0]) else [word]
+
+    def describe_admission(self) -> None:
+        """Say by whom this device came, if it has signed something and not this."""
+        with self._fs.cutting, self._fs.lock:
+            word = self._own_word() if self._signer.may_sign and self._updates.own_tip() else []
+            if word:
+                self._signer.sign(word, 0)
+                self._members.words_changed()
+        if word:
+            self._signed()
 
     def described(self, which: str) -> dict[str, object]:
         """The "id" and name ("device") of a device, and "admitted": the same of whom `remove` can remove with

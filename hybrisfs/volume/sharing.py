@@ -204,6 +204,8 @@ class Sharing:
         """What is to be done now and then."""
         if self.has_looked() and self.membership.is_removal_unheeded():  # it was cut short by a crash
             self.membership.heed_removals()
+        if self.has_looked() and len(self.current_members()) > 1:
+            self.membership.describe_admission()
         if self.has_looked() and self.misconduct.look_after():
             self._signals.chunks_made()
         if len(self.current_members()) > 1:

@@ -1,0 +1,92 @@
+"""Who let whom in, as both of them say.
+
+=========  =================================  =====================================================
+register   key                                value
+=========  =================================  =====================================================
+admission  ``i`` device id (16), author (16)  version u8 = 1; where the author is the device itself,
+                                              the device that let it in (16), zeros when nobody did
+=========  =================================  =====================================================
+
+Each writes its own register, so that nobody's word can be taken away by another's. A device counts as let in
+by the one that it names itself, if that one says so, too: nobody else can claim it, and it cannot choose one
+that did not let it in. Where it names nobody who says so, the one counts that said it with the lowest clock.
+Members of earlier versions did not say it: there it is the author of the first member register that was heard
+of (`hybrisfs.merge.members`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from hybrisfs.merge.roster import Admission
+from hybrisfs.store.database import Database
+from sync import DEVICE_ID_SIZE, DecodeError, Reader, Write, Writer
+
+__all__ = ["Word", "check_admission", "came_by", "let_in", "settled", "words"]
+
+_PREFIX: Final = b"i"
+_VERSION: Final = 1
+_NOBODY: Final = bytes(DEVICE_ID_SIZE)
+_AUTHOR: Final = 1 + DEVICE_ID_SIZE
+_LAST: Final = b"\xff" * (DEVICE_ID_SIZE + 1)
+
+
+class Word(NamedTuple):
+    """*author* says that it let a device in; or, where it is that device, that *inviter* did."""
+
+    author: bytes
+    clock: int
+    inviter: bytes | None
+
+
+def let_in(device: bytes, author: bytes) -> Write:
+    """The register by which *author* says that it let *device* in."""
+    return _PREFIX + device + author, Writer().u8(_VERSION).getvalue()
+
+
+def came_by(device: bytes, inviter: bytes | None) -> Write:
+    """The register by which *device* says who let it in."""
+    return _PREFIX + device + device, Writer().u8(_VERSION).raw(inviter or _NOBODY).getvalue()
+
+
+def check_admission(key: bytes, value: bytes) -> bytes | None:
+    """Who let the author in, by its own word; None in its word of another device. Raises DecodeError."""
+    reader = Reader(value)
+    if reader.u8() != _VERSION:
+        raise DecodeError("an admission of another version")
+    inviter = reader.raw(DEVICE_ID_SIZE) if key[1:_AUTHOR] == key[_AUTHOR:] else None
+    reader.end()
+    return inviter
+
+
+def words(database: Database) -> dict[bytes, list[Word]]:
+    """What is said of the devices in the `member` table, by device."""
+    found: dict[bytes, list[Word]] = {}
+    for device, key, clock, value in database.execute(
+        "SELECT m.device, r.key, r.clock, r.value FROM member m JOIN register r "
+        "ON r.key > CAST(x'69' || m.device AS BLOB) AND r.key < CAST(x'69' || m.device || ? AS BLOB)",
+        (_LAST,),
+    ):
+        try:
+            found.setdefault(device, []).append(
+                Word(key[_AUTHOR:], clock, check_admission(key, value or b""))
+            )
+        except DecodeError:
+            continue  # it was kept by an earlier version, for which it was of no known kind
+    return found
+
+
+def settled(device: bytes, heard: Admission, said: Iterable[Word]) -> Admission:
+    """Who let a device in; *heard* is what member registers tell."""
+    by = {} if heard.by is None else {heard.by: heard.clock or 0}
+    own: list[tuple[int, bytes]] = []
+    for author, clock, inviter in said:
+        if author != device:
+            by[author] = min(clock, by.get(author, clock))
+        elif inviter is not None:
+            own.append((clock, inviter))
+    stated = min(own)[1] if own else None
+    if stated in by:
+        return Admission(stated, by[stated], confirmed=True)
+    return min((Admission(*one) for one in by.items()), key=lambda one: (one.clock, one.by), default=heard)
