@@ -174,6 +174,7 @@ class Relayer:
                 self._fetch(ref)
             except (ChunkUnavailable, OSError) as error:
                 log.info("what another device wrote cannot be relayed yet: %s", error)
+                self._gate.unreadable.add(ref.number)
         return self._sealed(*batch) if batch is not None else None
 
     def _next(self, now: float, time_ns: int) -> tuple[_Path, _Point | None, list[_Row]] | None:
@@ -202,8 +203,10 @@ class Relayer:
             if age.of(above + 1, now) < patience:
                 continue
             rows = self._after(path, above)
-            claim = self._is_away(path.author, heads, linked, time_ns)
-            forgo = hurried or (claim and age.of(above + 1, now) >= _FORGO_SECONDS)
+            # One that was removed brings nothing any more, and what others wrote since may depend on it.
+            gone = path.author not in self._updates.members
+            claim = gone or self._is_away(path.author, heads, linked, time_ns)
+            forgo = hurried or gone or (claim and age.of(above + 1, now) >= _FORGO_SECONDS)
             rows = rows[: self._gate.count([data for _, _, data in rows], claim=claim, forgo=forgo)]
             if rows:
                 chosen = path, before, rows

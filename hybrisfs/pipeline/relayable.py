@@ -33,6 +33,8 @@ class RelayGate:
         self._claim = self._claimed = self._forgo = False
         self.unread: dict[int, ChunkRef] = {}
         """Lists of chunks that are not on this device, by number: what they list may be on the clouds."""
+        self.unreadable: set[int] = set()
+        """Those of them that could not be had. With *forgo* they are not waited for either."""
 
     def count(self, updates: Sequence[bytes], *, claim: bool, forgo: bool = False) -> int:
         """How many of these consecutive updates, from the first one on, may go to the clouds together.
@@ -99,7 +101,7 @@ class RelayGate:
             return True
         listed = self._list(ref) if depth else ()
         if listed is None:
-            return False
+            return self._forgo and ref.number in self.unreadable
         if self._claim and ref.pack == ELSEWHERE and ref.segment is not None:
             self._fs.chunks.claim(ref.number)
             self._claimed = True

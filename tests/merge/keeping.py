@@ -54,8 +54,8 @@ def _shown(device: Device) -> Iterator[bytes]:
         if inode.is_file:
             try:
                 yield device.content(inode)
-            except (NotHereError, ChunkUnavailable):
-                continue  # whether it has to be readable is for the caller to say
+            except (NotHereError, ChunkUnavailable, OSError):
+                continue  # whether it has to be readable is for the caller to say; a list may be nonsense
 
 
 def _kept(device: Device, devices: Sequence[Device], tokens: Collection[bytes]) -> Iterator[bytes]:

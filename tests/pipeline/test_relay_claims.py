@@ -91,6 +91,19 @@ def test_what_nobody_holds_does_not_keep_the_rest_from_the_clouds_for_ever(post:
     assert post.far.names() == ["held", "unread"]
 
 
+def test_nothing_is_expected_of_a_device_that_was_removed(post: Claims) -> None:
+    """What others wrote since depends on what it wrote: its removal, first of all."""
+    near = post.near.rig
+    clocks = [clock for _, clock in near.updates.path(near.updates.tips()[0])]
+    near.sharing.membership.remove(post.author.key.device_id.hex())
+    post.relay(post.near)
+    post.relay(post.near, 2 * RELAY_SECONDS)
+    assert near.unpacked() == 1, "what is here is brought"
+    near.pack()
+    post.relay(post.near, 2 * RELAY_SECONDS)
+    assert max(post.clocks(post.author)) == max(clocks)
+
+
 def test_in_a_hurry_it_keeps_nothing_from_the_clouds(post: Claims) -> None:
     relayer, fs = post.relayers[post.near.name], post.near.rig.fs
     author = post.author.key.device_id

@@ -26,12 +26,12 @@ class Gate:
         while self.author.rig.publish(everything=True):
             pass
 
-    def count(self, *, claim: bool = False) -> int:
+    def count(self, *, claim: bool = False, forgo: bool = False) -> int:
         """Hand over all updates; how many may go on."""
         updates = self.author.log()
         self.near.receive(updates)
         with self.near.rig.fs.lock:
-            return self.gate.count(updates, claim=claim)
+            return self.gate.count(updates, claim=claim, forgo=forgo)
 
     def bring(self, few: int | None = None) -> None:
         """Let the chunks that only the author holds be here too."""
@@ -154,3 +154,17 @@ def test_the_chunks_of_a_long_list_are_looked_at_too(gate: Gate) -> None:
         assert gate.count(claim=True) == 0
         near.pack()
         assert gate.count() == 1
+
+
+def test_a_list_that_cannot_be_had_is_not_waited_for_without_end(gate: Gate) -> None:
+    """A member says that the list is in some pack, where it is not."""
+    with small_chunks():
+        gate.author.write("file", b"".join(bytes([n]) * 4096 for n in range(8)))
+        gate.publish()
+        gate.count()
+        near = gate.near.rig
+        near.db.execute("UPDATE chunk SET pack = 1 WHERE pack = ?", (ELSEWHERE,))
+        assert gate.count(claim=True, forgo=True) == 0
+        gate.gate.unreadable.update(gate.gate.unread)
+        assert gate.count(claim=True, forgo=True) == 1
+        assert gate.count(claim=True) == 0

@@ -299,8 +299,9 @@ def _has_keys(device: Device, other: bytes) -> bool:
 
 
 def _shown(device: Device) -> frozenset[bytes]:
-    """The ids of all nodes that are shown but for empty files."""
-    return frozenset(one.id for one in device.walk().values() if not one.is_file or one.size)
+    """The ids of all nodes that are shown, also as one with another, but for empty files."""
+    joined = frozenset(node for (node,) in device.rig.db.execute("SELECT id FROM joined"))
+    return joined.union(one.id for one in device.walk().values() if not one.is_file or one.size)
 
 
 def _kits(device: Device) -> set[bytes]:
