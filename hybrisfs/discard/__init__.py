@@ -65,6 +65,10 @@ deleted unless the same share can be read at that moment where it is on record. 
 it starts from a log that has the proposal, and so keeps to it before it has answered. Whoever forked may
 have named P before: see above.
 
+What an orphan holds may be needed all the same: by whoever knows the content and not its pack, as its maker
+was set back or lost in between. It is read from the orphan, before anybody agrees to its end at the latest,
+and goes to the clouds in another pack (`needed.py`).
+
 Ids of packs are never used again: a delete that a cloud carries out late, or a proposer does again after a
 crash, can hurt nothing.
 

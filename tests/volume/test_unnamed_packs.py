@@ -1,0 +1,57 @@
+"""A device is lost right after an upload, before it has told anybody where the bytes are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from tests.system.deadline import until
+from tests.volume.device import Device, Second
+from tests.volume.test_discard import noise
+
+CONTENT = noise(7, 3 << 20)
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[tuple[Device, Second]]:
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch("hybrisfs.discard.collector._STEP_SECONDS", 0.2))
+        first = Device(tmp_path)
+        stack.callback(first.close)
+        second = Second(tmp_path / "second", first)
+        stack.callback(second.close)
+        yield first, second
+
+
+def log_of(device: Device) -> list[bytes]:
+    with device.volume.fs.lock:
+        rows = device.volume.fs.db.execute("SELECT bytes FROM log ORDER BY number").fetchall()
+    return [data for (data,) in rows if data is not None]
+
+
+def has_signed(device: Device) -> bool:
+    fs = device.volume.fs
+    with fs.lock:
+        return not fs.changes.unsigned_up_to(fs.changes.seq)
+
+
+def shares(device: Device) -> list[Path]:
+    return [path for cloud in device.clouds for path in cloud.glob("packs/*/*")]
+
+
+def test_what_it_uploaded_last_is_found_and_can_be_read(pair: tuple[Device, Second]) -> None:
+    first, second = pair
+    with mock.patch("hybrisfs.pipeline.pack.record_pack", side_effect=OSError("killed")):
+        first.write("file", CONTENT)
+        first.volume.signals.begin_flush()
+        until(lambda: len(shares(first)) >= 2 and has_signed(first), "the upload")
+        log = log_of(first)
+        first.close()
+    assert second.volume.sharing.receiver.receive(log)  # over a link, just before
+    assert second.volume.uploads.wait(60.0, lambda done, total: None)
+    assert second.read("file") == CONTENT
+    assert second.volume.uploads.machines_only() == {"files": 0, "bytes": 0, "devices": []}
