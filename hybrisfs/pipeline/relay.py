@@ -205,8 +205,8 @@ class Relayer:
             rows = self._after(path, above)
             # One that was removed brings nothing any more, and what others wrote since may depend on it.
             gone = path.author not in self._updates.members
-            claim = gone or self._is_away(path.author, heads, linked, time_ns)
-            forgo = hurried or gone or (claim and age.of(above + 1, now) >= _FORGO_SECONDS)
+            forgo = hurried or gone or age.of(above + 1, now) >= _FORGO_SECONDS
+            claim = forgo or self._is_away(path.author, heads, linked, time_ns)
             rows = rows[: self._gate.count([data for _, _, data in rows], claim=claim, forgo=forgo)]
             if rows:
                 chosen = path, before, rows

@@ -10,7 +10,13 @@ from unittest import mock
 import pytest
 
 from hybrisfs.dispersal.errors import CloudsUnavailable
-from hybrisfs.pipeline.relay import _AWAIT_SECONDS, PRESENT_SECONDS, RELAY_SECONDS, Relayer
+from hybrisfs.pipeline.relay import (
+    _AWAIT_SECONDS,
+    _FORGO_SECONDS,
+    PRESENT_SECONDS,
+    RELAY_SECONDS,
+    Relayer,
+)
 from hybrisfs.pipeline.ship import Shipper
 from sync import (
     Head,
@@ -404,6 +410,24 @@ def test_a_device_that_is_there_brings_its_chunks_itself(post: Post, how: str) -
     post.near.rig.pack()
     post.relay(post.near, HOUR)
     assert len(post.segments(post.author)) == 2
+
+
+def test_a_device_that_is_there_and_brings_nothing_holds_up_nobody_for_ever(post: Post) -> None:
+    """It announces itself again and again, and what others write depends on what it has told over a link."""
+    post.author.mkdir("folder")
+    post.tell(post.author, post.near)
+    post.ship(post.author)
+    post.author.write("file", CONTENT)
+    post.tell(post.author, post.near)
+    newest = max(tip.clock for tip in post.near.rig.updates.tips())
+    post.relay(post.near)
+    post.relay(post.near, _FORGO_SECONDS / 2)
+    assert max(post.clocks(post.author)) < newest
+    post.alter_head(post.author, time_ns=time.time_ns())
+    post.relay(post.near, _FORGO_SECONDS / 2)
+    assert max(post.clocks(post.author)) == newest
+    post.pull(post.far)
+    assert post.far.names() == ["file", "folder"]
 
 
 def test_both_branches_of_a_forked_device_are_shipped(post: Post) -> None:
