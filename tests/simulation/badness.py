@@ -240,6 +240,12 @@ class Badness:
                 answer(str(one["id"]))
             self._simulation.world.received(number)
 
+    def go_on(self) -> None:
+        """Bad members that nobody has removed go on announcing themselves, and bring nothing."""
+        for number in sorted(self._members.keys() - self._removed):
+            if self._chance.random() < 0.5:
+                self._members[number].put_head(self._simulation.clouds, self._simulation.clocks.time_ns())
+
     def end(self) -> None:
         """All is about to be healed: those who remove bad members have done so."""
         self.turn(self._simulation.seconds)

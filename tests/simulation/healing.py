@@ -16,7 +16,7 @@ from tests.sync.fjc import Execution
 __all__ = ["heal"]
 
 # Virtual seconds of each round: retries of what could not be had come after longer and longer pauses.
-_ROUNDS: Final = (10.0,) * 4 + (40.0,) * 12 + (900.0,) * 12
+_ROUNDS: Final = (10.0,) * 4 + (40.0,) * 12 + (900.0,) * 12 + (3600.0,) * 8
 _QUIET: Final = 2  # rounds in which nobody may sign anything any more
 
 
@@ -50,6 +50,7 @@ def _by_clouds(simulation: Simulation) -> None:
     for seconds in _ROUNDS:
         simulation.clocks.pass_by(seconds)
         before = _signed(simulation)
+        simulation.badness.go_on()
         for device in simulation.honest:
             simulation.badness.confirm(device)
             simulation.sign(device)
