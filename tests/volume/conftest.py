@@ -18,6 +18,13 @@ def home(tmp_path: Path) -> Home:
 
 
 @pytest.fixture(autouse=True)
+def _quick() -> Iterator[None]:
+    """Devices look at the clouds more often than in real life."""
+    with mock.patch("sync.pace.SHORTEST_PAUSE", 0.1):
+        yield
+
+
+@pytest.fixture(autouse=True)
 def _no_volume_stays_open() -> Iterator[None]:
     """Close what a failed test has left open: threads of an open volume would keep the run from ending."""
     opened: list[Volume] = []
