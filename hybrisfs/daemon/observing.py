@@ -52,7 +52,6 @@ class _Watched:
         self.board = NoticeBoard()
         self.facts: Message | None = None
         self.tried = float("-inf")  # when it was last opened, in vain
-        self.told_of_death = False
 
 
 class Observing:
@@ -68,16 +67,21 @@ class Observing:
         self._pages = PageOpener(home)
         self._desktop = desktop or Desktop(self._pages.open)
         self._watched: dict[str, _Watched] = {}
-        self._last: Life | None = None
         self._condition = threading.Condition()
         self._stopping = False
         self._shown = b""
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
         self.commands: dict[str, Callable[[Message, Progress], Message]] = {"events": self._events}
 
-    def start(self, last: Life | None = None) -> None:
-        """Begin to look. *last* is the daemon before, if it died."""
-        self._last = last
+    def note_death(self, last: Life, now: float) -> None:
+        """Keep with every volume that the *last* daemon died; before all else, for this one may die, too."""
+        when = "" if last.died is None else time.strftime(" at %Y-%m-%d %H:%M:%S", time.localtime(last.died))
+        news = Happening("news", "daemon", f"the daemon died{when} and was started again")
+        for slot in self._slots.all():
+            self._keep(slot.name, [news], now)
+
+    def start(self) -> None:
+        """Begin to look."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -101,7 +105,9 @@ class Observing:
         summaries = []
         for slot in self._slots.opened():
             facts = self._facts(slot, now)
-            events, watched = self._note(slot.name, facts, now)
+            with self._condition:
+                watched = self._of(slot.name)
+                events = self._keep(slot.name, watched.observer.look(facts, now), now)
             if facts.get("notifications", True):
                 for action in watched.board.take(events, now):
                     self._desktop.carry_out(slot.name, action)
@@ -128,24 +134,15 @@ class Observing:
             self._desktop.wait(_EVERY)
             self._pages.reap()
 
-    def _note(self, name: str, facts: Message, now: float) -> tuple[list[Event], _Watched]:
+    def _keep(self, name: str, happenings: list[Happening], now: float) -> list[Event]:
+        """Keep what has happened to a volume, and tell whoever waits for it."""
         with self._condition:
-            watched = self._of(name)
-            events = watched.record.add([*self._death(watched), *watched.observer.look(facts, now)], now)
+            events = self._of(name).record.add(happenings, now)
             if events:
                 self._condition.notify_all()
         for event in events:
             log.info("%s: %s: %s", name, event.kind, event.text)
-        return events, watched
-
-    def _death(self, watched: _Watched) -> list[Happening]:
-        """That the last daemon died, once for each volume."""
-        if self._last is None or watched.told_of_death:
-            return []
-        watched.told_of_death = True
-        died = self._last.died
-        when = "" if died is None else time.strftime(" at %Y-%m-%d %H:%M:%S", time.localtime(died))
-        return [Happening("news", "daemon", f"the daemon died{when} and was started again")]
+        return events
 
     def _of(self, name: str) -> _Watched:
         if name not in self._watched:

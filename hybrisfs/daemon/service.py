@@ -97,6 +97,8 @@ class Daemon:
         Returns when that is done, or goes on in the background when it takes long. A volume that
         fails is logged and does not keep the others.
         """
+        if last is not None:
+            self._observing.note_death(last, time.time())
         self._recorder.start()
         wanted = self._wanted.all()
         openers = [
@@ -110,7 +112,7 @@ class Daemon:
         deadline = time.monotonic() + _REMOUNTED_WITHIN
         for opener in openers:
             opener.join(max(0.0, deadline - time.monotonic()))
-        self._observing.start(last)
+        self._observing.start()
 
     def stop(self) -> None:
         """Unmount and close all volumes."""

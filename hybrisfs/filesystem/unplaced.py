@@ -98,19 +98,23 @@ class Unplaced:
         )
         return self._fs.db.execute(f"{query} LIMIT 1", {"until": until}).fetchone() is not None
 
-    def claim(self, devices: Collection[bytes]) -> bool:
-        """Have this device bring to the clouds what it holds of the files that these devices wrote; False
-        when it holds none of that."""
+    def claim(self, devices: Collection[bytes], branches: Collection[bytes] = ()) -> bool:
+        """Have this device bring to the clouds what it holds of the files that these devices wrote, or that
+        were written on these branches; False when it holds none of that."""
         self._fs.flush()
-        wanted = ", ".join(f"x'{device.hex()}'" for device in devices)
+        wanted = f"b.device IN ({_literals(devices)}) OR b.id IN ({_literals(branches)})"
         # The plus has SQLite go by the index of what is elsewhere, and not by that of all that is cached.
         held = " UNION ".join(
             f"SELECT c.number FROM (SELECT c.number, f.ino FROM {rows} AND +c.segment IS NOT NULL) c "
             "CROSS JOIN node n ON n.ino = c.ino WHERE n.content_stamp & 65535 IN "
-            f"(SELECT w.number FROM {_DEVICES} WHERE b.device IN ({wanted}))"
+            f"(SELECT w.number FROM {_DEVICES} WHERE {wanted})"
             for rows in (_CHUNKS, _PAGES)
         )
         found = self._fs.db.execute(held).fetchall()
         for (number,) in found:
             self._fs.chunks.claim(number)
         return bool(found)
+
+
+def _literals(ids: Collection[bytes]) -> str:
+    return ", ".join(f"x'{one.hex()}'" for one in ids)

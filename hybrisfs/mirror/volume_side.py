@@ -11,7 +11,7 @@ import stat
 import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Final, Protocol, TypeVar
 
 from hybrisfs.filesystem.chunks import ChunkRef
@@ -41,7 +41,8 @@ from sync.codec import Buffer
 
 __all__ = ["VolumeSide", "Waiting"]
 
-_STAMP: Final = struct.Struct(">qqqIqq")  # size, mtime, ctime, mode, stamps of attributes and content
+_STATE: Final = struct.Struct(">qqqI")  # size, mtime, ctime, mode
+_STAMP: Final = struct.Struct(f">{_STATE.size}sqq")  # that, and the stamps of attributes and content
 _AT_ONCE: Final = 1000  # names listed while the lock is held
 _BEING_WRITTEN: Final = 15.0  # seconds after which a file that is always open is taken as it is
 _A_NODE: Final = 4096
@@ -221,17 +222,35 @@ class VolumeSide:
 
     @contextmanager
     def read(self, path: bytes, seen: Seen) -> Iterator[VolumeFile]:
-        fs = self._fs
-        with fs.lock:
-            inode = self._required(path, seen)
-            handle = fs.open(inode.ino, os.O_RDONLY) if inode.is_file else None
-            xattrs = self._xattrs(inode)
-        try:
-            yield VolumeFile(self._reader, inode, seen, xattrs)
-        finally:
-            if handle is not None:
-                with fs.lock:
-                    fs.release(handle)
+        with ExitStack() as stack:
+            with self._fs.lock:
+                file = self._open(self._required(path, seen), seen, stack)
+            yield file
+
+    def read_back(self, path: bytes, stored: Seen) -> Seen:
+        """What is at *path* now, where *stored* was put, with its content. Raises ChangedError when somebody
+        has changed it since; that the volume has signed it is no change."""
+        with ExitStack() as stack:
+            with self._fs.lock:
+                inode = self._find(path)
+                if (
+                    inode is None
+                    or inode.id != stored.identity
+                    or _state(inode) != stored.stamp[: _STATE.size]
+                ):
+                    raise ChangedError(f"{path!r} has changed in the volume")
+                file = self._open(inode, self._seen(inode, None), stack)
+            return file.identified()
+
+    def _open(self, inode: Inode, seen: Seen, stack: ExitStack) -> VolumeFile:
+        """Called with the lock held; closed with the *stack*, without it."""
+        if inode.is_file:
+            stack.callback(self._release, self._fs.open(inode.ino, os.O_RDONLY))
+        return VolumeFile(self._reader, inode, seen, self._xattrs(inode))
+
+    def _release(self, handle: int) -> None:
+        with self._fs.lock:
+            self._fs.release(handle)
 
     # -- writing ---------------------------------------------------------------------------------
 
@@ -403,6 +422,9 @@ def _type_of(kind: Kind) -> int:
 
 
 def _stamp(inode: Inode) -> bytes:
-    return _STAMP.pack(
-        inode.size, inode.mtime, inode.ctime, inode.mode, inode.attr_stamp, inode.content_stamp
-    )
+    return _STAMP.pack(_state(inode), inode.attr_stamp, inode.content_stamp)
+
+
+def _state(inode: Inode) -> bytes:
+    """What of a stamp programs change, and signing does not."""
+    return _STATE.pack(inode.size, inode.mtime, inode.ctime, inode.mode)

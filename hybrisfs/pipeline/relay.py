@@ -11,7 +11,8 @@ back: its newest segment leads to its own chain only. What its heads of before l
 and named again, whether the log holds it by now or not (`sync.own_heads`).
 
 What is shown here and whose bytes no cloud has, as far as this device knows, it claims as far as it holds it
-when their author stays away: then the packer brings it.
+when their author stays away: then the packer brings it. It does so, too, when the author is there but was set
+back: it does not have what it wrote on the branch that it left.
 
 The devices wait for different times, so that usually one of them relays and the others see that it has. It
 is done at once when a person wants all to be on the clouds and the author cannot be reached over a link.
@@ -25,7 +26,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -61,6 +62,8 @@ log = logging.getLogger(__name__)
 
 RELAY_SECONDS: Final = 60.0
 """How long an author has to bring an update to the clouds itself."""
+COPY_SECONDS: Final = 15.0
+"""How long a copy of this device that runs elsewhere has to bring there what is on a branch of its own."""
 PRESENT_SECONDS: Final = ANNOUNCE_SECONDS + 60.0
 """Whose head on the clouds is not older is there and brings its chunks itself, however long it takes."""
 _RANK_SECONDS: Final = 20.0  # that each device waits longer than the one before it
@@ -149,9 +152,10 @@ class Relayer:
         self._signals = signals
         self._linked = linked
         self._unplaced = Unplaced(fs)
-        self._away: dict[bytes, float] = {}  # authors of what no cloud has that are away, and since when
-        self.absent: tuple[bytes, ...] = ()
-        """Those that have been away for so long that they are not expected to bring it any more."""
+        # Authors of what no cloud has that are away, the branches that others have left, and since when.
+        self._away: dict[bytes, float] = {}
+        self.is_lacking = False
+        """Whether something is shown here whose bytes nobody is expected to bring any more."""
         self._fetch = fetch
         self._past = past
         self._fs = fs
@@ -180,10 +184,11 @@ class Relayer:
     def _next(self, now: float, time_ns: int) -> tuple[_Path, _Point | None, list[_Row]] | None:
         heads = self._heads()
         linked = self._linked() if self._signals.flushing else None
-        self._claim_of_absent(heads, linked, now, time_ns)
         ages, self._ages = self._ages, {}
         chosen = None
         paths = [(path, self._long_lacked(path, heads, now, time_ns)) for path in self._paths()]
+        left = self._left([path for path, _ in paths], heads)
+        self._claim_of_absent(heads, linked, left, now, time_ns)
         self._lacks.forget_others(path.steps[0][0] for path, _ in paths)
         in_doubt = {path.author for path, lacked in paths if lacked is not None}
         for author in {path.author for path, _ in paths} - in_doubt:
@@ -194,7 +199,8 @@ class Relayer:
             branch, newest = path.steps[0]
             if newest == above or self._is_bare(branch, newest) or self._is_ahead(path, heads, now):
                 continue
-            hurried = _is_hurried(path.author, linked)
+            alone = _is_hurried(path.author, linked)
+            hurried = alone or (linked is not None and branch in left)
             patience = 0.0 if hurried else self._patience(path.author)
             age = self._ages[branch] = ages.get(branch) or _Ages()
             age.note(newest, now, max(patience, _FORGO_SECONDS))
@@ -204,9 +210,9 @@ class Relayer:
                 continue
             rows = self._after(path, above)
             # One that was removed brings nothing any more, and what others wrote since may depend on it.
-            gone = path.author not in self._updates.members
-            forgo = hurried or gone or age.of(above + 1, now) >= _FORGO_SECONDS
-            claim = forgo or self._is_away(path.author, heads, linked, time_ns)
+            removed = path.author not in self._updates.members
+            forgo = alone or removed or age.of(above + 1, now) >= _FORGO_SECONDS
+            claim = forgo or branch in left or self._is_away(path.author, heads, linked, time_ns)
             rows = rows[: self._gate.count([data for _, _, data in rows], claim=claim, forgo=forgo)]
             if rows:
                 chosen = path, before, rows
@@ -232,7 +238,9 @@ class Relayer:
             if not clock or self._is_bare(branch, clock):
                 continue
             before = path.newest_of(self._points(path, heads, None))
-            reached = [head.extent.last for head in self._of(path.author, heads) if head.extent is not None]
+            # What is not here yet may go on from here; an end that is here is a point, or on another branch.
+            extents = [head.extent for head in self._of(path.author, heads) if head.extent is not None]
+            reached = [one.last for one in extents if self._find(path.author, one.newest) is None]
             if clock > max([before.clock if before else 0, *reached]):
                 found.add(path.author)
         return found
@@ -241,22 +249,42 @@ class Relayer:
         self,
         heads: Mapping[bytes, Head],
         linked: Collection[bytes] | None,
+        left: Mapping[bytes, bytes],
         now: float,
         time_ns: int,
     ) -> None:
-        """Have this device bring to the clouds what it holds of files whose authors stay away."""
+        """Have this device bring to the clouds what it holds of files whose authors stay away, or have *left*
+        the branch that they wrote it on."""
         if self._updates.device not in self._updates.members:
             return
         authors = self._unplaced.count().devices
-        away = [one for one in authors if self._is_away(one, heads, linked, time_ns)]
-        self._away = {one: self._away.get(one, now) for one in away}
-        self.absent = tuple(
+        away = {one: one for one in authors if self._is_away(one, heads, linked, time_ns)}
+        gone = {branch: one for branch, one in left.items() if one in authors and one not in away}
+        self._away = {one: self._away.get(one, now) for one in away | gone}
+        due = {
             one
-            for one, since in self._away.items()
-            if _is_hurried(one, linked) or now - since >= self._patience(one)
-        )
-        if self.absent and self._unplaced.claim(self.absent):
+            for one, author in (away | gone).items()
+            if _is_hurried(author, linked)
+            or (one in gone and linked is not None)
+            or now - self._away[one] >= self._patience(author)
+        }
+        self.is_lacking = bool(due)
+        if due and self._unplaced.claim(due & away.keys(), due & gone.keys()):
             self._signals.chunks_made()
+
+    def _left(self, paths: list[_Path], heads: Mapping[bytes, Head]) -> dict[bytes, bytes]:
+        """The branches from which their authors, by their newest heads, do not go on, with the authors: what
+        they wrote there they may not have any more."""
+        found: dict[bytes, bytes] = {}
+        count = Counter(path.author for path in paths)
+        for author in (author for author, tips in count.items() if tips > 1):
+            own = [path for path in paths if path.author == author]
+            head = max(self._of(author, heads), key=lambda one: one.serial, default=None)
+            ends = [end for one in _newest_of(head) if (end := self._find(author, one)) is not None]
+            chain = {branch for path in own if any(map(path.leads_to, ends)) for branch, _ in path.steps}
+            if chain:
+                found |= {branch: author for path in own for branch, _ in path.steps if branch not in chain}
+        return found
 
     def _is_away(
         self,
@@ -420,7 +448,7 @@ class Relayer:
 
     def _patience(self, author: bytes) -> float:
         if self._is_own(author):
-            return RELAY_SECONDS
+            return COPY_SECONDS
         others = [device for device in sorted(self._updates.members) if device != author]
         return RELAY_SECONDS + _RANK_SECONDS * others.index(self._updates.device)
 

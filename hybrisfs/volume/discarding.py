@@ -65,7 +65,7 @@ def make_collector(volume: Volume) -> Collector:
         config.discard_hours * 3600.0,
         lambda seconds: volume.uploads.wait(seconds, lambda done, total: None),
         names,
-        lambda: bool(volume.relayer.absent),
+        lambda: volume.relayer.is_lacking,
     )
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any, Final
 
 from hybrisfs.daemon.interfaces import KeyValueControl, OpenVolume
-from hybrisfs.dispersal.traffic import CloudTraffic, Counters, Transfer
 from hybrisfs.errors import DamagedError, HybrisError, UsageError
 from hybrisfs.home import Home
 from hybrisfs.kv.orphans import Orphans
@@ -18,6 +17,8 @@ from hybrisfs.kv.store import KeyValueStore
 from hybrisfs.pairing import Dialogue, PairingError, Peer
 from hybrisfs.recovery import RecoveryError
 from hybrisfs.versions.ladder import parse_ladder
+from tests.daemon.fake_clouds import DRAWN, KIT, FakeClouds, FakeMaintenance, FakeRecovery, FakeTransfers
+from tests.daemon.fake_content import FakeBrowsing, FakeContent
 from tests.daemon.fake_facts import EXPIRES, FakeFacts
 from tests.daemon.fake_mirrors import FakeMirrors
 from tests.daemon.fake_versions import FakeVersions
@@ -39,8 +40,6 @@ __all__ = [
 
 CODE: Final = "hfs1-code"
 COMPARISON: Final = "1234 5678"
-KIT: Final = "0123456789abcdef" * 2
-DRAWN: Final = "eight words that nobody ever will easily guess"
 
 
 @dataclass(frozen=True)
@@ -63,220 +62,6 @@ class FakeReport:
 
     def as_dict(self) -> dict[str, Any]:
         return {"problems": self.problems, "checked": {"files": 12}}
-
-
-@dataclass
-class FakeContent:
-    """Every path holds a file of 3 MB, a third of which is missing until `release` is set."""
-
-    pinned: list[PurePath] = field(default_factory=list)
-    evicted: list[PurePath] = field(default_factory=list)
-    release: threading.Event = field(default_factory=threading.Event)
-    trouble: str | None = None
-
-    def pin(self, path: PurePath) -> dict[str, Any]:
-        if path.name == "missing":
-            raise HybrisError(f"{path}: No such file or directory")
-        self.pinned.append(path)
-        return {"files": 1, "bytes": 3_000_000, "missing_bytes": 0 if self.release.is_set() else 1_000_000}
-
-    def wait(
-        self, paths: Sequence[PurePath], timeout: float | None, progress: Callable[[int, int], None]
-    ) -> bool:
-        progress(2_000_000 * len(paths), 3_000_000 * len(paths))
-        return self.release.wait(timeout)
-
-    def unpin(self, path: PurePath) -> dict[str, Any]:
-        if path not in self.pinned:
-            raise UsageError(f"{path} is not pinned itself")
-        self.pinned.remove(path)
-        return {}
-
-    def evict(self, path: PurePath) -> dict[str, Any]:
-        self.evicted.append(path)
-        return {
-            "freed_bytes": 3_000_000,
-            "pending_bytes": 1000 if path.name == "new" else 0,
-            "pinned_bytes": 2000 if path.name in ("new", "kept") else 0,
-        }
-
-    def pins(self) -> list[dict[str, Any]]:
-        return [
-            {"path": str(path), "files": 1, "bytes": 3_000_000, "missing_bytes": 0} for path in self.pinned
-        ]
-
-
-@dataclass
-class FakeBrowsing:
-    """Every folder holds `names`, which are files; every file holds `data`."""
-
-    names: list[str] = field(default_factory=list)
-    data: bytes = b"hello"
-
-    def folder(self, path: PurePath, after: str, limit: int) -> dict[str, Any]:
-        left = [name for name in sorted(self.names) if name > after]
-        entry = {"kind": "file", "size": 5, "modified": EXPIRES, "state": "durable", "pinned": "no"}
-        entries = [{"name": name, **entry, "conflict": None} for name in left[:limit]]
-        return {"entries": entries, "more": len(left) > limit}
-
-    def read(self, path: PurePath, offset: int, length: int) -> dict[str, Any]:
-        if path.name == "missing":
-            raise HybrisError(f"{path}: No such file or directory")
-        return {"size": len(self.data), "offset": offset, "data": self.data[offset : offset + length]}
-
-
-@dataclass
-class FakeMaintenance:
-    """Reports what it is told to; `percent` is what was last asked for."""
-
-    facts: dict[str, Any] = field(default_factory=dict)
-    percent: float | None = None
-
-    def trusted(self) -> set[int]:
-        return set()
-
-    def scrub(self, percent: float, step: Callable[[str, int, int], None]) -> FakeFacts:
-        self.percent = percent
-        step("packs", 1, 2)
-        return FakeFacts(self.facts)
-
-    def repair(self, step: Callable[[str, int, int], None]) -> FakeFacts:
-        step("packs", 2, 2)
-        return FakeFacts(self.facts)
-
-
-@dataclass
-class FakeTransfers:
-    """Takes note of what it is told; "nonsense" is no timetable."""
-
-    told: list[tuple[object, ...]] = field(default_factory=list)
-    held: str | None = None
-    until: float | None = None
-
-    def limit(self, up: str | None, down: str | None, on_metered: str | None) -> None:
-        if up == "nonsense":
-            raise UsageError(f"{up!r} is no rate")
-        self.told.append((up, down, on_metered))
-
-    def pause(self, seconds: float | None) -> None:
-        self.told.append(("pause", seconds))
-        self.held, self.until = "paused", None if seconds is None else EXPIRES
-
-    def resume(self) -> None:
-        if self.held == "paused":
-            self.held = None
-
-    def facts(self) -> dict[str, Any]:
-        limited = {"timetable": "08:00,512k 19:00,off", "rate": 524288, "changes_at": EXPIRES, "then": None}
-        free = {"timetable": "off", "rate": None, "changes_at": None, "then": None}
-        return {
-            "up": limited,
-            "down": free,
-            "on_metered": "pause",
-            "held": self.held,
-            "paused_until": self.until if self.held == "paused" else None,
-        }
-
-
-@dataclass
-class FakeClouds:
-    """One cloud, which goes when `released` is set; `asked` is what was asked for."""
-
-    asked: list[tuple[str, ...]] = field(default_factory=list)
-    released: bool = True
-    trouble: str = ""
-    counters: Counters = field(default_factory=Counters)
-    url: str = "file:///amber"
-    retention: dict[str, Any] | None = None
-
-    def traffic(self) -> Sequence[CloudTraffic]:
-        transfers = [Transfer("put", 8_000_000, 2_000_000, 1.5)]
-        return [CloudTraffic(0, "amber", "ok", self.counters, transfers)]
-
-    def all(self) -> list[dict[str, Any]]:
-        return [
-            {
-                "number": 0,
-                "name": "amber",
-                "url": self.url,
-                "use": "draining" if self.trouble else "in use",
-                "objects": 1200,
-                "bytes": 3_000_000,
-                "state": "ok",
-                "reason": "",
-                "trouble": self.trouble,
-                "retention": self.retention,
-            }
-        ]
-
-    def test(self, which: str) -> dict[str, Any]:
-        return {"cloud": which, "seconds": {"put": 0.0123}, "retention": self.retention}
-
-    def add(self, url: str, name: str | None, days: int | None = None) -> dict[str, Any]:
-        self.asked.append(("add", url, name or "", *([str(days)] if days else [])))
-        return {"cloud": name or "new", **({"retention": self.retention, "note": ""} if days else {})}
-
-    def retain(self, which: str, days: int) -> dict[str, Any]:
-        self.asked.append(("retain", which, str(days)))
-        return {"cloud": which, "retention": self.retention, "note": "mind the costs"}
-
-    def adopt(self, which: str) -> dict[str, Any]:
-        self.asked.append(("adopt", which))
-        return {"cloud": which}
-
-    def drain(self, which: str) -> dict[str, Any]:
-        self.asked.append(("drain", which))
-        return {"cloud": which}
-
-    def remove(self, which: str) -> dict[str, Any]:
-        raise UsageError(f"this volume has no cloud {which!r}", "", "There are: amber.")
-
-    def replace(self, which: str, url: str) -> dict[str, Any]:
-        self.asked.append(("replace", which, url))
-        return {"cloud": which, "added": "new"}
-
-    def wait(
-        self, which: str, timeout: float | None, progress: Callable[[int, int], None]
-    ) -> tuple[bool, str]:
-        progress(1, 2)
-        return self.released, self.trouble
-
-    def change_redundancy(self, f: int | None, k: int | None) -> dict[str, Any]:
-        return {"f": 1 if f is None else f, "k": 1 if k is None else k}
-
-    def wait_rewritten(self, timeout: float | None, progress: Callable[[int, int], None]) -> tuple[bool, str]:
-        return self.released, self.trouble
-
-
-@dataclass
-class FakeRecovery:
-    """One kit, which the clouds hold as `states` says; `given` are the passphrases of those made."""
-
-    states: list[str] = field(default_factory=list)
-    given: list[str | None] = field(default_factory=list)
-    used: bool = False
-
-    def all(self) -> list[dict[str, Any]]:
-        clouds = [
-            {"name": f"cloud-{number}", "url": f"file:///{number}", "state": state}
-            for number, state in enumerate(self.states)
-        ]
-        complete = all(state == "complete" for state in self.states)
-        kit = {"kit": KIT, "created": EXPIRES, "used": self.used, "clouds": clouds, "complete": complete}
-        return [kit] if self.states else []
-
-    def make(self, passphrase: str | None) -> dict[str, Any]:
-        self.given.append(passphrase)
-        if passphrase == "short":
-            raise UsageError("the passphrase has fewer than 12 characters")
-        self.states = self.states or ["complete", "complete"]
-        drawn = {"passphrase": DRAWN, "bits": 103} if passphrase is None else {}
-        return {**self.all()[0], "pages": {"html": "<html>page</html>", "text": "page"}, **drawn}
-
-    def remove(self, which: str) -> dict[str, Any]:
-        if not KIT.startswith(which):
-            raise UsageError(f"{which!r} is no recovery kit of this volume", "", "There are: none.")
-        return {"kit": KIT, "left": [f"cloud-{n}" for n, one in enumerate(self.states) if one == "unknown"]}
 
 
 @dataclass(frozen=True)

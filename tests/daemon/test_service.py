@@ -7,13 +7,17 @@ import stat
 import threading
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from backends.errors import TransientError
+from hybrisfs.daemon.interfaces import OpenVolume
+from hybrisfs.daemon.life import Life
 from hybrisfs.daemon.service import Daemon
 from hybrisfs.daemon.wanted import WantedMount, WantedMounts
 from hybrisfs.errors import DamagedError, HybrisError, UnknownVolumeError, UsageError
+from hybrisfs.events.record import EventRecord
 from hybrisfs.home import Home
 from hybrisfs.wire import Message
 from tests.daemon.fake import FakeVolumes
@@ -114,6 +118,24 @@ def test_a_new_daemon_remounts_what_a_killed_one_had_mounted(
     Daemon(home, volumes).start()
     assert volumes.opened["photos"].mountpoint == tmp_path / "mnt"
     assert volumes.opened["other"].mountpoint is None
+
+
+def test_that_the_last_daemon_died_is_kept_before_this_one_can_die(home: Home, volumes: FakeVolumes) -> None:
+    folder = home.volume_state("photos")
+    folder.mkdir(parents=True)
+    kept: list[list[str]] = []
+
+    def note(home: Home, name: str) -> OpenVolume:
+        kept.append([event.topic for event in EventRecord(folder).all()])
+        return FakeVolumes.open(volumes, home, name)
+
+    with mock.patch.object(volumes, "open", note):
+        daemon = Daemon(home, volumes)
+        daemon.start(Life("this boot", 1000.0, 1005.0, 1))
+        daemon.stop()
+    assert kept == [["daemon"]]
+    [event] = EventRecord(folder).all()
+    assert event.text.startswith("the daemon died at ") and event.text.endswith(" and was started again")
 
 
 def test_stopping_unmounts_and_closes_all_but_the_next_daemon_remounts(

@@ -9,8 +9,10 @@ from unittest import mock
 
 import pytest
 
+from hybrisfs.mirror.model import Seen
 from hybrisfs.mirror.volume_side import VolumeSide
 from tests.mirror.rig import Mirrored
+from tests.volume.device import PATIENCE
 
 
 def bring_in(mirrored: Mirrored, *, dry_run: bool = False, replace: bool = False) -> dict[str, Any]:
@@ -124,6 +126,39 @@ def test_what_was_stored_is_compared_with_what_was_read(mirrored: Mirrored) -> N
     [problem] = report["problems"]
     assert problem["path"] == "file"
     assert "not what was read" in problem["why"]
+
+
+def test_it_is_compared_though_the_volume_has_signed_it_meanwhile(mirrored: Mirrored) -> None:
+    (mirrored.directory / "file").write_bytes(b"good")
+    write, store = VolumeSide._write, VolumeSide.write
+
+    def damage(side: VolumeSide, handle: int, offset: int, data: bytes) -> None:
+        write(side, handle, offset, data.replace(b"good", b"evil"))
+
+    def store_and_sign(side: VolumeSide, *rest: Any) -> Seen:
+        stored = store(side, *rest)
+        assert mirrored.device.volume.uploads.wait_signed(PATIENCE)
+        return stored
+
+    with mock.patch.multiple(VolumeSide, _write=damage, write=store_and_sign):
+        report = bring_in(mirrored)
+    [problem] = report["problems"]
+    assert "not what was read" in problem["why"]
+
+
+def test_what_a_program_has_changed_meanwhile_is_not_compared(mirrored: Mirrored) -> None:
+    (mirrored.directory / "file").write_bytes(b"good")
+    store = VolumeSide.write
+
+    def store_and_change(side: VolumeSide, *rest: Any) -> Seen:
+        stored = store(side, *rest)
+        mirrored.put("file", b"better")
+        return stored
+
+    with mock.patch.object(VolumeSide, "write", store_and_change):
+        report = bring_in(mirrored)
+    assert report["problems"] == []
+    assert mirrored.content("file") == b"better"
 
 
 def test_a_file_that_changes_while_it_is_read_does_not_come_in_half(mirrored: Mirrored) -> None:

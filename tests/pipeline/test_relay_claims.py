@@ -7,27 +7,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from hybrisfs.pipeline.relay import _FORGO_SECONDS, RELAY_SECONDS, Relayer
+from hybrisfs.pipeline.relay import _FORGO_SECONDS, COPY_SECONDS, RELAY_SECONDS, Relayer
 from tests.merge.fleet import Device
 from tests.pipeline.test_relay import KEY, Post
 
 CONTENT = os.urandom(5000)
 
 
-class Claims(Post):
-    """Two files of the author are known to the second device, which holds one of them."""
+class LinkedPost(Post):
+    """Devices that see who is *linked*."""
 
     def __init__(self) -> None:
         self.linked: set[bytes] = set()
         super().__init__()
-        self.author.write("held", CONTENT)
-        self.tell(self.author, self.near)
-        near = self.near.rig
-        with near.fs.lock:
-            [(number,)] = near.db.execute("SELECT number FROM chunk").fetchall()
-            near.fs.chunks.keep(number, CONTENT)
-        self.author.write("unread", CONTENT[::-1])
-        self.tell(self.author, self.near)
 
     def _relayer(self, device: Device) -> Relayer:
         rig, fetch = device.rig, device.rig.fetcher.fetch_one
@@ -37,6 +29,21 @@ class Claims(Post):
         self.near.rig.signals.begin_flush()
         self.relay(self.near)
         self.near.rig.signals.end_flush()
+
+
+class Claims(LinkedPost):
+    """Two files of the author are known to the second device, which holds one of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.author.write("held", CONTENT)
+        self.tell(self.author, self.near)
+        near = self.near.rig
+        with near.fs.lock:
+            [(number,)] = near.db.execute("SELECT number FROM chunk").fetchall()
+            near.fs.chunks.keep(number, CONTENT)
+        self.author.write("unread", CONTENT[::-1])
+        self.tell(self.author, self.near)
 
     @property
     def claimed(self) -> int:
@@ -131,3 +138,90 @@ def test_what_a_head_over_a_link_leads_to_is_on_the_clouds(post: Claims) -> None
     told = Relayer(rig.fs, rig.updates, rig.signals, KEY, dict, rig.fetcher.fetch_one, told=lambda: heads)
     assert alone.untold() == {post.author.key.device_id}
     assert told.untold() == set()
+
+
+class SetBack(LinkedPost):
+    """The author was set back, after the second device had heard of a file and of its bytes. Then it wrote
+    another one, shipped that, and heard of the first again, but not of its bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        author, near = self.author, self.near
+        author.write("early", b"before the backup")
+        self.upload(author)
+        self.tell(author, near)
+        backup = author.saved()
+        author.write("lost", CONTENT)
+        self.tell(author, near)
+        self.keep(near)
+        author.restore(backup)
+        self.restart(author)
+        author.write("new", CONTENT[::-1])
+        self.upload(author)
+        author.receive(near.log())
+        self.restart(author)
+        self.ship(author)
+        self.tell(author, near)
+
+    def upload(self, device: Device) -> None:
+        while device.rig.publish(everything=True):
+            pass
+        device.rig.pack()
+        self.ship(device)
+
+    def keep(self, device: Device) -> None:
+        """The bytes of the file come to the device."""
+        fs = device.rig.fs
+        with fs.lock:
+            inode = device.at("lost")
+            (missing,) = fs.read(inode, 0, inode.size).chunks  # type: ignore[union-attr]
+            fs.chunks.keep(missing.number, CONTENT)
+
+
+@pytest.fixture
+def set_back() -> Iterator[SetBack]:
+    one = SetBack()
+    yield one
+    one.fleet.discard()
+
+
+def test_what_the_author_has_lost_it_brings_itself_when_no_copy_of_it_does(set_back: SetBack) -> None:
+    author = set_back.author
+    set_back.keep(author)
+    set_back.relay(author)
+    assert author.rig.unpacked() == 0, "a copy of this device may be about to do so"
+    set_back.relay(author, COPY_SECONDS)
+    assert author.rig.unpacked() == 1
+
+
+def test_what_the_author_has_lost_others_bring_though_it_is_there(set_back: SetBack) -> None:
+    near = set_back.near
+    set_back.relay(near)
+    assert near.rig.unpacked() == 0
+    set_back.relay(near, 2 * RELAY_SECONDS)
+    assert near.rig.unpacked() == 1
+
+
+def test_what_the_author_has_lost_others_bring_at_once_when_somebody_waits(set_back: SetBack) -> None:
+    near, relayer = set_back.near, set_back.relayers[set_back.near.name]
+    author = set_back.author.key.device_id
+    set_back.linked = {author}
+    assert relayer.untold() == {author}
+    set_back.relay_in_a_hurry()
+    assert near.rig.unpacked() == 1
+    near.rig.pack()
+    set_back.relay_in_a_hurry()
+    assert relayer.untold() == set()
+
+
+def test_in_a_hurry_what_an_author_goes_on_from_is_left_to_it(set_back: SetBack) -> None:
+    author, near = set_back.author, set_back.near
+    set_back.linked = {author.key.device_id}
+    author.write("newer", CONTENT[1::2])
+    set_back.tell(author, near)
+    with near.rig.fs.lock:
+        inode = near.at("newer")
+        (missing,) = near.rig.fs.read(inode, 0, inode.size).chunks  # type: ignore[union-attr]
+        near.rig.fs.chunks.keep(missing.number, CONTENT[1::2])
+    set_back.relay_in_a_hurry()
+    assert near.rig.unpacked() == 1, "what it lost, and nothing else"

@@ -133,7 +133,7 @@ class Courier:
     def ship(self) -> None:
         """Ship, relay and announce what is due; look for what nobody is expected to bring."""
         self._shipper.ship_round()
-        if self._relayer.absent:
+        if self._relayer.is_lacking:
             self.look_for_lacking()
 
     def look_for_lacking(self) -> None:

@@ -25,7 +25,7 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
     with ExitStack() as stack:
         made = make_group(tmp_path_factory, stack)
         yield made
-        # Who forked leaves content that others bring to the clouds a minute later: one test waits for that.
+        # What who forked has lost comes to the clouds a while later: one test waits for that.
         all_sound(made.devices, clouds=False)
 
 

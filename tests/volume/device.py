@@ -43,7 +43,8 @@ class Device:
     ) -> None:
         self.home = Home.below(root / "home")
         self.clouds = list(cloud_folders) or [root / f"cloud-{number}" for number in range(clouds)]
-        create_volume(self.home, NAME, [cloud.as_uri() for cloud in self.clouds], f, k)
+        config = create_volume(self.home, NAME, [cloud.as_uri() for cloud in self.clouds], f, k)
+        replace(config, links=ALONE).save(self.home)
         self.volume = Volume.open(self.home, NAME)
         self._open = True
 

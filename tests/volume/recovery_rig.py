@@ -11,19 +11,17 @@ from typing import Any
 from hybrisfs.home import Home
 from hybrisfs.merge.members import Member
 from hybrisfs.pairing import Joined, Peer
-from hybrisfs.peers.settings import PeerSettings
 from hybrisfs.recovery import Cost, KitCopy, decode_kit, kit_name
 from hybrisfs.volume.config import VolumeConfig
 from hybrisfs.volume.join import join_volume, make_grant
 from hybrisfs.volume.recover import Recovered, recover_volume
 from hybrisfs.volume.volume import Volume
 from sync import DeviceKey
-from tests.volume.device import NAME, PATIENCE, Device
+from tests.volume.device import ALONE, NAME, PATIENCE, Device
 
 __all__ = ["PASSPHRASE", "First", "New", "Second", "copies", "has", "kit_of", "recover", "waits"]
 
 PASSPHRASE = "correct horse battery staple"
-_ALONE = PeerSettings(discover=False)  # the devices hear of each other through the clouds only
 
 
 class First(Device):
@@ -31,9 +29,7 @@ class First(Device):
 
     def __init__(self, root: Path, clouds: int = 3) -> None:
         super().__init__(root, clouds)
-        self.close()
-        replace(VolumeConfig.load(self.home, NAME), links=_ALONE).save(self.home)
-        self.reopen()
+        self.volume.recovery.cost = Cost(1, 8)
 
     def reopen(self) -> None:
         super().reopen()
@@ -54,7 +50,7 @@ class Second(Device):
         grant = make_grant(volume.config, volume.ring.keys, volume.sharing.key_holders(), None)
         volume.sharing.membership.admit(Member(key.public, name))
         joined = Joined(grant, Peer(volume.ring.keys.device.public, "first"))
-        replace(join_volume(self.home, None, key, name, joined), links=_ALONE).save(self.home)
+        replace(join_volume(self.home, None, key, name, joined), links=ALONE).save(self.home)
         self.volume = Volume.open(self.home, NAME)
         self._open = True
 
@@ -65,7 +61,7 @@ class New(Device):
     def __init__(self, home: Home, clouds: Sequence[Path]) -> None:
         self.home = home
         self.clouds = list(clouds)
-        replace(VolumeConfig.load(home, NAME), links=_ALONE).save(home)
+        replace(VolumeConfig.load(home, NAME), links=ALONE).save(home)
         self.volume = Volume.open(home, NAME)
         self._open = True
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from unittest import mock
@@ -22,7 +23,7 @@ from hybrisfs.volume.volume import Volume
 from sync import DeviceKey, VersionVector
 from sync.checkpoint import CHECKPOINTS
 from tests.system.deadline import until
-from tests.volume.device import NAME, Device
+from tests.volume.device import ALONE, NAME, Device
 from tests.volume.recovery_rig import Second
 
 _NOTHING = "SELECT count(*) FROM log WHERE bytes IS NULL"
@@ -48,7 +49,8 @@ def invited(first: Device, root: Path) -> Home:
     volume, home, key = first.volume, Home.below(root), DeviceKey.generate()
     grant = make_grant(volume.config, volume.ring.keys, volume.sharing.current_members(), None)
     volume.sharing.membership.admit(Member(key.public, "other"))
-    join_volume(home, None, key, "other", Joined(grant, Peer(volume.ring.keys.device.public, "first")))
+    joined = Joined(grant, Peer(volume.ring.keys.device.public, "first"))
+    replace(join_volume(home, None, key, "other", joined), links=ALONE).save(home)
     return home
 
 
@@ -127,6 +129,7 @@ def test_who_invites_somebody_has_a_checkpoint_made(first: Device) -> None:
         return found is not None and found.vector.covers(vector)
 
     first.write("file", b"x" * 100)
+    first.sync()
     until(lambda: is_covered(VersionVector()), "the first checkpoint")
     with mock.patch.multiple("hybrisfs.checkpoint.keeper", QUIET_SECONDS=1e9, RESTATE_SECONDS=1e9):
         first.write("later", b"y" * 100)

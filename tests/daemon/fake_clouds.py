@@ -1,0 +1,170 @@
+"""The clouds of a volume and what is done with them, for `tests.daemon.fake`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from hybrisfs.dispersal.traffic import CloudTraffic, Counters, Transfer
+from hybrisfs.errors import UsageError
+from tests.daemon.fake_facts import EXPIRES, FakeFacts
+
+__all__ = ["DRAWN", "KIT", "FakeClouds", "FakeMaintenance", "FakeRecovery", "FakeTransfers"]
+
+KIT: Final = "0123456789abcdef" * 2
+DRAWN: Final = "eight words that nobody ever will easily guess"
+
+
+@dataclass
+class FakeClouds:
+    """One cloud, which goes when `released` is set; `asked` is what was asked for."""
+
+    asked: list[tuple[str, ...]] = field(default_factory=list)
+    released: bool = True
+    trouble: str = ""
+    counters: Counters = field(default_factory=Counters)
+    url: str = "file:///amber"
+    retention: dict[str, Any] | None = None
+
+    def traffic(self) -> Sequence[CloudTraffic]:
+        transfers = [Transfer("put", 8_000_000, 2_000_000, 1.5)]
+        return [CloudTraffic(0, "amber", "ok", self.counters, transfers)]
+
+    def all(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "number": 0,
+                "name": "amber",
+                "url": self.url,
+                "use": "draining" if self.trouble else "in use",
+                "objects": 1200,
+                "bytes": 3_000_000,
+                "state": "ok",
+                "reason": "",
+                "trouble": self.trouble,
+                "retention": self.retention,
+            }
+        ]
+
+    def test(self, which: str) -> dict[str, Any]:
+        return {"cloud": which, "seconds": {"put": 0.0123}, "retention": self.retention}
+
+    def add(self, url: str, name: str | None, days: int | None = None) -> dict[str, Any]:
+        self.asked.append(("add", url, name or "", *([str(days)] if days else [])))
+        return {"cloud": name or "new", **({"retention": self.retention, "note": ""} if days else {})}
+
+    def retain(self, which: str, days: int) -> dict[str, Any]:
+        self.asked.append(("retain", which, str(days)))
+        return {"cloud": which, "retention": self.retention, "note": "mind the costs"}
+
+    def adopt(self, which: str) -> dict[str, Any]:
+        self.asked.append(("adopt", which))
+        return {"cloud": which}
+
+    def drain(self, which: str) -> dict[str, Any]:
+        self.asked.append(("drain", which))
+        return {"cloud": which}
+
+    def remove(self, which: str) -> dict[str, Any]:
+        raise UsageError(f"this volume has no cloud {which!r}", "", "There are: amber.")
+
+    def replace(self, which: str, url: str) -> dict[str, Any]:
+        self.asked.append(("replace", which, url))
+        return {"cloud": which, "added": "new"}
+
+    def wait(
+        self, which: str, timeout: float | None, progress: Callable[[int, int], None]
+    ) -> tuple[bool, str]:
+        progress(1, 2)
+        return self.released, self.trouble
+
+    def change_redundancy(self, f: int | None, k: int | None) -> dict[str, Any]:
+        return {"f": 1 if f is None else f, "k": 1 if k is None else k}
+
+    def wait_rewritten(self, timeout: float | None, progress: Callable[[int, int], None]) -> tuple[bool, str]:
+        return self.released, self.trouble
+
+
+@dataclass
+class FakeTransfers:
+    """Takes note of what it is told; "nonsense" is no timetable."""
+
+    told: list[tuple[object, ...]] = field(default_factory=list)
+    held: str | None = None
+    until: float | None = None
+
+    def limit(self, up: str | None, down: str | None, on_metered: str | None) -> None:
+        if up == "nonsense":
+            raise UsageError(f"{up!r} is no rate")
+        self.told.append((up, down, on_metered))
+
+    def pause(self, seconds: float | None) -> None:
+        self.told.append(("pause", seconds))
+        self.held, self.until = "paused", None if seconds is None else EXPIRES
+
+    def resume(self) -> None:
+        if self.held == "paused":
+            self.held = None
+
+    def facts(self) -> dict[str, Any]:
+        limited = {"timetable": "08:00,512k 19:00,off", "rate": 524288, "changes_at": EXPIRES, "then": None}
+        free = {"timetable": "off", "rate": None, "changes_at": None, "then": None}
+        return {
+            "up": limited,
+            "down": free,
+            "on_metered": "pause",
+            "held": self.held,
+            "paused_until": self.until if self.held == "paused" else None,
+        }
+
+
+@dataclass
+class FakeMaintenance:
+    """Reports what it is told to; `percent` is what was last asked for."""
+
+    facts: dict[str, Any] = field(default_factory=dict)
+    percent: float | None = None
+
+    def trusted(self) -> set[int]:
+        return set()
+
+    def scrub(self, percent: float, step: Callable[[str, int, int], None]) -> FakeFacts:
+        self.percent = percent
+        step("packs", 1, 2)
+        return FakeFacts(self.facts)
+
+    def repair(self, step: Callable[[str, int, int], None]) -> FakeFacts:
+        step("packs", 2, 2)
+        return FakeFacts(self.facts)
+
+
+@dataclass
+class FakeRecovery:
+    """One kit, which the clouds hold as `states` says; `given` are the passphrases of those made."""
+
+    states: list[str] = field(default_factory=list)
+    given: list[str | None] = field(default_factory=list)
+    used: bool = False
+
+    def all(self) -> list[dict[str, Any]]:
+        clouds = [
+            {"name": f"cloud-{number}", "url": f"file:///{number}", "state": state}
+            for number, state in enumerate(self.states)
+        ]
+        complete = all(state == "complete" for state in self.states)
+        kit = {"kit": KIT, "created": EXPIRES, "used": self.used, "clouds": clouds, "complete": complete}
+        return [kit] if self.states else []
+
+    def make(self, passphrase: str | None) -> dict[str, Any]:
+        self.given.append(passphrase)
+        if passphrase == "short":
+            raise UsageError("the passphrase has fewer than 12 characters")
+        self.states = self.states or ["complete", "complete"]
+        drawn = {"passphrase": DRAWN, "bits": 103} if passphrase is None else {}
+        return {**self.all()[0], "pages": {"html": "<html>page</html>", "text": "page"}, **drawn}
+
+    def remove(self, which: str) -> dict[str, Any]:
+        if not KIT.startswith(which):
+            raise UsageError(f"{which!r} is no recovery kit of this volume", "", "There are: none.")
+        return {"kit": KIT, "left": [f"cloud-{n}" for n, one in enumerate(self.states) if one == "unknown"]}

@@ -1,0 +1,42 @@
+"""What of other devices is on no cloud, and which of them is named for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from hybrisfs.volume.uploads import Uploads
+from tests.pipeline.test_relay_claims import CONTENT, Claims
+
+
+@pytest.fixture
+def post() -> Iterator[Claims]:
+    one = Claims()
+    yield one
+    one.fleet.discard()
+
+
+def machines_only(post: Claims) -> dict[str, object]:
+    """As the second device tells it."""
+    rig = post.near.rig
+    uploads = Uploads(rig.fs, rig.signals, rig.updates, post.relayers[post.near.name])
+    with rig.fs.lock:
+        return uploads.machines_only()
+
+
+def test_where_files_are_lacking_only_their_devices_are_named(post: Claims) -> None:
+    """The third device has yet to bring a change there, and no bytes of a file."""
+    post.far.mkdir("of the third")
+    post.tell(post.far, post.near)
+    assert machines_only(post) == {"files": 2, "bytes": 2 * len(CONTENT), "devices": [post.author.name]}
+
+
+def test_where_no_file_is_lacking_all_are_named_whose_changes_no_cloud_has(post: Claims) -> None:
+    post.author.rig.pack()
+    post.ship(post.author)
+    post.tell(post.author, post.near)
+    assert machines_only(post) == {"files": 0, "bytes": 0, "devices": []}
+    post.far.mkdir("of the third")
+    post.tell(post.far, post.near)
+    assert machines_only(post) == {"files": 0, "bytes": 0, "devices": [post.far.name]}
