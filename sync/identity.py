@@ -7,6 +7,7 @@ comes from anywhere.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 
 from nacl.bindings import (
     crypto_box_seal,
@@ -61,10 +62,15 @@ def device_id_from_hex(text: str) -> bytes:
 def verify(public: bytes, message: Buffer, signature: bytes) -> bool:
     """True when `signature` is the Ed25519 signature of `message` under the key `public`."""
     try:
-        VerifyKey(public).verify(bytes(message), signature)
+        _verifier(public).verify(bytes(message), signature)
     except CryptoError:
         return False
     return True
+
+
+@lru_cache(maxsize=256)
+def _verifier(public: bytes) -> VerifyKey:
+    return VerifyKey(public)
 
 
 def is_public_key(public: bytes) -> bool:

@@ -201,19 +201,19 @@ def _read_header(reader: Reader, data: bytes) -> SignedHeader:
     if time_ns > _MAX_TIME:
         raise DecodeError(f"time {time_ns} ns does not fit 63 bits")
     return SignedHeader(
-        data=data[: reader.position],
-        hash=digest(_HASH_CONTEXT, header),
-        volume=volume,
-        writer=writer,
-        clock=clock,
-        prev_clock=prev_clock,
-        prev=prev,
-        deps=deps,
-        history=history,
-        time_ns=time_ns,
-        write_count=write_count,
-        body_size=body_size,
-        body_hash=body_hash,
+        data[: reader.position],
+        digest(_HASH_CONTEXT, header),
+        volume,
+        writer,
+        clock,
+        prev_clock,
+        prev,
+        deps,
+        history,
+        time_ns,
+        write_count,
+        body_size,
+        body_hash,
     )
 
 

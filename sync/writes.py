@@ -72,12 +72,14 @@ def encode_writes(writes: Sequence[Write]) -> bytes:
     return b"".join([*columns, *keys, *filter(None, values)])
 
 
-def _read_column(reader: Reader, count: int, width: int) -> Sequence[int]:
+def _read_column(reader: Reader, count: int, width: int) -> tuple[Sequence[int], int]:
+    """The numbers, and the largest of them."""
     column = reader.raw(count * width)
     numbers = column if width == 1 else struct.unpack(f">{count}{_CODES[width]}", column)
-    if width != _width(max(numbers, default=0)):
+    largest = max(numbers, default=0)
+    if width != _width(largest):
         raise DecodeError("a column of sizes is wider than it need be")
-    return numbers
+    return numbers, largest
 
 
 def decode_writes(body: bytes, count: int) -> tuple[Write, ...]:
@@ -86,11 +88,11 @@ def decode_writes(body: bytes, count: int) -> tuple[Write, ...]:
     key_width, value_width = reader.raw(2)
     if key_width not in (1, 2) or value_width not in (1, 2, 4):
         raise DecodeError(f"unknown column widths {key_width} and {value_width}")
-    key_sizes = _read_column(reader, count, key_width)
-    value_codes = _read_column(reader, count, value_width)
-    if max(key_sizes, default=1) > MAX_KEY or min(key_sizes, default=1) == 0:
+    key_sizes, largest_key = _read_column(reader, count, key_width)
+    value_codes, largest_code = _read_column(reader, count, value_width)
+    if largest_key > MAX_KEY or 0 in key_sizes:
         raise DecodeError(f"a key is empty or longer than {MAX_KEY} bytes")
-    if max(value_codes, default=0) > MAX_VALUE + 1:
+    if largest_code > MAX_VALUE + 1:
         raise DecodeError(f"a value is longer than {MAX_VALUE} bytes")
     key_at = reader.position
     value_at = key_at + sum(key_sizes)
@@ -99,13 +101,14 @@ def decode_writes(body: bytes, count: int) -> tuple[Write, ...]:
         raise DecodeError(f"keys and values take {end - key_at} bytes, the body has {reader.remaining} left")
     writes: list[Write] = []
     for size, code in zip(key_sizes, value_codes, strict=True):
-        key = body[key_at : key_at + size]
-        key_at += size
+        key_end = key_at + size
         if code:
-            writes.append((key, body[value_at : value_at + code - 1]))
-            value_at += code - 1
+            value_end = value_at + code - 1
+            writes.append((body[key_at:key_end], body[value_at:value_end]))
+            value_at = value_end
         else:
-            writes.append((key, None))
+            writes.append((body[key_at:key_end], None))
+        key_at = key_end
     if len(dict(writes)) != count:
         raise DecodeError("a key is written twice in one update")
     return tuple(writes)

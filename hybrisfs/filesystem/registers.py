@@ -47,6 +47,7 @@ __all__ = [
     "MAX_FILE_SIZE",
     "MAX_NAME",
     "MAX_TARGET",
+    "PLAIN_TAIL",
     "Attr",
     "Content",
     "PackRecord",
@@ -61,8 +62,11 @@ __all__ = [
     "decode_runs",
     "encode_runs",
     "is_of_tree",
+    "is_one_chunk",
+    "is_plain_place",
     "pack_key",
     "place_key",
+    "plain_owner",
     "removed_place",
     "rewritten_key",
     "slot_of",
@@ -84,7 +88,13 @@ _ONE_BYTE: Final = 0x80  # a varint below that is one byte
 _NODE_KEY: Final = 17  # bytes of a key that holds the id of a node and no more
 _ONE_PER_NODE: Final = b"ac"
 _PLACE: Final = ord("p")
-_PLAIN_TAIL: Final = 10  # bytes of attributes after `rdev` when there is neither a target nor an xattr
+PLAIN_TAIL: Final = bytes(10)
+"""How attributes go on after `rdev` when there is neither a target nor an xattr, but for the time."""
+
+_PLAIN: Final = len(PLAIN_TAIL)
+_NO_NAMES: Final = (b".", b"..")
+_MOST_OWNER: Final = 18  # bytes of mode, uid, gid and rdev
+_CHUNK_ID: Final = 32
 _REMOVED: Final = 1
 _YIELDS: Final = 2
 _MAX_SLOT: Final = (1 << 63) - 1  # as SQLite stores it
@@ -183,8 +193,8 @@ class Place(NamedTuple):
     @staticmethod
     def decode(value: bytes) -> Place:
         """Raises DecodeError."""
-        if len(value) > 16 and value[16] < 0x80 and len(value) == 17 + value[16]:  # as most are
-            return _checked(Place(value[:16], value[17:]))
+        if is_plain_place(value):
+            return Place(value[:_NODE_ID], value[_NODE_ID + 1 :])
         reader = Reader(value)
         place = Place(reader.raw(16), reader.blob(MAX_NAME))
         if reader.remaining:
@@ -209,10 +219,20 @@ def removed_place(value: bytes | None) -> Place | None:
     return place if place.removed else None
 
 
+def is_plain_place(value: bytes) -> bool:
+    """Whether a value of a place register is one of those that tell directory and name only, as most are."""
+    if len(value) <= _NODE_ID or value[_NODE_ID] >= _ONE_BYTE or len(value) != _NODE_ID + 1 + value[_NODE_ID]:
+        return False
+    return _is_name(value[_NODE_ID + 1 :])
+
+
+def _is_name(name: bytes) -> bool:
+    return bool(name) and b"/" not in name and b"\0" not in name and name not in _NO_NAMES
+
+
 def _checked(place: Place) -> Place:
-    name = place.name
-    if not name or b"/" in name or b"\0" in name or name in (b".", b".."):
-        raise DecodeError(f"not a file name: {name!r}")
+    if not _is_name(place.name):
+        raise DecodeError(f"not a file name: {place.name!r}")
     return place
 
 
@@ -237,10 +257,10 @@ class Attr(NamedTuple):
     @staticmethod
     def decode(value: bytes) -> Attr:
         """Raises DecodeError."""
-        if value[-2:] == b"\0\0" and len(value) > _PLAIN_TAIL:  # no target, no xattrs, as most
-            owner = _owner(value[:-_PLAIN_TAIL])
-            if owner is not None:
-                return Attr(*owner, int.from_bytes(value[-_PLAIN_TAIL:-2], "big", signed=True))
+        plain = plain_owner(value)
+        owner = None if plain is None else _owner(plain)
+        if owner is not None:
+            return Attr(*owner, int.from_bytes(value[-_PLAIN:-2], "big", signed=True))
         reader = Reader(value)
         mode, uid, gid, rdev = _read_owner(reader)
         mtime = reader.u64()
@@ -251,6 +271,14 @@ class Attr(NamedTuple):
         if mtime >= 1 << 63:
             mtime -= 1 << 64
         return Attr(mode, uid, gid, rdev, mtime, target, xattrs)
+
+
+def plain_owner(value: bytes) -> bytes | None:
+    """What should be mode, uid, gid and rdev of attributes with neither a target nor an xattr, as most are;
+    None when these are others."""
+    if value.endswith(b"\0\0") and _PLAIN < len(value) <= _MOST_OWNER + _PLAIN:
+        return value[:-_PLAIN]
+    return None
 
 
 def _read_owner(reader: Reader) -> tuple[int, int, int, int]:
@@ -310,7 +338,7 @@ def _read_runs(reader: Reader) -> list[Run]:
         head = reader.varint(_MAX_RUN)
         if head < _LEAST_RUN:
             raise DecodeError("a run of no bytes")
-        runs.append(Run(head >> 1, None if head & 1 else reader.raw(32)))
+        runs.append(Run(head >> 1, None if head & 1 else reader.raw(_CHUNK_ID)))
     return runs
 
 
@@ -332,9 +360,19 @@ class Content(NamedTuple):
         if depth > 1:
             raise DecodeError(f"content of depth {depth}")
         runs = _read_runs(reader)
-        if sum(run.length for run in runs) != size:
+        if sum([run.length for run in runs]) != size:
             raise DecodeError("content runs do not add up to the size")
         return Content(size, depth, runs)
+
+
+def is_one_chunk(value: bytes) -> bool:
+    """Whether a value of a content register is one of those that name a single chunk, as most are."""
+    reader = Reader(value)
+    try:
+        size, depth = reader.varint(MAX_FILE_SIZE), reader.u8()
+        return not depth and 0 < size << 1 == reader.varint(_MAX_RUN) and reader.remaining == _CHUNK_ID
+    except DecodeError:
+        return False
 
 
 class PackedChunk(NamedTuple):

@@ -107,13 +107,14 @@ class Arrivals:
     def take(self, accepted: Accepted) -> None:
         """Take in the writes of an update just accepted by the log; `refresh` follows, at the latest when the
         lock is let go. What follows for registers and packs is done for many updates at once."""
-        self.renamed(accepted.renames)
+        if accepted.renames:
+            self.renamed(accepted.renames)
         writes = accepted.update.writes
         kept = [one for one in writes if is_of_tree(one[0])]
         others = [] if len(kept) == len(writes) else [one for one in writes if not is_of_tree(one[0])]
         nodes = {key[1:17] for key, _ in kept}
         if nodes and min(nodes) < FIRST_OF_KINDS:
-            kept = [one for one in kept if not self._twists(*one)]
+            kept = [one for one in kept if one[0][1:] >= FIRST_OF_KINDS or not self._twists(*one)]
         self._make_way(kept, nodes)
         self._losses.note(accepted, kept)
         self._waiting |= nodes

@@ -22,15 +22,17 @@ from __future__ import annotations
 import enum
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from blake3 import blake3
 
 from hybrisfs.errors import UsageError
-from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rules import Stamp, Value, winner
 from sync import DecodeError, Write
 from sync.codec import Reader, Writer
+
+if TYPE_CHECKING:  # whoever examines updates need not load what registers are stored with
+    from hybrisfs.merge.registers import Registers
 
 __all__ = [
     "MAX_CLOUD_NAME",

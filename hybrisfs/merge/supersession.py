@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from hybrisfs.merge.history import Ended, is_removal
+from hybrisfs.filesystem.registers import removed_place
+from hybrisfs.merge.history import Ended
 from hybrisfs.merge.rules import Stamp, Value
 from sync import VersionVector, Write
 
 __all__ = ["Concurrent", "Supersession", "Written"]
+
+_PLACE: Final = ord("p")
 
 
 class Written(NamedTuple):
@@ -56,7 +59,7 @@ class Supersession:
                     come[key] = [*self._beside(key, vector, moment), Value(stamp, value)]
                 else:
                     come[key] = [Value(stamp, value)]
-                if is_removal(key, value):
+                if key[0] == _PLACE and removed_place(value) is not None:
                     self.removals.append((key[1:17], moment))
 
     def _beside(self, key: bytes, vector: VersionVector, moment: int) -> list[Value]:

@@ -34,6 +34,7 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import IO, Any, Final, TypeAlias
 
+from hybrisfs.garbage import without_collections
 from hybrisfs.merge.authority import void
 from sync import DecodeError, SignedUpdate, Stamp, decode_signed
 from sync.identity import DEVICE_ID_SIZE, PUBLIC_KEY_SIZE
@@ -88,11 +89,10 @@ class Examination:
     def _examine(self) -> list[Examined | None]:
         decoded = [_decoded(data) for data in self._updates]
         here = self._which(one.hash for one in decoded if one is not None)
+        signed = [one is not None and one.hash not in here and _is_signed(one, self._keys) for one in decoded]
         return [
-            None
-            if one is None
-            else Examined(one, one.hash not in here and _is_signed(one, self._keys), void(one))
-            for one in decoded
+            None if one is None else Examined(one, is_signed, void(one))
+            for one, is_signed in zip(decoded, signed, strict=True)
         ]
 
 
@@ -289,12 +289,21 @@ def _parse_updates(request: bytes, at: int) -> Iterator[bytes]:
 def _examine_all(requests: SimpleQueue[bytes | None], answers: SimpleQueue[bytes | None]) -> None:
     try:
         while (request := requests.get()) is not None:
-            keys, updates = _parse(request)
-            decoded = map(_decoded, updates)
-            found = [None if one is None else _packed(one, _is_signed(one, keys)) for one in decoded]
-            answers.put(marshal.dumps(found, _MARSHAL))
+            with without_collections():
+                answers.put(marshal.dumps(_found(*_parse(request)), _MARSHAL))
     finally:
         answers.put(None)
+
+
+def _found(keys: Keys, updates: Iterable[bytes]) -> list[tuple[Any, ...] | None]:
+    """What becomes of each update. Each step is taken for all of them before the next one, so that what a
+    step needs stays in the processor's caches: to check signatures takes all the room there is."""
+    decoded = [_decoded(data) for data in updates]
+    signed = [one is not None and _is_signed(one, keys) for one in decoded]
+    return [
+        None if one is None else _packed(one, is_signed)
+        for one, is_signed in zip(decoded, signed, strict=True)
+    ]
 
 
 def _write_all(answers: SimpleQueue[bytes | None]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+import tracemalloc
 
 import pytest
 from hypothesis import example, given
@@ -150,3 +151,15 @@ def test_attributes_that_end_in_zeros_are_read_as_such() -> None:
         assert Attr.decode(attr.encode()) == attr
     with pytest.raises(DecodeError):
         Attr.decode(Attr(0o644, 0, 0, 0, 0).encode())  # no kind of file
+
+
+def test_attributes_that_are_nonsense_are_not_remembered() -> None:
+    """What is remembered of attributes is short, whatever a member signs."""
+    tracemalloc.start()
+    try:
+        for number in range(100):
+            with pytest.raises(DecodeError):
+                Attr.decode(b"\x01" * 65536 + number.to_bytes(2) + bytes(10))
+        assert tracemalloc.get_traced_memory()[0] < 1 << 20
+    finally:
+        tracemalloc.stop()

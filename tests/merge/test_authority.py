@@ -6,7 +6,7 @@ import stat
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybrisfs.discard.records import Answer, Ballot, Proposal, Stage, ballot_key, proposal_key
@@ -21,10 +21,11 @@ from hybrisfs.filesystem.registers import (
     content_key,
     place_key,
 )
-from hybrisfs.merge.authority import RULES, described, fault
+from hybrisfs.merge import authority
+from hybrisfs.merge.authority import RULES, described, fault, void
 from hybrisfs.merge.members import Member, member_key
 from hybrisfs.store.schema import ROOT_ID
-from sync import DeviceKey
+from sync import DeviceKey, SignedUpdate, Update, decode_signed, encode_signed
 from sync.writes import Write
 from tests.merge.fleet import Device, Fleet, member_of
 
@@ -184,3 +185,77 @@ def test_a_member_register_names_its_device() -> None:
     other = Member(DeviceKey.from_seed(b"\x07" * 32).public, "other")
     assert fault(LAPTOP, member_key(other.device), other.encode()) is None
     assert fault(LAPTOP, member_key(DESKTOP), other.encode()) is not None
+
+
+OLD = (NOW // 10**6).to_bytes(6) + bytes(10)  # as earlier versions made them
+FILE, FOLDER = (new_node_id(kind, NOW) for kind in (stat.S_IFREG, stat.S_IFDIR))
+NODES = st.sampled_from([FILE, FILE, FILE, FOLDER, ROOT_ID, OLD, b"\xff" * 16])
+NUMBERS = st.sampled_from([0, 1, 200, 0xFFFFFFFE, 0xFFFFFFFF])
+SIZES = st.sampled_from([0, 63, 64, MAX_FILE_SIZE, MAX_FILE_SIZE + 1])
+
+places = st.builds(
+    Place,
+    NODES,
+    st.sampled_from([b"a", b"b", b"..", b"a/b", b"a\0", b"", b"x" * 127, b"x" * 128]),
+    st.sampled_from([False, False, True]),
+)
+attrs = st.builds(
+    Attr,
+    st.sampled_from([kind | 0o644 for kind in (*KINDS, stat.S_IFREG, stat.S_IFDIR, 0)]),
+    NUMBERS,
+    NUMBERS,
+    NUMBERS,
+    st.integers(-(1 << 63), (1 << 63) - 1),
+    st.sampled_from([b"", b"", b"/etc", b"a\0"]),
+    st.sampled_from([(), (), ((b"user.a", b"1"),), ((b"", b""),)]),
+)
+contents = st.builds(
+    lambda size, depth, runs: Content(sum(run.length for run in runs) if size < 0 else size, depth, runs),
+    st.one_of(st.just(-1), st.just(-1), SIZES),
+    st.sampled_from([0, 0, 1, 2]),
+    st.lists(st.builds(Run, SIZES, st.sampled_from([bytes(32), bytes(32), None])), min_size=1, max_size=2),
+)
+
+
+@st.composite
+def nearly_right(draw: st.DrawFn, letter: bytes, records: st.SearchStrategy[Place | Attr | Content]) -> Write:
+    """What a correct device may write, or nearly so."""
+    slot = draw(st.sampled_from([b"\0", b"\0", b"\x01", b"\x80", b""])) if letter == b"p" else b""
+    value = draw(records).encode()
+    if draw(st.integers(0, 3)) == 0:
+        at, put = draw(st.integers(0, len(value) - 1)), draw(st.binary(max_size=2))
+        value = value[:at] + put + value[at + draw(st.integers(0, 2)) :]
+    return letter + draw(NODES) + slot, value
+
+
+def signed(*writes: Write) -> SignedUpdate:
+    key = DeviceKey.from_seed(b"\x07" * 32)
+    update = Update(bytes(16), key.device_id, 1, 0, bytes(32), (), bytes(32), NOW, writes)
+    return decode_signed(encode_signed(update, key))
+
+
+@pytest.mark.parametrize(("letter", "records"), [(b"p", places), (b"a", attrs), (b"c", contents)])
+@settings(max_examples=300)
+@given(data=st.data())
+def test_what_is_passed_at_a_glance_keeps_its_rule(
+    letter: bytes, records: st.SearchStrategy[Place | Attr | Content], data: st.DataObject
+) -> None:
+    write = data.draw(nearly_right(letter, records))
+    update = signed(write, (letter, None))
+    is_fault = fault(update.header.writer, *write) is not None
+    assert void(update) == ((0, 1) if is_fault else (1,))
+
+
+@pytest.mark.parametrize("size", [1, 100, 5000, MAX_FILE_SIZE])
+@pytest.mark.parametrize("name", [b"file", b"x" * 127])
+def test_what_most_updates_write_is_passed_at_a_glance(
+    monkeypatch: pytest.MonkeyPatch, size: int, name: bytes
+) -> None:
+    update = signed(
+        (place_key(FILE, 0), Place(FOLDER, name).encode()),
+        (attr_key(FILE), attr(stat.S_IFREG)),
+        (content_key(FILE), Content(size, 0, [Run(size, bytes(32))]).encode()),
+        (attr_key(FOLDER), attr(stat.S_IFDIR)),
+    )
+    monkeypatch.setattr(authority, "fault", None)
+    assert void(update) == ()
