@@ -62,6 +62,7 @@ def make_collector(volume: Volume) -> Collector:
         config.discard_hours * 3600.0,
         lambda seconds: volume.uploads.wait(seconds, lambda done, total: None),
         names,
+        volume.updates.moment_of,
     )
 
 
