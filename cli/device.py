@@ -157,6 +157,9 @@ def _row(one: dict[str, Any]) -> list[str]:
         remarks.append("forked (restored from a backup)" if one.get("rejoined") else "forked")
     if any(charge["kind"] != "fork" for charge in one.get("charges", ())):
         remarks.append("broke a rule: see hybrisfs device proof")
+    if one.get("unanswered_since"):
+        day = time.strftime("%Y-%m-%d", time.localtime(one["unanswered_since"]))
+        remarks.append(f"deleting from the clouds waits for it since {day}")
     if one.get("let_in_by"):
         remarks.append(f"let in by {shown(one['let_in_by'])}")
     seen = "now" if one.get("this") or one.get("linked") else _when(one.get("last_seen"))

@@ -25,8 +25,9 @@ from hybrisfs.client import Client
 def scrub(name: str | None, sample: float, as_json: bool) -> int:
     """Verify what the clouds of the volume NAME hold; changes nothing.
 
-    Says what is missing, stale or corrupt on which cloud; the exit code is 1 when anything is. It downloads
-    what it verifies. NAME can be left out when there is one volume. hybrisfs repair puts things right.
+    Says what is missing, stale or corrupt on which cloud, and whether that cloud keeps it as it was before;
+    the exit code is 1 when anything is. It downloads what it verifies. NAME can be left out when there is one
+    volume. hybrisfs repair puts things right.
     """
     with Client.connect() as client, progress_bar("things") as show:
         facts = client.call(
@@ -49,13 +50,19 @@ def _explain(facts: dict[str, Any]) -> None:
     click.echo("\n".join(columns([_cloud(cloud) for cloud in facts["clouds"]])))
     if wrong:
         rows = [
-            [click.style(one["kind"], fg="red"), shown(one["cloud"]), shown(one["what"])]
+            [
+                click.style(one["kind"], fg="red"),
+                shown(one["cloud"]),
+                shown(one["what"]),
+                "the cloud keeps it as it was" if one.get("older") else "",
+            ]
             for one in facts["problems"]
         ]
         click.echo("\n".join(columns(rows)))
         if wrong > len(rows):
             click.echo(f"  and {wrong - len(rows):,} more")
-        click.echo("hybrisfs repair puts them right from what the other clouds hold.")
+        kept = " and what clouds keep of earlier versions" if facts.get("older") else ""
+        click.echo(f"hybrisfs repair puts them right from what the other clouds hold{kept}.")
     unnamed = _unnamed(facts)
     if unnamed is not None:
         click.echo(unnamed)

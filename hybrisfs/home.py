@@ -32,6 +32,7 @@ __all__ = [
     "check_volume_name",
     "has_screen",
     "logs_to_journal",
+    "overlaps",
     "service_manager_socket",
     "session_bus",
     "take_listening_sockets",
@@ -148,6 +149,11 @@ class Home:
         """The volume's cache. Raises `UsageError` for an illegal name."""
         return self.cache / "volumes" / check_volume_name(name)
 
+    def own_folders(self) -> list[tuple[Path, str]]:
+        """The folders, without symbolic links, in which nothing else has any business, and what each is."""
+        what = "a folder in which HybrisFS keeps its own files"
+        return [(one.resolve(), what) for one in (self.state, self.config, self.cache, self.runtime)]
+
     def prepare(self) -> None:
         """Make the folders, readable by their owner only.
 
@@ -172,6 +178,11 @@ class Home:
         elif link.exists():
             link.rmdir()
         link.symlink_to(self.runtime)
+
+
+def overlaps(one: Path, other: Path) -> bool:
+    """Whether one of two folders is the other, or lies in it."""
+    return one.is_relative_to(other) or other.is_relative_to(one)
 
 
 def check_volume_name(name: str) -> str:

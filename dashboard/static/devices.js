@@ -51,6 +51,13 @@ function device(one) {
           `Changes of it may be missing here since ${one.last_seen ? moment(one.last_seen) : "ever"}.`,
         )
       : null,
+    one.unanswered_since
+      ? h(
+          "p",
+          { class: "reason" },
+          `What no file needs is not deleted from the clouds since ${moment(one.unanswered_since)}: it has not agreed.`,
+        )
+      : null,
     facts(
       one.this ? null : ["Heard of", one.linked ? "now" : one.last_seen ? ago(one.last_seen) : "not yet"],
       one.this ? null : ["Behind by", one.lag ? count(one.lag, "step") : "nothing"],

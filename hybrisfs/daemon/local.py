@@ -14,6 +14,7 @@ from hybrisfs.pairing import Dialogue
 from hybrisfs.volume.cloud_login import describe_secrets, log_in, try_place
 from hybrisfs.volume.config import VolumeConfig
 from hybrisfs.volume.create import create_volume
+from hybrisfs.volume.own_places import OwnPlaces
 from hybrisfs.volume.pairing import Joining
 from hybrisfs.volume.rebuild import rebuild_volume
 from hybrisfs.volume.recover import recover_volume
@@ -49,8 +50,8 @@ class LocalVolumes:
 
     def try_place(self, home: Home, url: str, secrets: Mapping[str, str] | None) -> dict[str, object]:
         home.prepare()
-        store = CredentialStore(home.credentials)
-        return try_place(url, store) if secrets is None else log_in(url, secrets, store)
+        store, places = CredentialStore(home.credentials), OwnPlaces(home)
+        return try_place(url, store, places) if secrets is None else log_in(url, secrets, store, places)
 
     def recover(
         self,

@@ -10,7 +10,7 @@ from hybrisfs.daemon import arguments as read
 from hybrisfs.daemon.control import Progress
 from hybrisfs.daemon.slots import Slot, Slots
 from hybrisfs.errors import UsageError
-from hybrisfs.home import Home
+from hybrisfs.home import Home, overlaps
 from hybrisfs.wire import Message
 
 __all__ = ["MirrorCommands"]
@@ -36,7 +36,7 @@ class MirrorCommands:
         if not directory.is_dir():
             raise UsageError(f"{directory} is not a folder")
         for taken, what in self._taken():
-            if taken == directory or taken in directory.parents or directory in taken.parents:
+            if overlaps(taken, directory):
                 raise UsageError(f"{directory} cannot be mirrored", f"it overlaps with {what}, {taken}")
         at = _inside(read.optional_text(arguments, "at") or directory.name)
         facts = slot.open().mirrors.add(directory, at, read.texts(arguments, "ignore"))
@@ -44,9 +44,7 @@ class MirrorCommands:
 
     def _taken(self) -> Iterator[tuple[Path, str]]:
         """Folders that must not overlap with a mirror."""
-        home = self._home
-        for folder in (home.state, home.config, home.cache, home.runtime):
-            yield folder.resolve(), "a folder in which HybrisFS keeps its own files"
+        yield from self._home.own_folders()
         for slot in self._slots.all():
             if (mountpoint := slot.mountpoint()) is not None:
                 yield mountpoint, f"the mount of the volume {slot.name}"

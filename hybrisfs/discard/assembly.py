@@ -51,6 +51,18 @@ class Assembly:
         members = [one.device for one in self._members.all()]
         return Book(members, self._values(b"d"), self._values(b"v"))
 
+    def awaited(self) -> dict[bytes, list[Stamp]]:
+        """The members that proposals wait for, this device aside, each with when these were signed."""
+        book = self.book()
+        found: dict[bytes, list[Stamp]] = {}
+        for key, values in self._registers.with_prefix(b"d").items():
+            for one in values:
+                for listed in Book((key[1:],), {key[1:]: [one.value]}, {}).lists:
+                    for device in book.awaited(listed.id) if key[1:] in book.members else ():
+                        if device != self.device:
+                            found.setdefault(device, []).append(one.stamp)
+        return found
+
     def _values(self, kind: bytes) -> dict[bytes, list[bytes | None]]:
         found: Mapping[bytes, list[Value]] = self._registers.with_prefix(kind)
         return {key[1:]: [one.value for one in values] for key, values in found.items()}

@@ -17,7 +17,7 @@ from hybrisfs.discard.needed import NeededOrphans
 from hybrisfs.discard.orphans import Orphans, Unnamed
 from hybrisfs.discard.pages import Pages
 from hybrisfs.discard.propose import Proposer
-from hybrisfs.discard.records import MAX_PACKS, Stage, Stray
+from hybrisfs.discard.records import MAX_PACKS, Stray
 from hybrisfs.discard.rewrite import Rewriter
 from hybrisfs.discard.vote import Voter
 from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable
@@ -105,7 +105,7 @@ class Collector:
 
     *flush* brings to the clouds what is signed, within some seconds; *names* tells what devices are called
     and when they were seen last, *is_lacking* whether something is shown here whose bytes nobody is expected
-    to bring.
+    to bring. *moment_of*: see `UpdateLog.moment_of`.
     """
 
     def __init__(
@@ -118,6 +118,7 @@ class Collector:
         flush: Callable[[float], object],
         names: Callable[[], Mapping[bytes, tuple[str, float | None]]],
         is_lacking: Callable[[], bool],
+        moment_of: Callable[[bytes, int], int],
     ) -> None:
         self._is_lacking = is_lacking
         self._fs = fs
@@ -127,6 +128,7 @@ class Collector:
         self._grace_ns = int(grace * 1e9)
         self._flush = flush
         self._names = names
+        self._moment_of = moment_of
         self._busy = threading.Lock()
         self._listed = float("-inf")
 
@@ -325,17 +327,20 @@ class Collector:
                     ):
                         collection.found[f"{kind} bytes"] += one.needed.dead * n // k
 
+    def awaited(self) -> dict[bytes, float]:
+        """The devices that have yet to agree to what somebody proposes to discard, and since when that waits
+        for them, in seconds since the epoch; this device is not among them."""
+        with self._fs.lock:
+            return {
+                device: min(self._moment_of(one.writer, one.clock) for one in stamps) / 1e9
+                for device, stamps in self._parts.assembly.awaited().items()
+            }
+
     def _tell(self, collection: Collection) -> None:
         """Add what is to be waited for."""
-        assembly = self._parts.assembly
         collection.due_packs, collection.due_bytes = self._due()
         collection.undeletable = sum(self.undeletable().values())
-        with self._fs.lock:
-            book = assembly.book()
-        lacking = {
-            device for one in book.of(assembly.device) for device in book.lacking(one.id, Stage.AGREED)
-        } - {assembly.device}
         known = self._names()
-        for device in sorted(lacking):
+        for device, since in sorted(self.awaited().items()):
             name, seen = known.get(device, (device.hex()[:8], None))
-            collection.waiting.append({"device": name, "last_seen": seen})
+            collection.waiting.append({"device": name, "last_seen": seen, "since": since})

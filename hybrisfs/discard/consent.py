@@ -47,7 +47,7 @@ class Book:
     ) -> None:
         """*proposals* and *ballots*: values by device. Who is no member any more may have begun to delete
         what it had proposed, but nobody answers that."""
-        self._members = members
+        self.members = members
         self.proposed: list[Listed] = []
         for device in sorted(proposals):
             for value in proposals[device]:
@@ -75,7 +75,11 @@ class Book:
 
     def lacking(self, proposal: bytes, stage: Stage) -> list[bytes]:
         """The members that have not come to *stage*."""
-        return [one for one in self._members if self.answer(one, proposal).stage < stage]
+        return [one for one in self.members if self.answer(one, proposal).stage < stage]
+
+    def awaited(self, proposal: bytes) -> list[bytes]:
+        """The members whose turn it is: nobody can agree before all have promised."""
+        return self.lacking(proposal, Stage.PROMISED) or self.lacking(proposal, Stage.AGREED)
 
     def due(self, device: bytes, proposal: bytes) -> Stage:
         """The stage that a member which needs nothing of the proposal may come to now."""
@@ -88,7 +92,7 @@ class Book:
         """What may be discarded: what nobody refuses; None while somebody has not agreed."""
         if self.lacking(listed.id, Stage.AGREED):
             return None
-        refused = {index for one in self._members for index in self.answer(one, listed.id).refused}
+        refused = {index for one in self.members for index in self.answer(one, listed.id).refused}
         return listed.without(refused)
 
 

@@ -10,7 +10,7 @@ from backends.store import Store
 from hybrisfs.dispersal.cloud import Answer, CloudPort
 from hybrisfs.dispersal.clouds import Clouds
 from hybrisfs.dispersal.errors import IntegrityError
-from hybrisfs.dispersal.finding import Finding
+from hybrisfs.dispersal.finding import Expected, Finding
 from hybrisfs.dispersal.health import Offence
 from hybrisfs.dispersal.operation import Interrupt, OperationLoop
 
@@ -143,17 +143,19 @@ def _rewrite(loop: OperationLoop[_Looked | _Wrote], port: CloudPort, marker: Mar
 
 
 def _judge(owed: Owed, answer: Answer[bytes], verify: Callable[[bytes], object]) -> Finding | None:
+    expected = Expected(owed.name, owed.limit, owed.verify)
     if answer.missing:
-        finding = Finding("missing", f"{owed.name} is missing although it was acknowledged")
+        what = f"{owed.name} is missing although it was acknowledged"
+        finding = Finding("missing", what, expected=expected)
     elif answer.corrupt:
-        finding = Finding("corrupt", f"{owed.name} is damaged: {answer.reason}")
+        finding = Finding("corrupt", f"{owed.name} is damaged: {answer.reason}", expected=expected)
     elif answer.value is None:
         return Finding("unreadable", f"{owed.name} cannot be read: {answer.reason}")
     else:
         try:
             verify(answer.value)
         except (IntegrityError, ValueError) as error:
-            finding = Finding("corrupt", f"{owed.name} is wrong: {error}")
+            finding = Finding("corrupt", f"{owed.name} is wrong: {error}", expected=expected)
         else:
             owed.port.in_time()
             return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -118,6 +119,13 @@ class Upkeep:
                     take(data)
                     return True
         return False
+
+    def with_older(self, cloud: int, finding: Finding | None) -> Finding | None:
+        """What is wrong, and whether the cloud keeps the right object as an older version."""
+        expected = finding.expected if finding is not None else None
+        if finding is None or expected is None:
+            return finding
+        return replace(finding, older=self.recall(cloud, *expected))
 
     def is_there(self, cloud: int, name: str) -> bool | None:
         """Whether the cloud has something under the name of an object, by its first bytes; None when it does

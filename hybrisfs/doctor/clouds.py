@@ -15,6 +15,7 @@ from hybrisfs.doctor.finding import Finding, bad, ok, warn
 from hybrisfs.doctor.patience import side_by_side
 from hybrisfs.volume.config import CloudConfig, VolumeConfig
 from hybrisfs.volume.create import MARKER_NAME, belongs_to_another
+from hybrisfs.volume.own_places import ANY_HOME, OwnPlaces
 
 __all__ = ["examine_clouds"]
 
@@ -22,10 +23,12 @@ _PATIENCE: Final = 30.0  # seconds for all clouds together; they are asked side 
 _MARKER_LIMIT: Final = 4096
 
 
-def examine_clouds(volumes: Sequence[VolumeConfig], credentials: Credentials) -> Iterator[Finding]:
+def examine_clouds(
+    volumes: Sequence[VolumeConfig], credentials: Credentials, places: OwnPlaces = ANY_HOME
+) -> Iterator[Finding]:
     """One finding on each cloud, and one on the clock for each that tells the time."""
     asked = [(volume, cloud) for volume in volumes for cloud in volume.clouds]
-    answers = side_by_side([partial(_examine, *one, credentials) for one in asked], _PATIENCE)
+    answers = side_by_side([partial(_examine, *one, credentials, places) for one in asked], _PATIENCE)
     for (volume, cloud), findings in zip(asked, answers, strict=True):
         if findings is None:
             yield warn(
@@ -37,11 +40,13 @@ def examine_clouds(volumes: Sequence[VolumeConfig], credentials: Credentials) ->
             yield from findings
 
 
-def reachable(volume: VolumeConfig, cloud: CloudConfig, credentials: Credentials) -> Finding:
+def reachable(
+    volume: VolumeConfig, cloud: CloudConfig, credentials: Credentials, places: OwnPlaces = ANY_HOME
+) -> Finding:
     """Read the marker that says whose place it is."""
     check = _check(volume, cloud)
     try:
-        store = (open_heard if cloud.heard else open_store)(cloud.url, credentials)
+        store = places.guarded((open_heard if cloud.heard else open_store)(cloud.url, credentials))
         try:
             marker = store.get(MARKER_NAME, limit=_MARKER_LIMIT)
         finally:
@@ -66,8 +71,10 @@ def reachable(volume: VolumeConfig, cloud: CloudConfig, credentials: Credentials
     return ok(check, f"{cloud.url} answers")
 
 
-def _examine(volume: VolumeConfig, cloud: CloudConfig, credentials: Credentials) -> list[Finding]:
-    findings = [reachable(volume, cloud, credentials)]
+def _examine(
+    volume: VolumeConfig, cloud: CloudConfig, credentials: Credentials, places: OwnPlaces
+) -> list[Finding]:
+    findings = [reachable(volume, cloud, credentials, places)]
     told = clock(cloud.url)
     return [*findings, told] if told is not None else findings
 

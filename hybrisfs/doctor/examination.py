@@ -17,6 +17,7 @@ from hybrisfs.doctor.mounts import examine_mounts
 from hybrisfs.errors import HybrisError
 from hybrisfs.home import Home
 from hybrisfs.volume.config import VolumeConfig
+from hybrisfs.volume.own_places import OwnPlaces
 
 __all__ = ["examine"]
 
@@ -38,4 +39,4 @@ def examine(home: Home) -> Iterator[Finding]:
             yield bad(f"volume {name}", f"{error.what}: {error.why}", error.advice)
     ports = {volume.name: volume.links.port for volume in volumes}
     yield from examine_links(ports, daemon_runs=answers(home.socket))
-    yield from examine_clouds(volumes, CredentialStore(home.credentials))
+    yield from examine_clouds(volumes, CredentialStore(home.credentials), OwnPlaces(home))

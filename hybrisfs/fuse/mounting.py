@@ -14,17 +14,18 @@ import shutil
 import socket
 import stat
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from hybrisfs.fuse.errors import FuseError
 
-__all__ = ["abort", "clear_stale", "connect", "is_stale", "mounted_device", "unmount"]
+__all__ = ["abort", "clear_stale", "connect", "is_stale", "mounted_device", "mounts_of", "unmount"]
 
 _DEVICE = "/dev/fuse"
 _FUSERMOUNT = "fusermount3"
 _CONNECTIONS = Path("/sys/fs/fuse/connections")
+_TABLE = Path("/proc/self/mountinfo")
 
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_NOATIME = 1, 2, 4, 8, 1024
 _FLAGS = {"ro": _MS_RDONLY, "rw": 0, "nosuid": 0, "nodev": 0, "noexec": _MS_NOEXEC, "noatime": _MS_NOATIME}
@@ -38,22 +39,37 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class _Mount(NamedTuple):
+    path: bytes
     device: str
     kind: str
+    source: bytes
+
+
+def _mounts(table: Path = _TABLE) -> Iterator[_Mount]:
+    """All mounts, those on top last (see proc_pid_mountinfo(5))."""
+    with open(table, "rb") as lines:
+        for line in lines:
+            fields, _, rest = line.partition(b" - ")
+            words, (kind, source, *_) = fields.split(), rest.split(b" ")
+            yield _Mount(_unescaped(words[4]), words[2].decode(), kind.decode(), _unescaped(source))
+
+
+def _unescaped(word: bytes) -> bytes:
+    return re.sub(rb"\\([0-7]{3})", lambda match: bytes([int(match[1], 8)]), word)
 
 
 def _mount_at(mountpoint: Path) -> _Mount | None:
-    """The topmost mount at a resolved path, from /proc/self/mountinfo (see proc_pid_mountinfo(5))."""
+    """The topmost mount at a resolved path."""
     wanted = os.fsencode(mountpoint)
-    found = None
-    with open("/proc/self/mountinfo", "rb") as lines:
-        for line in lines:
-            fields, _, rest = line.partition(b" - ")
-            words = fields.split()
-            path = re.sub(rb"\\([0-7]{3})", lambda match: bytes([int(match[1], 8)]), words[4])
-            if path == wanted:
-                found = _Mount(words[2].decode(), rest.split()[0].decode())
-    return found
+    return next((one for one in reversed(list(_mounts())) if one.path == wanted), None)
+
+
+def mounts_of(subtype: str, table: Path = _TABLE) -> Iterator[tuple[Path, str]]:
+    """Where filesystems of this subtype are mounted, whoever mounted them, and what each calls its source."""
+    kind = f"fuse.{subtype}"
+    for one in _mounts(table):
+        if one.kind == kind:
+            yield Path(os.fsdecode(one.path)), os.fsdecode(one.source)
 
 
 def mounted_device(mountpoint: Path) -> str | None:

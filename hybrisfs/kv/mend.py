@@ -22,7 +22,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -169,6 +169,7 @@ class ValueMender:
         if not wrong or self._metadata.read(place) != entry:
             return []
         self._store.suspects.add(place)
+        self._recall(stored, good, wrong)
         if len(good) < entry.k:
             failure = f"too little of {stored.what} is left to rebuild it"
             return [Repair(stored.placement[index], found, None, failure) for index, found in wrong.items()]
@@ -192,6 +193,19 @@ class ValueMender:
         for index, failure in left.items():
             repairs.append(self._outcome(stored, index, wrong[index], failure, anew))
         return repairs
+
+    def _recall(self, stored: StoredValue, good: dict[int, bytes], wrong: Mapping[int, Finding]) -> None:
+        """Take for *good*, as far as it is needed, what clouds keep of shares that somebody deleted or
+        overwrote there."""
+
+        def take(index: int, data: bytes) -> None:
+            stored.verify(index, data)
+            good[index] = data
+
+        for index, finding in wrong.items():
+            if len(good) < stored.k and finding.kind != "unreadable":
+                cloud, name = stored.placement[index], stored.name(index)
+                self._upkeep.recall(cloud, name, stored.share_size, partial(take, index))
 
     def _outcome(
         self, stored: StoredValue, index: int, found: Finding, failure: str, anew: Entry | str | None

@@ -7,6 +7,7 @@ never behind unless that database is older than this one.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 from collections.abc import Iterable
@@ -17,7 +18,7 @@ from typing import Any, Final
 from hybrisfs.errors import DamagedError, NewerFormatError
 from hybrisfs.mirror.model import PERMISSIONS, Agreed, Facts, Kind, Seen, Side, parent_of
 
-__all__ = ["AgreedTable", "Settings"]
+__all__ = ["AgreedTable", "Settings", "read_settings"]
 
 _FORMAT: Final = 1
 _BUSY_SECONDS: Final = 30.0
@@ -91,6 +92,13 @@ class Settings:
         if not directory.is_absolute() or not all(isinstance(one, str) for one in texts):
             raise ValueError("malformed settings of a mirror")
         return settings
+
+
+def read_settings(path: Path) -> Settings:
+    """Those of the mirror whose database is at *path*, in use or not. Raises sqlite3.Error, ValueError."""
+    with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
+        (text,) = connection.execute("SELECT settings FROM mirror").fetchone() or ("",)
+        return Settings.decode(text)
 
 
 class AgreedTable:

@@ -25,9 +25,13 @@ from hybrisfs.pipeline.freshness import Freshness
 from hybrisfs.pipeline.room import RoomMaker
 from hybrisfs.versions.browser import PastBrowser
 
-__all__ = ["MountPoint"]
+__all__ = ["SOURCE", "SUBTYPE", "MountPoint"]
 
 log = logging.getLogger(__name__)
+
+SUBTYPE: Final = "hybrisfs"
+SOURCE: Final = "hybrisfs:"
+"""What the source of a mount is called, before the name of the volume."""
 
 _JOIN_SECONDS: Final = 10.0
 # Access control lists decide what umask does, so that the filesystem has to apply it.
@@ -59,7 +63,7 @@ class MountPoint:
         self._adapter = HistoryAdapter(
             past, fs, committer, fetcher, room, residency, no_fetch, freshness, sparing
         )
-        options = [f"fsname=hybrisfs:{name}", "subtype=hybrisfs", "default_permissions"]
+        options = [f"fsname={SOURCE}{name}", f"subtype={SUBTYPE}", "default_permissions"]
         if allow_other:
             options.append("allow_other")
         if again:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Container
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from hybrisfs.dispersal.finding import Finding
@@ -122,18 +122,7 @@ class SegmentMender:
         """See to it that so many clouds have a segment of another device, which those of *listing* claim to
         have; others of *clouds* may keep it as an older version. Its bytes, if any cloud has them, and what
         was wrong."""
-        found: list[bytes] = []
-        right, wrong = set[int](), dict[int, Finding]()
-        for cloud in sorted(listing):
-            finding = self._look_at(cloud, name, found.append)
-            if finding is None:
-                right.add(cloud)
-                continue
-            wrong[cloud] = finding
-            self._upkeep.excuse(cloud, name)  # nobody here was told that it has it
-        for cloud in sorted(clouds):
-            if not found:
-                self._upkeep.recall(cloud, name, SEGMENT_LIMIT, partial(self._take, name, found.append))
+        found, right, wrong, _ = self._look_for(name, listing, clouds)
         if not found:
             return None, []
         repairs = []
@@ -149,11 +138,46 @@ class SegmentMender:
             failure = outcome if isinstance(outcome, str) else ""
             repairs.append(Repair(cloud, finding, None if failure else cloud, failure))
         if len(right) < copies:
-            lacking = min(set(clouds) - right, default=0)
-            finding = Finding("missing", f"{name} is on {len(right)} clouds, not on {copies}")
+            lacking, finding = _lacking(name, right, clouds, copies)
             trouble = self._spread(name, found[0], right, copies, writable) or ""
             repairs.append(Repair(lacking, finding, None if trouble else max(right), trouble))
         return found[0], repairs
+
+    def look_for(
+        self, name: str, listing: Collection[int], clouds: Collection[int], *, copies: int
+    ) -> tuple[bytes | None, list[tuple[int, Finding | None]]]:
+        """Like `put_back`, but nothing is changed: the clouds that were looked at, or should have it, and
+        what is wrong there."""
+        found, right, wrong, older = self._look_for(name, listing, clouds)
+        if not found:
+            return None, []
+        told: list[tuple[int, Finding | None]] = [*((cloud, None) for cloud in sorted(right)), *wrong.items()]
+        if len(right) < copies and not wrong:
+            lacking, finding = _lacking(name, right, clouds, copies)
+            told.append((lacking, replace(finding, older=older)))
+        return found[0], told
+
+    def _look_for(
+        self, name: str, listing: Collection[int], clouds: Collection[int]
+    ) -> tuple[list[bytes], set[int], dict[int, Finding], bool]:
+        """The bytes of a segment of another device, where it is right, where it is wrong, and whether the
+        bytes are those of an older version."""
+        found: list[bytes] = []
+        right, wrong = set[int](), dict[int, Finding]()
+        for cloud in sorted(listing):
+            finding = self._look_at(cloud, name, found.append)
+            if finding is None:
+                right.add(cloud)
+                continue
+            wrong[cloud] = finding
+            self._upkeep.excuse(cloud, name)  # nobody here was told that it has it
+        older = False
+        for cloud in sorted(clouds):
+            if not found:
+                older = self._upkeep.recall(
+                    cloud, name, SEGMENT_LIMIT, partial(self._take, name, found.append)
+                )
+        return found, right, wrong, older
 
     def spread(self, name: str, copies: int, *, writable: Container[int]) -> str | None:
         """See to it that so many clouds have an own segment; why that failed, None when it is done."""
@@ -256,3 +280,9 @@ class SegmentMender:
         with self._fs.lock:
             placement = self.holders(name).replace(bytes((before,)), bytes((now,)))
             self._fs.db.execute("UPDATE log_segment SET placement = ? WHERE name = ?", (placement, name))
+
+
+def _lacking(name: str, right: Collection[int], clouds: Collection[int], copies: int) -> tuple[int, Finding]:
+    """A cloud that could have a segment which too few have, and what is wrong."""
+    what = f"{name} is on {len(right)} clouds, not on {copies}"
+    return min(set(clouds).difference(right), default=0), Finding("missing", what)

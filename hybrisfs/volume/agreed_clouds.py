@@ -16,6 +16,7 @@ from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
 from hybrisfs.merge.cloud_set import CloudRecord, CloudState, RedundancyRecord
 from hybrisfs.volume.config import MAX_CLOUDS, CloudConfig, VolumeConfig
+from hybrisfs.volume.own_places import ANY_HOME, OwnPlaces
 
 __all__ = ["agreed_config", "open_cloud", "open_engine", "unique_name"]
 
@@ -70,19 +71,24 @@ def unique_name(name: str, taken: Sequence[str]) -> str:
 
 
 def open_engine(
-    config: VolumeConfig, credentials: Credentials, sealer: Sealer, tables: TableSealer
+    config: VolumeConfig,
+    credentials: Credentials,
+    sealer: Sealer,
+    tables: TableSealer,
+    places: OwnPlaces = ANY_HOME,
 ) -> Engine:
     """The data plane over the configured clouds."""
-    engine = Engine([open_cloud(one, credentials) for one in config.clouds], config.f, sealer, tables)
+    clouds = [open_cloud(one, credentials, places) for one in config.clouds]
+    engine = Engine(clouds, config.f, sealer, tables)
     engine.arrange([one.number for one in config.clouds if not one.in_use], config.f)
     return engine
 
 
-def open_cloud(cloud: CloudConfig, credentials: Credentials) -> Cloud:
+def open_cloud(cloud: CloudConfig, credentials: Credentials, places: OwnPlaces = ANY_HOME) -> Cloud:
     """The cloud with its driver; with one that says why, when its URL cannot be used on this device."""
     store: Store
     try:
-        store = (open_heard if cloud.heard else open_store)(cloud.url, credentials)
+        store = places.guarded((open_heard if cloud.heard else open_store)(cloud.url, credentials))
     except (StoreError, ValueError) as error:
         reason = error.reason if isinstance(error, StoreError) else str(error)
         store = _Unusable(without_secrets(cloud.url), reason)

@@ -105,8 +105,9 @@ class CloudControl:
         "cloud", the "seconds" that each request took, and its "retention" (see `Retention`).
         """
         if "://" in which and which not in [record.url for _, record in self._remaining()]:
-            facts = try_place(which, self._keeper.credentials)
-            with contextlib.closing(open_for_test(which, self._keeper.credentials)) as store:
+            credentials, places = self._keeper.credentials, self._keeper.places
+            facts = try_place(which, credentials, places)
+            with contextlib.closing(open_for_test(which, credentials, places)) as store:
                 return {**facts, "retention": try_retention(store).as_dict()}
         number, record = self._find(which)
         with contextlib.closing(self._opened(number, record)) as store:
@@ -259,7 +260,7 @@ class CloudControl:
         """Raises UsageError."""
         known = next((one for one in self._volume.config.clouds if one.number == number), None)
         heard = known is None or known.heard or known.url != record.url
-        return open_for_test(record.url, self._keeper.credentials, heard=heard)
+        return open_for_test(record.url, self._keeper.credentials, self._keeper.places, heard=heard)
 
     def _leave(self, which: str, state: CloudState) -> dict[str, object]:
         with self._changing:
@@ -317,7 +318,7 @@ class CloudControl:
             )
         chosen = self._choose_name(url, name, [record.name for _, record in remaining])
         kept: dict[str, object] = {}
-        with contextlib.closing(open_for_test(url, keeper.credentials)) as store:
+        with contextlib.closing(open_for_test(url, keeper.credentials, keeper.places)) as store:
             if days:
                 prepare_place(store)
                 note, found = self._keep(store, days)

@@ -34,6 +34,7 @@ from hybrisfs.pipeline.drain import Drain, held_by_cloud
 from hybrisfs.pipeline.recode import Recoder
 from hybrisfs.volume.agreed_clouds import agreed_config, open_cloud, unique_name
 from hybrisfs.volume.config import MAX_CLOUDS, CloudConfig, VolumeConfig
+from hybrisfs.volume.own_places import OwnPlaces
 from hybrisfs.volume.redundancy import Rewriting
 from hybrisfs.volume.signposts import Signposts
 from hybrisfs.volume.value_keeping import ValueKeeping
@@ -76,6 +77,7 @@ class CloudKeeper:
         self._volume = volume
         self._home = home
         self.credentials = CredentialStore(home.credentials)
+        self.places = OwnPlaces(home)
         maintenance = volume.maintenance
         self._upkeep = volume.engine.upkeep
         self._drain = Drain(
@@ -236,7 +238,7 @@ class CloudKeeper:
             for number in (before.keys() - after.keys()) | moved:
                 engine.retire_cloud(number)
             for number in (after.keys() - before.keys()) | moved:
-                engine.add_cloud(open_cloud(after[number], self.credentials))
+                engine.add_cloud(open_cloud(after[number], self.credentials, self.places))
             volume.grants.again()
             log.info("volume %s: %d clouds, f=%d, k=%d", volume.name, len(after), config.f, config.k)
         closed = [one.number for one in config.clouds if not one.in_use]

@@ -10,6 +10,7 @@ from backends.credentials import Credentials, CredentialStore, Secrets
 from backends.errors import AuthError
 from backends.secrets import secrets_of
 from hybrisfs.volume.cloud_test import open_for_test, prepare_place, try_out
+from hybrisfs.volume.own_places import ANY_HOME, OwnPlaces
 from hybrisfs.volume.store_errors import unusable
 
 __all__ = ["describe_secrets", "log_in", "try_place"]
@@ -25,20 +26,22 @@ class _Given:
         return self._secrets
 
 
-def try_place(url: str, credentials: Credentials) -> dict[str, object]:
+def try_place(url: str, credentials: Credentials, places: OwnPlaces = ANY_HOME) -> dict[str, object]:
     """Make the folder or bucket at *url* if it is not there, and try out what volumes ask of a cloud.
 
     Returns its URL without secrets ("cloud") and the "seconds" that each request took. Raises HybrisError.
     """
-    with contextlib.closing(open_for_test(url, credentials)) as store:
+    with contextlib.closing(open_for_test(url, credentials, places)) as store:
         prepare_place(store)
         seconds = try_out(store)
     return {"cloud": without_secrets(url), "seconds": dict(seconds)}
 
 
-def log_in(url: str, secrets: Mapping[str, str], store: CredentialStore) -> dict[str, object]:
+def log_in(
+    url: str, secrets: Mapping[str, str], store: CredentialStore, places: OwnPlaces = ANY_HOME
+) -> dict[str, object]:
     """`try_place` with these secrets, and keep them for the cloud and all folders below it if it answers."""
-    facts = try_place(url, _Given(secrets))
+    facts = try_place(url, _Given(secrets), places)
     try:
         store.add(url, secrets)
     except AuthError as error:

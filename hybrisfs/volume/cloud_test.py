@@ -16,6 +16,7 @@ from backends.store import Store
 from backends.versions import versions_of
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.volume.create import MARKER_NAME, belongs_to_another, marker
+from hybrisfs.volume.own_places import ANY_HOME, OwnPlaces
 from hybrisfs.volume.store_errors import unusable
 
 __all__ = ["PROBE_LIMIT", "claim_place", "open_for_test", "prepare_place", "try_out", "was_ours"]
@@ -27,10 +28,15 @@ _PROBE_SIZE: Final = 40_000
 _MARKER_LIMIT: Final = 4096
 
 
-def open_for_test(url: str, credentials: Credentials, *, heard: bool = False) -> Store:
-    """The driver for *url*, typed here unless *heard* of. Raises UsageError for what is no URL of a cloud."""
+def open_for_test(
+    url: str, credentials: Credentials, places: OwnPlaces = ANY_HOME, *, heard: bool = False
+) -> Store:
+    """The driver for *url*, typed here unless *heard* of. Raises UsageError for what is no URL of a cloud, or
+    a folder that cannot be one."""
     try:
-        return (open_heard if heard else open_store)(url, credentials)
+        store = places.guarded((open_heard if heard else open_store)(url, credentials))
+        places.require_apart(url)
+        return store
     except StoreError as error:
         raise unusable(error, kind=UsageError) from error
     except ValueError as error:

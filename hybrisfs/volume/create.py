@@ -20,6 +20,7 @@ from hybrisfs.keys import VolumeKeys
 from hybrisfs.store.database import Database
 from hybrisfs.store.files import make_directory, sync_directory
 from hybrisfs.volume.config import CloudConfig, VolumeConfig, choose_redundancy
+from hybrisfs.volume.own_places import OwnPlaces
 from hybrisfs.volume.store_errors import unusable
 from sync.codec import Writer
 
@@ -79,8 +80,8 @@ def create_volume(home: Home, name: str, clouds: Sequence[str], f: int | None, k
         )
     marked: list[Store] = []
     try:
-        credentials = CredentialStore(home.credentials)
-        marked.extend(_mark(cloud, config.id, credentials) for cloud in config.clouds)
+        credentials, places = CredentialStore(home.credentials), OwnPlaces(home)
+        marked.extend(_mark(cloud, config.id, credentials, places) for cloud in config.clouds)
         make_directory(state)
         VolumeKeys.generate().save(state / KEYS_FILE)
         Database.create(state / DATABASE_FILE, config.id)
@@ -96,9 +97,10 @@ def create_volume(home: Home, name: str, clouds: Sequence[str], f: int | None, k
     return config
 
 
-def _mark(cloud: CloudConfig, volume: bytes, credentials: Credentials) -> Store:
+def _mark(cloud: CloudConfig, volume: bytes, credentials: Credentials, places: OwnPlaces) -> Store:
     try:
-        store = open_store(cloud.url, credentials)
+        store = places.guarded(open_store(cloud.url, credentials))
+        places.require_apart(cloud.url)
         store.initialise()
         if not store.put_if_absent(MARKER_NAME, marker(volume)):
             raise UsageError(

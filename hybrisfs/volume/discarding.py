@@ -66,6 +66,7 @@ def make_collector(volume: Volume) -> Collector:
         lambda seconds: volume.uploads.wait(seconds, lambda done, total: None),
         names,
         lambda: volume.relayer.is_lacking,
+        volume.updates.moment_of,
     )
 
 

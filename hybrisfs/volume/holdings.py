@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from hybrisfs.dispersal.finding import Finding
@@ -136,7 +137,7 @@ class Holdings:
             cloud, self.head, _HEAD_LIMIT, self.head_check, lambda data: heads.append(self.head_check(data))
         )
         if found is not None:
-            return found
+            return replace(found, expected=None)  # an earlier one would be no remedy
         extent = heads[-1].extent
         if extent is None or extent.last < shipped:
             return Finding("stale", f"{self.head} is an earlier one than the clouds have acknowledged")

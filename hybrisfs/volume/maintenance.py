@@ -71,6 +71,7 @@ class Maintenance:
         self._repairer = Repairer(
             holdings, upkeep, packs, segments, checkpoint, values, others, clouds, marker, announce
         )
+        self._others = others
         self._busy = threading.Lock()
         self._tried: set[WrongObject] = set()
         self._audited: dict[int, float] = {}  # when, by cloud
@@ -95,6 +96,7 @@ class Maintenance:
                 self.holdings,
                 self.checkpoint,
                 self.values,
+                self._others,
                 self._upkeep,
                 report,
                 percent,

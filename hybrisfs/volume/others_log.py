@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Container, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -78,35 +79,72 @@ class OthersLog:
         self, clouds: Collection[int], writable: Container[int]
     ) -> Iterator[Callable[[], list[Repair]]]:
         """What is to be run to put right the log of each other device."""
+        for device, kept in self._heads_seen():
+            yield partial(self._mend, device, kept, clouds, writable)
+
+    def _heads_seen(self) -> Iterator[tuple[bytes, bytes | None]]:
+        """The other devices, and the newest head of each that was seen here."""
         sightings = self._sightings.load()
         members = self._followed()
         for device in sorted({*members.public_keys, *map(device_id_of, members.former)}):
             if device != self._own:
                 seen = sightings.get(device)
-                kept = seen.head if seen is not None else None
-                yield partial(self._mend, device, kept, clouds, writable)
+                yield device, seen.head if seen is not None else None
+
+    def looks(self, clouds: Collection[int]) -> list[Callable[[], list[tuple[int, Finding | None]]]]:
+        """What is to be run to look at the log of each other device: tells each object's cloud, and what is
+        wrong with it. What no cloud has or keeps is left out: nobody knows whether it should be there."""
+        return [partial(self._look, device, kept, clouds) for device, kept in self._heads_seen()]
+
+    def _look(
+        self, device: bytes, kept: bytes | None, clouds: Collection[int]
+    ) -> list[tuple[int, Finding | None]]:
+        heads, findings = self._look_for_heads(device, kept, clouds)
+        if heads.newest is None:
+            return []
+        told = [] if heads.newer else list(findings.items())
+
+        def look(name: str, listing: set[int], listed: set[int], copies: int) -> bytes | None:
+            data, found = self._segments.look_for(name, listing, listed, copies=copies)
+            told.extend(found)
+            return data
+
+        self._follow(device, heads.newest[0], clouds, look)
+        return told
 
     def _mend(
         self, device: bytes, kept: bytes | None, clouds: Collection[int], writable: Container[int]
     ) -> list[Repair]:
-        heads = _Heads(kept, partial(self._decoded, device))
+        heads, findings = self._look_for_heads(device, kept, clouds)
         name = head_name(device)
-        wrong: dict[int, Finding] = {}
-        for cloud in clouds:
-            found = self._upkeep.look_at(cloud, name, _HEAD_LIMIT, heads.check, heads.take)
-            if found is not None and found.kind != "unreadable":
-                wrong[cloud] = found
-        for cloud in wrong:
-            self._upkeep.recall(cloud, name, _HEAD_LIMIT, heads.consider, _MOST_HEADS)
-        for cloud in wrong:
-            self._upkeep.excuse(cloud, name)  # nobody here was told that it has it
         if heads.newest is None:
             return []
         repairs = self._mend_segments(device, heads.newest[0], clouds, writable)
-        for cloud, finding in wrong.items() if not heads.newer else ():
-            repairs.append(self._put_head(cloud, name, finding, heads, writable))
-            self._upkeep.excuse(cloud, name)
+        for cloud, finding in findings.items() if not heads.newer else ():
+            if finding is not None:
+                repairs.append(self._put_head(cloud, name, finding, heads, writable))
+                self._upkeep.excuse(cloud, name)
         return repairs
+
+    def _look_for_heads(
+        self, device: bytes, kept: bytes | None, clouds: Collection[int]
+    ) -> tuple[_Heads, dict[int, Finding | None]]:
+        """The heads of a device, and what is wrong with that on each cloud that tells."""
+        heads = _Heads(kept, partial(self._decoded, device))
+        name = head_name(device)
+        findings: dict[int, Finding | None] = {}
+        for cloud in clouds:
+            found = self._upkeep.look_at(cloud, name, _HEAD_LIMIT, heads.check, heads.take)
+            if found is None or found.kind != "unreadable":
+                findings[cloud] = found
+        for cloud, found in findings.items():
+            if found is not None:
+                older = self._upkeep.recall(cloud, name, _HEAD_LIMIT, heads.consider, _MOST_HEADS)
+                findings[cloud] = replace(found, older=older, expected=None)
+        for cloud, found in findings.items():
+            if found is not None:
+                self._upkeep.excuse(cloud, name)  # nobody here was told that it has it
+        return heads, findings
 
     def _put_head(
         self, cloud: int, name: str, finding: Finding, heads: _Heads, writable: Container[int]
@@ -143,27 +181,43 @@ class OthersLog:
     def _mend_segments(
         self, device: bytes, head: Head, clouds: Collection[int], writable: Container[int]
     ) -> list[Repair]:
-        """Put back what the head leads to, down to what a checkpoint has replaced or no cloud keeps."""
+        repairs = list[Repair]()
+
+        def mend(name: str, listing: set[int], listed: set[int], copies: int) -> bytes | None:
+            data, mended = self._segments.put_back(name, listing, listed, copies=copies, writable=writable)
+            repairs.extend(mended)
+            return data
+
+        self._follow(device, head, clouds, mend)
+        return repairs
+
+    def _follow(
+        self,
+        device: bytes,
+        head: Head,
+        clouds: Collection[int],
+        visit: Callable[[str, set[int], set[int], int], bytes | None],
+    ) -> None:
+        """Visit the segments that the head leads to, down to what a checkpoint has replaced or no cloud has.
+
+        *visit* gets a name, the clouds that list it, all that tell what they have, and how many are to have
+        it; it returns the segment's bytes.
+        """
         prefix = f"log/{device.hex()}/"
         listed = {cloud: self._upkeep.names(cloud, prefix, _MOST_NAMES) for cloud in clouds}
         silent = [cloud for cloud, names in listed.items() if names is None]  # they may have a copy
         holders = {cloud: frozenset(names) for cloud, names in listed.items() if names is not None}
         copies = self._copies() - len(silent)
         name = segment_name(device, head.extent.newest) if head.extent is not None else None
-        repairs = list[Repair]()
         for _ in range(_MOST_SEGMENTS):
             if name is None or self._is_bare(name):
-                break
+                return
             listing = {cloud for cloud, names in holders.items() if name in names}
-            data, mended = self._segments.put_back(
-                name, listing, set(holders), copies=copies, writable=writable
-            )
-            repairs += mended
+            data = visit(name, listing, set(holders), copies)
             if data is None:
-                break
+                return
             segment = decode_segment(data, name, self._volume, self._keys)
             name = None if segment.previous is None else segment_name(device, segment.previous)
-        return repairs
 
     def _is_bare(self, name: str) -> bool:
         with self._fs.lock:

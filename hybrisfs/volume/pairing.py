@@ -30,6 +30,7 @@ from hybrisfs.pairing import (
 )
 from hybrisfs.volume.config import VolumeConfig
 from hybrisfs.volume.join import check_can_join, join_volume, make_grant
+from hybrisfs.volume.own_places import OwnPlaces
 from sync import DeviceKey, Members
 
 __all__ = ["Invitation", "Joining"]
@@ -55,6 +56,7 @@ class Invitation:
         with_credentials: bool,
     ) -> None:
         self._credentials = CredentialStore(home.credentials)
+        self._places = OwnPlaces(home)
         self._config = config
         self._keys = keys
         self._own_name = own_name
@@ -84,7 +86,8 @@ class Invitation:
         grant = make_grant(
             self._config, self._keys, self._members(), self._credentials if self._with_credentials else None
         )
-        with _stores({one.url: one.heard for one in self._config.clouds}, self._credentials) as stores:
+        heard = {one.url: one.heard for one in self._config.clouds}
+        with _stores(heard, self._credentials, self._places) as stores:
             admitted = run_inviter(
                 self._code,
                 self._keys.device,
@@ -118,7 +121,7 @@ class Joining:
         """Be let in; what is returned makes the volume. Both raise HybrisError, having changed nothing."""
         device = DeviceKey.generate()
         credentials = CredentialStore(self._home.credentials)
-        with _stores(dict.fromkeys(self._code.clouds, True), credentials) as stores:
+        with _stores(dict.fromkeys(self._code.clouds, True), credentials, OwnPlaces(self._home)) as stores:
             joined = run_joiner(
                 self._code,
                 device,
@@ -145,13 +148,16 @@ def _open_port() -> Listener | None:
 
 
 @contextlib.contextmanager
-def _stores(urls: Mapping[str, bool], credentials: CredentialStore) -> Iterator[list[Store]]:
+def _stores(
+    urls: Mapping[str, bool], credentials: CredentialStore, places: OwnPlaces
+) -> Iterator[list[Store]]:
     """The clouds that can be opened, by URL and whether it was `heard`. A new device may lack secrets."""
     stores: list[Store] = []
     try:
         for url, heard in urls.items():
             try:
-                stores.append((open_heard if heard else open_store)(url, credentials))
+                store = (open_heard if heard else open_store)(url, credentials)
+                stores.append(places.guarded(store))
             except StoreError as error:
                 log.info("the pairing does without %s: %s", error.url, error)
         yield stores

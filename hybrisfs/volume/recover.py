@@ -46,6 +46,7 @@ from hybrisfs.volume.cloud_test import was_ours
 from hybrisfs.volume.config import VolumeConfig
 from hybrisfs.volume.create import MARKER_NAME, belongs_to_another
 from hybrisfs.volume.join import check_can_join, join_volume
+from hybrisfs.volume.own_places import OwnPlaces
 from hybrisfs.volume.parallel import in_parallel
 from hybrisfs.volume.recovery import RESERVE_NAME
 from sync import MAX_SEGMENT, DecodeError, DeviceKey, Segment, decode_segment, device_id_of
@@ -94,7 +95,7 @@ def recover_volume(
     if name is not None:
         check_can_join(home, name)
     with contextlib.ExitStack() as stack:
-        sources = _Clouds(CredentialStore(home.credentials), stack)
+        sources = _Clouds(CredentialStore(home.credentials), OwnPlaces(home), stack)
         tell("looking for recovery kits")
         sources.open(clouds)
         copies = sources.all_kits()
@@ -118,8 +119,9 @@ def recover_volume(
 class _Clouds:
     """The clouds that were opened, and what is wrong with those that could not be, by URL."""
 
-    def __init__(self, credentials: CredentialStore, stack: contextlib.ExitStack) -> None:
+    def __init__(self, credentials: CredentialStore, places: OwnPlaces, stack: contextlib.ExitStack) -> None:
         self._credentials = credentials
+        self._places = places
         self._stack = stack
         self.stores: dict[str, Store] = {}
         self.troubles: dict[str, str] = {}
@@ -131,6 +133,7 @@ class _Clouds:
                 continue
             try:
                 store = (open_heard if heard else open_store)(url, self._credentials)
+                store = self._places.guarded(store)
             except (StoreError, ValueError) as error:
                 self.troubles[url] = str(error)
                 continue

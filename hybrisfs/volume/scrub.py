@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeAlias
 
 from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.upkeep import Upkeep
-from hybrisfs.volume.checkpoint_holdings import CheckpointHoldings
+from hybrisfs.volume.checkpoint_holdings import CheckpointHoldings, PartState
 from hybrisfs.volume.holdings import Holdings
+from hybrisfs.volume.others_log import OthersLog
 from hybrisfs.volume.parallel import in_parallel
-from hybrisfs.volume.value_holdings import HERE, ValueHoldings, cloud_name
+from hybrisfs.volume.value_holdings import HERE, Look, ValueHoldings, cloud_name
 
 __all__ = ["ScrubReport", "Step", "scrub"]
 
@@ -25,7 +26,7 @@ _PER_CLOUD: Final = 4
 _MOST_WORKERS: Final = 16
 _MOST_PROBLEMS: Final = 1000
 
-_Look: TypeAlias = Callable[[], tuple[int, Finding | None]]
+_Looks: TypeAlias = Callable[[], list[tuple[int, Finding | None]]]
 
 
 @dataclass(slots=True)
@@ -37,6 +38,8 @@ class ScrubReport:
     checked: Counter[int] = field(default_factory=Counter)
     wrong: Counter[tuple[int, str]] = field(default_factory=Counter)
     problems: list[tuple[int, Finding]] = field(default_factory=list)
+    older: int = 0
+    """Of how many wrong objects their clouds keep the right ones, as older versions."""
 
     def add(self, cloud: int, finding: Finding | None) -> None:
         """Take note of an object that was looked at."""
@@ -44,6 +47,7 @@ class ScrubReport:
             self.checked[cloud] += 1
         if finding is not None:
             self.wrong[cloud, finding.kind] += 1
+            self.older += finding.older
             if len(self.problems) < _MOST_PROBLEMS:
                 self.problems.append((cloud, finding))
 
@@ -70,10 +74,12 @@ class ScrubReport:
                     "kind": finding.kind,
                     "what": finding.what,
                     "key": finding.key,
+                    "older": finding.older,
                 }
                 for cloud, finding in self.problems
             ],
             "wrong": self.wrong.total(),
+            "older": self.older,
         }
 
 
@@ -81,6 +87,7 @@ def scrub(
     holdings: Holdings,
     checkpoint: CheckpointHoldings,
     values: ValueHoldings,
+    others: OthersLog,
     upkeep: Upkeep,
     report: ScrubReport,
     percent: float,
@@ -88,16 +95,15 @@ def scrub(
 ) -> None:
     """Read and verify the shares of packs and values, or those of a random sample of *percent*, and all else.
 
-    The reads that find something wrong also tell the clouds' health.
+    The reads that find something wrong also tell the clouds' health. Of what is wrong it is looked whether
+    its cloud keeps it as it was.
     """
     workers = min(_PER_CLOUD * len(report.clouds), _MOST_WORKERS)
-    _run("log", list(_log_looks(holdings, report.clouds)), workers, report, step)
-    parts = checkpoint.looks()
-    step("checkpoint", 0, len(parts))
-    for done, part in enumerate(in_parallel(parts, workers, "scrub"), 1):
-        for cloud, finding in part.findings():
-            report.add(cloud, finding)
-        step("checkpoint", done, len(parts))
+
+    run = partial(_run, workers=workers, upkeep=upkeep, report=report, step=step)
+    run("log", list(_log_looks(holdings, report.clouds)))
+    run("logs of others", others.looks(report.clouds))
+    run("checkpoint", [partial(_look_at_part, one) for one in checkpoint.looks()])
     packs, _ = holdings.counts()
     stages = (
         ("packs", _pack_looks(holdings, upkeep, percent), packs),
@@ -107,20 +113,29 @@ def scrub(
         expected = round(total * percent / 100)
         done = 0
         step(stage, 0, expected)
-        for cloud, finding, last in in_parallel(looks, workers, "scrub"):
+        jobs = (partial(_look_at_object, upkeep, look) for look in looks)
+        for cloud, finding, last in in_parallel(jobs, workers, "scrub"):
             report.add(cloud, finding)
             done += last
             step(stage, done, max(done, expected))
 
 
-def _run(stage: str, looks: list[_Look], workers: int, report: ScrubReport, step: Step) -> None:
+def _run(
+    stage: str, looks: Sequence[_Looks], workers: int, upkeep: Upkeep, report: ScrubReport, step: Step
+) -> None:
     step(stage, 0, len(looks))
-    for done, (cloud, finding) in enumerate(in_parallel(looks, workers, "scrub"), 1):
-        report.add(cloud, finding)
+    jobs = (partial(_with_older, upkeep, look) for look in looks)
+    for done, found in enumerate(in_parallel(jobs, workers, "scrub"), 1):
+        for cloud, finding in found:
+            report.add(cloud, finding)
         step(stage, done, len(looks))
 
 
-def _log_looks(holdings: Holdings, clouds: Mapping[int, str]) -> Iterator[_Look]:
+def _with_older(upkeep: Upkeep, look: _Looks) -> list[tuple[int, Finding | None]]:
+    return [(cloud, upkeep.with_older(cloud, finding)) for cloud, finding in look()]
+
+
+def _log_looks(holdings: Holdings, clouds: Mapping[int, str]) -> Iterator[_Looks]:
     """The marker and the head on every cloud, and the copies of the own log segments."""
     shipped = holdings.shipped()
     for cloud in clouds:
@@ -132,17 +147,19 @@ def _log_looks(holdings: Holdings, clouds: Mapping[int, str]) -> Iterator[_Look]
             yield partial(_look, cloud, partial(holdings.look_at_segment, cloud, segment.name))
 
 
-def _look_at_marker(holdings: Holdings, cloud: int) -> tuple[int, Finding | None]:
-    return cloud, holdings.look_at_marker(cloud)[0]
+def _look_at_marker(holdings: Holdings, cloud: int) -> list[tuple[int, Finding | None]]:
+    return [(cloud, holdings.look_at_marker(cloud)[0])]
 
 
-def _look(cloud: int, look: Callable[[], Finding | None]) -> tuple[int, Finding | None]:
-    return cloud, look()
+def _look(cloud: int, look: Callable[[], Finding | None]) -> list[tuple[int, Finding | None]]:
+    return [(cloud, look())]
 
 
-def _pack_looks(
-    holdings: Holdings, upkeep: Upkeep, percent: float
-) -> Iterator[Callable[[], tuple[int, Finding | None, bool]]]:
+def _look_at_part(look: Callable[[], PartState]) -> list[tuple[int, Finding | None]]:
+    return list(look().findings())
+
+
+def _pack_looks(holdings: Holdings, upkeep: Upkeep, percent: float) -> Iterator[Look]:
     for pack in holdings.packs():
         if random.random() * 100 < percent:
             for index, cloud in enumerate(pack.placement):
@@ -154,3 +171,8 @@ def _look_at_share(
     upkeep: Upkeep, cloud: int, pack: bytes, index: int, last: bool
 ) -> tuple[int, Finding | None, bool]:
     return cloud, upkeep.look_at_share(cloud, pack, index), last
+
+
+def _look_at_object(upkeep: Upkeep, look: Look) -> tuple[int, Finding | None, bool]:
+    cloud, finding, last = look()
+    return cloud, upkeep.with_older(cloud, finding), last

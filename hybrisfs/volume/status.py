@@ -10,7 +10,7 @@ from backends.registry import local_options
 from hybrisfs.dispersal.cloud import when_emptied
 from hybrisfs.dispersal.upkeep import WrongObject
 from hybrisfs.filesystem.set_aside import what_is_lost
-from hybrisfs.shown import shown
+from hybrisfs.shown import quoted, shown
 from hybrisfs.volume.create import MARKER_NAME
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ __all__ = ["devices_of", "notices_of", "reason_of", "volume_status"]
 
 _LONG: Final = 86_400  # seconds; until then a cloud that is away is trouble enough
 _NEWS: Final = 7 * 86_400  # seconds; a fork is joined by itself, and told of for so long
+_PATIENCE: Final = 7 * 86_400  # seconds that a device may be away before others are told what waits for it
 
 
 def volume_status(volume: Volume) -> dict[str, object]:
@@ -105,7 +106,9 @@ def _when_heard(url: str) -> str:
 
 
 def devices_of(volume: Volume) -> list[dict[str, object]]:
-    """See `Sharing.devices`; with those that are linked directly just now, and how far away they are."""
+    """See `Sharing.devices`; with those that are linked directly just now, and how far away they are.
+    "unanswered_since" is since when what is to be discarded waits for one."""
+    awaited = volume.collector.awaited()
     links = {one.device_id.hex(): one for one in volume.peering.status()}
     devices = volume.sharing.devices()
     for device in devices:
@@ -113,18 +116,41 @@ def devices_of(volume: Volume) -> list[dict[str, object]]:
         if link is not None:
             device["linked"] = True
             device["round_trip"] = link.round_trip
+        since = awaited.get(bytes.fromhex(str(device["id"])))
+        if since is not None:
+            device["unanswered_since"] = since
     return devices
 
 
 def notices_of(devices: Iterable[Mapping[str, Any]], now: float) -> list[str]:
     """What a person should have heard of at the time *now*, but need do nothing about, in sentences."""
-    return [
-        f"{shown(one['name'])} has forked its history on "
-        f"{time.strftime('%Y-%m-%d', time.localtime(one['forked_at']))}: it was restored from a backup, or "
-        "copied. Both are kept; make sure that no copy of it is in use"
+    told = [
+        f"{shown(one['name'])} has forked its history on {_day(one['forked_at'])}: it was restored from a "
+        "backup, or copied. Both are kept; make sure that no copy of it is in use"
         for one in devices
         if now - one.get("forked_at", 0.0) < _NEWS
     ]
+    return told + [
+        _held_up(one, one["unanswered_since"])
+        for one in devices
+        if now - one.get("unanswered_since", now) >= _PATIENCE
+    ]
+
+
+def _held_up(device: Mapping[str, Any], since: float) -> str:
+    name, seen = str(device["name"]), device.get("last_seen")
+    heard = "has not been heard of here yet" if seen is None else f"was last heard of on {_day(seen)}"
+    beginning = str(device["id"])[:8]
+    which = beginning if name.endswith(f"({beginning})") else quoted(name)  # others are called the same
+    return (
+        f"what no file needs any more is not deleted from the clouds since {_day(since)}: {shown(name)} has "
+        f"not agreed to that, and {heard}. If it is not used any more, hybrisfs device remove {which} "
+        "ends the wait"
+    )
+
+
+def _day(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d", time.localtime(seconds))
 
 
 def _warnings(volume: Volume, devices: list[dict[str, object]], values: ValueFacts) -> list[str]:
@@ -193,7 +219,7 @@ def _about_values(volume: Volume, values: ValueFacts) -> list[str]:
     for number, since in values.owing.items():
         if time.time() - since > _LONG:
             name = _cloud_name(volume, number)
-            day = time.strftime("%Y-%m-%d", time.localtime(since))
+            day = _day(since)
             remedy = f"when it is back, or with hybrisfs cloud remove {name}"
             if volume.engine.upkeep.refused_deletion(number) is not None:
                 remedy = "when this device has credentials that may delete"

@@ -73,6 +73,7 @@ from hybrisfs.volume.mirrors import Mirrors
 from hybrisfs.volume.mounting import Mounting, begin_mount
 from hybrisfs.volume.on_demand import OnDemand
 from hybrisfs.volume.others_log import OthersLog
+from hybrisfs.volume.own_places import OwnPlaces
 from hybrisfs.volume.pairing import Invitation
 from hybrisfs.volume.peering import Peering
 from hybrisfs.volume.recent_puts import RecentPuts
@@ -121,7 +122,8 @@ class Volume:
                 undo.callback(database.abandon)
                 self.mirrors = Mirrors(self)
                 self._open_local(database, Journal(state / JOURNAL_FOLDER, budget=config.cache_bytes))
-            self.engine = open_engine(config, CredentialStore(home.credentials), self.sealer, self.tables)
+            credentials = CredentialStore(home.credentials)
+            self.engine = open_engine(config, credentials, self.sealer, self.tables, OwnPlaces(home))
             undo.pop_all()
         self.key_values = KeyValues(state, self.engine, keys, config)
         self._transfers = Transfers(

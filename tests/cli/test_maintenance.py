@@ -55,6 +55,22 @@ def test_scrub_names_what_is_wrong(photos: FakeVolume, run: Run) -> None:
     assert json.loads(as_json.stdout)["problems"] == [problem]
 
 
+def test_scrub_says_what_clouds_keep(photos: FakeVolume, run: Run) -> None:
+    gone = {"cloud": "birch", "kind": "missing", "what": "packs/ab/abcd.0 is missing"}
+    photos.maintenance.facts = {
+        "clouds": [CLEAN],
+        "problems": [{**gone, "older": True}, {**gone, "older": False}],
+        "wrong": 2,
+        "older": 1,
+    }
+    assert run("scrub").stdout.splitlines()[-3:] == [
+        "  missing  birch  packs/ab/abcd.0 is missing  the cloud keeps it as it was",
+        "  missing  birch  packs/ab/abcd.0 is missing",
+        "hybrisfs repair puts them right from what the other clouds hold and what clouds keep of earlier "
+        "versions.",
+    ]
+
+
 def test_scrub_tells_of_values_that_no_key_names(photos: FakeVolume, run: Run, tmp_path: Path) -> None:
     photos.maintenance.facts = {"clouds": [CLEAN], "problems": [], "wrong": 0}
     with Rig(tmp_path) as rig:

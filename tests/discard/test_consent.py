@@ -7,6 +7,8 @@ from unittest import mock
 
 import pytest
 
+from hybrisfs.discard.consent import Book
+from hybrisfs.discard.records import Answer, Ballot, Proposal, Stage
 from tests.discard.support import Discarding, check_shown
 from tests.filesystem.rig import small_chunks
 from tests.merge.fleet import Device, Fleet
@@ -267,3 +269,25 @@ def test_what_is_needed_is_packed_anew_and_the_others_use_it(fleet: Fleet) -> No
         assert pack_of(device, b"small") in fleet.clouds.packs
         device.rig.room.drop_all()
         assert device.read("small") == b"small"
+
+
+def test_nobody_waits_for_those_who_wait_themselves() -> None:
+    """What a member may not say yet, for another one is silent, nobody waits for."""
+    one, other, ghost = (bytes([number]) * 16 for number in range(3))
+    proposal = Proposal(1, (bytes(32),))
+    proposed = {one: [proposal.encode()]}
+
+    def awaited(*stages: Stage) -> list[bytes]:
+        said = {
+            device: [Ballot({proposal.id_for(one): Answer(stage)}).encode()]
+            for device, stage in zip((one, other, ghost), stages, strict=False)
+        }
+        [listed] = (book := Book((one, other, ghost), proposed, said)).lists
+        return book.awaited(listed.id)
+
+    promised, agreed = Stage.PROMISED, Stage.AGREED
+    assert awaited() == [one, other, ghost]
+    assert awaited(promised, promised) == [ghost]
+    assert awaited(promised, agreed) == [ghost]
+    assert awaited(promised, agreed, promised) == [one, ghost]
+    assert awaited(agreed, agreed, agreed) == []

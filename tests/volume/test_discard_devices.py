@@ -18,6 +18,7 @@ from hybrisfs.store.schema import ROOT_INO
 from hybrisfs.versions.ladder import DEFAULT_LADDER, parse_ladder
 from hybrisfs.volume.config import VolumeConfig
 from hybrisfs.volume.join import join_volume, make_grant
+from hybrisfs.volume.status import notices_of
 from hybrisfs.volume.volume import Volume
 from sync import DeviceKey
 from tests.system.deadline import until
@@ -41,6 +42,30 @@ def pair(tmp_path: Path) -> Iterator[tuple[Device, Home]]:
         volume.sharing.membership.admit(Member(key.public, "other"))
         join_volume(home, None, key, "other", Joined(grant, Peer(volume.ring.keys.device.public, "first")))
         yield first, home
+
+
+def test_a_member_that_never_came_is_named_and_can_be_removed(pair: tuple[Device, Home]) -> None:
+    first, _ = pair
+    first.write("kept", noise(1, 1 << 20))
+    first.sync()
+    kept = packs(first)
+    first.write("gone", noise(2, 1 << 20))
+    first.sync()
+    remove(first, "gone")
+    first.sync()
+    begun = time.time()
+    [awaited] = collect(first).waiting
+    assert (awaited["device"], awaited["last_seen"]) == ("other", None)
+    assert begun - 1 < awaited["since"] < time.time()
+    devices = {str(one["name"]): one for one in first.volume.devices()}
+    assert devices["other"]["unanswered_since"] == awaited["since"]
+    assert [name for name, one in devices.items() if "unanswered_since" in one] == ["other"]
+    assert notices_of(devices.values(), time.time()) == []
+    [notice] = notices_of(devices.values(), time.time() + 8 * 86_400)
+    assert "hybrisfs device remove other" in notice
+    first.volume.remove_device("other")
+    until(lambda: packs(first) == kept, "the pack to be gone")
+    assert collect(first).waiting == []
 
 
 def test_nothing_goes_before_the_other_device_agrees(pair: tuple[Device, Home]) -> None:

@@ -13,3 +13,16 @@ def test_a_fork_is_told_of_for_a_week() -> None:
     assert notice.startswith("laptop has forked its history on ")
     assert notices_of(devices, 106.9 * DAY)
     assert not notices_of(devices, 107 * DAY)
+
+
+def test_who_never_agrees_to_a_discard_is_named_after_a_week() -> None:
+    ghost = {"id": "ab" * 16, "name": "old phone", "unanswered_since": 100 * DAY}
+    tardy = {"id": "cd" * 16, "name": "den (cdcdcdcd)", "unanswered_since": 90 * DAY, "last_seen": 90 * DAY}
+    assert not notices_of([ghost, {"name": "desk"}], 106.9 * DAY)
+    [notice] = notices_of([ghost, {"name": "desk"}], 107 * DAY)
+    assert notice.startswith("what no file needs any more is not deleted from the clouds since 1970-04-11: ")
+    assert "old phone has not agreed to that, and has not been heard of here yet" in notice
+    assert "hybrisfs device remove 'old phone'" in notice
+    [notice] = notices_of([tardy], 107 * DAY)
+    assert "and was last heard of on 1970-04-01" in notice
+    assert "hybrisfs device remove cdcdcdcd" in notice

@@ -1,0 +1,159 @@
+"""Folders of this machine that cannot be clouds: mounts and mirrors of volumes, and HybrisFS's own files.
+
+What is put into a mount or a mirror becomes a part of a volume, which is to be put onto clouds, and so on
+for ever; what is put among HybrisFS's own files may take the place of one of them. Any member can name such a
+folder by a `file://` URL, or a person by mistake, and it may become one later: so it is looked at before each
+request, in the thread of the cloud, for the disk that it is on may hang.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from backends.errors import PermanentError
+from backends.store import MAX_PAGE, Buffer, Page, Store
+from backends.versions import Versions, versions_of
+from hybrisfs.errors import UsageError
+from hybrisfs.fuse.mounting import mounts_of
+from hybrisfs.home import Home
+from hybrisfs.mirror.agreed import read_settings
+from hybrisfs.mirror.ignore import MARKER
+from hybrisfs.mount.mountpoint import SOURCE, SUBTYPE
+
+__all__ = ["ANY_HOME", "OwnPlaces"]
+
+_GOOD_FOR: Final = 1.0  # seconds that what was found holds: a burst of requests looks once
+_MIRROR: Final = "a mirrored folder"
+_ADVICE: Final = "choose a folder apart from mounts, mirrors and what HybrisFS keeps for itself"
+
+
+class OwnPlaces:
+    """The folders that cannot be clouds; without a *home*, only mounts and marked mirrors. Thread-safe."""
+
+    def __init__(self, home: Home | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._home = home
+        self._clock = clock
+
+    def objection(self, url: str) -> str:
+        """Why the folder that a `file://` URL names cannot be a cloud; "" when it can, and for other URLs."""
+        parts = urlsplit(url)
+        if parts.scheme != "file":
+            return ""
+        named = Path(os.path.normpath(unquote(parts.path)))
+        mounts = [
+            (path, f"the mount of the volume {source.removeprefix(SOURCE)}")
+            for path, source in mounts_of(SUBTYPE)
+        ]
+        # First by name alone: whoever follows a path into a mount waits for that.
+        return _why(named, mounts) or self._objection(named.resolve(), mounts)
+
+    def _objection(self, folder: Path, mounts: list[tuple[Path, str]]) -> str:
+        above = (folder, *folder.parents)
+        marked = [(one, _MIRROR) for one in above if os.path.lexists(one / os.fsdecode(MARKER))]
+        return _why(folder, (*mounts, *marked, *self._of_home()))
+
+    def _of_home(self) -> Iterator[tuple[Path, str]]:
+        if self._home is None:
+            return
+        yield from self._home.own_folders()
+        for path in self._home.state.glob("volumes/*/mirrors/*.db"):
+            with contextlib.suppress(sqlite3.Error, ValueError):  # whoever begins the mirrors says so
+                yield read_settings(path).directory, _MIRROR
+
+    def require_apart(self, url: str) -> None:
+        """Raise UsageError when the folder that a person names cannot be a cloud."""
+        why = self.objection(url)
+        if why:
+            raise UsageError(f"the cloud {url} cannot be used", why, f"{_ADVICE[0].upper()}{_ADVICE[1:]}.")
+
+    def guarded(self, store: Store) -> Store:
+        """*store*, but that each call raises `PermanentError` while its folder cannot be a cloud."""
+        return _Guarded(store, self._guard(store.url)) if store.url.startswith("file://") else store
+
+    def _guard(self, url: str) -> Callable[[str, str], None]:
+        looked, why = -math.inf, ""
+
+        def require(operation: str, name: str) -> None:
+            nonlocal looked, why
+            now = self._clock()
+            if now - looked >= _GOOD_FOR:
+                why = self.objection(url)
+                looked = now
+            if why:
+                raise PermanentError(url, operation, name, why, _ADVICE)
+
+        return require
+
+
+ANY_HOME: Final = OwnPlaces()
+
+
+def _why(folder: Path, taken: Iterable[tuple[Path, str]]) -> str:
+    for place, what in taken:
+        if folder == place:
+            return f"it is {what}"
+        if folder.is_relative_to(place):
+            return f"it lies in {what}, {place}"
+        if place.is_relative_to(folder):
+            return f"it holds {what}, {place}"
+    return ""
+
+
+class _Guarded:
+    """A store each call of which is allowed first, or raises what *require* does."""
+
+    def __init__(self, store: Store, require: Callable[[str, str], None]) -> None:
+        self._store = store
+        self._require = require
+        self.url = store.url
+
+    @property
+    def versions(self) -> Versions | None:
+        return versions_of(self._store)
+
+    def initialise(self) -> None:
+        self._require("initialise", "")
+        self._store.initialise()
+
+    def put(self, name: str, data: Buffer) -> None:
+        self._require("put", name)
+        self._store.put(name, data)
+
+    def put_if_absent(self, name: str, data: Buffer) -> bool:
+        self._require("put_if_absent", name)
+        return self._store.put_if_absent(name, data)
+
+    def get(self, name: str, *, limit: int) -> bytes:
+        self._require("get", name)
+        return self._store.get(name, limit=limit)
+
+    def get_range(self, name: str, offset: int, length: int) -> bytes:
+        self._require("get_range", name)
+        return self._store.get_range(name, offset, length)
+
+    def get_if_changed(self, name: str, tag: str | None, *, limit: int) -> tuple[bytes, str] | None:
+        self._require("get_if_changed", name)
+        return self._store.get_if_changed(name, tag, limit=limit)
+
+    def delete(self, name: str) -> None:
+        self._require("delete", name)
+        self._store.delete(name)
+
+    def delete_many(self, names: Iterable[str]) -> None:
+        self._require("delete_many", "")
+        self._store.delete_many(names)
+
+    def list(self, prefix: str, *, after: str = "", limit: int = MAX_PAGE) -> Page:
+        self._require("list", prefix)
+        return self._store.list(prefix, after=after, limit=limit)
+
+    def close(self) -> None:
+        self._store.close()
