@@ -200,7 +200,8 @@ class Relayer:
             if age.of(above + 1, now) < patience:
                 continue
             rows = self._after(path, above)
-            claim = self._is_away(path.author, heads, linked, time_ns)
+            # Who only reads cannot tell where it would put them.
+            claim = not self._fs.read_only and self._is_away(path.author, heads, linked, time_ns)
             forgo = hurried or (claim and age.of(above + 1, now) >= _FORGO_SECONDS)
             rows = rows[: self._gate.count([data for _, _, data in rows], claim=claim, forgo=forgo)]
             if rows:
@@ -240,7 +241,7 @@ class Relayer:
         time_ns: int,
     ) -> None:
         """Have this device bring to the clouds what it holds of files whose authors stay away."""
-        if self._updates.device not in self._updates.members:
+        if self._updates.device not in self._updates.members or self._fs.read_only:
             return
         authors = self._unplaced.count().devices
         away = [one for one in authors if self._is_away(one, heads, linked, time_ns)]

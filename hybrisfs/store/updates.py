@@ -24,6 +24,7 @@ from sync import (
     HASH_SIZE,
     PREFIX_SIZE,
     Accepted,
+    Bound,
     Branch,
     DecodeError,
     DeviceKey,
@@ -66,6 +67,7 @@ class UpdateLog:
         self._deferring = False
         self._unstored: list[tuple[object, ...]] = []  # rows of accepted updates; `_read` stores them first
         self._moments = Moments(self._read)
+        self._bounds: dict[bytes, Sequence[Bound]] = {}
         self.state = self._load()
 
     def _load(self) -> LogState:
@@ -82,9 +84,12 @@ class UpdateLog:
         signed = self._db.execute(
             "SELECT branch, clock FROM log WHERE chunk_high IS NOT NULL ORDER BY clock DESC LIMIT 1"
         ).fetchone()
-        return LogState(
+        state = LogState(
             self.volume, self._members, self, branches, (_known(row) for row in tips if row), signed
         )
+        for device, bounds in self._bounds.items():
+            state.bind(device, bounds)
+        return state
 
     @property
     def device(self) -> bytes:
@@ -99,6 +104,11 @@ class UpdateLog:
         """From now on updates by these are accepted."""
         self.state.set_members(members)
         self._members = members
+
+    def bind(self, device: bytes, bounds: Sequence[Bound]) -> None:
+        """From now on updates of the device are to depend on these."""
+        self._bounds[device] = bounds
+        self.state.bind(device, bounds)
 
     def sign(self, writes: Sequence[Write], time_ns: int, chunk_high: int) -> SignedUpdate:
         """Sign *writes* as one transaction and store it. It names no chunk above *chunk_high*."""

@@ -10,6 +10,7 @@ from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.merge.members import MAX_DEVICE_NAME, Member, MemberTable, member_key
 from hybrisfs.merge.registers import Registers
+from hybrisfs.merge.roles import Role, RoleRecord, new_role_key
 from hybrisfs.merge.signing import Signer
 from hybrisfs.recovery.record import kit_key
 from hybrisfs.store.updates import UpdateLog
@@ -77,9 +78,11 @@ class Membership:
         with self._fs.lock:
             return _choose([*self._members.all(), *self._members.removed()], which)
 
-    def admit(self, member: Member, also: Sequence[Write] = ()) -> None:
+    def admit(self, member: Member, also: Sequence[Write] = (), role: Role = Role.FULL) -> None:
         """Let a device in, and tell the others, who hear of this one, too, if they have not yet. *also* is
-        signed with that."""
+        signed with that. *role*: what it may do from its first update on."""
+        if role is not Role.FULL:
+            also = [*also, (new_role_key(member.device), RoleRecord(role, from_first=True).encode())]
         with self._fs.cutting, self._fs.lock:
             mine = member_key(self._updates.device)
             entries: list[Write] = [(member_key(member.device), member.encode()), *also]
@@ -91,6 +94,28 @@ class Membership:
             self._epochs.learn()
         self._signed()
         self._changed()
+
+    def role_of(self, which: str) -> tuple[Member, Role]:
+        """A device and what it may do. Raises UsageError."""
+        with self._fs.lock:
+            member = _choose(self._members.all(), which)
+            return member, self._signer.role_of(member.device)
+
+    def set_role(self, which: str, role: Role) -> Member:
+        """Let a device do this from now on, on all devices. Raises UsageError, and HybrisError when this
+        device may not say so."""
+        with self._fs.cutting, self._fs.lock:
+            self._signer.ensure_may_change()
+            member = _choose(self._members.all(), which)
+            if member.device == self._updates.device:
+                raise UsageError(
+                    "a device does not say itself what it may do", "", "Say it on another full member."
+                )
+            if self._signer.role_of(member.device) is role:
+                return member
+            self._signer.sign([(new_role_key(member.device), RoleRecord(role).encode())], 0)
+        self._signed()
+        return member
 
     def _own_register(self) -> Write:
         """The register that says that this device belongs to the volume."""
@@ -169,12 +194,13 @@ class Membership:
 
     def heed_removals(self) -> None:
         """A device was removed elsewhere. What this one saw of it before, all are to see: an own update says
-        so by depending on it."""
+        so by depending on it. Or this one only reads now: what it did before counts when it says that it
+        knows."""
         with self._fs.cutting, self._fs.lock:
             if not self.is_removal_unheeded():
                 return
             writes: list[Write] = []
-            if self._epochs.is_one_due:
+            if self._epochs.is_one_due and self._signer.may_change:
                 try:
                     writes.append(self._epochs.begin())
                 except HybrisError as error:
@@ -188,8 +214,19 @@ class Membership:
     def is_removal_unheeded(self) -> bool:
         """Whether this device has something to sign because another was removed."""
         with self._fs.lock:
-            due = self._epochs.is_one_due or self._is_anything_unvouched()
+            due = self._epochs.is_one_due and self._signer.may_change
+            due = due or self._is_anything_unvouched() or self.is_role_unheeded()
             return due and self._signer.may_sign
+
+    def is_role_unheeded(self) -> bool:
+        """Whether this device has signed something, and nothing since it heard that it only reads."""
+        with self._fs.lock:
+            updates, roles = self._updates, self._registers.roles
+            tip = updates.own_tip()
+            if not roles or tip is None or not self._signer.may_sign:
+                return False
+            bounds = roles.bounds(updates.device, updates.state.vector, updates.vector_of)
+            return any(tip.dependencies[one.branch] < one.clock for one in bounds)
 
     def _is_anything_unvouched(self) -> bool:
         """Whether no member has said yet that it saw all that removed devices have written."""

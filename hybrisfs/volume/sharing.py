@@ -17,6 +17,7 @@ from hybrisfs.merge.history import History
 from hybrisfs.merge.losses import Losses
 from hybrisfs.merge.members import MAX_DEVICE_NAME, Member, MemberTable
 from hybrisfs.merge.registers import Registers
+from hybrisfs.merge.roles import Role
 from hybrisfs.merge.rows import Change
 from hybrisfs.merge.settlement import Settlement
 from hybrisfs.merge.signing import Signer
@@ -96,6 +97,8 @@ class Sharing:
             lambda: self.on_members(),
             lambda: self._show(self.arrivals.device_renamed()),
         )
+        self.registers.roles.on_change = self._roles_changed
+        self._roles_changed(self.registers.roles.devices())
         self.brake = Brake(deletion_share)
         self.losses = Losses(fs, self.updates, self.registers, self.brake)
         self.arrivals = Arrivals(fs, self.updates, self.registers, self.members, epochs.learn, self.losses)
@@ -223,6 +226,25 @@ class Sharing:
         with self._fs.lock:
             return self.members.devices()
 
+    def full_members(self) -> Members:
+        """The devices that belong to the volume and do not only read, as far as is known here."""
+        with self._fs.lock:
+            members, roles = self.members.devices(), self.registers.roles
+            if not roles:
+                return members
+            return Members(
+                public
+                for device, public in members.public_keys.items()
+                if self.signer.role_of(device) is Role.FULL
+            )
+
+    def _roles_changed(self, devices: Collection[bytes]) -> None:
+        """What these devices may do may be something else; with the volume's lock held."""
+        updates, roles = self.updates, self.registers.roles
+        for device in devices:
+            updates.bind(device, roles.bounds(device, updates.state.vector, updates.vector_of))
+        self._fs.read_only = self.signer.role is not Role.FULL
+
     def key_holders(self) -> Members:
         """The same, with those in reserve."""
         with self._fs.lock:
@@ -257,7 +279,7 @@ class Sharing:
         after = frozenset(self.key_holders())
         if after != before:
             self.on_members()
-        if not before <= after:
+        if not before <= after or self.membership.is_role_unheeded():
             self.membership.heed_removals()
         return complete
 
