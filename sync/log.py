@@ -46,7 +46,8 @@ not help: its updates are to depend on the update that says so (`bind`). One tha
 another device depends on it, or if the device has signed a later one that does: what an honest device did
 before it heard of it counts. Who signs that pretends no more: what it signs then it has signed knowing it,
 unless it forks, which convicts it. A device that was bound from its first update on has no such excuse: its
-own word vouches for nothing.
+own word vouches for nothing. Two that bind each other at the same time would never hear of each other: so the
+first word against the author of a bound gets through to it, of the one with the lower id.
 
 A crash must never let a device sign two updates with one `prev`, for it would then fork itself: store
 an own update before a byte of it leaves the device. If storing fails, drop this object and load the state
@@ -55,7 +56,7 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from sync.accepted import AcceptedLog, Known
@@ -92,6 +93,7 @@ _MOST_VOUCHED = 100_000
 class Bound(NamedTuple):
     """An update that those of a device are to depend on."""
 
+    author: bytes
     branch: bytes
     clock: int
     from_first: bool
@@ -126,6 +128,8 @@ class LogState(LogTree):
         self._vouched: set[bytes] = set()  # beginnings of hashes of what members depend on
         self._bounds: dict[bytes, Sequence[Bound]] = {}
         self._heeded: dict[bytes, int] = {}  # by device: the clock of an update that depends on all of them
+        self.binds: Callable[[SignedUpdate], Collection[bytes]] = lambda update: ()
+        """Which devices an update binds of which its writer had said nothing before."""
 
     @property
     def volume(self) -> bytes:
@@ -191,7 +195,7 @@ class LogState(LogTree):
         if refused:
             return refused
         prev = self._previous(header)
-        refused = self._check_fork(header, prev) or self._check_bounds(header, prev)
+        refused = self._check_fork(header, prev) or self._check_bounds(signed, prev)
         if refused:
             return refused
         if isinstance(prev, Refused):
@@ -242,13 +246,17 @@ class LogState(LogTree):
             return None
         return Refused(Reason.NOT_VOUCHED, f"its writer {header.writer.hex()} has forked too often")
 
-    def _check_bounds(self, header: SignedHeader, prev: Known | Refused) -> Refused | None:
+    def _check_bounds(self, signed: SignedUpdate, prev: Known | Refused) -> Refused | None:
+        header = signed.header
         bounds = self._bounds.get(header.writer)
         if not bounds or self._is_vouched(header):
             return None
         causes = {stamp: self._find(stamp.prefix) for stamp in header.deps}
         known = [one for one in (prev, *causes.values()) if isinstance(one, Known)]
         missed = _not_in(bounds, known)
+        rivals = [one for one in missed if header.writer < one.author and not one.from_first]
+        bound = self.binds(signed) if rivals else ()
+        missed = [one for one in missed if one not in rivals or one.author not in bound]
         if not missed:
             self._heeded[header.writer] = max(header.clock, self._heeded.get(header.writer, 0))
             return None

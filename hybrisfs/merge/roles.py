@@ -37,7 +37,7 @@ from typing import Final, NamedTuple
 
 from hybrisfs.merge.rules import Stamp
 from hybrisfs.store.database import Database
-from sync import DEVICE_ID_SIZE, Bound, DecodeError, Reader, VersionVector, Writer
+from sync import DEVICE_ID_SIZE, Bound, DecodeError, Reader, SignedUpdate, VersionVector, Writer
 
 __all__ = ["ROLE", "SERIAL_SIZE", "Role", "RoleRecord", "Roles", "new_role_key", "whose_role"]
 
@@ -161,10 +161,21 @@ class Roles:
         """What the updates of the device are to depend on, for somebody who has seen so much; nothing if it
         may do all."""
         return [
-            Bound(stamp.writer, stamp.clock, record.from_first)
+            Bound(self._author(stamp.writer), *stamp[::-1], record.from_first)
             for stamp, record in self._standing(device, seen, vector_of)
             if record.role is not Role.FULL
         ]
+
+    def binds(self, update: SignedUpdate) -> set[bytes]:
+        """Whom the update makes a reader of whom its writer had never said anything, for all that is known
+        here."""
+        found = {whose_role(key) for key, value in update.writes if key[0] == ROLE and _restricts(value)}
+        writer = update.header.writer
+        return {one for one in found if all(self._author(by) != writer for by in self._said.get(one, ()))}
+
+    def _author(self, branch: bytes) -> bytes:
+        row = self._db.execute("SELECT device FROM log_branch WHERE id = ?", (branch,)).fetchone()
+        return branch if row is None else bytes(row[0])
 
     def vector_of(self, branch: bytes, clock: int) -> VersionVector | None:
         """The dependency vector of an update that is stored."""
@@ -194,3 +205,10 @@ class Roles:
 def _seen(said: list[_Said], clock: int) -> int:
     """How many were said up to this clock."""
     return bisect_right(said, clock, key=lambda one: one.clock)
+
+
+def _restricts(value: bytes | None) -> bool:
+    try:
+        return RoleRecord.decode(value or b"").role is not Role.FULL
+    except DecodeError:
+        return False

@@ -110,9 +110,8 @@ class Signer:
         """Whether what it signs may be anything that members sign, as it does not only read."""
         return self.may_sign and self.role is Role.FULL
 
-    def ensure_may_change(self) -> None:
-        """Raises HybrisError, also when this device only reads."""
-        self.ensure_allowed()
+    def require_writer(self) -> None:
+        """Raises HybrisError when this device only reads."""
         if self.role is not Role.FULL:
             raise only_reads()
 

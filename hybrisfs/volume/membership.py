@@ -15,7 +15,7 @@ from hybrisfs.merge.signing import Signer
 from hybrisfs.recovery.record import kit_key
 from hybrisfs.store.updates import UpdateLog
 from hybrisfs.volume.epochs import Epochs
-from sync import Write
+from sync import Known, Write
 
 __all__ = ["Membership"]
 
@@ -105,7 +105,7 @@ class Membership:
         """Let a device do this from now on, on all devices. Raises UsageError, and HybrisError when this
         device may not say so."""
         with self._fs.cutting, self._fs.lock:
-            self._signer.ensure_may_change()
+            self._signer.require_writer()
             member = _choose(self._members.all(), which)
             if member.device == self._updates.device:
                 raise UsageError(
@@ -149,6 +149,7 @@ class Membership:
         then nothing has changed.
         """
         with self._fs.cutting, self._fs.lock:
+            self._signer.require_writer()
             member = _choose(self._members.all(), which)
             if member.device == self._updates.device:
                 raise UsageError(
@@ -173,6 +174,7 @@ class Membership:
         """The same with a device in reserve; what *also* makes of it is signed with that. Raises UsageError,
         OSError."""
         with self._fs.cutting, self._fs.lock:
+            self._signer.require_writer()
             member = _choose(self._members.reserves(), which, "recovery kit")
             self._sign_removal([member], also(member))
         self._signed()
@@ -215,28 +217,26 @@ class Membership:
         """Whether this device has something to sign because another was removed."""
         with self._fs.lock:
             due = self._epochs.is_one_due and self._signer.may_change
-            due = due or self._is_anything_unvouched() or self.is_role_unheeded()
-            return due and self._signer.may_sign
-
-    def is_role_unheeded(self) -> bool:
-        """Whether this device has signed something, and nothing since it heard that it only reads."""
-        with self._fs.lock:
-            updates, roles = self._updates, self._registers.roles
-            tip = updates.own_tip()
-            if not roles or tip is None or not self._signer.may_sign:
-                return False
-            bounds = roles.bounds(updates.device, updates.state.vector, updates.vector_of)
-            return any(tip.dependencies[one.branch] < one.clock for one in bounds)
+            return (due or self._is_anything_unvouched()) and self._signer.may_sign
 
     def _is_anything_unvouched(self) -> bool:
-        """Whether no member has said yet that it saw all that removed devices have written."""
+        """Whether no member has said yet that it saw all that removed devices have written, or what others
+        wrote before they heard that they only read; or this one has not said that it has heard of that."""
         tips = self._updates.state.tips()
         members = self._members.keys()
         seen = [tip.dependencies for tip in tips if tip.device in members]
+        own = self._updates.device
         return any(
-            members.former_key(tip.device) and all(vector[tip.branch] < tip.clock for vector in seen)
+            (tip.device == own or all(vector[tip.branch] < tip.clock for vector in seen))
+            and (members.former_key(tip.device) or self._is_from_before(tip))
             for tip in tips
         )
+
+    def _is_from_before(self, tip: Known) -> bool:
+        """Whether its writer signed this before it heard that it only reads."""
+        updates, roles = self._updates, self._registers.roles
+        bounds = roles.bounds(tip.device, updates.state.vector, updates.vector_of)
+        return any(tip.dependencies[one.branch] < one.clock for one in bounds)
 
 
 def _named(member: Member) -> dict[str, object]:

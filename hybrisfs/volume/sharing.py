@@ -98,6 +98,7 @@ class Sharing:
             lambda: self._show(self.arrivals.device_renamed()),
         )
         self.registers.roles.on_change = self._roles_changed
+        self.updates.use_bounds(self.registers.roles.binds)
         self._roles_changed(self.registers.roles.devices())
         self.brake = Brake(deletion_share)
         self.losses = Losses(fs, self.updates, self.registers, self.brake)
@@ -279,7 +280,7 @@ class Sharing:
         after = frozenset(self.key_holders())
         if after != before:
             self.on_members()
-        if not before <= after or self.membership.is_role_unheeded():
+        if not before <= after or (self.registers.roles and self.membership.is_removal_unheeded()):
             self.membership.heed_removals()
         return complete
 

@@ -23,6 +23,7 @@ from hybrisfs.filesystem.residency import Residency
 from hybrisfs.home import Home
 from hybrisfs.keyring import KeyRing
 from hybrisfs.keys import VolumeKeys
+from hybrisfs.merge.roles import Role
 from hybrisfs.merge.rows import Change
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.fetch import Fetcher
@@ -414,9 +415,12 @@ class Volume:
 
     # -- devices ---------------------------------------------------------------------------------
 
-    def invite(self, *, lifetime: float, with_credentials: bool) -> Invitation:
-        """An invitation for one device, good for *lifetime* seconds."""
+    def invite(self, *, lifetime: float, with_credentials: bool, reader: bool = False) -> Invitation:
+        """An invitation for one device, good for *lifetime* seconds; *reader*: it is to read only. Raises
+        HybrisError when this device only reads itself."""
         sharing = self.sharing
+        self.require_writer()
+        role = Role.READER if reader else Role.FULL
         self.checkpoints.keeper.hurry()
         return Invitation(
             self._home,
@@ -424,10 +428,27 @@ class Volume:
             self.ring.keys,
             sharing.membership.own_name,
             sharing.key_holders,
-            sharing.membership.admit,
+            partial(sharing.membership.admit, role=role),
             lifetime=lifetime,
             with_credentials=with_credentials,
+            reader=reader,
         )
+
+    def require_writer(self) -> None:
+        """Raises HybrisError when this device only reads."""
+        with self.fs.lock:
+            self.sharing.signer.require_writer()
+
+    def role_of(self, device: str) -> dict[str, object]:
+        """The "id" and name ("device") of a device, and whether it is a "reader". Raises UsageError."""
+        member, role = self.sharing.membership.role_of(device)
+        return {"id": member.device.hex(), "device": member.name, "reader": role is Role.READER}
+
+    def set_role(self, device: str, *, reader: bool) -> dict[str, object]:
+        """See `Membership.set_role`; then the same as `role_of`."""
+        self.sharing.membership.set_role(device, Role.READER if reader else Role.FULL)
+        self.committer.commit_now()
+        return self.role_of(device)
 
     def devices(self) -> list[dict[str, object]]:
         """See `status.devices_of`."""

@@ -40,8 +40,7 @@ def say(device: Device, of: int, role: Role) -> None:
 
 def heed(device: Device) -> None:
     """What `Sharing.receive` does after it has received."""
-    if device.rig.sharing.membership.is_role_unheeded():
-        device.rig.sharing.membership.heed_removals()
+    device.rig.sharing.membership.heed_removals()
 
 
 def hear(device: Device, updates: Sequence[bytes]) -> None:
@@ -373,3 +372,24 @@ def test_whatever_a_liar_signs_and_when_the_others_agree(
         agree(ada, bob)
     finally:
         fleet.discard()
+
+
+@pytest.mark.parametrize("members", [2, 3])
+def test_two_that_make_readers_of_each_other_go_on_hearing_of_each_other(members: int) -> None:
+    fleet = Fleet(members)
+    ada, bob, *rest = fleet.devices
+    fleet.meet()
+    for device in (ada, bob):
+        device.write(device.name, b"before")
+        device.sign()
+    say(ada, BOB, Role.READER)
+    say(bob, ADA, Role.READER)
+    for _ in range(4):
+        logs = [device.log() for device in fleet.devices]
+        for device in fleet.devices:
+            hear(device, [update for log in logs for update in log])
+    agree(*fleet.devices)
+    assert [one.rig.sharing.signer.role for one in (ada, bob)] == [Role.READER] * 2
+    assert set(ada.tree()) == {"", "ada", "bob"} or set(ada.tree()) == {"ada", "bob"}
+    assert all(one.rig.sharing.signer.may_change for one in rest)
+    fleet.discard()

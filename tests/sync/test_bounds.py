@@ -20,7 +20,8 @@ BOUND = KEYS[3]
 
 def bind(device: Device, update: SignedUpdate, *, from_first: bool = False) -> None:
     """The device has accepted the update that binds BOUND."""
-    bound = Bound(update.header.writer, update.header.clock, from_first)
+    header = update.header
+    bound = Bound(header.writer, header.writer, header.clock, from_first)
     device.state.bind(BOUND.device_id, [bound])
 
 
