@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.registers import attr_key
 from hybrisfs.keyring import KeyRing
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.brake import Brake
@@ -26,6 +27,7 @@ from hybrisfs.pipeline.freshness import Freshness
 from hybrisfs.pipeline.pull import CloudReader, DeviceSighting, Puller
 from hybrisfs.pipeline.receive import Receiver, Upcoming, unprepared
 from hybrisfs.pipeline.signals import Signals
+from hybrisfs.store.schema import ROOT_ID
 from hybrisfs.store.sightings import SightingTable
 from hybrisfs.store.updates import UpdateLog
 from hybrisfs.volume.agreement import Agreement
@@ -100,6 +102,8 @@ class Sharing:
         self.registers.roles.on_change = self._roles_changed
         self.updates.use_bounds(self.registers.roles.binds)
         self._roles_changed(self.registers.roles.devices())
+        if self.registers.roles.are_awaited(self.updates.device):
+            fs.changes.drop(attr_key(ROOT_ID))  # that of the root is not for this device to say
         self.brake = Brake(deletion_share)
         self.losses = Losses(fs, self.updates, self.registers, self.brake)
         self.arrivals = Arrivals(fs, self.updates, self.registers, self.members, epochs.learn, self.losses)
@@ -369,6 +373,8 @@ class Sharing:
             rejoined = {device for device in forks if self.updates.has_rejoined(device)}
             charges = self.misconduct.charges()
             names = {member.device: self.members.shown_name(member.device) for member in members}
+            readers = {one.device for one in members if self.signer.role_of(one.device) is Role.READER}
+            overstepped = self.registers.roles.overstepped
             inviters = {member.device: self.members.inviter_of(member.device) for member in members}
             let_in_by = {
                 device: self.members.shown_name(inviter)
@@ -381,6 +387,8 @@ class Sharing:
                 **_described(member, member.device == this, sightings.get(member.device), vector, forks),
                 "name": names[member.device],
                 "rejoined": member.device in rejoined,
+                "reader": member.device in readers,
+                "overstepped": member.device in overstepped,
                 "charges": [described(one) for one in charges.get(member.device, ())],
                 **({"let_in_by": let_in_by[member.device]} if member.device in let_in_by else {}),
             }

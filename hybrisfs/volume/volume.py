@@ -291,6 +291,7 @@ class Volume:
         self.recovery = Kits(self)
         self._keeper = CloudKeeper(self, self._home)
         self.clouds = CloudControl(self, self._keeper)
+        self.key_values.permit = self.require_writer
         sharing.on_growth = self.peering.advanced
         sharing.on_members = self._members_changed
         sharing.on_quiet = self.peering.look_after
@@ -376,6 +377,7 @@ class Volume:
 
         def told(done: int, total: int) -> None:
             self._require_membership()
+            self._require_signed()
             progress(done, total)
 
         done = self.uploads.wait(timeout, told)
@@ -383,6 +385,21 @@ class Volume:
             self.sharing.look_at_members(_MEMBERS_SECONDS)
             self._require_membership()
         return done
+
+    def _require_signed(self) -> None:
+        """Raises HybrisError when something that was written here waits for this device to be a full member
+        again."""
+        with self.fs.lock:
+            if self.fs.read_only and self.unsaved:
+                self.require_writer()
+
+    @property
+    def unsaved(self) -> int:
+        """How many files and folders were changed here and are on no other device, as this one only reads
+        now; with the volume's lock held."""
+        changes = self.fs.changes
+        waiting = {ino for key, (ino, _) in changes.unsigned.items() if key not in changes.held}
+        return len(waiting) if self.fs.read_only else 0
 
     def _require_membership(self) -> None:
         if self.sharing.was_removed:
@@ -487,6 +504,7 @@ class Volume:
 
     def settle_conflict(self, path: str, *, keep_all: bool) -> None:
         """See `Conflicts.keep` and `Conflicts.keep_all`."""
+        self.require_writer()
         (self.conflict_table.keep_all if keep_all else self.conflict_table.keep)(path)
 
     def deletions(self) -> list[dict[str, object]]:
