@@ -38,7 +38,7 @@ from sync.head import (
 from sync.history import history_hash
 from sync.identity import DEVICE_ID_SIZE, DeviceKey, Members, device_id_from_hex, device_id_of
 from sync.inbox import Inbox
-from sync.log import LogState
+from sync.log import Bound, LogState
 from sync.messages import MAX_MESSAGE
 from sync.outcome import Accepted, Duplicate, Outcome, Reason, Refused
 from sync.seal import EPOCH_SIZE, FIRST_EPOCH, KEY_SIZE, NONCE_SIZE, EpochKey, OneKey, SealKeys
@@ -72,6 +72,7 @@ __all__ = [
     "AcceptedLog",
     "Action",
     "Alarm",
+    "Bound",
     "Branch",
     "Branches",
     "Buffer",

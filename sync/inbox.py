@@ -4,8 +4,9 @@ Updates arrive over several ways at once, so an update may come before another o
 the bounds are exceeded, those farthest in the future (of the highest clock) are dropped; whoever sent them
 has them, and they are asked for again.
 
-Updates of a device that was removed, or has forked too often, wait for a member's update that depends on
-them.
+Updates of a device that was removed, or has forked too often, or pretends not to know what binds it, wait for
+an update that vouches for them. Whether one of the last kind does pretend may depend on the update before it,
+so it comes up again when that is accepted.
 """
 
 from __future__ import annotations
@@ -20,6 +21,12 @@ __all__ = ["Inbox"]
 
 _BYTES = 64 << 20
 _COUNT = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Unvouched:
+    data: bytes
+    missing: bytes  # what may show that nobody need vouch for it: the beginning of a hash, or nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +45,8 @@ class Inbox:
         self._waiting: dict[bytes, _Waiting] = {}  # by update hash
         self._by_missing: dict[bytes, dict[bytes, None]] = {}  # hashes, by the prefix that they wait for
         self._bytes = 0
-        self._unvouched: dict[bytes, bytes] = {}  # by the beginning of its hash; the newest last
+        self._unvouched: dict[bytes, _Unvouched] = {}  # by the beginning of its hash; the newest last
+        self._following: dict[bytes, dict[bytes, None]] = {}  # of that what may be good after an update
         self._unvouched_bytes = 0
 
     def __len__(self) -> int:
@@ -58,16 +66,23 @@ class Inbox:
         """
         outcomes: list[Outcome] = []
         offered = [data]
+        taken: set[bytes] = set()  # so that updates which wait for each other come to an end
         for data in offered:  # it grows meanwhile
             outcome = accept(data)
             outcomes.append(outcome)
             if isinstance(outcome, Accepted):
-                offered += self._take(outcome.update.hash[:PREFIX_SIZE])
+                prefix = outcome.update.hash[:PREFIX_SIZE]
+                offered += self._take(prefix)
+                for follower in list(self._following.get(prefix, ())):
+                    offered += self._take_unvouched(follower)
+            elif isinstance(outcome, Refused) and outcome.reason is Reason.NOT_VOUCHED:
+                prefix = self._keep_unvouched(data, outcome.missing)
+                if prefix not in taken:
+                    taken.add(prefix)
+                    offered += self._take(prefix)
             elif isinstance(outcome, Refused) and outcome.missing:
                 self._keep(data, outcome.missing)
                 offered += self._take_unvouched(outcome.missing.prefix)
-            elif isinstance(outcome, Refused) and outcome.reason is Reason.NOT_VOUCHED:
-                offered += self._take(self._keep_unvouched(data))
         return outcomes
 
     def clear(self) -> None:
@@ -76,6 +91,7 @@ class Inbox:
         self._by_missing.clear()
         self._bytes = 0
         self._unvouched.clear()
+        self._following.clear()
         self._unvouched_bytes = 0
 
     def _take(self, prefix: bytes) -> list[bytes]:
@@ -86,18 +102,25 @@ class Inbox:
         return [one.data for one in found]
 
     def _take_unvouched(self, prefix: bytes) -> list[bytes]:
-        data = self._unvouched.pop(prefix, None)
-        if data is None:
+        one = self._unvouched.pop(prefix, None)
+        if one is None:
             return []
-        self._unvouched_bytes -= len(data)
-        return [data]
+        self._unvouched_bytes -= len(one.data)
+        if one.missing:
+            siblings = self._following[one.missing]
+            del siblings[prefix]
+            if not siblings:
+                del self._following[one.missing]
+        return [one.data]
 
-    def _keep_unvouched(self, data: bytes) -> bytes:
+    def _keep_unvouched(self, data: bytes, missing: Stamp | None) -> bytes:
         """What its hash begins with. What waits for it is to be vouched for, too."""
         prefix = decode_signed_header(data).hash[:PREFIX_SIZE]
         if prefix in self._unvouched:
             return prefix
-        self._unvouched[prefix] = data
+        self._unvouched[prefix] = _Unvouched(data, missing.prefix if missing else b"")
+        if missing:
+            self._following.setdefault(missing.prefix, {})[prefix] = None
         self._unvouched_bytes += len(data)
         while self._unvouched_bytes > self._most_bytes // 4 or len(self._unvouched) > self._most_count:
             self._take_unvouched(next(iter(self._unvouched)))

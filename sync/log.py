@@ -41,6 +41,14 @@ itself, can fill the room with a liar's help, at the price of a signed update fo
 then on no branch is accepted any more (`Reason.TOO_MANY_BRANCHES`), and devices that had taken different
 ones before are parted. That takes two who conspire.
 
+*Bounds*. A device can be told that from now on it may do less. To pretend that it has not heard of it must
+not help: its updates are to depend on the update that says so (`bind`). One that does not is accepted if
+another device depends on it, or if the device has signed a later one that does: what an honest device did
+before it heard of it counts. Who signs that pretends no more: what it signs then it has signed knowing it,
+unless it forks, which convicts it. A device that was bound from its first update on has no such excuse: its
+own word vouches for nothing. Two that bind each other at the same time would never hear of each other: so the
+first word against the author of a bound gets through to it, of the one with the lower id.
+
 A crash must never let a device sign two updates with one `prev`, for it would then fork itself: store
 an own update before a byte of it leaves the device. If storing fails, drop this object and load the state
 again.
@@ -48,7 +56,8 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import NamedTuple
 
 from sync.accepted import AcceptedLog, Known
 from sync.branch import Branch
@@ -71,7 +80,7 @@ from sync.update import (
 from sync.vector import MAX_WRITERS, VersionVector
 from sync.writes import Write
 
-__all__ = ["MOST_BRANCHES", "LogState", "most_branches"]
+__all__ = ["MOST_BRANCHES", "Bound", "LogState", "most_branches"]
 
 MOST_BRANCHES = 64
 """How many branches of a device are accepted from anybody, in a volume of few members."""
@@ -79,6 +88,16 @@ MOST_BRANCHES = 64
 _LEAST_BRANCHES = 4  # somebody may have been set back to a backup as often
 _ROOM = 2000  # entries of vectors, with some left for those who do not fork themselves
 _MOST_VOUCHED = 100_000
+
+
+class Bound(NamedTuple):
+    """An update that those of a device are to depend on."""
+
+    author: bytes
+    branch: bytes
+    clock: int
+    from_first: bool
+    """Whether the device never signed anything without knowing it, if it does what it should."""
 
 
 def most_branches(members: int) -> int:
@@ -107,6 +126,10 @@ class LogState(LogTree):
         self.set_members(members)
         super().__init__(log, branches, tips, signed)
         self._vouched: set[bytes] = set()  # beginnings of hashes of what members depend on
+        self._bounds: dict[bytes, Sequence[Bound]] = {}
+        self._heeded: dict[bytes, int] = {}  # by device: the clock of an update that depends on all of them
+        self.binds: Callable[[SignedUpdate], Collection[bytes]] = lambda update: ()
+        """Which devices an update binds of which its writer had said nothing before."""
 
     @property
     def volume(self) -> bytes:
@@ -117,6 +140,11 @@ class LogState(LogTree):
         if len(members) > MAX_WRITERS:
             raise LimitError(f"{len(members)} members, a version vector holds {MAX_WRITERS}")
         self._members = members
+
+    def bind(self, device: bytes, bounds: Sequence[Bound]) -> None:
+        """From now on the updates of the device are to depend on these, and on no others."""
+        self._bounds[device] = bounds
+        self._heeded.pop(device, None)
 
     def next_update(self, writes: Sequence[Write], time_ns: int, key: DeviceKey) -> Accepted:
         """Sign `writes` as our next update, which depends on all that is accepted, and accept it.
@@ -167,7 +195,7 @@ class LogState(LogTree):
         if refused:
             return refused
         prev = self._previous(header)
-        refused = self._check_fork(header, prev)
+        refused = self._check_fork(header, prev) or self._check_bounds(signed, prev)
         if refused:
             return refused
         if isinstance(prev, Refused):
@@ -217,6 +245,35 @@ class LogState(LogTree):
         if self._has_room(header.writer) or self._is_vouched(header):
             return None
         return Refused(Reason.NOT_VOUCHED, f"its writer {header.writer.hex()} has forked too often")
+
+    def _check_bounds(self, signed: SignedUpdate, prev: Known | Refused) -> Refused | None:
+        header = signed.header
+        bounds = self._bounds.get(header.writer)
+        if not bounds or self._is_vouched(header):
+            return None
+        causes = {stamp: self._find(stamp.prefix) for stamp in header.deps}
+        known = [one for one in (prev, *causes.values()) if isinstance(one, Known)]
+        missed = _not_in(bounds, known)
+        rivals = [one for one in missed if header.writer < one.author and not one.from_first]
+        bound = self.binds(signed) if rivals else ()
+        missed = [one for one in missed if one not in rivals or one.author not in bound]
+        if not missed:
+            self._heeded[header.writer] = max(header.clock, self._heeded.get(header.writer, 0))
+            return None
+        for stamp, cause in causes.items():
+            if cause is None:
+                message = f"it depends on update {stamp}, which is not accepted here"
+                return self._vouching(header, Refused(Reason.MISSING_DEPENDENCY, message, missing=stamp))
+        if header.clock < self._heeded_at(header.writer) and not any(one.from_first for one in missed):
+            return None
+        message = f"its writer {header.writer.hex()} pretends not to know what binds it"
+        return Refused(Reason.NOT_VOUCHED, message, prev.missing if isinstance(prev, Refused) else None)
+
+    def _heeded_at(self, device: bytes) -> int:
+        """The highest clock known of an update of the device that depends on all that it should."""
+        tips = [tip for tip in self.tips() if tip.device == device]
+        clocks = [tip.clock for tip in tips if not _not_in(self._bounds[device], [tip])]
+        return max([self._heeded.get(device, 0), *clocks])
 
     def _has_room(self, device: bytes) -> bool:
         """Whether one more branch of the device is accepted from anybody."""
@@ -298,3 +355,9 @@ class LogState(LogTree):
         if header.history != history_hash(newest):
             return Refused(Reason.WRONG_HISTORY, "its writer saw another history than the one accepted here")
         return None
+
+
+def _not_in(bounds: Sequence[Bound], known: Sequence[Known]) -> list[Bound]:
+    """Those of *bounds* that an update does not depend on which depends on these."""
+    vectors = [including(one) for one in known]
+    return [one for one in bounds if all(vector[one.branch] < one.clock for vector in vectors)]

@@ -19,7 +19,7 @@ class Reason(Enum):
     MALFORMED = "malformed"
     FOREIGN_VOLUME = "foreign volume"
     NOT_A_MEMBER = "not a member"
-    NOT_VOUCHED = "by a device that was removed, or has forked too often"
+    NOT_VOUCHED = "by a device that was removed, has forked too often, or pretends not to know what binds it"
     BAD_SIGNATURE = "bad signature"
     MISSING_PREVIOUS = "missing previous update"
     MISSING_DEPENDENCY = "missing dependency"
@@ -61,12 +61,12 @@ class Refused:
     reason: Reason
     message: str
     missing: Stamp | None = None
-    """An update that must be accepted first."""
+    """An update that must be accepted first; of one that nobody vouches for, that may show it to be good."""
 
     @property
     def retryable(self) -> bool:
         """True when the update may be acceptable once `missing` is accepted."""
-        return self.missing is not None
+        return self.missing is not None and self.reason is not Reason.NOT_VOUCHED
 
 
 Outcome: TypeAlias = Accepted | Duplicate | Refused

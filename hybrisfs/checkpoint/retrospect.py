@@ -13,8 +13,9 @@ from typing import Final, NamedTuple
 
 from hybrisfs.checkpoint.reading import Latest, read_snapshot
 from hybrisfs.checkpoint.snapshot import Header
-from hybrisfs.merge.authority import lawful
+from hybrisfs.merge.authority import counting
 from hybrisfs.merge.registers import is_kept
+from hybrisfs.merge.roles import Roles
 from hybrisfs.merge.rules import Stamp, Value
 from hybrisfs.merge.supersession import Supersession, Written
 from sync import VersionVector, decode_signed
@@ -88,8 +89,9 @@ def _updates_since(db: sqlite3.Connection, touched: set[bytes]) -> Iterator[Writ
     rows = db.execute(
         f"SELECT l.branch, l.clock, l.vector, l.bytes, l.clock <= ifnull(c.clock, 0) {_SINCE} ORDER BY number"
     )
+    roles = Roles(db)
     for branch, clock, vector, data, within in rows:
-        writes = [one for one in lawful(decode_signed(data)).writes if is_kept(one[0])]
+        writes = [one for one in counting(decode_signed(data), vector, roles).writes if is_kept(one[0])]
         touched.update(key for key, _ in writes)
         if within:
             yield Written(Stamp(clock, branch), VersionVector.decode(vector), writes)

@@ -10,6 +10,7 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.registers import pack_key
 from hybrisfs.merge.members import MemberTable
 from hybrisfs.merge.registers import Registers
+from hybrisfs.merge.roles import Role
 from hybrisfs.merge.rules import Stamp, Value
 from hybrisfs.merge.signing import Signer
 from hybrisfs.pipeline.signals import Signals
@@ -42,14 +43,26 @@ class Assembly:
         return self._signer.may_sign
 
     @property
+    def may_propose(self) -> bool:
+        """Whether it does not only read, besides."""
+        return self._signer.may_change
+
+    @property
     def is_lowest(self) -> bool:
-        """Whether this is the member with the lowest id: it does what one member has to do for all."""
-        return self.device == min((one.device for one in self._members.all()), default=self.device)
+        """Whether this is the full member with the lowest id: it does what one has to do for all."""
+        readers = self._readers()
+        members = (one.device for one in self._members.all() if one.device not in readers)
+        return self.device == min(members, default=self.device)
+
+    def _readers(self) -> set[bytes]:
+        """The devices that only read, so that nothing of what they propose could ever end."""
+        roles = self._signer.role_of
+        return {one for one in self._registers.roles.devices() if roles(one) is not Role.FULL}
 
     def book(self) -> Book:
         """What stands now."""
         members = [one.device for one in self._members.all()]
-        return Book(members, self._values(b"d"), self._values(b"v"))
+        return Book(members, self._values(b"d"), self._values(b"v"), self._readers())
 
     def awaited(self) -> dict[bytes, list[Stamp]]:
         """The members that proposals wait for, this device aside, each with when these were signed."""

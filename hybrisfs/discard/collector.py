@@ -268,7 +268,7 @@ class Collector:
         self._parts.thinner.thin(time.time_ns())
         found = self._find(pause)
         self._count(collection, found)
-        if not self._may_sign():
+        if not self._may_propose():
             return
         with self._fs.lock:
             remember(self._fs, found)
@@ -296,8 +296,15 @@ class Collector:
 
     def _advance(self) -> None:
         """Answer, and end what all have agreed on; what is signed must not be taken back by a crash."""
-        while self._may_sign() and (self._parts.voter.step() or self._parts.proposer.conclude()):
+        while self._may_sign() and (self._parts.voter.step() or self._concludes()):
             self._committer.commit_now()
+
+    def _concludes(self) -> bool:
+        return self._may_propose() and self._parts.proposer.conclude()
+
+    def _may_propose(self) -> bool:
+        with self._fs.lock:
+            return self._may_sign() and self._parts.assembly.may_propose
 
     def _may_sign(self) -> bool:
         with self._fs.lock:

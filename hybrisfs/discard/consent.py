@@ -44,9 +44,10 @@ class Book:
         members: Collection[bytes],
         proposals: Mapping[bytes, Iterable[bytes | None]],
         ballots: Mapping[bytes, Iterable[bytes | None]],
+        readers: Collection[bytes] = (),
     ) -> None:
-        """*proposals* and *ballots*: values by device. Who is no member any more may have begun to delete
-        what it had proposed, but nobody answers that."""
+        """*proposals* and *ballots*: values by device. Who is no member any more, or one of the *readers*,
+        may have begun to delete what it had proposed, but nobody answers that."""
         self.members = members
         self.proposed: list[Listed] = []
         for device in sorted(proposals):
@@ -58,7 +59,7 @@ class Book:
                 named = proposal.packs, proposal.orphans, proposal.strays
                 if any(named):
                     self.proposed.append(Listed(proposal.id_for(device), device, *named))
-        self.lists = [one for one in self.proposed if one.proposer in members]
+        self.lists = [one for one in self.proposed if one.proposer in members and one.proposer not in readers]
         self._ballots = {device: [_decoded(value) for value in ballots.get(device, ())] for device in members}
 
     def of(self, device: bytes) -> list[Listed]:

@@ -82,6 +82,8 @@ class FileSystem:
         self.names = Names(database, self.inodes, self.changes, self._unlinked)
         self.hoard = Hoard(database, self.inodes)
         self.unseen = Unseen(database, monotonic)
+        self.read_only = False
+        """Whether nothing may be changed here: what other devices change still is."""
         self.total_files: int = database.meta("files")
         self.cache_generation = 0
         self.settling: list[Extent] = []  # staged bytes that the publisher is reading
@@ -161,9 +163,11 @@ class FileSystem:
         return inode
 
     def unlink(self, parent: int, name: bytes) -> None:
+        self.require_writable()
         self.names.unlink(parent, name)
 
     def rmdir(self, parent: int, name: bytes) -> None:
+        self.require_writable()
         self.names.rmdir(parent, name)
 
     def rename(self, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int) -> None:
@@ -178,8 +182,15 @@ class FileSystem:
         self._require_space()
         self.attributes.set_acl(inode, name, value, keeps_set_group_id=keeps_set_group_id)
 
+    def require_writable(self) -> None:
+        """Raises OSError (EROFS) when nothing may be changed here."""
+        if self.read_only:
+            raise failure(errno.EROFS)
+
     def _require_space(self, reserve: int = RESERVE) -> None:
-        """Raise JournalFullError when the disk has less than *reserve* left; looks now and then."""
+        """Raise JournalFullError when the disk has less than *reserve* left; looks now and then. Raises
+        OSError (EROFS) when nothing may be changed here."""
+        self.require_writable()
         self._calls_until_space_check -= 1
         if self._calls_until_space_check <= 0:
             self.journal.require_free_space(reserve)
@@ -262,6 +273,7 @@ class FileSystem:
             raise failure(errno.EISDIR)
         if not inode.is_file:
             raise failure(errno.EINVAL)
+        self.require_writable()
         self.content.truncate(inode, size)
         self._content_changed(inode)
 
@@ -284,6 +296,8 @@ class FileSystem:
         if inode.is_directory:
             raise failure(errno.EISDIR)
         writable = flags & os.O_ACCMODE != os.O_RDONLY
+        if writable:
+            self.require_writable()
         if flags & os.O_TRUNC:
             self.truncate(inode, 0)
         return self._new_handle(inode, writable)
@@ -356,6 +370,7 @@ class FileSystem:
         return self.content.read(inode, offset, size)
 
     def write(self, inode: Inode, offset: int, data: Buffer) -> int:
+        self.require_writable()
         written = self.content.write(inode, offset, data)
         self._content_changed(inode)
         return written
@@ -363,6 +378,7 @@ class FileSystem:
     def allocate(self, inode: Inode, mode: int, offset: int, length: int) -> None:
         if not inode.is_file:
             raise failure(errno.ENODEV)
+        self.require_writable()
         self.content.allocate(inode, mode, offset, length)
         self._content_changed(inode)
 

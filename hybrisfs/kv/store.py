@@ -90,6 +90,8 @@ class KeyValueStore:
         self.fetcher = ValueFetcher(self.metadata, values, self.sealer)
         self.collector = Collector(self.metadata, values, self.uploader.names, collect_delay)
         self.suspects = Suspects()
+        self.permit: Callable[[], None] = lambda: None
+        """Asked before anything is written: raises HybrisError when that may not be."""
         self._get_timeout = get_timeout
         self._clock = clock
         self._large = threading.BoundedSemaphore(_LARGE_AT_ONCE)
@@ -100,10 +102,12 @@ class KeyValueStore:
 
     def create_container(self, name: str) -> None:
         """Raises ContainerExistsError."""
+        self.permit()
         self.metadata.create_container(check_container(name))
 
     def delete_container(self, name: str) -> None:
         """Raises NoSuchContainerError, and ContainerInUseError while it holds keys."""
+        self.permit()
         self.metadata.delete_container(name)
 
     def containers(self) -> Sequence[str]:
@@ -137,6 +141,7 @@ class KeyValueStore:
         overtaken it. Then it took place just before that one (Hybris 4.1). A transaction tries again, with
         higher timestamps for what is on the clouds already.
         """
+        self.permit()
         places = {name: self._place(*name) for name in values}
         size = sum(len(value) for value in values.values() if value is not None)
         if any(value is not None and len(value) > MAX_VALUE for value in values.values()):

@@ -17,6 +17,7 @@ from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.node_id import FIRST_OF_KINDS, kind_of
 from hybrisfs.filesystem.registers import Attr, Place, attr_key, content_key, is_of_tree, place_key, slot_of
 from hybrisfs.filesystem.unseen import NameChange
+from hybrisfs.merge.authority import permitted
 from hybrisfs.merge.beginning import begin_beside
 from hybrisfs.merge.first_nodes import build_view
 from hybrisfs.merge.losses import Losses
@@ -28,6 +29,7 @@ from hybrisfs.merge.packs import Packs, Placement
 from hybrisfs.merge.refresh import Refresh
 from hybrisfs.merge.registers import Merged, Registers, is_kept
 from hybrisfs.merge.resolver import Resolver
+from hybrisfs.merge.roles import ROLE
 from hybrisfs.merge.rows import Change
 from hybrisfs.merge.rules import Author, Stamp, Value, is_removed, standing_place
 from hybrisfs.merge.supersession import Written
@@ -109,6 +111,8 @@ class Arrivals:
         lock is let go. What follows for registers and packs is done for many updates at once."""
         if accepted.renames:
             self.renamed(accepted.renames)
+        if self._registers.roles:
+            accepted = self._permitted(accepted)
         writes = accepted.update.writes
         kept = [one for one in writes if is_of_tree(one[0])]
         others = [] if len(kept) == len(writes) else [one for one in writes if not is_of_tree(one[0])]
@@ -126,12 +130,25 @@ class Arrivals:
         if self._fs.chunks.condemned:
             self._write()  # what needs a chunk of a condemned pack is to be noticed in its turn
 
+    def _permitted(self, accepted: Accepted) -> Accepted:
+        """The update with those of its writes that its writer might sign by then."""
+        update, roles = accepted.update, self._registers.roles
+        heard = permitted(update, accepted.dependencies, roles, self._updates.vector_of)
+        if heard is update:
+            return accepted
+        void, device = len(update.writes) - len(heard.writes), update.header.writer
+        log.warning("%d writes of %s do not count: it only reads", void, device.hex())
+        roles.overstepped.add(device)
+        return accepted._replace(update=heard)
+
     def _take_others(self, accepted: Accepted, stamp: Stamp, others: Sequence[Write]) -> None:
         """Take in writes to registers of packs, devices and the volume."""
         self._note_packs(accepted, stamp, [one for one in others if one[0][0] == _PACK])
         for key, value in others:
             if key[0] in KINDS:
                 self._registers.minutes.note(stamp, key, value)
+            if key[0] == ROLE:
+                self._registers.roles.note(stamp, key, value)
             if key[:1] == b"w":
                 self._write()
                 self._packs.rewrite(key[1:], value, dict(accepted.update.writes))
@@ -177,6 +194,8 @@ class Arrivals:
         for one in changes:
             for value in one.come if one.key[0] in KINDS else ():
                 self._registers.minutes.note(value.stamp, one.key, value.value, begins=True)
+        if any(one.key[0] == ROLE for one in changes):
+            self._registers.roles.load()
         self._heed([key for key, _ in come if key[0] not in _TREE])
 
     def place(self, placements: Sequence[Placement]) -> None:
@@ -240,6 +259,8 @@ class Arrivals:
             self._registers.minutes.rename(rename)
             self._losses.renamed(rename)
             self._rename(rename)
+        if renames and self._registers.roles:
+            self._registers.roles.load()
 
     def _rename(self, rename: Rename) -> None:
         """Values of a forked device go by other names, which may change who wins."""

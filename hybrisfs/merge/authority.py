@@ -14,7 +14,12 @@ the end of a pack     `hybrisfs.merge.minutes`: every member had agreed
 claims about chunks   `hybrisfs.filesystem.chunks`: evidence, which unpins nothing that only this device has
 who is a member       `hybrisfs.merge.members`; how many are: `hybrisfs.merge.roster`
 the keys of an epoch  `hybrisfs.volume.epochs`: fit to seal with, or not
+what a reader writes  `permitted`: that it was one by then tells the log (`hybrisfs.merge.roles`)
 ====================  ================================================================================
+
+A reader consents, or not, to what others want discarded, gives itself a name, and proves what it has seen
+others do: the column `by_readers` of the table. It can block what takes everybody's consent, as any device
+can; it makes nothing count. What breaks this rule alone convicts nobody, as it takes the log to see it.
 
 **The kind of a node never changes.** The id of a node says what it is (`hybrisfs.filesystem.node_id`), so
 that attributes of another kind break the rule whatever else the log holds. The root is a directory. Ids
@@ -47,10 +52,11 @@ from hybrisfs.merge.cloud_set import CloudRecord, RedundancyRecord
 from hybrisfs.merge.epochs import check_grant
 from hybrisfs.merge.evidence import decode_evidence
 from hybrisfs.merge.members import Member, member_key
+from hybrisfs.merge.roles import ROLE, SERIAL_SIZE, Role, RoleRecord, Roles, VectorOf, whose_role
 from hybrisfs.store.schema import ROOT_ID
-from sync import DEVICE_ID_SIZE, EPOCH_SIZE, DecodeError, SignedUpdate, Write
+from sync import DEVICE_ID_SIZE, EPOCH_SIZE, DecodeError, SignedUpdate, VersionVector, Write
 
-__all__ = ["RULES", "Rule", "described", "fault", "lawful", "void"]
+__all__ = ["RULES", "Rule", "counting", "described", "fault", "lawful", "may_write", "permitted", "void"]
 
 _PACK_ID_SIZE: Final = 32
 _NOBODY: Final = 0xFFFFFFFF  # as a number of a user or a group, "leave it as it is" (chown(2))
@@ -60,6 +66,23 @@ _MEMBER, _KIT = _OF_KITS = b"my"
 _PLACE, _ATTR, _CONTENT = b"pac"
 _WITH_CONTENT: Final = (None, stat.S_IFREG)
 _NODE_KEY: Final = 17  # bytes of a key that holds the id of a node and no more
+
+
+def _never(writer: bytes, key: bytes, value: bytes | None) -> bool:
+    return False
+
+
+def _always(writer: bytes, key: bytes, value: bytes | None) -> bool:
+    return True
+
+
+def _its_own_name(writer: bytes, key: bytes, value: bytes | None) -> bool:
+    member = Member.decode(value or b"")
+    return member.device == writer and not (member.removed or member.reserve)
+
+
+def _about_itself(writer: bytes, key: bytes, value: bytes | None) -> bool:
+    return key[_LETTER : _LETTER + DEVICE_ID_SIZE] == writer
 
 
 class Rule(NamedTuple):
@@ -76,6 +99,8 @@ class Rule(NamedTuple):
     """The same of registers whose keys end with the id of their writer."""
     ends: bool = False
     """Whether a register may end: be written without a value."""
+    by_readers: Callable[[bytes, bytes, bytes | None], bool] = _never
+    """Whether a writer that only reads may write this to such a key, of what breaks no rule otherwise."""
 
 
 def _place(key: bytes, value: bytes) -> None:
@@ -138,13 +163,19 @@ RULES: Final[Mapping[int, Rule]] = {
     ord("k"): Rule("pack", lambda _, value: PackRecord.decode(value), _PACK_ID_SIZE, ends=True),
     ord("w"): Rule("rewritten pack", lambda _, value: Rewritten.decode(value), _PACK_ID_SIZE),
     ord("d"): Rule("proposal", _anything, DEVICE_ID_SIZE, own=True),
-    ord("v"): Rule("ballot", _anything, DEVICE_ID_SIZE, own=True),
-    ord("m"): Rule("member", _member, DEVICE_ID_SIZE),
-    ord("i"): Rule("admission", check_admission, 2 * DEVICE_ID_SIZE, authored=True),
+    ord("v"): Rule("ballot", _anything, DEVICE_ID_SIZE, own=True, by_readers=_always),
+    ord("m"): Rule("member", _member, DEVICE_ID_SIZE, by_readers=_its_own_name),
+    ord("i"): Rule("admission", check_admission, 2 * DEVICE_ID_SIZE, authored=True, by_readers=_about_itself),
+    ROLE: Rule("role", lambda _, value: RoleRecord.decode(value), DEVICE_ID_SIZE + SERIAL_SIZE),
     ord("e"): Rule("epoch", lambda _, value: check_grant(value), EPOCH_SIZE),
     ord("s"): Rule("cloud", lambda _, value: CloudRecord.decode(value), 1),
     ord("r"): Rule("redundancy", lambda _, value: RedundancyRecord.decode(value), 0),
-    ord("f"): Rule("evidence", lambda key, value: decode_evidence(key, value, fault), DEVICE_ID_SIZE + _KIND),
+    ord("f"): Rule(
+        "evidence",
+        lambda key, value: decode_evidence(key, value, fault),
+        DEVICE_ID_SIZE + _KIND,
+        by_readers=_always,
+    ),
     ord("y"): Rule("recovery kit", _kit, DEVICE_ID_SIZE, ends=True),
 }
 """By the letter with which keys begin. Registers of kinds that are not here are kept, unread, for later
@@ -160,6 +191,8 @@ def fault(writer: bytes, key: bytes, value: bytes | None) -> str | None:
         return f"{described(key)}: only that device writes it"
     if rule.id_size is not None and len(key) != _LETTER + rule.id_size:
         return f"{described(key)}: a key that means nothing"
+    if key[0] == ROLE and whose_role(key) == writer:
+        return f"{described(key)}: no device says what it may do itself"
     if value is None:
         return None if rule.ends else f"{described(key)}: such a register never ends"
     try:
@@ -238,6 +271,33 @@ def lawful(update: SignedUpdate, broken: Container[int] | None = None) -> Signed
         return update
     kept: list[Write] = [write for at, write in enumerate(update.writes) if at not in broken]
     return update._replace(writes=tuple(kept))
+
+
+def may_write(role: Role, writer: bytes, key: bytes, value: bytes | None) -> bool:
+    """Whether a write counts that breaks no other rule, of a device with this role."""
+    rule = RULES.get(key[0])
+    return role is Role.FULL or (rule is not None and rule.by_readers(writer, key, value))
+
+
+def counting(update: SignedUpdate, seen: bytes, roles: Roles) -> SignedUpdate:
+    """An update of the log with those of its writes that count. *seen*: its dependency vector, encoded;
+    *roles*: those of that database."""
+    update = lawful(update)
+    return permitted(update, VersionVector.decode(seen), roles, roles.vector_of) if roles else update
+
+
+def permitted(update: SignedUpdate, seen: VersionVector, roles: Roles, vector_of: VectorOf) -> SignedUpdate:
+    """A lawful update with those of its writes that its writer might sign, who had *seen* so much."""
+    if not roles:
+        return update
+    writer = update.header.writer
+    role = roles.role(writer, seen, vector_of)
+    broken = {
+        at
+        for at, (key, value) in enumerate(update.writes)
+        if not may_write(role, writer, key, value) or (key[0] == ROLE and roles.was_written(key, seen))
+    }
+    return lawful(update, broken)
 
 
 def described(key: bytes) -> str:

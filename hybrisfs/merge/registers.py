@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from hybrisfs.filesystem.registers import is_of_tree, removed_place, slot_of
 from hybrisfs.merge.history import Ended, History, is_removal
 from hybrisfs.merge.minutes import KINDS, Minutes
+from hybrisfs.merge.roles import ROLE, Roles
 from hybrisfs.merge.rules import Stamp, Value
 from hybrisfs.merge.supersession import Supersession, Written
 from hybrisfs.store.bulk import insert_many, select_many, select_with
@@ -59,6 +60,7 @@ class Registers:
         that is superseded."""
         self._db = database
         self.minutes = Minutes(database)
+        self.roles = Roles(database)
         self._history = history
         self._on_contents = on_contents
         rows = database.execute("SELECT number, branch FROM writer").fetchall()
@@ -173,6 +175,8 @@ class Registers:
         for key, value in writes:
             if key[0] in KINDS:
                 self.minutes.note(stamp, key, value)
+            elif key[0] == ROLE:
+                self.roles.note(stamp, key, value)
         self._heed(writes)
 
     def write(self, updates: Sequence[Written], renames: Sequence[Rename] = ()) -> dict[bytes, Value | None]:

@@ -216,6 +216,7 @@ class Adapter(fuse.Operations):
         if self.echoes.is_one(request):
             return
         with self._lock:
+            self._fs.require_writable()
             if self._sparing.before_unlink(parent, name):
                 self._fs.unlink(parent, name)
 
@@ -232,6 +233,7 @@ class Adapter(fuse.Operations):
             return None
 
         def work() -> None:
+            self._fs.require_writable()
             self._sparing.before_rename(parent, name, new_parent, new_name, flags)
             self._fs.rename(parent, name, new_parent, new_name, flags)
 
@@ -268,6 +270,7 @@ class Adapter(fuse.Operations):
     def _set_attributes(self, ino: int, attributes: Attributes, to_set: int) -> tuple[Attributes, float]:
         with self._lock:
             fs = self._fs
+            fs.require_writable()
             inode = fs.get(ino)
             if to_set & fuse.FUSE_SET_ATTR_SIZE:
                 self._sparing.before_overwrite(inode, attributes.size)
@@ -480,6 +483,7 @@ class Adapter(fuse.Operations):
 
     def _write(self, fh: int, offset: int, data: Buffer) -> int:
         inode = self._fs.handle(fh)
+        self._fs.require_writable()
         self._sparing.before_overwrite(inode, offset)
         return self._fs.write(inode, offset, data)
 
@@ -499,6 +503,7 @@ class Adapter(fuse.Operations):
     def fallocate(self, request: Request, ino: int, fh: int, offset: int, length: int, mode: int) -> None:
         with self._lock:
             inode = self._fs.handle(fh)
+            self._fs.require_writable()
             if mode & (fuse.FALLOC_FL_PUNCH_HOLE | fuse.FALLOC_FL_ZERO_RANGE):
                 self._sparing.before_overwrite(inode, offset)
             self._fs.allocate(inode, mode, offset, length)

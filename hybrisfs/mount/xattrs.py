@@ -53,6 +53,7 @@ class ExtendedAttributes:
     def remove(self, ino: int, name: bytes) -> None:
         self._residency.refuse_change(name)
         with self._fs.lock:
+            self._fs.require_writable()
             self._fs.attributes.remove_xattr(self._fs.get(ino), name)
 
 

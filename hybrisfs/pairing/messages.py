@@ -10,6 +10,7 @@
                clouds: varint, each number u8, name, url, u8: 1 when credentials follow, as a blob
                members: varint, each 32 (Ed25519)
                former members: varint, each 32 (Ed25519)
+               u8 = 1 when the new device is a reader, else nothing
                signature 64 by the inviter's device
     reject     reason u8
     done       nothing
@@ -97,6 +98,8 @@ class Grant:
     """The Ed25519 public keys of the devices that belong to the volume, the inviter's among them."""
     former: tuple[bytes, ...] = ()
     """Those of devices that were removed; the log holds what they wrote before."""
+    reader: bool = False
+    """Whether the new device only reads."""
 
     def encode(self) -> bytes:
         """The record without the signature. Raises ValueError when no reader would accept it."""
@@ -113,6 +116,8 @@ class Grant:
             out.varint(len(publics))
             for public in publics:
                 out.raw(public)
+        if self.reader:
+            out.u8(1)
         record = out.getvalue()
         if Grant.decode(record) != self:
             raise ValueError("a grant with keys or ids of the wrong length")
@@ -129,6 +134,9 @@ class Grant:
         members, former = (
             tuple(reader.raw(PUBLIC_KEY_SIZE) for _ in range(reader.varint(MAX_WRITERS))) for _ in range(2)
         )
+        only_reads = bool(reader.remaining)
+        if only_reads and reader.u8() != 1:
+            raise DecodeError("a device only reads or does not")
         reader.end()
         if [one.number for one in keys.epochs if one.id == FIRST_EPOCH] != [0]:
             raise DecodeError("the first epoch is missing")
@@ -146,7 +154,7 @@ class Grant:
             choose_redundancy(len(clouds), f, k)
         except UsageError as error:
             raise DecodeError(f"no such volume can be: {error.what}") from error
-        return Grant(volume, name, keys, f, k, clouds, members, former)
+        return Grant(volume, name, keys, f, k, clouds, members, former, only_reads)
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,7 @@ class Publisher:
         everything = self._signals.flushing
         self._postponed = {ino: until for ino, until in self._postponed.items() if until > now}
         with self._fs.lock:
-            if not self._signer.may_sign:
+            if not self._signer.may_change:
                 return None
             cut, rest_wanted = take_cut(
                 self._fs, now, everything=everything, skip=self._postponed.__contains__

@@ -213,6 +213,7 @@ class Relayer:
             removed = path.author not in self._updates.members
             forgo = alone or removed or age.of(above + 1, now) >= _FORGO_SECONDS
             claim = forgo or branch in left or self._is_away(path.author, heads, linked, time_ns)
+            claim = claim and not self._fs.read_only  # who only reads cannot tell where it would put them
             rows = rows[: self._gate.count([data for _, _, data in rows], claim=claim, forgo=forgo)]
             if rows:
                 chosen = path, before, rows
@@ -255,7 +256,7 @@ class Relayer:
     ) -> None:
         """Have this device bring to the clouds what it holds of files whose authors stay away, or have *left*
         the branch that they wrote it on."""
-        if self._updates.device not in self._updates.members:
+        if self._updates.device not in self._updates.members or self._fs.read_only:
             return
         authors = self._unplaced.count().devices
         away = {one: one for one in authors if self._is_away(one, heads, linked, time_ns)}

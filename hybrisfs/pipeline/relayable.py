@@ -97,7 +97,7 @@ class RelayGate:
         if row is None:
             return self._forgo
         ref = ChunkRef(*row)
-        if self._forgo and ref.pack == ELSEWHERE and ref.segment is None:
+        if self._forgo and ref.pack == ELSEWHERE and (ref.segment is None or not self._claim):
             return True
         listed = self._list(ref) if depth else ()
         if listed is None:

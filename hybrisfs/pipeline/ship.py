@@ -301,7 +301,10 @@ class Shipper:
         return _Batch(rows[0][0], last, size) if last else None
 
     def _lowest_pending(self) -> int | None:
-        """The first chunk that may still come to the clouds; one that is lost holds nothing up."""
+        """The first chunk that may still come to the clouds; one that is lost holds nothing up. Of a device
+        that only reads none does: others can have them over a link."""
+        if self._fs.read_only:
+            return None
         rows = self._fs.db.execute("SELECT number FROM chunk WHERE pack IS NULL ORDER BY number")
         lost = self._fs.chunks.lost
         return next((number for (number,) in rows if number not in lost), None)

@@ -41,7 +41,8 @@ _TABLES = """
 -- 'inviter' (id of the device that let this one in, empty on the first one), 'dropped_updates' and
 -- 'dropped_bytes' (bodies that were here and are not any more, see `log`), 'history' (the moment, see `log`,
 -- before which versions are not known here: 0, or that of the checkpoint that this device began with),
--- 'ladder' (until when versions have been thinned out, see hybrisfs.versions.thinning).
+-- 'ladder' (until when versions have been thinned out, see hybrisfs.versions.thinning); 'reader' is there
+-- when this device was told, as it was let in, that it only reads (hybrisfs.merge.roles).
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
     value ANY NOT NULL

@@ -13,7 +13,7 @@ holds all that the device signed, unless it was restored from a backup and has g
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from sync import (
     HASH_SIZE,
     PREFIX_SIZE,
     Accepted,
+    Bound,
     Branch,
     DecodeError,
     DeviceKey,
@@ -66,6 +67,8 @@ class UpdateLog:
         self._deferring = False
         self._unstored: list[tuple[object, ...]] = []  # rows of accepted updates; `_read` stores them first
         self._moments = Moments(self._read)
+        self._bounds: dict[bytes, Sequence[Bound]] = {}
+        self._binds: Callable[[SignedUpdate], Collection[bytes]] = lambda update: ()
         self.state = self._load()
 
     def _load(self) -> LogState:
@@ -82,9 +85,13 @@ class UpdateLog:
         signed = self._db.execute(
             "SELECT branch, clock FROM log WHERE chunk_high IS NOT NULL ORDER BY clock DESC LIMIT 1"
         ).fetchone()
-        return LogState(
+        state = LogState(
             self.volume, self._members, self, branches, (_known(row) for row in tips if row), signed
         )
+        state.binds = self._binds
+        for device, bounds in self._bounds.items():
+            state.bind(device, bounds)
+        return state
 
     @property
     def device(self) -> bytes:
@@ -99,6 +106,15 @@ class UpdateLog:
         """From now on updates by these are accepted."""
         self.state.set_members(members)
         self._members = members
+
+    def use_bounds(self, binds: Callable[[SignedUpdate], Collection[bytes]]) -> None:
+        """*binds*: see `LogState.binds`."""
+        self._binds = self.state.binds = binds
+
+    def bind(self, device: bytes, bounds: Sequence[Bound]) -> None:
+        """From now on updates of the device are to depend on these."""
+        self._bounds[device] = bounds
+        self.state.bind(device, bounds)
 
     def sign(self, writes: Sequence[Write], time_ns: int, chunk_high: int) -> SignedUpdate:
         """Sign *writes* as one transaction and store it. It names no chunk above *chunk_high*."""

@@ -129,6 +129,7 @@ class CloudControl:
 
         With *days* it is to keep for so long what is deleted; the facts are those of `retain` then.
         """
+        self._volume.require_writer()
         with self._changing:
             return self._add(url, name, days)
 
@@ -162,6 +163,7 @@ class CloudControl:
 
     def replace(self, which: str, url: str) -> dict[str, object]:
         """`add` the cloud at *url* and `drain` the other. Raises HybrisError."""
+        self._volume.require_writer()
         with self._changing:
             number, record = self._find(which)
             added = self._add(url, None, None)["cloud"]
@@ -190,7 +192,9 @@ class CloudControl:
         return False, next((one.trouble for one in self._keeper.jobs() if one.number == found[0]), "")
 
     def change_redundancy(self, f: int | None, k: int | None) -> dict[str, object]:
-        """Let other numbers of clouds fail, or be needed to read; what is None stays. Raises UsageError."""
+        """Let other numbers of clouds fail, or be needed to read; what is None stays. Raises UsageError, and
+        HybrisError when this device only reads."""
+        self._volume.require_writer()
         with self._changing:
             _, before = self._keeper.records()
             active = [one for _, one in self._remaining() if one.state is CloudState.ACTIVE]
@@ -263,6 +267,7 @@ class CloudControl:
         return open_for_test(record.url, self._keeper.credentials, self._keeper.places, heard=heard)
 
     def _leave(self, which: str, state: CloudState) -> dict[str, object]:
+        self._volume.require_writer()
         with self._changing:
             number, record = self._find(which)
             _, code = self._keeper.records()

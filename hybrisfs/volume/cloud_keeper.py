@@ -83,7 +83,7 @@ class CloudKeeper:
         self._drain = Drain(
             volume.fs,
             volume.updates.device,
-            self._own_branches,
+            self._branches_to_move,
             self._upkeep,
             maintenance.packs,
             maintenance.segments,
@@ -261,6 +261,10 @@ class CloudKeeper:
         with self._volume.fs.lock:
             return {one.id for one in updates.state.branches if one.device == updates.device}
 
+    def _branches_to_move(self) -> set[bytes]:
+        """Whose packs this device may have elsewhere: nobody would heed it if it only reads."""
+        return set() if self._volume.fs.read_only else self._own_branches()
+
     # -- the thread ------------------------------------------------------------------------------
 
     def run(self) -> None:
@@ -309,7 +313,7 @@ class CloudKeeper:
             agreed = read_redundancy(self._volume.sharing.registers)
         if agreed is None:
             return True
-        own, code = self._own_branches(), self._volume.packs.redundancy
+        own, code = self._branches_to_move(), self._volume.packs.redundancy
         packs = self.rewriting.run(code, own, self._go_on, everything=agreed[1].writer in own)
         return self.values.rewrite(code, self._go_on) and packs
 
@@ -333,7 +337,7 @@ class CloudKeeper:
         moment gets a number of its own; what was put there is on record under that one from then on."""
         volume = self._volume
         with volume.fs.lock:
-            lost = overruled(volume.sharing.registers, self._own_branches())
+            lost = overruled(volume.sharing.registers, self._branches_to_move())
         for number, record in lost.items():
             records = {one: known for one, (known, _) in self.records()[0].items()}
             again = next((one for one, known in records.items() if known.url == record.url), None)
@@ -356,7 +360,7 @@ class CloudKeeper:
 
     def _empty(self, number: int, record: CloudRecord, stamp: Stamp, code: RedundancyRecord) -> bool:
         """Empty a cloud that is to go, as far as this device is to do that; False when something is left."""
-        mine = stamp.writer in self._own_branches()
+        mine = stamp.writer in self._branches_to_move()
         ask = record.state is not CloudState.LOST
         with self._volume.fs.lock:
             left = self._on_record(number)

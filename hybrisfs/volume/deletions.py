@@ -69,6 +69,7 @@ class Deletions:
             deletion = self._held(which)
             if wanted:
                 self._signer.ensure_allowed()
+                self._signer.require_writer()
             writes, nodes = self._losses.release(deletion, wanted=wanted)
             if writes:
                 high: int = self._fs.db.execute("SELECT max(number) FROM chunk").fetchone()[0] or 0

@@ -34,9 +34,15 @@ _UNNAMED: Final = 8  # hexadecimal digits of its id that a device is called by u
 
 
 def make_grant(
-    config: VolumeConfig, keys: VolumeKeys, members: Members, credentials: CredentialStore | None
+    config: VolumeConfig,
+    keys: VolumeKeys,
+    members: Members,
+    credentials: CredentialStore | None,
+    *,
+    reader: bool = False,
 ) -> Grant:
-    """What a new device is given; the secrets of the clouds only when *credentials* are passed."""
+    """What a new device is given; the secrets of the clouds only when *credentials* are passed. *reader*:
+    whether it is to read only."""
     publics = tuple(key for device in members if (key := members.public_key(device)) is not None)
     clouds = tuple(
         GrantedCloud(one.number, one.name, one.url, _secrets(credentials, one.url)) for one in config.clouds
@@ -50,6 +56,7 @@ def make_grant(
         clouds,
         publics,
         members.former,
+        reader,
     )
 
 
@@ -167,6 +174,8 @@ def _introduce(path: Path, device: DeviceKey, own_name: str, joined: Joined, *, 
         if by_kit:
             members.append(Member(joined.inviter.public, joined.inviter.name, reserve=True))
         database.set_meta("inviter", device_id_of(joined.inviter.public))
+        if joined.grant.reader:
+            database.execute("INSERT INTO meta VALUES ('reader', 1)")
         table = MemberTable(database)
         table.introduce(
             replace(one, name=known.get(one.public) or one.device.hex()[:_UNNAMED]) for one in members

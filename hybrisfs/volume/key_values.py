@@ -54,6 +54,8 @@ class KeyValues:
         self._store: KeyValueStore | None = None
         self._closed = False
         self._trouble = ""
+        self.permit: Callable[[], None] = lambda: None
+        """See `KeyValueStore.permit`."""
         if self._path.exists():  # it may have something to delete from the clouds
             try:
                 self.open()
@@ -120,6 +122,7 @@ class KeyValues:
                 self._store = KeyValueStore(
                     self._path, self._values, self._key, self._redundancy, cache_bytes=_CACHE_BYTES
                 )
+                self._store.permit = lambda: self.permit()
             return self._store
 
     def orphans(self, trusted: Callable[[], Collection[int]]) -> Orphans:

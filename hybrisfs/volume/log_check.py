@@ -7,7 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from hybrisfs.merge.authority import lawful
+from hybrisfs.merge.authority import counting
+from hybrisfs.merge.roles import Roles
 from sync import (
     PREFIX_SIZE,
     ZERO_HASH,
@@ -101,6 +102,7 @@ class LogCheck:
         self._device = device
         self._public_key = public_key
         self._branches = Branches()
+        self._roles = Roles(db)
         self._newest: dict[bytes, _Cause] = {}  # by branch, of the updates seen so far
 
     def branches(self) -> Iterator[str]:
@@ -138,7 +140,7 @@ class LogCheck:
                 problem = f"what is recorded of it makes no sense ({error})"
             if problem:
                 wrong(f"{name}: {problem}")
-            yield Entry(row.branch, row.clock, lawful(update))
+            yield Entry(row.branch, row.clock, counting(update, row.vector, self._roles))
 
     def _problem(self, row: _Row, header: SignedHeader) -> str | None:
         if header.volume != self._volume:

@@ -11,11 +11,12 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.merge.admission import came_by, let_in
 from hybrisfs.merge.members import MAX_DEVICE_NAME, Member, MemberTable, member_key
 from hybrisfs.merge.registers import Registers
+from hybrisfs.merge.roles import Role, RoleRecord, new_role_key
 from hybrisfs.merge.signing import Signer
 from hybrisfs.recovery.record import kit_key
 from hybrisfs.store.updates import UpdateLog
 from hybrisfs.volume.epochs import Epochs
-from sync import Write
+from sync import Known, Write
 
 __all__ = ["Membership"]
 
@@ -78,9 +79,11 @@ class Membership:
         with self._fs.lock:
             return _choose([*self._members.all(), *self._members.removed()], which)
 
-    def admit(self, member: Member, also: Sequence[Write] = ()) -> None:
+    def admit(self, member: Member, also: Sequence[Write] = (), role: Role = Role.FULL) -> None:
         """Let a device in, and tell the others, who hear of this one, too, if they have not yet. *also* is
-        signed with that."""
+        signed with that. *role*: what it may do from its first update on."""
+        if role is not Role.FULL:
+            also = [*also, (new_role_key(member.device), RoleRecord(role, from_first=True).encode())]
         with self._fs.cutting, self._fs.lock:
             device, this = member.device, self._updates.device
             entries = [(member_key(device), member.encode()), let_in(device, this), *also]
@@ -93,6 +96,28 @@ class Membership:
             self._epochs.learn()
         self._signed()
         self._changed()
+
+    def role_of(self, which: str) -> tuple[Member, Role]:
+        """A device and what it may do. Raises UsageError."""
+        with self._fs.lock:
+            member = _choose(self._members.all(), which)
+            return member, self._signer.role_of(member.device)
+
+    def set_role(self, which: str, role: Role) -> Member:
+        """Let a device do this from now on, on all devices. Raises UsageError, and HybrisError when this
+        device may not say so."""
+        with self._fs.cutting, self._fs.lock:
+            self._signer.require_writer()
+            member = _choose(self._members.all(), which)
+            if member.device == self._updates.device:
+                raise UsageError(
+                    "a device does not say itself what it may do", "", "Say it on another full member."
+                )
+            if self._signer.role_of(member.device) is role:
+                return member
+            self._signer.sign([(new_role_key(member.device), RoleRecord(role).encode())], 0)
+        self._signed()
+        return member
 
     def _own_register(self) -> Write:
         """The register that says that this device belongs to the volume."""
@@ -141,6 +166,7 @@ class Membership:
         then nothing has changed.
         """
         with self._fs.cutting, self._fs.lock:
+            self._signer.require_writer()
             member = _choose(self._members.all(), which)
             if member.device == self._updates.device:
                 raise UsageError(
@@ -165,6 +191,7 @@ class Membership:
         """The same with a device in reserve; what *also* makes of it is signed with that. Raises UsageError,
         OSError."""
         with self._fs.cutting, self._fs.lock:
+            self._signer.require_writer()
             member = _choose(self._members.reserves(), which, "recovery kit")
             self._sign_removal([member], also(member))
         self._signed()
@@ -186,12 +213,13 @@ class Membership:
 
     def heed_removals(self) -> None:
         """A device was removed elsewhere. What this one saw of it before, all are to see: an own update says
-        so by depending on it."""
+        so by depending on it. Or this one only reads now: what it did before counts when it says that it
+        knows."""
         with self._fs.cutting, self._fs.lock:
             if not self.is_removal_unheeded():
                 return
             writes: list[Write] = []
-            if self._epochs.is_one_due:
+            if self._epochs.is_one_due and self._signer.may_change:
                 try:
                     writes.append(self._epochs.begin())
                 except HybrisError as error:
@@ -205,18 +233,27 @@ class Membership:
     def is_removal_unheeded(self) -> bool:
         """Whether this device has something to sign because another was removed."""
         with self._fs.lock:
-            due = self._epochs.is_one_due or self._is_anything_unvouched()
-            return due and self._signer.may_sign
+            due = self._epochs.is_one_due and self._signer.may_change
+            return (due or self._is_anything_unvouched()) and self._signer.may_sign
 
     def _is_anything_unvouched(self) -> bool:
-        """Whether no member has said yet that it saw all that removed devices have written."""
+        """Whether no member has said yet that it saw all that removed devices have written, or what others
+        wrote before they heard that they only read; or this one has not said that it has heard of that."""
         tips = self._updates.state.tips()
         members = self._members.keys()
         seen = [tip.dependencies for tip in tips if tip.device in members]
+        own = self._updates.device
         return any(
-            members.former_key(tip.device) and all(vector[tip.branch] < tip.clock for vector in seen)
+            (tip.device == own or all(vector[tip.branch] < tip.clock for vector in seen))
+            and (members.former_key(tip.device) or self._is_from_before(tip))
             for tip in tips
         )
+
+    def _is_from_before(self, tip: Known) -> bool:
+        """Whether its writer signed this before it heard that it only reads."""
+        updates, roles = self._updates, self._registers.roles
+        bounds = roles.bounds(tip.device, updates.state.vector, updates.vector_of)
+        return any(tip.dependencies[one.branch] < one.clock for one in bounds)
 
 
 def _named(member: Member) -> dict[str, object]:

@@ -104,6 +104,7 @@ class Mirrors:
         """Keep *directory*, which overlaps with nothing, equal to the folder *at* of the volume, which is
         made if there is none. Raises HybrisError, OSError."""
         Ignored(ignore)
+        self._volume.require_writer()
         mirror = secrets.token_hex(16)
         with self._volume.fs.lock:
             self._require_apart(at)
@@ -177,6 +178,8 @@ class Mirrors:
         self, directory: Path, into: PurePath, step: Step, *, dry_run: bool, replace: bool
     ) -> ImportReport:
         """Copy *directory* into the folder *into* of the volume. See `mirror.importer`."""
+        if not dry_run:
+            self._volume.require_writer()
         source = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             around, ignored = _Surroundings(self._volume), Ignored(())

@@ -54,7 +54,9 @@ class Invitation:
         *,
         lifetime: float,
         with_credentials: bool,
+        reader: bool = False,
     ) -> None:
+        """*reader*: whether *admit* makes it one that only reads."""
         self._credentials = CredentialStore(home.credentials)
         self._places = OwnPlaces(home)
         self._config = config
@@ -63,6 +65,7 @@ class Invitation:
         self._members = members
         self._admit = admit
         self._with_credentials = with_credentials
+        self._reader = reader
         self._listener = _open_port()
         addresses = self._listener.addresses if self._listener is not None else ()
         self._code = new_code([cloud.url for cloud in config.clouds], addresses, time.time(), lifetime)
@@ -84,7 +87,11 @@ class Invitation:
             return True
 
         grant = make_grant(
-            self._config, self._keys, self._members(), self._credentials if self._with_credentials else None
+            self._config,
+            self._keys,
+            self._members(),
+            self._credentials if self._with_credentials else None,
+            reader=self._reader,
         )
         heard = {one.url: one.heard for one in self._config.clouds}
         with _stores(heard, self._credentials, self._places) as stores:

@@ -89,6 +89,7 @@ class Kits:
         which here tell the passphrase that was drawn and a page to be printed. Raises UsageError,
         HybrisError."""
         volume, bits = self._volume, None
+        volume.require_writer()
         if passphrase is None:
             drawn = new_passphrase()
             chosen, bits = drawn.text, drawn.bits
@@ -172,7 +173,7 @@ class Kits:
     def refresh(self) -> bool:
         """Put the kits on the clouds that lack them or have old ones; False when that is to be tried again
         soon."""
-        if self._volume.signals.held:
+        if self._volume.signals.held or self._volume.fs.read_only:
             return True
         if not self._volume.sharing.has_looked():
             return False  # the log on the clouds may tell of kits, or of something that they should hold
@@ -185,7 +186,8 @@ class Kits:
         """Whether `refresh` has something to look at on the clouds, and may."""
         now = time.monotonic()
         due = (self._settled.get(kit.id, (None, 0.0))[1] for kit in self._kits())
-        return not self._volume.signals.held and any(until <= now for until in due)
+        resting = self._volume.signals.held or self._volume.fs.read_only
+        return not resting and any(until <= now for until in due)
 
     def _refresh(self, kit: _Kit) -> bool:
         volume = self._volume
@@ -234,13 +236,13 @@ class Kits:
         return {look.cloud: answer for look, answer in answers.items()}
 
     def _verified(self, kit: _Kit, data: bytes) -> KitCopy | None:
-        """The copy, if a member made it, and of this kit."""
+        """The copy, if a full member made it, and of this kit."""
         try:
             copy = decode_kit(data, kit.name)
         except DecodeError as error:
             log.warning("volume %s: a cloud has a wrong recovery kit: %s", self._volume.name, error)
             return None
-        public = self._volume.sharing.current_members().public_key(copy.writer)
+        public = self._volume.sharing.full_members().public_key(copy.writer)
         right = (
             copy.key == kit.record.key
             and copy.is_vouched_for(kit.record.voucher)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.registers import attr_key
 from hybrisfs.keyring import KeyRing
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.brake import Brake
@@ -17,6 +18,7 @@ from hybrisfs.merge.history import History
 from hybrisfs.merge.losses import Losses
 from hybrisfs.merge.members import MAX_DEVICE_NAME, Member, MemberTable
 from hybrisfs.merge.registers import Registers
+from hybrisfs.merge.roles import Role
 from hybrisfs.merge.rows import Change
 from hybrisfs.merge.settlement import Settlement
 from hybrisfs.merge.signing import Signer
@@ -25,6 +27,7 @@ from hybrisfs.pipeline.freshness import Freshness
 from hybrisfs.pipeline.pull import CloudReader, DeviceSighting, Puller
 from hybrisfs.pipeline.receive import Receiver, Upcoming, unprepared
 from hybrisfs.pipeline.signals import Signals
+from hybrisfs.store.schema import ROOT_ID
 from hybrisfs.store.sightings import SightingTable
 from hybrisfs.store.updates import UpdateLog
 from hybrisfs.volume.agreement import Agreement
@@ -96,6 +99,11 @@ class Sharing:
             lambda: self.on_members(),
             lambda: self._show(self.arrivals.device_renamed()),
         )
+        self.registers.roles.on_change = self._roles_changed
+        self.updates.use_bounds(self.registers.roles.binds)
+        self._roles_changed(self.registers.roles.devices())
+        if self.registers.roles.are_awaited(self.updates.device):
+            fs.changes.drop(attr_key(ROOT_ID))  # that of the root is not for this device to say
         self.brake = Brake(deletion_share)
         self.losses = Losses(fs, self.updates, self.registers, self.brake)
         self.arrivals = Arrivals(fs, self.updates, self.registers, self.members, epochs.learn, self.losses)
@@ -225,6 +233,25 @@ class Sharing:
         with self._fs.lock:
             return self.members.devices()
 
+    def full_members(self) -> Members:
+        """The devices that belong to the volume and do not only read, as far as is known here."""
+        with self._fs.lock:
+            members, roles = self.members.devices(), self.registers.roles
+            if not roles:
+                return members
+            return Members(
+                public
+                for device, public in members.public_keys.items()
+                if self.signer.role_of(device) is Role.FULL
+            )
+
+    def _roles_changed(self, devices: Collection[bytes]) -> None:
+        """What these devices may do may be something else; with the volume's lock held."""
+        updates, roles = self.updates, self.registers.roles
+        for device in devices:
+            updates.bind(device, roles.bounds(device, updates.state.vector, updates.vector_of))
+        self._fs.read_only = self.signer.role is not Role.FULL
+
     def key_holders(self) -> Members:
         """The same, with those in reserve."""
         with self._fs.lock:
@@ -259,7 +286,7 @@ class Sharing:
         after = frozenset(self.key_holders())
         if after != before:
             self.on_members()
-        if not before <= after:
+        if not before <= after or (self.registers.roles and self.membership.is_removal_unheeded()):
             self.membership.heed_removals()
         return complete
 
@@ -348,6 +375,8 @@ class Sharing:
             rejoined = {device for device in forks if self.updates.has_rejoined(device)}
             charges = self.misconduct.charges()
             names = {member.device: self.members.shown_name(member.device) for member in members}
+            readers = {one.device for one in members if self.signer.role_of(one.device) is Role.READER}
+            overstepped = self.registers.roles.overstepped
             inviters = {member.device: self.members.inviter_of(member.device) for member in members}
             let_in_by = {
                 device: self.members.shown_name(inviter)
@@ -360,6 +389,8 @@ class Sharing:
                 **_described(member, member.device == this, sightings.get(member.device), vector, forks),
                 "name": names[member.device],
                 "rejoined": member.device in rejoined,
+                "reader": member.device in readers,
+                "overstepped": member.device in overstepped,
                 "charges": [described(one) for one in charges.get(member.device, ())],
                 **({"let_in_by": let_in_by[member.device]} if member.device in let_in_by else {}),
             }

@@ -38,7 +38,7 @@ class Signposts:
         if self._has_read and len(volume.sharing.current_members()) < 2:
             return {}
         self._has_read = True
-        members = volume.sharing.current_members()
+        members = volume.sharing.full_members()
         known = {one.number: one.url for one in volume.config.clouds if one.proven}
         looks = [Look(SIGNPOST_NAME, number, None) for number in known]
         answers = volume.engine.poll_objects(looks, limit=SIGNPOST_LIMIT, timeout=_LOOK_SECONDS)
@@ -59,9 +59,11 @@ class Signposts:
 
     def post(self, also: int | None = None) -> None:
         """Put the signpost, and heads of other devices, where they are missing or out of date; *also* on a
-        cloud that is not in use any more."""
+        cloud that is not in use any more. That of a device that only reads nobody would take."""
         volume, upkeep = self._volume, self._volume.engine.upkeep
         with volume.fs.lock:
+            if volume.fs.read_only:
+                return
             registers = volume.sharing.registers
             told = {number: record for number, (record, _) in read_clouds(registers).items()}
             redundancy = read_redundancy(registers)

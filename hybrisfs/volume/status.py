@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 __all__ = ["devices_of", "notices_of", "reason_of", "volume_status"]
 
 _LONG: Final = 86_400  # seconds; until then a cloud that is away is trouble enough
+_READER: Final = (
+    "this device only reads the volume: nothing can be changed here. On a full member, "
+    "hybrisfs device role NAME full lets it write"
+)
 _NEWS: Final = 7 * 86_400  # seconds; a fork is joined by itself, and told of for so long
 _PATIENCE: Final = 7 * 86_400  # seconds that a device may be away before others are told what waits for it
 
@@ -61,6 +65,7 @@ def volume_status(volume: Volume) -> dict[str, object]:
             "pending_bytes": volume.uploads.pending_bytes(),
             "machines_only": volume.uploads.machines_only(),
             "removed": removed,
+            "reader": fs.read_only,
             "conflicts": volume.conflict_table.count(),
             "clouds": clouds,
             "devices": devices,
@@ -82,7 +87,11 @@ def volume_status(volume: Volume) -> dict[str, object]:
             "mirrors": volume.mirrors.all(),
             "undeletable": sum(undeletable.values()),
             "warnings": warnings,
-            "notices": [*notices_of(devices, time.time()), *_about_deletions(volume, undeletable)],
+            "notices": [
+                *([_READER] if fs.read_only else []),
+                *notices_of(devices, time.time()),
+                *_about_deletions(volume, undeletable),
+            ],
             "last_error": str(fs.journal.failure) if fs.journal.failure else volume.last_error.text,
         }
 
@@ -166,6 +175,7 @@ def _warnings(volume: Volume, devices: list[dict[str, object]], values: ValueFac
             f"files cannot be opened for reading until {' and '.join(silent)} is heard of; "
             f"hybrisfs volume set {volume.name} --stale-reads warn lets them be opened"
         )
+    waiting += _about_roles(volume, devices)
     waiting += _about_losses(volume)
     waiting += volume.unreadable.warnings()
     damaged = len(volume.fs.chunks.lost)
@@ -181,6 +191,23 @@ def _warnings(volume: Volume, devices: list[dict[str, object]], values: ValueFac
     waiting += volume.settings.doubts
     alarms = [one for one in (volume.peering.alarm, volume.checkpoints.keeper.alarm) if one]
     return [*waiting, *volume.sharing.doubts(), *alarms]
+
+
+def _about_roles(volume: Volume, devices: list[dict[str, object]]) -> list[str]:
+    """What became of changes that do not count."""
+    found = [
+        f"{shown(str(one['name']))} only reads, and has signed changes all the same: they count for nobody"
+        for one in devices
+        if one.get("overstepped")
+    ]
+    with volume.fs.lock:
+        unsaved = volume.unsaved
+    if unsaved:
+        found.append(
+            f"{unsaved:,} files and folders were changed here before this device was to read only, and are "
+            "on no other device: copy what you need to another folder, or have it made a full member again"
+        )
+    return found
 
 
 def _about_deletions(volume: Volume, undeletable: Mapping[int, int]) -> list[str]:

@@ -6,7 +6,8 @@ import sqlite3
 from collections.abc import Iterator
 
 from hybrisfs.filesystem.registers import is_of_tree
-from hybrisfs.merge.authority import described, lawful
+from hybrisfs.merge.authority import counting, described
+from hybrisfs.merge.roles import Roles
 from hybrisfs.versions.needs import KEPT_CONTENTS, named_chunks
 from sync import decode_signed
 
@@ -23,24 +24,28 @@ def check_versions(db: sqlite3.Connection) -> Iterator[str]:
     """What is wrong with the versions in the snapshot *db*, in words."""
     writes: dict[bytes, bytes | None] | None = None
     update: tuple[bytes | None, int] = (None, -1)
+    roles = Roles(db)
     for key, clock, branch, value, is_latest in db.execute(_ROWS):
         if not is_of_tree(key):
             yield f"{described(key)}: is noted as a version, and is nothing that has any"
             continue
         if (branch, clock) != update:
-            update, writes = (branch, clock), _writes(db, branch, clock)
+            update, writes = (branch, clock), _writes(db, roles, branch, clock)
         if is_latest:
             yield f"{described(key)}: what update {clock} wrote is noted as a version and is true still"
         elif writes is not None and writes.get(key) != value:
             yield f"{described(key)}: the version of update {clock} is not what that wrote"
 
 
-def _writes(db: sqlite3.Connection, branch: bytes | None, clock: int) -> dict[bytes, bytes | None] | None:
+def _writes(
+    db: sqlite3.Connection, roles: Roles, branch: bytes | None, clock: int
+) -> dict[bytes, bytes | None] | None:
     """What an update wrote; None when that is not known here."""
-    row = db.execute("SELECT bytes FROM log WHERE branch = ? AND clock = ?", (branch, clock)).fetchone()
+    query = "SELECT bytes, vector FROM log WHERE branch = ? AND clock = ?"
+    row = db.execute(query, (branch, clock)).fetchone()
     if row is None:
         return {}
-    return dict(lawful(decode_signed(row[0])).writes) if row[0] is not None else None
+    return None if row[0] is None else dict(counting(decode_signed(row[0]), row[1], roles).writes)
 
 
 def count_without_bytes(db: sqlite3.Connection) -> int:

@@ -17,6 +17,7 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.registers import Attr
 from hybrisfs.merge.history import History
 from hybrisfs.merge.rows import Change
+from hybrisfs.merge.signing import only_reads
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.fetch import Fetcher
 from hybrisfs.shown import quoted, shown
@@ -219,6 +220,8 @@ class Versions:
     def restore(self, path: str, at: str | None, number: int | None, target: str | None) -> dict[str, object]:
         """Put a file, or with *at* a folder with all that was in it, back, at *target* if that is given.
         Returns "files", how many, and "path"."""
+        if self._fs.read_only:
+            raise only_reads()
         if not self._sign(_SIGNED_WITHIN):
             raise HybrisError("what is there now could not be signed in time", "", "Try again in a while.")
         where = _names(path if target is None else target)

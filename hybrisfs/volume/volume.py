@@ -23,6 +23,7 @@ from hybrisfs.filesystem.residency import Residency
 from hybrisfs.home import Home
 from hybrisfs.keyring import KeyRing
 from hybrisfs.keys import VolumeKeys
+from hybrisfs.merge.roles import Role
 from hybrisfs.merge.rows import Change
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.fetch import Fetcher
@@ -292,6 +293,7 @@ class Volume:
         self.recovery = Kits(self)
         self._keeper = CloudKeeper(self, self._home)
         self.clouds = CloudControl(self, self._keeper)
+        self.key_values.permit = self.require_writer
         sharing.on_growth = self.peering.advanced
         sharing.on_members = self._members_changed
         sharing.on_quiet = self.peering.look_after
@@ -378,6 +380,7 @@ class Volume:
 
         def told(done: int, total: int) -> None:
             self._require_membership()
+            self._require_signed()
             progress(done, total)
 
         done = self.uploads.wait(timeout, told)
@@ -385,6 +388,21 @@ class Volume:
             self.sharing.look_at_members(_MEMBERS_SECONDS)
             self._require_membership()
         return done
+
+    def _require_signed(self) -> None:
+        """Raises HybrisError when something that was written here waits for this device to be a full member
+        again."""
+        with self.fs.lock:
+            if self.fs.read_only and self.unsaved:
+                self.require_writer()
+
+    @property
+    def unsaved(self) -> int:
+        """How many files and folders were changed here and are on no other device, as this one only reads
+        now; with the volume's lock held."""
+        changes = self.fs.changes
+        waiting = {ino for key, (ino, _) in changes.unsigned.items() if key not in changes.held}
+        return len(waiting) if self.fs.read_only else 0
 
     def _require_membership(self) -> None:
         if self.sharing.was_removed:
@@ -417,9 +435,12 @@ class Volume:
 
     # -- devices ---------------------------------------------------------------------------------
 
-    def invite(self, *, lifetime: float, with_credentials: bool) -> Invitation:
-        """An invitation for one device, good for *lifetime* seconds."""
+    def invite(self, *, lifetime: float, with_credentials: bool, reader: bool = False) -> Invitation:
+        """An invitation for one device, good for *lifetime* seconds; *reader*: it is to read only. Raises
+        HybrisError when this device only reads itself."""
         sharing = self.sharing
+        self.require_writer()
+        role = Role.READER if reader else Role.FULL
         self.checkpoints.keeper.hurry()
         return Invitation(
             self._home,
@@ -427,10 +448,27 @@ class Volume:
             self.ring.keys,
             sharing.membership.own_name,
             sharing.key_holders,
-            sharing.membership.admit,
+            partial(sharing.membership.admit, role=role),
             lifetime=lifetime,
             with_credentials=with_credentials,
+            reader=reader,
         )
+
+    def require_writer(self) -> None:
+        """Raises HybrisError when this device only reads."""
+        with self.fs.lock:
+            self.sharing.signer.require_writer()
+
+    def role_of(self, device: str) -> dict[str, object]:
+        """The "id" and name ("device") of a device, and whether it is a "reader". Raises UsageError."""
+        member, role = self.sharing.membership.role_of(device)
+        return {"id": member.device.hex(), "device": member.name, "reader": role is Role.READER}
+
+    def set_role(self, device: str, *, reader: bool) -> dict[str, object]:
+        """See `Membership.set_role`; then the same as `role_of`."""
+        self.sharing.membership.set_role(device, Role.READER if reader else Role.FULL)
+        self.committer.commit_now()
+        return self.role_of(device)
 
     def devices(self) -> list[dict[str, object]]:
         """See `status.devices_of`."""
@@ -469,6 +507,7 @@ class Volume:
 
     def settle_conflict(self, path: str, *, keep_all: bool) -> None:
         """See `Conflicts.keep` and `Conflicts.keep_all`."""
+        self.require_writer()
         (self.conflict_table.keep_all if keep_all else self.conflict_table.keep)(path)
 
     def deletions(self) -> list[dict[str, object]]:

@@ -1,0 +1,214 @@
+"""What a device may do: all that members do, or only read.
+
+========  =======================================  ======================================================
+register  key                                      value
+========  =======================================  ======================================================
+role      ``o`` device id (16), serial (8, random)  version u8 = 1, role u8: 0 full, 1 reader,
+                                                   since u8: 0 from now on, 1 from its first update on
+========  =======================================  ======================================================
+
+A device of which no register tells is a full member. What a reader may write stands in the one table of rules
+(`hybrisfs.merge.authority`); nothing else of what it signs counts. Full members say what others may do, and
+no device says it of itself.
+
+**Which role a device had when it signed an update is decided by what that update had seen**: of the registers
+of the device that its dependency vector covers, those count that no other of them depends on; of several, the
+one that allows less. Whether a register of a role counts at all is decided in the same way, by what *its*
+writer had seen. So all devices decide alike, in whatever order updates come. A device that is made a reader
+while it works on loses nothing: what it had signed before it heard of it was signed by a full member.
+
+To decide by the past, one must know it, also when one begins with a checkpoint, which holds the latest values
+of registers only. So each change of a role is a register of its own, with a serial of its own, and is written
+once: a write to a register that its writer knows to have a value does not count.
+
+To pretend that one has not heard must not help: `Roles.bounds` tells the log which updates the updates of a
+reader are to depend on (`sync.log`). A recovery kit's key is always full.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from bisect import bisect_right, insort
+from collections.abc import Callable, Collection, Iterator
+from enum import IntEnum
+from itertools import islice
+from typing import Final, NamedTuple
+
+from hybrisfs.merge.rules import Stamp
+from hybrisfs.store.database import Database
+from sync import DEVICE_ID_SIZE, Bound, DecodeError, Reader, SignedUpdate, VersionVector, Writer
+
+__all__ = ["ROLE", "SERIAL_SIZE", "Role", "RoleRecord", "Roles", "new_role_key", "whose_role"]
+
+ROLE: Final = ord("o")
+"""What keys of these registers begin with."""
+SERIAL_SIZE: Final = 8
+_VERSION: Final = 1
+_RESERVE: Final = "SELECT 1 FROM member WHERE device = ? AND state = 3"
+
+VectorOf = Callable[[bytes, int], VersionVector | None]
+"""The dependency vector of the update with this branch and clock."""
+
+
+class Role(IntEnum):
+    """What a device may do; the higher, the less."""
+
+    FULL = 0
+    READER = 1
+
+
+class RoleRecord(NamedTuple):
+    """The value of a register."""
+
+    role: Role
+    from_first: bool = False
+    """Whether the device has it since it was let in."""
+
+    def encode(self) -> bytes:
+        return Writer().u8(_VERSION).u8(self.role).u8(self.from_first).getvalue()
+
+    @staticmethod
+    def decode(value: bytes) -> RoleRecord:
+        """Raises DecodeError."""
+        reader = Reader(value)
+        if reader.u8() != _VERSION:
+            raise DecodeError("a role of another version")
+        role, since = reader.u8(), reader.u8()
+        reader.end()
+        if role > Role.READER or since > 1:
+            raise DecodeError("a role that no device has")
+        return RoleRecord(Role(role), bool(since))
+
+
+def new_role_key(device: bytes) -> bytes:
+    """A register that says what the device may do from now on."""
+    return bytes((ROLE,)) + device + os.urandom(SERIAL_SIZE)
+
+
+def whose_role(key: bytes) -> bytes:
+    """The device that the register is about."""
+    return key[1 : 1 + DEVICE_ID_SIZE]
+
+
+class _Said(NamedTuple):
+    """In the order of clocks."""
+
+    clock: int
+    key: bytes
+    record: RoleRecord
+
+
+class Roles:
+    """What has been said in registers of roles; used with the volume's lock held, or of a snapshot."""
+
+    def __init__(self, database: Database | sqlite3.Connection) -> None:
+        self._db = database
+        self.on_change: Callable[[Collection[bytes]], None] = lambda devices: None
+        self._said: dict[bytes, dict[bytes, list[_Said]]] = {}  # by device and branch
+        self._stamps: dict[bytes, list[Stamp]] = {}  # of the values of each register
+        self.overstepped: set[bytes] = set()
+        """The devices that have signed what they may not, since the start."""
+        self.load()
+
+    def load(self) -> None:
+        """The registers hold other values, or go by other names."""
+        self._is_told = self._db.execute("SELECT 1 FROM meta WHERE key = 'reader'").fetchone() is not None
+        self._said.clear()
+        self._stamps.clear()
+        for key, branch, clock, value in self._db.execute(
+            "SELECT r.key, w.branch, r.clock, r.value FROM register r JOIN writer w ON w.number = r.writer "
+            "WHERE r.key >= x'6f' AND r.key < x'70'"
+        ).fetchall():
+            self._put(Stamp(clock, branch), key, value)
+        self.on_change(self.devices())
+
+    def __bool__(self) -> bool:
+        """Whether anybody's role was ever told of."""
+        return bool(self._said)
+
+    def devices(self) -> Collection[bytes]:
+        """Those of which a register tells."""
+        return self._said.keys()
+
+    def note(self, stamp: Stamp, key: bytes, value: bytes | None) -> None:
+        """An update has written this to a register of a role."""
+        self._put(stamp, key, value)
+        self.on_change((whose_role(key),))
+
+    def _put(self, stamp: Stamp, key: bytes, value: bytes | None) -> None:
+        try:
+            said = _Said(stamp.clock, key, RoleRecord.decode(value or b""))
+        except DecodeError:
+            return
+        self._stamps.setdefault(key, []).append(stamp)
+        insort(self._said.setdefault(whose_role(key), {}).setdefault(stamp.writer, []), said)
+
+    def are_awaited(self, device: bytes) -> bool:
+        """Whether this *device* was told, when it was let in, that it only reads, and has yet to hear it from
+        the log."""
+        return self._is_told and device not in self._said
+
+    def was_written(self, key: bytes, seen: VersionVector) -> bool:
+        """Whether somebody who had seen so much knew a value of this register."""
+        return any(seen[stamp.writer] >= stamp.clock for stamp in self._stamps.get(key, ()))
+
+    def role(self, device: bytes, seen: VersionVector, vector_of: VectorOf) -> Role:
+        """What the device might do for somebody who had seen so much."""
+        return max((one.role for _, one in self._standing(device, seen, vector_of)), default=Role.FULL)
+
+    def bounds(self, device: bytes, seen: VersionVector, vector_of: VectorOf) -> list[Bound]:
+        """What the updates of the device are to depend on, for somebody who has seen so much; nothing if it
+        may do all."""
+        return [
+            Bound(self._author(stamp.writer), *stamp[::-1], record.from_first)
+            for stamp, record in self._standing(device, seen, vector_of)
+            if record.role is not Role.FULL
+        ]
+
+    def binds(self, update: SignedUpdate) -> set[bytes]:
+        """Whom the update makes a reader of whom its writer had never said anything, for all that is known
+        here."""
+        found = {whose_role(key) for key, value in update.writes if key[0] == ROLE and _restricts(value)}
+        writer = update.header.writer
+        return {one for one in found if all(self._author(by) != writer for by in self._said.get(one, ()))}
+
+    def _author(self, branch: bytes) -> bytes:
+        row = self._db.execute("SELECT device FROM log_branch WHERE id = ?", (branch,)).fetchone()
+        return branch if row is None else bytes(row[0])
+
+    def vector_of(self, branch: bytes, clock: int) -> VersionVector | None:
+        """The dependency vector of an update that is stored."""
+        query = "SELECT vector FROM log WHERE branch = ? AND clock = ?"
+        row = self._db.execute(query, (branch, clock)).fetchone()
+        return None if row is None else VersionVector.decode(row[0])
+
+    def _standing(
+        self, device: bytes, seen: VersionVector, vector_of: VectorOf
+    ) -> Iterator[tuple[Stamp, RoleRecord]]:
+        branches = self._said.get(device)
+        if not branches or self._db.execute(_RESERVE, (device,)).fetchone():
+            return
+        newest = [
+            Stamp(said[count - 1].clock, branch)
+            for branch, said in branches.items()
+            if (count := _seen(said, seen[branch]))
+        ]
+        vectors = [vector_of(*stamp[::-1]) for stamp in newest if len(newest) > 1]
+        for stamp in newest:
+            if not any(vector is not None and vector[stamp.writer] >= stamp.clock for vector in vectors):
+                said = branches[stamp.writer]
+                last = islice(said, _seen(said, stamp.clock - 1), _seen(said, stamp.clock))
+                yield from ((stamp, one.record) for one in last)
+
+
+def _seen(said: list[_Said], clock: int) -> int:
+    """How many were said up to this clock."""
+    return bisect_right(said, clock, key=lambda one: one.clock)
+
+
+def _restricts(value: bytes | None) -> bool:
+    try:
+        return RoleRecord.decode(value or b"").role is not Role.FULL
+    except DecodeError:
+        return False

@@ -1,0 +1,141 @@
+"""A device that is bound to an update: what it signs as if it had never heard of it counts for nothing, but
+for what others have seen, and what it signed before it owned up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sync.inbox import Inbox
+from sync.log import Bound
+from sync.outcome import Accepted, Outcome, Reason, Refused
+from sync.update import SignedUpdate, decode_signed
+from tests.sync.support import KEYS, Device
+
+BOUND = KEYS[3]
+
+
+def bind(device: Device, update: SignedUpdate, *, from_first: bool = False) -> None:
+    """The device has accepted the update that binds BOUND."""
+    header = update.header
+    bound = Bound(header.writer, header.writer, header.clock, from_first)
+    device.state.bind(BOUND.device_id, [bound])
+
+
+def offer(inbox: Inbox, device: Device, updates: Iterable[SignedUpdate]) -> list[Outcome]:
+    def accept(data: bytes) -> Outcome:
+        return device.receive(decode_signed(data))
+
+    return [outcome for one in updates for outcome in inbox.add(one.data, accept)]
+
+
+def shuffled(random: Random, updates: Sequence[SignedUpdate]) -> list[SignedUpdate]:
+    found = list(updates)
+    random.shuffle(found)
+    return found
+
+
+def refusal(device: Device, update: SignedUpdate) -> Reason | None:
+    outcome = device.receive(update)
+    return outcome.reason if isinstance(outcome, Refused) else None
+
+
+def test_who_pretends_not_to_know_is_not_heard() -> None:
+    judge, liar = Device(KEYS[0]), Device(BOUND)
+    before = liar.write()
+    judge.receive_all([before])
+    bind(judge, judge.write())
+    assert refusal(judge, liar.write()) is Reason.NOT_VOUCHED
+    assert refusal(judge, liar.write()) is Reason.NOT_VOUCHED
+
+
+@given(st.integers(1, 5), st.integers(0, 4), st.randoms(use_true_random=False))
+def test_what_was_done_before_it_was_heard_of_counts_in_any_order(
+    before: int, after: int, random: Random
+) -> None:
+    judge, honest = Device(KEYS[0]), Device(BOUND)
+    binding = judge.write()
+    bind(judge, binding)
+    updates = [honest.write() for _ in range(before)]
+    honest.receive_all([binding])
+    updates += [honest.write() for _ in range(after + 1)]
+    inbox = Inbox()
+    offer(inbox, judge, shuffled(random, updates))
+    assert judge.state.history() == honest.state.history()
+    assert not len(inbox)
+
+
+@given(st.integers(1, 5), st.booleans(), st.randoms(use_true_random=False))
+def test_what_another_has_seen_counts_in_any_order(count: int, from_first: bool, random: Random) -> None:
+    judge, witness, bound = Device(KEYS[0]), Device(KEYS[1]), Device(BOUND)
+    binding = judge.write()
+    bind(judge, binding, from_first=from_first)
+    seen = [bound.write() for _ in range(count)]
+    witness.receive_all(seen)
+    vouching, later = witness.write(), bound.write()
+    inbox = Inbox()
+    offer(inbox, judge, shuffled(random, [*seen, vouching, later]))
+    assert {one.hash for one in judge.order} == {one.hash for one in (binding, vouching, *seen)}
+
+
+@given(st.integers(1, 4), st.randoms(use_true_random=False))
+def test_who_was_bound_from_the_first_update_on_vouches_for_nothing(count: int, random: Random) -> None:
+    judge, liar = Device(KEYS[0]), Device(BOUND)
+    binding = judge.write()
+    bind(judge, binding, from_first=True)
+    updates = [liar.write() for _ in range(count)]
+    liar.receive_all([binding])
+    updates += [liar.write(), liar.write()]
+    offer(Inbox(), judge, shuffled(random, updates))
+    assert [one.hash for one in judge.order] == [binding.hash]
+    honest = Device(BOUND)
+    honest.receive_all([binding])
+    offer(Inbox(), judge, [honest.write(), honest.write()])
+    assert len(judge.order) == 3
+
+
+@given(st.randoms(use_true_random=False))
+def test_updates_that_come_before_their_causes_are_taken_in_later(random: Random) -> None:
+    """Nobody can tell of them at first whether they know what binds their writer."""
+    judge, other, honest = Device(KEYS[0]), Device(KEYS[1]), Device(BOUND)
+    binding = judge.write()
+    bind(judge, binding)
+    other.receive_all([binding])
+    updates = [other.write()]
+    honest.receive_all([binding, *updates])
+    updates += [honest.write(), honest.write(), honest.write()]
+    inbox = Inbox()
+    offer(inbox, judge, shuffled(random, updates))
+    assert judge.state.history() == honest.state.history()
+    assert not len(inbox) and not inbox._unvouched and not inbox._following
+
+
+def test_two_that_are_bound_do_not_go_round_in_circles() -> None:
+    """What waits for an update that nobody vouches for is not tried again and again."""
+    judge, liar = Device(KEYS[0]), Device(BOUND)
+    bind(judge, judge.write(), from_first=True)
+    first = liar.write()
+    twin = liar.clone()
+    one, other = liar.write((b"k", b"1")), twin.write((b"k", b"2"))
+    liar.receive_all([other])
+    inbox = Inbox()
+    outcomes = offer(inbox, judge, [liar.write(), one, other, first])
+    assert not any(isinstance(outcome, Accepted) for outcome in outcomes)
+    assert len(outcomes) < 16
+
+
+def test_a_state_that_is_loaded_again_knows_what_was_heeded() -> None:
+    judge, honest = Device(KEYS[0]), Device(BOUND)
+    binding = judge.write()
+    twin = honest.clone()
+    bind(judge, binding)
+    honest.receive_all([binding])
+    heeding = [honest.write(), honest.write()]
+    judge.receive_all(heeding)
+    judge.restart()
+    bind(judge, binding)
+    restored = twin.write()  # from a backup: it makes a fork, which convicts it, and counts
+    assert isinstance(judge.receive(restored), Accepted)

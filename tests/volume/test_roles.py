@@ -1,0 +1,252 @@
+"""A device that only reads: nothing that it signs changes anything, nothing can be changed on it, and what
+it had done before it was told so is kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from hybrisfs.errors import HybrisError, UsageError
+from hybrisfs.filesystem.registers import Content, Place, content_key, place_key
+from hybrisfs.home import Home
+from hybrisfs.merge.cloud_set import CloudRecord, entries_of
+from hybrisfs.merge.members import Member, member_key
+from hybrisfs.merge.roles import Role
+from hybrisfs.pairing import Joined, Peer
+from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.volume.join import join_volume, make_grant
+from hybrisfs.volume.volume import Volume
+from sync import DeviceKey
+from sync.writes import Write
+from tests.system.deadline import until
+from tests.volume.device import ALONE, NAME, Device, Second
+
+D = TypeVar("D", bound=Device)
+
+
+class Reader(Second):
+    """A device that was let in to read only."""
+
+    def __init__(self, root: Path, first: Device) -> None:
+        self.home = Home.below(root / "home")
+        self.clouds = first.clouds
+        self.home.prepare()
+        key, volume = DeviceKey.generate(), first.volume
+        members = volume.sharing.current_members()
+        grant = make_grant(volume.config, volume.ring.keys, members, None, reader=True)
+        volume.sharing.membership.admit(Member(key.public, "nas"), role=Role.READER)
+        joined = Joined(grant, Peer(volume.ring.keys.device.public, "first"))
+        dataclasses.replace(join_volume(self.home, None, key, "nas", joined), links=ALONE).save(self.home)
+        self.volume = Volume.open(self.home, NAME)
+        self._open = True
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as one:
+        yield one
+
+
+def opened(stack: ExitStack, device: D) -> D:
+    stack.callback(device.close)
+    return device
+
+
+def shows(device: Device, name: str) -> bool:
+    device.volume.signals.look_around()
+    with device.volume.fs.lock:
+        return device.volume.fs.lookup(ROOT_INO, name.encode()) is not None
+
+
+def is_reader(device: Device) -> bool:
+    device.volume.signals.look_around()
+    return device.volume.fs.read_only
+
+
+def knows_its_role(device: Device) -> bool:
+    device.volume.signals.look_around()
+    volume = device.volume
+    with volume.fs.lock:
+        return not volume.sharing.registers.roles.are_awaited(volume.updates.device)
+
+
+def facts_of(device: Device, name: str) -> dict[str, Any]:
+    (found,) = (one for one in device.volume.devices() if one["name"] == name)
+    return found
+
+
+def told(liar: Device, victim: Device, writes: list[Write]) -> None:
+    """The victim hears what the liar signs."""
+    volume = liar.volume
+    with volume.fs.cutting, volume.fs.lock:
+        volume.updates.sign(writes, time.time_ns(), 0)
+        log = [row[0] for row in volume.fs.db.execute("SELECT bytes FROM log ORDER BY number")]
+    victim.volume.sharing.receive([one for one in log if one is not None])
+
+
+def test_a_reader_reads_and_changes_nothing(tmp_path: Path, stack: ExitStack) -> None:
+    first = opened(stack, Device(tmp_path))
+    first.write("file", b"content" * 1000)
+    first.sync()
+    nas = opened(stack, Reader(tmp_path / "nas", first))
+    assert nas.volume.fs.read_only, "it was told so when it was let in"
+    with pytest.raises(OSError, match="Read-only"):
+        nas.write("mine", b"content")
+    until(lambda: shows(nas, "file"), "the reader to hear of the file")
+    assert nas.read("file") == b"content" * 1000
+    nas.reopen()
+    assert nas.volume.fs.read_only
+    with pytest.raises(OSError, match="Read-only"):
+        nas.write("file", b"mine")
+    with nas.volume.fs.lock:
+        inode = nas.volume.fs.lookup(ROOT_INO, b"file")
+        assert inode is not None
+        with pytest.raises(OSError, match="Read-only"):
+            nas.volume.fs.unlink(ROOT_INO, b"file")
+        with pytest.raises(OSError, match="Read-only"):
+            nas.volume.fs.rename(ROOT_INO, b"file", ROOT_INO, b"other", 0)
+        with pytest.raises(OSError, match="Read-only"):
+            nas.volume.fs.truncate(inode, 0)
+    nas.sync()
+    assert facts_of(first, "nas")["reader"] and facts_of(nas, "nas")["reader"]
+    assert nas.volume.status(look=False)["pending_files"] == 0
+    assert any("only reads" in one for one in nas.volume.status(look=False)["notices"])  # type: ignore[attr-defined]
+    assert nas.fsck().problems == [] and first.fsck().problems == []
+
+
+def test_what_a_reader_signs_changes_nothing_anywhere(tmp_path: Path, stack: ExitStack) -> None:
+    first = opened(stack, Device(tmp_path))
+    first.write("file", b"content")
+    first.sync()
+    nas = opened(stack, Reader(tmp_path / "nas", first))
+    until(lambda: knows_its_role(nas), "the reader to hear of its role")
+    with nas.volume.fs.lock:
+        inode = nas.volume.fs.lookup(ROOT_INO, b"file")
+        assert inode is not None
+        node = inode.id
+    public = first.volume.ring.keys.device.public
+    told(
+        nas,
+        first,
+        [
+            (content_key(node), Content(0, 0, ()).encode()),
+            (place_key(node, 0), Place(node, b"file").left().encode()),
+            (member_key(first.volume.updates.device), Member(public, "first", removed=True).encode()),
+            *entries_of({9: CloudRecord("evil", "file:///evil")}, None),
+        ],
+    )
+    assert first.read("file") == b"content"
+    assert not first.volume.sharing.was_removed
+    assert [one.name for one in first.volume.config.clouds] == ["cloud-0", "cloud-1", "cloud-2"]
+    assert facts_of(first, "nas")["overstepped"]
+    assert any("count for nobody" in one for one in first.volume.status(look=False)["warnings"])  # type: ignore[attr-defined]
+    first.write("more", b"later")
+    first.sync()
+    assert first.fsck().problems == []
+    third = opened(stack, Second(tmp_path / "third", first))
+    until(lambda: shows(third, "more"), "a third device to hear of it")
+    assert third.read("file") == b"content"
+    assert third.fsck().problems == []
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        lambda volume: volume.clouds.add("file:///elsewhere", None),
+        lambda volume: volume.clouds.drain("cloud-0"),
+        lambda volume: volume.clouds.change_redundancy(0, 1),
+        lambda volume: volume.invite(lifetime=60.0, with_credentials=False),
+        lambda volume: volume.remove_device("first"),
+        lambda volume: volume.rename_device("first", "other"),
+        lambda volume: volume.set_role("first", reader=True),
+        lambda volume: volume.recovery.make("a passphrase that is good"),
+        lambda volume: volume.versions.restore("file", None, None, None),
+        lambda volume: volume.settle_conflict("file", keep_all=True),
+        lambda volume: volume.mirrors.add(Path("/nowhere"), Path("at"), []),
+        lambda volume: volume.key_values.open().create_container("box"),
+        lambda volume: volume.key_values.open().put("box", "key", b"value"),
+    ],
+)
+def test_a_command_that_changes_something_says_why_it_fails(
+    tmp_path: Path, stack: ExitStack, what: Any
+) -> None:
+    first = opened(stack, Device(tmp_path))
+    nas = opened(stack, Reader(tmp_path / "nas", first))
+    with pytest.raises(HybrisError, match="only reads"):
+        what(nas.volume)
+
+
+def test_a_reader_names_itself(tmp_path: Path, stack: ExitStack) -> None:
+    first = opened(stack, Device(tmp_path))
+    nas = opened(stack, Reader(tmp_path / "nas", first))
+    until(lambda: knows_its_role(nas), "the reader to hear of its role")
+    nas.volume.rename_device("nas", "cellar")
+    nas.sync()
+
+    def renamed() -> bool:
+        first.volume.signals.look_around()
+        return any(one["name"] == "cellar" for one in first.volume.devices())
+
+    until(renamed, "the first to hear of the name")
+
+
+def test_a_member_is_made_a_reader_and_a_member_again(tmp_path: Path, stack: ExitStack) -> None:
+    first = opened(stack, Device(tmp_path))
+    second = opened(stack, Second(tmp_path / "second", first))
+    second.write("before", b"as a member")
+    second.sync()
+    until(lambda: shows(first, "before"), "the first to hear of the file")
+    assert first.volume.set_role("second", reader=True)["reader"]
+    first.sync()
+    until(lambda: is_reader(second), "the second to hear of its role")
+    with pytest.raises(OSError, match="Read-only"):
+        second.write("during", b"as a reader")
+    second.reopen()
+    assert second.volume.fs.read_only
+    assert not first.volume.set_role("second", reader=False)["reader"]
+    first.sync()
+    until(lambda: not is_reader(second), "the second to hear of its role")
+    second.write("after", b"as a member")
+    second.sync()
+    until(lambda: shows(first, "after"), "the first to hear of the file")
+    assert first.fsck().problems == [] and second.fsck().problems == []
+
+
+def test_offline_work_from_before_is_kept_and_what_is_unsigned_is_shown(
+    tmp_path: Path, stack: ExitStack
+) -> None:
+    first = opened(stack, Device(tmp_path))
+    second = opened(stack, Second(tmp_path / "second", first))
+    first.write("common", b"content")
+    first.sync()
+    until(lambda: shows(second, "common"), "the second to hear of the file")
+    second.volume.transfers.pause(None)
+    second.write("offline", b"work")
+    assert second.volume.uploads.wait_signed(60.0)
+    second.close()
+    first.volume.set_role("second", reader=True)
+    first.sync()
+    second.reopen()
+    second.volume.transfers.resume()
+    until(lambda: is_reader(second), "the second to hear of its role")
+    until(lambda: shows(first, "offline"), "the first to hear of what was done before")
+    assert first.fsck().problems == []
+
+
+def test_who_may_say_what_a_device_may_do(tmp_path: Path, stack: ExitStack) -> None:
+    first = opened(stack, Device(tmp_path))
+    opened(stack, Second(tmp_path / "second", first))
+    own = first.volume.sharing.membership.own_name
+    with pytest.raises(UsageError, match="itself"):
+        first.volume.set_role(own, reader=True)
+    with pytest.raises(UsageError, match="no device"):
+        first.volume.set_role("nobody", reader=True)
+    assert not first.volume.role_of("second")["reader"]
+    assert first.volume.set_role("second", reader=False)["device"] == "second"
+    assert not first.volume.sharing.registers.roles, "there was nothing to be said"
