@@ -12,7 +12,8 @@ what                  where
 ====================  ================================================================================
 the end of a pack     `hybrisfs.merge.minutes`: every member had agreed
 claims about chunks   `hybrisfs.filesystem.chunks`: evidence, which unpins nothing that only this device has
-who is a member       `hybrisfs.merge.members`; how many are: `hybrisfs.merge.roster`
+who is a member       `hybrisfs.merge.members`; how many are: `hybrisfs.merge.roster`; what becomes of
+                      those about whom others vote: `hybrisfs.merge.removal`
 the keys of an epoch  `hybrisfs.volume.epochs`: fit to seal with, or not
 ====================  ================================================================================
 
@@ -34,6 +35,7 @@ from hybrisfs.merge.cloud_set import CloudRecord, RedundancyRecord
 from hybrisfs.merge.epochs import check_grant
 from hybrisfs.merge.evidence import decode_evidence
 from hybrisfs.merge.members import Member, member_key
+from hybrisfs.merge.removal import decode_vote
 from hybrisfs.store.schema import ROOT_ID
 from sync import DEVICE_ID_SIZE, EPOCH_SIZE, DecodeError, SignedUpdate, Write
 
@@ -56,6 +58,8 @@ class Rule(NamedTuple):
     """Bytes of a key after its letter; None where *check* knows."""
     own: bool = False
     """Each device writes the register that is named after it, and nobody else does."""
+    ends_with_writer: bool = False
+    """Each device writes the registers whose keys end with its id, and nobody else does."""
     ends: bool = False
     """Whether a register may end: be written without a value."""
 
@@ -118,6 +122,7 @@ RULES: Final[Mapping[int, Rule]] = {
     ord("w"): Rule("rewritten pack", lambda _, value: Rewritten.decode(value), _PACK_ID_SIZE),
     ord("d"): Rule("proposal", _anything, DEVICE_ID_SIZE, own=True),
     ord("v"): Rule("ballot", _anything, DEVICE_ID_SIZE, own=True),
+    ord("x"): Rule("vote", lambda _, value: decode_vote(value), 2 * DEVICE_ID_SIZE, ends_with_writer=True),
     ord("m"): Rule("member", _member, DEVICE_ID_SIZE),
     ord("e"): Rule("epoch", lambda _, value: check_grant(value), EPOCH_SIZE),
     ord("s"): Rule("cloud", lambda _, value: CloudRecord.decode(value), 1),
@@ -134,7 +139,8 @@ def fault(writer: bytes, key: bytes, value: bytes | None) -> str | None:
     rule = RULES.get(key[0])
     if rule is None:
         return None
-    if rule.own and key[_LETTER:] != writer:
+    named = key[_LETTER:] if rule.own else key[-DEVICE_ID_SIZE:] if rule.ends_with_writer else writer
+    if named != writer:
         return f"{described(key)}: only that device writes it"
     if rule.id_size is not None and len(key) != _LETTER + rule.id_size:
         return f"{described(key)}: a key that means nothing"

@@ -1,0 +1,186 @@
+"""What the log says about removals, for all that is known or for somebody who had seen only a part of it.
+
+The table `said` (`hybrisfs.merge.minutes`) holds all that `hybrisfs.merge.removal` decides by: who let whom
+in, votes, and proofs, each with the stamp of its update. Whether a device has been ended in the past of an
+update is decided by what that update had seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from hybrisfs.merge.evidence import EVIDENCE_PREFIX, Misdeed, evidence_key
+from hybrisfs.merge.members import Member
+from hybrisfs.merge.removal import VOTE_PREFIX, Cast, Facts, Stance, Verdict, judge, vote_key
+from hybrisfs.merge.roster import Admission, Roster
+from hybrisfs.merge.rules import Stamp
+from hybrisfs.store.database import Database
+from sync import DEVICE_ID_SIZE, VersionVector
+
+__all__ = ["Hearing", "VectorOf", "by_member_register", "is_by_member_register"]
+
+_MEMBER_PREFIX: Final = b"m"
+_VOTE_SIZE: Final = 1 + 2 * DEVICE_ID_SIZE
+_SAID: Final = (
+    "SELECT key, branch, clock, value FROM said WHERE key >= ? AND key < ? ORDER BY key, branch, clock"
+)
+
+VectorOf = Callable[[bytes, int], VersionVector | None]
+"""The dependency vector of the update with this branch and clock."""
+
+
+def by_member_register(accused: bytes, voter: bytes) -> bytes:
+    """The key in the table `said` of the vote that follows from a member register which *voter* wrote."""
+    return vote_key(accused, voter) + _MEMBER_PREFIX
+
+
+def is_by_member_register(key: bytes) -> bool:
+    """Whether a key of that table is such a one."""
+    return key[:1] == VOTE_PREFIX and len(key) > _VOTE_SIZE
+
+
+class Hearing:
+    """Reads what was said, under the volume's lock. *vector_of* may be set once there is a log."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+        self.vector_of: VectorOf = self._stored_vector
+        self._basis: object = None
+        self._verdict = Verdict(frozenset(), {})
+        self._left: frozenset[bytes] = frozenset()
+        self._kits: frozenset[bytes] = frozenset()
+
+    def _stored_vector(self, branch: bytes, clock: int) -> VersionVector | None:
+        row = self._db.execute("SELECT vector FROM log WHERE branch = ? AND clock = ?", (branch, clock))
+        found = row.fetchone()
+        return None if found is None else VersionVector.decode(found[0])
+
+    @property
+    def verdict(self) -> Verdict:
+        """What follows from all that is known."""
+        self._look()
+        return self._verdict
+
+    @property
+    def left(self) -> frozenset[bytes]:
+        """The devices about which somebody has voted, but that the votes leave in."""
+        self._look()
+        return self._left
+
+    def knows(self, device: bytes) -> bool:
+        """Whether the log says how a device came into the volume, or that it signed anything."""
+        return bool(
+            any(value and not Member.decode(value).removed for _, _, _, value in self._about(device))
+            or self._db.execute("SELECT 1 FROM log_branch WHERE device = ? LIMIT 1", (device,)).fetchone()
+        )
+
+    def _about(self, device: bytes) -> list[tuple[Any, ...]]:
+        """What member registers say of a device."""
+        return self._db.execute(
+            "SELECT key, branch, clock, value FROM said WHERE key = ?", (_MEMBER_PREFIX + device,)
+        ).fetchall()
+
+    def is_kit(self, device: bytes) -> bool:
+        """Whether a device about which somebody has voted is the key of a recovery kit."""
+        self._look()
+        return device in self._kits
+
+    def _look(self) -> None:
+        votes = self._rows(VOTE_PREFIX)
+        if not votes:
+            self._basis, self._verdict, self._left = None, Verdict(frozenset(), {}), frozenset()
+            return
+        basis = votes, self._rows(_MEMBER_PREFIX), self._rows(EVIDENCE_PREFIX), self._branches()
+        if basis != self._basis:
+            facts = self._facts(*basis, self.vector_of)
+            self._basis, self._verdict = basis, judge(facts)
+            voted = {accused for accused, _ in facts.votes}
+            self._left = facts.roster.devices & voted - self._verdict.out
+            self._kits = frozenset(facts.kits)
+
+    def verdict_with(self, voter: bytes, accused: Iterable[bytes], stance: Stance, clock: int) -> Verdict:
+        """What would follow if *voter* said that of all *accused*, in an update with that clock."""
+        rows = self._rows(VOTE_PREFIX), self._rows(_MEMBER_PREFIX), self._rows(EVIDENCE_PREFIX)
+        facts = self._facts(*rows, self._branches(), self.vector_of)
+        votes = {**facts.votes, **{(one, voter): Cast(stance, clock) for one in accused}}
+        return judge(facts._replace(votes=votes))
+
+    def verdict_for(self, seen: VersionVector, vector_of: VectorOf) -> Verdict:
+        """What followed for somebody who had seen so much."""
+
+        def known(prefix: bytes) -> list[tuple[Any, ...]]:
+            return [row for row in self._rows(prefix) if row[2] <= seen[row[1]]]
+
+        votes = known(VOTE_PREFIX)
+        if not votes:
+            return Verdict(frozenset(), {})
+        branches = {branch: device for branch, device in self._branches().items() if seen[branch]}
+        return judge(self._facts(votes, known(_MEMBER_PREFIX), known(EVIDENCE_PREFIX), branches, vector_of))
+
+    def stances(self) -> dict[tuple[bytes, bytes], Cast]:
+        """What each voter wants to become of each accused."""
+        return _cast(self._rows(VOTE_PREFIX))
+
+    def _rows(self, prefix: bytes) -> list[tuple[Any, ...]]:
+        return self._db.execute(_SAID, (prefix, bytes((prefix[0] + 1,)))).fetchall()
+
+    def _branches(self) -> dict[bytes, bytes]:
+        return dict(self._db.execute("SELECT id, device FROM log_branch"))
+
+    @staticmethod
+    def _facts(
+        votes: Iterable[tuple[Any, ...]],
+        members: Iterable[tuple[Any, ...]],
+        evidence: Iterable[tuple[Any, ...]],
+        branches: dict[bytes, bytes],
+        vector_of: VectorOf,
+    ) -> Facts:
+        admitted: dict[bytes, tuple[Stamp, bytes]] = {}
+        said: dict[bytes, set[bool]] = {}  # whether it is a reserve
+        for key, branch, clock, value in members:
+            device, author, member = key[1:], branches.get(branch), Member.decode(value) if value else None
+            if member is None or member.removed:
+                continue
+            said.setdefault(device, set()).add(member.reserve)
+            stamp = Stamp(clock, branch)
+            if author not in (None, device) and (device not in admitted or stamp < admitted[device][0]):
+                admitted[device] = stamp, author
+        roster = Roster(
+            {
+                device: Admission(admitted[device][1], admitted[device][0].clock)
+                if device in admitted
+                else Admission(None, 0)
+                for device in {*said, *branches.values()}
+            }
+        )
+
+        def saw(later: bytes, earlier: bytes) -> bool:
+            if later not in admitted or earlier not in admitted:
+                return False
+            first = admitted[earlier][0]
+            vector = vector_of(*admitted[later][0][::-1])
+            return vector is not None and vector[first.writer] >= first.clock
+
+        kits = {device for device, reserve in said.items() if reserve == {True}}
+        proven = {key[1:-1] for key, *_ in evidence if key == evidence_key(key[1:-1], Misdeed.OFFENCE)}
+        return Facts(roster, kits, _cast(votes), proven, saw)
+
+
+def _cast(rows: Iterable[tuple[Any, ...]]) -> dict[tuple[bytes, bytes], Cast]:
+    """The votes. Of several of a voter the newest one counts, in a vote register before all others; of those
+    of branches that the voter made with the same clock the hardest."""
+    found: dict[tuple[bytes, bytes], tuple[bool, Cast]] = {}
+    for key, _, clock, value in rows:
+        if not value:
+            continue
+        own, pair = len(key) == _VOTE_SIZE, (key[1:17], key[17:33])
+        cast = Cast(Stance(value[0]), clock)
+        before = found.get(pair)
+        if before is None or _rank(own, cast) > _rank(*before):
+            found[pair] = own, cast
+    return {pair: cast for pair, (_, cast) in found.items()}
+
+
+def _rank(own: bool, cast: Cast) -> tuple[bool, int, int]:
+    return (own, cast.clock, cast.stance) if own else (own, -cast.clock, cast.stance)
