@@ -63,6 +63,8 @@ class Standing:
     """The epochs that a present member granted, and the lowest clocks of updates in which one did."""
     disowned: Sequence[bytes]
     """Those that only devices which are no members granted; those to be kept come last."""
+    left: frozenset[bytes] = frozenset()
+    """The devices that somebody wanted to remove and that are members all the same."""
 
 
 class KeyRing:
@@ -141,6 +143,17 @@ class KeyRing:
     def is_fit(self) -> bool:
         """Whether no removed device has the keys of the newest epoch."""
         return self._is_fit
+
+    def kept_from(self, members: Iterable[bytes]) -> list[EpochKeys]:
+        """The epochs that exclude some of these members, as somebody wanted to remove them for a while."""
+        members, standing = frozenset(members), self._standing
+        return [
+            epoch
+            for epoch in self._keys.shared.epochs
+            if epoch.id in standing.granted
+            and epoch.excluded <= standing.gone | standing.left
+            and not epoch.excluded.isdisjoint(members)
+        ]
 
     def find(self, epoch: bytes) -> EpochKeys | None:
         """The keys of an epoch, None when they are not known here."""

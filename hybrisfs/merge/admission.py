@@ -23,9 +23,18 @@ from hybrisfs.merge.roster import Admission
 from hybrisfs.store.database import Database
 from sync import DEVICE_ID_SIZE, DecodeError, Reader, Write, Writer
 
-__all__ = ["Word", "check_admission", "came_by", "let_in", "settled", "words"]
+__all__ = [
+    "ADMISSION_PREFIX",
+    "Word",
+    "came_by",
+    "check_admission",
+    "let_in",
+    "parse_admission",
+    "settled",
+    "words",
+]
 
-_PREFIX: Final = b"i"
+ADMISSION_PREFIX: Final = b"i"
 _VERSION: Final = 1
 _NOBODY: Final = bytes(DEVICE_ID_SIZE)
 _AUTHOR: Final = 1 + DEVICE_ID_SIZE
@@ -42,12 +51,12 @@ class Word(NamedTuple):
 
 def let_in(device: bytes, author: bytes) -> Write:
     """The register by which *author* says that it let *device* in."""
-    return _PREFIX + device + author, Writer().u8(_VERSION).getvalue()
+    return ADMISSION_PREFIX + device + author, Writer().u8(_VERSION).getvalue()
 
 
 def came_by(device: bytes, inviter: bytes | None) -> Write:
     """The register by which *device* says who let it in."""
-    return _PREFIX + device + device, Writer().u8(_VERSION).raw(inviter or _NOBODY).getvalue()
+    return ADMISSION_PREFIX + device + device, Writer().u8(_VERSION).raw(inviter or _NOBODY).getvalue()
 
 
 def check_admission(key: bytes, value: bytes) -> bytes | None:
@@ -58,6 +67,11 @@ def check_admission(key: bytes, value: bytes) -> bytes | None:
     inviter = reader.raw(DEVICE_ID_SIZE) if key[1:_AUTHOR] == key[_AUTHOR:] else None
     reader.end()
     return inviter
+
+
+def parse_admission(key: bytes, value: bytes, clock: int) -> tuple[bytes, Word]:
+    """The device that a register is about, and what it says. Raises DecodeError."""
+    return key[1:_AUTHOR], Word(key[_AUTHOR:], clock, check_admission(key, value))
 
 
 def words(database: Database) -> dict[bytes, list[Word]]:

@@ -46,7 +46,8 @@ _ATTR: Final = ord("a")
 _PACK: Final = ord("k")
 _TREE: Final = b"pac"  # what keys of registers of nodes begin with
 _MEMBER, _EPOCH = b"me"
-_HEEDED: Final = frozenset(b"srmyie")
+_OF_MEMBERS: Final = frozenset(b"myxfi")  # who belongs to the volume follows from these
+_HEEDED: Final = _OF_MEMBERS.union(b"sre")
 
 
 class Arrivals:
@@ -224,7 +225,7 @@ class Arrivals:
         self._write()
         if not kinds.isdisjoint(b"sr"):
             self.on_clouds()
-        if not kinds.isdisjoint(b"myi"):
+        if not kinds.isdisjoint(_OF_MEMBERS):
             self._members.words_changed()
             for key in (key for key in keys if key[0] == _MEMBER):
                 before = self._members.name_of(key[1:])
@@ -232,7 +233,8 @@ class Arrivals:
                 if self._members.name_of(key[1:]) != before:
                     self._called_anew.update(self._with_conflicts())
             self._updates.set_members(self._members.writers())
-        if not kinds.isdisjoint(b"myie"):  # after the members: who was removed may not be given keys by it
+        # After the members: who was removed may not be given keys by it.
+        if not kinds.isdisjoint((*_OF_MEMBERS, _EPOCH)):
             self._granted([key for key in keys if key[0] == _EPOCH])
 
     def _signer_of(self, stamp: Stamp) -> bytes | None:

@@ -12,7 +12,8 @@ what                  where
 ====================  ================================================================================
 the end of a pack     `hybrisfs.merge.minutes`: every member had agreed
 claims about chunks   `hybrisfs.filesystem.chunks`: evidence, which unpins nothing that only this device has
-who is a member       `hybrisfs.merge.members`; how many are: `hybrisfs.merge.roster`
+who is a member       `hybrisfs.merge.members`; how many are: `hybrisfs.merge.roster`; what becomes of
+                      those about whom others vote: `hybrisfs.merge.removal`
 the keys of an epoch  `hybrisfs.volume.epochs`: fit to seal with, or not
 what a reader writes  `permitted`: that it was one by then tells the log (`hybrisfs.merge.roles`)
 ====================  ================================================================================
@@ -52,6 +53,7 @@ from hybrisfs.merge.cloud_set import CloudRecord, RedundancyRecord
 from hybrisfs.merge.epochs import check_grant
 from hybrisfs.merge.evidence import decode_evidence
 from hybrisfs.merge.members import Member, member_key
+from hybrisfs.merge.removal import decode_vote
 from hybrisfs.merge.roles import ROLE, SERIAL_SIZE, Role, RoleRecord, Roles, VectorOf, whose_role
 from hybrisfs.store.schema import ROOT_ID
 from sync import DEVICE_ID_SIZE, EPOCH_SIZE, DecodeError, SignedUpdate, VersionVector, Write
@@ -95,8 +97,8 @@ class Rule(NamedTuple):
     """Bytes of a key after its letter; None where *check* knows."""
     own: bool = False
     """Each device writes the register that is named after it, and nobody else does."""
-    authored: bool = False
-    """The same of registers whose keys end with the id of their writer."""
+    ends_with_writer: bool = False
+    """Each device writes the registers whose keys end with its id, and nobody else does."""
     ends: bool = False
     """Whether a register may end: be written without a value."""
     by_readers: Callable[[bytes, bytes, bytes | None], bool] = _never
@@ -164,8 +166,11 @@ RULES: Final[Mapping[int, Rule]] = {
     ord("w"): Rule("rewritten pack", lambda _, value: Rewritten.decode(value), _PACK_ID_SIZE),
     ord("d"): Rule("proposal", _anything, DEVICE_ID_SIZE, own=True),
     ord("v"): Rule("ballot", _anything, DEVICE_ID_SIZE, own=True, by_readers=_always),
+    ord("x"): Rule("vote", lambda _, value: decode_vote(value), 2 * DEVICE_ID_SIZE, ends_with_writer=True),
     ord("m"): Rule("member", _member, DEVICE_ID_SIZE, by_readers=_its_own_name),
-    ord("i"): Rule("admission", check_admission, 2 * DEVICE_ID_SIZE, authored=True, by_readers=_about_itself),
+    ord("i"): Rule(
+        "admission", check_admission, 2 * DEVICE_ID_SIZE, ends_with_writer=True, by_readers=_about_itself
+    ),
     ROLE: Rule("role", lambda _, value: RoleRecord.decode(value), DEVICE_ID_SIZE + SERIAL_SIZE),
     ord("e"): Rule("epoch", lambda _, value: check_grant(value), EPOCH_SIZE),
     ord("s"): Rule("cloud", lambda _, value: CloudRecord.decode(value), 1),
@@ -187,7 +192,8 @@ def fault(writer: bytes, key: bytes, value: bytes | None) -> str | None:
     rule = RULES.get(key[0])
     if rule is None:
         return None
-    if (rule.own and key[_LETTER:] != writer) or (rule.authored and key[-DEVICE_ID_SIZE:] != writer):
+    named = key[_LETTER:] if rule.own else key[-DEVICE_ID_SIZE:] if rule.ends_with_writer else writer
+    if named != writer:
         return f"{described(key)}: only that device writes it"
     if rule.id_size is not None and len(key) != _LETTER + rule.id_size:
         return f"{described(key)}: a key that means nothing"

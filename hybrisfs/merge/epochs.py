@@ -3,7 +3,7 @@
 Who removes a device begins an epoch with fresh keys, and grants them to the others: as a register, in the
 very update that removes the device, and as an object on the clouds, for those who meet what is sealed with
 the new keys before that update. There each device that uses an epoch puts a grant of its own, for all whom it
-knows as members.
+knows as members. When the removal of a device is vetoed, it is granted the epochs that it lacks, both ways.
 
 ========  ==================  =====================================================================
 register  key                 value
@@ -28,8 +28,8 @@ epoch     ``e`` epoch id (4)  a grant
 
 No grant holds the first epoch, which every device gets when it is paired. That in a register holds the epoch
 of its key, and what else its ring says counts for nothing; an object holds the epochs that its writer knows
-and that exclude nobody to whom it gives them. A cloud sees how many devices there are, and when one is
-removed.
+and that exclude nobody to whom it gives them, or one that excludes a member again. A cloud sees how many
+devices there are, and when one is removed.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ __all__ = [
     "encode_grant",
     "encode_grant_object",
     "epoch_key",
+    "given_to",
     "grant_name",
     "open_grant",
     "open_grant_object",
@@ -166,6 +167,11 @@ def check_grant(grant: bytes) -> None:
     reader = Reader(grant)
     _read_sealed(reader)
     reader.end()
+
+
+def given_to(grant: bytes) -> frozenset[bytes]:
+    """The devices that a grant is for. Raises DecodeError."""
+    return frozenset(_read_sealed(Reader(grant))[0])
 
 
 def _read_sealed(reader: Reader) -> tuple[dict[bytes, bytes], bytes, bytes]:

@@ -9,8 +9,9 @@ member    ``m`` device id (16)     version u8 = 2, public key (32), name (blob <
 ========  =======================  ==================================================================
 
 The first device lets itself in; each later one is let in by a device that is a member. Of concurrent values,
-the one with the highest stamp counts, but a device that was removed never comes back: pairing it again makes
-it another one.
+the one with the highest stamp counts. A register that says that a device no longer belongs to the volume is a
+vote of its author: what follows from all votes, `hybrisfs.merge.removal` tells. A device that is removed for
+good never comes back: pairing it again makes it another one.
 
 A device *in reserve* is the key of a recovery kit (`hybrisfs.recovery`): it gets the keys of every epoch, and
 what it signs is accepted, but nobody waits for it, as it is no machine. It is none without the record of its
@@ -23,18 +24,22 @@ first register of a member that was heard of; one of its own says nothing.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hybrisfs.merge.admission import Word, settled, words
+from hybrisfs.merge.removal import Verdict
 from hybrisfs.merge.roster import Admission, Roster
 from hybrisfs.merge.rules import Stamp, Value
 from hybrisfs.store.database import Database
 from sync import DecodeError, Members, device_id_of
 from sync.codec import Reader, Writer
 from sync.identity import is_public_key
+
+if TYPE_CHECKING:
+    from hybrisfs.merge.hearing import Hearing
 
 __all__ = ["MAX_DEVICE_NAME", "Member", "MemberTable", "Membership", "member_key"]
 
@@ -94,11 +99,14 @@ class Membership(IntEnum):
 
     MEMBER = 0
     TOLD_REMOVED = 1  # by the device that let this one in; what it wrote before is accepted with the log
-    REMOVED = 2  # by an update that is accepted here
+    REMOVED = 2  # by votes that are accepted here; in the table only when nobody knows that it ever belonged
     RESERVE = 3  # the key of a recovery kit; less than removed, more than an ordinary member
 
 
 _GONE: Final = frozenset((Membership.TOLD_REMOVED, Membership.REMOVED))
+
+
+_NOBODY: Final = Verdict(frozenset(), {})
 
 
 def _state_of(member: Member, when_removed: Membership) -> Membership:
@@ -118,8 +126,11 @@ class _Known(NamedTuple):
 class MemberTable:
     """The `member` table, under the volume's lock."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, hearing: Hearing | None = None) -> None:
+        """*hearing* tells what follows from votes; without it, whoever was removed is gone."""
         self._db = database
+        self._hearing = hearing
+        self._verdict = _NOBODY
         self._rows: list[tuple[Any, ...]] = []
         self._kits: set[bytes] = set()
         self._known: dict[bytes, _Known] = {}
@@ -142,6 +153,10 @@ class MemberTable:
     def gone(self) -> frozenset[bytes]:
         """The same, and those above the bounds: all of whom somebody said it."""
         return frozenset(device for device, one in self._load().items() if one.state in _GONE)
+
+    def left(self) -> frozenset[bytes]:
+        """Those that somebody wanted to remove, and that belong to it all the same."""
+        return frozenset() if self._hearing is None else self._hearing.left
 
     def told_removed(self) -> list[Member]:
         """Those of which this device was told so when it was let in, and has not seen the update yet."""
@@ -166,8 +181,11 @@ class MemberTable:
             "SELECT device, public, name, state, inviter, clock FROM member ORDER BY name, device"
         ).fetchall()
         kits = self._with_kits() if any(row[3] == Membership.RESERVE for row in rows) else set()
-        if (rows, kits) != (self._rows, self._kits) or self._words is None:
-            self._rows, self._kits, self._words = rows, kits, words(self._db)
+        verdict = _NOBODY if self._hearing is None else self._hearing.verdict
+        known = rows, kits, verdict
+        if known != (self._rows, self._kits, self._verdict) or self._words is None:
+            (self._rows, self._kits, self._verdict), self._words = known, words(self._db)
+            rows = [(*row[:3], self._standing(row[0], row[3]), *row[4:]) for row in rows]
             self._known = {
                 device: _Known(
                     Member(public, name, state in _GONE, state == Membership.RESERVE),
@@ -185,6 +203,28 @@ class MemberTable:
             )
             self._made.clear()
         return self._known
+
+    def _standing(self, device: bytes, state: int) -> Membership:
+        """What it is, of which the table says *state*."""
+        if device in self._verdict.suspended or device in self._verdict.ended:
+            return Membership.REMOVED
+        if state in _GONE and self._hearing is not None and device in self._hearing.left:
+            return Membership.RESERVE if self._hearing.is_kit(device) else Membership.MEMBER
+        return Membership(state)
+
+    @property
+    def suspended(self) -> Mapping[bytes, tuple[bytes, ...]]:
+        """Those that no longer belong to the volume unless somebody vetoes that, with their accusers."""
+        self._load()
+        return self._verdict.suspended
+
+    def asked(self) -> list[Member]:
+        """The devices whose consent it takes to destroy something: also those that are only suspended."""
+        kits = self._hearing.is_kit if self._hearing is not None else lambda _: False
+        return [
+            *self.all(),
+            *(one for one in self.removed() if one.device in self.suspended and not kits(one.device)),
+        ]
 
     def _with_kits(self) -> set[bytes]:
         """The reserves of which there is the record of a kit."""
@@ -257,7 +297,15 @@ class MemberTable:
 
     def admit(self, members: Iterable[Member], by: bytes | None = None, clock: int = 0) -> None:
         """Add devices, give them other names, or note that they were removed: *by* that device, in an update
-        with that clock."""
+        with that clock. What follows from a removal by somebody, votes tell."""
+        members = list(members)
+        if self._hearing is not None and by is not None:
+            known = self._load()
+            voted = [one for one in members if one.removed and one.device in known]
+            self._db.executemany(
+                "UPDATE member SET name = ? WHERE device = ?", [(one.name, one.device) for one in voted]
+            )
+            members = [one for one in members if one not in voted]
         self._put(members, Membership.REMOVED, by, clock)
 
     def introduce(self, members: Iterable[Member]) -> None:

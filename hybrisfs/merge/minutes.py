@@ -8,8 +8,11 @@ whatever order updates come.
 
 An end counts when the one who signs it had proposed the pack, its proposal stood, and everybody who was a
 member by then had agreed, without refusing this one. Who was a member: whoever a member register or an update
-of his tells of, but those who had been removed, and keys in reserve. Any other end is *empty*, and changes
-nothing.
+of his tells of, but those who had been removed for good (`hybrisfs.merge.removal`), and keys in reserve. Who
+is only suspended is asked, as somebody may still veto that. Any other end is *empty*, and changes nothing.
+
+Votes and proofs against members are noted here, too, for that. An empty end convicts nobody: that its writer
+had not heard of a consent only the whole log can show, and not a proof that convinces by itself.
 
 A device that begins with a checkpoint, or has let go of old minutes, does not know what was said before.
 When an update had not even seen where its minutes begin, it cannot judge: the end is *doubtful*. Both
@@ -20,28 +23,32 @@ all answers to what still stands.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Final
 
 from hybrisfs.discard.consent import Book
 from hybrisfs.discard.records import Ballot, Proposal, ballot_key, proposal_key
+from hybrisfs.merge.admission import ADMISSION_PREFIX
+from hybrisfs.merge.evidence import EVIDENCE_PREFIX
+from hybrisfs.merge.hearing import Hearing, VectorOf, by_member_register, is_by_member_register
 from hybrisfs.merge.members import Member
+from hybrisfs.merge.removal import VOTE_PREFIX, Stance, decode_vote
+from hybrisfs.merge.roles import Roles
 from hybrisfs.merge.rules import Stamp
 from hybrisfs.store.database import Database
 from sync import DecodeError, Rename, VersionVector
 
 __all__ = ["KINDS", "End", "Minutes"]
 
-KINDS: Final = b"dvm"
+KINDS: Final = b"dvm" + ADMISSION_PREFIX + VOTE_PREFIX + EVIDENCE_PREFIX
 """What keys of the registers begin with that are noted here."""
-_PROPOSAL, _BALLOT, _MEMBER = KINDS
+_PROPOSAL, _BALLOT, _MEMBER, _ADMISSION, _VOTE, _EVIDENCE = KINDS
+_ONCE: Final = frozenset((_MEMBER, _ADMISSION, _EVIDENCE))
+"""The kinds of which a branch says each thing once: to say it again changes nothing."""
 _KEPT: Final = 16
-"""Values of a proposal or a ballot that are kept for each branch. A proposer ends packs by the newest ones
-that it has seen; who has seen so little is doubted."""
-
-VectorOf = Callable[[bytes, int], VersionVector | None]
-"""The dependency vector of the update with this branch and clock."""
+"""Values of a proposal, a ballot or a vote that are kept for each branch. A proposer ends packs by the newest
+ones that it has seen; who has seen so little is doubted."""
 
 
 class End(Enum):
@@ -55,20 +62,31 @@ class End(Enum):
 class Minutes:
     """The table `said`, under the volume's lock."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, roles: Roles | None = None) -> None:
         self._db = database
+        self._hearing = Hearing(database)
+        self._hearing.roles = roles
 
     def note(self, stamp: Stamp, key: bytes, value: bytes | None, *, begins: bool = False) -> None:
         """An update has written this to a register of one of `KINDS`. *begins*: it is not known what was said
         before."""
         said = _meaning(key[0], value or b"")
-        if key[0] == _MEMBER and said in self._all_said(key, stamp.writer):
+        self._say(stamp, key, said, begins=begins)
+        if key[0] == _MEMBER and said and Member.decode(said).removed:
+            row = self._db.execute("SELECT device FROM log_branch WHERE id = ?", (stamp.writer,)).fetchone()
+            if row is not None:
+                vote = by_member_register(key[1:], row[0])
+                self._say(stamp, vote, bytes((Stance.REMOVE,)), begins=begins)
+
+    def _say(self, stamp: Stamp, key: bytes, said: bytes, *, begins: bool) -> None:
+        once = key[0] in _ONCE or is_by_member_register(key)
+        if once and said in self._all_said(key, stamp.writer):
             return
         self._db.execute(
             "INSERT OR REPLACE INTO said (key, branch, clock, value, begins) VALUES (?, ?, ?, ?, ?)",
             (key, stamp.writer, stamp.clock, said, begins),
         )
-        if key[0] != _MEMBER:
+        if not once:
             self._forget_old(key, stamp.writer)
 
     def _all_said(self, key: bytes, branch: bytes) -> set[bytes]:
@@ -106,7 +124,7 @@ class Minutes:
         wanted = {pack for one in book.lists for pack in (*one.packs, *one.orphans)}
         agreed: set[bytes] = set()
         if not wanted.isdisjoint(packs):
-            members = self._members(author, seen)
+            members = self._members(author, seen, vector_of)
             ballots = {one: self._standing(ballot_key(one), seen, vector_of) for one in members}
             book = Book(members, {author: proposals}, ballots)
             listed = book.agreed(book.lists[0]) if len(book.lists) == 1 else None
@@ -141,7 +159,7 @@ class Minutes:
         ).fetchone()
         return bytes(value)
 
-    def _members(self, author: bytes, seen: VersionVector) -> set[bytes]:
+    def _members(self, author: bytes, seen: VersionVector, vector_of: VectorOf) -> set[bytes]:
         """Who was to be asked by somebody who had seen so much."""
         said: dict[bytes, list[Member]] = {}
         for key, branch, clock, value in self._db.execute(
@@ -151,13 +169,15 @@ class Minutes:
                 said.setdefault(key[1:], []).append(Member.decode(value))
         devices: Mapping[bytes, bytes] = dict(self._db.execute("SELECT id, device FROM log_branch"))
         heard = {author, *(devices[branch] for branch, clock in seen.items() if clock), *said}
-        return {one for one in heard if _is_asked(said.get(one, ()))}
+        ended = self._hearing.verdict_for(seen, vector_of).ended
+        return {one for one in heard - ended if _is_asked(said.get(one, ()))}
 
 
 def _is_asked(said: Iterable[Member]) -> bool:
-    """Whether a device is asked of which this was said: none comes back, and no member becomes a reserve."""
+    """Whether a device is asked of which this was said: no member becomes a reserve, and of one that has only
+    been removed nobody knows that it ever was one."""
     said = list(said)
-    return not any(one.removed for one in said) and not (said and all(one.reserve for one in said))
+    return not said or any(not one.reserve and not one.removed for one in said)
 
 
 def _meaning(kind: int, value: bytes) -> bytes:
@@ -167,6 +187,12 @@ def _meaning(kind: int, value: bytes) -> bytes:
             Proposal.decode(value)
         elif kind == _BALLOT:
             Ballot.decode(value)
+        elif kind == _ADMISSION:
+            return value
+        elif kind == _VOTE:
+            return bytes((decode_vote(value),))
+        elif kind == _EVIDENCE:
+            return b""  # which kind of proof there is, the key tells
         else:
             member = Member.decode(value)
             return Member(member.public, "", member.removed, member.reserve).encode()

@@ -59,8 +59,8 @@ class Registers:
         """*on_contents* is told of the values of content registers that are written, *history* of each value
         that is superseded."""
         self._db = database
-        self.minutes = Minutes(database)
         self.roles = Roles(database)
+        self.minutes = Minutes(database, self.roles)
         self._history = history
         self._on_contents = on_contents
         rows = database.execute("SELECT number, branch FROM writer").fetchall()

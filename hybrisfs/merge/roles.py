@@ -153,8 +153,8 @@ class Roles:
         """Whether somebody who had seen so much knew a value of this register."""
         return any(seen[stamp.writer] >= stamp.clock for stamp in self._stamps.get(key, ()))
 
-    def role(self, device: bytes, seen: VersionVector, vector_of: VectorOf) -> Role:
-        """What the device might do for somebody who had seen so much."""
+    def role(self, device: bytes, seen: VersionVector | None, vector_of: VectorOf) -> Role:
+        """What the device might do for somebody who had seen so much; None: all that is known here."""
         return max((one.role for _, one in self._standing(device, seen, vector_of)), default=Role.FULL)
 
     def bounds(self, device: bytes, seen: VersionVector, vector_of: VectorOf) -> list[Bound]:
@@ -184,7 +184,7 @@ class Roles:
         return None if row is None else VersionVector.decode(row[0])
 
     def _standing(
-        self, device: bytes, seen: VersionVector, vector_of: VectorOf
+        self, device: bytes, seen: VersionVector | None, vector_of: VectorOf
     ) -> Iterator[tuple[Stamp, RoleRecord]]:
         branches = self._said.get(device)
         if not branches or self._db.execute(_RESERVE, (device,)).fetchone():
@@ -192,7 +192,7 @@ class Roles:
         newest = [
             Stamp(said[count - 1].clock, branch)
             for branch, said in branches.items()
-            if (count := _seen(said, seen[branch]))
+            if (count := len(said) if seen is None else _seen(said, seen[branch]))
         ]
         vectors = [vector_of(*stamp[::-1]) for stamp in newest if len(newest) > 1]
         for stamp in newest:

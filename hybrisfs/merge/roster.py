@@ -40,6 +40,7 @@ class Roster:
 
     def __init__(self, admissions: Mapping[bytes, Admission], most: int = MAX_ADMITTED) -> None:
         """*most*: see `MAX_ADMITTED`."""
+        self.devices = frozenset(admissions)
         self._clock = {device: one.clock or 0 for device, one in admissions.items()}
         self._by = _forest(admissions)
         self._admitted: dict[bytes | None, list[bytes]] = {}

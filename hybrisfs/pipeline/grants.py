@@ -17,7 +17,7 @@ from hybrisfs.merge.epochs import (
     grant_name,
     open_grant_object,
 )
-from sync import FIRST_EPOCH, Members
+from sync import FIRST_EPOCH, DeviceKey, Members
 
 __all__ = ["GrantClouds", "Grants"]
 
@@ -46,6 +46,7 @@ class Grants:
         self._members = members
         self._clouds = clouds
         self._given: tuple[bytes, frozenset[bytes]] | None = None
+        self._given_back: set[tuple[bytes, frozenset[bytes]]] = set()
         self._denied = frozenset[bytes]()
 
     @property
@@ -62,6 +63,8 @@ class Grants:
         members = Members(key for one, key in members.public_keys.items() if one not in newest.excluded)
         epochs = [one for one in self._ring.keys.shared.epochs if one.excluded.isdisjoint(members)]
         epoch, device = newest.id, self._ring.keys.device
+        if device.device_id in members:
+            self._give_back(members, device)
         given = epoch, frozenset(members)
         if epoch == FIRST_EPOCH or given == self._given or device.device_id not in members:
             return
@@ -70,9 +73,20 @@ class Grants:
         self._clouds.put_everywhere(name, encode_grant_object(epoch, grant, device))
         self._given = given
 
+    def _give_back(self, members: Members, device: DeviceKey) -> None:
+        """Let those whose removal was vetoed read what was sealed meanwhile."""
+        for epoch in self._ring.kept_from(members):
+            back = epoch.id, frozenset(members)
+            if back not in self._given_back:
+                grant = encode_grant(self._volume, [epoch], members)
+                name = grant_name(epoch.id, device.device_id)
+                self._clouds.put_everywhere(name, encode_grant_object(epoch.id, grant, device))
+                self._given_back.add(back)
+
     def again(self) -> None:
-        """Put the grant once more: there are other clouds."""
+        """Put the grants once more: there are other clouds."""
         self._given = None
+        self._given_back.clear()
 
     def fetch(self, writer: bytes, epoch: bytes) -> bool:
         """Look for what another member gives this device of an epoch; whether there are new keys now."""

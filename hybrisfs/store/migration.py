@@ -22,6 +22,7 @@ format  what has changed
 14      table `moved_for`, which is filled when the volume opens; indices of conflict names in their
         order, of what stands elsewhere, and of past values by when they ended
 15      tables `deletion` and `held`: what others have deleted and is shown here all the same
+16      removals are votes: those of member registers, and proofs, are noted in `said`; table `charge`
 ======  =======================================================================================
 """
 
@@ -33,7 +34,7 @@ from collections.abc import Callable
 from typing import Final
 
 from hybrisfs.store.moments import credible, latest
-from hybrisfs.store.schema import HISTORY, HOLDS, MINUTES, SCHEMA_VERSION, lay_out
+from hybrisfs.store.schema import CHARGES, HISTORY, HOLDS, MINUTES, SCHEMA_VERSION, lay_out
 from sync import VersionVector
 
 __all__ = ["OLDEST", "migrate"]
@@ -205,6 +206,23 @@ def _add_holds(connection: sqlite3.Connection, _: int) -> bool:
     return True
 
 
+def _note_votes(connection: sqlite3.Connection, _: int) -> bool:
+    """A member register that ends in the byte 1 says that its device was removed."""
+    connection.execute(
+        "INSERT OR IGNORE INTO said (key, branch, clock, value, begins) "
+        "SELECT CAST(x'78' || substr(s.key, 2) || b.device || x'6d' AS BLOB), s.branch, min(s.clock), x'02', "
+        "s.begins FROM said s JOIN log_branch b ON b.id = s.branch "
+        "WHERE s.key >= x'6d' AND s.key < x'6e' AND substr(s.value, -1) = x'01' GROUP BY s.key, s.branch"
+    )
+    connection.execute(
+        "INSERT OR IGNORE INTO said (key, branch, clock, value, begins) "
+        "SELECT r.key, w.branch, r.clock, x'', 1 FROM register r JOIN writer w ON w.number = r.writer "
+        "WHERE r.key >= x'66' AND r.key < x'67'"
+    )
+    lay_out(connection, CHARGES)
+    return True
+
+
 _STEPS: Final[dict[int, Step]] = {
     5: _add_compaction,
     6: _add_versions,
@@ -216,4 +234,5 @@ _STEPS: Final[dict[int, Step]] = {
     12: _note_inviters,
     13: _order_conflicts,
     14: _add_holds,
+    15: _note_votes,
 }

@@ -20,6 +20,7 @@ import sqlite3
 
 __all__ = [
     "APPLICATION_ID",
+    "CHARGES",
     "HISTORY",
     "HOLDS",
     "MINUTES",
@@ -31,7 +32,7 @@ __all__ = [
 ]
 
 APPLICATION_ID = 0x48796246  # "HybF", shown by file(1)
-SCHEMA_VERSION = 15  # `migration` tells of earlier ones
+SCHEMA_VERSION = 16  # `migration` tells of earlier ones
 ROOT_INO = 1
 ROOT_ID = bytes(16)  # the root has the same id in every volume, and no place
 
@@ -382,8 +383,11 @@ CREATE TABLE sighting (
 
 
 MINUTES = """
--- What has been said in the registers that packs end by (hybrisfs.merge.minutes): proposals, ballots, and who
--- is a member, each with the clock and the branch of the update. `begins`: what was said before is not known.
+-- What has been said in the registers that packs end by (hybrisfs.merge.minutes): proposals, ballots, who is
+-- a member, who let it in, votes about members (as one byte, the stance; also those that follow from member
+-- registers, whose keys end in `m`) and proofs against them (empty); each with clock and branch of its
+-- update.
+-- `begins`: what was said before is not known.
 CREATE TABLE said (
     key    BLOB NOT NULL,
     branch BLOB NOT NULL,
@@ -393,6 +397,17 @@ CREATE TABLE said (
     PRIMARY KEY (key, branch, clock)
 ) WITHOUT ROWID;
 CREATE INDEX said_begins ON said (branch, clock) WHERE begins;
+"""
+
+CHARGES = """
+-- Since when this device has known, by its own clock in ns, what time makes it do something about
+-- (hybrisfs.volume.trials): an accusation, or a proof of a fork, then `accuser` is empty.
+CREATE TABLE IF NOT EXISTS charge (
+    accused BLOB NOT NULL,
+    accuser BLOB NOT NULL,
+    since   INTEGER NOT NULL,
+    PRIMARY KEY (accused, accuser)
+) WITHOUT ROWID;
 """
 
 HISTORY = """
@@ -450,6 +465,7 @@ def create_schema(connection: sqlite3.Connection, volume: bytes) -> None:
     lay_out(connection, HISTORY)
     lay_out(connection, MINUTES)
     lay_out(connection, HOLDS)
+    lay_out(connection, CHARGES)
     numbers = dict.fromkeys(
         ("files", "bytes", "seq", "published", "dropped_updates", "dropped_bytes", "history", "ladder"), 0
     )

@@ -16,7 +16,7 @@ from typing import Final
 from hybrisfs.errors import HybrisError
 from hybrisfs.keyring import KeyRing, Standing
 from hybrisfs.keys import EpochKeys
-from hybrisfs.merge.epochs import encode_grant, epoch_key, open_grant
+from hybrisfs.merge.epochs import encode_grant, epoch_key, given_to, open_grant
 from hybrisfs.merge.members import Member, MemberTable
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rules import Value
@@ -67,13 +67,24 @@ class Epochs:
         signed = self._updates.signed_by(value.stamp.writer, value.stamp.clock)
         if value.value is None or signed is None or epoch == FIRST_EPOCH:
             return False
-        known = self._db.execute("SELECT id FROM epoch WHERE device = ?", signed[:1]).fetchall()
-        if (epoch,) not in known and len(known) >= MAX_BEGUN:
+        if self._begun(signed[0]) >= MAX_BEGUN and not self._is_noted(epoch):
             return False
         self._db.execute(
             "INSERT OR IGNORE INTO epoch VALUES (?, ?, ?)", (epoch, signed[0], value.stamp.clock)
         )
         return True
+
+    def _is_noted(self, epoch: bytes) -> bool:
+        return self._db.execute("SELECT 1 FROM epoch WHERE id = ? LIMIT 1", (epoch,)).fetchone() is not None
+
+    def _begun(self, device: bytes) -> int:
+        """How many epochs the device has begun: it was the first to grant them."""
+        (count,) = self._db.execute(
+            "SELECT count(*) FROM epoch e WHERE device = ? AND NOT EXISTS (SELECT 1 FROM epoch o "
+            "WHERE o.id = e.id AND (o.clock < e.clock OR (o.clock = e.clock AND o.device < e.device)))",
+            (device,),
+        ).fetchone()
+        return int(count)
 
     def _standing(self, leaving: Collection[bytes] = ()) -> Standing:
         """What the log says of epochs, and will when those are removed that are *leaving*."""
@@ -88,7 +99,7 @@ class Epochs:
                 others[device].append(epoch)
         places = [(place, epoch) for epochs in others.values() for place, epoch in enumerate(epochs)]
         disowned = [epoch for _, epoch in sorted(places, reverse=True) if epoch not in granted]
-        return Standing(self._members.gone(), granted, disowned)
+        return Standing(self._members.gone(), granted, disowned, self._members.left())
 
     def _take(self, epoch: bytes, grant: bytes) -> None:
         """Take in the keys that a grant gives to this device, if it does."""
@@ -108,18 +119,20 @@ class Epochs:
         """Whether a removed device has the newest keys, so that somebody has to begin an epoch."""
         return not self._ring.is_fit
 
-    def begin(self, removed: Sequence[Member] = ()) -> Write:
-        """Begin an epoch without the removed devices, and those that are being *removed*: the register by
-        which the others get its keys. It is used once that is signed, and `learn` told.
+    def begin(self, leaving: Sequence[Member] = (), returning: Sequence[Member] = ()) -> Write:
+        """Begin an epoch without the removed devices, and those that are *leaving*, but with those that are
+        *returning*: the register by which the others get its keys. It is used once that is signed, and
+        `learn` told.
 
         Raises OSError when they cannot be stored here, HybrisError when there is no room for them.
         """
-        leaving = {member.device for member in removed}
-        members = self._members.keys()
-        rest = Members(key for device, key in members.public_keys.items() if device not in leaving)
-        excluded = leaving.union(member.device for member in self._members.removed())
+        gone = {member.device for member in leaving}
+        back = {member.device for member in returning}
+        members = {**self._members.keys().public_keys, **{one.device: one.public for one in returning}}
+        rest = Members(key for device, key in members.items() if device not in gone)
+        excluded = gone.union(member.device for member in self._members.removed()) - back
         epoch = EpochKeys.after(self._ring.newest.number, excluded)
-        self._ring.add([replace(epoch, number=0)], self._standing(leaving).disowned)
+        self._ring.add([replace(epoch, number=0)], self._standing(gone).disowned)
         if self._ring.find(epoch.id) is None or self._is_spent():
             raise HybrisError(
                 "no new keys can be made for the volume",
@@ -128,9 +141,25 @@ class Epochs:
             )
         return epoch_key(epoch.id), encode_grant(self._updates.volume, [epoch], rest)
 
+    def is_without(self, leaving: Iterable[Member]) -> bool:
+        """Whether these devices lack the newest keys."""
+        return self._ring.newest.excluded.issuperset(member.device for member in leaving)
+
+    def give_back(self) -> list[Write]:
+        """Grants of the epochs that began while somebody wanted to remove a device that is a member all the
+        same: as far as nobody has granted it these."""
+        members, found = self._members.keys(), list[Write]()
+        for epoch in self._ring.kept_from(members):
+            lacking = epoch.excluded.intersection(members)
+            for value in self._registers.values(epoch_key(epoch.id)):
+                try:
+                    lacking -= given_to(value.value or b"")
+                except DecodeError:
+                    continue
+            if lacking:
+                found.append((epoch_key(epoch.id), encode_grant(self._updates.volume, [epoch], members)))
+        return found
+
     def _is_spent(self) -> bool:
         """Whether no epoch of this device counts any more."""
-        (count,) = self._db.execute(
-            "SELECT count(*) FROM epoch WHERE device = ?", (self._updates.device,)
-        ).fetchone()
-        return bool(count >= MAX_BEGUN)
+        return self._begun(self._updates.device) >= MAX_BEGUN

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.merge.admission import came_by, let_in
+from hybrisfs.merge.hearing import Hearing
 from hybrisfs.merge.members import MAX_DEVICE_NAME, Member, MemberTable, member_key
 from hybrisfs.merge.registers import Registers
+from hybrisfs.merge.removal import Stance, encode_vote, vote_key
 from hybrisfs.merge.roles import Role, RoleRecord, new_role_key
 from hybrisfs.merge.signing import Signer
 from hybrisfs.recovery.record import kit_key
@@ -34,6 +36,7 @@ class Membership:
         registers: Registers,
         signer: Signer,
         epochs: Epochs,
+        hearing: Hearing,
         public: bytes,
         signed: Callable[[], None],
         changed: Callable[[], None],
@@ -49,6 +52,7 @@ class Membership:
         self._registers = registers
         self._signer = signer
         self._epochs = epochs
+        self._hearing = hearing
         self._public = public
         self._signed = signed
         self._changed = changed
@@ -157,17 +161,19 @@ class Membership:
         return [one for one in admitted if one.device not in mine]
 
     def remove(self, which: str, *, with_admitted: bool = False) -> dict[str, object]:
-        """Let a device belong to the volume no longer: what it writes from now on is not accepted, and what
-        is written from now on it cannot read. *which* is its name or the beginning of its id. With
-        *with_admitted* also all that belong to the volume because it let them in, or one of these did.
+        """Vote that a device belongs to the volume no longer: what it writes from now on is not accepted, and
+        what is written from now on it cannot read, for good or until somebody vetoes that
+        (`hybrisfs.merge.removal`). *which* is its name or the beginning of its id. With *with_admitted* also
+        all that belong to the volume because it let them in, or one of these did.
 
-        The "id" and name ("device") of the device; "removed" and "remain" are what `described` tells of those
-        that it let in. Raises UsageError, OSError, and HybrisError when this device cannot make new keys:
-        then nothing has changed.
+        The "id" and name ("device") of the device; whether that is "final", and whether it has any effect at
+        all ("counts"): a member alone removes one line of others at a time. "removed" and "remain" are what
+        `described` tells of those that it let in. Raises UsageError, OSError, and HybrisError when this
+        device cannot make new keys: then nothing has changed.
         """
         with self._fs.cutting, self._fs.lock:
             self._signer.require_writer()
-            member = _choose(self._members.all(), which)
+            member = _choose(self._removable(), which)
             if member.device == self._updates.device:
                 raise UsageError(
                     "a device cannot remove itself",
@@ -175,46 +181,104 @@ class Membership:
                     "Remove it on another one, or delete the volume here.",
                 )
             admitted = self._admitted_by(member.device)
-            with_it = admitted if with_admitted else []
-            erased = [(kit_key(one.device), None) for one in with_it if one.reserve]
-            self._sign_removal([member, *with_it], erased)
+            self._vote([member, *(admitted if with_admitted else [])], Stance.REMOVE)
+            out = self._members.gone()
+            facts = {
+                "id": member.device.hex(),
+                "device": member.name,
+                "final": member.device not in self._members.suspended and member.device in out,
+                "counts": member.device in out,
+                "removed": [_named(one) for one in admitted if one.device in out],
+                "remain": [_named(one) for one in admitted if one.device not in out],
+            }
         self._signed()
         self._changed()
-        return {
-            "id": member.device.hex(),
-            "device": member.name,
-            "removed": [_named(one) for one in with_it],
-            "remain": [] if with_admitted else [_named(one) for one in admitted],
-        }
+        return facts
+
+    def _removable(self) -> list[Member]:
+        """Those that this device may vote to remove: also those that others have accused."""
+        stances, this = self._hearing.stances(), self._updates.device
+        seconded = {one for (one, by), cast in stances.items() if by == this and cast.stance is Stance.REMOVE}
+        suspended = self._members.suspended.keys() - seconded
+        return [*self._members.all(), *(one for one in self._members.removed() if one.device in suspended)]
+
+    def keep(self, which: str) -> dict[str, object]:
+        """Veto the removal of a device or a recovery kit: its "id" and name ("device"), and whether it
+        belongs to the volume now ("kept"). Raises UsageError, OSError, HybrisError."""
+        with self._fs.cutting, self._fs.lock:
+            member = self.find_accused(which)
+            self._vote([member], Stance.KEEP)
+            kept = member.device not in self._members.gone()
+        self._signed()
+        self._changed()
+        self.heed_removals()
+        return {"id": member.device.hex(), "device": member.name, "kept": kept}
+
+    def find_accused(self, which: str) -> Member:
+        """The device or recovery kit of that name that somebody wants to remove. Raises UsageError."""
+        with self._fs.lock:
+            accused = {
+                one for (one, _), cast in self._hearing.stances().items() if cast.stance is not Stance.KEEP
+            }
+            everybody = [*self._members.all(), *self._members.reserves(), *self._members.removed()]
+            found = [one for one in everybody if one.device in accused]
+        if not found:
+            raise UsageError("nobody wants to remove a device of this volume")
+        return _choose(found, which, "device that somebody wants to remove")
 
     def remove_reserve(self, which: str, also: Callable[[Member], Sequence[Write]]) -> Member:
-        """The same with a device in reserve; what *also* makes of it is signed with that. Raises UsageError,
-        OSError."""
+        """The same as `remove` with a device in reserve; what *also* makes of it is signed when that is
+        final. Raises UsageError, OSError."""
         with self._fs.cutting, self._fs.lock:
             self._signer.require_writer()
             member = _choose(self._members.reserves(), which, "recovery kit")
-            self._sign_removal([member], also(member))
+            self._vote([member], Stance.REMOVE, also)
         self._signed()
         self._changed()
         return member
 
-    def _sign_removal(self, members: Sequence[Member], also: Sequence[Write] = ()) -> None:
-        """One update removes them, and nothing has changed before it is signed but that keys are known which
-        are not used yet."""
-        removed = [replace(member, removed=True) for member in members]
-        epoch = self._epochs.begin(members)
-        stamp = self._signer.sign(
-            [*((member_key(one.device), one.encode()) for one in removed), *also, epoch], 0
-        )
-        self._members.admit(removed, self._updates.device, stamp.clock)
-        self._updates.set_members(self._members.writers())
-        self._epochs.learn([epoch[0]])
-        assert not self._epochs.is_one_due, "what is written from now on, a removed device can read"
+    def vote(self, members: Iterable[Member], stance: Stance) -> None:
+        """Vote about them, with the locks held that `Receiver` holds, and nothing else. Raises OSError,
+        HybrisError."""
+        self._vote(list(members), stance)
+
+    def _vote(
+        self,
+        members: Sequence[Member],
+        stance: Stance,
+        also: Callable[[Member], Sequence[Write]] = lambda one: (),
+    ) -> None:
+        """One update votes, and takes from those that go by that the newest keys; nothing has changed before
+        it is signed but that keys are known which are not used yet. Of those that are gone for good the
+        member registers say so, too: that is what earlier versions read."""
+        self._signer.ensure_allowed()
+        table, hearing, this = self._members, self._hearing, self._updates.device
+        unknown = {one.device for one in members if not hearing.knows(one.device)}
+        clock = self._updates.state.vector.highest + 1
+        verdict = hearing.verdict_with(this, [one.device for one in members], stance, clock)
+        out = verdict.out | (unknown if stance is Stance.REMOVE else frozenset())
+        writes: list[Write] = [(vote_key(one.device, this), encode_vote(stance)) for one in members]
+        final = [one for one in members if one.device in verdict.ended or (one.device in out & unknown)]
+        kits = {one.device for one in table.reserves()}
+        for one in final:
+            writes.append((member_key(one.device), replace(one, removed=True).encode()))
+            if one.device in kits:
+                writes += also(one) or [(kit_key(one.device), None)]
+        leaving = [one for one in (*table.all(), *table.reserves()) if one.device in out]
+        returning = [one for one in table.removed() if one.device in hearing.verdict.out - verdict.out]
+        epoch = []
+        if leaving:
+            epoch = [self._epochs.begin(leaving, returning)]
+        stamp = self._signer.sign([*writes, *epoch], 0)
+        table.admit([replace(one, removed=True) for one in final], this, stamp.clock)
+        self._updates.set_members(table.writers())
+        self._epochs.learn([key for key, _ in epoch])
+        assert not (leaving and self._epochs.is_one_due), "what is written now, a removed device can read"
 
     def heed_removals(self) -> None:
-        """A device was removed elsewhere. What this one saw of it before, all are to see: an own update says
-        so by depending on it. Or this one only reads now: what it did before counts when it says that it
-        knows."""
+        """A device was removed elsewhere, or its removal vetoed. What this one saw of it before, all are to
+        see: an own update says so by depending on it. Who is a member again gets the keys that it lacks. Or
+        this one only reads now: what it did before counts when it says that it knows."""
         with self._fs.cutting, self._fs.lock:
             if not self.is_removal_unheeded():
                 return
@@ -224,17 +288,22 @@ class Membership:
                     writes.append(self._epochs.begin())
                 except HybrisError as error:
                     log.error("what is written now, a removed device may still read: %s", error)
-                    if not self._is_anything_unvouched():
+                    if not (self._is_anything_unvouched() or self._epochs.give_back()):
                         return
+            if self._signer.may_change:
+                writes += self._epochs.give_back()
             self._signer.sign(writes or [self._own_register()], 0)
             self._epochs.learn([key for key, _ in writes])
         self._signed()
 
     def is_removal_unheeded(self) -> bool:
-        """Whether this device has something to sign because another was removed."""
+        """Whether this device has something to sign because another was removed, or its removal vetoed."""
         with self._fs.lock:
-            due = self._epochs.is_one_due and self._signer.may_change
-            return (due or self._is_anything_unvouched()) and self._signer.may_sign
+            if not self._signer.may_sign:
+                return False
+            if self._signer.may_change and (self._epochs.is_one_due or self._epochs.give_back()):
+                return True
+            return self._is_anything_unvouched()
 
     def _is_anything_unvouched(self) -> bool:
         """Whether no member has said yet that it saw all that removed devices have written, or what others

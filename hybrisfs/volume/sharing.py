@@ -14,6 +14,7 @@ from hybrisfs.filesystem.registers import attr_key
 from hybrisfs.keyring import KeyRing
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.brake import Brake
+from hybrisfs.merge.hearing import Hearing
 from hybrisfs.merge.history import History
 from hybrisfs.merge.losses import Losses
 from hybrisfs.merge.members import MAX_DEVICE_NAME, Member, MemberTable
@@ -38,6 +39,7 @@ from hybrisfs.volume.epochs import Epochs
 from hybrisfs.volume.membership import Membership
 from hybrisfs.volume.misconduct import Misconduct, described
 from hybrisfs.volume.regaining import Regaining
+from hybrisfs.volume.trials import Trials
 from sync import HASH_SIZE, Head, Members, VersionVector, decode_signed_header
 from sync.follow import STALE_SECONDS
 
@@ -77,12 +79,15 @@ class Sharing:
         self.on_growth: Callable[[], None] = signals.progressed
         self.on_members: Callable[[], None] = signals.progressed
         self.on_quiet: Callable[[], None] = signals.progressed
-        self.members = MemberTable(fs.db)
+        self.hearing = Hearing(fs.db)
+        self.members = MemberTable(fs.db, self.hearing)
         if not self.members.all():
             self.members.admit([Member(ring.keys.device.public, default_device_name())])
         self.updates = UpdateLog(fs.db, self.members.writers(), ring.keys.device)
+        self.hearing.vector_of = self.updates.vector_of
         self.history = History(fs.db, self.updates.moment_of)
         self.registers = Registers(fs.db, fs.chunks.condemned.see, self.history)
+        self.hearing.roles = self.registers.roles
         epochs = Epochs(fs.db, ring, self.updates, self.registers, self.members)
         self.signer = Signer(
             self.updates, self.registers, self.members, self._grown, lambda: self._regaining.under_way
@@ -94,6 +99,7 @@ class Sharing:
             self.registers,
             self.signer,
             epochs,
+            self.hearing,
             ring.keys.device.public,
             signals.chunks_made,
             lambda: self.on_members(),
@@ -108,6 +114,15 @@ class Sharing:
         self.losses = Losses(fs, self.updates, self.registers, self.brake)
         self.arrivals = Arrivals(fs, self.updates, self.registers, self.members, epochs.learn, self.losses)
         self.misconduct = Misconduct(fs, self.members, self.updates, self.registers, self.signer)
+        self.trials = Trials(
+            fs,
+            self.hearing,
+            self.members,
+            self.updates,
+            self.signer,
+            self.misconduct,
+            self.membership.vote,
+        )
         self.receiver = Receiver(
             fs,
             self.updates,
@@ -216,6 +231,9 @@ class Sharing:
             self.membership.describe_admission()
         if self.has_looked() and self.misconduct.look_after():
             self._signals.chunks_made()
+        if self.has_looked() and self.trials.look_after(time.time_ns()):
+            self._signals.chunks_made()
+            self.on_members()
         if len(self.current_members()) > 1:
             self.on_quiet()
 
@@ -286,8 +304,11 @@ class Sharing:
         after = frozenset(self.key_holders())
         if after != before:
             self.on_members()
-        if not before <= after or (self.registers.roles and self.membership.is_removal_unheeded()):
+        if after != before or (self.registers.roles and self.membership.is_removal_unheeded()):
             self.membership.heed_removals()
+        if self.updates.device in after - before:  # what was held back is signed now
+            self._signals.changes_made()
+            self._signals.chunks_made()
         return complete
 
     def close(self) -> None:

@@ -124,9 +124,11 @@ def test_who_is_asked(rig: Rig) -> None:
     assert judged(minutes, seen(ada=3, bob=6)) == EMPTY  # no member becomes a reserve
     removed = Member(CYD.public, "cyd", removed=True)
     minutes.note(at(7, BOB), member_key(CYD.device), removed.encode())
-    assert judged(minutes, seen(ada=3, bob=7)) == AGREED
-    minutes.note(at(8, BOB), member_key(CYD.device), CYD.encode())
-    assert judged(minutes, seen(ada=3, bob=8)) == AGREED  # and none that was removed comes back
+    assert judged(minutes, seen(ada=3, bob=7)) == EMPTY  # as somebody may still veto that
+    minutes.note(at(8, ADA), member_key(CYD.device), removed.encode())
+    assert judged(minutes, seen(ada=8, bob=7)) == AGREED
+    minutes.note(at(9, BOB), member_key(CYD.device), CYD.encode())
+    assert judged(minutes, seen(ada=8, bob=9)) == AGREED  # and none that was removed comes back
 
 
 def test_nobody_asks_a_recovery_kit(rig: Rig) -> None:

@@ -85,7 +85,7 @@ def test_it_becomes_what_a_new_one_is(path: Path, tmp_path: Path) -> None:
     Database(path).close()  # and it is opened like any other
 
 
-@pytest.mark.parametrize("survived", range(13))
+@pytest.mark.parametrize("survived", range(14))
 def test_killed_within_a_step(path: Path, survived: int) -> None:
     """What a step had done is undone, and what earlier transactions had done is there."""
     left = survived
@@ -104,7 +104,7 @@ def test_killed_within_a_step(path: Path, survived: int) -> None:
     steps = {version: killed(step) for version, step in migration._STEPS.items()}
     with mock.patch.object(migration, "_ROWS", 3):
         with mock.patch.object(migration, "_STEPS", steps):
-            if survived < 12:
+            if survived < 13:
                 with pytest.raises(KilledError):
                     Database(path)
                 with closing(sqlite3.connect(path)) as db:
@@ -237,3 +237,27 @@ def test_who_let_a_member_in_is_known_as_far_as_registers_tell(tmp_path: Path) -
     with closing(sqlite3.connect(path)) as db:
         rows = db.execute("SELECT device, inviter, clock FROM member ORDER BY device").fetchall()
     assert rows == [(founder, None, 7), (laptop, founder, 7), (told, None, None)]
+
+
+def test_removals_and_proofs_of_before_are_noted(path: Path) -> None:
+    Database(path).close()
+    founder, laptop = b"f" * 16, b"l" * 16
+    with closing(sqlite3.connect(path)) as db:
+        for table in ("writer", "register", "log", "log_branch", "said", "charge"):
+            db.execute(f"DELETE FROM {table}")
+        db.execute("INSERT INTO log_branch VALUES (?1, ?1, NULL, 0)", (founder,))
+        db.execute("INSERT INTO writer VALUES (1, ?)", (founder,))
+        db.executemany(
+            "INSERT INTO said VALUES (?, ?, ?, ?, 0)",
+            [(b"m" + laptop, founder, 2, b"member\0"), (b"m" + laptop, founder, 7, b"member\1")],
+        )
+        db.execute("INSERT INTO register VALUES (?, 9, 1, x'01')", (b"f" + laptop + b"\2",))
+        db.execute("PRAGMA user_version = 15")
+        db.commit()
+    Database(path).close()
+    with closing(sqlite3.connect(path)) as db:
+        rows = db.execute("SELECT * FROM said WHERE key < x'6d' OR key >= x'6e' ORDER BY key").fetchall()
+    assert rows == [
+        (b"f" + laptop + b"\2", founder, 9, b"", 1),
+        (b"x" + laptop + founder + b"m", founder, 7, b"\2", 0),
+    ]

@@ -1,0 +1,214 @@
+"""What the log says about removals, for all that is known or for somebody who had seen only a part of it.
+
+The table `said` (`hybrisfs.merge.minutes`) holds all that `hybrisfs.merge.removal` decides by: who let whom
+in, votes, and proofs, each with the stamp of its update. Whether a device has been ended in the past of an
+update is decided by what that update had seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, TypeAlias
+
+from hybrisfs.merge.admission import ADMISSION_PREFIX, Word, parse_admission, settled
+from hybrisfs.merge.evidence import EVIDENCE_PREFIX, Misdeed, evidence_key
+from hybrisfs.merge.members import Member
+from hybrisfs.merge.removal import VOTE_PREFIX, Cast, Facts, Stance, Verdict, judge, vote_key
+from hybrisfs.merge.roles import Role, Roles
+from hybrisfs.merge.roster import Admission, Roster
+from hybrisfs.merge.rules import Stamp
+from hybrisfs.store.database import Database
+from sync import DEVICE_ID_SIZE, VersionVector
+
+__all__ = ["Hearing", "VectorOf", "by_member_register", "is_by_member_register"]
+
+_MEMBER_PREFIX: Final = b"m"
+Rows: TypeAlias = Sequence[tuple[Any, ...]]
+
+_BY_NOBODY: Final = Admission(None, 0)
+_VOTE_SIZE: Final = 1 + 2 * DEVICE_ID_SIZE
+_SAID: Final = (
+    "SELECT key, branch, clock, value FROM said WHERE key >= ? AND key < ? ORDER BY key, branch, clock"
+)
+
+VectorOf = Callable[[bytes, int], VersionVector | None]
+"""The dependency vector of the update with this branch and clock."""
+
+
+def by_member_register(accused: bytes, voter: bytes) -> bytes:
+    """The key in the table `said` of the vote that follows from a member register which *voter* wrote."""
+    return vote_key(accused, voter) + _MEMBER_PREFIX
+
+
+def is_by_member_register(key: bytes) -> bool:
+    """Whether a key of that table is such a one."""
+    return key[:1] == VOTE_PREFIX and len(key) > _VOTE_SIZE
+
+
+class Hearing:
+    """Reads what was said, under the volume's lock. `vector_of` may be set once there is a log, `roles` once
+    it is known what devices may do."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+        self.vector_of: VectorOf = self._stored_vector
+        self.roles: Roles | None = None
+        self._basis: object = None
+        self._verdict = Verdict(frozenset(), {})
+        self._left: frozenset[bytes] = frozenset()
+        self._kits: frozenset[bytes] = frozenset()
+
+    def _stored_vector(self, branch: bytes, clock: int) -> VersionVector | None:
+        row = self._db.execute("SELECT vector FROM log WHERE branch = ? AND clock = ?", (branch, clock))
+        found = row.fetchone()
+        return None if found is None else VersionVector.decode(found[0])
+
+    @property
+    def verdict(self) -> Verdict:
+        """What follows from all that is known."""
+        self._look()
+        return self._verdict
+
+    @property
+    def left(self) -> frozenset[bytes]:
+        """The devices about which somebody has voted, but that the votes leave in."""
+        self._look()
+        return self._left
+
+    def knows(self, device: bytes) -> bool:
+        """Whether the log says how a device came into the volume, or that it signed anything."""
+        return bool(
+            any(value and not Member.decode(value).removed for _, _, _, value in self._about(device))
+            or self._db.execute("SELECT 1 FROM log_branch WHERE device = ? LIMIT 1", (device,)).fetchone()
+        )
+
+    def _about(self, device: bytes) -> Rows:
+        """What member registers say of a device."""
+        return self._db.execute(
+            "SELECT key, branch, clock, value FROM said WHERE key = ?", (_MEMBER_PREFIX + device,)
+        ).fetchall()
+
+    def is_kit(self, device: bytes) -> bool:
+        """Whether a device about which somebody has voted is the key of a recovery kit."""
+        self._look()
+        return device in self._kits
+
+    def _look(self) -> None:
+        votes = self._rows(VOTE_PREFIX)
+        if not votes:
+            self._basis, self._verdict, self._left = None, Verdict(frozenset(), {}), frozenset()
+            return
+        basis = votes, *self._others(), self._branches(), self._readers(None, self.vector_of)
+        if basis != self._basis:
+            facts = self._facts(*basis, self.vector_of)
+            self._basis, self._verdict = basis, judge(facts)
+            voted = {accused for accused, _ in facts.votes}
+            self._left = facts.roster.devices & voted - self._verdict.out
+            self._kits = frozenset(facts.kits)
+
+    def verdict_with(self, voter: bytes, accused: Iterable[bytes], stance: Stance, clock: int) -> Verdict:
+        """What would follow if *voter* said that of all *accused*, in an update with that clock."""
+        readers = self._readers(None, self.vector_of)
+        facts = self._facts(
+            self._rows(VOTE_PREFIX), *self._others(), self._branches(), readers, self.vector_of
+        )
+        votes = {**facts.votes, **{(one, voter): Cast(stance, clock) for one in accused}}
+        return judge(facts._replace(votes=votes))
+
+    def verdict_for(self, seen: VersionVector, vector_of: VectorOf) -> Verdict:
+        """What followed for somebody who had seen so much."""
+
+        def known(rows: Rows) -> Rows:
+            return [row for row in rows if row[2] <= seen[row[1]]]
+
+        votes = known(self._rows(VOTE_PREFIX))
+        if not votes:
+            return Verdict(frozenset(), {})
+        branches = {branch: device for branch, device in self._branches().items() if seen[branch]}
+        readers = self._readers(seen, vector_of)
+        members, admissions, evidence = map(known, self._others())
+        return judge(self._facts(votes, members, admissions, evidence, branches, readers, vector_of))
+
+    def stances(self) -> dict[tuple[bytes, bytes], Cast]:
+        """What each voter wants to become of each accused."""
+        return _cast(self._rows(VOTE_PREFIX))
+
+    def _rows(self, prefix: bytes) -> Rows:
+        return self._db.execute(_SAID, (prefix, bytes((prefix[0] + 1,)))).fetchall()
+
+    def _others(self) -> tuple[Rows, Rows, Rows]:
+        """Beside votes: what is said of members, of who let them in, and what is proven against them."""
+        return self._rows(_MEMBER_PREFIX), self._rows(ADMISSION_PREFIX), self._rows(EVIDENCE_PREFIX)
+
+    def _readers(self, seen: VersionVector | None, vector_of: VectorOf) -> frozenset[bytes]:
+        """The devices that only read, for somebody who has seen so much; None: all that is known."""
+        roles = self.roles
+        if roles is None:
+            return frozenset()
+        return frozenset(one for one in roles.devices() if roles.role(one, seen, vector_of) is not Role.FULL)
+
+    def _branches(self) -> dict[bytes, bytes]:
+        return dict(self._db.execute("SELECT id, device FROM log_branch"))
+
+    @staticmethod
+    def _facts(
+        votes: Rows,
+        members: Rows,
+        admissions: Rows,
+        evidence: Rows,
+        branches: dict[bytes, bytes],
+        readers: frozenset[bytes],
+        vector_of: VectorOf,
+    ) -> Facts:
+        stamps: dict[tuple[bytes, bytes], Stamp] = {}  # of the first word of an author about a device
+        heard: dict[bytes, Admission] = {}
+        said: dict[bytes, set[bool]] = {}  # whether it is a reserve
+        for key, branch, clock, value in sorted(members, key=lambda row: (row[2], row[1])):
+            device, author, member = key[1:], branches.get(branch), Member.decode(value) if value else None
+            if member is None or member.removed:
+                continue
+            said.setdefault(device, set()).add(member.reserve)
+            if author not in (None, device):
+                heard.setdefault(device, Admission(author, clock))
+                stamps.setdefault((device, author), Stamp(clock, branch))
+        words: dict[bytes, list[Word]] = {}
+        for key, branch, clock, value in admissions:
+            device, word = parse_admission(key, value, clock)
+            words.setdefault(device, []).append(word)
+            stamp = Stamp(clock, branch)
+            stamps[device, word.author] = min(stamp, stamps.get((device, word.author), stamp))
+        admitted = {
+            device: settled(device, heard.get(device, _BY_NOBODY), words.get(device, ()))
+            for device in {*said, *branches.values()}
+        }
+        roster = Roster(admitted)
+
+        def saw(later: bytes, earlier: bytes) -> bool:
+            after, before = (stamps.get((one, admitted[one].by or b"")) for one in (later, earlier))
+            if after is None or before is None:
+                return False
+            vector = vector_of(*after[::-1])
+            return vector is not None and vector[before.writer] >= before.clock
+
+        kits = {device for device, reserve in said.items() if reserve == {True}}
+        proven = {key[1:-1] for key, *_ in evidence if key == evidence_key(key[1:-1], Misdeed.OFFENCE)}
+        return Facts(roster, kits, _cast(votes), proven, saw, readers)
+
+
+def _cast(rows: Rows) -> dict[tuple[bytes, bytes], Cast]:
+    """The votes. Of several of a voter the newest one counts, in a vote register before all others; of those
+    of branches that the voter made with the same clock the hardest."""
+    found: dict[tuple[bytes, bytes], tuple[bool, Cast]] = {}
+    for key, _, clock, value in rows:
+        if not value:
+            continue
+        own, pair = len(key) == _VOTE_SIZE, (key[1:17], key[17:33])
+        cast = Cast(Stance(value[0]), clock)
+        before = found.get(pair)
+        if before is None or _rank(own, cast) > _rank(*before):
+            found[pair] = own, cast
+    return {pair: cast for pair, (_, cast) in found.items()}
+
+
+def _rank(own: bool, cast: Cast) -> tuple[bool, int, int]:
+    return (own, cast.clock, cast.stance) if own else (own, -cast.clock, cast.stance)

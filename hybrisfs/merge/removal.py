@@ -1,0 +1,271 @@
+"""Who no longer belongs to a volume: what follows from the votes of its members.
+
+========  ==================================  =======================================================
+register  key                                 value
+========  ==================================  =======================================================
+vote      ``x`` accused (16), voter (16)      version u8 = 1, stance u8: 0 keep, 1 suspend, 2 remove
+========  ==================================  =======================================================
+
+Only the voter writes it, and what it says of itself counts for nothing. A device that only reads has no vote.
+A member register that says of a device that it was removed is the vote "remove" of its author, when that one
+has no vote register about it.
+
+No member removes another one alone for good, for nobody can tell a thief from an owner. Two things follow
+from votes, and from nothing but the *set* of accepted updates:
+
+*Ended* is a device that is removed for good, because
+ (a) the volume's first recovery kit says so, and none says "keep"; or
+ (b) one member says so, and there is the proof that the device broke a rule (`hybrisfs.merge.evidence`); or
+ (c) two members say so that are independent of each other; or
+ (d) all other members say so: of two devices each can end the other at once.
+ The "keep" of the first kit undoes all of that.
+
+*Suspended* is a device that one member accuses, by "suspend" or "remove", as long as nobody vetoes that. A
+"keep" vetoes of any member but the accused, the accuser, and those that the accused let in; these, too, when
+the accused let in the accuser as well, or nobody could help the founder of a volume. One accusation of a
+member counts at a time, the earliest that nobody vetoed; accusations with a proof always do. With the accused
+go those that it let in and its accuser accuses as well, where an older member is left that could veto. So
+whatever one member signs, another one remains, who can veto it.
+
+*Independent* of each other are two members of which neither let the other in, if there is no third one that
+may have let in both after the accused came: a thief's puppets second nobody. A member *is older* than another
+one that was let in by an update which had seen its own admission: that nobody can claim afterwards.
+
+The *first kit* is the one that is older than all others; of several that nobody can put in order, all must
+say the same. Kits that the accused let in do not count for it, when there is another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from enum import IntEnum
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from hybrisfs.merge.roster import Roster
+from sync import DecodeError, Reader, Writer
+
+__all__ = [
+    "VOTE_PREFIX",
+    "Cast",
+    "Facts",
+    "Stance",
+    "Verdict",
+    "decode_vote",
+    "encode_vote",
+    "judge",
+    "vote_key",
+]
+
+VOTE_PREFIX: Final = b"x"
+_VERSION: Final = 1
+
+
+class Stance(IntEnum):
+    """What a member wants to become of another one."""
+
+    KEEP = 0
+    SUSPEND = 1
+    REMOVE = 2
+
+
+def vote_key(accused: bytes, voter: bytes) -> bytes:
+    """The register of a vote."""
+    return VOTE_PREFIX + accused + voter
+
+
+def encode_vote(stance: Stance) -> bytes:
+    """The value of the register."""
+    return Writer().u8(_VERSION).u8(stance).getvalue()
+
+
+def decode_vote(value: bytes) -> Stance:
+    """Raises DecodeError."""
+    reader = Reader(value)
+    if reader.u8() != _VERSION:
+        raise DecodeError("a vote of another version")
+    stance = reader.u8()
+    reader.end()
+    if stance > Stance.REMOVE:
+        raise DecodeError("a vote for nothing that is known")
+    return Stance(stance)
+
+
+class Cast(NamedTuple):
+    """A vote that was cast."""
+
+    stance: Stance
+    clock: int
+    """Of the update that says so."""
+
+
+class Facts(NamedTuple):
+    """What votes are judged by."""
+
+    roster: Roster
+    kits: Collection[bytes]
+    """Those in reserve."""
+    votes: Mapping[tuple[bytes, bytes], Cast]
+    """By accused and voter."""
+    proven: Container[bytes]
+    """The devices that broke a rule, for which there is proof."""
+    saw: Callable[[bytes, bytes], bool]
+    """Whether the update that let in the first device had seen the one that let in the second."""
+    readers: Collection[bytes] = ()
+    """Those that only read: they have no vote."""
+
+
+class Verdict(NamedTuple):
+    """What follows from all votes."""
+
+    ended: frozenset[bytes]
+    suspended: Mapping[bytes, tuple[bytes, ...]]
+    """The accused, with those whose accusations count, the earliest first."""
+
+    @property
+    def out(self) -> frozenset[bytes]:
+        """Those whose updates are not accepted now."""
+        return self.ended.union(self.suspended)
+
+
+def judge(facts: Facts) -> Verdict:
+    """What becomes of the members."""
+    return _Court(facts).verdict() if facts.votes else Verdict(frozenset(), {})
+
+
+class _Court:
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._roster = facts.roster
+        self._members = facts.roster.counted.difference(facts.readers)
+        self._devices = self._members.difference(facts.kits)
+        self._votes: dict[bytes, dict[bytes, Cast]] = {}
+        for (accused, voter), cast in facts.votes.items():
+            if voter in self._members and voter != accused:
+                self._votes.setdefault(accused, {})[voter] = cast
+        self._ended: set[bytes] = set()
+        self._line = lru_cache(None)(lambda device: frozenset(self._roster.admitted(device)))
+
+    def verdict(self) -> Verdict:
+        # A round builds on those before: who was ended there has no vote. Kits come before all others.
+        while self._end(self._is_ended_by_kit) or self._end(self._is_ended):
+            pass
+        ended = frozenset(self._ended)
+        return Verdict(ended, self._suspended())
+
+    def _end(self, is_ended: Callable[[bytes], bool]) -> bool:
+        found = [one for one in self._votes if one not in self._ended and is_ended(one)]
+        self._ended.update(found)
+        return bool(found)
+
+    def _cast(self, accused: bytes) -> dict[bytes, Cast]:
+        """The votes about a device that count."""
+        return {voter: cast for voter, cast in self._votes[accused].items() if voter not in self._ended}
+
+    # -- ended -----------------------------------------------------------------------------------
+
+    def _first_kits(self, accused: bytes) -> list[bytes]:
+        kits = [one for one in self._facts.kits if one in self._members and one not in self._ended]
+        first = [
+            one for one in kits if one != accused and not any(self._older(k, one) for k in kits if k != one)
+        ]
+        others = [one for one in first if one not in self._line(accused)]
+        return others or first
+
+    def _is_kept_by_kit(self, accused: bytes) -> bool:
+        votes = self._cast(accused)
+        first = self._first_kits(accused)
+        return any(one in votes and votes[one].stance is Stance.KEEP for one in first)
+
+    def _is_ended_by_kit(self, accused: bytes) -> bool:
+        votes = self._cast(accused)
+        first = self._first_kits(accused)
+        if not first or not all(one in votes and votes[one].stance is Stance.REMOVE for one in first):
+            return False
+        line = self._line(accused)
+        return not any(
+            one in self._facts.kits and one not in line and cast.stance is Stance.KEEP
+            for one, cast in votes.items()
+        )
+
+    def _is_ended(self, accused: bytes) -> bool:
+        voters = {one for one, cast in self._cast(accused).items() if cast.stance is Stance.REMOVE}
+        if not voters or self._is_kept_by_kit(accused):
+            return False
+        others = self._devices.difference(self._ended, (accused,))
+        return (
+            accused in self._facts.proven
+            or (bool(others) and others <= voters)
+            or self._are_independent(voters, accused)
+        )
+
+    def _are_independent(self, voters: Collection[bytes], accused: bytes) -> bool:
+        """Whether any two of them are."""
+        origins = {one: self._origin(one, accused) for one in voters}
+        if len(set(origins.values())) < 2:
+            return False
+        # Any two that are neither of one origin nor one above the other will do: the search for a pair ends
+        # soon, or all are of one line.
+        above = {one: self._above(one) for one in voters}
+        return any(
+            origins[one] != origins[other] and one not in above[other] and other not in above[one]
+            for one in voters
+            for other in voters
+        )
+
+    def _origin(self, voter: bytes, accused: bytes) -> bytes:
+        """The farthest one above that may have let the voter in, through others, after the accused came. Two
+        voters that the same one may have let in so have the same origin."""
+        while not self._older(voter, accused):
+            inviter = self._roster.inviter(voter)
+            if inviter is None or inviter == accused:
+                break
+            voter = inviter
+        return voter
+
+    def _above(self, device: bytes) -> set[bytes]:
+        found: set[bytes] = set()
+        inviter = self._roster.inviter(device)
+        while inviter is not None:
+            found.add(inviter)
+            inviter = self._roster.inviter(inviter)
+        return found
+
+    def _older(self, one: bytes, other: bytes) -> bool:
+        return one in self._above(other) or self._facts.saw(other, one)
+
+    # -- suspended -------------------------------------------------------------------------------
+
+    def _suspended(self) -> dict[bytes, tuple[bytes, ...]]:
+        open_: dict[bytes, list[tuple[int, int, bytes]]] = {}  # by accuser
+        for accused in sorted(self._votes):
+            if accused in self._ended or self._is_kept_by_kit(accused):
+                continue
+            votes = self._cast(accused)
+            keepers = [one for one, cast in votes.items() if cast.stance is Stance.KEEP]
+            for voter, cast in votes.items():
+                if cast.stance is not Stance.KEEP and not self._is_vetoed(accused, voter, keepers):
+                    charge = (cast.clock, len(self._above(accused)), accused)
+                    open_.setdefault(voter, []).append(charge)
+        found: dict[bytes, list[tuple[int, bytes]]] = {}
+        for accuser, charges in open_.items():
+            for clock, _, accused in self._counting(accuser, sorted(charges)):
+                found.setdefault(accused, []).append((clock, accuser))
+        return {accused: tuple(one for _, one in sorted(by)) for accused, by in sorted(found.items())}
+
+    def _is_vetoed(self, accused: bytes, accuser: bytes, keepers: Iterable[bytes]) -> bool:
+        line = self._line(accused)
+        return any(one != accuser and (one not in line or accuser in line) for one in keepers)
+
+    def _counting(
+        self, accuser: bytes, charges: list[tuple[int, int, bytes]]
+    ) -> Iterable[tuple[int, int, bytes]]:
+        first = next((one for one in charges if one[2] not in self._facts.proven), None)
+        for one in charges:
+            accused = one[2]
+            if one is first or accused in self._facts.proven:
+                yield one
+            elif first is not None and accused in self._line(first[2]):
+                outside = self._devices.difference(self._ended, self._line(first[2]), (accuser, first[2]))
+                if any(self._older(other, accused) for other in outside):
+                    yield one

@@ -1,0 +1,156 @@
+"""Accusations in an open volume: shown, seconded when nobody has vetoed them for long, and made by proofs.
+
+Time is this device's own clock, for there is none in the log that anybody could trust: since when an
+accusation is known here is remembered in the table `charge`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.merge.evidence import Misdeed
+from hybrisfs.merge.hearing import Hearing
+from hybrisfs.merge.members import Member, MemberTable
+from hybrisfs.merge.removal import Stance
+from hybrisfs.merge.signing import Signer
+from hybrisfs.store.updates import UpdateLog
+from hybrisfs.volume.misconduct import Misconduct
+
+__all__ = ["DEFAULT_VETO_HOURS", "Trials"]
+
+DEFAULT_VETO_HOURS: Final = 72
+_HOUR_NS: Final = 3600 * 10**9
+_REJOIN_NS: Final = 24 * _HOUR_NS  # a device that was restored from a backup may be off over night
+_NOBODY: Final = b""  # as the accuser of a fork
+
+
+class Trials:
+    """Its methods may be called from any thread, without locks. *vote* signs votes, see `Membership`."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        hearing: Hearing,
+        members: MemberTable,
+        updates: UpdateLog,
+        signer: Signer,
+        misconduct: Misconduct,
+        vote: Callable[[Iterable[Member], Stance], None],
+    ) -> None:
+        self._fs = fs
+        self._hearing = hearing
+        self._members = members
+        self._updates = updates
+        self._signer = signer
+        self._misconduct = misconduct
+        self._vote = vote
+        self.veto_hours = DEFAULT_VETO_HOURS
+        """How long an accusation can be vetoed before this device seconds it."""
+        self.evicts = False
+        """Whether this device accuses those against which there is a proof that no backup explains."""
+
+    def look_after(self, now_ns: int) -> bool:
+        """Do what is due at this time of day, in ns since the epoch; whether something was signed."""
+        with self._fs.cutting, self._fs.lock:
+            if not self._signer.may_sign:
+                return False
+            seconded, accused = self._overdue(now_ns), self._proven(now_ns)
+            if seconded:
+                self._vote(seconded, Stance.REMOVE)
+            if accused:
+                self._vote(accused, Stance.SUSPEND)
+        return bool(seconded or accused)
+
+    def _overdue(self, now_ns: int) -> list[Member]:
+        """Whom to second the removal of."""
+        suspended, stances = self._members.suspended, self._hearing.stances()
+        charges = {(accused, accuser) for accused, by in suspended.items() for accuser in by}
+        since = self._known_since(charges, now_ns)
+        until = now_ns - self.veto_hours * _HOUR_NS
+        due = {
+            accused
+            for accused, accuser in charges
+            if since[accused, accuser] <= until
+            and stances[accused, accuser].stance is Stance.REMOVE
+            and (accused, self._updates.device) not in stances
+        }
+        return [one for one in self._members.removed() if one.device in due]
+
+    def _known_since(self, charges: set[tuple[bytes, bytes]], now_ns: int) -> dict[tuple[bytes, bytes], int]:
+        """Since when these are known; what no longer holds is forgotten."""
+        forks = {(device, _NOBODY) for device in self._updates.forks()}
+        rows = self._fs.db.execute("SELECT accused, accuser, since FROM charge").fetchall()
+        known = {(accused, accuser): since for accused, accuser, since in rows}
+        current = charges | forks
+        self._fs.db.executemany(
+            "DELETE FROM charge WHERE accused = ? AND accuser = ?", sorted(known.keys() - current)
+        )
+        new = sorted(current - known.keys())
+        self._fs.db.executemany(
+            "INSERT INTO charge (accused, accuser, since) VALUES (?, ?, ?)", [(*one, now_ns) for one in new]
+        )
+        return {one: min(known.get(one, now_ns), now_ns) for one in current}
+
+    def _proven(self, now_ns: int) -> list[Member]:
+        """Whom to accuse because of a proof."""
+        if not self.evicts:
+            return []
+        stances, this = self._hearing.stances(), self._updates.device
+        rows = self._fs.db.execute("SELECT accused, since FROM charge WHERE accuser = ?", (_NOBODY,))
+        forked = dict(rows.fetchall())
+        found = []
+        for member in self._members.all():
+            device = member.device
+            kinds = {one.misdeed for one in self._misconduct.charges().get(device, ())}
+            unexplained = (
+                Misdeed.FORK in kinds
+                and now_ns - forked.get(device, now_ns) >= _REJOIN_NS
+                and not self._updates.has_rejoined(device)
+            )
+            if device != this and (device, this) not in stances and (Misdeed.OFFENCE in kinds or unexplained):
+                found.append(member)
+        return found
+
+    def facts(self) -> list[dict[str, object]]:
+        """The devices and recovery kits that are accused or were removed by votes: "id", "name", "final"
+        (whether nobody but the first kit can undo that), "until" (seconds since the epoch: when this device
+        seconds the accusation, unless that is vetoed before; None when it does not), and "votes": each with
+        "by" (the name), "id", "stance" (keep, suspend or remove) and "counts", whether it suspends the
+        device."""
+        with self._fs.lock:
+            verdict, stances = self._hearing.verdict, self._hearing.stances()
+            rows = self._fs.db.execute("SELECT accused, since FROM charge WHERE accuser <> ?", (_NOBODY,))
+            since: dict[bytes, int] = {}
+            for accused, known in rows:
+                since[accused] = min(known, since.get(accused, known))
+            found = []
+            for accused in sorted({accused for accused, _ in stances}):
+                final, by = accused in verdict.ended, verdict.suspended.get(accused, ())
+                until = since.get(accused)
+                found.append(
+                    {
+                        "id": accused.hex(),
+                        "name": self._members.shown_name(accused),
+                        "this": accused == self._updates.device,
+                        "final": final,
+                        "suspended": bool(by),
+                        "until": None
+                        if final or not by or until is None
+                        else until / 1e9 + self.veto_hours * 3600.0,
+                        "votes": [
+                            {
+                                "by": self._members.shown_name(voter),
+                                "id": voter.hex(),
+                                "stance": cast.stance.name.lower(),
+                                "counts": voter in by,
+                            }
+                            for (about, voter), cast in sorted(
+                                stances.items(), key=lambda one: (one[1].clock, one[0])
+                            )
+                            if about == accused
+                        ],
+                    }
+                )
+            return found
