@@ -59,6 +59,7 @@ class Badness:
         """Whether devices discard what nobody needs; then none is restored from a backup."""
         self._removes = self._chance.random() < 0.7
         self._large = self._chance.random() < 0.1
+        self._unpacked: dict[int, frozenset[bytes]] = {}  # what devices showed when they made many files
 
     def plan(self) -> Iterator[tuple[float, Callable[[], None]]]:
         """What happens now and then in this life: mean seconds between two times, and what."""
@@ -102,6 +103,7 @@ class Badness:
         with self._simulation.on(number):
             self._simulation.world.write_many(number, _MANY)
             self._simulation.world.sign(number)
+        self._unpacked[number] = _shown(self._simulation.world.fleet[number])
 
     # -- what it does ----------------------------------------------------------------------------
 
@@ -150,9 +152,11 @@ class Badness:
             simulation.note(words)
         member.words.clear()
         device = simulation.world.fleet[receiver]
-        before = _shown(device) if self._large else frozenset()
+        # What came from others not long ago may have been taken away before it came, for all that is known.
+        old = frozenset() if receiver in simulation.restored else self._unpacked.get(receiver, frozenset())
+        before = old & _shown(device) if old else old
         simulation.hand(receiver, updates, f"{member.name}, which is bad,")
-        if self._large:
+        if before:
             lost = before - _shown(device)
             held = device.rig.sharing.deletions.all()
             much = len(lost) > max(_FEW, DEFAULT_DELETION_SHARE * len(before))
