@@ -183,8 +183,12 @@ class Hearing:
         }
         roster = Roster(admitted)
 
+        def first_word(device: bytes) -> Stamp | None:
+            inviter = roster.inviter(device)
+            return None if inviter is None else stamps.get((device, inviter))
+
         def saw(later: bytes, earlier: bytes) -> bool:
-            after, before = (stamps.get((one, admitted[one].by or b"")) for one in (later, earlier))
+            after, before = first_word(later), first_word(earlier)
             if after is None or before is None:
                 return False
             vector = vector_of(*after[::-1])
