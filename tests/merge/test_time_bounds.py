@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from hybrisfs.filesystem.registers import Attr, Place, attr_key, content_key, place_key
+from hybrisfs.filesystem.registers import Attr, Content, Place, Run, attr_key, content_key, place_key
 from hybrisfs.merge.members import Member
 from hybrisfs.store.database import Database
 from hybrisfs.store.schema import ROOT_ID
@@ -34,8 +34,8 @@ Update = list[Write]
 
 
 def node(number: int) -> bytes:
-    """The ids come in no order."""
-    return (number * 0x9E3779B97F4A7C15F39CC0605CEDC835 % (1 << 128)).to_bytes(16, "big")
+    """The ids come in no order, and do not tell the kind."""
+    return ((number + 1) * 0x9E3779B97F4A7C15F39CC0605CEDC835 % (1 << 127)).to_bytes(16, "big")
 
 
 def at(number: int, name: bytes, parent: bytes = ROOT_ID, slot: int = 0) -> Write:
@@ -47,11 +47,12 @@ def gone(number: int, name: bytes, parent: bytes = ROOT_ID) -> Write:
 
 
 def file(number: int, name: bytes, parent: bytes = ROOT_ID) -> Update:
-    return [
-        at(number, name, parent),
-        (attr_key(node(number)), FILE),
-        (content_key(node(number)), b"%d" % number),
-    ]
+    return [at(number, name, parent), (attr_key(node(number)), FILE), content(number, number)]
+
+
+def content(number: int, version: int) -> Write:
+    """Versions are of different sizes."""
+    return content_key(node(number)), Content(version + 1, 0, [Run(version + 1, None)]).encode()
 
 
 def empty(number: int, name: bytes, parent: bytes = ROOT_ID) -> Update:
@@ -252,11 +253,11 @@ def cost_of_versions(count: int, *, backwards: bool) -> int:
     members = Members([one.public, other.public, member_of(0).public])
     first, second = Signer(one, members), Signer(other, members)
     first.write(*file(0, b"name"))
-    second.write((content_key(node(0)), b"other"))
+    second.write(content(0, 0))
     for number in range(count):
-        first.write((content_key(node(0)), b"%d" % number))
+        first.write(content(0, 2 * number + 1))
         if backwards:
-            second.write((content_key(node(0)), b"other %d" % number))
+            second.write(content(0, 2 * number + 2))
     log = [update.data for update in (*first.order, *second.order)]
     _, cost = work_of(fleet[0].rig.db, lambda: [fleet[0].receive([data]) for data in log])
     fleet[0].sign()
