@@ -141,6 +141,26 @@ def a_circle(count: int) -> Iterator[Update]:
     yield [at(0, b"d", node(count - 1))]
 
 
+def a_circle_that_is_touched(count: int) -> Iterator[Update]:
+    yield from a_circle(count)
+    for number in range(count):
+        yield [at(0, b"%d" % number, node(count - 1))]
+
+
+def a_circle_that_opens_and_closes(count: int) -> Iterator[Update]:
+    yield from a_chain_of_folders(count)
+    for _ in range(count):
+        yield [at(0, b"d", node(count - 1))]
+        yield [at(0, b"d")]
+
+
+def moves_at_the_end_of_a_chain(count: int) -> Iterator[Update]:
+    yield from a_chain_of_folders(count)
+    yield file(count, b"file")
+    for number in range(count):
+        yield [at(count, b"file", node(count - 1 - number % 2))]
+
+
 def removed_folders(count: int) -> Iterator[Update]:
     for number in range(count):
         yield folder(number, b"%d" % number)
@@ -186,8 +206,13 @@ SCENES: list[Callable[[int], Iterator[Update]]] = [
     a_circle,
     removed_folders,
     names_like_conflict_names,
+]
+AROUND_ONE_NODE: list[Callable[[int], Iterator[Update]]] = [
     names_of_one_file,
     names_of_one_file_that_are_one,
+    a_circle_that_is_touched,
+    a_circle_that_opens_and_closes,
+    moves_at_the_end_of_a_chain,
 ]
 
 
@@ -230,6 +255,21 @@ def cost(scene: Callable[[int], Iterator[Update]], count: int, *, one_by_one: bo
     check_view(fleet[0])
     fleet.discard()
     return found
+
+
+@pytest.mark.parametrize("one_by_one", [False, True], ids=["at once", "one by one"])
+@pytest.mark.parametrize("scene", AROUND_ONE_NODE, ids=lambda scene: scene.__name__)
+def test_what_is_about_one_node_looks_at_what_hangs_on_it(
+    scene: Callable[[int], Iterator[Update]], one_by_one: bool
+) -> None:
+    """Once for all that comes together. So what comes one by one may cost four times as much for twice as
+    much, and no more."""
+    count = FEW if one_by_one else FEW_AT_ONCE
+    with limits(8, 8, 8):
+        few = cost(scene, count, one_by_one=one_by_one)
+        many = cost(scene, 2 * count, one_by_one=one_by_one)
+    for before, after in zip(few, many, strict=True):
+        assert after <= (4 if one_by_one else 2 * SLACK) * before
 
 
 @pytest.mark.parametrize("one_by_one", [False, True], ids=["at once", "one by one"])
