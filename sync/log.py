@@ -39,7 +39,10 @@ first one of a new device.
 That holds as long as no member vouches for a liar's branches on purpose. One that does, and does not fork
 itself, can fill the room with a liar's help, at the price of a signed update for what it vouches for: from
 then on no branch is accepted any more (`Reason.TOO_MANY_BRANCHES`), and devices that had taken different
-ones before are parted. That takes two who conspire.
+ones before are parted, also when both have been removed. One that shows each device another branch of its
+own can vouch for other forks at each. That takes two who conspire. No bound on what a member may vouch for
+helps: a correct device vouches for all that it was shown, by all members together, and nobody can tell it
+from one that does so on purpose.
 
 *Bounds*. A device can be told that from now on it may do less. To pretend that it has not heard of it must
 not help: its updates are to depend on the update that says so (`bind`). One that does not is accepted if
@@ -187,7 +190,8 @@ class LogState(LogTree):
         `verified`: the caller has checked that the member whom the update names signed it.
         """
         header = signed.header
-        if header.prev not in self._leaves:  # nothing that is accepted follows the newest of a branch
+        is_next = header.prev in self._leaves
+        if not is_next:  # nothing that is accepted follows the newest of a branch
             found = self._find(header.hash[:PREFIX_SIZE])
             if found and found.hash == header.hash:
                 return Duplicate()
@@ -195,7 +199,7 @@ class LogState(LogTree):
         if refused:
             return refused
         prev = self._previous(header)
-        refused = self._check_fork(header, prev) or self._check_bounds(signed, prev)
+        refused = (None if is_next else self._check_fork(header, prev)) or self._check_bounds(signed, prev)
         if refused:
             return refused
         if isinstance(prev, Refused):
@@ -240,8 +244,8 @@ class LogState(LogTree):
         return None
 
     def _check_fork(self, header: SignedHeader, prev: Known | Refused) -> Refused | None:
-        if isinstance(prev, Known) and (prev.hash in self._leaves or prev.branch not in self._branches):
-            return None  # it is the next of its branch
+        if isinstance(prev, Known) and prev.branch not in self._branches:
+            return None  # it is the first of its device
         if self._has_room(header.writer) or self._is_vouched(header):
             return None
         return Refused(Reason.NOT_VOUCHED, f"its writer {header.writer.hex()} has forked too often")

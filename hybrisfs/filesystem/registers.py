@@ -92,7 +92,7 @@ PLAIN_TAIL: Final = bytes(10)
 """How attributes go on after `rdev` when there is neither a target nor an xattr, but for the time."""
 
 _PLAIN: Final = len(PLAIN_TAIL)
-_NO_NAMES: Final = (b".", b"..")
+_NO_NAMES: Final = (b"", b".", b"..")
 _MOST_OWNER: Final = 18  # bytes of mode, uid, gid and rdev
 _CHUNK_ID: Final = 32
 _REMOVED: Final = 1
@@ -223,15 +223,13 @@ def is_plain_place(value: bytes) -> bool:
     """Whether a value of a place register is one of those that tell directory and name only, as most are."""
     if len(value) <= _NODE_ID or value[_NODE_ID] >= _ONE_BYTE or len(value) != _NODE_ID + 1 + value[_NODE_ID]:
         return False
-    return _is_name(value[_NODE_ID + 1 :])
-
-
-def _is_name(name: bytes) -> bool:
-    return bool(name) and b"/" not in name and b"\0" not in name and name not in _NO_NAMES
+    name = value[_NODE_ID + 1 :]
+    return b"/" not in name and b"\0" not in name and name not in _NO_NAMES
 
 
 def _checked(place: Place) -> Place:
-    if not _is_name(place.name):
+    name = place.name
+    if b"/" in name or b"\0" in name or name in _NO_NAMES:
         raise DecodeError(f"not a file name: {place.name!r}")
     return place
 

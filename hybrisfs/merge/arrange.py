@@ -166,17 +166,20 @@ class Arranger:
     def _settle_in_crowd(self, at: int, name: bytes, found: Mapping[tuple[bytes, int], Contender]) -> None:
         """Settle single nodes among more than can be looked at: of these who has the name and who is next."""
         candidates = set[tuple[bytes, int, int]]()
-        for (node, slot), one in found.items():
-            inode = self._own(one, ())
+        by_node = {one.id: one for one in found.values()}
+        inodes = {node: self._own(one, ()) for node, one in by_node.items()}
+        for inode in inodes.values():
             self._join(inode, ())
-            candidates.add((name_by_id(name, node, slot), inode.ino, slot))
+        for node, slot in found:
+            candidates.add((name_by_id(name, node, slot), inodes[node].ino, slot))
         for ino, slot in self._rows.beside(at, name, 2):
             candidates.add((name_by_id(name, self._fs.inodes.get(ino).id, slot), ino, slot))
         first = None if self._is_kept_from(at, name) else min(candidates)
         wanted = {
             one[1:]: Row(at, name, None) if one == first else Row(at, one[0], name) for one in candidates
         }
-        present = {key: row for key in wanted if (row := self._rows.of(key[0]).get(key[1])) is not None}
+        shown = {ino: self._rows.of(ino) for ino in {ino for ino, _ in wanted}}
+        present = {(ino, slot): row for ino, slot in wanted if (row := shown[ino].get(slot)) is not None}
         self._place(present, wanted)
 
     # -- who wants the name ----------------------------------------------------------------------

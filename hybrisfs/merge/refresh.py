@@ -81,11 +81,11 @@ class Refresh:
     # -- what is affected ------------------------------------------------------------------------
 
     def _closure(self, nodes: Iterable[bytes]) -> set[bytes]:
-        """The nodes themselves; removed folders that live or die with them; folders in a circle, and what
-        stands elsewhere for the sake of one of them."""
+        """The nodes themselves; removed folders that live or die with them; what stands elsewhere for the
+        sake of a folder, and what yields in its circle: all others in that stand where they say."""
         affected = set[bytes]()
         self._touch(nodes, affected)
-        waiting, circles = sorted(affected), set[bytes]()
+        waiting = sorted(affected)
         while waiting:
             node = waiting.pop()
             if not self._resolver.is_directory(node):
@@ -96,10 +96,9 @@ class Refresh:
                 if not others:
                     continue
                 others = []  # it matters to a circle only in which it is, and when it was put there
-            circle = self._resolver.circle(node)
-            if circle and circle[0] not in circles:
-                circles.add(circle[0])
-                others += circle
+            yields = self._resolver.yields(node)
+            if yields is not None:
+                others.append(yields)
             waiting += self._touch(others, affected)
         return affected
 

@@ -269,10 +269,11 @@ class Resolver:
             found.update(self._way_up(standing.place.former) if standing.place.former else ())
         return found
 
-    def circle(self, directory: bytes) -> Sequence[bytes]:
-        """The directories that contain each other and this one; usually none."""
+    def yields(self, directory: bytes) -> bytes | None:
+        """Of the directories that contain each other and this one, that which goes elsewhere; usually there
+        are none."""
         circle = self._circle(directory)
-        return () if circle is None else circle.members
+        return None if circle is None else circle.yields
 
     def _circle(self, directory: bytes) -> _Circle | None:
         way: dict[bytes, None] = {}

@@ -167,7 +167,7 @@ class Receiver:
             one = examined.get(data) or _examined_alone(data)
         except DecodeError as error:
             return Refused(Reason.MALFORMED, str(error))
-        signed = lawful(one.update, one.void)
+        signed = lawful(one.update, one.void) if one.void else one.update
         outcome = self._updates.accept_signed(signed, verified=one.signed)
         if isinstance(outcome, Accepted):
             self._arrivals.take(outcome)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from hybrisfs.filesystem.registers import Attr, Place, attr_key, content_key, place_key
+from hybrisfs.filesystem.registers import Attr, Content, Place, Run, attr_key, content_key, place_key
 from hybrisfs.merge.members import Member
 from hybrisfs.store.database import Database
 from hybrisfs.store.schema import ROOT_ID
@@ -34,8 +34,8 @@ Update = list[Write]
 
 
 def node(number: int) -> bytes:
-    """The ids come in no order."""
-    return (number * 0x9E3779B97F4A7C15F39CC0605CEDC835 % (1 << 128)).to_bytes(16, "big")
+    """The ids come in no order, and do not tell the kind."""
+    return ((number + 1) * 0x9E3779B97F4A7C15F39CC0605CEDC835 % (1 << 127)).to_bytes(16, "big")
 
 
 def at(number: int, name: bytes, parent: bytes = ROOT_ID, slot: int = 0) -> Write:
@@ -47,11 +47,12 @@ def gone(number: int, name: bytes, parent: bytes = ROOT_ID) -> Write:
 
 
 def file(number: int, name: bytes, parent: bytes = ROOT_ID) -> Update:
-    return [
-        at(number, name, parent),
-        (attr_key(node(number)), FILE),
-        (content_key(node(number)), b"%d" % number),
-    ]
+    return [at(number, name, parent), (attr_key(node(number)), FILE), content(number, number)]
+
+
+def content(number: int, version: int) -> Write:
+    """Versions are of different sizes."""
+    return content_key(node(number)), Content(version + 1, 0, [Run(version + 1, None)]).encode()
 
 
 def empty(number: int, name: bytes, parent: bytes = ROOT_ID) -> Update:
@@ -140,6 +141,26 @@ def a_circle(count: int) -> Iterator[Update]:
     yield [at(0, b"d", node(count - 1))]
 
 
+def a_circle_that_is_touched(count: int) -> Iterator[Update]:
+    yield from a_circle(count)
+    for number in range(count):
+        yield [at(0, b"%d" % number, node(count - 1))]
+
+
+def a_circle_that_opens_and_closes(count: int) -> Iterator[Update]:
+    yield from a_chain_of_folders(count)
+    for _ in range(count):
+        yield [at(0, b"d", node(count - 1))]
+        yield [at(0, b"d")]
+
+
+def moves_at_the_end_of_a_chain(count: int) -> Iterator[Update]:
+    yield from a_chain_of_folders(count)
+    yield file(count, b"file")
+    for number in range(count):
+        yield [at(count, b"file", node(count - 1 - number % 2))]
+
+
 def removed_folders(count: int) -> Iterator[Update]:
     for number in range(count):
         yield folder(number, b"%d" % number)
@@ -185,8 +206,13 @@ SCENES: list[Callable[[int], Iterator[Update]]] = [
     a_circle,
     removed_folders,
     names_like_conflict_names,
+]
+AROUND_ONE_NODE: list[Callable[[int], Iterator[Update]]] = [
     names_of_one_file,
     names_of_one_file_that_are_one,
+    a_circle_that_is_touched,
+    a_circle_that_opens_and_closes,
+    moves_at_the_end_of_a_chain,
 ]
 
 
@@ -232,6 +258,21 @@ def cost(scene: Callable[[int], Iterator[Update]], count: int, *, one_by_one: bo
 
 
 @pytest.mark.parametrize("one_by_one", [False, True], ids=["at once", "one by one"])
+@pytest.mark.parametrize("scene", AROUND_ONE_NODE, ids=lambda scene: scene.__name__)
+def test_what_is_about_one_node_looks_at_what_hangs_on_it(
+    scene: Callable[[int], Iterator[Update]], one_by_one: bool
+) -> None:
+    """Once for all that comes together. So what comes one by one may cost four times as much for twice as
+    much, and no more."""
+    count = FEW if one_by_one else FEW_AT_ONCE
+    with limits(8, 8, 8):
+        few = cost(scene, count, one_by_one=one_by_one)
+        many = cost(scene, 2 * count, one_by_one=one_by_one)
+    for before, after in zip(few, many, strict=True):
+        assert after <= (4 if one_by_one else 2 * SLACK) * before
+
+
+@pytest.mark.parametrize("one_by_one", [False, True], ids=["at once", "one by one"])
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
 def test_twice_as_much_costs_twice_as_much(
     scene: Callable[[int], Iterator[Update]], one_by_one: bool
@@ -252,11 +293,11 @@ def cost_of_versions(count: int, *, backwards: bool) -> int:
     members = Members([one.public, other.public, member_of(0).public])
     first, second = Signer(one, members), Signer(other, members)
     first.write(*file(0, b"name"))
-    second.write((content_key(node(0)), b"other"))
+    second.write(content(0, 0))
     for number in range(count):
-        first.write((content_key(node(0)), b"%d" % number))
+        first.write(content(0, 2 * number + 1))
         if backwards:
-            second.write((content_key(node(0)), b"other %d" % number))
+            second.write(content(0, 2 * number + 2))
     log = [update.data for update in (*first.order, *second.order)]
     _, cost = work_of(fleet[0].rig.db, lambda: [fleet[0].receive([data]) for data in log])
     fleet[0].sign()

@@ -168,3 +168,38 @@ def test_twice_as_many_forks_cost_twice_as_much() -> None:
         return calls(lambda: ada.hear([update for branch in branches for update in branch]))
 
     assert cost(16 * MOST_BRANCHES) <= 2.6 * cost(8 * MOST_BRANCHES)
+
+
+def vouched(every: Sequence[Sequence[SignedUpdate]], name: bytes) -> list[SignedUpdate]:
+    """What a liar's accomplice shows to one device: forks, and after each an update that depends on it."""
+    accomplice, found = Device(KEYS[2]), list[SignedUpdate]()
+    with mock.patch("sync.log.MOST_BRANCHES", MAX_WRITERS):
+        for branch in every:
+            accomplice.receive_all(branch)
+            found += [*branch, accomplice.write((b"vouching", name))]
+    return found
+
+
+def test_two_who_conspire_can_part_others() -> None:
+    """As `sync.log` says. Both have to fork for it, so that everybody has proofs against both."""
+    ada, bob = Honest(KEYS[0]), Honest(KEYS[1])
+    with mock.patch("sync.log.MOST_BRANCHES", 8), mock.patch("sync.log_tree.MAX_WRITERS", 120):
+        every = forks(120)
+        ada.hear(vouched(every[:60], b"to ada"))
+        bob.hear(vouched(every[60:], b"to bob"))
+        assert ada.branches() == bob.branches() == 60
+        of_ada, of_bob = (one.device.write((b"key", b"value")) for one in (ada, bob))
+        exchange((ada, bob))
+        exchange((ada, bob))
+        assert not ada.knows([of_bob]) and not bob.knows([of_ada])
+        outcomes = [ada.device.receive(update) for branch in every[60:] for update in branch]
+        assert Reason.TOO_MANY_BRANCHES in {one.reason for one in outcomes if isinstance(one, Refused)}
+        after = Members([key.public for key in KEYS[:2]], [key.public for key in KEYS[2:4]])
+        for one in (ada, bob):
+            one.device.members = after
+            one.device.state.set_members(after)
+        exchange((ada, bob))
+        exchange((ada, bob))
+        assert not ada.knows([of_bob]) and not bob.knows([of_ada])
+    liars = [{fork.device for fork in one.device.state.branches if fork.parent} for one in (ada, bob)]
+    assert liars[0] | liars[1] == {LIAR.device_id, KEYS[2].device_id}
