@@ -104,7 +104,7 @@ class AzureVersions:
 
     def _refuse(self, command: str) -> None:
         reason = "only an administrator of the storage account can switch that on and off"
-        advice = f"have one run: {command}. Then run hybrisfs cloud test"
+        advice = f"try hybrisfs cloud test when one has run: {command}"
         raise PermanentError(self._url, "keep", "", reason, advice)
 
     def _listed(self, name: str) -> list[Version]:

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from cli.output import columns, describe_retention, json_option, print_json, shown, size
+from cli.output import columns, describe_retention, json_option, print_json, quoted, shown, size
 from cli.progress import progress_bar
 from cli.secrets import ask_secrets, read_secrets
 from cli.volume_name import complete_volumes, volume_option
@@ -25,7 +25,7 @@ def _days(context: click.Context, option: click.Parameter, value: str | None) ->
         return None if value is None else 0
     number, unit = value[:-1], value[-1:]
     if not (number.isascii() and number.isdigit() and len(number) < 6 and int(number) and unit in _UNITS):
-        raise click.BadParameter("write 30d, 8w, 1y or off", context, option)
+        raise click.BadParameter(f"{value[:80]!r} is no time: write 30d, 8w, 1y or off", context, option)
     return int(number) * _UNITS[unit]
 
 
@@ -134,6 +134,10 @@ def _show_test(facts: dict[str, Any], as_json: bool) -> None:
     rows = [[what, f"{seconds * 1000:.1f} ms"] for what, seconds in facts["seconds"].items()]
     click.echo("\n".join(columns(rows)))
     _show_retention(facts)
+    found = facts.get("retention")
+    if found is not None and found["keeps"] is False and not found["note"] and "://" not in facts["cloud"]:
+        command = f"hybrisfs cloud retain {quoted(facts['cloud'])} 30d"
+        click.echo(f"{command} has it keep them, where the service can")
 
 
 def _show_retention(facts: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ changes it, which means that it is wanted.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 from hybrisfs.store.bulk import insert_many
@@ -55,6 +56,7 @@ class Changes:
         before = self.unsigned.get(key)
         if key in self.held:
             self._let_go(key)
+            del self.unsigned[key]  # `oldest` rests on the order
         elif before is not None:
             self._first.setdefault(key, before[1])
         self.unsigned[key] = self._unflushed[key] = (ino, self.seq)
@@ -131,6 +133,27 @@ class Changes:
         for key, (ino, seq) in self.unsigned.items():
             if key not in held:
                 yield key, ino, first.get(key, seq), seq
+
+    def oldest(self, count: int) -> tuple[list[tuple[bytes, int, int, int]], int]:
+        """The `spans` of the nodes of about the *count* oldest keys, and a number: all changes of other nodes
+        come after it."""
+        first, held = self._first, self.held
+        items = iter(self.unsigned.items())
+        found = [
+            (key, ino, first.get(key, seq), seq)
+            for key, (ino, seq) in islice(items, count)
+            if key not in held
+        ]
+        # Keys are in the order in which they were first marked, and no change of one came before that. One
+        # that was marked once only tells when that was.
+        reach = max((begun for key, _, begun, _ in found if key not in first), default=0)
+        nodes = {ino for _, ino, _, _ in found}
+        found += [
+            (key, ino, first.get(key, seq), seq)
+            for key, (ino, seq) in items
+            if ino in nodes and key not in held
+        ]
+        return found, reach
 
     def begin_cut(self, keys: set[bytes], reach: int) -> None:
         """The values of *keys* have been taken and are about to be signed; `on_change` tells of the next.

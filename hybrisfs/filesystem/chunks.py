@@ -5,10 +5,11 @@ is forgotten when the clouds have it (and fetched again), and is an I/O error wh
 
 **Where a chunk is on the clouds** is what members say. A place of a chunk is *proven* when this device has
 put it there, or read it there, and a claim until then. A claim is believed where nothing is lost by it: for
-a chunk that is not here, or that another device made, which keeps it until it has put it itself. It is one
-more place to look (a *spare*) for a chunk that this device made, for one whose pack the clouds had lost, and
-for one that stands somewhere already. Reading tries all places, the one of the row first. A pack is needed
-for its spares as long as these are not proven to be elsewhere (`hybrisfs.discard.references`).
+a chunk that is not here, or that the claimant made itself, by all files that show it. It is one more place to
+look (a *spare*) for a chunk that this device made, or has from a third one, which may be gone; for one whose
+pack the clouds had lost; and for one that stands somewhere already. Reading tries all places, the one of the
+row first. A pack is needed for its spares as long as these are not proven to be elsewhere
+(`hybrisfs.discard.references`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import errno
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from hybrisfs.filesystem.condemned import Condemned
@@ -339,16 +340,23 @@ class ChunkStore:
             self.on_dropped()
 
     def packed_elsewhere(
-        self, packs: Sequence[tuple[int, Sequence[PackedChunk]]], *, hearsay: bool = False
+        self,
+        packs: Sequence[tuple[int, Sequence[PackedChunk]]],
+        *,
+        hearsay: bool = False,
+        vouched: Callable[[Collection[int]], Container[int]] = lambda numbers: numbers,
     ) -> None:
-        """Other devices say that they have put chunks into these packs, given by number. *hearsay*: nobody
-        has signed it, so that nothing is let go for it."""
+        """Another device says that it has put chunks into these packs, given by number. *hearsay*: nobody has
+        signed it, so that nothing is let go for it. *vouched* tells of which chunks that are here nobody but
+        that device would lose anything by an untruth."""
         named = {one.id for _, chunks in packs for one in chunks}
         found = select_with(self._db, "id, number, segment, pack, length", "chunk", "id", named)
         rows = {row[0]: row[1:] for row in found}
-        parted = self._parted(
+        kept = [
             number for number, segment, pack, _ in rows.values() if segment is not None and pack == ELSEWHERE
-        )
+        ]
+        parted = self._parted(kept)
+        believed = vouched(kept) if kept and not hearsay else ()
         new: dict[bytes, tuple[bytes, int, int, int, int]] = {}
         again: list[tuple[int, Sequence[PackedChunk]]] = []  # further packs of chunks that are new
         moved: list[tuple[int, int, int, int, int]] = []
@@ -363,7 +371,7 @@ class ChunkStore:
             number, segment, before, length = rows[chunk.id]
             if before == pack or (not before and chunk.length < length):
                 continue  # it has been said before, or cannot be: more than that is shown of it
-            if before == ELSEWHERE and (segment is None or not (hearsay or number in parted)):
+            if before == ELSEWHERE and (segment is None or (number in believed and number not in parted)):
                 self._unpin(segment)
                 # What is here has been measured.
                 told = chunk.length if segment is None else length
@@ -390,7 +398,7 @@ class ChunkStore:
             )
             self.on_located()
         if again:
-            self.packed_elsewhere(again, hearsay=hearsay)
+            self.packed_elsewhere(again, hearsay=hearsay, vouched=vouched)
 
     def _parted(self, numbers: Iterable[int]) -> set[int]:
         """Those of the chunks that the clouds had and have lost: their bytes are to be put there anew."""

@@ -5,18 +5,26 @@ The registers of packs are not kept as such; they become rows of `pack`, `chunk`
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from itertools import groupby
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from hybrisfs.filesystem.discarded import discard_pack, doubt_pack
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.registers import PackRecord, Rewritten, pack_key
 from hybrisfs.merge.rules import Stamp
-from hybrisfs.store.bulk import select_with
+from hybrisfs.store.bulk import select_many, select_with
 from sync import DecodeError
 
 __all__ = ["Packs", "Placement"]
+
+_SHOWN_BY: Final = (
+    "SELECT f.chunk, n.content_stamp & 65535 FROM "
+    "(SELECT ino, chunk FROM file_chunk UNION ALL SELECT ino, chunk FROM content_page) f "
+    "JOIN node n ON n.ino = f.ino WHERE f.chunk IN (VALUES {})"
+)
+"""Chunks, and the numbers of the writers of the contents that show them."""
 
 
 class Placement(NamedTuple):
@@ -75,10 +83,29 @@ class Packs:
             ],
         )
         numbers: dict[bytes, int] = dict(select_with(self._db, "id, number", "pack", "id", records))
-        for hearsay, some in groupby(records.items(), key=lambda item: item[1][1].hearsay):
+        for (hearsay, writer), some in groupby(records.items(), key=_said_by):
             self._fs.chunks.packed_elsewhere(
-                [(numbers[pack], record.chunks) for pack, (record, _) in some], hearsay=hearsay
+                [(numbers[pack], record.chunks) for pack, (record, _) in some],
+                hearsay=hearsay,
+                vouched=partial(self._made_by, writer),
             )
+
+    def _made_by(self, writer: bytes, chunks: Collection[int]) -> set[int]:
+        """Those of the chunks that files show, and only files that the device of this branch wrote."""
+        self._fs.flush()
+        rows = select_many(self._db, _SHOWN_BY, [(number,) for number in chunks])
+        own = {
+            number
+            for (number,) in self._db.execute(
+                "SELECT w.number FROM log_branch b JOIN log_branch o ON o.device = b.device "
+                "JOIN writer w ON w.branch = o.id WHERE b.id = ?",
+                (writer,),
+            )
+        }
+        found, others = set[int](), set[int]()
+        for chunk, author in rows:
+            (found if author in own else others).add(chunk)
+        return found - others
 
     def _take_again(self, record: PackRecord, one: Placement) -> None:
         """A pack that is on record, or of which it was said that it is gone. The id of a pack stands for its
@@ -95,7 +122,11 @@ class Packs:
         )
         number, *code = self._db.execute("SELECT number, k, n FROM pack WHERE id = ?", (one.pack,)).fetchone()
         if code == [record.k, record.n]:
-            self._fs.chunks.packed_elsewhere([(number, record.chunks)], hearsay=one.hearsay)
+            self._fs.chunks.packed_elsewhere(
+                [(number, record.chunks)],
+                hearsay=one.hearsay,
+                vouched=partial(self._made_by, one.stamp.writer),
+            )
 
     def rewrite(self, pack: bytes, value: bytes | None, writes: Mapping[bytes, bytes | None]) -> None:
         """Read the chunks of a pack from those that the same update, with all its *writes*, tells of. The
@@ -110,6 +141,10 @@ class Packs:
             found = self._db.execute("SELECT number FROM pack WHERE id = ?", (one,)).fetchone()
             for chunk in record.chunks if found is not None else ():
                 self._fs.chunks.repacked(chunk.id, row[0], found[0], chunk.offset, chunk.sealed, proven=False)
+
+
+def _said_by(item: tuple[bytes, tuple[PackRecord, Placement]]) -> tuple[bool, bytes]:
+    return item[1][1].hearsay, item[1][1].stamp.writer
 
 
 def _decoded(value: bytes | None) -> PackRecord | None:

@@ -26,6 +26,7 @@ from hybrisfs.merge.rows import Aspect, Change
 from hybrisfs.mount.adapter import Adapter
 from hybrisfs.mount.echo import HIDDEN_NAME, Found
 from hybrisfs.mount.hand import Hand
+from hybrisfs.mount.pages import Pages
 from hybrisfs.store.schema import ROOT_INO
 
 __all__ = ["Notifier"]
@@ -38,10 +39,12 @@ _MOST_PLACES: Final = 16
 
 
 class _Notice(NamedTuple):
-    """What has changed, and how many of the changes that were upcoming are over with that."""
+    """What has changed, how many of the changes that were upcoming are over with that, and what has changed
+    that the kernel has been told."""
 
     changes: list[Change]
     over: int = 0
+    told: tuple[Change, ...] = ()
 
 
 class _Name(NamedTuple):
@@ -80,6 +83,7 @@ class Notifier:
         self._fs = fs
         self._hand = Hand(session.mountpoint, session.device)
         self._queue: SimpleQueue[_Notice | None] = SimpleQueue()
+        self._pages = Pages(self._drop_pages, self._dropped_late)
         self._working = threading.Lock()
         self._forgetting = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="notify", daemon=True)
@@ -120,6 +124,7 @@ class Notifier:
     def stop(self) -> None:
         """End the thread; what has not been told yet is of no use any more."""
         self._queue.put(None)
+        self._pages.stop()
         self._thread.join(_JOIN_SECONDS)
 
     def _run(self) -> None:
@@ -130,13 +135,14 @@ class Notifier:
 
     def _serve(self) -> None:
         while (notice := self._queue.get()) is not None:
-            changes, over = notice
+            changes, over, told = notice
             while not self._queue.empty():
                 more = self._queue.get()
                 if more is None:
                     return
                 changes += more.changes
                 over += more.over
+                told += more.told
             with self._working:
                 try:
                     try:
@@ -144,16 +150,31 @@ class Notifier:
                     finally:
                         for _ in range(over):
                             self._adapter.end_change()
-                    self._raise_events(changes)
+                    self._raise_events([*changes, *told])
                 except fuse.FuseError as error:
                     log.debug("the kernel was not told of changes: %s", error)
 
     def _drop_stale(self, changes: Iterable[Change]) -> None:
+        changes = list(changes)
+        with self._fs.lock:
+            nodes = [self._fs.inodes.cached(change.ino) for change in changes if change.name is None]
+            files = {inode.ino for inode in nodes if inode is not None and inode.is_file}
+        written = {change.ino: None for change in changes if change.aspect is Aspect.CONTENT}
         for ino, name in dict.fromkeys((change.ino, change.name) for change in changes):
-            if name is None:
-                self._session.notify_inval_inode(ino)
-            else:
+            if name is not None:
                 self._session.notify_inval_entry(ino, name)
+            else:
+                # Of a file that is being read no pages are touched without need: the kernel waits for them.
+                self._session.notify_inval_inode(ino, offset=-1 if ino in files else 0)
+        self._pages.drop([ino for ino in written if ino in files])
+
+    def _drop_pages(self, ino: int) -> None:
+        with contextlib.suppress(fuse.FuseError):  # nothing is mounted any more
+            self._session.notify_inval_inode(ino)
+
+    def _dropped_late(self, ino: int) -> None:
+        """Programs that watch the file hear of it now: any look at it would have waited for the read, too."""
+        self._queue.put(_Notice([], told=(Change(ino, aspect=Aspect.CONTENT),)))
 
     # -- events ----------------------------------------------------------------------------------
 
@@ -177,7 +198,10 @@ class Notifier:
             for step in steps:
                 with _left_out("a name"):
                     self._take_away(step)
+        late = self._pages.late
         for ino, changed in aspects.items():
+            if ino in late:
+                continue
             if ino in named.nodes:
                 changed &= {Aspect.CONTENT} if named.nodes[ino] else set()
             if changed:

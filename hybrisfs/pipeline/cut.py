@@ -63,6 +63,7 @@ REST_SECONDS: Final = 5.0  # more, for a moment at which no program is in the mi
 MOST_REGISTERS: Final = 10_000  # so many another device takes in at once, while its programs wait
 MOST_BYTES: Final = 16 << 20
 _UTMOST: Final = 2
+_LOOKED_AT: Final = 2  # times the limits: so much of what waits is looked at, when there is more
 _RECUT_RATE: Final = 1 << 20
 """Bytes a second that may be cut and uploaded again so that changes need not wait behind open files."""
 _PLACE, _ATTR, _CONTENT = b"pac"
@@ -179,10 +180,10 @@ def take_cut(fs: FileSystem, now: float, *, everything: bool, skip: Callable[[in
 
     *everything*: hold nothing back. *skip* tells nodes that cannot be published now.
     """
-    nodes = _changed_nodes(fs)
+    nodes = _oldest_nodes(fs)
     rest_wanted = False
-    if not everything:
-        nodes, rest_wanted = _without_held(fs, nodes, now)
+    if not everything and any(node.held for node in nodes):
+        nodes, rest_wanted = _without_held(fs, _changed_nodes(fs, fs.changes.spans()), now)
     cut = Cut()
     removals_wait = False
     for node in _that_fit(nodes, cut):
@@ -200,10 +201,25 @@ def take_cut(fs: FileSystem, now: float, *, everything: bool, skip: Callable[[in
     return Taken(cut, rest_wanted)
 
 
-def _changed_nodes(fs: FileSystem) -> list[_Node]:
-    """The nodes with unsigned changes, by their first change."""
+def _oldest_nodes(fs: FileSystem) -> list[_Node]:
+    """The nodes of the oldest runs, as many as a cut can hold and not many more; all, when the first of these
+    is so long that it cannot be told."""
+    spans, reach = fs.changes.oldest(_LOOKED_AT * MOST_REGISTERS)
+    if len(spans) < len(fs.changes.unsigned) - len(fs.changes.held):
+        nodes: list[_Node] = []
+        for run in _runs(_changed_nodes(fs, spans), lenient=True):
+            if max(_span(node, lenient=True)[1] for node in run) > reach:
+                break
+            nodes += run
+        if nodes:
+            return nodes
+    return _changed_nodes(fs, fs.changes.spans())
+
+
+def _changed_nodes(fs: FileSystem, spans: Iterable[tuple[bytes, int, int, int]]) -> list[_Node]:
+    """The nodes with these unsigned changes, by their first change."""
     nodes: dict[int, _Node] = {}
-    for key, ino, first, latest in fs.changes.spans():
+    for key, ino, first, latest in spans:
         node = nodes.get(ino)
         if node is None:
             node = nodes[ino] = _Node(ino, fs.inodes.cached(ino), first, latest, {})
@@ -222,9 +238,7 @@ def _runs(nodes: Iterable[_Node], *, lenient: bool = False) -> Iterator[list[_No
     run: list[_Node] = []
     reach = -1
     for node in nodes:
-        first, latest = node.first, node.latest
-        if lenient and node.is_directory:
-            first, latest = node.renamed or (first, first)
+        first, latest = _span(node, lenient=lenient)
         if run and first > reach:
             yield run
             run = []
@@ -232,6 +246,13 @@ def _runs(nodes: Iterable[_Node], *, lenient: bool = False) -> Iterator[list[_No
         reach = max(reach, latest)
     if run:
         yield run
+
+
+def _span(node: _Node, *, lenient: bool) -> tuple[int, int]:
+    """The numbers of the first and the latest change of a node that count for `_runs`."""
+    if lenient and node.is_directory:
+        return node.renamed or (node.first, node.first)
+    return node.first, node.latest
 
 
 def _without_held(fs: FileSystem, nodes: list[_Node], now: float) -> tuple[list[_Node], bool]:

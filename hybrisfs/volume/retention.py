@@ -26,7 +26,7 @@ from backends.store import Store
 from backends.versions import MAX_DAYS, Versions, versions_of
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.store.files import replace_file
-from hybrisfs.volume.store_errors import unusable
+from hybrisfs.volume.store_errors import refused, unusable
 
 __all__ = ["Retention", "Retentions", "keep_deleted", "stop_keeping", "try_retention"]
 
@@ -69,7 +69,7 @@ def keep_deleted(store: Store, days: int) -> str:
     try:
         return _versions(store).keep(days)
     except StoreError as error:
-        raise unusable(error, "it was told to keep what is deleted") from error
+        raise refused(error, "let this machine have it keep what is deleted") from error
 
 
 def stop_keeping(store: Store) -> None:
@@ -77,7 +77,7 @@ def stop_keeping(store: Store) -> None:
     try:
         _versions(store).stop_keeping()
     except StoreError as error:
-        raise unusable(error, "it was told not to keep what is deleted") from error
+        raise refused(error, "let this machine end that it keeps what is deleted") from error
 
 
 def _versions(store: Store) -> Versions:

@@ -82,6 +82,19 @@ def test_a_time_that_is_none(photos: FakeVolume, run: Run, time: str) -> None:
     assert not photos.clouds.asked
 
 
+def test_what_was_typed_wrongly_is_named(photos: FakeVolume, run: Run) -> None:
+    assert "'amber' is no time: write 30d, 8w, 1y or off" in run("cloud", "retain", "30d", "amber").stderr
+
+
+def test_a_try_says_how_a_cloud_is_made_to_keep_things(photos: FakeVolume, run: Run) -> None:
+    photos.clouds.retention = {**KEEPS, "keeps": False, "deletes": True}
+    hint = "hybrisfs cloud retain amber 30d has it keep them, where the service can\n"
+    assert run("cloud", "test", "amber").stdout.endswith(hint)
+    assert hint not in run("cloud", "retain", "amber", "off").stdout
+    photos.clouds.retention = {**KEEPS, "keeps": False, "note": "a folder has no older versions of files"}
+    assert hint not in run("cloud", "test", "amber").stdout
+
+
 def test_adding_and_replacing(photos: FakeVolume, run: Run) -> None:
     assert run("cloud", "add", "file:///x", "--name", "disk").stdout == "photos uses the cloud disk now.\n"
     done = run("cloud", "replace", "amber", "file:///y", "--wait")

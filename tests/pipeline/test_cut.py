@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from hybrisfs.filesystem.inodes import LEAST_PATIENCE
+from hybrisfs.filesystem.inodes import LEAST_PATIENCE, Inode
 from hybrisfs.pipeline.cut import REST_SECONDS
 from hybrisfs.store.schema import ROOT_INO
 from tests.filesystem.invariants import check_accounts
@@ -142,3 +142,31 @@ def test_a_cut_that_is_due_waits_until_a_program_has_synced(
     rig.fs.release(handle)
     assert not rig.fs.restless
     assert not rig.fs.syncing
+
+
+def test_a_cut_does_not_look_at_all_that_waits(rig: Rig, others: Others, now: list[float]) -> None:
+    """Programs wait while a cut is taken, however much there is to be signed."""
+    folders = [rig.mkdir(b"folder %d" % number) for number in range(10)]
+    for number in range(400):
+        rig.make(b"%d" % number, b"content", folders[number // 40])
+    cached, looks = rig.fs.inodes.cached, list[int]()
+
+    def counted(ino: int) -> Inode | None:
+        looks.append(ino)
+        return cached(ino)
+
+    waiting = len(rig.fs.changes.unsigned)
+    now[0] += 100
+    with (
+        mock.patch("hybrisfs.pipeline.cut.MOST_REGISTERS", 30),
+        mock.patch.object(rig.fs.inodes, "cached", counted),
+    ):
+        rounds = 0
+        while rig.publish():
+            rounds += 1
+            assert len(looks) < 200, f"{len(looks)} of {waiting} registers were looked at"
+            looks.clear()
+    assert rounds > waiting / 80
+    for number in range(400):
+        assert rig.find(b"%d" % number, folders[number // 40])
+    assert rig.fs.changes.unsigned == {}

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from backends.credentials import CredentialStore
+from backends.errors import AuthError
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.volume.cloud_login import describe_secrets, log_in, try_place
+from hybrisfs.volume.store_errors import unusable
 from tests.backends.conftest import webdav_server
 from tests.backends.servers import Server
 
@@ -24,6 +26,12 @@ def test_a_place_is_made_tried_and_left_empty(store: CredentialStore, tmp_path: 
     facts = try_place((tmp_path / "new").as_uri(), store)
     assert set(facts) == {"cloud", "seconds"}
     assert [each for each in (tmp_path / "new").rglob("*") if each.is_file() and "probe" in str(each)] == []
+
+
+def test_a_command_in_an_advice_can_be_copied() -> None:
+    command = "aws s3api put-bucket-versioning --endpoint-url http://host:1"
+    error = AuthError("s3://bucket", "keep", "", "a right is lacking", f"have somebody run: {command}")
+    assert str(unusable(error)).endswith(f"\nHave somebody run: {command}")
 
 
 def test_advice_ends_like_a_sentence(store: CredentialStore) -> None:

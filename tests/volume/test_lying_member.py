@@ -279,3 +279,140 @@ def test_what_all_have_agreed_on_ends(pair: tuple[Device, Second]) -> None:
         lambda: second.volume.fs.db.execute("SELECT count(*) FROM pack WHERE n > 0").fetchone() == (0,),
         "the second to hear of the end",
     )
+
+
+# -- what came over a link ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def author(pair: tuple[Device, Second], tmp_path: Path) -> Iterator[Second]:
+    """A third device that reaches no cloud."""
+    first, second = pair
+    second.write("bait", noise(100, MIB))
+    second.sync()
+    author = Second(tmp_path / "author", first)
+    author.volume.transfers.pause(None)
+    yield author
+    author.close()
+
+
+def linked(author: Device, first: Device, content: bytes) -> list[tuple[bytes, int]]:
+    """The author writes a file, and the first reads it over a link; the ids and lengths of its chunks."""
+    author.write("file", content)
+    assert author.volume.uploads.wait_signed(60.0)
+    there = author.volume.fs
+    with there.lock:
+        log = [row[0] for row in there.db.execute("SELECT bytes FROM log ORDER BY number")]
+        mine = there.db.execute("SELECT id, length FROM chunk WHERE pack IS NULL").fetchall()
+        refs = [there.chunks.get(number) for (number,) in there.db.execute("SELECT number FROM chunk")]
+        bytes_of = {ref.id: there.chunks.read(ref, 0, ref.length) for ref in refs}
+    assert first.volume.sharing.receiver.receive([one for one in log if one is not None])
+    with mock.patch.object(
+        first.volume.fetcher, "_ask_devices", lambda ids, _: [bytes_of.get(one) for one in ids]
+    ):
+        assert first.read("file") == content
+    return mine
+
+
+def claim(second: Second, first: Device, chunks: Sequence[tuple[bytes, int]]) -> None:
+    """The second says that these chunks are in a pack of its own, which the clouds have indeed."""
+    pack, record = next(iter(on_record(second).items()))
+    false = [PackedChunk(one, 0, length // 2, length) for one, length in chunks]
+    said(second, first, [(pack_key(pack), dataclasses.replace(record, chunks=false).encode())])
+
+
+def check_kept(first: Device, content: bytes, name: str = "file") -> None:
+    """Nobody but this device has the content, and it knows that."""
+    assert first.volume.status()["machines_only"]["files"] > 0  # type: ignore[index]
+    first.volume.drop_cache()
+    assert first.read(name) == content
+    first.reopen()
+    first.volume.drop_cache()
+    assert first.read(name) == content
+
+
+def test_what_came_over_a_link_is_kept_whoever_else_claims_it(
+    pair: tuple[Device, Second], author: Second
+) -> None:
+    first, second = pair
+    content = noise(3, 2 * MIB)
+    chunks = linked(author, first, content)
+    author.close()  # stolen
+    claim(second, first, chunks)
+    check_kept(first, content)
+    first.sync()  # it puts there what the author cannot
+    check_unharmed(first, content, packs(first))
+
+
+def test_nor_is_it_let_go_for_one_who_names_it_in_a_file_of_its_own(
+    pair: tuple[Device, Second], author: Second
+) -> None:
+    first, second = pair
+    content = noise(4, 2 * MIB)
+    chunks = linked(author, first, content)
+    author.close()
+    second.volume.transfers.pause(None)
+    second.write("copy", content)  # of what it got over a link, too
+    assert second.volume.uploads.wait_signed(60.0)
+    claim(second, first, chunks)
+    check_kept(first, content)
+    check_kept(first, content, "copy")
+
+
+def test_nor_for_one_who_writes_over_the_file(pair: tuple[Device, Second], author: Second) -> None:
+    first, second = pair
+    content = noise(5, 2 * MIB)
+    chunks = linked(author, first, content)
+    with author.volume.fs.lock:
+        rows = author.volume.fs.db.execute("SELECT bytes FROM log ORDER BY number").fetchall()
+    author.close()
+    second.volume.sharing.receiver.receive([data for (data,) in rows if data is not None])
+    second.volume.transfers.pause(None)
+    second.write("file", b"something else")
+    assert second.volume.uploads.wait_signed(60.0)
+    claim(second, first, chunks)
+    first.volume.drop_cache()
+    with first.volume.fs.lock:
+        here = first.volume.fs.db.execute(
+            "SELECT count(*) FROM chunk WHERE segment > 0 AND id IN (?, ?)", [one for one, _ in chunks]
+        )
+        assert here.fetchone() == (2,)
+
+
+def test_the_word_of_the_author_is_enough(pair: tuple[Device, Second], author: Second) -> None:
+    """Nothing is read anew of what came over a link and its author brings to the clouds."""
+    first, _ = pair
+    content = noise(6, 2 * MIB)
+    linked(author, first, content)
+    author.volume.transfers.resume()
+    author.sync()
+    until(lambda: knows(first), "the first to hear where it is")
+    assert first.volume.status()["machines_only"]["files"] == 0  # type: ignore[index]
+    assert first.volume.drop_cache()["freed_bytes"] >= len(content)
+    assert first.read("file") == content
+
+
+def test_the_true_word_of_another_is_believed_once_it_was_read_there(
+    pair: tuple[Device, Second], author: Second
+) -> None:
+    first, second = pair
+    content = noise(7, 2 * MIB)
+    linked(author, first, content)
+    with author.volume.fs.lock:
+        rows = author.volume.fs.db.execute("SELECT bytes FROM log ORDER BY number").fetchall()
+    author.close()
+    second.volume.sharing.receiver.receive([data for (data,) in rows if data is not None])
+    second.write("copy", content)
+    second.sync()
+    shares = packs(second)
+    until(lambda: has(first, "copy"), "the first to hear of the copy")
+    first.sync()
+    assert packs(first) == shares  # it was not put there once more
+    assert first.volume.drop_cache()["freed_bytes"] >= len(content)
+    assert first.read("file") == content
+
+
+def has(device: Device, name: str) -> bool:
+    device.volume.signals.look_around()
+    with device.volume.fs.lock:
+        return device.volume.fs.lookup(ROOT_INO, name.encode()) is not None
