@@ -51,7 +51,11 @@ function device(one) {
           `Changes of it may be missing here since ${one.last_seen ? moment(one.last_seen) : "ever"}.`,
         )
       : null,
+    one.overstepped
+      ? h("p", { class: "reason" }, "It has signed changes, though it only reads: they count for nobody.")
+      : null,
     facts(
+      one.reader ? ["May", "only read"] : null,
       one.this ? null : ["Heard of", one.linked ? "now" : one.last_seen ? ago(one.last_seen) : "not yet"],
       one.this ? null : ["Behind by", one.lag ? count(one.lag, "step") : "nothing"],
       one.round_trip ? ["Answers within", latency(one.round_trip)] : null,

@@ -248,7 +248,10 @@ class Sharing:
         updates, roles = self.updates, self.registers.roles
         for device in devices:
             updates.bind(device, roles.bounds(device, updates.state.vector, updates.vector_of))
-        self._fs.read_only = self.signer.role is not Role.FULL
+        before, self._fs.read_only = self._fs.read_only, self.signer.role is not Role.FULL
+        if before and not self._fs.read_only:  # what has waited can go on its way
+            self._signals.changes_made()
+            self._signals.chunks_made()
 
     def key_holders(self) -> Members:
         """The same, with those in reserve."""
