@@ -3,7 +3,7 @@
 ========  =======================================  ======================================================
 register  key                                      value
 ========  =======================================  ======================================================
-role      ``o`` device id (16), serial (8, random)  version u8 = 1, role u8: 0 full, 1 reader,
+role      ``o`` device id (16), random serial (8)  version u8 = 1, role u8: 0 full, 1 reader,
                                                    since u8: 0 from now on, 1 from its first update on
 ========  =======================================  ======================================================
 
@@ -108,7 +108,7 @@ class Roles:
         self._said: dict[bytes, dict[bytes, list[_Said]]] = {}  # by device and branch
         self._stamps: dict[bytes, list[Stamp]] = {}  # of the values of each register
         self.overstepped: set[bytes] = set()
-        """The devices that have signed what they may not, since the start."""
+        """The readers that have signed what they may not, as far as it was heard since the start."""
         self.load()
 
     def load(self) -> None:

@@ -70,6 +70,13 @@ def is_reader(device: Device) -> bool:
     return device.volume.fs.read_only
 
 
+def lacks_content(device: Device) -> bool:
+    device.volume.signals.look_around()
+    db = device.volume.fs.db
+    with device.volume.fs.lock:
+        return db.execute("SELECT 1 FROM chunk WHERE ifnull(pack, 0) = 0").fetchone() is not None
+
+
 def knows_its_role(device: Device) -> bool:
     device.volume.signals.look_around()
     volume = device.volume
@@ -240,6 +247,15 @@ def test_offline_work_from_before_is_kept_and_what_is_unsigned_is_shown(
     second.volume.transfers.resume()
     until(lambda: is_reader(second), "the second to hear of its role")
     until(lambda: shows(first, "offline"), "the first to hear of what was done before")
+    with pytest.raises(HybrisError, match="only reads"):
+        second.sync()  # its bytes are on no cloud
+    assert any("on no cloud" in one for one in second.volume.status(look=False)["warnings"])  # type: ignore[attr-defined]
+    first.volume.set_role("second", reader=False)
+    first.sync()
+    until(lambda: not is_reader(second), "the second to hear of its role")
+    second.sync()
+    until(lambda: not lacks_content(first), "the first to hear where the bytes are")
+    assert first.read("offline") == b"work"
     assert first.fsck().problems == []
 
 
