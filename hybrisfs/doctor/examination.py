@@ -14,6 +14,7 @@ from hybrisfs.doctor.fuse import examine_fuse
 from hybrisfs.doctor.limits import examine_limits
 from hybrisfs.doctor.links import examine_links
 from hybrisfs.doctor.mounts import examine_mounts
+from hybrisfs.doctor.roles import examine_roles
 from hybrisfs.errors import HybrisError
 from hybrisfs.home import Home
 from hybrisfs.volume.config import VolumeConfig
@@ -36,6 +37,7 @@ def examine(home: Home) -> Iterator[Finding]:
             volumes.append(VolumeConfig.load(home, name))
         except HybrisError as error:
             yield bad(f"volume {name}", f"{error.what}: {error.why}", error.advice)
+    yield from examine_roles(home, [volume.name for volume in volumes])
     ports = {volume.name: volume.links.port for volume in volumes}
     yield from examine_links(ports, daemon_runs=answers(home.socket))
     yield from examine_clouds(volumes, CredentialStore(home.credentials))

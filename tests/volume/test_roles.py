@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 import pytest
 
+from hybrisfs.doctor.roles import examine_roles
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.filesystem.registers import Content, Place, content_key, place_key
 from hybrisfs.home import Home
@@ -122,6 +123,8 @@ def test_a_reader_reads_and_changes_nothing(tmp_path: Path, stack: ExitStack) ->
         with pytest.raises(OSError, match="Read-only"):
             nas.volume.fs.truncate(inode, 0)
     nas.sync()
+    assert ["only reads" in one.what for one in examine_roles(nas.home, [NAME])] == [True]
+    assert not list(examine_roles(first.home, [NAME, "none"]))
     nas.volume.content.pin(PurePath())
     assert nas.volume.drop_cache()["freed_bytes"] == 0, "it keeps what it is to keep"
     assert facts_of(first, "nas")["reader"] and facts_of(nas, "nas")["reader"]
