@@ -157,6 +157,17 @@ class Roles:
         """What the device might do for somebody who had seen so much."""
         return max((one.role for _, one in self._standing(device, seen, vector_of)), default=Role.FULL)
 
+    def readers(self) -> set[bytes]:
+        """The devices that only read, for all that is stored."""
+        if not self._said:
+            return set()
+        newest = self._db.execute(
+            "SELECT id, (SELECT max(clock) FROM log WHERE branch = b.id) AS newest FROM log_branch b "
+            "WHERE newest IS NOT NULL"
+        )
+        seen = VersionVector(dict(newest.fetchall()))
+        return {one for one in self._said if self.role(one, seen, self.vector_of) is not Role.FULL}
+
     def bounds(self, device: bytes, seen: VersionVector, vector_of: VectorOf) -> list[Bound]:
         """What the updates of the device are to depend on, for somebody who has seen so much; nothing if it
         may do all."""

@@ -44,6 +44,14 @@ def test_nobody_answers_what_a_device_had_proposed_before_it_only_read(fleet: Fl
     assert Discarding(fleet[1]).assembly.is_lowest and not Discarding(fleet[0]).assembly.is_lowest
 
 
+def test_another_looks_after_what_a_reader_had_packed(fleet: Fleet) -> None:
+    make_reader(fleet[1], 0)
+    fleet.send(1, 0)
+    fleet[1].remove("apart")
+    fleet[1].sign()
+    assert Discarding(fleet[1]).look() == 1
+
+
 def test_a_reader_has_nothing_discarded(fleet: Fleet) -> None:
     make_reader(fleet[1], 0)
     fleet.send(1, 0)

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 import pytest
 
-from hybrisfs.doctor.roles import examine_roles
+from hybrisfs.doctor.examination import examine_roles
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.filesystem.registers import Content, Place, content_key, place_key
 from hybrisfs.home import Home
