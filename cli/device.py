@@ -1,4 +1,4 @@
-"""hybrisfs device invite, join, list, proof, check-proof, rename, remove"""
+"""hybrisfs device invite, join, list, proof, check-proof, rename, role, remove"""
 
 from __future__ import annotations
 
@@ -57,6 +57,8 @@ class _Talk:
             client.call("device confirm", {"pairing": facts["pairing"], "accept": accept})
 
 
+_ROLES = click.Choice(["full", "reader"])
+
 _yes = click.option(
     "--yes",
     is_flag=True,
@@ -83,13 +85,23 @@ Example:
     is_flag=True,
     help="Hand on the secrets of the clouds, as far as this machine has them.",
 )
+@click.option(
+    "--role",
+    type=_ROLES,
+    default="full",
+    show_default=True,
+    help="What it may do: all that this machine may, or only read.",
+)
 @_yes
 @json_option
-def invite(name: str | None, valid: int, with_credentials: bool, yes: bool, as_json: bool) -> None:
+def invite(name: str | None, valid: int, with_credentials: bool, role: str, yes: bool, as_json: bool) -> None:
     """Let another machine into the volume NAME.
 
     Shows a one-time code, and waits for the machine that is given it. Both then show a short string; they are
     equal unless somebody is in between.
+
+    A reader has all keys, and keeps what it is told to pin, but nothing can be changed on it, and no machine
+    takes a change from it: see hybrisfs device role.
     """
 
     def greet(facts: Message) -> None:
@@ -102,13 +114,14 @@ def invite(name: str | None, valid: int, with_credentials: bool, yes: bool, as_j
         until = time.strftime("%H:%M", time.localtime(facts["expires"]))
         click.echo(f"On the other machine, before {until}:\n\n  hybrisfs device join {facts['code']}\n")
 
-    arguments = {"name": name, "valid": valid, "with_credentials": with_credentials}
+    arguments = {"name": name, "valid": valid, "with_credentials": with_credentials, "role": role}
     with Client.connect() as client:
         facts = client.call("device invite", arguments, _Talk(as_json=as_json, yes=yes, greet=greet))
     if as_json:
         print_json(facts)
     else:
-        click.echo(f"{shown(facts['device'])} belongs to the volume now.")
+        only = ", and only reads" if role == "reader" else ""
+        click.echo(f"{shown(facts['device'])} belongs to the volume now{only}.")
 
 
 @device.command(epilog="\b\nExample:\n  hybrisfs device join hfs1-... --name laptop")
@@ -148,7 +161,12 @@ def list_(name: str | None, as_json: bool) -> None:
     click.echo("\n".join(columns(rows, indent="")))
 
 
-_REMARKS = {"this": "this machine", "suspect": "changes may be missing"}
+_REMARKS = {
+    "this": "this machine",
+    "reader": "only reads",
+    "overstepped": "signed what it may not",
+    "suspect": "changes may be missing",
+}
 
 
 def _row(one: dict[str, Any]) -> list[str]:
@@ -230,6 +248,27 @@ def rename(device_name: str, new_name: str, name: str | None) -> None:
     with Client.connect() as client:
         client.call("device rename", {"name": name, "device": device_name, "new_name": new_name})
     click.echo(f"{shown(device_name)} is called {shown(new_name)} now.")
+
+
+@device.command(epilog="\b\nExample:\n  hybrisfs device role nas reader")
+@click.argument("device_name", metavar="DEVICE")
+@click.argument("role", metavar="[full|reader]", type=_ROLES, required=False)
+@volume_option
+@json_option
+def role(device_name: str, role: str | None, name: str | None, as_json: bool) -> None:
+    """Tell what a machine may do, or say what it may do from now on.
+
+    A reader has all keys and reads everything. On it nothing can be changed, and no machine takes a change
+    from it. It still agrees, or not, to what others want discarded, and gives itself a name. Only a full
+    member says what others may do. What a machine did before it heard that it only reads is kept.
+    """
+    with Client.connect() as client:
+        facts = client.call("device role", {"name": name, "device": device_name, "role": role})
+    if as_json:
+        print_json(facts)
+        return
+    what = "only reads" if facts["reader"] else "is a full member"
+    click.echo(f"{shown(facts['device'])} ({facts['id'][:8]}) {what}{' now' if role else ''}.")
 
 
 @device.command(epilog="\b\nExample:\n  hybrisfs device remove old-laptop")

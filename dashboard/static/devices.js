@@ -58,7 +58,11 @@ function device(one) {
           `What no file needs is not deleted from the clouds since ${moment(one.unanswered_since)}: it has not agreed.`,
         )
       : null,
+    one.overstepped
+      ? h("p", { class: "reason" }, "It has signed changes, though it only reads: they count for nobody.")
+      : null,
     facts(
+      one.reader ? ["May", "only read"] : null,
       one.this ? null : ["Heard of", one.linked ? "now" : one.last_seen ? ago(one.last_seen) : "not yet"],
       one.this ? null : ["Behind by", one.lag ? count(one.lag, "step") : "nothing"],
       one.round_trip ? ["Answers within", latency(one.round_trip)] : null,

@@ -274,6 +274,7 @@ class Daemon:
                 "pending_bytes": None,
                 "machines_only": None,
                 "removed": False,
+                "reader": False,
                 "conflicts": None,
                 "clouds": [],
                 "devices": [],

@@ -20,6 +20,7 @@ from hybrisfs.wire import Message
 __all__ = ["SharingCommands"]
 
 _CODE_SECONDS: Final = 900
+_ROLES: Final = ("full", "reader")
 
 
 class SharingCommands:
@@ -37,6 +38,7 @@ class SharingCommands:
             "device confirm": self._confirm,
             "device list": self._list_devices,
             "device rename": self._rename,
+            "device role": self._role,
             "device admitted": self._admitted_by,
             "device remove": self._remove,
             "device proof": self._prove,
@@ -59,6 +61,7 @@ class SharingCommands:
         invitation = volume.invite(
             lifetime=read.number(arguments, "valid") or _CODE_SECONDS,
             with_credentials=read.flag(arguments, "with_credentials"),
+            **({"reader": True} if _is_reader(read.optional_text(arguments, "role")) else {}),
         )
         result = self._pairings.carry_through(Pairing(invitation.facts, invitation.run), progress)
         return {"name": volume.name, **result}
@@ -92,6 +95,12 @@ class SharingCommands:
         volume = self._volume(arguments)
         volume.rename_device(read.text(arguments, "device"), read.text(arguments, "new_name"))
         return {"name": volume.name}
+
+    def _role(self, arguments: Message, _: Progress) -> Message:
+        volume, device = self._volume(arguments), read.text(arguments, "device")
+        role = read.optional_text(arguments, "role")
+        found = volume.role_of(device) if role is None else volume.set_role(device, reader=_is_reader(role))
+        return {"name": volume.name, **found}
 
     def _admitted_by(self, arguments: Message, _: Progress) -> Message:
         volume = self._volume(arguments)
@@ -141,3 +150,10 @@ class SharingCommands:
         volume = self._volume(arguments)
         volume.decide_deletion(read.text(arguments, "id"), undo=undo)
         return {"name": volume.name}
+
+
+def _is_reader(role: str | None) -> bool:
+    """Raises UsageError."""
+    if role is not None and role not in _ROLES:
+        raise UsageError(f"a role is one of {' and '.join(_ROLES)}")
+    return role == "reader"

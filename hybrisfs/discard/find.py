@@ -1,7 +1,7 @@
 """Finding packs of which nothing, or little, is needed any more.
 
-Every device looks after the packs whose register it wrote last; those of devices that are members no more are
-looked after by the member with the lowest id.
+Every device looks after the packs whose register it wrote last; those of devices that are members no more, or
+only read, are looked after by the full member with the lowest id.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final
 from hybrisfs.discard.references import Needed, References
 from hybrisfs.filesystem.chunks import ELSEWHERE
 from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.merge.roles import Roles
 
 __all__ = ["Found", "Idle", "find_idle", "remember"]
 
@@ -98,6 +99,7 @@ def remember(fs: FileSystem, found: Found) -> None:
 def _packs(db: sqlite3.Connection, device: bytes, pause: Callable[[], bool]) -> Iterator[int]:
     """The packs that *device* looks after."""
     members = {one for (one,) in db.execute("SELECT device FROM member WHERE state = 0")}
+    members -= Roles(db).readers()
     authors = dict(db.execute("SELECT id, device FROM log_branch").fetchall())
     lowest = min(members, default=device)
     last = 0

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
 
 from backends.credentials import CredentialStore
 from hybrisfs.daemon.only_one import answers
 from hybrisfs.daemon.wanted import WantedMounts
 from hybrisfs.doctor.clouds import examine_clouds
 from hybrisfs.doctor.disk import examine_disk
-from hybrisfs.doctor.finding import Finding, bad
+from hybrisfs.doctor.finding import Finding, bad, ok
 from hybrisfs.doctor.fuse import examine_fuse
 from hybrisfs.doctor.limits import examine_limits
 from hybrisfs.doctor.links import examine_links
 from hybrisfs.doctor.mounts import examine_mounts
 from hybrisfs.errors import HybrisError
 from hybrisfs.home import Home
+from hybrisfs.keys import VolumeKeys
+from hybrisfs.merge.roles import Roles
 from hybrisfs.volume.config import VolumeConfig
+from hybrisfs.volume.create import DATABASE_FILE, KEYS_FILE
 from hybrisfs.volume.own_places import OwnPlaces
+from sync import DecodeError
 
-__all__ = ["examine"]
+__all__ = ["examine", "examine_roles"]
 
 
 def examine(home: Home) -> Iterator[Finding]:
@@ -37,6 +44,32 @@ def examine(home: Home) -> Iterator[Finding]:
             volumes.append(VolumeConfig.load(home, name))
         except HybrisError as error:
             yield bad(f"volume {name}", f"{error.what}: {error.why}", error.advice)
+    yield from examine_roles(home, [volume.name for volume in volumes])
     ports = {volume.name: volume.links.port for volume in volumes}
     yield from examine_links(ports, daemon_runs=answers(home.socket))
     yield from examine_clouds(volumes, CredentialStore(home.credentials), OwnPlaces(home))
+
+
+def examine_roles(home: Home, volumes: Iterable[str]) -> Iterator[Finding]:
+    """One finding for each of these volumes that this device only reads: no program can save anything there.
+    Their databases are looked at as they are on the disk; what is wrong with these is for others to tell."""
+    for name in volumes:
+        if _only_reads(home.volume_state(name)):
+            yield ok(
+                f"volume {name}",
+                "this device only reads it, so that nothing can be changed here; "
+                "on a full member, hybrisfs device role NAME full lets it write",
+            )
+
+
+def _only_reads(state: Path) -> bool:
+    """Whether the volume with this state folder is only read here; False as well when that cannot be told."""
+    try:
+        device = VolumeKeys.load(state / KEYS_FILE).device.device_id
+        address = f"{(state / DATABASE_FILE).as_uri()}?mode=ro"
+        with closing(sqlite3.connect(address, uri=True, isolation_level=None)) as database:
+            database.execute("BEGIN")
+            roles = Roles(database)
+            return roles.are_awaited(device) or device in roles.readers()
+    except (HybrisError, OSError, DecodeError, sqlite3.Error):
+        return False

@@ -29,7 +29,7 @@ from hybrisfs.merge.packs import Packs, Placement
 from hybrisfs.merge.refresh import Refresh
 from hybrisfs.merge.registers import Merged, Registers, is_kept
 from hybrisfs.merge.resolver import Resolver
-from hybrisfs.merge.roles import ROLE
+from hybrisfs.merge.roles import ROLE, Role
 from hybrisfs.merge.rows import Change
 from hybrisfs.merge.rules import Author, Stamp, Value, is_removed, standing_place
 from hybrisfs.merge.supersession import Written
@@ -138,8 +138,9 @@ class Arrivals:
         if heard is update:
             return accepted
         void, device = len(update.writes) - len(heard.writes), update.header.writer
-        log.warning("%d writes of %s do not count: it only reads", void, device.hex())
-        roles.overstepped.add(device)
+        log.warning("%d writes of %s do not count: it may not sign them", void, device.hex())
+        if roles.role(device, accepted.dependencies, self._updates.vector_of) is not Role.FULL:
+            roles.overstepped.add(device)
         return accepted._replace(update=heard)
 
     def _take_others(self, accepted: Accepted, stamp: Stamp, others: Sequence[Write]) -> None:

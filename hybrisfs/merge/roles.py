@@ -3,7 +3,7 @@
 ========  =======================================  ======================================================
 register  key                                      value
 ========  =======================================  ======================================================
-role      ``o`` device id (16), serial (8, random)  version u8 = 1, role u8: 0 full, 1 reader,
+role      ``o`` device id (16), random serial (8)  version u8 = 1, role u8: 0 full, 1 reader,
                                                    since u8: 0 from now on, 1 from its first update on
 ========  =======================================  ======================================================
 
@@ -108,7 +108,7 @@ class Roles:
         self._said: dict[bytes, dict[bytes, list[_Said]]] = {}  # by device and branch
         self._stamps: dict[bytes, list[Stamp]] = {}  # of the values of each register
         self.overstepped: set[bytes] = set()
-        """The devices that have signed what they may not, since the start."""
+        """The readers that have signed what they may not, as far as it was heard since the start."""
         self.load()
 
     def load(self) -> None:
@@ -156,6 +156,17 @@ class Roles:
     def role(self, device: bytes, seen: VersionVector | None, vector_of: VectorOf) -> Role:
         """What the device might do for somebody who had seen so much; None: all that is known here."""
         return max((one.role for _, one in self._standing(device, seen, vector_of)), default=Role.FULL)
+
+    def readers(self) -> set[bytes]:
+        """The devices that only read, for all that is stored."""
+        if not self._said:
+            return set()
+        newest = self._db.execute(
+            "SELECT id, (SELECT max(clock) FROM log WHERE branch = b.id) AS newest FROM log_branch b "
+            "WHERE newest IS NOT NULL"
+        )
+        seen = VersionVector(dict(newest.fetchall()))
+        return {one for one in self._said if self.role(one, seen, self.vector_of) is not Role.FULL}
 
     def bounds(self, device: bytes, seen: VersionVector, vector_of: VectorOf) -> list[Bound]:
         """What the updates of the device are to depend on, for somebody who has seen so much; nothing if it

@@ -267,8 +267,12 @@ class Sharing:
         """What these devices may do may be something else; with the volume's lock held."""
         updates, roles = self.updates, self.registers.roles
         for device in devices:
-            updates.bind(device, roles.bounds(device, updates.state.vector, updates.vector_of))
-        self._fs.read_only = self.signer.role is not Role.FULL
+            if device != updates.device:  # what this one has signed it takes back from a cloud at any time
+                updates.bind(device, roles.bounds(device, updates.state.vector, updates.vector_of))
+        before, self._fs.read_only = self._fs.read_only, self.signer.role is not Role.FULL
+        if before and not self._fs.read_only:  # what has waited can go on its way
+            self._signals.changes_made()
+            self._signals.chunks_made()
 
     def key_holders(self) -> Members:
         """The same, with those in reserve."""

@@ -202,10 +202,17 @@ def _about_roles(volume: Volume, devices: list[dict[str, object]]) -> list[str]:
     ]
     with volume.fs.lock:
         unsaved = volume.unsaved
+        lacking = volume.fs.read_only and volume.uploads.pending_bytes()
+    advice = "copy what you need to another folder, or have it made a full member again"
     if unsaved:
         found.append(
             f"{unsaved:,} files and folders were changed here before this device was to read only, and are "
-            "on no other device: copy what you need to another folder, or have it made a full member again"
+            f"on no other device: {advice}"
+        )
+    elif lacking:
+        found.append(
+            f"{lacking:,} bytes were written here before this device was to read only, and are on no cloud: "
+            f"other devices get them over a link alone; {advice}"
         )
     return found
 

@@ -393,7 +393,7 @@ class Volume:
         """Raises HybrisError when something that was written here waits for this device to be a full member
         again."""
         with self.fs.lock:
-            if self.fs.read_only and self.unsaved:
+            if self.unsaved or (self.fs.read_only and self.uploads.pending_bytes()):
                 self.require_writer()
 
     @property

@@ -83,6 +83,7 @@ def test_all_commands_are_there() -> None:
         "device list",
         "device proof",
         "device rename",
+        "device role",
         "device remove",
         "recovery make",
         "recovery show",

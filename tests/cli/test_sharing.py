@@ -75,6 +75,43 @@ def test_inviting_shows_code_and_comparison_and_who_came(photos: FakeVolume, run
     assert photos.pairing.confirmed == [True]
 
 
+def test_a_reader_is_invited(photos: FakeVolume, run: Run) -> None:
+    done = run("device", "invite", "photos", "--yes", "--role", "reader")
+    assert done.stdout.endswith("laptop belongs to the volume now, and only reads.\n")
+    assert photos.readers == ["phone"]
+    run("device", "invite", "photos", "--yes", "--role", "full")
+    assert len(photos.invited) == 2 and photos.readers == ["phone"]
+
+
+def test_what_a_device_may_do_is_told_and_changed(photos: FakeVolume, run: Run) -> None:
+    photos.others = [{"id": "11" * 16, "name": "nas", "forked": False, "reader": True, "overstepped": True}]
+    assert run("device", "role", "nas").stdout == "nas (11111111) is a full member.\n"
+    assert run("device", "role", "nas", "reader").stdout == "nas (11111111) only reads now.\n"
+    assert photos.readers == ["nas"]
+    assert run("device", "role", "nas").stdout == "nas (11111111) only reads.\n"
+    told = json.loads(run("device", "role", "nas", "full", "--json").stdout)
+    assert told == {"name": "photos", "id": "11" * 16, "device": "nas", "reader": False}
+    assert run("device", "role", "nas", "full").stdout == "nas (11111111) is a full member now.\n"
+    assert "only reads, signed what it may not" in run("device", "list").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["role"], "DEVICE"),
+        (["role", "nas", "writer"], "full"),
+        (["role", "nobody", "reader"], "no device of this volume"),
+        (["role", "desk", "reader"], "itself"),
+        (["invite", "--role", "owner"], "full"),
+    ],
+)
+@pytest.mark.usefixtures("photos")
+def test_a_role_that_makes_no_sense(run: Run, words: list[str], complaint: str) -> None:
+    done = run("device", *words)
+    assert done.exit_code == 2
+    assert complaint in done.stderr
+
+
 @pytest.mark.usefixtures("terminal")
 @pytest.mark.parametrize(("typed", "accepted"), [("y\n", True), ("n\n", False), ("\n", False)])
 def test_at_a_terminal_the_question_is_asked(photos: FakeVolume, typed: str, accepted: bool) -> None:

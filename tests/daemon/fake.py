@@ -177,6 +177,7 @@ class FakeVolume:
     versions: FakeVersions = field(default_factory=FakeVersions)
     settings: FakeSettings = field(default_factory=FakeSettings)
     pairing: FakePairing = field(default_factory=FakePairing)
+    readers: list[str] = field(default_factory=list)
     invited: list[tuple[float, bool]] = field(default_factory=list)
     others: list[dict[str, object]] = field(default_factory=list)
     charges: list[dict[str, object]] = field(default_factory=list)
@@ -253,9 +254,22 @@ class FakeVolume:
         progress("clouds" if clouds else "database", 1, 1)
         return self.report
 
-    def invite(self, *, lifetime: float, with_credentials: bool) -> FakePairing:
+    def invite(self, *, lifetime: float, with_credentials: bool, reader: bool = False) -> FakePairing:
         self.invited.append((lifetime, with_credentials))
+        if reader:
+            self.readers.append("phone")
         return self.pairing
+
+    def role_of(self, device: str) -> dict[str, object]:
+        if device not in [one["name"] for one in self.devices()]:
+            raise UsageError(f"{device!r} is no device of this volume", "", "There are: desk.")
+        return {"id": "11" * 16, "device": device, "reader": device in self.readers}
+
+    def set_role(self, device: str, *, reader: bool) -> dict[str, object]:
+        if device == "desk":
+            raise UsageError("a device does not say itself what it may do")
+        self.readers = [device] if reader else []
+        return self.role_of(device)
 
     def devices(self) -> list[dict[str, object]]:
         return [{"id": "00" * 16, "name": "desk", "this": True, "forked": False}, *self.others]

@@ -127,6 +127,9 @@ def test_a_bug_in_a_pairing_comes_out(daemon: Daemon) -> None:
     [
         ("device invite", {"valid": "long"}),
         ("device invite", {"with_credentials": "yes"}),
+        ("device invite", {"role": "owner"}),
+        ("device role", {"device": "desk", "role": "owner"}),
+        ("device role", {"role": "reader"}),
         ("device join", {}),
         ("device join", {"code": 1}),
         ("device confirm", {"pairing": "x", "accept": "yes"}),

@@ -267,6 +267,24 @@ def test_what_another_saw_before_it_heard_of_it_is_kept(fleet: Fleet) -> None:
     agree(ada, bob)
 
 
+def test_a_device_takes_back_its_own_work_though_it_has_heard(fleet: Fleet) -> None:
+    """It was restored from a backup, and what it had signed since comes from a cloud."""
+    ada, _, cyd = fleet.devices
+    fleet.meet()
+    backup = cyd.saved()
+    cyd.write("mine", b"work")
+    cyd.sign()
+    before = cyd.log()
+    cyd.restore(backup)
+    say(ada, CYD, Role.READER)
+    cyd.receive(ada.log())
+    cyd.receive(before)
+    assert cyd.read("mine") == b"work"
+    heed(cyd)
+    ada.receive(cyd.log())
+    assert ada.read("mine") == b"work"
+
+
 def test_unsigned_work_stays_on_the_device_and_is_signed_when_it_may_write_again(fleet: Fleet) -> None:
     ada, _, cyd = fleet.devices
     fleet.meet()

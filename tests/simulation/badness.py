@@ -14,6 +14,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from hybrisfs.keys import VolumeKeys
+from hybrisfs.merge.roles import Role
 from hybrisfs.recovery.record import KitRecord, kit_key
 from hybrisfs.volume.config import DEFAULT_DELETION_SHARE
 from sync import DecodeError, Members
@@ -33,6 +34,7 @@ _EVICT_EVERY: Final = 25.0
 _HOLD_EVERY: Final = 20.0
 _COLLECT_EVERY: Final = 40.0
 _ADVANCE_EVERY: Final = 20.0
+_READERS: Final = 0.3  # of those who turn bad are made readers at that moment
 _MANY: Final = 60  # files
 _STRANGERS: Final = 6  # that a person has the patience to remove
 _FEW: Final = 50  # names that anybody may remove
@@ -60,6 +62,8 @@ class Badness:
         self._removes = self._chance.random() < 0.7
         self._large = self._chance.random() < 0.1
         self._unpacked: dict[int, frozenset[bytes]] = {}  # what devices showed when they made many files
+        self._restricting = Random(f"reader {seed}")
+        self._restricts = self._restricting.random() < _READERS
 
     def plan(self) -> Iterator[tuple[float, Callable[[], None]]]:
         """What happens now and then in this life: mean seconds between two times, and what."""
@@ -96,6 +100,18 @@ class Badness:
         self._members[number] = Turncoat(Random(self._chance.random()), others, device, log, self._kinds)
         simulation.world.bad.add(number)
         simulation.note(f"{number} turns bad")
+        if self._restricts:
+            self._make_reader(self._restricting.choice(simulation.honest), number)
+
+    def _make_reader(self, number: int, bad: int) -> None:
+        """A person on an honest device says that the bad one only reads."""
+        simulation = self._simulation
+        simulation.note(f"{number} makes a reader of {bad}")
+        device = simulation.world.fleet[number]
+        with simulation.on(number):
+            device.rig.sharing.membership.set_role(self._members[bad].id.hex(), Role.READER)
+            simulation.world.received(number)
+            simulation.world.commit(number)
 
     def _unpack(self, number: int) -> None:
         """A program makes many files."""

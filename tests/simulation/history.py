@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from hybrisfs.merge.authority import lawful
+from hybrisfs.merge.authority import lawful, permitted
 from hybrisfs.merge.registers import is_kept
+from sync import VersionVector
 from sync.update import SignedUpdate, decode_signed
 from tests.merge.fleet import Device
 from tests.sync.fjc import Observed, Operation, Read, Wrote
@@ -16,7 +17,7 @@ __all__ = ["decoded", "operations"]
 
 @lru_cache(maxsize=20_000)  # updates are seen by many devices
 def decoded(data: bytes) -> SignedUpdate:
-    """A signed update, with those of its writes that count."""
+    """A signed update, with those of its writes that break no rule."""
     return lawful(decode_signed(data))
 
 
@@ -27,10 +28,14 @@ def operations(device: Device, bodies: Mapping[bytes, bytes]) -> list[Operation]
     hashes: dict[tuple[bytes, int], bytes] = {}
     written: dict[bytes, None] = {}
     rows = device.rig.db.execute(
-        "SELECT bytes, hash, branch, clock, chunk_high FROM log ORDER BY number"
+        "SELECT bytes, hash, branch, clock, chunk_high, vector FROM log ORDER BY number"
     ).fetchall()
-    for data, identity, branch, clock, chunk_high in rows:
+    roles = device.rig.sharing.registers.roles
+    for data, identity, branch, clock, chunk_high, vector in rows:
         update: SignedUpdate = decoded(data if data is not None else bodies[identity])
+        if roles:
+            seen = VersionVector.decode(vector)
+            update = permitted(update, seen, roles, device.rig.updates.vector_of)
         hashes[branch, clock] = update.hash
         written.update((key, None) for key, _ in update.writes if is_kept(key))
         signed_here = chunk_high is not None

@@ -87,6 +87,32 @@ def test_both_sides_show_one_comparison_string_and_the_volume_comes(inviter: Dev
     assert (this["name"], this["id"]) == ("laptop", admitted["id"])
 
 
+def test_a_reader_has_all_files_and_changes_none(inviter: Device, joiner: Device) -> None:
+    with Inviting(inviter, "vol", "--role", "reader") as inviting:
+        joiner.run("device", "join", inviting.code, "--name", "nas", "--yes")
+        inviting.result()
+    joiner.mount()
+    same_trees([inviter, joiner])
+    with pytest.raises(OSError, match="Read-only file system"):
+        (joiner.mountpoint / "new").write_text("mine")
+    assert "only reads the volume" in joiner.run("status")
+    assert "only reads" in inviter.run("device", "list")
+    refused = joiner.attempt("device", "role", names_of_others(joiner)[0], "reader")
+    assert refused.returncode == 1 and "only reads" in refused.stderr
+    inviter.run("device", "role", "nas", "full")
+    until(lambda: "only reads" not in joiner.run("status"), "the reader to become a full member")
+    (joiner.mountpoint / "new").write_text("ours")
+    joiner.sync()
+    same_trees([inviter, joiner])
+    (joiner.mountpoint / "new").unlink()
+    joiner.sync()
+    same_trees([inviter, joiner])
+
+
+def names_of_others(device: Device) -> list[str]:
+    return [str(one["id"]) for one in device_list(device) if not one["this"]]
+
+
 def _two_objects(text: str) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
     decoder = json.JSONDecoder()
     first, end = decoder.raw_decode(text)

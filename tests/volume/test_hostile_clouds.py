@@ -76,6 +76,16 @@ def test_what_a_removed_device_plants_is_not_looked_at(
     assert not written(planted)
 
 
+def test_what_a_reader_plants_is_not_looked_at(devices: tuple[Device, Device], tmp_path: Path) -> None:
+    first, second = devices
+    first.volume.set_role("second", reader=True)
+    ring = second.volume.ring
+    planted = plant(first, ring.segments, ring.keys.device, tmp_path, clouds=4)
+    go_round(first)
+    assert not first.volume.engine.heard and configured(first).isdisjoint(planted)
+    assert not written(planted)
+
+
 def test_what_one_cloud_says_is_not_believed(devices: tuple[Device, Device], tmp_path: Path) -> None:
     first, second = devices
     ring = second.volume.ring

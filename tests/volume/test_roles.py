@@ -4,14 +4,16 @@ it had done before it was told so is kept."""
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from pathlib import Path
-from typing import Any, TypeVar
+from pathlib import Path, PurePath
+from typing import Any, Final, TypeVar
 
 import pytest
 
+from hybrisfs.doctor.examination import examine_roles
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.filesystem.registers import Content, Place, content_key, place_key
 from hybrisfs.home import Home
@@ -69,6 +71,13 @@ def is_reader(device: Device) -> bool:
     return device.volume.fs.read_only
 
 
+def lacks_content(device: Device) -> bool:
+    device.volume.signals.look_around()
+    db = device.volume.fs.db
+    with device.volume.fs.lock:
+        return db.execute("SELECT 1 FROM chunk WHERE ifnull(pack, 0) = 0").fetchone() is not None
+
+
 def knows_its_role(device: Device) -> bool:
     device.volume.signals.look_around()
     volume = device.volume
@@ -114,6 +123,10 @@ def test_a_reader_reads_and_changes_nothing(tmp_path: Path, stack: ExitStack) ->
         with pytest.raises(OSError, match="Read-only"):
             nas.volume.fs.truncate(inode, 0)
     nas.sync()
+    assert ["only reads" in one.what for one in examine_roles(nas.home, [NAME])] == [True]
+    assert not list(examine_roles(first.home, [NAME, "none"]))
+    nas.volume.content.pin(PurePath())
+    assert nas.volume.drop_cache()["freed_bytes"] == 0, "it keeps what it is to keep"
     assert facts_of(first, "nas")["reader"] and facts_of(nas, "nas")["reader"]
     assert nas.volume.status(look=False)["pending_files"] == 0
     assert any("only reads" in one for one in nas.volume.status(look=False)["notices"])  # type: ignore[attr-defined]
@@ -155,31 +168,32 @@ def test_what_a_reader_signs_changes_nothing_anywhere(tmp_path: Path, stack: Exi
     assert third.fsck().problems == []
 
 
-@pytest.mark.parametrize(
-    "what",
-    [
-        lambda volume: volume.clouds.add("file:///elsewhere", None),
-        lambda volume: volume.clouds.drain("cloud-0"),
-        lambda volume: volume.clouds.change_redundancy(0, 1),
-        lambda volume: volume.invite(lifetime=60.0, with_credentials=False),
-        lambda volume: volume.remove_device("first"),
-        lambda volume: volume.rename_device("first", "other"),
-        lambda volume: volume.set_role("first", reader=True),
-        lambda volume: volume.recovery.make("a passphrase that is good"),
-        lambda volume: volume.versions.restore("file", None, None, None),
-        lambda volume: volume.settle_conflict("file", keep_all=True),
-        lambda volume: volume.mirrors.add(Path("/nowhere"), Path("at"), []),
-        lambda volume: volume.key_values.open().create_container("box"),
-        lambda volume: volume.key_values.open().put("box", "key", b"value"),
-    ],
+COMMANDS: Final[Sequence[Callable[[Volume], object]]] = (
+    lambda volume: volume.clouds.add("file:///elsewhere", None),
+    lambda volume: volume.clouds.drain("cloud-0"),
+    lambda volume: volume.clouds.replace("cloud-0", "file:///elsewhere"),
+    lambda volume: volume.clouds.change_redundancy(0, 1),
+    lambda volume: volume.invite(lifetime=60.0, with_credentials=False),
+    lambda volume: volume.remove_device("first"),
+    lambda volume: volume.rename_device("first", "other"),
+    lambda volume: volume.set_role("first", reader=True),
+    lambda volume: volume.recovery.make("a passphrase that is good"),
+    lambda volume: volume.versions.restore("file", None, None, None),
+    lambda volume: volume.settle_conflict("file", keep_all=True),
+    lambda volume: volume.mirrors.add(Path("/nowhere"), Path("at"), []),
+    lambda volume: volume.key_values.open().create_container("box"),
+    lambda volume: volume.key_values.open().put("box", "key", b"value"),
 )
-def test_a_command_that_changes_something_says_why_it_fails(
-    tmp_path: Path, stack: ExitStack, what: Any
-) -> None:
+
+
+def test_a_command_that_changes_something_says_why_it_fails(tmp_path: Path, stack: ExitStack) -> None:
     first = opened(stack, Device(tmp_path))
     nas = opened(stack, Reader(tmp_path / "nas", first))
-    with pytest.raises(HybrisError, match="only reads"):
-        what(nas.volume)
+    for command in COMMANDS:
+        with pytest.raises(HybrisError, match="only reads"):
+            command(nas.volume)
+    nas.volume.maintenance.repair(lambda stage, done, total: None)
+    assert nas.volume.collector.collect(lambda stage, done, total: None, dry_run=False).trouble == ""
 
 
 def test_a_reader_names_itself(tmp_path: Path, stack: ExitStack) -> None:
@@ -236,7 +250,43 @@ def test_offline_work_from_before_is_kept_and_what_is_unsigned_is_shown(
     second.volume.transfers.resume()
     until(lambda: is_reader(second), "the second to hear of its role")
     until(lambda: shows(first, "offline"), "the first to hear of what was done before")
+    with pytest.raises(HybrisError, match="only reads"):
+        second.sync()  # its bytes are on no cloud
+    assert any("on no cloud" in one for one in second.volume.status(look=False)["warnings"])  # type: ignore[attr-defined]
+    first.volume.set_role("second", reader=False)
+    first.sync()
+    until(lambda: not is_reader(second), "the second to hear of its role")
+    second.sync()
+    until(lambda: not lacks_content(first), "the first to hear where the bytes are")
+    assert first.read("offline") == b"work"
     assert first.fsck().problems == []
+
+
+def test_what_is_unsigned_when_it_is_told_waits_here_until_it_may_write_again(
+    tmp_path: Path, stack: ExitStack
+) -> None:
+    first = opened(stack, Device(tmp_path))
+    second = opened(stack, Second(tmp_path / "second", first))
+    second.sync()
+    first.volume.set_role("second", reader=True)
+    first.sync()
+    with second.volume.fs.lock:  # a program that has it open keeps it from being signed
+        _, handle = second.volume.fs.create(ROOT_INO, b"unsaved", 0o644, 1, 1, os.O_WRONLY)
+    second.write_at(handle, 0, b"work")
+    until(lambda: is_reader(second), "the second to hear of its role")
+    with pytest.raises(OSError, match="Read-only"), second.volume.fs.lock:
+        second.volume.fs.write(second.volume.fs.handle(handle), 4, b"more")
+    with second.volume.fs.lock:
+        second.volume.fs.release(handle)
+    with pytest.raises(HybrisError, match="only reads"):
+        second.sync()
+    second.reopen()
+    assert second.read("unsaved") == b"work"
+    assert any("on no other device" in one for one in second.volume.status(look=False)["warnings"])  # type: ignore[attr-defined]
+    first.volume.set_role("second", reader=False)
+    first.sync()
+    until(lambda: shows(first, "unsaved"), "the first to hear of the work")
+    assert first.read("unsaved") == b"work"
 
 
 def test_who_may_say_what_a_device_may_do(tmp_path: Path, stack: ExitStack) -> None:

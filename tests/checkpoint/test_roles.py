@@ -1,0 +1,77 @@
+"""Who begins with a checkpoint, or looks back at one, knows what readers might write at any time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hybrisfs.checkpoint.shelf import Shelf
+from hybrisfs.filesystem.registers import Content, content_key
+from hybrisfs.merge.roles import Role
+from sync.writes import Write
+from tests.checkpoint.test_adoption import adopt, snapshot_of
+from tests.checkpoint.test_retrospect import moment, seen_again
+from tests.filesystem.rig import SEALER
+from tests.merge.fleet import Device, Fleet
+from tests.merge.test_roles import ADA, BOB, CYD, CYD_ID, NOW, agree, hear, say
+
+
+@pytest.fixture
+def fleet() -> Iterator[Fleet]:
+    one = Fleet(4)
+    yield one
+    one.discard()
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Shelf:
+    return Shelf(tmp_path / "shelf", SEALER.chunk_id)
+
+
+def emptied(device: Device) -> Write:
+    return content_key(device.at("file").id), Content(0, 0, ()).encode()
+
+
+def test_a_newcomer_judges_by_what_was_said_long_ago(fleet: Fleet, shelf: Shelf) -> None:
+    """It was a reader once, and is a member now: what it signed in between comes after the checkpoint."""
+    ada, bob, cyd, dan = fleet.devices
+    for device in (ada, bob, cyd):
+        device.write(device.name, b"content")
+    ada.write("file", b"content")
+    for sender in (ADA, BOB, CYD):
+        for receiver in (ADA, BOB, CYD):
+            fleet.send(sender, receiver)
+    say(ada, CYD, Role.READER)
+    fleet.send(ADA, CYD)
+    cyd.rig.updates.sign([emptied(ada)], NOW, 0)
+    late = cyd.log()
+    say(ada, CYD, Role.FULL)
+    bob.receive(ada.log())
+    adopt(dan, shelf, snapshot_of(bob, shelf))
+    assert dan.rig.sharing.signer.role_of(CYD_ID) is Role.FULL
+    assert dan.rig.sharing.registers.roles
+    for device in (ada, bob, dan):
+        hear(device, late)
+        assert device.read("file") == b"content"
+    assert dan.registers() == bob.registers()
+    agree(ada, bob)
+
+
+def test_who_looks_back_leaves_out_what_a_reader_signed(fleet: Fleet, shelf: Shelf) -> None:
+    ada, bob, cyd, _ = fleet.devices
+    ada.write("file", b"content")
+    fleet.meet()
+    say(ada, CYD, Role.READER)
+    fleet.send(ADA, CYD)
+    base = moment(ada, ADA, shelf)
+    cyd.rig.updates.sign([emptied(ada)], NOW, 0)
+    ada.receive(cyd.log())
+    ada.write("more", b"content")
+    ada.sign()
+    bob.receive(ada.log())
+    stated = moment(bob, BOB, shelf)
+    ada.write("later", b"content")
+    ada.sign()
+    assert seen_again(ada, shelf, stated.vector, base) == stated.shelved.snapshot
