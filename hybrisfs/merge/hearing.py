@@ -12,7 +12,17 @@ from typing import Any, Final
 
 from hybrisfs.merge.evidence import EVIDENCE_PREFIX, Misdeed, evidence_key
 from hybrisfs.merge.members import Member
-from hybrisfs.merge.removal import VOTE_PREFIX, Cast, Facts, Stance, Verdict, judge, vote_key
+from hybrisfs.merge.removal import (
+    NO_VOTES,
+    VOTE_PREFIX,
+    Cast,
+    Facts,
+    Outcome,
+    Stance,
+    Verdict,
+    judge,
+    vote_key,
+)
 from hybrisfs.merge.roster import Admission, Roster
 from hybrisfs.merge.rules import Stamp
 from hybrisfs.store.database import Database
@@ -47,9 +57,7 @@ class Hearing:
         self._db = database
         self.vector_of: VectorOf = self._stored_vector
         self._basis: object = None
-        self._verdict = Verdict(frozenset(), {})
-        self._left: frozenset[bytes] = frozenset()
-        self._kits: frozenset[bytes] = frozenset()
+        self._outcome = NO_VOTES
 
     def _stored_vector(self, branch: bytes, clock: int) -> VersionVector | None:
         row = self._db.execute("SELECT vector FROM log WHERE branch = ? AND clock = ?", (branch, clock))
@@ -57,47 +65,27 @@ class Hearing:
         return None if found is None else VersionVector.decode(found[0])
 
     @property
-    def verdict(self) -> Verdict:
+    def outcome(self) -> Outcome:
         """What follows from all that is known."""
-        self._look()
-        return self._verdict
-
-    @property
-    def left(self) -> frozenset[bytes]:
-        """The devices about which somebody has voted, but that the votes leave in."""
-        self._look()
-        return self._left
-
-    def knows(self, device: bytes) -> bool:
-        """Whether the log says how a device came into the volume, or that it signed anything."""
-        return bool(
-            any(value and not Member.decode(value).removed for _, _, _, value in self._about(device))
-            or self._db.execute("SELECT 1 FROM log_branch WHERE device = ? LIMIT 1", (device,)).fetchone()
-        )
-
-    def _about(self, device: bytes) -> list[tuple[Any, ...]]:
-        """What member registers say of a device."""
-        return self._db.execute(
-            "SELECT key, branch, clock, value FROM said WHERE key = ?", (_MEMBER_PREFIX + device,)
-        ).fetchall()
-
-    def is_kit(self, device: bytes) -> bool:
-        """Whether a device about which somebody has voted is the key of a recovery kit."""
-        self._look()
-        return device in self._kits
-
-    def _look(self) -> None:
         votes = self._rows(VOTE_PREFIX)
         if not votes:
-            self._basis, self._verdict, self._left = None, Verdict(frozenset(), {}), frozenset()
-            return
+            return NO_VOTES
         basis = votes, self._rows(_MEMBER_PREFIX), self._rows(EVIDENCE_PREFIX), self._branches()
         if basis != self._basis:
             facts = self._facts(*basis, self.vector_of)
-            self._basis, self._verdict = basis, judge(facts)
+            verdict = judge(facts)
             voted = {accused for accused, _ in facts.votes}
-            self._left = facts.roster.devices & voted - self._verdict.out
-            self._kits = frozenset(facts.kits)
+            left = facts.roster.devices & voted - verdict.out
+            self._basis, self._outcome = basis, Outcome(verdict, left, frozenset(facts.kits))
+        return self._outcome
+
+    def knows(self, device: bytes) -> bool:
+        """Whether the log says how a device came into the volume, or that it signed anything."""
+        said = self._db.execute("SELECT value FROM said WHERE key = ?", (_MEMBER_PREFIX + device,)).fetchall()
+        return bool(
+            any(value and not Member.decode(value).removed for (value,) in said)
+            or self._db.execute("SELECT 1 FROM log_branch WHERE device = ? LIMIT 1", (device,)).fetchone()
+        )
 
     def verdict_with(self, voter: bytes, accused: Iterable[bytes], stance: Stance, clock: int) -> Verdict:
         """What would follow if *voter* said that of all *accused*, in an update with that clock."""

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from hybrisfs.merge.removal import Verdict
+from hybrisfs.merge.removal import NO_VOTES
 from hybrisfs.merge.roster import Admission, Roster
 from hybrisfs.merge.rules import Stamp, Value
 from hybrisfs.store.database import Database
@@ -104,9 +104,6 @@ class Membership(IntEnum):
 _GONE: Final = frozenset((Membership.TOLD_REMOVED, Membership.REMOVED))
 
 
-_NOBODY: Final = Verdict(frozenset(), {})
-
-
 def _state_of(member: Member, when_removed: Membership) -> Membership:
     if member.removed:
         return when_removed
@@ -128,7 +125,7 @@ class MemberTable:
         """*hearing* tells what follows from votes; without it, whoever was removed is gone."""
         self._db = database
         self._hearing = hearing
-        self._verdict = _NOBODY
+        self._outcome = NO_VOTES
         self._rows: list[tuple[Any, ...]] = []
         self._kits: set[bytes] = set()
         self._known: dict[bytes, _Known] = {}
@@ -153,7 +150,8 @@ class MemberTable:
 
     def left(self) -> frozenset[bytes]:
         """Those that somebody wanted to remove, and that belong to it all the same."""
-        return frozenset() if self._hearing is None else self._hearing.left
+        self._load()
+        return self._outcome.left
 
     def told_removed(self) -> list[Member]:
         """Those of which this device was told so when it was let in, and has not seen the update yet."""
@@ -178,9 +176,9 @@ class MemberTable:
             "SELECT device, public, name, state, inviter, clock FROM member ORDER BY name, device"
         ).fetchall()
         kits = self._with_kits() if any(row[3] == Membership.RESERVE for row in rows) else set()
-        verdict = _NOBODY if self._hearing is None else self._hearing.verdict
-        if (rows, kits, verdict) != (self._rows, self._kits, self._verdict):
-            self._rows, self._kits, self._verdict = rows, kits, verdict
+        outcome = NO_VOTES if self._hearing is None else self._hearing.outcome
+        if (rows, kits, outcome) != (self._rows, self._kits, self._outcome):
+            self._rows, self._kits, self._outcome = rows, kits, outcome
             rows = [(*row[:3], self._standing(row[0], row[3]), *row[4:]) for row in rows]
             self._known = {
                 device: _Known(
@@ -197,25 +195,24 @@ class MemberTable:
 
     def _standing(self, device: bytes, state: int) -> Membership:
         """What it is, of which the table says *state*."""
-        if device in self._verdict.suspended or device in self._verdict.ended:
+        verdict, left, in_reserve = self._outcome
+        if device in verdict.suspended or device in verdict.ended:
             return Membership.REMOVED
-        if state in _GONE and self._hearing is not None and device in self._hearing.left:
-            return Membership.RESERVE if self._hearing.is_kit(device) else Membership.MEMBER
+        if state in _GONE and device in left:
+            return Membership.RESERVE if device in in_reserve else Membership.MEMBER
         return Membership(state)
 
     @property
     def suspended(self) -> Mapping[bytes, tuple[bytes, ...]]:
         """Those that no longer belong to the volume unless somebody vetoes that, with their accusers."""
         self._load()
-        return self._verdict.suspended
+        return self._outcome.verdict.suspended
 
     def asked(self) -> list[Member]:
         """The devices whose consent it takes to destroy something: also those that are only suspended."""
-        kits = self._hearing.is_kit if self._hearing is not None else lambda _: False
-        return [
-            *self.all(),
-            *(one for one in self.removed() if one.device in self.suspended and not kits(one.device)),
-        ]
+        present, outcome = self.all(), self._outcome
+        suspended = outcome.verdict.suspended.keys() - outcome.kits
+        return [*present, *(one for one in self.removed() if one.device in suspended)]
 
     def _with_kits(self) -> set[bytes]:
         """The reserves of which there is the record of a kit."""
@@ -287,8 +284,7 @@ class MemberTable:
         with that clock. What follows from a removal by somebody, votes tell."""
         members = list(members)
         if self._hearing is not None and by is not None:
-            known = self._load()
-            voted = [one for one in members if one.removed and one.device in known]
+            voted = [one for one in members if one.removed and self._hearing.knows(one.device)]
             self._db.executemany(
                 "UPDATE member SET name = ? WHERE device = ?", [(one.name, one.device) for one in voted]
             )

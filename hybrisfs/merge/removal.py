@@ -45,9 +45,11 @@ from hybrisfs.merge.roster import Roster
 from sync import DecodeError, Reader, Writer
 
 __all__ = [
+    "NO_VOTES",
     "VOTE_PREFIX",
     "Cast",
     "Facts",
+    "Outcome",
     "Stance",
     "Verdict",
     "decode_vote",
@@ -125,9 +127,22 @@ class Verdict(NamedTuple):
         return self.ended.union(self.suspended)
 
 
+class Outcome(NamedTuple):
+    """A verdict, and whom it spares."""
+
+    verdict: Verdict
+    left: frozenset[bytes] = frozenset()
+    """The devices about which somebody has voted, but that the votes leave in."""
+    kits: frozenset[bytes] = frozenset()
+    """The keys of recovery kits, when anybody has voted."""
+
+
+NO_VOTES: Final = Outcome(Verdict(frozenset(), {}))
+
+
 def judge(facts: Facts) -> Verdict:
     """What becomes of the members."""
-    return _Court(facts).verdict() if facts.votes else Verdict(frozenset(), {})
+    return _Court(facts).verdict() if facts.votes else NO_VOTES.verdict
 
 
 class _Court:
@@ -138,7 +153,7 @@ class _Court:
         self._devices = self._members.difference(facts.kits)
         self._votes: dict[bytes, dict[bytes, Cast]] = {}
         for (accused, voter), cast in facts.votes.items():
-            if voter in self._members and voter != accused:
+            if voter in self._members and voter != accused and accused in facts.roster.devices:
                 self._votes.setdefault(accused, {})[voter] = cast
         self._ended: set[bytes] = set()
         self._line = lru_cache(None)(lambda device: frozenset(self._roster.admitted(device)))

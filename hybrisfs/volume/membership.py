@@ -221,7 +221,9 @@ class Membership:
             if one.device in kits:
                 writes += also(one) or [(kit_key(one.device), None)]
         leaving = [one for one in (*table.all(), *table.reserves()) if one.device in out]
-        returning = [one for one in table.removed() if one.device in hearing.verdict.out - verdict.out]
+        returning = [
+            one for one in table.removed() if one.device in hearing.outcome.verdict.out - verdict.out
+        ]
         epoch = []
         if leaving:
             epoch = [self._epochs.begin(leaving, returning)]

@@ -120,7 +120,7 @@ class Trials:
         "by" (the name), "id", "stance" (keep, suspend or remove) and "counts", whether it suspends the
         device."""
         with self._fs.lock:
-            verdict, stances = self._hearing.verdict, self._hearing.stances()
+            verdict, stances = self._hearing.outcome.verdict, self._hearing.stances()
             rows = self._fs.db.execute("SELECT accused, since FROM charge WHERE accuser <> ?", (_NOBODY,))
             since: dict[bytes, int] = {}
             for accused, known in rows:

@@ -451,6 +451,14 @@ class Volume:
             "charges": self.sharing.misconduct.facts(bytes.fromhex(str(removed["id"]))),
         }
 
+    def keep_device(self, device: str) -> dict[str, object]:
+        """See `Membership.keep`."""
+        return self.sharing.membership.keep(device)
+
+    def accused(self) -> list[dict[str, object]]:
+        """See `Trials.facts`."""
+        return self.sharing.trials.facts()
+
     def device_proof(self, device: str) -> bytes:
         """The file that proves what a device did that none may. Raises UsageError when nothing is proven."""
         sharing = self.sharing

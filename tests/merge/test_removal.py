@@ -230,7 +230,7 @@ def heard(told: Iterable[tuple[Stamp, bytes, bytes]]) -> Verdict:
             minutes.note(Stamp(clock + 1, IDS[0]), member_key(member.device), member.encode())
         for stamp, key, value in told:
             minutes.note(stamp, key, value)
-        return Hearing(rig.db).verdict
+        return Hearing(rig.db).outcome.verdict
     finally:
         rig.abandon()
 
