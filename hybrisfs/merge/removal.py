@@ -22,7 +22,8 @@ from votes, and from nothing but the *set* of accepted updates:
 *Suspended* is a device that one member accuses, by "suspend" or "remove", as long as nobody vetoes that. A
 "keep" vetoes of any member but the accused, the accuser, and those that the accused let in; these, too, when
 the accused let in the accuser as well, or nobody could help the founder of a volume. One accusation of a
-member counts at a time, the earliest that nobody vetoed; accusations with a proof always do. With the accused
+member counts at a time, the earliest that nobody vetoed; accusations with a proof always do. Who vetoes one
+has answered what the same member says of him, too, unless that came first or comes later. With the accused
 go those that it let in and its accuser accuses as well, where an older member is left that could veto. So
 whatever one member signs, another one remains, who can veto it.
 
@@ -145,6 +146,14 @@ def judge(facts: Facts) -> Verdict:
     return _Court(facts).verdict() if facts.votes else NO_VOTES.verdict
 
 
+class _Charge(NamedTuple):
+    """An accusation; the least is the earliest, and of one update the one nearest to the founder."""
+
+    clock: int
+    depth: int
+    accused: bytes
+
+
 class _Court:
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
@@ -249,35 +258,49 @@ class _Court:
     # -- suspended -------------------------------------------------------------------------------
 
     def _suspended(self) -> dict[bytes, tuple[bytes, ...]]:
-        open_: dict[bytes, list[tuple[int, int, bytes]]] = {}  # by accuser
+        open_: dict[bytes, list[_Charge]] = {}  # by accuser
+        first: dict[bytes, _Charge] = {}
+        answers: dict[tuple[bytes, bytes], int] = {}  # of whom to whose accusations, and when
         for accused in sorted(self._votes):
             if accused in self._ended or self._is_kept_by_kit(accused):
                 continue
             votes = self._cast(accused)
             keepers = [one for one, cast in votes.items() if cast.stance is Stance.KEEP]
             for voter, cast in votes.items():
-                if cast.stance is not Stance.KEEP and not self._is_vetoed(accused, voter, keepers):
-                    charge = (cast.clock, len(self._above(accused)), accused)
+                if cast.stance is Stance.KEEP:
+                    continue
+                charge = _Charge(cast.clock, len(self._above(accused)), accused)
+                first[voter] = min(charge, first.get(voter, charge))
+                vetoes = self._vetoes(accused, voter, keepers)
+                for keeper in vetoes:
+                    answers[keeper, voter] = max(votes[keeper].clock, answers.get((keeper, voter), 0))
+                if not vetoes:
                     open_.setdefault(voter, []).append(charge)
         found: dict[bytes, list[tuple[int, bytes]]] = {}
         for accuser, charges in open_.items():
-            for clock, _, accused in self._counting(accuser, sorted(charges)):
-                found.setdefault(accused, []).append((clock, accuser))
+            # Who vetoes an accusation has answered those against himself that he had seen then.
+            standing = [
+                one
+                for one in sorted(charges)
+                if one == first[accuser] or one.clock > answers.get((one.accused, accuser), 0)
+            ]
+            for one in self._counting(accuser, standing):
+                found.setdefault(one.accused, []).append((one.clock, accuser))
         return {accused: tuple(one for _, one in sorted(by)) for accused, by in sorted(found.items())}
 
-    def _is_vetoed(self, accused: bytes, accuser: bytes, keepers: Iterable[bytes]) -> bool:
+    def _vetoes(self, accused: bytes, accuser: bytes, keepers: Iterable[bytes]) -> list[bytes]:
+        """Those of *keepers* whose veto counts."""
         line = self._line(accused)
-        return any(one != accuser and (one not in line or accuser in line) for one in keepers)
+        return [one for one in keepers if one != accuser and (one not in line or accuser in line)]
 
-    def _counting(
-        self, accuser: bytes, charges: list[tuple[int, int, bytes]]
-    ) -> Iterable[tuple[int, int, bytes]]:
-        first = next((one for one in charges if one[2] not in self._facts.proven), None)
+    def _counting(self, accuser: bytes, charges: list[_Charge]) -> Iterable[_Charge]:
+        proven = self._facts.proven
+        first = next((one.accused for one in charges if one.accused not in proven), None)
         for one in charges:
-            accused = one[2]
-            if one is first or accused in self._facts.proven:
+            accused = one.accused
+            if accused == first or accused in proven:
                 yield one
-            elif first is not None and accused in self._line(first[2]):
-                outside = self._devices.difference(self._ended, self._line(first[2]), (accuser, first[2]))
+            elif first is not None and accused in self._line(first):
+                outside = self._devices.difference(self._ended, self._line(first), (accuser, first))
                 if any(self._older(other, accused) for other in outside):
                     yield one

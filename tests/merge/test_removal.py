@@ -70,9 +70,15 @@ def test_one_member_suspends_one_and_ends_nobody() -> None:
 def test_of_what_is_vetoed_the_next_counts() -> None:
     votes = [(BOB, DAN, REMOVE), (ADA, DAN, REMOVE), (CYD, DAN, SUSPEND)]
     assert verdict(STAR, [*votes, (BOB, CYD, KEEP)]).suspended == {ADA: (DAN,)}
-    assert verdict(STAR, [*votes, (BOB, CYD, KEEP), (ADA, CYD, KEEP)]).suspended == {CYD: (DAN,)}
-    every = [*votes, (BOB, CYD, KEEP), (ADA, CYD, KEEP), (CYD, ADA, KEEP)]
-    assert not verdict(STAR, every).suspended
+    assert not verdict(STAR, [*votes, (BOB, CYD, KEEP), (ADA, CYD, KEEP)]).suspended
+
+
+def test_who_vetoes_has_answered_what_is_said_of_himself() -> None:
+    votes = [(BOB, DAN, REMOVE), (ADA, DAN, REMOVE), (BOB, ADA, KEEP)]
+    assert not verdict(STAR, votes).suspended
+    assert verdict(STAR, [*votes[:1], (BOB, ADA, KEEP), (ADA, DAN, REMOVE)]).suspended == {ADA: (DAN,)}
+    thief = [(DAN, ADA, REMOVE), (PUPPET, ADA, REMOVE), (PUPPET, DAN, KEEP)]
+    assert verdict({**STAR, PUPPET: DAN}, thief).suspended == {DAN: (ADA,)}, "the first is not answered so"
 
 
 @pytest.mark.parametrize("voter", [BOB, DAN])
