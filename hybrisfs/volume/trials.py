@@ -16,11 +16,11 @@ from hybrisfs.merge.members import Member, MemberTable
 from hybrisfs.merge.removal import Stance
 from hybrisfs.merge.signing import Signer
 from hybrisfs.store.updates import UpdateLog
+from hybrisfs.volume.config import DEFAULT_VETO_HOURS
 from hybrisfs.volume.misconduct import Misconduct
 
-__all__ = ["DEFAULT_VETO_HOURS", "Trials"]
+__all__ = ["Trials"]
 
-DEFAULT_VETO_HOURS: Final = 72
 _HOUR_NS: Final = 3600 * 10**9
 _REJOIN_NS: Final = 24 * _HOUR_NS  # a device that was restored from a backup may be off over night
 _NOBODY: Final = b""  # as the accuser of a fork
@@ -50,6 +50,10 @@ class Trials:
         """How long an accusation can be vetoed before this device seconds it."""
         self.evicts = False
         """Whether this device accuses those against which there is a proof that no backup explains."""
+
+    def adopt(self, veto_hours: int, *, evicts: bool) -> None:
+        """Let these hold from now on."""
+        self.veto_hours, self.evicts = veto_hours, evicts
 
     def look_after(self, now_ns: int) -> bool:
         """Do what is due at this time of day, in ns since the epoch; whether something was signed."""

@@ -12,8 +12,8 @@ from hybrisfs.merge.members import Member, member_key
 from hybrisfs.merge.removal import Stance, encode_vote, vote_key
 from sync import DeviceKey
 from tests.volume.device import Device
-from tests.volume.recovery_rig import First, Second, has, waits
-from tests.volume.test_hostile_members import admission, id_of, meet, sign
+from tests.volume.recovery_rig import PASSPHRASE, First, Second, has, waits
+from tests.volume.test_hostile_members import admission, id_of, kit_of, meet, sign
 
 HOUR = 3600 * 10**9
 
@@ -183,3 +183,56 @@ def test_a_device_with_a_proof_is_suspended_at_once(
         assert not is_out(mallory, first)
         assert not first.volume.sharing.trials.look_after(10**18), "a person has decided"
     assert first.volume.remove_device("mallory")["final"], "there is a proof"
+
+
+def test_of_two_devices_the_kit_brings_back_the_one_that_the_other_removed(
+    first: First, second: Second
+) -> None:
+    first.make_kit()
+    meet(first, second)
+    first.volume.sharing.receive([removals(second, first)])
+    assert first.volume.sharing.was_removed and first.volume.accused()[0]["final"]
+    with pytest.raises(HybrisError, match="removed"):
+        first.volume.remove_device("second")
+    with pytest.raises(UsageError, match="passphrase"):
+        first.volume.keep_device(id_of(first).hex(), passphrase="another one that is long enough")
+    assert first.volume.keep_device(id_of(first).hex(), passphrase=PASSPHRASE)["kept"]
+    assert not first.volume.sharing.was_removed
+    assert first.volume.remove_device("second", passphrase=PASSPHRASE)["final"]
+    assert is_out(second, first) and first.volume.ring.is_fit
+    first.write("after", b"that")
+    first.sync()
+    assert not first.fsck().problems
+
+
+def test_what_the_kit_says_reaches_a_device_that_had_believed_the_thief(
+    first: First, second: Second, mallory: Second
+) -> None:
+    """Nobody is at the second device; the owner of the first one has the passphrase."""
+    first.make_kit()
+    meet(first, second, mallory)
+    coup = removals(mallory, first)
+    for device in (first, second):
+        device.volume.sharing.receive([coup])
+        assert is_out(first, device)
+    first.volume.remove_device(id_of(mallory).hex(), passphrase=PASSPHRASE)
+    first.write("by the owner", b"of all")
+    waits(second, lambda: has(second, "by the owner"))
+    assert is_out(mallory, second) and second.read("by the owner") == b"of all"
+    assert not second.volume.sharing.membership.is_removal_unheeded()
+
+
+def test_one_bare_vote_of_a_kit_of_the_thief_is_worth_no_more_than_that_of_a_device(
+    first: First, second: Second, mallory: Second
+) -> None:
+    first.make_kit()
+    kit = DeviceKey.generate()
+    writes = [admission(Member(kit.public, "recovery kit", reserve=True)), kit_of(kit, mallory)]
+    update = sign(mallory, writes)
+    for device in (first, second):
+        device.volume.sharing.receive([update])
+    with first.volume.fs.lock:
+        verdict = first.volume.sharing.hearing.verdict_with(
+            kit.device_id, [id_of(first), id_of(second)], Stance.REMOVE, 10**6
+        )
+    assert not verdict.ended and len(verdict.suspended) == 1
