@@ -7,7 +7,7 @@ accusation is known here is remembered in the table `charge`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Any, Final
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.merge.evidence import Misdeed
@@ -117,7 +117,7 @@ class Trials:
                 found.append(member)
         return found
 
-    def facts(self) -> list[dict[str, object]]:
+    def facts(self) -> list[dict[str, Any]]:
         """The devices and recovery kits that are accused or were removed by votes: "id", "name", "final"
         (whether nobody but the first kit can undo that), "until" (seconds since the epoch: when this device
         seconds the accusation, unless that is vetoed before; None when it does not), and "votes": each with

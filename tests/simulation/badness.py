@@ -55,6 +55,7 @@ class Badness:
             count = 2 if simulation.count > 2 and self._chance.random() < 0.2 else 1
             devices = self._chance.sample(range(simulation.count), count)
             self._turns = [(simulation.seconds * self._chance.uniform(0.1, 0.8), one) for one in devices]
+        self._count = len(self._turns)
         self.discards = bool(self._turns) and simulation.liar is None and self._chance.random() < 0.6
         """Whether devices discard what nobody needs; then none is restored from a backup."""
         self._removes = self._chance.random() < 0.7
@@ -93,6 +94,9 @@ class Badness:
         if simulation.liar is not None:
             others.append(simulation.liar.member)
         self._members[number] = Turncoat(Random(self._chance.random()), others, device, log, self._kinds)
+        # Two of two, and two that conspire, can remove another one for good.
+        vetoers = simulation.count - self._count - (simulation.liar is not None)
+        self._members[number].forger.removes = self._count == 1 and vetoers > 1
         simulation.world.bad.add(number)
         simulation.note(f"{number} turns bad")
 
@@ -208,14 +212,19 @@ class Badness:
             known.add(simulation.liar.id)
         with simulation.on(number):
             membership, members = device.rig.sharing.membership, device.rig.sharing.members
+            if not device.rig.sharing.signer.may_sign:
+                return  # somebody has accused it: others say so then
+            tried: set[bytes] = set()
             for _ in range(_STRANGERS):
-                strangers = [one for one in members.all() if one.device not in known]
+                strangers = [one for one in members.all() if one.device not in known | tried]
                 if strangers:
                     strangers.sort(key=lambda one: one.device != self._members[bad].id)
+                    tried.add(strangers[0].device)
                     membership.remove(strangers[0].device.hex())
             for member in [one for one in members.reserves() if one.device in _kits(device)]:
                 membership.remove_reserve(member.device.hex(), lambda _: [])
-            assert not _has_keys(device, self._members[bad].id), "nobody shows the bad one"
+            if self._count == 1:
+                assert not _has_keys(device, self._members[bad].id), "nobody shows the bad one"
             simulation.world.received(number)
             simulation.world.commit(number)
 
@@ -233,12 +242,29 @@ class Badness:
         if not self._members:
             return
         with self._simulation.on(number):
+            self._judge(number)
             deletions = self._simulation.world.fleet[number].rig.sharing.deletions
             for one in deletions.all():
                 self._simulation.note(f"{number} decides about a deletion")
                 answer = deletions.accept if self._chance.random() < 0.5 else deletions.undo
                 answer(str(one["id"]))
             self._simulation.world.received(number)
+
+    def _judge(self, number: int) -> None:
+        """Its person vetoes what is said of honest devices, and seconds the removal of others."""
+        sharing = self._simulation.world.fleet[number].rig.sharing
+        honest = {one.key.device_id for one in self._simulation.world.honest}
+        if self._simulation.liar is not None:
+            honest.add(self._simulation.liar.id)
+        for one in sharing.trials.facts():
+            own = [vote["stance"] for vote in one["votes"] if vote["id"] == sharing.updates.device.hex()]
+            device = bytes.fromhex(str(one["id"]))
+            if one["suspended"] and not own and sharing.signer.may_sign:
+                self._simulation.note(f"{number} {'vetoes' if device in honest else 'seconds'} a removal")
+                if device in honest:
+                    sharing.membership.keep(device.hex())
+                elif device in {self._members[bad].id for bad in self._removed}:
+                    sharing.membership.remove(device.hex())
 
     def end(self) -> None:
         """All is about to be healed: those who remove bad members have done so."""
