@@ -70,6 +70,13 @@ class Inbox:
                 offered += self._take(self._keep_unvouched(data))
         return outcomes
 
+    def release_unvouched(self) -> list[bytes]:
+        """What nobody had vouched for, the newest last: others are members now. It is kept no longer."""
+        found = list(self._unvouched.values())
+        self._unvouched.clear()
+        self._unvouched_bytes = 0
+        return found
+
     def clear(self) -> None:
         """Forget all that waits."""
         self._waiting.clear()

@@ -70,7 +70,7 @@ class Hearing:
         votes = self._rows(VOTE_PREFIX)
         if not votes:
             return NO_VOTES
-        basis = votes, self._rows(_MEMBER_PREFIX), self._rows(EVIDENCE_PREFIX), self._branches()
+        basis = votes, self._rows(_MEMBER_PREFIX), self._rows(EVIDENCE_PREFIX), self._everybody()
         if basis != self._basis:
             facts = self._facts(*basis, self.vector_of)
             verdict = judge(facts)
@@ -80,17 +80,18 @@ class Hearing:
         return self._outcome
 
     def knows(self, device: bytes) -> bool:
-        """Whether the log says how a device came into the volume, or that it signed anything."""
+        """Whether the log says how a device came into the volume, or that it signed anything; or it is here
+        from the beginning."""
         said = self._db.execute("SELECT value FROM said WHERE key = ?", (_MEMBER_PREFIX + device,)).fetchall()
-        return bool(
+        return (
             any(value and not Member.decode(value).removed for (value,) in said)
-            or self._db.execute("SELECT 1 FROM log_branch WHERE device = ? LIMIT 1", (device,)).fetchone()
+            or device in self._everybody().values()
         )
 
     def verdict_with(self, voter: bytes, accused: Iterable[bytes], stance: Stance, clock: int) -> Verdict:
         """What would follow if *voter* said that of all *accused*, in an update with that clock."""
         rows = self._rows(VOTE_PREFIX), self._rows(_MEMBER_PREFIX), self._rows(EVIDENCE_PREFIX)
-        facts = self._facts(*rows, self._branches(), self.vector_of)
+        facts = self._facts(*rows, self._everybody(), self.vector_of)
         votes = {**facts.votes, **{(one, voter): Cast(stance, clock) for one in accused}}
         return judge(facts._replace(votes=votes))
 
@@ -112,6 +113,12 @@ class Hearing:
 
     def _rows(self, prefix: bytes) -> list[tuple[Any, ...]]:
         return self._db.execute(_SAID, (prefix, bytes((prefix[0] + 1,)))).fetchall()
+
+    def _everybody(self) -> dict[bytes, bytes]:
+        """The branches, and the devices that are here from the beginning, of which the log may say nothing
+        yet."""
+        rows = self._db.execute("SELECT device FROM member WHERE inviter IS NULL AND clock = 0 AND state = 0")
+        return {**{device: device for (device,) in rows}, **self._branches()}
 
     def _branches(self) -> dict[bytes, bytes]:
         return dict(self._db.execute("SELECT id, device FROM log_branch"))

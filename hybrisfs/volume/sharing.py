@@ -98,7 +98,7 @@ class Sharing:
             self.hearing,
             ring.keys.device.public,
             signals.chunks_made,
-            lambda: self.on_members(),
+            self._members_changed,
             lambda: self._show(self.arrivals.device_renamed()),
         )
         self.brake = Brake(deletion_share)
@@ -273,12 +273,18 @@ class Sharing:
         complete = self.receiver.receive(updates)
         after = frozenset(self.key_holders())
         if after != before:
-            self.on_members()
+            self._members_changed()
             self.membership.heed_removals()
         if self.updates.device in after - before:  # what was held back is signed now
             self._signals.changes_made()
             self._signals.chunks_made()
         return complete
+
+    def _members_changed(self) -> None:
+        self.on_members()
+        refused = self.receiver.take_refused()  # of those whose removal was vetoed, perhaps
+        if refused:
+            self.receive(refused)
 
     def close(self) -> None:
         """End what receiving has started; nothing is received any more."""

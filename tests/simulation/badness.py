@@ -204,16 +204,16 @@ class Badness:
     def _remove(self, number: int, bad: int) -> None:
         """A person on an honest device removes the bad one, and some more that he does not know."""
         simulation = self._simulation
+        device = simulation.world.fleet[number]
+        if not device.rig.sharing.signer.may_sign:
+            return  # somebody has accused it: another one says so then
         simulation.note(f"{number} removes {bad}")
         self._removed.add(bad)
-        device = simulation.world.fleet[number]
         known = {one.key.device_id for one in simulation.world.honest}
         if simulation.liar is not None:
             known.add(simulation.liar.id)
         with simulation.on(number):
             membership, members = device.rig.sharing.membership, device.rig.sharing.members
-            if not device.rig.sharing.signer.may_sign:
-                return  # somebody has accused it: others say so then
             tried: set[bytes] = set()
             for _ in range(_STRANGERS):
                 strangers = [one for one in members.all() if one.device not in known | tried]
