@@ -13,7 +13,7 @@ holds all that the device signed, unless it was restored from a backup and has g
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -63,6 +63,8 @@ class UpdateLog:
         self._key = key
         self._members = members
         self.volume: bytes = database.meta("volume")
+        self.is_suspended: Callable[[], bool] = lambda: False
+        """Whether this device signs nothing now, but may again: what it has of others it still hands on."""
         self._deferring = False
         self._unstored: list[tuple[object, ...]] = []  # rows of accepted updates; `_read` stores them first
         self._moments = Moments(self._read)

@@ -82,6 +82,7 @@ class Sharing:
             self.members.admit([Member(ring.keys.device.public, default_device_name())])
         self.updates = UpdateLog(fs.db, self.members.writers(), ring.keys.device)
         self.hearing.vector_of = self.updates.vector_of
+        self.updates.is_suspended = lambda: self.updates.device in self.members.suspended
         self.history = History(fs.db, self.updates.moment_of)
         self.registers = Registers(fs.db, fs.chunks.condemned.see, self.history)
         epochs = Epochs(fs.db, ring, self.updates, self.registers, self.members)
