@@ -313,9 +313,6 @@ class OpenVolume(Protocol):
     def admitted_by(self, device: str) -> dict[str, object]:
         """Its "id" and name ("device"), and "admitted": the same of those that it has let in."""
 
-    def accused(self) -> list[dict[str, object]]:
-        """The devices about which others vote, with "votes"; whether it is "suspended" or that is "final"."""
-
     def keep_device(self, device: str, *, passphrase: str | None = None) -> dict[str, object]:
         """Its "id" and name ("device"), and whether it belongs to the volume now ("kept")."""
 

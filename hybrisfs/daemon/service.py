@@ -286,6 +286,7 @@ class Daemon:
                 "conflicts": None,
                 "clouds": [],
                 "devices": [],
+                "accused": [],
                 "transfers": None,
                 "checkpoint": None,
                 "mirrors": [],

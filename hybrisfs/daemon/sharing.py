@@ -87,7 +87,8 @@ class SharingCommands:
 
     def _list_devices(self, arguments: Message, _: Progress) -> Message:
         volume = self._volume(arguments)
-        return {"name": volume.name, "devices": volume.devices(), "accused": volume.accused()}
+        accused = volume.status(look=False).get("accused", [])
+        return {"name": volume.name, "devices": volume.devices(), "accused": accused}
 
     def _rename(self, arguments: Message, _: Progress) -> Message:
         volume = self._volume(arguments)
@@ -100,10 +101,10 @@ class SharingCommands:
 
     def _remove(self, arguments: Message, _: Progress) -> Message:
         volume = self._volume(arguments)
+        passphrase = read.optional_text(arguments, "passphrase")
+        by_kit = {} if passphrase is None else {"passphrase": passphrase}
         removed = volume.remove_device(
-            read.text(arguments, "device"),
-            with_admitted=read.flag(arguments, "with_admitted"),
-            passphrase=read.optional_text(arguments, "passphrase"),
+            read.text(arguments, "device"), with_admitted=read.flag(arguments, "with_admitted"), **by_kit
         )
         return {"name": volume.name, **removed}
 

@@ -448,6 +448,7 @@ class FakeVolume:
             "conflicts": len(self.conflicting),
             "clouds": clouds,
             "devices": self.devices(),
+            "accused": self.trials,
             "transfers": self.transfers.facts(),
             "mirrors": self.mirrors.all(),
             "warnings": self.warnings,
@@ -491,9 +492,6 @@ class FakeVolume:
 
     def admitted_by(self, device: str) -> dict[str, object]:
         return {"id": "11" * 16, "device": device, "admitted": self.admitted}
-
-    def accused(self) -> list[dict[str, object]]:
-        return self.trials
 
     def keep_device(self, device: str, *, passphrase: str | None = None) -> dict[str, object]:
         self.decisions.append((device, f"keep by {passphrase}" if passphrase else "keep"))
