@@ -47,8 +47,8 @@ class Assembly:
         return self.device == min((one.device for one in self._members.all()), default=self.device)
 
     def book(self) -> Book:
-        """What stands now."""
-        members = [one.device for one in self._members.all()]
+        """What stands now, and whose consent it takes: also that of devices that are only suspended."""
+        members = [one.device for one in self._members.asked()]
         return Book(members, self._values(b"d"), self._values(b"v"))
 
     def _values(self, kind: bytes) -> dict[bytes, list[bytes | None]]:
