@@ -6,9 +6,11 @@ accusation is known here is remembered in the table `charge`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from hybrisfs.errors import HybrisError
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.merge.evidence import Misdeed
 from hybrisfs.merge.hearing import Hearing
@@ -20,6 +22,8 @@ from hybrisfs.volume.config import DEFAULT_VETO_HOURS
 from hybrisfs.volume.misconduct import Misconduct
 
 __all__ = ["Trials"]
+
+log = logging.getLogger(__name__)
 
 _HOUR_NS: Final = 3600 * 10**9
 _REJOIN_NS: Final = 24 * _HOUR_NS  # a device that was restored from a backup may be off over night
@@ -61,10 +65,14 @@ class Trials:
             if not self._signer.may_sign:
                 return False
             seconded, accused = self._overdue(now_ns), self._proven(now_ns)
-            if seconded:
-                self._vote(seconded, Stance.REMOVE)
-            if accused:
-                self._vote(accused, Stance.SUSPEND)
+            try:
+                if seconded:
+                    self._vote(seconded, Stance.REMOVE)
+                if accused:
+                    self._vote(accused, Stance.SUSPEND)
+            except (HybrisError, OSError) as error:
+                log.error("this device cannot vote on a removal: %s", error)
+                return False
         return bool(seconded or accused)
 
     def _overdue(self, now_ns: int) -> list[Member]:

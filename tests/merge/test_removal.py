@@ -231,6 +231,7 @@ def heard(told: Iterable[tuple[Stamp, bytes, bytes]]) -> Verdict:
             "INSERT INTO log_branch (id, device, parent, above) VALUES (?, ?, NULL, 0)",
             [(one, one) for one in IDS],
         )
+        rig.db.execute("DELETE FROM member")  # of the rig's own device, which is none of these
         minutes = Minutes(rig.db)
         for clock, member in enumerate(NAMES):
             minutes.note(Stamp(clock + 1, IDS[0]), member_key(member.device), member.encode())
