@@ -157,20 +157,24 @@ class Hearing:
             vector = vector_of(*admitted[later][0][::-1])
             return vector is not None and vector[first.writer] >= first.clock
 
+        def knew(device: bytes, cast: Cast) -> bool:
+            vector = vector_of(*admitted[device][0][::-1]) if device in admitted else None
+            return vector is not None and vector[cast.branch] >= cast.clock
+
         kits = {device for device, reserve in said.items() if reserve == {True}}
         proven = {key[1:-1] for key, *_ in evidence if key == evidence_key(key[1:-1], Misdeed.OFFENCE)}
-        return Facts(roster, kits, _cast(votes), proven, saw)
+        return Facts(roster, kits, _cast(votes), proven, saw, knew)
 
 
 def _cast(rows: Iterable[tuple[Any, ...]]) -> dict[tuple[bytes, bytes], Cast]:
     """The votes. Of several of a voter the newest one counts, in a vote register before all others; of those
     of branches that the voter made with the same clock the hardest."""
     found: dict[tuple[bytes, bytes], tuple[bool, Cast]] = {}
-    for key, _, clock, value in rows:
+    for key, branch, clock, value in rows:
         if not value:
             continue
         own, pair = len(key) == _VOTE_SIZE, (key[1:17], key[17:33])
-        cast = Cast(Stance(value[0]), clock)
+        cast = Cast(Stance(value[0]), clock, branch)
         before = found.get(pair)
         if before is None or _rank(own, cast) > _rank(*before):
             found[pair] = own, cast

@@ -131,6 +131,7 @@ class MemberTable:
         self._known: dict[bytes, _Known] = {}
         self._roster = Roster({})
         self._made: dict[str, Members] = {}  # of what is known
+        self._called: dict[str, set[bytes]] = {}  # who is called so, of those that belong to the volume
 
     def all(self) -> list[Member]:
         """The devices of the volume, by name; not those in reserve."""
@@ -191,6 +192,10 @@ class MemberTable:
             }
             self._roster = Roster({device: one.admission for device, one in self._known.items()})
             self._made.clear()
+            self._called = {}
+            for device, one in self._known.items():
+                if one.state not in _GONE:
+                    self._called.setdefault(one.member.name, set()).add(device)
         return self._known
 
     def _standing(self, device: bytes, state: int) -> Membership:
@@ -262,9 +267,8 @@ class MemberTable:
         """What it is called, and the beginning of its id if another one that belongs to the volume is called
         the same."""
         name = self.name_of(device)
-        (others,) = self._db.execute(
-            "SELECT count(*) FROM member WHERE name = ? AND device <> ? AND state IN (0, 3)", (name, device)
-        ).fetchone()
+        self._load()
+        others = self._called.get(name, set()) - {device}
         return f"{name} ({device.hex()[:8]})" if others else name
 
     def inviter_of(self, device: bytes) -> bytes | None:

@@ -16,15 +16,16 @@ from votes, and from nothing but the *set* of accepted updates:
  (a) the volume's first recovery kit says so, and none says "keep"; or
  (b) one member says so, and there is the proof that the device broke a rule (`hybrisfs.merge.evidence`); or
  (c) two members say so that are independent of each other; or
- (d) all other members say so: of two devices each can end the other at once.
+ (d) all other devices say so that came before: of two devices each can end the other at once.
  The "keep" of the first kit undoes all of that.
 
 *Suspended* is a device that one member accuses, by "suspend" or "remove", as long as nobody vetoes that. A
 "keep" vetoes of any member but the accused, the accuser, and those that the accused let in; these, too, when
 the accused let in the accuser as well, or nobody could help the founder of a volume. One accusation of a
-member counts at a time, the earliest that nobody vetoed; accusations with a proof always do. Who vetoes one
-has answered what the same member says of him, too, unless that came first or comes later. With the accused
-go those that it let in and its accuser accuses as well, where an older member is left that could veto. So
+member counts at a time, and one of a kit, the earliest that nobody vetoed; accusations with a proof always
+do. Who vetoes one has answered what the same member says of him, too, unless that came first or comes later.
+With the accused go those that it let in and its accuser accuses as well, where an older member is left that
+could veto. So
 whatever one member signs, another one remains, who can veto it.
 
 *Independent* of each other are two members of which neither let the other in, if there is no third one that
@@ -99,6 +100,8 @@ class Cast(NamedTuple):
     stance: Stance
     clock: int
     """Of the update that says so."""
+    branch: bytes = b""
+    """Of it, too."""
 
 
 class Facts(NamedTuple):
@@ -113,6 +116,8 @@ class Facts(NamedTuple):
     """The devices that broke a rule, for which there is proof."""
     saw: Callable[[bytes, bytes], bool]
     """Whether the update that let in the first device had seen the one that let in the second."""
+    knew: Callable[[bytes, Cast], bool] = lambda device, cast: False
+    """Whether the update that let in a device had seen a vote."""
 
 
 class Verdict(NamedTuple):
@@ -210,14 +215,21 @@ class _Court:
         )
 
     def _is_ended(self, accused: bytes) -> bool:
-        voters = {one for one, cast in self._cast(accused).items() if cast.stance is Stance.REMOVE}
+        voters = {one: cast for one, cast in self._cast(accused).items() if cast.stance is Stance.REMOVE}
         if not voters or self._is_kept_by_kit(accused):
             return False
-        others = self._devices.difference(self._ended, (accused,))
         return (
             accused in self._facts.proven
-            or (bool(others) and others <= voters)
+            or self._are_all(voters, accused)
             or self._are_independent(voters, accused)
+        )
+
+    def _are_all(self, voters: Mapping[bytes, Cast], accused: bytes) -> bool:
+        """Whether they are all other devices; who came when it was said already is not asked, or what is
+        final would not stay so."""
+        others = self._devices.difference(self._ended, (accused,), voters)
+        return not self._devices.isdisjoint(voters) and all(
+            any(self._facts.knew(one, cast) for cast in voters.values()) for one in others
         )
 
     def _are_independent(self, voters: Collection[bytes], accused: bytes) -> bool:
@@ -294,11 +306,14 @@ class _Court:
         return [one for one in keepers if one != accuser and (one not in line or accuser in line)]
 
     def _counting(self, accuser: bytes, charges: list[_Charge]) -> Iterable[_Charge]:
-        proven = self._facts.proven
-        first = next((one.accused for one in charges if one.accused not in proven), None)
+        proven, kits = self._facts.proven, self._facts.kits
+        first = next(
+            (one.accused for one in charges if one.accused not in proven and one.accused not in kits), None
+        )
+        first_kit = next((one.accused for one in charges if one.accused in kits), None)
         for one in charges:
             accused = one.accused
-            if accused == first or accused in proven:
+            if accused in (first, first_kit) or accused in proven:
                 yield one
             elif first is not None and accused in self._line(first):
                 outside = self._devices.difference(self._ended, self._line(first), (accuser, first))

@@ -44,6 +44,7 @@ def verdict(
     *,
     kits: Iterable[bytes] = (),
     proven: Iterable[bytes] = (),
+    late: Iterable[bytes] = (),
 ) -> Verdict:
     """Who was let in first is named first, and whoever lets in somebody has seen all before."""
     order = list(inviters)
@@ -55,7 +56,7 @@ def verdict(
     def saw(later: bytes, earlier: bytes) -> bool:
         return order.index(earlier) < order.index(later)
 
-    return judge(Facts(roster, set(kits), cast, set(proven), saw))
+    return judge(Facts(roster, set(kits), cast, set(proven), saw, lambda one, _: one in late))
 
 
 def test_without_votes_nothing_happens() -> None:
@@ -125,6 +126,18 @@ def test_all_others_end_a_member() -> None:
     three = {ADA: None, BOB: ADA, CYD: ADA}
     assert not verdict(three, [(CYD, ADA, REMOVE)]).ended
     assert verdict(three, [(CYD, ADA, REMOVE), (CYD, BOB, REMOVE)]).ended == {CYD}
+
+
+def test_who_comes_later_does_not_bring_back_who_was_ended() -> None:
+    members = {ADA: None, BOB: ADA, CYD: ADA}
+    assert not verdict(members, [(BOB, ADA, REMOVE)]).ended
+    assert verdict(members, [(BOB, ADA, REMOVE)], late=[CYD]).ended == {BOB}
+
+
+def test_the_removal_of_a_kit_does_not_keep_from_that_of_a_device() -> None:
+    members = {**STAR, KIT: ADA, OTHER: ADA}
+    votes = [(KIT, BOB, REMOVE), (OTHER, BOB, REMOVE), (DAN, BOB, REMOVE), (CYD, BOB, REMOVE)]
+    assert set(verdict(members, votes, kits=[KIT, OTHER]).suspended) == {KIT, DAN}
 
 
 def test_the_founder_of_a_chain_does_not_end_all_others() -> None:
