@@ -307,10 +307,9 @@ class _Court:
 
     def _counting(self, accuser: bytes, charges: list[_Charge]) -> Iterable[_Charge]:
         proven, kits = self._facts.proven, self._facts.kits
-        first = next(
-            (one.accused for one in charges if one.accused not in proven and one.accused not in kits), None
-        )
-        first_kit = next((one.accused for one in charges if one.accused in kits), None)
+        unproven = [one.accused for one in charges if one.accused not in proven]
+        first = next((one for one in unproven if one not in kits), None)
+        first_kit = next((one for one in unproven if one in kits), None)
         for one in charges:
             accused = one.accused
             if accused in (first, first_kit) or accused in proven:

@@ -208,7 +208,6 @@ class Badness:
         if not device.rig.sharing.signer.may_sign:
             return  # somebody has accused it: another one says so then
         simulation.note(f"{number} removes {bad}")
-        self._removed.add(bad)
         known = {one.key.device_id for one in simulation.world.honest}
         if simulation.liar is not None:
             known.add(simulation.liar.id)
@@ -223,8 +222,11 @@ class Badness:
                     membership.remove(strangers[0].device.hex())
             for member in [one for one in members.reserves() if one.device in _kits(device)]:
                 membership.remove_reserve(member.device.hex(), lambda _: [])
-            if self._count == 1:
-                assert not _has_keys(device, self._members[bad].id), "nobody shows the bad one"
+            # One person alone does not remove two.
+            out = not _has_keys(device, self._members[bad].id)
+            assert out or self._count > 1, "nobody shows the bad one"
+            if out:
+                self._removed.add(bad)
             simulation.world.received(number)
             simulation.world.commit(number)
 

@@ -38,7 +38,7 @@ from hybrisfs.keys import MAX_EPOCHS, EpochKeys
 from hybrisfs.merge.cloud_set import REDUNDANCY_KEY, CloudRecord, RedundancyRecord, cloud_key
 from hybrisfs.merge.epochs import encode_grant, epoch_key
 from hybrisfs.merge.members import Member, member_key
-from hybrisfs.merge.removal import VOTE_PREFIX, Stance, decode_vote, encode_vote, vote_key
+from hybrisfs.merge.removal import VOTE_PREFIX, Stance, encode_vote, vote_key
 from hybrisfs.recovery.record import KitRecord, kit_key
 from hybrisfs.recovery.sealed_key import Cost, SealedKey
 from hybrisfs.store.schema import ROOT_ID
@@ -107,7 +107,8 @@ class Forger:
         self.epochs: list[EpochKeys] = []
         """The epochs that it has made itself."""
         self.removes = True
-        """Whether it may accuse others: not where there are too few to veto that (docs/threat-model.md)."""
+        """Whether it may vote about others: not where there are too few to veto that, or two that keep each
+        other (docs/threat-model.md)."""
         self.is_crowded = False
         """Whether it has let in more members than there may be."""
 
@@ -350,10 +351,10 @@ def _reserve(forger: Forger) -> list[Write]:
 
 
 def _removes(key: bytes, value: bytes | None) -> bool:
-    """Whether this accuses a device."""
+    """Whether this accuses a device, or votes otherwise."""
+    if key[:1] == VOTE_PREFIX:
+        return True
     try:
-        if key[:1] == VOTE_PREFIX:
-            return decode_vote(value or b"") is not Stance.KEEP
         member = Member.decode(value or b"")
     except DecodeError:
         return False
