@@ -1,4 +1,4 @@
-"""hybrisfs device invite, join, list, proof, check-proof, rename, role, remove"""
+"""hybrisfs device invite, join, list, proof, check-proof, rename, role, remove, keep"""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
 from cli.output import columns, json_option, print_json, shown
+from cli.passphrase import passphrase_file_option, read_passphrase
 from cli.volume_name import complete_volumes, volume_option
 from hybrisfs.client import Client, Message
 
@@ -159,6 +160,22 @@ def list_(name: str | None, as_json: bool) -> None:
     rows = [["NAME", "ID", "LAST SEEN", "BEHIND", ""]]
     rows += [_row(one) for one in facts["devices"]]
     click.echo("\n".join(columns(rows, indent="")))
+    for one in facts.get("accused", ()):
+        click.echo(_trial(one))
+
+
+def _trial(one: dict[str, Any]) -> str:
+    """A device about which others vote, in sentences."""
+    words = {"keep": "says keep", "suspend": "says suspend", "remove": "says remove"}
+    votes = ", ".join(f"{shown(vote['by'])} {words[vote['stance']]}" for vote in one["votes"])
+    who = f"{shown(one['name'])} ({one['id'][:8]})"
+    if one["final"]:
+        return f"{who} was removed for good: {votes}."
+    if not one["suspended"]:
+        return f"{who} belongs to the volume, although it was accused: {votes}."
+    until = "" if one["until"] is None else f" until {_when(one['until'])}"
+    keep = f"hybrisfs device keep {one['id'][:8]}"
+    return f"{who} is suspended: {votes}. {keep} vetoes that{until}; hybrisfs device remove seconds it."
 
 
 _REMARKS = {
@@ -271,6 +288,11 @@ def role(device_name: str, role: str | None, name: str | None, as_json: bool) ->
     click.echo(f"{shown(facts['device'])} ({facts['id'][:8]}) {what}{' now' if role else ''}.")
 
 
+_with_kit = click.option(
+    "--with-kit", is_flag=True, help="Decide with the passphrase of the recovery kit, which is asked for."
+)
+
+
 @device.command(epilog="\b\nExample:\n  hybrisfs device remove old-laptop")
 @click.argument("device_name", metavar="DEVICE")
 @volume_option
@@ -279,9 +301,19 @@ def role(device_name: str, role: str | None, name: str | None, as_json: bool) ->
     is_flag=True,
     help="Remove all whom this machine has let in, too, and so on; its recovery kits, too.",
 )
+@_with_kit
+@passphrase_file_option
 @click.option("--yes", is_flag=True, help="Do not ask; without a terminal nobody is asked.")
 @json_option
-def remove(device_name: str, name: str | None, with_admitted: bool, yes: bool, as_json: bool) -> None:
+def remove(
+    device_name: str,
+    name: str | None,
+    with_admitted: bool,
+    with_kit: bool,
+    file: TextIO | None,
+    yes: bool,
+    as_json: bool,
+) -> None:
     """Let a machine belong to the volume no longer, because it is lost, sold or not trusted.
 
     DEVICE is its name or the beginning of its id. The others get new keys: it can read nothing that is
@@ -289,8 +321,12 @@ def remove(device_name: str, name: str | None, with_admitted: bool, yes: bool, a
     machine that was removed never comes back under its old identity; invite it again instead.
 
     If it is not trusted, nor are those that it has let in: with --with-admitted they go with it.
+
+    No machine removes another one alone for good, or a thief could remove all others: until the same command
+    on another machine seconds it, any of them can veto it with hybrisfs device keep. With --with-kit, the
+    passphrase of the recovery kit decides.
     """
-    arguments = {"name": name, "device": device_name}
+    arguments: Message = {"name": name, "device": device_name}
     with Client.connect() as client:
         if sys.stdin.isatty() and not yes:
             click.confirm(f"Remove {shown(device_name)} for good?", abort=True, err=True)
@@ -298,11 +334,12 @@ def remove(device_name: str, name: str | None, with_admitted: bool, yes: bool, a
             if admitted and not with_admitted:
                 click.echo(f"It has let in {_these(admitted)}.", err=True)
                 with_admitted = click.confirm("Remove them with it?", default=False, err=True)
+        arguments |= _of_kit(file, with_kit=with_kit)
         facts = client.call("device remove", {**arguments, "with_admitted": with_admitted})
     if as_json:
         print_json(facts)
         return
-    click.echo(f"{shown(facts['device'])} no longer belongs to the volume.")
+    _say_how_final(facts)
     for charge in facts.get("charges", ()):
         click.echo(f"It {shown(charge['what'])}; the proof is kept.")
     if facts["removed"]:
@@ -313,6 +350,48 @@ def remove(device_name: str, name: str | None, with_admitted: bool, yes: bool, a
     click.echo("If it has secrets of these clouds, it can still delete there: change the secrets.")
     for url in facts["clouds"]:
         click.echo(f"  {shown(url)}")
+
+
+def _say_how_final(facts: Message) -> None:
+    who, device = shown(facts["device"]), facts["id"][:8]
+    if not facts.get("counts", True):
+        click.echo(f"This machine wants {who} removed, which has no effect yet: somebody has vetoed it, or")
+        click.echo("this machine has removed another one, and that is not final.")
+        click.echo(f"For good: hybrisfs device remove {device} on another machine, or here --with-kit.")
+        return
+    click.echo(f"{who} no longer belongs to the volume.")
+    if not facts.get("final", True):
+        click.echo(f"That can be vetoed on other machines: hybrisfs device keep {device}.")
+        click.echo(f"For good: hybrisfs device remove {device} on another machine, or here --with-kit.")
+
+
+@device.command(epilog="\b\nExample:\n  hybrisfs device keep old-laptop")
+@click.argument("device_name", metavar="DEVICE")
+@volume_option
+@_with_kit
+@passphrase_file_option
+@json_option
+def keep(device_name: str, name: str | None, with_kit: bool, file: TextIO | None, as_json: bool) -> None:
+    """Veto the removal of a machine that another one accuses.
+
+    DEVICE is its name or the beginning of its id, see hybrisfs device list. It belongs to the volume again,
+    and what it did meanwhile arrives. A removal that two machines have signed only --with-kit undoes, with
+    the passphrase of the recovery kit.
+    """
+    arguments: Message = {"name": name, "device": device_name, **_of_kit(file, with_kit=with_kit)}
+    with Client.connect() as client:
+        facts = client.call("device keep", arguments)
+    if as_json:
+        print_json(facts)
+    elif facts["kept"]:
+        click.echo(f"{shown(facts['device'])} belongs to the volume.")
+    else:
+        click.echo(f"{shown(facts['device'])} does not belong to the volume yet: see hybrisfs device list.")
+
+
+def _of_kit(file: TextIO | None, *, with_kit: bool) -> Message:
+    """What tells the daemon to have the kit vote."""
+    return {"passphrase": read_passphrase(file)} if with_kit else {}
 
 
 def _these(devices: list[dict[str, Any]]) -> str:

@@ -35,15 +35,23 @@ Example:
 @click.option(
     "-k", "k", type=click.IntRange(min=1), help="How many clouds are needed to read: 1 keeps whole copies."
 )
+@click.option(
+    "--evict-liars",
+    is_flag=True,
+    help="Suspend a machine at once against which there is a proof that no backup explains.",
+)
 @json_option
-def create(name: str, clouds: tuple[str, ...], f: int | None, k: int | None, as_json: bool) -> None:
+def create(
+    name: str, clouds: tuple[str, ...], f: int | None, k: int | None, evict_liars: bool, as_json: bool
+) -> None:
     """Create the volume NAME over the clouds with the given URLs.
 
     Everything is kept on f+k clouds, any f of which may vanish or lie; with k above 1 each keeps a k-th of
     the data. That takes 2f+k clouds or more.
     """
     with Client.connect() as client:
-        facts = client.call("volume create", {"name": name, "clouds": list(clouds), "f": f, "k": k})
+        arguments = {"name": name, "clouds": list(clouds), "f": f, "k": k}
+        facts = client.call("volume create", arguments | ({"evict_liars": True} if evict_liars else {}))
     if as_json:
         print_json(facts)
         return
@@ -92,9 +100,25 @@ def list_(as_json: bool) -> None:
     type=click.Choice(["on", "off"]),
     help="Whether the desktop shows what needs a person: a conflict, a cloud that is down for long.",
 )
+@click.option(
+    "--veto-hours",
+    type=click.IntRange(1, 24 * 3660),
+    help="How long the removal of a machine can be vetoed before this machine seconds it. Default: 72.",
+)
+@click.option(
+    "--evict-liars",
+    type=click.Choice(["on", "off"]),
+    help="Whether this machine suspends those against which there is a proof that no backup explains.",
+)
 @json_option
 def set_(
-    name: str, stale_reads: str | None, keep_versions: str | None, notifications: str | None, as_json: bool
+    name: str,
+    stale_reads: str | None,
+    keep_versions: str | None,
+    notifications: str | None,
+    veto_hours: int | None,
+    evict_liars: str | None,
+    as_json: bool,
 ) -> None:
     """Change how the volume NAME behaves on this machine.
 
@@ -110,9 +134,11 @@ def set_(
         "stale_reads": stale_reads,
         "keep_versions": keep_versions,
         "notifications": None if notifications is None else notifications == "on",
+        **({"veto_hours": veto_hours} if veto_hours is not None else {}),
+        **({"evict_liars": evict_liars == "on"} if evict_liars is not None else {}),
     }
     if all(one is None for one in wanted.values()):
-        raise click.UsageError("nothing to be set: use --stale-reads, --keep-versions or --notifications.")
+        raise click.UsageError("nothing to be set: use an option, see --help.")
     with Client.connect() as client:
         facts = client.call("volume set", {"name": name, **wanted})
     if as_json:
@@ -124,6 +150,10 @@ def set_(
         click.echo(f"{shown(name)}: versions kept are {facts['keep_versions']}.")
     if notifications is not None:
         click.echo(f"{shown(name)}: notifications are {notifications}.")
+    if veto_hours is not None:
+        click.echo(f"{shown(name)}: removals can be vetoed for {veto_hours} hours.")
+    if evict_liars is not None:
+        click.echo(f"{shown(name)}: machines are {'' if evict_liars == 'on' else 'not '}suspended by proofs.")
 
 
 @volume.command(epilog="\b\nExample:\n  hybrisfs volume redundancy photos -f 2 -k 1 --wait")

@@ -245,10 +245,14 @@ class Follow:
     ) -> list[Action]:
         reason = f"cannot be read: {error}; this device may have been removed from the volume"
         actions = self._unreadable(device, cloud, Fault.UNKNOWN_EPOCH, reason)
+        return [*actions, *self._grant_due(device, follower, error.epoch, now)]
+
+    @staticmethod
+    def _grant_due(device: bytes, follower: _Follower, epoch: bytes, now: float) -> list[Action]:
         if now < follower.granted_at:
-            return actions
+            return []
         follower.granted_at = now + _GRANT_PAUSE
-        return [*actions, FetchGrant(device, error.epoch)]
+        return [FetchGrant(device, epoch)]
 
     def grant_arrived(self) -> None:
         """There is a key more in `keys`."""
@@ -331,11 +335,17 @@ class Follow:
         self._chase.segment_arrived(device, piece)
 
     def segment_failed(
-        self, device: bytes, name: str, reason: str, now: float, *, gone: bool
+        self, device: bytes, name: str, reason: str, now: float, *, gone: bool, epoch: bytes | None = None
     ) -> list[Action]:
-        """No cloud returned the segment; `gone` when so many deny having it that it was withheld or lost."""
+        """No cloud returned the segment; `gone` when so many deny having it that it was withheld or lost.
+        `epoch`: it is sealed with the key of that one, which is not known here, and was kept from this device
+        while somebody wanted to remove it."""
         report = self._chase.segment_failed(device, name, reason, now, gone=gone)
-        return [] if report is None else [self._report(report)]
+        actions: list[Action] = [] if report is None else [self._report(report)]
+        follower = self._followers.get(device)
+        if epoch is not None and follower is not None:
+            actions += self._grant_due(device, follower, epoch, now)
+        return actions
 
     def names_arrived(self, device: bytes, names: Iterable[str]) -> None:
         """These are the names of the segments of `device` that clouds list."""

@@ -85,6 +85,14 @@ class Inbox:
                 offered += self._take_unvouched(outcome.missing.prefix)
         return outcomes
 
+    def release_unvouched(self) -> list[bytes]:
+        """What nobody had vouched for, the newest last: others are members now. It is kept no longer."""
+        found = [one.data for one in self._unvouched.values()]
+        self._unvouched.clear()
+        self._following.clear()
+        self._unvouched_bytes = 0
+        return found
+
     def clear(self) -> None:
         """Forget all that waits."""
         self._waiting.clear()

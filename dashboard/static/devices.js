@@ -14,6 +14,7 @@ export const devices = {
       "div",
       { class: "grid-cards" },
       volume.devices.map(device),
+      (volume.accused ?? []).map(accused),
       another(volume),
       recovery(app),
       stale(app),
@@ -69,6 +70,27 @@ function device(one) {
       one.let_in_by ? ["Let in by", one.let_in_by] : null,
       ["Id", h("code", null, one.id.slice(0, 16))],
     ),
+  );
+}
+
+// A machine about which others vote: who, and what can be done about it.
+function accused(one) {
+  const says = { keep: "says that it stays", suspend: "accuses it", remove: "wants it removed" };
+  const [tone, words] = one.final
+    ? ["quiet", "removed for good"]
+    : one.suspended
+      ? ["wary", "suspended"]
+      : ["good", "kept"];
+  return card(
+    one.name,
+    { id: `accused-${one.id}`, aside: badge(tone, words) },
+    one.votes.map((vote) => h("p", { class: "reason" }, `${vote.by} ${says[vote.stance]}.`)),
+    one.suspended
+      ? [
+          h("p", null, one.until ? `That can be vetoed until ${moment(one.until)}:` : "That can be vetoed:"),
+          h("pre", null, `hybrisfs device keep ${one.id.slice(0, 8)}`),
+        ]
+      : null,
   );
 }
 

@@ -100,6 +100,7 @@ class SettingsControl(Protocol):
 
     def set_stale_reads(self, how: str) -> None: ...
     def set_notifications(self, wanted: bool) -> None: ...
+    def set_trials(self, veto_hours: int | None, *, evict_liars: bool | None) -> None: ...
     def set_keep_versions(self, rule: str) -> str:
         """The rule as it is kept. Raises `UsageError`."""
 
@@ -318,10 +319,15 @@ class OpenVolume(Protocol):
     def admitted_by(self, device: str) -> dict[str, object]:
         """Its "id" and name ("device"), and "admitted": the same of those that it has let in."""
 
-    def remove_device(self, device: str, *, with_admitted: bool = False) -> dict[str, object]:
-        """Its "id" and name ("device"), the same of those that it has let in and are "removed" with it, or
-        "remain", the URLs of the "clouds" that it may still have secrets of, and the "charges" that are
-        proven against it."""
+    def keep_device(self, device: str, *, passphrase: str | None = None) -> dict[str, object]:
+        """Its "id" and name ("device"), and whether it belongs to the volume now ("kept")."""
+
+    def remove_device(
+        self, device: str, *, with_admitted: bool = False, passphrase: str | None = None
+    ) -> dict[str, object]:
+        """Whether that "counts" and is "final"; its "id" and name ("device"), the same of those that it has
+        let in and are "removed" with it, or "remain", the URLs of the "clouds" that it may still have secrets
+        of, and the "charges" that are proven against it."""
 
     def device_proof(self, device: str) -> bytes:
         """The file that proves what a device did that none may."""

@@ -38,7 +38,7 @@ from hybrisfs.dispersal.errors import DispersalError
 from hybrisfs.errors import DamagedError, HybrisError, UnknownVolumeError, UsageError
 from hybrisfs.fuse import clear_stale
 from hybrisfs.home import Home
-from hybrisfs.volume.config import STALE_READS
+from hybrisfs.volume.config import MOST_HOURS, STALE_READS
 from hybrisfs.wire import Message
 
 __all__ = ["Daemon"]
@@ -178,7 +178,9 @@ class Daemon:
         f, k = read.number(arguments, "f"), read.number(arguments, "k")
         with self._creating:
             config = self._kind.create(self._home, name, clouds, f, k)
-        self._slots.get(config.name).open()
+        volume = self._slots.get(config.name).open()
+        if read.optional_flag(arguments, "evict_liars"):
+            volume.settings.set_trials(None, evict_liars=True)
         log.info("created the volume %s over %d clouds", config.name, len(config.clouds))
         return {"volume": describe(config)}
 
@@ -191,11 +193,16 @@ class Daemon:
         volume = self._slots.get(read.text(arguments, "name")).open()
         how, rule = (read.optional_text(arguments, key) for key in ("stale_reads", "keep_versions"))
         shown = read.optional_flag(arguments, "notifications")
+        hours, evicts = read.number(arguments, "veto_hours"), read.optional_flag(arguments, "evict_liars")
         answer: Message = {"name": volume.name}
-        if how is None and rule is None and shown is None:
+        if all(one is None for one in (how, rule, shown, hours, evicts)):
             raise UsageError(
-                "there is nothing to be set", "", "Name stale_reads, keep_versions or notifications."
+                "there is nothing to be set",
+                "",
+                "Name stale_reads, keep_versions, notifications, veto_hours or evict_liars.",
             )
+        if hours is not None and not 0 < hours <= MOST_HOURS:
+            raise UsageError(f"veto_hours is a number from 1 to {MOST_HOURS}")
         if how is not None:
             if how not in STALE_READS:
                 raise UsageError(f"stale_reads is one of {' and '.join(STALE_READS)}")
@@ -206,6 +213,10 @@ class Daemon:
         if shown is not None:
             volume.settings.set_notifications(shown)
             answer["notifications"] = shown
+        if hours is not None or evicts is not None:
+            volume.settings.set_trials(hours, evict_liars=evicts)
+            answer |= {"veto_hours": hours} if hours is not None else {}
+            answer |= {"evict_liars": evicts} if evicts is not None else {}
         return answer
 
     def _mount(self, arguments: Message, _: Progress) -> Message:
@@ -278,6 +289,7 @@ class Daemon:
                 "conflicts": None,
                 "clouds": [],
                 "devices": [],
+                "accused": [],
                 "transfers": None,
                 "checkpoint": None,
                 "mirrors": [],

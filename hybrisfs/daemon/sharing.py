@@ -41,6 +41,7 @@ class SharingCommands:
             "device role": self._role,
             "device admitted": self._admitted_by,
             "device remove": self._remove,
+            "device keep": self._keep,
             "device proof": self._prove,
             "device check-proof": self._check_proof,
             "conflicts list": self._list_conflicts,
@@ -89,7 +90,8 @@ class SharingCommands:
 
     def _list_devices(self, arguments: Message, _: Progress) -> Message:
         volume = self._volume(arguments)
-        return {"name": volume.name, "devices": volume.devices()}
+        accused = volume.status(look=False).get("accused", [])
+        return {"name": volume.name, "devices": volume.devices(), "accused": accused}
 
     def _rename(self, arguments: Message, _: Progress) -> Message:
         volume = self._volume(arguments)
@@ -108,10 +110,17 @@ class SharingCommands:
 
     def _remove(self, arguments: Message, _: Progress) -> Message:
         volume = self._volume(arguments)
+        passphrase = read.optional_text(arguments, "passphrase")
+        by_kit = {} if passphrase is None else {"passphrase": passphrase}
         removed = volume.remove_device(
-            read.text(arguments, "device"), with_admitted=read.flag(arguments, "with_admitted")
+            read.text(arguments, "device"), with_admitted=read.flag(arguments, "with_admitted"), **by_kit
         )
         return {"name": volume.name, **removed}
+
+    def _keep(self, arguments: Message, _: Progress) -> Message:
+        volume = self._volume(arguments)
+        device, passphrase = read.text(arguments, "device"), read.optional_text(arguments, "passphrase")
+        return {"name": volume.name, **volume.keep_device(device, passphrase=passphrase)}
 
     def _prove(self, arguments: Message, _: Progress) -> Message:
         volume = self._volume(arguments)

@@ -60,8 +60,8 @@ class Assembly:
         return {one for one in self._registers.roles.devices() if roles(one) is not Role.FULL}
 
     def book(self) -> Book:
-        """What stands now."""
-        members = [one.device for one in self._members.all()]
+        """What stands now, and whose consent it takes: also that of devices that are only suspended."""
+        members = [one.device for one in self._members.asked()]
         return Book(members, self._values(b"d"), self._values(b"v"), self._readers())
 
     def awaited(self) -> dict[bytes, list[Stamp]]:

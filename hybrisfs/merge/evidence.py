@@ -9,7 +9,8 @@ evidence  ``f`` device id (16), kind u8       version u8 = 1, the device's publi
                                               follow the same one (blobs <= 65,536), as
                                               `sync.fork.ForkProof` has them
                                               2, offence: a whole update (blob <= 262,144) with a
-                                              write that breaks its rule (`hybrisfs.merge.authority`)
+                                              write that breaks its rule, or is half of what belongs
+                                              together (`hybrisfs.merge.authority`)
 ========  ==================================  ======================================================
 
 A proof convinces anybody without the log: it holds the key, from which the id of the device follows, and what
@@ -150,11 +151,15 @@ def _offence(reader: Reader, public: bytes, fault: Fault) -> Charge:
 
 
 def _broken(update: SignedUpdate, fault: Fault) -> str | None:
-    for key, value in update.writes:
-        # Evidence within evidence would have to be looked into without end.
-        if key[:1] != EVIDENCE_PREFIX and (words := fault(update.header.writer, key, value)) is not None:
-            return words
-    return None
+    from hybrisfs.merge.authority import described, void  # the rules themselves look at evidence
+
+    # Evidence within evidence would have to be looked into without end.
+    writes = tuple(write for write in update.writes if write[0][:1] != EVIDENCE_PREFIX)
+    broken = void(update._replace(writes=writes))
+    if not broken:
+        return None
+    key, value = writes[broken[0]]
+    return fault(update.header.writer, key, value) or f"{described(key)}: half of what belongs together"
 
 
 def encode_evidence_file(volume: bytes, key: bytes, value: bytes) -> bytes:

@@ -13,7 +13,17 @@ from typing import Any, Final, TypeAlias
 from hybrisfs.merge.admission import ADMISSION_PREFIX, Word, parse_admission, settled
 from hybrisfs.merge.evidence import EVIDENCE_PREFIX, Misdeed, evidence_key
 from hybrisfs.merge.members import Member
-from hybrisfs.merge.removal import VOTE_PREFIX, Cast, Facts, Stance, Verdict, judge, vote_key
+from hybrisfs.merge.removal import (
+    NO_VOTES,
+    VOTE_PREFIX,
+    Cast,
+    Facts,
+    Outcome,
+    Stance,
+    Verdict,
+    judge,
+    vote_key,
+)
 from hybrisfs.merge.roles import Role, Roles
 from hybrisfs.merge.roster import Admission, Roster
 from hybrisfs.merge.rules import Stamp
@@ -54,9 +64,7 @@ class Hearing:
         self.vector_of: VectorOf = self._stored_vector
         self.roles: Roles | None = None
         self._basis: object = None
-        self._verdict = Verdict(frozenset(), {})
-        self._left: frozenset[bytes] = frozenset()
-        self._kits: frozenset[bytes] = frozenset()
+        self._outcome = NO_VOTES
 
     def _stored_vector(self, branch: bytes, clock: int) -> VersionVector | None:
         row = self._db.execute("SELECT vector FROM log WHERE branch = ? AND clock = ?", (branch, clock))
@@ -64,53 +72,34 @@ class Hearing:
         return None if found is None else VersionVector.decode(found[0])
 
     @property
-    def verdict(self) -> Verdict:
+    def outcome(self) -> Outcome:
         """What follows from all that is known."""
-        self._look()
-        return self._verdict
-
-    @property
-    def left(self) -> frozenset[bytes]:
-        """The devices about which somebody has voted, but that the votes leave in."""
-        self._look()
-        return self._left
-
-    def knows(self, device: bytes) -> bool:
-        """Whether the log says how a device came into the volume, or that it signed anything."""
-        return bool(
-            any(value and not Member.decode(value).removed for _, _, _, value in self._about(device))
-            or self._db.execute("SELECT 1 FROM log_branch WHERE device = ? LIMIT 1", (device,)).fetchone()
-        )
-
-    def _about(self, device: bytes) -> Rows:
-        """What member registers say of a device."""
-        return self._db.execute(
-            "SELECT key, branch, clock, value FROM said WHERE key = ?", (_MEMBER_PREFIX + device,)
-        ).fetchall()
-
-    def is_kit(self, device: bytes) -> bool:
-        """Whether a device about which somebody has voted is the key of a recovery kit."""
-        self._look()
-        return device in self._kits
-
-    def _look(self) -> None:
         votes = self._rows(VOTE_PREFIX)
         if not votes:
-            self._basis, self._verdict, self._left = None, Verdict(frozenset(), {}), frozenset()
-            return
-        basis = votes, *self._others(), self._branches(), self._readers(None, self.vector_of)
+            return NO_VOTES
+        basis = votes, *self._others(), self._everybody(), self._readers(None, self.vector_of)
         if basis != self._basis:
             facts = self._facts(*basis, self.vector_of)
-            self._basis, self._verdict = basis, judge(facts)
+            verdict = judge(facts)
             voted = {accused for accused, _ in facts.votes}
-            self._left = facts.roster.devices & voted - self._verdict.out
-            self._kits = frozenset(facts.kits)
+            left = facts.roster.devices & voted - verdict.out
+            self._basis, self._outcome = basis, Outcome(verdict, left, frozenset(facts.kits))
+        return self._outcome
+
+    def knows(self, device: bytes) -> bool:
+        """Whether the log says how a device came into the volume, or that it signed anything; or it is here
+        from the beginning."""
+        said = self._db.execute("SELECT value FROM said WHERE key = ?", (_MEMBER_PREFIX + device,)).fetchall()
+        return (
+            any(value and not Member.decode(value).removed for (value,) in said)
+            or device in self._everybody().values()
+        )
 
     def verdict_with(self, voter: bytes, accused: Iterable[bytes], stance: Stance, clock: int) -> Verdict:
         """What would follow if *voter* said that of all *accused*, in an update with that clock."""
         readers = self._readers(None, self.vector_of)
         facts = self._facts(
-            self._rows(VOTE_PREFIX), *self._others(), self._branches(), readers, self.vector_of
+            self._rows(VOTE_PREFIX), *self._others(), self._everybody(), readers, self.vector_of
         )
         votes = {**facts.votes, **{(one, voter): Cast(stance, clock) for one in accused}}
         return judge(facts._replace(votes=votes))
@@ -125,8 +114,8 @@ class Hearing:
         if not votes:
             return Verdict(frozenset(), {})
         branches = {branch: device for branch, device in self._branches().items() if seen[branch]}
-        readers = self._readers(seen, vector_of)
         members, admissions, evidence = map(known, self._others())
+        readers = self._readers(seen, vector_of)
         return judge(self._facts(votes, members, admissions, evidence, branches, readers, vector_of))
 
     def stances(self) -> dict[tuple[bytes, bytes], Cast]:
@@ -146,6 +135,12 @@ class Hearing:
         if roles is None:
             return frozenset()
         return frozenset(one for one in roles.devices() if roles.role(one, seen, vector_of) is not Role.FULL)
+
+    def _everybody(self) -> dict[bytes, bytes]:
+        """The branches, and the devices that are here from the beginning, of which the log may say nothing
+        yet."""
+        rows = self._db.execute("SELECT device FROM member WHERE inviter IS NULL AND clock = 0 AND state = 0")
+        return {**{device: device for (device,) in rows}, **self._branches()}
 
     def _branches(self) -> dict[bytes, bytes]:
         return dict(self._db.execute("SELECT id, device FROM log_branch"))
@@ -177,37 +172,43 @@ class Hearing:
             words.setdefault(device, []).append(word)
             stamp = Stamp(clock, branch)
             stamps[device, word.author] = min(stamp, stamps.get((device, word.author), stamp))
-        admitted = {
-            device: settled(device, heard.get(device, _BY_NOBODY), words.get(device, ()))
-            for device in {*said, *branches.values()}
-        }
-        roster = Roster(admitted)
+        roster = Roster(
+            {
+                device: settled(device, heard.get(device, _BY_NOBODY), words.get(device, ()))
+                for device in {*said, *branches.values()}
+            }
+        )
 
-        def first_word(device: bytes) -> Stamp | None:
+        def let_in_at(device: bytes) -> Stamp | None:
             inviter = roster.inviter(device)
             return None if inviter is None else stamps.get((device, inviter))
 
+        def had_seen(device: bytes, branch: bytes, clock: int) -> bool:
+            at = let_in_at(device)
+            vector = None if at is None else vector_of(*at[::-1])
+            return vector is not None and vector[branch] >= clock
+
         def saw(later: bytes, earlier: bytes) -> bool:
-            after, before = first_word(later), first_word(earlier)
-            if after is None or before is None:
-                return False
-            vector = vector_of(*after[::-1])
-            return vector is not None and vector[before.writer] >= before.clock
+            first = let_in_at(earlier)
+            return first is not None and had_seen(later, *first[::-1])
+
+        def knew(device: bytes, cast: Cast) -> bool:
+            return had_seen(device, cast.branch, cast.clock)
 
         kits = {device for device, reserve in said.items() if reserve == {True}}
         proven = {key[1:-1] for key, *_ in evidence if key == evidence_key(key[1:-1], Misdeed.OFFENCE)}
-        return Facts(roster, kits, _cast(votes), proven, saw, readers)
+        return Facts(roster, kits, _cast(votes), proven, saw, knew, readers)
 
 
 def _cast(rows: Rows) -> dict[tuple[bytes, bytes], Cast]:
     """The votes. Of several of a voter the newest one counts, in a vote register before all others; of those
     of branches that the voter made with the same clock the hardest."""
     found: dict[tuple[bytes, bytes], tuple[bool, Cast]] = {}
-    for key, _, clock, value in rows:
+    for key, branch, clock, value in rows:
         if not value:
             continue
         own, pair = len(key) == _VOTE_SIZE, (key[1:17], key[17:33])
-        cast = Cast(Stance(value[0]), clock)
+        cast = Cast(Stance(value[0]), clock, branch)
         before = found.get(pair)
         if before is None or _rank(own, cast) > _rank(*before):
             found[pair] = own, cast

@@ -30,7 +30,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hybrisfs.merge.admission import Word, settled, words
-from hybrisfs.merge.removal import Verdict
+from hybrisfs.merge.removal import NO_VOTES
 from hybrisfs.merge.roster import Admission, Roster
 from hybrisfs.merge.rules import Stamp, Value
 from hybrisfs.store.database import Database
@@ -106,9 +106,6 @@ class Membership(IntEnum):
 _GONE: Final = frozenset((Membership.TOLD_REMOVED, Membership.REMOVED))
 
 
-_NOBODY: Final = Verdict(frozenset(), {})
-
-
 def _state_of(member: Member, when_removed: Membership) -> Membership:
     if member.removed:
         return when_removed
@@ -130,13 +127,14 @@ class MemberTable:
         """*hearing* tells what follows from votes; without it, whoever was removed is gone."""
         self._db = database
         self._hearing = hearing
-        self._verdict = _NOBODY
+        self._outcome = NO_VOTES
         self._rows: list[tuple[Any, ...]] = []
         self._kits: set[bytes] = set()
         self._known: dict[bytes, _Known] = {}
         self._roster = Roster({})
         self._words: dict[bytes, list[Word]] | None = None  # None: to be read again
         self._made: dict[str, Members] = {}  # of what is known
+        self._called: dict[str, set[bytes]] = {}  # who is called so, of those that belong to the volume
 
     def all(self) -> list[Member]:
         """The devices of the volume, by name; not those in reserve."""
@@ -156,7 +154,8 @@ class MemberTable:
 
     def left(self) -> frozenset[bytes]:
         """Those that somebody wanted to remove, and that belong to it all the same."""
-        return frozenset() if self._hearing is None else self._hearing.left
+        self._load()
+        return self._outcome.left
 
     def told_removed(self) -> list[Member]:
         """Those of which this device was told so when it was let in, and has not seen the update yet."""
@@ -181,10 +180,10 @@ class MemberTable:
             "SELECT device, public, name, state, inviter, clock FROM member ORDER BY name, device"
         ).fetchall()
         kits = self._with_kits() if any(row[3] == Membership.RESERVE for row in rows) else set()
-        verdict = _NOBODY if self._hearing is None else self._hearing.verdict
-        known = rows, kits, verdict
-        if known != (self._rows, self._kits, self._verdict) or self._words is None:
-            (self._rows, self._kits, self._verdict), self._words = known, words(self._db)
+        outcome = NO_VOTES if self._hearing is None else self._hearing.outcome
+        known = rows, kits, outcome
+        if known != (self._rows, self._kits, self._outcome) or self._words is None:
+            (self._rows, self._kits, self._outcome), self._words = known, words(self._db)
             rows = [(*row[:3], self._standing(row[0], row[3]), *row[4:]) for row in rows]
             self._known = {
                 device: _Known(
@@ -202,29 +201,32 @@ class MemberTable:
                 }
             )
             self._made.clear()
+            self._called = {}
+            for device, one in self._known.items():
+                if one.state not in _GONE:
+                    self._called.setdefault(one.member.name, set()).add(device)
         return self._known
 
     def _standing(self, device: bytes, state: int) -> Membership:
         """What it is, of which the table says *state*."""
-        if device in self._verdict.suspended or device in self._verdict.ended:
+        verdict, left, in_reserve = self._outcome
+        if device in verdict.suspended or device in verdict.ended:
             return Membership.REMOVED
-        if state in _GONE and self._hearing is not None and device in self._hearing.left:
-            return Membership.RESERVE if self._hearing.is_kit(device) else Membership.MEMBER
+        if state in _GONE and device in left:
+            return Membership.RESERVE if device in in_reserve else Membership.MEMBER
         return Membership(state)
 
     @property
     def suspended(self) -> Mapping[bytes, tuple[bytes, ...]]:
         """Those that no longer belong to the volume unless somebody vetoes that, with their accusers."""
         self._load()
-        return self._verdict.suspended
+        return self._outcome.verdict.suspended
 
     def asked(self) -> list[Member]:
         """The devices whose consent it takes to destroy something: also those that are only suspended."""
-        kits = self._hearing.is_kit if self._hearing is not None else lambda _: False
-        return [
-            *self.all(),
-            *(one for one in self.removed() if one.device in self.suspended and not kits(one.device)),
-        ]
+        present, outcome = self.all(), self._outcome
+        suspended = outcome.verdict.suspended.keys() - outcome.kits
+        return [*present, *(one for one in self.removed() if one.device in suspended)]
 
     def _with_kits(self) -> set[bytes]:
         """The reserves of which there is the record of a kit."""
@@ -274,9 +276,8 @@ class MemberTable:
         """What it is called, and the beginning of its id if another one that belongs to the volume is called
         the same."""
         name = self.name_of(device)
-        (others,) = self._db.execute(
-            "SELECT count(*) FROM member WHERE name = ? AND device <> ? AND state IN (0, 3)", (name, device)
-        ).fetchone()
+        self._load()
+        others = self._called.get(name, set()) - {device}
         return f"{name} ({device.hex()[:8]})" if others else name
 
     def inviter_of(self, device: bytes) -> bytes | None:
@@ -300,8 +301,7 @@ class MemberTable:
         with that clock. What follows from a removal by somebody, votes tell."""
         members = list(members)
         if self._hearing is not None and by is not None:
-            known = self._load()
-            voted = [one for one in members if one.removed and one.device in known]
+            voted = [one for one in members if one.removed and self._hearing.knows(one.device)]
             self._db.executemany(
                 "UPDATE member SET name = ? WHERE device = ?", [(one.name, one.device) for one in voted]
             )

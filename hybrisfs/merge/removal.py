@@ -17,14 +17,16 @@ from votes, and from nothing but the *set* of accepted updates:
  (a) the volume's first recovery kit says so, and none says "keep"; or
  (b) one member says so, and there is the proof that the device broke a rule (`hybrisfs.merge.evidence`); or
  (c) two members say so that are independent of each other; or
- (d) all other members say so: of two devices each can end the other at once.
+ (d) all other devices say so that came before: of two devices each can end the other at once.
  The "keep" of the first kit undoes all of that.
 
 *Suspended* is a device that one member accuses, by "suspend" or "remove", as long as nobody vetoes that. A
 "keep" vetoes of any member but the accused, the accuser, and those that the accused let in; these, too, when
 the accused let in the accuser as well, or nobody could help the founder of a volume. One accusation of a
-member counts at a time, the earliest that nobody vetoed; accusations with a proof always do. With the accused
-go those that it let in and its accuser accuses as well, where an older member is left that could veto. So
+member counts at a time, and one of a kit, the earliest that nobody vetoed; accusations with a proof always
+do. Who vetoes one has answered what the same member says of him, too, unless that came first or comes later.
+With the accused go those that it let in and its accuser accuses as well, where an older member is left that
+could veto. So
 whatever one member signs, another one remains, who can veto it.
 
 *Independent* of each other are two members of which neither let the other in, if there is no third one that
@@ -46,9 +48,11 @@ from hybrisfs.merge.roster import Roster
 from sync import DecodeError, Reader, Writer
 
 __all__ = [
+    "NO_VOTES",
     "VOTE_PREFIX",
     "Cast",
     "Facts",
+    "Outcome",
     "Stance",
     "Verdict",
     "decode_vote",
@@ -97,6 +101,8 @@ class Cast(NamedTuple):
     stance: Stance
     clock: int
     """Of the update that says so."""
+    branch: bytes = b""
+    """Of it, too."""
 
 
 class Facts(NamedTuple):
@@ -111,6 +117,8 @@ class Facts(NamedTuple):
     """The devices that broke a rule, for which there is proof."""
     saw: Callable[[bytes, bytes], bool]
     """Whether the update that let in the first device had seen the one that let in the second."""
+    knew: Callable[[bytes, Cast], bool] = lambda device, cast: False
+    """Whether the update that let in a device had seen a vote."""
     readers: Collection[bytes] = ()
     """Those that only read: they have no vote."""
 
@@ -128,9 +136,30 @@ class Verdict(NamedTuple):
         return self.ended.union(self.suspended)
 
 
+class Outcome(NamedTuple):
+    """A verdict, and whom it spares."""
+
+    verdict: Verdict
+    left: frozenset[bytes] = frozenset()
+    """The devices about which somebody has voted, but that the votes leave in."""
+    kits: frozenset[bytes] = frozenset()
+    """The keys of recovery kits, when anybody has voted."""
+
+
+NO_VOTES: Final = Outcome(Verdict(frozenset(), {}))
+
+
 def judge(facts: Facts) -> Verdict:
     """What becomes of the members."""
-    return _Court(facts).verdict() if facts.votes else Verdict(frozenset(), {})
+    return _Court(facts).verdict() if facts.votes else NO_VOTES.verdict
+
+
+class _Charge(NamedTuple):
+    """An accusation; the least is the earliest, and of one update the one nearest to the founder."""
+
+    clock: int
+    depth: int
+    accused: bytes
 
 
 class _Court:
@@ -141,7 +170,7 @@ class _Court:
         self._devices = self._members.difference(facts.kits)
         self._votes: dict[bytes, dict[bytes, Cast]] = {}
         for (accused, voter), cast in facts.votes.items():
-            if voter in self._members and voter != accused:
+            if voter in self._members and voter != accused and accused in facts.roster.devices:
                 self._votes.setdefault(accused, {})[voter] = cast
         self._ended: set[bytes] = set()
         self._line = lru_cache(None)(lambda device: frozenset(self._roster.admitted(device)))
@@ -189,14 +218,21 @@ class _Court:
         )
 
     def _is_ended(self, accused: bytes) -> bool:
-        voters = {one for one, cast in self._cast(accused).items() if cast.stance is Stance.REMOVE}
+        voters = {one: cast for one, cast in self._cast(accused).items() if cast.stance is Stance.REMOVE}
         if not voters or self._is_kept_by_kit(accused):
             return False
-        others = self._devices.difference(self._ended, (accused,))
         return (
             accused in self._facts.proven
-            or (bool(others) and others <= voters)
+            or self._are_all(voters, accused)
             or self._are_independent(voters, accused)
+        )
+
+    def _are_all(self, voters: Mapping[bytes, Cast], accused: bytes) -> bool:
+        """Whether they are all other devices; who came when it was said already is not asked, or what is
+        final would not stay so."""
+        others = self._devices.difference(self._ended, (accused,), voters)
+        return not self._devices.isdisjoint(voters) and all(
+            any(self._facts.knew(one, cast) for cast in voters.values()) for one in others
         )
 
     def _are_independent(self, voters: Collection[bytes], accused: bytes) -> bool:
@@ -237,35 +273,51 @@ class _Court:
     # -- suspended -------------------------------------------------------------------------------
 
     def _suspended(self) -> dict[bytes, tuple[bytes, ...]]:
-        open_: dict[bytes, list[tuple[int, int, bytes]]] = {}  # by accuser
+        open_: dict[bytes, list[_Charge]] = {}  # by accuser
+        first: dict[bytes, _Charge] = {}
+        answers: dict[tuple[bytes, bytes], int] = {}  # of whom to whose accusations, and when
         for accused in sorted(self._votes):
             if accused in self._ended or self._is_kept_by_kit(accused):
                 continue
             votes = self._cast(accused)
             keepers = [one for one, cast in votes.items() if cast.stance is Stance.KEEP]
             for voter, cast in votes.items():
-                if cast.stance is not Stance.KEEP and not self._is_vetoed(accused, voter, keepers):
-                    charge = (cast.clock, len(self._above(accused)), accused)
+                if cast.stance is Stance.KEEP:
+                    continue
+                charge = _Charge(cast.clock, len(self._above(accused)), accused)
+                first[voter] = min(charge, first.get(voter, charge))
+                vetoes = self._vetoes(accused, voter, keepers)
+                for keeper in vetoes:
+                    answers[keeper, voter] = max(votes[keeper].clock, answers.get((keeper, voter), 0))
+                if not vetoes:
                     open_.setdefault(voter, []).append(charge)
         found: dict[bytes, list[tuple[int, bytes]]] = {}
         for accuser, charges in open_.items():
-            for clock, _, accused in self._counting(accuser, sorted(charges)):
-                found.setdefault(accused, []).append((clock, accuser))
+            # Who vetoes an accusation has answered those against himself that he had seen then.
+            standing = [
+                one
+                for one in sorted(charges)
+                if one == first[accuser] or one.clock > answers.get((one.accused, accuser), 0)
+            ]
+            for one in self._counting(accuser, standing):
+                found.setdefault(one.accused, []).append((one.clock, accuser))
         return {accused: tuple(one for _, one in sorted(by)) for accused, by in sorted(found.items())}
 
-    def _is_vetoed(self, accused: bytes, accuser: bytes, keepers: Iterable[bytes]) -> bool:
+    def _vetoes(self, accused: bytes, accuser: bytes, keepers: Iterable[bytes]) -> list[bytes]:
+        """Those of *keepers* whose veto counts."""
         line = self._line(accused)
-        return any(one != accuser and (one not in line or accuser in line) for one in keepers)
+        return [one for one in keepers if one != accuser and (one not in line or accuser in line)]
 
-    def _counting(
-        self, accuser: bytes, charges: list[tuple[int, int, bytes]]
-    ) -> Iterable[tuple[int, int, bytes]]:
-        first = next((one for one in charges if one[2] not in self._facts.proven), None)
+    def _counting(self, accuser: bytes, charges: list[_Charge]) -> Iterable[_Charge]:
+        proven, kits = self._facts.proven, self._facts.kits
+        unproven = [one.accused for one in charges if one.accused not in proven]
+        first = next((one for one in unproven if one not in kits), None)
+        first_kit = next((one for one in unproven if one in kits), None)
         for one in charges:
-            accused = one[2]
-            if one is first or accused in self._facts.proven:
+            accused = one.accused
+            if accused in (first, first_kit) or accused in proven:
                 yield one
-            elif first is not None and accused in self._line(first[2]):
-                outside = self._devices.difference(self._ended, self._line(first[2]), (accuser, first[2]))
+            elif first is not None and accused in self._line(first):
+                outside = self._devices.difference(self._ended, self._line(first), (accuser, first))
                 if any(self._older(other, accused) for other in outside):
                     yield one

@@ -340,18 +340,24 @@ class _Pull:
 
     def _fetch(self, action: FetchSegment) -> None:
         device, name = action.device, action.wanted.name
+        sealed: list[bytes] = []  # the epochs whose keys are not known here
         try:
-            piece = self._engine.get_object(name, _SEGMENT_BYTES, lambda data: self._open(data, action))
+            piece = self._engine.get_object(
+                name, _SEGMENT_BYTES, lambda data: self._open(data, action, sealed)
+            )
         except CloudsUnavailable as error:
-            gone = isinstance(error, ObjectMissing)
-            self._queue += self._follow.segment_failed(device, name, str(error), time.monotonic(), gone=gone)
+            gone, epoch = isinstance(error, ObjectMissing), next(iter(sealed), None)
+            now = time.monotonic()
+            self._queue += self._follow.segment_failed(device, name, str(error), now, gone=gone, epoch=epoch)
         else:
             self._follow.segment_arrived(device, piece)
 
-    def _open(self, data: bytes, action: FetchSegment) -> Piece:
+    def _open(self, data: bytes, action: FetchSegment, sealed: list[bytes]) -> Piece:
         try:
             return open_piece(data, action.wanted, self._puller._volume, self._puller._keys)
         except (NewerFormatError, UnknownEpochError) as error:
+            if isinstance(error, UnknownEpochError):
+                sealed.append(error.epoch)
             raise UnreadableHereError(str(error)) from error  # no lie, when all clouds say so
 
     def _deliver(self, action: Deliver) -> None:

@@ -97,6 +97,11 @@ class Receiver:
         self._signals.progressed()
         return complete
 
+    def take_refused(self) -> list[bytes]:
+        """Others are members now: what was refused of them, as far as it is here, to be received again."""
+        with self._fs.lock:
+            return self._inbox.release_unvouched()
+
     def _examined(self, updates: Iterable[bytes]) -> Iterator[_Batch]:
         """What is taken in at once, when those that come next are being examined."""
         ahead: deque[_Batch] = deque()

@@ -344,9 +344,9 @@ class Relayer:
 
     def _paths(self) -> Iterator[_Path]:
         """The ways to the newest updates of all devices, but for our own chain; none when this device is no
-        member."""
+        member. One that is suspended goes on: it may be the only one that has heard who accuses it."""
         members, chain = self._updates.members, self._updates.own_tip()
-        if self._updates.device not in members:
+        if self._updates.device not in members and not self._updates.is_suspended():
             return
         for tip in self._updates.tips():
             if (chain is None or tip.branch != chain.branch) and members.known(tip.device):
@@ -450,7 +450,7 @@ class Relayer:
     def _patience(self, author: bytes) -> float:
         if self._is_own(author):
             return COPY_SECONDS
-        others = [device for device in sorted(self._updates.members) if device != author]
+        others = sorted({*self._updates.members, self._updates.device} - {author})
         return RELAY_SECONDS + _RANK_SECONDS * others.index(self._updates.device)
 
     # -- what they lack --------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The log of a reserve: how it lets the machine in that was recovered.
+"""The log of a reserve: how it lets the machine in that was recovered, and votes on removals.
 
 A reserve signs nothing but that. Its updates depend on none but each other, so they can be made, and accepted
 by all devices, without the rest of the log. Each is a segment of its own, and the reserve's head leads others
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +32,7 @@ from sync import (
     SealKeys,
     Segment,
     SegmentId,
+    Write,
     decode_signed_header,
     encode_head,
     encode_segment,
@@ -68,14 +69,23 @@ class ReserveLog:
                 news |= isinstance(self._updates.accept_signed(update), Accepted)
         return news
 
+    def take_updates(self, updates: Iterable[bytes]) -> None:
+        """Accept what a device has of it, in the order in which it was signed."""
+        for update in updates:
+            self._updates.accept(update)
+
     def admit(self, member: Member) -> tuple[str, bytes]:
         """Let a device in: the name of the segment that says so, and the segment."""
+        return self.sign([(member_key(member.device), member.encode())])[1:]
+
+    def sign(self, writes: Sequence[Write]) -> tuple[bytes, str, bytes]:
+        """Sign an update: it, and the name of its segment, and the segment."""
         before = self._chain()
-        update = self._updates.sign([(member_key(member.device), member.encode())], time.time_ns(), 0)
+        update = self._updates.sign(writes, time.time_ns(), 0)
         previous = before[-1] if before else None
         identity = SegmentId.of(update.header.clock, update.header.hash)
         segment = encode_segment([update.data], previous, self._keys, os.urandom(NONCE_SIZE))
-        return segment_name(self._reserve.device_id, identity), segment
+        return update.data, segment_name(self._reserve.device_id, identity), segment
 
     def head(self) -> tuple[str, bytes]:
         """The name of the reserve's head, and the head. It has signed something."""

@@ -64,6 +64,8 @@ class UpdateLog:
         self._key = key
         self._members = members
         self.volume: bytes = database.meta("volume")
+        self.is_suspended: Callable[[], bool] = lambda: False
+        """Whether this device signs nothing now, but may again: what it has of others it still hands on."""
         self._deferring = False
         self._unstored: list[tuple[object, ...]] = []  # rows of accepted updates; `_read` stores them first
         self._moments = Moments(self._read)

@@ -16,11 +16,14 @@ network. `transfers` says what may move between this device and the clouds: `up`
 in `timetable`, `on_metered` is "pause" or "ignore", `paused` is false, true, or until when in seconds since
 the epoch; `hybrisfs limit`, `pause` and `resume` change them at any time. What nothing has named for
 `discard_hours` is deleted from the clouds. `keep_versions` says how long earlier versions of files are kept:
-see `hybrisfs.versions.ladder`. `notifications` says whether the desktop shows what needs a person.
+see `hybrisfs.versions.ladder`. `notifications` says whether the desktop shows what needs a person. Who is
+accused by another device can be kept for `veto_hours` before this one seconds the removal; with `evict_liars`
+this one accuses by itself every device against which there is a proof (`hybrisfs.volume.trials`).
 
 The file holds no secret and may be edited by hand at any time. `cache_bytes`, `deletion_percent`,
-`stale_reads`, `transfers`, `keep_versions` and `notifications` hold within seconds; `no_fetch_programs`,
-`links`, `discard_hours` and everything else when the daemon has been restarted, which `status` says.
+`stale_reads`, `transfers`, `keep_versions`, `notifications`, `veto_hours` and `evict_liars` hold within
+seconds; `no_fetch_programs`, `links`, `discard_hours` and everything else when the daemon has been
+restarted, which `status` says.
 """
 
 from __future__ import annotations
@@ -45,7 +48,9 @@ __all__ = [
     "DEFAULT_DELETION_SHARE",
     "DEFAULT_DISCARD_HOURS",
     "DEFAULT_NO_FETCH_PROGRAMS",
+    "DEFAULT_VETO_HOURS",
     "MAX_CLOUDS",
+    "MOST_HOURS",
     "STALE_READS",
     "CloudConfig",
     "VolumeConfig",
@@ -59,6 +64,7 @@ DEFAULT_DELETION_SHARE: Final = 0.3
 DEFAULT_LINKS: Final = PeerSettings()
 DEFAULT_TRANSFERS: Final = TransferSettings()
 DEFAULT_DISCARD_HOURS: Final = 72  # a backup of Friday night may be restored on Monday evening
+DEFAULT_VETO_HOURS: Final = 72  # likewise
 DEFAULT_CACHE_BYTES: Final = 20 << 30
 STALE_READS: Final = ("warn", "block")
 _LEAST_CACHE_BYTES: Final = 64 << 20
@@ -68,7 +74,7 @@ _MOST: Final = 1 << 60
 _MOST_ADDRESSES: Final = 64
 _MOST_SECONDS: Final = 1 << 36  # since the epoch; more than the calendar has
 _MOST_PORT: Final = 65535
-_MOST_HOURS: Final = 24 * 3660
+MOST_HOURS: Final = 24 * 3660
 _MOST_PROGRAMS: Final = 1000
 DEFAULT_NO_FETCH_PROGRAMS: Final = (
     "*thumbnailer*",
@@ -122,6 +128,8 @@ class VolumeConfig:
     shared: bool = False
     keep_versions: Ladder = DEFAULT_LADDER
     notifications: bool = True
+    veto_hours: int = DEFAULT_VETO_HOURS
+    evict_liars: bool = False
 
     def save(self, home: Home) -> None:
         """Write the file, whole or not at all."""
@@ -139,6 +147,8 @@ class VolumeConfig:
             "stale_reads": self.stale_reads,
             "keep_versions": str(self.keep_versions),
             "notifications": self.notifications,
+            "veto_hours": self.veto_hours,
+            "evict_liars": self.evict_liars,
             "links": {
                 "port": self.links.port,
                 "addresses": [format_address(one) for one in self.links.addresses],
@@ -232,6 +242,8 @@ def _parse(name: str, path: Path, facts: Any) -> VolumeConfig:
         shared,
         _keep_versions(entries),
         _flag(entries, "notifications", default=True),
+        _integer(entries, "veto_hours", 1, MOST_HOURS) if "veto_hours" in entries else DEFAULT_VETO_HOURS,
+        _flag(entries, "evict_liars", default=False),
     )
 
 
@@ -292,7 +304,7 @@ def _deletion_share(entries: dict[str, Any]) -> float:
 def _discard_hours(entries: dict[str, Any]) -> int:
     if "discard_hours" not in entries:
         return DEFAULT_DISCARD_HOURS
-    return _integer(entries, "discard_hours", 0, _MOST_HOURS)
+    return _integer(entries, "discard_hours", 0, MOST_HOURS)
 
 
 def _programs(entries: dict[str, Any]) -> tuple[str, ...]:

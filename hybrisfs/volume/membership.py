@@ -172,28 +172,43 @@ class Membership:
         device cannot make new keys: then nothing has changed.
         """
         with self._fs.cutting, self._fs.lock:
-            self._signer.require_writer()
-            member = _choose(self._removable(), which)
-            if member.device == self._updates.device:
-                raise UsageError(
-                    "a device cannot remove itself",
-                    "",
-                    "Remove it on another one, or delete the volume here.",
-                )
-            admitted = self._admitted_by(member.device)
+            member, admitted = self._chosen(self._removable(), which)
             self._vote([member, *(admitted if with_admitted else [])], Stance.REMOVE)
-            out = self._members.gone()
-            facts = {
-                "id": member.device.hex(),
-                "device": member.name,
-                "final": member.device not in self._members.suspended and member.device in out,
-                "counts": member.device in out,
-                "removed": [_named(one) for one in admitted if one.device in out],
-                "remain": [_named(one) for one in admitted if one.device not in out],
-            }
+            facts = self._outcome(member, admitted)
         self._signed()
         self._changed()
         return facts
+
+    def remove_by(
+        self, which: str, vote: Callable[[Sequence[bytes]], None], *, with_admitted: bool = False
+    ) -> dict[str, object]:
+        """The same, where *vote* has a recovery kit vote about these devices; nothing is locked then."""
+        with self._fs.lock:
+            member, admitted = self._chosen([*self._members.all(), *self._members.removed()], which)
+        vote([one.device for one in (member, *(admitted if with_admitted else []))])
+        with self._fs.lock:
+            return self._outcome(member, admitted)
+
+    def _chosen(self, members: Sequence[Member], which: str) -> tuple[Member, list[Member]]:
+        member = _choose(members, which)
+        if member.device == self._updates.device:
+            raise UsageError(
+                "a device cannot remove itself",
+                "",
+                "Remove it on another one, or delete the volume here.",
+            )
+        return member, self._admitted_by(member.device)
+
+    def _outcome(self, member: Member, admitted: Sequence[Member]) -> dict[str, object]:
+        out = self._members.gone()
+        return {
+            "id": member.device.hex(),
+            "device": member.name,
+            "final": member.device not in self._members.suspended and member.device in out,
+            "counts": member.device in out,
+            "removed": [_named(one) for one in admitted if one.device in out],
+            "remain": [_named(one) for one in admitted if one.device not in out],
+        }
 
     def _removable(self) -> list[Member]:
         """Those that this device may vote to remove: also those that others have accused."""
@@ -252,6 +267,7 @@ class Membership:
         it is signed but that keys are known which are not used yet. Of those that are gone for good the
         member registers say so, too: that is what earlier versions read."""
         self._signer.ensure_allowed()
+        self._signer.require_writer()
         table, hearing, this = self._members, self._hearing, self._updates.device
         unknown = {one.device for one in members if not hearing.knows(one.device)}
         clock = self._updates.state.vector.highest + 1
@@ -265,7 +281,9 @@ class Membership:
             if one.device in kits:
                 writes += also(one) or [(kit_key(one.device), None)]
         leaving = [one for one in (*table.all(), *table.reserves()) if one.device in out]
-        returning = [one for one in table.removed() if one.device in hearing.verdict.out - verdict.out]
+        returning = [
+            one for one in table.removed() if one.device in hearing.outcome.verdict.out - verdict.out
+        ]
         epoch = []
         if leaving:
             epoch = [self._epochs.begin(leaving, returning)]

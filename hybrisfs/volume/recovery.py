@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import logging
 import os
+import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hybrisfs.dispersal.poll import Changed, Failed, Look, Missing, Polled
+from hybrisfs.errors import UsageError
 from hybrisfs.merge.members import Member
+from hybrisfs.merge.removal import Stance, encode_vote, vote_key
 from hybrisfs.merge.rules import Value, winner
 from hybrisfs.recovery import (
     DEFAULT_COST,
@@ -25,6 +29,7 @@ from hybrisfs.recovery import (
     KitCopy,
     KitRecord,
     KitSecret,
+    ReserveLog,
     Sources,
     check_passphrase,
     decode_kit,
@@ -163,6 +168,41 @@ class Kits:
         upkeep, name = volume.engine.upkeep, kit_name(reserve.device)
         left = [one.name for one in volume.config.clouds if upkeep.delete(one.number, [name]) is not None]
         return {"kit": reserve.device.hex(), "left": left}
+
+    def vote(self, passphrase: str, stance: Stance, accused: Sequence[bytes]) -> None:
+        """Vote about devices in the name of the kit that opens with the passphrase. The vote holds here at
+        once, also when this device was removed, and reaches the others by the clouds.
+
+        Raises UsageError when none opens, HybrisError when too few clouds take it: then it holds here only.
+        """
+        volume = self._volume
+        secret = next(
+            (
+                found
+                for kit in self._kits()
+                if (found := kit.record.key.open(passphrase, kit.id)) and found.volume == volume.config.id
+            ),
+            None,
+        )
+        if secret is None:
+            raise UsageError("no recovery kit of this volume opens with this passphrase")
+        with volume.fs.lock:
+            rows = volume.fs.db.execute(
+                "SELECT bytes FROM log WHERE device = ? AND bytes IS NOT NULL ORDER BY number", (secret.kit,)
+            ).fetchall()
+        with tempfile.TemporaryDirectory(prefix="hybrisfs-vote-") as folder:
+            log_of_kit = ReserveLog(Path(folder), volume.config.id, secret.reserve, volume.ring.segments)
+            try:
+                log_of_kit.take_updates(data for (data,) in rows)
+                votes = [(vote_key(one, secret.kit), encode_vote(stance)) for one in accused]
+                update, name, segment = log_of_kit.sign(votes)
+                objects = [(name, segment), log_of_kit.head()]
+            finally:
+                log_of_kit.close()
+        volume.sharing.receive([update])
+        volume.committer.commit_now()
+        for name, data in objects:
+            volume.engine.put_everywhere(name, data)
 
     @staticmethod
     def _erased(reserve: Member) -> list[Write]:

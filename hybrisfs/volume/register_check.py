@@ -13,7 +13,8 @@ from typing import Final
 from hybrisfs.filesystem.node_id import kind_of
 from hybrisfs.merge.authority import described, fault
 from hybrisfs.merge.members import Member, Membership, member_key
-from hybrisfs.merge.registers import is_kept
+from hybrisfs.merge.registers import after, is_kept
+from hybrisfs.merge.removal import VOTE_PREFIX
 from hybrisfs.volume.log_check import Entry, Vectors
 from sync import DecodeError
 
@@ -115,8 +116,15 @@ class RegisterCheck:
                 continue
             if signed.name != name:
                 yield f"member {device.hex()}: called {name!r} here, but {signed.name!r} by its register"
-            if signed.removed and state in (Membership.MEMBER, Membership.RESERVE):
+            left = state in (Membership.MEMBER, Membership.RESERVE)
+            if signed.removed and left and not self._has_votes(device):
                 yield f"member {device.hex()}: belongs to the volume here, but was removed by its register"
+
+    def _has_votes(self, device: bytes) -> bool:
+        """Whether anybody has voted about a device; what follows from that is not in its row."""
+        first = VOTE_PREFIX + device
+        row = self._db.execute("SELECT 1 FROM said WHERE key >= ? AND key < ? LIMIT 1", (first, after(first)))
+        return row.fetchone() is not None
 
 
 def _may_be_twisted(key: bytes) -> bool:

@@ -22,7 +22,16 @@ log = logging.getLogger(__name__)
 
 # What `Volume.adopt` lets hold at any time; everything else is read when the volume is opened.
 _AT_ANY_TIME: Final = frozenset(
-    {"cache_bytes", "deletion_share", "stale_reads", "transfers", "keep_versions", "notifications"}
+    {
+        "cache_bytes",
+        "deletion_share",
+        "stale_reads",
+        "transfers",
+        "keep_versions",
+        "notifications",
+        "veto_hours",
+        "evict_liars",
+    }
 )
 _NAMES_IN_FILE: Final = {"deletion_share": "deletion_percent"}  # where they differ
 
@@ -107,6 +116,12 @@ class Settings:
     def set_notifications(self, wanted: bool) -> None:
         """See `VolumeConfig`; from now on."""
         self.set(notifications=wanted)
+
+    def set_trials(self, veto_hours: int | None, *, evict_liars: bool | None) -> None:
+        """See `VolumeConfig`; from now on. What is None stays."""
+        changes = {"veto_hours": veto_hours, "evict_liars": evict_liars}
+        self.set(**{name: value for name, value in changes.items() if value is not None})
+        self._volume.sharing.trials.adopt(self.config.veto_hours, evicts=self.config.evict_liars)
 
     def set_keep_versions(self, rule: str) -> str:
         """See `Ladder`; from now on. The rule as it is kept. Raises UsageError."""

@@ -85,6 +85,7 @@ class Sharing:
             self.members.admit([Member(ring.keys.device.public, default_device_name())])
         self.updates = UpdateLog(fs.db, self.members.writers(), ring.keys.device)
         self.hearing.vector_of = self.updates.vector_of
+        self.updates.is_suspended = lambda: self.updates.device in self.members.suspended
         self.history = History(fs.db, self.updates.moment_of)
         self.registers = Registers(fs.db, fs.chunks.condemned.see, self.history)
         self.hearing.roles = self.registers.roles
@@ -102,7 +103,7 @@ class Sharing:
             self.hearing,
             ring.keys.device.public,
             signals.chunks_made,
-            lambda: self.on_members(),
+            self._members_changed,
             lambda: self._show(self.arrivals.device_renamed()),
         )
         self.registers.roles.on_change = self._roles_changed
@@ -307,13 +308,19 @@ class Sharing:
         complete = self.receiver.receive(updates)
         after = frozenset(self.key_holders())
         if after != before:
-            self.on_members()
+            self._members_changed()
         if after != before or (self.registers.roles and self.membership.is_removal_unheeded()):
             self.membership.heed_removals()
         if self.updates.device in after - before:  # what was held back is signed now
             self._signals.changes_made()
             self._signals.chunks_made()
         return complete
+
+    def _members_changed(self) -> None:
+        self.on_members()
+        refused = self.receiver.take_refused()  # of those whose removal was vetoed, perhaps
+        if refused:
+            self.receive(refused)
 
     def close(self) -> None:
         """End what receiving has started; nothing is received any more."""

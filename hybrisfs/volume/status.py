@@ -46,7 +46,8 @@ def volume_status(volume: Volume) -> dict[str, object]:
     devices = devices_of(volume)
     values = volume.key_values.facts()
     removed = volume.sharing.was_removed
-    warnings = _warnings(volume, devices, values)
+    accused = volume.accused()
+    warnings = [*_about_accused(accused), *_warnings(volume, devices, values)]
     jobs = volume.clouds.jobs()
     transfers = volume.transfers.facts()
     checkpoint = volume.checkpoints.facts()
@@ -69,6 +70,7 @@ def volume_status(volume: Volume) -> dict[str, object]:
             "conflicts": volume.conflict_table.count(),
             "clouds": clouds,
             "devices": devices,
+            "accused": accused,
             "stale_reads": volume.config.stale_reads,
             "notifications": volume.config.notifications,
             "jobs": jobs,
@@ -160,6 +162,22 @@ def _held_up(device: Mapping[str, Any], since: float) -> str:
 
 def _day(seconds: float) -> str:
     return time.strftime("%Y-%m-%d", time.localtime(seconds))
+
+
+def _about_accused(accused: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Whom others suspend, this device first."""
+    found = []
+    for one in sorted(accused, key=lambda one: (not one["this"], one["id"])):
+        if not one["suspended"]:
+            continue
+        accusers = " and ".join(shown(vote["by"]) for vote in one["votes"] if vote["counts"])
+        until = time.strftime("%Y-%m-%d %H:%M", time.localtime(one["until"])) if one["until"] else None
+        found.append(
+            f"{'this device' if one['this'] else shown(one['name'])} is suspended, as {accusers} says: "
+            f"hybrisfs device keep {one['id'][:8]} {'on another device ' if one['this'] else ''}vetoes that"
+            + (f" until {until}" if until else "")
+        )
+    return found
 
 
 def _warnings(volume: Volume, devices: list[dict[str, object]], values: ValueFacts) -> list[str]:

@@ -6,9 +6,11 @@ accusation is known here is remembered in the table `charge`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Any, Final
 
+from hybrisfs.errors import HybrisError
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.merge.evidence import Misdeed
 from hybrisfs.merge.hearing import Hearing
@@ -16,11 +18,13 @@ from hybrisfs.merge.members import Member, MemberTable
 from hybrisfs.merge.removal import Stance
 from hybrisfs.merge.signing import Signer
 from hybrisfs.store.updates import UpdateLog
+from hybrisfs.volume.config import DEFAULT_VETO_HOURS
 from hybrisfs.volume.misconduct import Misconduct
 
-__all__ = ["DEFAULT_VETO_HOURS", "Trials"]
+__all__ = ["Trials"]
 
-DEFAULT_VETO_HOURS: Final = 72
+log = logging.getLogger(__name__)
+
 _HOUR_NS: Final = 3600 * 10**9
 _REJOIN_NS: Final = 24 * _HOUR_NS  # a device that was restored from a backup may be off over night
 _NOBODY: Final = b""  # as the accuser of a fork
@@ -51,16 +55,24 @@ class Trials:
         self.evicts = False
         """Whether this device accuses those against which there is a proof that no backup explains."""
 
+    def adopt(self, veto_hours: int, *, evicts: bool) -> None:
+        """Let these hold from now on."""
+        self.veto_hours, self.evicts = veto_hours, evicts
+
     def look_after(self, now_ns: int) -> bool:
         """Do what is due at this time of day, in ns since the epoch; whether something was signed."""
         with self._fs.cutting, self._fs.lock:
             if not self._signer.may_sign:
                 return False
             seconded, accused = self._overdue(now_ns), self._proven(now_ns)
-            if seconded:
-                self._vote(seconded, Stance.REMOVE)
-            if accused:
-                self._vote(accused, Stance.SUSPEND)
+            try:
+                if seconded:
+                    self._vote(seconded, Stance.REMOVE)
+                if accused:
+                    self._vote(accused, Stance.SUSPEND)
+            except (HybrisError, OSError) as error:
+                log.error("this device cannot vote on a removal: %s", error)
+                return False
         return bool(seconded or accused)
 
     def _overdue(self, now_ns: int) -> list[Member]:
@@ -113,14 +125,14 @@ class Trials:
                 found.append(member)
         return found
 
-    def facts(self) -> list[dict[str, object]]:
+    def facts(self) -> list[dict[str, Any]]:
         """The devices and recovery kits that are accused or were removed by votes: "id", "name", "final"
         (whether nobody but the first kit can undo that), "until" (seconds since the epoch: when this device
         seconds the accusation, unless that is vetoed before; None when it does not), and "votes": each with
         "by" (the name), "id", "stance" (keep, suspend or remove) and "counts", whether it suspends the
         device."""
         with self._fs.lock:
-            verdict, stances = self._hearing.verdict, self._hearing.stances()
+            verdict, stances = self._hearing.outcome.verdict, self._hearing.stances()
             rows = self._fs.db.execute("SELECT accused, since FROM charge WHERE accuser <> ?", (_NOBODY,))
             since: dict[bytes, int] = {}
             for accused, known in rows:

@@ -23,6 +23,7 @@ from hybrisfs.filesystem.residency import Residency
 from hybrisfs.home import Home
 from hybrisfs.keyring import KeyRing
 from hybrisfs.keys import VolumeKeys
+from hybrisfs.merge.removal import Stance
 from hybrisfs.merge.roles import Role
 from hybrisfs.merge.rows import Change
 from hybrisfs.pipeline.commit import Committer
@@ -154,6 +155,7 @@ class Volume:
         self._transfers.adopt(config.transfers)
         self.sharing.freshness.blocks = config.stale_reads == "block"
         self.sharing.brake.share = config.deletion_share
+        self.sharing.trials.adopt(config.veto_hours, evicts=config.evict_liars)
         self.versions.keep(config.keep_versions)
         self.fs.journal.budget = config.cache_bytes
 
@@ -177,6 +179,7 @@ class Volume:
             regaining,
             lambda foresee: self._mounting.upcoming(foresee),
         )
+        self.sharing.trials.adopt(self.config.veto_hours, evicts=self.config.evict_liars)
         self.updates = self.sharing.updates
         self.conflict_table = Conflicts(self.fs, self.show)
 
@@ -482,15 +485,36 @@ class Volume:
         """See `Membership.described`."""
         return self.sharing.membership.described(device)
 
-    def remove_device(self, device: str, *, with_admitted: bool = False) -> dict[str, object]:
+    def remove_device(
+        self, device: str, *, with_admitted: bool = False, passphrase: str | None = None
+    ) -> dict[str, object]:
         """See `Membership.remove`; with the URLs of the clouds that it may still have secrets of, and what is
-        proven against it."""
-        removed = self.sharing.membership.remove(device, with_admitted=with_admitted)
+        proven against it. With the *passphrase* of a recovery kit, the kit votes instead, see `Kits.vote`."""
+        membership = self.sharing.membership
+        if passphrase is None:
+            removed = membership.remove(device, with_admitted=with_admitted)
+        else:
+            vote = partial(self.recovery.vote, passphrase, Stance.REMOVE)
+            removed = membership.remove_by(device, vote, with_admitted=with_admitted)
         return {
             **removed,
             "clouds": [cloud.url for cloud in self.config.clouds],
             "charges": self.sharing.misconduct.facts(bytes.fromhex(str(removed["id"]))),
         }
+
+    def keep_device(self, device: str, *, passphrase: str | None = None) -> dict[str, object]:
+        """See `Membership.keep`; with the *passphrase* of a recovery kit, the kit vetoes instead."""
+        membership = self.sharing.membership
+        if passphrase is None:
+            return membership.keep(device)
+        member = membership.find_accused(device)
+        self.recovery.vote(passphrase, Stance.KEEP, [member.device])
+        kept = member.device in self.sharing.key_holders()
+        return {"id": member.device.hex(), "device": member.name, "kept": kept}
+
+    def accused(self) -> list[dict[str, object]]:
+        """See `Trials.facts`."""
+        return self.sharing.trials.facts()
 
     def device_proof(self, device: str) -> bytes:
         """The file that proves what a device did that none may. Raises UsageError when nothing is proven."""

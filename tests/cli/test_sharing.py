@@ -389,6 +389,59 @@ def test_whom_discarding_waits_for_is_listed(photos: FakeVolume, run: Run) -> No
     assert f"deleting from the clouds waits for it since {day}" in run("device", "list").stdout
 
 
+@pytest.fixture
+def accused(photos: FakeVolume) -> dict[str, object]:
+    votes = [
+        {"by": "den", "id": "ab" * 16, "stance": "remove", "counts": True},
+        {"by": "desk", "id": "00" * 16, "stance": "keep", "counts": False},
+    ]
+    fact = {"id": "cd" * 16, "name": "lap", "final": False, "suspended": True, "until": 0.0, "votes": votes}
+    photos.trials = [fact]
+    return fact
+
+
+def test_votes_about_devices_are_listed(accused: dict[str, object], run: Run) -> None:
+    line = run("device", "list").stdout.splitlines()[-1]
+    assert line.startswith("lap (cdcdcdcd) is suspended: den says remove, desk says keep. ")
+    assert "hybrisfs device keep cdcdcdcd vetoes that until 19" in line
+    accused["suspended"] = False
+    assert "belongs to the volume, although it was accused" in run("device", "list").stdout
+    accused["final"] = True
+    assert "lap (cdcdcdcd) was removed for good" in run("device", "list").stdout
+    assert json.loads(run("device", "list", "--json").stdout)["accused"] == [accused]
+
+
+def test_a_removal_that_is_not_final_says_how_to_make_it_so(photos: FakeVolume, run: Run) -> None:
+    assert "vetoed" not in run("device", "remove", "lap").stdout
+    photos.removal = {"counts": True, "final": False}
+    assert "can be vetoed on other machines" in run("device", "remove", "lap").stdout
+    photos.removal = {"counts": False, "final": False}
+    said = run("device", "remove", "lap").stdout
+    assert "has no effect yet" in said and "no longer belongs" not in said
+
+
+def test_a_kit_decides_with_its_passphrase(photos: FakeVolume, run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "passphrase"
+    file.write_text("correct horse\n")
+    kit = ("--with-kit", "--passphrase-file", str(file))
+    assert run("device", "remove", "lap", *kit).exit_code == 0
+    assert "lap belongs to the volume" in run("device", "keep", "lap", *kit).stdout
+    photos.kept = False
+    assert "does not belong to the volume yet" in run("device", "keep", "lap").stdout
+    assert photos.decisions == [
+        ("lap", "remove by correct horse"),
+        ("lap", "keep by correct horse"),
+        ("lap", "keep"),
+    ]
+    assert run("device", "keep", "lap", "--with-kit").exit_code == 2, "nobody can be asked"
+
+
+def test_how_long_removals_can_be_vetoed_is_set(photos: FakeVolume, run: Run) -> None:
+    said = run("volume", "set", "photos", "--veto-hours", "5", "--evict-liars", "on").stdout
+    assert "can be vetoed for 5 hours" in said and "machines are suspended by proofs" in said
+    assert (photos.settings.veto_hours, photos.settings.evict_liars) == (5, True)
+
+
 # -- conflicts, deletions ------------------------------------------------------------------------
 
 

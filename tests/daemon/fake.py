@@ -134,6 +134,12 @@ class FakeSettings:
     stale_reads: str = "warn"
     keep_versions: str = "default"
     notifications: bool = True
+    veto_hours: int = 72
+    evict_liars: bool = False
+
+    def set_trials(self, veto_hours: int | None, *, evict_liars: bool | None) -> None:
+        self.veto_hours = self.veto_hours if veto_hours is None else veto_hours
+        self.evict_liars = self.evict_liars if evict_liars is None else evict_liars
 
     def set_stale_reads(self, how: str) -> None:
         self.stale_reads = how
@@ -182,6 +188,9 @@ class FakeVolume:
     others: list[dict[str, object]] = field(default_factory=list)
     charges: list[dict[str, object]] = field(default_factory=list)
     admitted: list[dict[str, object]] = field(default_factory=list)
+    trials: list[dict[str, object]] = field(default_factory=list)
+    removal: dict[str, object] = field(default_factory=lambda: {"counts": True, "final": True})
+    kept: bool = True
     warnings: list[str] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     log: dict[str, int] = field(default_factory=lambda: {"dropped": 0, "freed_bytes": 0, "kept": 12})
@@ -225,6 +234,7 @@ class FakeVolume:
             "conflicts": len(self.conflicting),
             "clouds": clouds,
             "devices": self.devices(),
+            "accused": self.trials,
             "transfers": self.transfers.facts(),
             "mirrors": self.mirrors.all(),
             "warnings": self.warnings,
@@ -282,11 +292,18 @@ class FakeVolume:
     def admitted_by(self, device: str) -> dict[str, object]:
         return {"id": "11" * 16, "device": device, "admitted": self.admitted}
 
-    def remove_device(self, device: str, *, with_admitted: bool = False) -> dict[str, object]:
-        self.decisions.append((device, "remove with admitted" if with_admitted else "remove"))
+    def keep_device(self, device: str, *, passphrase: str | None = None) -> dict[str, object]:
+        self.decisions.append((device, f"keep by {passphrase}" if passphrase else "keep"))
+        return {"id": "11" * 16, "device": device, "kept": self.kept}
+
+    def remove_device(
+        self, device: str, *, with_admitted: bool = False, passphrase: str | None = None
+    ) -> dict[str, object]:
+        how = "remove with admitted" if with_admitted else "remove"
+        self.decisions.append((device, f"{how} by {passphrase}" if passphrase else how))
         there = [] if with_admitted else self.admitted
         gone = self.admitted if with_admitted else []
-        facts = {"id": "11" * 16, "device": device, "removed": gone, "remain": there}
+        facts = {"id": "11" * 16, "device": device, **self.removal, "removed": gone, "remain": there}
         return {**facts, "clouds": ["file:///a"], "charges": self.charges}
 
     def device_proof(self, device: str) -> bytes:

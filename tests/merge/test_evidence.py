@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybrisfs.filesystem.registers import Place, place_key
-from hybrisfs.merge.authority import fault
+from hybrisfs.merge.authority import fault, void
 from hybrisfs.merge.evidence import (
     MAX_PROVEN_UPDATE,
     Misdeed,
@@ -18,6 +18,7 @@ from hybrisfs.merge.evidence import (
     prove_fork,
     prove_offence,
 )
+from hybrisfs.merge.members import Member, member_key
 from hybrisfs.store.schema import ROOT_ID
 from sync import DecodeError, DeviceKey, SignedUpdate, Write
 from sync.hashing import ZERO_HASH
@@ -101,3 +102,11 @@ def test_a_file_holds_all_that_is_needed() -> None:
     for wrong in (data[:-1], data + b"\0", b"", encode_evidence_file(bytes(16), OFFENCE, BROKE)):
         with pytest.raises(DecodeError):
             decode_evidence_file(wrong, fault)
+
+
+def test_half_of_what_belongs_together_convicts_its_writer() -> None:
+    reserve = Member(DeviceKey.from_seed(b"\5" * 32).public, "recovery kit", reserve=True)
+    half = signed((member_key(reserve.device), reserve.encode()))
+    assert void(half) == (0,)
+    charge = decode_evidence(OFFENCE, prove_offence(LIAR.public, half.data), fault)
+    assert "half of what belongs together" in charge.words

@@ -44,6 +44,7 @@ def verdict(
     *,
     kits: Iterable[bytes] = (),
     proven: Iterable[bytes] = (),
+    late: Iterable[bytes] = (),
 ) -> Verdict:
     """Who was let in first is named first, and whoever lets in somebody has seen all before."""
     order = list(inviters)
@@ -55,7 +56,7 @@ def verdict(
     def saw(later: bytes, earlier: bytes) -> bool:
         return order.index(earlier) < order.index(later)
 
-    return judge(Facts(roster, set(kits), cast, set(proven), saw))
+    return judge(Facts(roster, set(kits), cast, set(proven), saw, lambda one, _: one in late))
 
 
 def test_without_votes_nothing_happens() -> None:
@@ -70,9 +71,15 @@ def test_one_member_suspends_one_and_ends_nobody() -> None:
 def test_of_what_is_vetoed_the_next_counts() -> None:
     votes = [(BOB, DAN, REMOVE), (ADA, DAN, REMOVE), (CYD, DAN, SUSPEND)]
     assert verdict(STAR, [*votes, (BOB, CYD, KEEP)]).suspended == {ADA: (DAN,)}
-    assert verdict(STAR, [*votes, (BOB, CYD, KEEP), (ADA, CYD, KEEP)]).suspended == {CYD: (DAN,)}
-    every = [*votes, (BOB, CYD, KEEP), (ADA, CYD, KEEP), (CYD, ADA, KEEP)]
-    assert not verdict(STAR, every).suspended
+    assert not verdict(STAR, [*votes, (BOB, CYD, KEEP), (ADA, CYD, KEEP)]).suspended
+
+
+def test_who_vetoes_has_answered_what_is_said_of_himself() -> None:
+    votes = [(BOB, DAN, REMOVE), (ADA, DAN, REMOVE), (BOB, ADA, KEEP)]
+    assert not verdict(STAR, votes).suspended
+    assert verdict(STAR, [*votes[:1], (BOB, ADA, KEEP), (ADA, DAN, REMOVE)]).suspended == {ADA: (DAN,)}
+    thief = [(DAN, ADA, REMOVE), (PUPPET, ADA, REMOVE), (PUPPET, DAN, KEEP)]
+    assert verdict({**STAR, PUPPET: DAN}, thief).suspended == {DAN: (ADA,)}, "the first is not answered so"
 
 
 @pytest.mark.parametrize("voter", [BOB, DAN])
@@ -119,6 +126,18 @@ def test_all_others_end_a_member() -> None:
     three = {ADA: None, BOB: ADA, CYD: ADA}
     assert not verdict(three, [(CYD, ADA, REMOVE)]).ended
     assert verdict(three, [(CYD, ADA, REMOVE), (CYD, BOB, REMOVE)]).ended == {CYD}
+
+
+def test_who_comes_later_does_not_bring_back_who_was_ended() -> None:
+    members = {ADA: None, BOB: ADA, CYD: ADA}
+    assert not verdict(members, [(BOB, ADA, REMOVE)]).ended
+    assert verdict(members, [(BOB, ADA, REMOVE)], late=[CYD]).ended == {BOB}
+
+
+def test_the_removal_of_a_kit_does_not_keep_from_that_of_a_device() -> None:
+    members = {**STAR, KIT: ADA, OTHER: ADA}
+    votes = [(KIT, BOB, REMOVE), (OTHER, BOB, REMOVE), (DAN, BOB, REMOVE), (CYD, BOB, REMOVE)]
+    assert set(verdict(members, votes, kits=[KIT, OTHER]).suspended) == {KIT, DAN}
 
 
 def test_the_founder_of_a_chain_does_not_end_all_others() -> None:
@@ -225,12 +244,13 @@ def heard(told: Iterable[tuple[Stamp, bytes, bytes]]) -> Verdict:
             "INSERT INTO log_branch (id, device, parent, above) VALUES (?, ?, NULL, 0)",
             [(one, one) for one in IDS],
         )
+        rig.db.execute("DELETE FROM member")  # of the rig's own device, which is none of these
         minutes = Minutes(rig.db)
         for clock, member in enumerate(NAMES):
             minutes.note(Stamp(clock + 1, IDS[0]), member_key(member.device), member.encode())
         for stamp, key, value in told:
             minutes.note(stamp, key, value)
-        return Hearing(rig.db).verdict
+        return Hearing(rig.db).outcome.verdict
     finally:
         rig.abandon()
 

@@ -57,6 +57,7 @@ class Badness:
             count = 2 if simulation.count > 2 and self._chance.random() < 0.2 else 1
             devices = self._chance.sample(range(simulation.count), count)
             self._turns = [(simulation.seconds * self._chance.uniform(0.1, 0.8), one) for one in devices]
+        self._count = len(self._turns)
         self.discards = bool(self._turns) and simulation.liar is None and self._chance.random() < 0.6
         """Whether devices discard what nobody needs; then none is restored from a backup."""
         self._removes = self._chance.random() < 0.7
@@ -98,6 +99,9 @@ class Badness:
         if simulation.liar is not None:
             others.append(simulation.liar.member)
         self._members[number] = Turncoat(Random(self._chance.random()), others, device, log, self._kinds)
+        # Two of two, and two that conspire, can remove another one for good.
+        vetoers = simulation.count - self._count - (simulation.liar is not None)
+        self._members[number].forger.removes = self._count == 1 and vetoers > 1
         simulation.world.bad.add(number)
         simulation.note(f"{number} turns bad")
         if self._restricts:
@@ -220,22 +224,29 @@ class Badness:
     def _remove(self, number: int, bad: int) -> None:
         """A person on an honest device removes the bad one, and some more that he does not know."""
         simulation = self._simulation
-        simulation.note(f"{number} removes {bad}")
-        self._removed.add(bad)
         device = simulation.world.fleet[number]
+        if not device.rig.sharing.signer.may_sign:
+            return  # somebody has accused it: another one says so then
+        simulation.note(f"{number} removes {bad}")
         known = {one.key.device_id for one in simulation.world.honest}
         if simulation.liar is not None:
             known.add(simulation.liar.id)
         with simulation.on(number):
             membership, members = device.rig.sharing.membership, device.rig.sharing.members
+            tried: set[bytes] = set()
             for _ in range(_STRANGERS):
-                strangers = [one for one in members.all() if one.device not in known]
+                strangers = [one for one in members.all() if one.device not in known | tried]
                 if strangers:
                     strangers.sort(key=lambda one: one.device != self._members[bad].id)
+                    tried.add(strangers[0].device)
                     membership.remove(strangers[0].device.hex())
             for member in [one for one in members.reserves() if one.device in _kits(device)]:
                 membership.remove_reserve(member.device.hex(), lambda _: [])
-            assert not _has_keys(device, self._members[bad].id), "nobody shows the bad one"
+            # One person alone does not remove two.
+            out = not _has_keys(device, self._members[bad].id)
+            assert out or self._count > 1, "nobody shows the bad one"
+            if out:
+                self._removed.add(bad)
             simulation.world.received(number)
             simulation.world.commit(number)
 
@@ -253,6 +264,7 @@ class Badness:
         if not self._members:
             return
         with self._simulation.on(number):
+            self._judge(number)
             deletions = self._simulation.world.fleet[number].rig.sharing.deletions
             for one in deletions.all():
                 self._simulation.note(f"{number} decides about a deletion")
@@ -265,6 +277,22 @@ class Badness:
         for number in sorted(self._members.keys() - self._removed):
             if self._chance.random() < 0.5:
                 self._members[number].put_head(self._simulation.clouds, self._simulation.clocks.time_ns())
+
+    def _judge(self, number: int) -> None:
+        """Its person vetoes what is said of honest devices, and seconds the removal of others."""
+        sharing = self._simulation.world.fleet[number].rig.sharing
+        honest = {one.key.device_id for one in self._simulation.world.honest}
+        if self._simulation.liar is not None:
+            honest.add(self._simulation.liar.id)
+        for one in sharing.trials.facts():
+            own = [vote["stance"] for vote in one["votes"] if vote["id"] == sharing.updates.device.hex()]
+            device = bytes.fromhex(str(one["id"]))
+            if one["suspended"] and not own and sharing.signer.may_sign:
+                self._simulation.note(f"{number} {'vetoes' if device in honest else 'seconds'} a removal")
+                if device in honest:
+                    sharing.membership.keep(device.hex())
+                elif device in {self._members[bad].id for bad in self._removed}:
+                    sharing.membership.remove(device.hex())
 
     def end(self) -> None:
         """All is about to be healed: those who remove bad members have done so."""

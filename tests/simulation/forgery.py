@@ -38,6 +38,7 @@ from hybrisfs.keys import MAX_EPOCHS, EpochKeys
 from hybrisfs.merge.cloud_set import REDUNDANCY_KEY, CloudRecord, RedundancyRecord, cloud_key
 from hybrisfs.merge.epochs import encode_grant, epoch_key
 from hybrisfs.merge.members import Member, member_key
+from hybrisfs.merge.removal import VOTE_PREFIX, Stance, encode_vote, vote_key
 from hybrisfs.recovery.record import KitRecord, kit_key
 from hybrisfs.recovery.sealed_key import Cost, SealedKey
 from hybrisfs.store.schema import ROOT_ID
@@ -105,6 +106,9 @@ class Forger:
         self.puppets: list[DeviceKey] = []
         self.epochs: list[EpochKeys] = []
         """The epochs that it has made itself."""
+        self.removes = True
+        """Whether it may vote about others: not where there are too few to veto that, or two that keep each
+        other (docs/threat-model.md)."""
         self.is_crowded = False
         """Whether it has let in more members than there may be."""
 
@@ -114,16 +118,7 @@ class Forger:
             made = dict(KINDS[kind](self))
         except _UNSIGNABLE:
             return []  # no codec writes that
-        return [write for write in made.items() if not self._removes(*write)]
-
-    def _removes(self, key: bytes, value: bytes | None) -> bool:
-        """Whether this removes a device, as any member may (docs/threat-model.md): no lie, and nothing that
-        the others could tell from what a person wants."""
-        try:
-            member = Member.decode(value or b"")
-        except DecodeError:
-            return False
-        return key == member_key(member.device) and member.removed
+        return [write for write in made.items() if self.removes or not _removes(*write)]
 
     def some(self, among: Sequence[Any], most: int = 4) -> list[Any]:
         return self.random.sample(among, min(len(among), 1 + self.random.randrange(most)))
@@ -355,6 +350,34 @@ def _reserve(forger: Forger) -> list[Write]:
     return [(member_key(member.device), member.encode())]
 
 
+def _removes(key: bytes, value: bytes | None) -> bool:
+    """Whether this accuses a device, or votes otherwise."""
+    if key[:1] == VOTE_PREFIX:
+        return True
+    try:
+        member = Member.decode(value or b"")
+    except DecodeError:
+        return False
+    return key == member_key(member.device) and member.removed
+
+
+def _removals(forger: Forger) -> list[Write]:
+    """Accusations of many at once, as votes or as earlier versions wrote them; or vetoes for itself."""
+    accused = [*forger.others, *(Member(one.public, "puppet") for one in forger.puppets)]
+    writes: list[Write] = []
+    for one in forger.some(accused, 6):
+        stance = forger.random.choice((Stance.REMOVE, Stance.REMOVE, Stance.SUSPEND, Stance.KEEP))
+        voter = forger.key if forger.random.random() < 0.8 else forger.random.choice(accused)
+        writes.append((vote_key(one.device, _id_of(voter)), encode_vote(stance)))
+        if forger.random.random() < 0.3:
+            writes.append((member_key(one.device), replace(one, removed=True).encode()))
+    return writes
+
+
+def _id_of(one: DeviceKey | Member) -> bytes:
+    return one.device_id if isinstance(one, DeviceKey) else one.device
+
+
 def _let_in(forger: Forger) -> list[Write]:
     member = Member(forger.puppet().public, "puppet")
     return [(member_key(member.device), member.encode())]
@@ -482,6 +505,7 @@ KINDS: Final[Mapping[str, Callable[[Forger], list[Write]]]] = {
     "packs rewritten": _packs_rewritten,
     "votes": _votes,
     "votes of others": _votes_of_others,
+    "removals": _removals,
     "reserve": _reserve,
     "let in": _let_in,
     "without keys": _without_keys,

@@ -13,6 +13,7 @@ from hybrisfs.volume.misconduct import Misconduct
 from tests.merge.fleet import Device, Fleet
 
 NOW = 1_700_000_000 * 10**9
+HOUR = 3600 * 10**9
 
 
 @pytest.fixture
@@ -90,6 +91,32 @@ def test_a_fork_is_proven_and_explained_when_both_branches_go_on_together(fleet:
     fleet.send(2, 0)
     assert honest.rig.updates.has_rejoined(other.key.device_id)
     assert honest.names() == ["file", "later", "lost", "new"]
+
+
+@pytest.mark.parametrize("rejoins", [False, True])
+def test_a_fork_that_no_backup_explains_is_answered_when_it_has_had_its_time(
+    fleet: Fleet, *, rejoins: bool
+) -> None:
+    honest, _, other = fleet.devices
+    backup = other.saved()
+    other.write("lost", b"before")
+    fleet.send(2, 0)
+    other.restore(backup)
+    other.write("new", b"after")
+    fleet.send(2, 0)
+    trials = honest.rig.sharing.trials
+    trials.adopt(72, evicts=True)
+    assert misconduct(honest).look_after()
+    assert not trials.look_after(NOW)
+    assert not trials.look_after(NOW + 23 * HOUR)
+    if rejoins:
+        other.receive(honest.log())
+        other.write("later", b"knowing both")
+        fleet.send(2, 0)
+    assert trials.look_after(NOW + 25 * HOUR) != rejoins
+    listed = other.key.device_id in honest.rig.sharing.current_members()
+    assert listed == rejoins
+    assert not trials.look_after(NOW + 200 * HOUR), "a person confirms"
 
 
 def test_a_device_does_not_accuse_itself(fleet: Fleet) -> None:
