@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 
 _SHM: Final = Path("/dev/shm")
 _ROOM: Final = 4 << 30  # bytes that must be free there
-_ON_DISK: Final = frozenset({"backends", "fuse", "mirror", "packaging", "system"})
+_ON_DISK: Final = frozenset({"backends", "mirror", "packaging", "system"})
 """Folders of tests that are about what a disk does."""
 _FIRST: Final = frozenset({"crash", "simulation", "system"})
 """Folders of files that take minutes: were they the last ones, only one process would have work."""
