@@ -7,16 +7,13 @@ kept. Whether versions are kept, and for how long, Azure tells nobody else eithe
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from itertools import islice
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from backends.arguments import check_range
+from backends.blob_versions import BlobVersions, Translated
 from backends.body import receiving
-from backends.errors import CorruptError, PermanentError
-from backends.names import check_name, check_prefix, is_name
-from backends.versions import MAX_LISTED, MAX_VERSIONS, Policy, Version, outermost
+from backends.errors import PermanentError
+from backends.versions import Policy, Version
 
 __all__ = ["AzureVersions"]
 
@@ -24,7 +21,7 @@ _PAGE: Final = 1000
 _LONGEST_SOFT: Final = 365  # days; the longest that soft delete takes
 
 
-class AzureVersions:
+class AzureVersions(BlobVersions):
     """A `backends.versions.Versions` of one container and folder."""
 
     def __init__(
@@ -33,49 +30,15 @@ class AzureVersions:
         account: str,
         prefix: str,
         container: Callable[[], Any],
-        translated: Callable[[str, str], AbstractContextManager[None]],
+        translated: Translated,
         by_identity: Callable[[], bool],
     ) -> None:
-        """*translated(operation, name)* turns what the SDK raises into a `StoreError`; *by_identity* tells
-        whether it logs in as a person or machine, which may have rights of management."""
-        self._url = url
+        """*by_identity* tells whether it logs in as a person or machine, which may have rights of
+        management."""
+        super().__init__(url, prefix, translated)
         self._account = account
-        self._prefix = prefix
         self._container = container
-        self._translated = translated
         self._by_identity = by_identity
-
-    def names(self, prefix: str) -> tuple[str, ...]:
-        root = self._prefix
-        with self._translated("versions", prefix):
-            blobs = self._container().list_blobs(
-                name_starts_with=root + check_prefix(prefix), include=["versions"], results_per_page=_PAGE
-            )
-            found = {str(blob.name).removeprefix(root) for blob in islice(blobs, MAX_LISTED)}
-        return tuple(sorted(filter(is_name, found)))
-
-    def of(self, name: str, most: int = MAX_VERSIONS) -> tuple[Version, ...]:
-        return outermost(self._listed(name), most)
-
-    def get(self, name: str, version: str, *, limit: int) -> bytes:
-        with self._translated("get", name), receiving(limit):
-            return bytes(self._blob(name, version).download_blob().readall())
-
-    def get_range(self, name: str, version: str, offset: int, length: int) -> bytes:
-        check_range(offset, length)
-        if not length:
-            return b""
-        with self._translated("get_range", name), receiving(length):
-            data = bytes(self._blob(name, version).download_blob(offset, length).readall())
-        if len(data) != length:
-            raise CorruptError(self._url, "get_range", name, f"ends before byte {offset + length}")
-        return data
-
-    def destroy(self, name: str) -> bool:
-        for version in self._listed(name):
-            with self._translated("destroy", name):
-                self._blob(name, version.id).delete_blob()
-        return not self._listed(name)
 
     def policy(self) -> Policy:
         return Policy(None, None, "for how long, Azure tells administrators only")
@@ -107,19 +70,23 @@ class AzureVersions:
         advice = f"try hybrisfs cloud test when one has run: {command}"
         raise PermanentError(self._url, "keep", "", reason, advice)
 
-    def _listed(self, name: str) -> list[Version]:
-        """The versions of a name, the newest first. Emulators that know of none give them no ids."""
-        key, found = self._prefix + check_name(name), list[Version]()
-        with self._translated("versions", name):
-            for blob in self._container().list_blobs(
-                name_starts_with=key, include=["versions"], results_per_page=_PAGE
-            ):
-                # The service lists them oldest first, and names that go on after this one afterwards.
-                if blob.name != key or len(found) == MAX_LISTED:
-                    break
-                if blob.version_id:
-                    found.append(Version(str(blob.version_id), int(blob.size)))
-        return found[::-1]
+    def _blobs(self, prefix: str) -> Iterable[Any]:
+        found: Iterable[Any] = self._container().list_blobs(
+            name_starts_with=prefix, include=["versions"], results_per_page=_PAGE
+        )
+        return found
 
-    def _blob(self, name: str, version: str) -> Any:
-        return self._container().get_blob_client(self._prefix + check_name(name), version_id=version)
+    def _version(self, blob: Any) -> Version | None:
+        """Emulators that know of no versions give them no ids."""
+        return Version(str(blob.version_id), int(blob.size)) if blob.version_id else None
+
+    def _blob(self, key: str, version: str) -> Any:
+        return self._container().get_blob_client(key, version_id=version)
+
+    def _read(self, blob: Any, limit: int, offset: int | None = None) -> bytes:
+        part = () if offset is None else (offset, limit)
+        with receiving(limit):
+            return bytes(blob.download_blob(*part).readall())
+
+    def _delete(self, blob: Any) -> None:
+        blob.delete_blob()

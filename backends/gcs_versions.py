@@ -9,14 +9,12 @@ administrator restores them (``gcloud storage restore``).
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-from backends.arguments import check_range
-from backends.errors import AuthError, CorruptError
-from backends.names import check_name, check_prefix, is_name
-from backends.versions import MAX_LISTED, MAX_VERSIONS, Policy, Version, outermost
+from backends.blob_versions import BlobVersions, Translated
+from backends.errors import AuthError
+from backends.versions import MAX_LISTED, Policy, Version
 
 __all__ = ["GcsVersions"]
 
@@ -24,7 +22,7 @@ _DAY: Final = 86400
 _DAYS: Final = "daysSinceNoncurrentTime"
 
 
-class GcsVersions:
+class GcsVersions(BlobVersions):
     """A `backends.versions.Versions` of one bucket and folder."""
 
     def __init__(
@@ -33,57 +31,16 @@ class GcsVersions:
         bucket: str,
         prefix: str,
         client: Callable[[], Any],
-        translated: Callable[[str, str], AbstractContextManager[None]],
+        translated: Translated,
         download: Callable[..., bytes],
         options: dict[str, Any],
     ) -> None:
-        """*translated(operation, name)* turns what the SDK raises into a `StoreError`; *download* reads a
-        blob of the SDK; *options* are those of every request."""
-        self._url = url
+        """*download* reads a blob of the SDK; *options* are those of every request."""
+        super().__init__(url, prefix, translated)
         self._bucket_name = bucket
-        self._prefix = prefix
         self._client = client
-        self._translated = translated
         self._download = download
         self._options = options
-
-    def names(self, prefix: str) -> tuple[str, ...]:
-        root = self._prefix
-        with self._translated("versions", prefix):
-            blobs = self._client().list_blobs(
-                self._bucket_name,
-                prefix=root + check_prefix(prefix) or None,
-                versions=True,
-                max_results=MAX_LISTED,
-                fields="items(name),nextPageToken",
-                **self._options,
-            )
-            found = {str(blob.name).removeprefix(root) for blob in blobs}
-        return tuple(sorted(filter(is_name, found)))
-
-    def of(self, name: str, most: int = MAX_VERSIONS) -> tuple[Version, ...]:
-        return outermost(self._listed(name), most)
-
-    def get(self, name: str, version: str, *, limit: int) -> bytes:
-        with self._translated("get", name):
-            return self._download(self._blob(name, version), limit)
-
-    def get_range(self, name: str, version: str, offset: int, length: int) -> bytes:
-        check_range(offset, length)
-        if not length:
-            return b""
-        with self._translated("get_range", name):
-            end = offset + length - 1
-            data = self._download(self._blob(name, version), length, start=offset, end=end)
-        if len(data) != length:
-            raise CorruptError(self._url, "get_range", name, f"ends before byte {offset + length}")
-        return data
-
-    def destroy(self, name: str) -> bool:
-        for version in self._listed(name):
-            with self._translated("destroy", name):
-                self._blob(name, version.id).delete(**self._options)
-        return not self._listed(name)
 
     def policy(self) -> Policy:
         try:
@@ -127,27 +84,29 @@ class GcsVersions:
 
     # -- how -------------------------------------------------------------------------------------
 
-    def _listed(self, name: str) -> list[Version]:
-        """The generations of a name, the newest first."""
-        key, found = self._prefix + check_name(name), list[Version]()
-        with self._translated("versions", name):
-            # The service lists them oldest first, and names that go on after this one afterwards.
-            for blob in self._client().list_blobs(
-                self._bucket_name,
-                prefix=key,
-                versions=True,
-                max_results=MAX_LISTED,
-                fields="items(name,size,generation),nextPageToken",
-                **self._options,
-            ):
-                if blob.name != key:
-                    break
-                found.append(Version(str(int(blob.generation)), int(blob.size)))
-        return found[::-1]
+    def _blobs(self, prefix: str) -> Iterable[Any]:
+        found: Iterable[Any] = self._client().list_blobs(
+            self._bucket_name,
+            prefix=prefix or None,
+            versions=True,
+            max_results=MAX_LISTED,
+            fields="items(name,size,generation),nextPageToken",
+            **self._options,
+        )
+        return found
 
-    def _blob(self, name: str, version: str) -> Any:
-        key = self._prefix + check_name(name)
+    def _version(self, blob: Any) -> Version | None:
+        return Version(str(int(blob.generation)), int(blob.size))
+
+    def _blob(self, key: str, version: str) -> Any:
         return self._client().bucket(self._bucket_name).blob(key, generation=int(version))
+
+    def _read(self, blob: Any, limit: int, offset: int | None = None) -> bytes:
+        part = {} if offset is None else {"start": offset, "end": offset + limit - 1}
+        return self._download(blob, limit, **part)
+
+    def _delete(self, blob: Any) -> None:
+        blob.delete(**self._options)
 
     def _bucket(self) -> Any:
         with self._translated("policy", ""):

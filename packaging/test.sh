@@ -32,4 +32,4 @@ echo "Lint and format"
 echo "Types"
 .venv/bin/mypy --strict
 echo "Tests; packaging/test.sh tests/cli runs one folder of them"
-.venv/bin/pytest --numprocesses 2 --dist loadfile "$@"
+.venv/bin/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder "$@"

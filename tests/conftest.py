@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+_SHM: Final = Path("/dev/shm")
+_ROOM: Final = 4 << 30  # bytes that must be free there
+_ON_DISK: Final = frozenset({"backends", "mirror", "packaging", "system"})
+"""Folders of tests that are about what a disk does."""
+_FIRST: Final = frozenset({"crash", "simulation", "system"})
+"""Folders of files that take minutes: were they the last ones, only one process would have work."""
 
 # A shell starts background jobs with SIGINT ignored, and what we start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -20,3 +33,53 @@ settings.register_profile("quick", deadline=None, print_blob=True, suppress_heal
 settings.register_profile("ci", settings.get_profile("quick"), max_examples=60)
 settings.register_profile("thorough", settings.get_profile("quick"), max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "quick"))
+
+
+def _in_memory() -> Path | None:
+    """A new folder whose files are in memory, where there is room for them and they can have attributes and
+    be run; None elsewhere."""
+    try:
+        facts = os.statvfs(_SHM)
+        if facts.f_bavail * facts.f_frsize < _ROOM or facts.f_flag & os.ST_NOEXEC:
+            return None
+        folder = Path(tempfile.mkdtemp(prefix="hybrisfs-tests-", dir=_SHM))
+    except OSError:
+        return None
+    try:
+        os.setxattr(folder, "user.probe", b"")
+    except OSError:
+        folder.rmdir()
+        return None
+    folder.chmod(0o755)  # some tests become other users
+    return folder
+
+
+# Most tests that write files do so to have them read again: syncing them costs more than all the rest.
+_MEMORY: Final = _in_memory()
+if _MEMORY is not None:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # Pytest's own stay on the disk.
+    tempfile.tempdir = str(_MEMORY)
+
+
+def pytest_unconfigure() -> None:
+    if _MEMORY is not None:
+        shutil.rmtree(_MEMORY, ignore_errors=True)
+
+
+def _folder(path: Path) -> str:
+    """The folder below this one in which a test is."""
+    return path.relative_to(Path(__file__).parent).parts[0]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: _folder(item.path) not in _FIRST)
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A folder of the test's own, in memory for most."""
+    if _MEMORY is None or _folder(request.path) in _ON_DISK:
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=_MEMORY, ignore_cleanup_errors=True) as folder:
+        yield Path(folder)

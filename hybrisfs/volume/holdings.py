@@ -27,8 +27,11 @@ IS_READ: Final = (
 """Of a row of `pack`: chunks are read from it. From others nothing is, though they may hold copies: what took
 their place, after their code was changed or clouds had lost them, is read instead. Of a pack that only a
 member says to have taken the place of another one, which this device knows, that one counts."""
-IS_OWED: Final = f"(({IS_READ}) OR {IS_LOST})"
-"""Of a row of `pack`: chunks are read from it, or the clouds have lost what no other pack holds."""
+IS_OWED: Final = (
+    f"(({IS_READ}) OR {IS_LOST}) AND NOT EXISTS (SELECT 1 FROM condemned d WHERE d.pack = pack.number)"
+)
+"""Of a row of `pack`: chunks are read from it, or the clouds have lost what no other pack holds. A pack that
+this device has promised not to use again may be gone before it hears so."""
 
 _HEAD_LIMIT: Final = 1 << 20
 _MARKER_LIMIT: Final = 4096

@@ -16,11 +16,13 @@ from functools import partial
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
+from unittest import mock
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from backends.store import Store
+from hybrisfs.dispersal import writer
 from hybrisfs.dispersal.engine import Cloud, Engine, Timing
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.ranking import TimerBounds
@@ -138,7 +140,7 @@ def adversarial_store(
         ]
         faulty.append(FaultyStore(behind, seed, faults))
     clouds: list[Store] = [*stores[: len(stores) - len(faulty)], *faulty]
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(writer, "_START_PATIENCE", 0.1):
         engine = Engine(
             [Cloud(i, f"c{i}", one) for i, one in enumerate(clouds)], f, SEALER, TABLES, timing=TIMING
         )

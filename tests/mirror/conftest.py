@@ -9,7 +9,10 @@ import pytest
 
 from hybrisfs.mirror import rest, worker
 from tests.mirror.rig import Mirrored
+from tests.volume.conftest import quick_clouds
 from tests.volume.device import Device
+
+__all__ = ["mirrored", "quick_clouds"]
 
 
 @pytest.fixture(autouse=True)

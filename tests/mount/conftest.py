@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.volume.conftest import quick_clouds
 from tests.volume.device import Device
+
+__all__ = ["device", "quick_clouds", "root"]
 
 
 @pytest.fixture

@@ -118,7 +118,11 @@ class Here:
 @pytest.fixture
 def haste() -> Iterator[None]:
     """Let pauses be short."""
-    with mock.patch("sync.pace.SHORTEST_PAUSE", 0.01), mock.patch("sync.chase._FIRST_RETRY", 0.01):
+    with (
+        mock.patch("sync.pace.SHORTEST_PAUSE", 0.01),
+        mock.patch("sync.chase._FIRST_RETRY", 0.01),
+        mock.patch("hybrisfs.pipeline.pull._HEAD_SECONDS", 2.0),
+    ):
         yield
 
 

@@ -21,7 +21,7 @@ def home(tmp_path: Path) -> Home:
 
 
 @pytest.fixture(autouse=True)
-def _quick() -> Iterator[None]:
+def quick_clouds() -> Iterator[None]:
     """Devices look at the clouds more often than in real life, and ask sooner again for what is not there."""
     timing = Timing(timers=TimerBounds(first_pause=0.01))
     with (

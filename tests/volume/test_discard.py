@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import random
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
@@ -58,6 +59,22 @@ def packs(device: Device) -> dict[str, int]:
 def sound(device: Device) -> None:
     report = device.fsck(clouds=True)
     assert report.problems == []
+
+
+def test_what_another_device_may_have_deleted_by_now_is_missed_by_nobody(device: Device) -> None:
+    """Between the promise not to use a pack again and the news that it has ended."""
+    device.write("file", noise(1, MIB))
+    device.sync()
+    fs = device.volume.fs
+    with fs.lock:
+        fs.chunks.condemned.add([number for (number,) in fs.db.execute("SELECT number FROM pack").fetchall()])
+        fs.commit()
+    for cloud in device.clouds:
+        shutil.rmtree(cloud / "packs", ignore_errors=True)
+    sound(device)
+    report = device.volume.maintenance.scrub(100.0, lambda stage, done, total: None).as_dict()
+    assert report["problems"] == []
+    assert {one.state for one in device.volume.engine.health()} == {"ok"}
 
 
 def test_what_is_deleted_leaves_the_clouds(hasty: Device) -> None:
