@@ -80,6 +80,7 @@ def test_all_commands_are_there() -> None:
         "device check-proof",
         "device invite",
         "device join",
+        "device keep",
         "device list",
         "device proof",
         "device rename",
