@@ -11,15 +11,24 @@ from hybrisfs.filesystem.inodes import Displaced, Inode
 from hybrisfs.filesystem.names import INSERT_PLACE
 from hybrisfs.filesystem.registers import place_key
 from hybrisfs.merge.registers import Registers
-from hybrisfs.merge.rules import is_conflict_name, is_kept
+from hybrisfs.merge.rules import MOST_CONTENDERS, MOST_COPIES, is_conflict_name, is_kept
 from hybrisfs.store.database import Database
 
-__all__ = ["Aspect", "Change", "Row", "Rows", "is_taken"]
+__all__ = ["Aspect", "Change", "Row", "Rows", "is_crowded", "is_taken"]
 
 
 def is_taken(database: Database, parent: int, name: bytes) -> bool:
     """Whether something is shown under the name there."""
     row = database.execute("SELECT 1 FROM place WHERE parent = ? AND name = ?", (parent, name))
+    return row.fetchone() is not None
+
+
+def is_crowded(database: Database, parent: int, name: bytes) -> bool:
+    """Whether more is shown for the sake of the name there than is looked at together."""
+    row = database.execute(
+        "SELECT 1 FROM place WHERE parent = ? AND wanted = ? LIMIT 1 OFFSET ?",
+        (parent, name, MOST_CONTENDERS + MOST_COPIES - 1),
+    )
     return row.fetchone() is not None
 
 

@@ -20,8 +20,8 @@ from hybrisfs.merge.arrange import copy_id
 from hybrisfs.merge.beginning import begin_beside
 from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.registers import Registers
-from hybrisfs.merge.rows import Change, is_taken
-from hybrisfs.merge.rules import Author, Stamp, Value, number_names, standing_place, winner
+from hybrisfs.merge.rows import Change, is_crowded, is_taken
+from hybrisfs.merge.rules import Author, Stamp, Value, name_by_id, number_names, standing_place, winner
 
 __all__ = ["Sparing"]
 
@@ -93,13 +93,20 @@ class Sparing:
         slot, wanted = self._fs.db.execute(
             "SELECT slot, ifnull(wanted, name) FROM place WHERE parent = ? AND name = ?", (parent, name)
         ).fetchone()
-        [shown] = number_names(wanted, [self._author_of(inode, slot)], partial(is_taken, self._fs.db, parent))
+        shown = self._name_beside(inode, slot, parent, wanted)
         self._fs.db.execute(
             "UPDATE place SET name = ?, wanted = ? WHERE parent = ? AND name = ?",
             (shown, wanted, parent, name),
         )
         self._fs.inodes.disturbed.update(((parent, wanted), (parent, shown)))
         self._show([Change(parent, shown), Change(parent), Change(inode.ino)])
+
+    def _name_beside(self, inode: Inode, slot: int, parent: int, wanted: bytes) -> bytes:
+        if is_crowded(self._fs.db, parent, wanted):  # not all of which is looked at when names are settled
+            return name_by_id(wanted, inode.id, slot)
+        author = self._author_of(inode, slot)
+        [shown] = number_names(wanted, [author], partial(is_taken, self._fs.db, parent))
+        return shown
 
     def _author_of(self, inode: Inode, slot: int) -> Author:
         """Who gave the name to the file, or wrote the version of a file that it is."""

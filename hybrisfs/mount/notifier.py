@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 _JOIN_SECONDS: Final = 5.0
 _TOGETHER: Final = 128  # arrivals that the hand is told of at once
 _MOST_PLACES: Final = 16
+_OF_PAGES: Final = frozenset((Aspect.CONTENT, Aspect.ATTRIBUTES))
+"""Changes after which the kernel reads a file again."""
 
 
 class _Notice(NamedTuple):
@@ -159,14 +161,14 @@ class Notifier:
         with self._fs.lock:
             nodes = [self._fs.inodes.cached(change.ino) for change in changes if change.name is None]
             files = {inode.ino for inode in nodes if inode is not None and inode.is_file}
-        written = {change.ino: None for change in changes if change.aspect is Aspect.CONTENT}
+        changed = {change.ino: None for change in changes if change.aspect in _OF_PAGES}
         for ino, name in dict.fromkeys((change.ino, change.name) for change in changes):
             if name is not None:
                 self._session.notify_inval_entry(ino, name)
             else:
-                # Of a file that is being read no pages are touched without need: the kernel waits for them.
+                # The pages of a file come last, and are nobody's to wait for: they may be being read.
                 self._session.notify_inval_inode(ino, offset=-1 if ino in files else 0)
-        self._pages.drop([ino for ino in written if ino in files])
+        self._pages.drop([ino for ino in changed if ino in files])
 
     def _drop_pages(self, ino: int) -> None:
         with contextlib.suppress(fuse.FuseError):  # nothing is mounted any more

@@ -9,6 +9,7 @@ request, in the thread of the cloud, for the disk that it is on may hang.
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import os
 import sqlite3
@@ -30,13 +31,15 @@ from hybrisfs.mount.mountpoint import SOURCE, SUBTYPE
 
 __all__ = ["ANY_HOME", "OwnPlaces"]
 
+_MOUNTS: Final = "mounts.json"  # see hybrisfs.daemon.wanted
 _GOOD_FOR: Final = 1.0  # seconds that what was found holds: a burst of requests looks once
 _MIRROR: Final = "a mirrored folder"
 _ADVICE: Final = "choose a folder apart from mounts, mirrors and what HybrisFS keeps for itself"
 
 
 class OwnPlaces:
-    """The folders that cannot be clouds; without a *home*, only mounts and marked mirrors. Thread-safe."""
+    """The folders that cannot be clouds: those of a *home*; without one mounts, whosever they are, and marked
+    mirrors. Thread-safe."""
 
     def __init__(self, home: Home | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._home = home
@@ -51,9 +54,23 @@ class OwnPlaces:
         mounts = [
             (path, f"the mount of the volume {source.removeprefix(SOURCE)}")
             for path, source in mounts_of(SUBTYPE)
+            if self._is_own(path)
         ]
         # First by name alone: whoever follows a path into a mount waits for that.
         return _why(named, mounts) or self._objection(named.resolve(), mounts)
+
+    def _is_own(self, mount: Path) -> bool:
+        """Whether a volume of this home is mounted there; without a home it may be anybody's."""
+        if self._home is None:
+            return True
+        try:
+            record = json.loads((self._home.state / _MOUNTS).read_bytes())
+            wanted = [Path(one["directory"]) for one in record["mounts"].values()]
+        except FileNotFoundError:
+            return False
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return True  # nobody knows
+        return any(mount in (one, one.resolve()) for one in wanted)
 
     def _objection(self, folder: Path, mounts: list[tuple[Path, str]]) -> str:
         above = (folder, *folder.parents)

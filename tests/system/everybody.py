@@ -16,7 +16,7 @@ __all__ = ["device_for_all", "mount_for_all"]
 @contextmanager
 def device_for_all() -> Iterator[Device]:
     """A mounted volume, not below pytest's own folders: those are root's alone, and too long for a socket."""
-    root = Path(tempfile.mkdtemp(prefix="hybrisfs-all-"))
+    root = Path(tempfile.mkdtemp(prefix="hybrisfs-all-", dir="/tmp"))
     root.chmod(0o755)
     device = Device(root)
     try:

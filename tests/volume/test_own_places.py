@@ -10,6 +10,7 @@ import pytest
 
 from backends.errors import PermanentError
 from backends.file import FileStore
+from hybrisfs.daemon.wanted import WantedMount, WantedMounts
 from hybrisfs.errors import UsageError
 from hybrisfs.fuse.mounting import mounts_of
 from hybrisfs.home import Home
@@ -38,6 +39,12 @@ def mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "my files"
     folder.mkdir()
     return folder
+
+
+def record(home: Home, mount: Path) -> None:
+    """The daemon of this home has mounted a volume there."""
+    home.state.mkdir(parents=True, exist_ok=True)
+    WantedMounts(home.state).add("home", WantedMount(mount))
 
 
 def claim(folder: Path, volume: bytes) -> None:
@@ -88,6 +95,7 @@ def test_nothing_is_written_where_a_member_says_that_a_cloud_is(
     devices: tuple[Device, Device], mounted: Path, tmp_path: Path, place: str
 ) -> None:
     first, mallory = devices
+    record(first.home, mounted)
     mirrored = tmp_path / "mirrored"
     mirrored.mkdir()
     first.volume.mirrors.add(mirrored, PurePath("mirrored"), [])
@@ -121,7 +129,9 @@ def test_a_mount_that_comes_later_closes_a_cloud_below_it(
     over: list[tuple[Path, str]] = []
     monkeypatch.setattr(own_places, "mounts_of", lambda _: iter(over))
     folder = tmp_path / "mnt" / "cloud"
-    places = OwnPlaces(Home.below(tmp_path / "home"), clock=lambda: now[0])
+    home = Home.below(tmp_path / "home")
+    record(home, tmp_path / "mnt")
+    places = OwnPlaces(home, clock=lambda: now[0])
     store = places.guarded(FileStore(folder.as_uri()))
     store.initialise()
     store.put("name", b"data")
@@ -137,6 +147,7 @@ def test_a_mount_that_comes_later_closes_a_cloud_below_it(
 def test_a_person_is_told_why_a_folder_cannot_be_a_cloud(
     device: Device, mounted: Path, tmp_path: Path
 ) -> None:
+    record(device.home, mounted)
     mirrored = tmp_path / "mine" / "mirrored"
     mirrored.mkdir(parents=True)
     device.volume.mirrors.add(mirrored, PurePath("mirrored"), [])
@@ -166,3 +177,8 @@ def test_a_person_is_told_why_a_folder_cannot_be_a_cloud(
 def test_other_folders_can_be_clouds(device: Device, mounted: Path, tmp_path: Path) -> None:
     for folder in (tmp_path / "other" / "cloud", tmp_path / "my files too", device.home.data / "cloud-9"):
         assert device.volume.clouds.add(folder.as_uri(), None)["cloud"] == folder.name
+
+
+def test_the_mount_of_another_home_is_a_folder_like_any_other(device: Device, mounted: Path) -> None:
+    record(device.home, mounted.parent / "mine")
+    assert device.volume.clouds.add((mounted / "cloud").as_uri(), None)["cloud"] == "cloud"
