@@ -11,6 +11,7 @@ from unittest import mock
 import pytest
 
 from hybrisfs.filesystem.registers import Attr, Content, Place, Run, attr_key, content_key, place_key
+from hybrisfs.filesystem.unseen import NameChange
 from hybrisfs.merge.members import Member
 from hybrisfs.merge.rules import (
     MOST_CONTENDERS,
@@ -26,7 +27,7 @@ from hybrisfs.merge.rules import (
     name_by_id,
     number_names,
 )
-from hybrisfs.store.schema import ROOT_ID
+from hybrisfs.store.schema import ROOT_ID, ROOT_INO
 from sync import DeviceKey, Members
 from sync.update import SignedUpdate, decode_signed
 from sync.writes import Write
@@ -245,4 +246,24 @@ def test_a_crowd_that_goes_leaves_the_name_to_who_had_it() -> None:
     fleet.meet()
     all_alike(fleet.devices)
     assert fleet[1].tree().keys() == {"thesis"} and fleet[1].read("thesis") == b"years of work"
+    fleet.discard()
+
+
+def test_what_a_program_spares_stays_one_of_the_crowd() -> None:
+    """It saves over a file that it has not seen, and of which there are more than are looked at together."""
+    fleet = fleet_of(2)
+    [signer, *_] = signers(2)
+    for number in range(1, 2 * MOST_CONTENDERS + 10):
+        signer.write(*named(number, b"thesis"))
+    for device in fleet.devices:
+        device.receive([update.data for update in signer.order])
+    rig = fleet[0].rig
+    rig.fs.unseen.watch(lambda _: True)
+    rig.fs.unseen.names_changed([NameChange(ROOT_INO, b"thesis", True)])
+    rig.make(b"draft", b"years of work")
+    rig.sharing.sparing.before_rename(ROOT_INO, b"draft", ROOT_INO, b"thesis", 0)
+    rig.fs.rename(ROOT_INO, b"draft", ROOT_INO, b"thesis", 0)
+    fleet.meet()
+    all_alike(fleet.devices)
+    assert any(fleet[1].read(name) == b"years of work" for name in fleet[1].names())
     fleet.discard()
