@@ -239,7 +239,7 @@ class Membership:
             found = [one for one in everybody if one.device in accused]
         if not found:
             raise UsageError("nobody wants to remove a device of this volume")
-        return _choose(found, which, "device that somebody wants to remove")
+        return _choose(found, which, "accused device")
 
     def remove_reserve(self, which: str, also: Callable[[Member], Sequence[Write]]) -> Member:
         """The same as `remove` with a device in reserve; what *also* makes of it is signed when that is
