@@ -306,6 +306,17 @@ class Arrivals:
         self._only.clear()
         return self._refresh(set(nodes), ())
 
+    def folder(self, node: bytes) -> Inode | None:
+        """The inode of a directory. For one that is shown no more it is made, and has no name: `reveal` gives
+        it one if something unsigned stands in it by then. None when no register tells of the directory."""
+        row = self._db.execute("SELECT ino FROM joined WHERE id = ?", (node,)).fetchone()
+        inode = self._fs.inodes.get(row[0]) if row else self._nodes.find(node)
+        if inode is not None:
+            return inode
+        resolver = self._resolver()
+        attr = resolver.attr(node)
+        return self._nodes.make(node, attr) if attr is not None and resolver.exists(node) else None
+
     def signed(self, nodes: Iterable[bytes]) -> list[Change]:
         """An own update has written to *nodes*: let the view show what follows for other nodes; what the
         kernel must hear of."""
