@@ -10,6 +10,7 @@ import logging
 import stat
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from hybrisfs.filesystem.filesystem import FileSystem
@@ -34,6 +35,7 @@ from hybrisfs.merge.rows import Change
 from hybrisfs.merge.rules import Author, Stamp, Value, is_removed, standing_place
 from hybrisfs.merge.supersession import Written
 from hybrisfs.merge.unsigned import UnsignedView, unsigned_place
+from hybrisfs.recovery.record import SignedKit
 from hybrisfs.store.schema import ROOT_INO
 from hybrisfs.store.updates import UpdateLog
 from sync import Accepted, DecodeError, Rename, Write
@@ -45,8 +47,8 @@ log = logging.getLogger(__name__)
 _ATTR: Final = ord("a")
 _PACK: Final = ord("k")
 _TREE: Final = b"pac"  # what keys of registers of nodes begin with
-_MEMBER, _EPOCH = b"me"
-_OF_MEMBERS: Final = frozenset(b"myxfi")  # who belongs to the volume follows from these
+_MEMBER, _EPOCH, _KIT = b"meq"
+_OF_MEMBERS: Final = frozenset(b"myqxfi")  # who belongs to the volume follows from these
 _HEEDED: Final = _OF_MEMBERS.union(b"sre")
 
 
@@ -228,6 +230,8 @@ class Arrivals:
             self.on_clouds()
         if not kinds.isdisjoint(_OF_MEMBERS):
             self._members.words_changed()
+            for key in (key for key in keys if key[0] == _KIT):
+                self._learn_reserve(key)
             for key in (key for key in keys if key[0] == _MEMBER):
                 before = self._members.name_of(key[1:])
                 self._members.learn(key, self._registers.values(key), self._signer_of)
@@ -237,6 +241,12 @@ class Arrivals:
         # After the members: who was removed may not be given keys by it.
         if not kinds.isdisjoint((*_OF_MEMBERS, _EPOCH)):
             self._granted([key for key in keys if key[0] == _EPOCH])
+
+    def _learn_reserve(self, key: bytes) -> None:
+        for value in self._registers.values(key):
+            with suppress(DecodeError):  # an earlier version kept it unread
+                public = SignedKit.decode(key, value.value or b"").public
+                self._members.learn_reserve(public, self._signer_of(value.stamp), value.stamp.clock)
 
     def _signer_of(self, stamp: Stamp) -> bytes | None:
         signed = self._updates.signed_by(stamp.writer, stamp.clock)
