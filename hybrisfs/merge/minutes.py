@@ -11,8 +11,13 @@ member by then had agreed, without refusing this one. Who was a member: whoever 
 of his tells of, but those who had been removed for good (`hybrisfs.merge.removal`), and keys in reserve. Who
 is only suspended is asked, as somebody may still veto that. Any other end is *empty*, and changes nothing.
 
-Votes and proofs against members are noted here, too, for that. An empty end convicts nobody: that its writer
-had not heard of a consent only the whole log can show, and not a proof that convinces by itself.
+Votes and proofs against members are noted here, too, for that.
+
+An empty end convicts nobody, though no correct device signs one. That a consent is lacking no part of the log
+shows: a proof would have to hold all that the update had seen, which has no bound. And whoever began with a
+checkpoint since could not check it. Who is convicted decides who belongs to the volume, which all devices
+have to see alike (`hybrisfs.merge.removal`); that the pack has not ended, nobody need be told. The log of the
+daemon names the pack.
 
 A device that begins with a checkpoint, or has let go of old minutes, does not know what was said before.
 When an update had not even seen where its minutes begin, it cannot judge: the end is *doubtful*. Both
