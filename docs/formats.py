@@ -45,6 +45,7 @@ _MODULES: Final = {
         "hybrisfs/merge/evidence.py",
         "hybrisfs/filesystem/acl.py",
         "hybrisfs/merge/members.py",
+        "hybrisfs/recovery/record.py",
         "hybrisfs/merge/removal.py",
         "hybrisfs/merge/roles.py",
         "hybrisfs/merge/cloud_set.py",

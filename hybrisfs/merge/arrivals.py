@@ -10,6 +10,7 @@ import logging
 import stat
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from hybrisfs.filesystem.filesystem import FileSystem
@@ -34,6 +35,7 @@ from hybrisfs.merge.rows import Change
 from hybrisfs.merge.rules import Author, Stamp, Value, is_removed, standing_place
 from hybrisfs.merge.supersession import Written
 from hybrisfs.merge.unsigned import UnsignedView, unsigned_place
+from hybrisfs.recovery.record import SignedKit
 from hybrisfs.store.schema import ROOT_INO
 from hybrisfs.store.updates import UpdateLog
 from sync import Accepted, DecodeError, Rename, Write
@@ -45,8 +47,8 @@ log = logging.getLogger(__name__)
 _ATTR: Final = ord("a")
 _PACK: Final = ord("k")
 _TREE: Final = b"pac"  # what keys of registers of nodes begin with
-_MEMBER, _EPOCH = b"me"
-_OF_MEMBERS: Final = frozenset(b"myxfi")  # who belongs to the volume follows from these
+_MEMBER, _EPOCH, _KIT = b"meq"
+_OF_MEMBERS: Final = frozenset(b"myqxfi")  # who belongs to the volume follows from these
 _HEEDED: Final = _OF_MEMBERS.union(b"sre")
 
 
@@ -228,6 +230,8 @@ class Arrivals:
             self.on_clouds()
         if not kinds.isdisjoint(_OF_MEMBERS):
             self._members.words_changed()
+            for key in (key for key in keys if key[0] == _KIT):
+                self._learn_reserve(key)
             for key in (key for key in keys if key[0] == _MEMBER):
                 before = self._members.name_of(key[1:])
                 self._members.learn(key, self._registers.values(key), self._signer_of)
@@ -237,6 +241,12 @@ class Arrivals:
         # After the members: who was removed may not be given keys by it.
         if not kinds.isdisjoint((*_OF_MEMBERS, _EPOCH)):
             self._granted([key for key in keys if key[0] == _EPOCH])
+
+    def _learn_reserve(self, key: bytes) -> None:
+        for value in self._registers.values(key):
+            with suppress(DecodeError):  # an earlier version kept it unread
+                public = SignedKit.decode(key, value.value or b"").public
+                self._members.learn_reserve(public, self._signer_of(value.stamp), value.stamp.clock)
 
     def _signer_of(self, stamp: Stamp) -> bytes | None:
         signed = self._updates.signed_by(stamp.writer, stamp.clock)
@@ -305,6 +315,17 @@ class Arrivals:
         """Show *nodes* as registers say that an own update has written; what the kernel must hear of."""
         self._only.clear()
         return self._refresh(set(nodes), ())
+
+    def folder(self, node: bytes) -> Inode | None:
+        """The inode of a directory. For one that is shown no more it is made, and has no name: `reveal` gives
+        it one if something unsigned stands in it by then. None when no register tells of the directory."""
+        row = self._db.execute("SELECT ino FROM joined WHERE id = ?", (node,)).fetchone()
+        inode = self._fs.inodes.get(row[0]) if row else self._nodes.find(node)
+        if inode is not None:
+            return inode
+        resolver = self._resolver()
+        attr = resolver.attr(node)
+        return self._nodes.make(node, attr) if attr is not None and resolver.exists(node) else None
 
     def signed(self, nodes: Iterable[bytes]) -> list[Change]:
         """An own update has written to *nodes*: let the view show what follows for other nodes; what the

@@ -4,8 +4,8 @@ One rule for each kind of register. A write that breaks its rule supersedes noth
 registers; the update that holds it stays in the log, since the histories of others name it, and convicts its
 writer. The rules look at an update and the device that signed it alone, so that all devices decide alike, now
 and when they read the log again. Nearly all look at one write of it; but a device in reserve is let in with
-the record of its kit, or not at all, and the record ends when it is removed. What depends on other accepted
-updates is decided where these are known:
+the record of its kit, or not at all, and a record that the reserve did not sign ends when it is removed. What
+depends on other accepted updates is decided where these are known:
 
 ====================  ================================================================================
 what                  where
@@ -65,6 +65,7 @@ _NOBODY: Final = 0xFFFFFFFF  # as a number of a user or a group, "leave it as it
 _LETTER: Final = 1  # bytes of it in a key
 _KIND: Final = 1
 _MEMBER, _KIT = _OF_KITS = b"my"
+_SIGNED_KIT: Final = b"q"
 _PLACE, _ATTR, _CONTENT = b"pac"
 _WITH_CONTENT: Final = (None, stat.S_IFREG)
 _NODE_KEY: Final = 17  # bytes of a key that holds the id of a node and no more
@@ -149,6 +150,12 @@ def _kit(_: bytes, value: bytes) -> None:
     KitRecord.decode(value)
 
 
+def _signed_kit(key: bytes, value: bytes) -> None:
+    from hybrisfs.recovery.record import SignedKit  # as above
+
+    SignedKit.decode(key, value)
+
+
 def _anything(key: bytes, value: bytes) -> None:
     """Nonsense in a register that only its owner may write harms nobody else: it counts as silence."""
 
@@ -181,6 +188,7 @@ RULES: Final[Mapping[int, Rule]] = {
         DEVICE_ID_SIZE + _KIND,
         by_readers=_always,
     ),
+    ord("q"): Rule("recovery kit", _signed_kit, DEVICE_ID_SIZE),
     ord("y"): Rule("recovery kit", _kit, DEVICE_ID_SIZE, ends=True),
 }
 """By the letter with which keys begin. Registers of kinds that are not here are kept, unread, for later
@@ -261,7 +269,8 @@ def _halves(update: SignedUpdate, broken: Container[int]) -> set[int]:
     def is_half(key: bytes, value: bytes | None) -> bool:
         if key[0] == _MEMBER:
             member = Member.decode(value or b"")
-            return member.reserve and kept.get(bytes((_KIT,)) + member.device) is None
+            kits = bytes((_KIT,)) + member.device, _SIGNED_KIT + member.device
+            return member.reserve and all(kept.get(kit) is None for kit in kits)
         if key[0] == _KIT and value is None:
             partner = kept.get(member_key(key[_LETTER:]))
             return partner is None or not Member.decode(partner).removed

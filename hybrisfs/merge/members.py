@@ -15,7 +15,8 @@ good never comes back: pairing it again makes it another one.
 
 A device *in reserve* is the key of a recovery kit (`hybrisfs.recovery`): it gets the keys of every epoch, and
 what it signs is accepted, but nobody waits for it, as it is no machine. It is none without the record of its
-kit. No register makes a reserve of a device, or the other way round.
+kit, which says so, too, when the member register was overwritten. No register makes a reserve of a device, or
+the other way round.
 
 Who let a device in, both of them say (`hybrisfs.merge.admission`). Where they do not, it is the author of the
 first register of a member that was heard of; one of its own says nothing.
@@ -231,8 +232,8 @@ class MemberTable:
     def _with_kits(self) -> set[bytes]:
         """The reserves of which there is the record of a kit."""
         rows = self._db.execute(
-            "SELECT device FROM member WHERE state = 3 AND EXISTS (SELECT 1 FROM register "
-            "WHERE key = CAST(x'79' || device AS BLOB) AND value IS NOT NULL)"
+            "SELECT device FROM member WHERE state = 3 AND EXISTS (SELECT 1 FROM register WHERE key IN "
+            "(CAST(x'79' || device AS BLOB), CAST(x'71' || device AS BLOB)) AND value IS NOT NULL)"
         )
         return {device for (device,) in rows}
 
@@ -311,6 +312,13 @@ class MemberTable:
     def introduce(self, members: Iterable[Member]) -> None:
         """Add the devices that a device was told of when it was let in."""
         self._put(members, Membership.TOLD_REMOVED, None, None)
+
+    def learn_reserve(self, public: bytes, by: bytes | None, clock: int) -> None:
+        """Add the reserve of a signed kit, which *by* told of, unless it is known: of one whose member
+        register was overwritten since, whoever begins with a checkpoint hears no other way."""
+        reserve = Member(public, "", reserve=True)
+        if reserve.device not in self._load():
+            self._put([reserve], Membership.REMOVED, by, clock)
 
     def _put(
         self, members: Iterable[Member], when_removed: Membership, by: bytes | None, clock: int | None

@@ -278,7 +278,7 @@ class Membership:
         kits = {one.device for one in table.reserves()}
         for one in final:
             writes.append((member_key(one.device), replace(one, removed=True).encode()))
-            if one.device in kits:
+            if one.device in kits and self._registers.values(kit_key(one.device)):
                 writes += also(one) or [(kit_key(one.device), None)]
         leaving = [one for one in (*table.all(), *table.reserves()) if one.device in out]
         returning = [

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from hybrisfs.keys import VolumeKeys
 from hybrisfs.merge.roles import Role
-from hybrisfs.recovery.record import KitRecord, kit_key
+from hybrisfs.recovery.record import KitRecord, kit_key, signed_kit_key
 from hybrisfs.volume.config import DEFAULT_DELETION_SHARE
 from sync import DecodeError, Members
 from tests.discard.support import Discarding
@@ -360,8 +360,9 @@ def _shown(device: Device) -> frozenset[bytes]:
 
 def _kits(device: Device) -> set[bytes]:
     """The ids of the recovery kits that people are shown."""
-    found = set()
-    for key, values in device.rig.sharing.registers.with_prefix(kit_key(b"")).items():
+    registers = device.rig.sharing.registers
+    found = {key[1:] for key in registers.with_prefix(signed_kit_key(b""))}
+    for key, values in registers.with_prefix(kit_key(b"")).items():
         for one in values:
             try:
                 KitRecord.decode(one.value or b"")
