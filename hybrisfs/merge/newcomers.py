@@ -129,9 +129,9 @@ class Newcomers:
 
     def _free(self, wanted: Sequence[tuple[int, NewNode]]) -> set[bytes]:
         """The ids of those whose name nobody else wants, or has for another's sake."""
-        contested = self._registers.contested(
-            {place_key(one.id, 0): beginning(one.place.parent, one.place.name) for _, one in wanted}
-        )
+        keys = [place_key(one.id, 0) for _, one in wanted]
+        places = [beginning(one.place.parent, one.place.name) for _, one in wanted]
+        contested = self._registers.contested(dict(zip(keys, places, strict=True)))
         taken = set(
             select_many(
                 self._db,
@@ -142,8 +142,8 @@ class Newcomers:
         )
         return {
             one.id
-            for at, one in wanted
-            if place_key(one.id, 0) not in contested and (at, one.place.name) not in taken
+            for (at, one), key in zip(wanted, keys, strict=True)
+            if key not in contested and (at, one.place.name) not in taken
         }
 
     def _show(self) -> None:
