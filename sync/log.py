@@ -324,6 +324,8 @@ class LogState(LogTree):
     ) -> tuple[VersionVector, dict[bytes, bytes]] | Refused:
         """The full dependency vector, if all of it is accepted and nothing is left out, and hashes of it."""
         known = including(prev)
+        if not header.deps:
+            return self._closed(prev, known, ())
         causes: list[Known] = []
         for stamp in header.deps:
             cause = self._find(stamp.prefix)
