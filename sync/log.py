@@ -199,8 +199,9 @@ class LogState(LogTree):
         if refused:
             return refused
         prev = self._previous(header)
-        refused = (None if is_next else self._check_fork(header, prev)) or self._check_bounds(signed, prev)
-        if refused:
+        if not is_next and (refused := self._check_fork(header, prev)):
+            return refused
+        if self._bounds and (refused := self._check_bounds(signed, prev)):
             return refused
         if isinstance(prev, Refused):
             return self._vouching(header, prev)
@@ -302,10 +303,11 @@ class LogState(LogTree):
             return self._beginning(header.writer)
         leaf = self._leaves.get(header.prev)
         found = self._tips[leaf] if leaf else self._find(header.prev[:PREFIX_SIZE])
-        if found and (found.hash, found.device, found.clock) == (
-            header.prev,
-            header.writer,
-            header.prev_clock,
+        if (
+            found is not None
+            and found.hash == header.prev
+            and found.device == header.writer
+            and found.clock == header.prev_clock
         ):
             return found
         stamp = Stamp(header.writer, header.prev_clock, header.prev[:PREFIX_SIZE])
@@ -322,6 +324,8 @@ class LogState(LogTree):
     ) -> tuple[VersionVector, dict[bytes, bytes]] | Refused:
         """The full dependency vector, if all of it is accepted and nothing is left out, and hashes of it."""
         known = including(prev)
+        if not header.deps:
+            return self._closed(prev, known, ())
         causes: list[Known] = []
         for stamp in header.deps:
             cause = self._find(stamp.prefix)
@@ -353,9 +357,10 @@ class LogState(LogTree):
             return Refused(Reason.WRONG_CLOCK, f"its clock is {header.clock}, its causes make it {due}")
         newest: list[tuple[bytes, int, bytes]] = []
         for branch, clock in self._branches.leaves(causes):
-            if branch not in hashes:
-                hashes[branch] = self._hash_of(branch, clock)
-            newest.append((self._branches[branch].device, clock, hashes[branch]))
+            identity = hashes.get(branch)
+            if identity is None:
+                identity = hashes[branch] = self._hash_of(branch, clock)
+            newest.append((self._branches[branch].device, clock, identity))
         if header.history != history_hash(newest):
             return Refused(Reason.WRONG_HISTORY, "its writer saw another history than the one accepted here")
         return None

@@ -116,17 +116,20 @@ class Arrivals:
             self.renamed(accepted.renames)
         if self._registers.roles:
             accepted = self._permitted(accepted)
-        writes = accepted.update.writes
-        kept = [one for one in writes if is_of_tree(one[0])]
-        others = [] if len(kept) == len(writes) else [one for one in writes if not is_of_tree(one[0])]
+        update, branch = accepted.update, accepted.branch
+        writes, header = update.writes, update.header
+        kept = [one for one in writes if one[0][0] in _TREE]
+        others = [] if len(kept) == len(writes) else [one for one in writes if one[0][0] not in _TREE]
         nodes = {key[1:17] for key, _ in kept}
         if nodes and min(nodes) < FIRST_OF_KINDS:
             kept = [one for one in kept if one[0][1:] >= FIRST_OF_KINDS or not self._twists(*one)]
-        self._make_way(kept, nodes)
-        self._losses.note(accepted, kept)
+        if self._is_edited(nodes):
+            self._make_way(kept)
+        self._losses.note(branch, header, kept)
         self._waiting |= nodes
-        kept += [one for one in others if is_kept(one[0])]
-        stamp = Stamp(accepted.update.header.clock, accepted.branch)
+        stamp = Stamp(header.clock, branch)
+        if others:
+            kept = [*kept, *(one for one in others if is_kept(one[0]))]
         self._unwritten.append(Written(stamp, accepted.dependencies, kept))
         if others:
             self._take_others(accepted, stamp, others)
@@ -190,7 +193,8 @@ class Arrivals:
         self._write()
         come = [(one.key, value.value) for one in changes for value in one.come]
         nodes = {key[1:17] for key, _ in come if is_of_tree(key)}
-        self._make_way(come, nodes)
+        if self._is_edited(nodes):
+            self._make_way(come)
         self._registers.merge(changes)
         self._waiting |= nodes
         for one in changes if self._only else ():
@@ -412,14 +416,15 @@ class Arrivals:
 
     # -- what is unsigned here -------------------------------------------------------------------
 
-    def _make_way(self, writes: Sequence[Write], nodes: set[bytes]) -> None:
-        """Edits here that are not signed yet were made without knowing of these, which are of *nodes*: keep
-        both."""
-        unsigned = self._fs.changes.unsigned
+    def _is_edited(self, nodes: set[bytes]) -> bool:
+        """Whether some of these have places or contents here that are not signed yet."""
         if self._edited is None:
-            self._edited = {key[1:17] for key in unsigned if key[:1] in b"pc"}
-        if self._edited.isdisjoint(nodes):
-            return
+            self._edited = {key[1:17] for key in self._fs.changes.unsigned if key[:1] in b"pc"}
+        return not self._edited.isdisjoint(nodes)
+
+    def _make_way(self, writes: Sequence[Write]) -> None:
+        """Edits here that are not signed yet were made without knowing of these: keep both."""
+        unsigned = self._fs.changes.unsigned
         self._write()
         removed: dict[bytes, set[int]] = {}
         for key, value in writes:

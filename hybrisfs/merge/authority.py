@@ -231,23 +231,17 @@ def void(update: SignedUpdate) -> tuple[int, ...]:
 def _is_plain(key: bytes, value: bytes | None) -> bool:
     """Whether a write has one of the forms that nearly all have, and keeps its rule: what `fault` would find,
     too, in several times as long."""
-    kind, size = key[0], len(key)
     if value is None:
         return False
-    if kind == _ATTR:
-        owner = plain_owner(value)
-        return owner is not None and size == _NODE_KEY and _may_have(kind_of(key[1:]), owner)
-    if kind == _PLACE:
+    kind = key[0]
+    if len(key) == _NODE_KEY:
+        if kind == _ATTR:
+            owner = plain_owner(value)
+            return owner is not None and _may_have(kind_of(key[1:]), owner)
+        return kind == _CONTENT and kind_of(key[1:]) in _WITH_CONTENT and is_one_chunk(value)
+    if kind == _PLACE and len(key) == _NODE_KEY + 1 and key[_NODE_KEY] == 0 and is_plain_place(value):
         node = key[1:_NODE_KEY]
-        return (
-            size == _NODE_KEY + 1
-            and key[_NODE_KEY] == 0
-            and is_plain_place(value)
-            and not value.startswith(node)
-            and node != ROOT_ID
-        )
-    if kind == _CONTENT:
-        return size == _NODE_KEY and kind_of(key[1:]) in _WITH_CONTENT and is_one_chunk(value)
+        return not value.startswith(node) and node != ROOT_ID
     return False
 
 
