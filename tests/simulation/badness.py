@@ -51,7 +51,7 @@ class Badness:
         self._kinds = kinds
         self._members: dict[int, Turncoat] = {}
         self._turns: list[tuple[float, int]] = []  # when who turns bad
-        self._removed: set[int] = set()
+        self._removed: dict[int, int] = {}  # the bad ones, and the honest devices that said so
         self._told: dict[tuple[bytes, int], set[bytes]] = {}  # updates, by who told whom
         if self._chance.random() < _SEEDS:
             count = 2 if simulation.count > 2 and self._chance.random() < 0.2 else 1
@@ -104,6 +104,8 @@ class Badness:
         self._members[number].forger.removes = self._count == 1 and vetoers > 1
         simulation.world.bad.add(number)
         simulation.note(f"{number} turns bad")
+        # It may keep from the others that it has removed one: somebody honest is to do so again.
+        self._removed = {bad: by for bad, by in self._removed.items() if by != number}
         if self._restricts:
             self._make_reader(self._restricting.choice(simulation.honest), number)
 
@@ -246,7 +248,7 @@ class Badness:
             out = not _has_keys(device, self._members[bad].id)
             assert out or self._count > 1, "nobody shows the bad one"
             if out:
-                self._removed.add(bad)
+                self._removed[bad] = number
             simulation.world.received(number)
             simulation.world.commit(number)
 
