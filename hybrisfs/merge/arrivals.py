@@ -46,7 +46,7 @@ _ATTR: Final = ord("a")
 _PACK: Final = ord("k")
 _TREE: Final = b"pac"  # what keys of registers of nodes begin with
 _MEMBER, _EPOCH = b"me"
-_OF_MEMBERS: Final = frozenset(b"myxfi")  # who belongs to the volume follows from these
+_OF_MEMBERS: Final = frozenset(b"myxfio")  # who belongs to the volume follows from these
 _HEEDED: Final = _OF_MEMBERS.union(b"sre")
 
 

@@ -120,7 +120,10 @@ class Membership:
             if self._signer.role_of(member.device) is role:
                 return member
             self._signer.sign([(new_role_key(member.device), RoleRecord(role).encode())], 0)
+            self._updates.set_members(self._members.writers())  # a reader has no vote
+            self._epochs.learn()
         self._signed()
+        self._changed()
         return member
 
     def _own_register(self) -> Write:

@@ -16,6 +16,7 @@ from hybrisfs.filesystem.registers import Attr, Content, Place, attr_key, conten
 from hybrisfs.merge.authority import RULES, fault, may_write
 from hybrisfs.merge.cloud_set import CloudRecord, entries_of
 from hybrisfs.merge.members import Member, member_key
+from hybrisfs.merge.removal import Stance, encode_vote, vote_key
 from hybrisfs.merge.roles import Role, RoleRecord, new_role_key, whose_role
 from hybrisfs.store.schema import ROOT_ID
 from sync import DecodeError
@@ -212,6 +213,25 @@ def test_the_key_of_a_recovery_kit_is_always_full(fleet: Fleet) -> None:
         key = new_role_key(reserve.device)
         ada.rig.sharing.signer.sign([(key, RoleRecord(Role.READER).encode())], 0)
     assert ada.rig.sharing.signer.role_of(reserve.device) is Role.FULL
+
+
+@pytest.mark.parametrize("says_itself", [True, False])
+def test_whom_a_reader_accuses_signs_again_at_once(fleet: Fleet, says_itself: bool) -> None:
+    """A reader has no vote, also of what it said when nobody had heard that it is one."""
+    ada, bob, cyd = fleet.devices
+    fleet.meet()
+    vote = (vote_key(device_of(BOB), CYD_ID), encode_vote(Stance.REMOVE))
+    cyd.rig.updates.sign([vote], NOW, 0)
+    bob.receive(cyd.log())
+    assert not bob.rig.sharing.signer.may_sign
+    if not says_itself:
+        say(ada, CYD, Role.READER)
+        bob.receive(ada.log())
+        assert bob.rig.sharing.signer.may_sign
+        return
+    ada.receive(cyd.log())
+    say(ada, CYD, Role.READER)
+    assert device_of(BOB) in ada.rig.updates.members
 
 
 def test_work_from_before_a_device_heard_that_it_only_reads_is_kept(fleet: Fleet) -> None:
