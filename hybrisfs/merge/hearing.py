@@ -86,6 +86,11 @@ class Hearing:
             self._basis, self._outcome = basis, Outcome(verdict, left, frozenset(facts.kits))
         return self._outcome
 
+    @property
+    def said_of_roles(self) -> int:
+        """Rises with all that is said of roles, which is known here before the database has it."""
+        return 0 if self.roles is None else self.roles.count
+
     def knows(self, device: bytes) -> bool:
         """Whether the log says how a device came into the volume, or that it signed anything; or it is here
         from the beginning."""

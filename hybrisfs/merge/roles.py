@@ -107,6 +107,8 @@ class Roles:
         self.on_change: Callable[[Collection[bytes]], None] = lambda devices: None
         self._said: dict[bytes, dict[bytes, list[_Said]]] = {}  # by device and branch
         self._stamps: dict[bytes, list[Stamp]] = {}  # of the values of each register
+        self.count = 0
+        """How often anything was heard of roles."""
         self.overstepped: set[bytes] = set()
         """The readers that have signed what they may not, as far as it was heard since the start."""
         self.load()
@@ -116,6 +118,7 @@ class Roles:
         self._is_told = self._db.execute("SELECT 1 FROM meta WHERE key = 'reader'").fetchone() is not None
         self._said.clear()
         self._stamps.clear()
+        self.count += 1
         for key, branch, clock, value in self._db.execute(
             "SELECT r.key, w.branch, r.clock, r.value FROM register r JOIN writer w ON w.number = r.writer "
             "WHERE r.key >= x'6f' AND r.key < x'70'"
@@ -133,6 +136,7 @@ class Roles:
 
     def note(self, stamp: Stamp, key: bytes, value: bytes | None) -> None:
         """An update has written this to a register of a role."""
+        self.count += 1
         self._put(stamp, key, value)
         self.on_change((whose_role(key),))
 
