@@ -25,25 +25,27 @@ class Kinship:
         self._saw = saw
         self.line = lru_cache(None)(lambda device: frozenset(roster.admitted(device)))
         """All that a device has let in, and that these have let in, and so on."""
+        self.above = lru_cache(None)(self._find_above)
+        """Who let a device in, and who let in that one, and so on."""
+        self._origin = lru_cache(None)(self._find_origin)
 
     def inviter(self, device: bytes) -> bytes | None:
         """Who let the device in."""
         return self._roster.inviter(device)
 
-    def above(self, device: bytes) -> set[bytes]:
-        """Who let the device in, and who let in that one, and so on."""
+    def _find_above(self, device: bytes) -> frozenset[bytes]:
         found: set[bytes] = set()
         inviter = self._roster.inviter(device)
         while inviter is not None:
             found.add(inviter)
             inviter = self._roster.inviter(inviter)
-        return found
+        return frozenset(found)
 
     def older(self, one: bytes, other: bytes) -> bool:
         """Whether the first is older than the second."""
         return one in self.above(other) or self._saw(other, one)
 
-    def origin(self, voter: bytes, accused: bytes) -> bytes:
+    def _find_origin(self, voter: bytes, accused: bytes) -> bytes:
         """The farthest one above that may have let the voter in, through others, after the accused came. Two
         voters that the same one may have let in so have the same origin."""
         while not self.older(voter, accused):
@@ -55,7 +57,7 @@ class Kinship:
 
     def are_independent(self, voters: Collection[bytes], accused: bytes) -> bool:
         """Whether any two of them are, who speak of the accused."""
-        origins = {one: self.origin(one, accused) for one in voters}
+        origins = {one: self._origin(one, accused) for one in voters}
         if len(set(origins.values())) < 2:
             return False
         # Any two that are neither of one origin nor one above the other will do: the search for a pair ends

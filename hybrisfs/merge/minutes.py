@@ -64,6 +64,7 @@ class Minutes:
 
     def __init__(self, database: Database, roles: Roles | None = None) -> None:
         self._db = database
+        self._roles = roles
         self._hearing = Hearing(database)
         self._hearing.roles = roles
 
@@ -88,6 +89,8 @@ class Minutes:
         )
         if not once:
             self._forget_old(key, stamp.writer)
+        if self._roles is not None and key[0] in (_MEMBER, _ADMISSION):
+            self._roles.kin_changed()
 
     def _all_said(self, key: bytes, branch: bytes) -> set[bytes]:
         rows = self._db.execute("SELECT value FROM said WHERE key = ? AND branch = ?", (key, branch))
@@ -113,6 +116,8 @@ class Minutes:
             "UPDATE said SET branch = ? WHERE branch = ? AND clock > ?",
             (rename.new, rename.old, rename.above),
         )
+        if self._roles is not None:
+            self._roles.kin_changed()
 
     def judge(
         self, author: bytes, seen: VersionVector, packs: Iterable[bytes], vector_of: VectorOf
