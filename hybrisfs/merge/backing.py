@@ -3,13 +3,15 @@
 No member takes rights from another one alone, or a thief would make readers of all others at once. A word
 *limits* when it allows less than all. It counts when
 
- (a) it is of a member above the device: the one that let it in, or let in that one, and so on; or
+ (a) it is of a member above the device: the one that let it in, or let in that one, and so on, up to the
+     first recovery kit, so that whoever recovers by that is not below a stolen machine which made it; or
  (b) it is of the volume's first recovery kit; or
  (c) another member that is independent of its author says the same.
 
-Until then it is a *proposal*, which has no effect. Anybody may say that a device may do all, but those that
-it has let in itself, as they would be its puppets. That also answers proposals: two words are no agreement
-when somebody had seen one and said "all", and the author of the other had seen that.
+Until then it is a *proposal*, which has no effect. Anybody may say that a device may do all; of those that
+it has let in itself, which may be its puppets, that only takes back what they had said themselves. It also
+answers proposals: two words are no agreement when somebody had seen one and said "all", and the author of the
+other had seen that.
 
 All of that is decided from what an update had seen, and from registers that are never written again: nobody's
 word loses its weight when its author is removed, or a later joiner would decide otherwise. *Independent* and
@@ -89,7 +91,8 @@ class Backing:
         """Of *words*, all that somebody had seen about the device: those that count, and open proposals."""
         court = _Court(device, words, lineage, vector_of)
         free = [one for one in words if not one.record.limits and self.may_lift(one.author, device, lineage)]
-        limiting = [one for one in words if one.record.limits]
+        taken_back = [one for one in words if not one.record.limits and one not in free]
+        limiting = [one for one in words if one.record.limits and not court.is_taken_back(one, taken_back)]
         backed = court.backed(limiting, free)
         stamps = {one.stamp for one in backed}
         proposals = [one for one in limiting if one.stamp not in stamps and not court.is_seen(one, free)]
@@ -132,8 +135,12 @@ class _Court:
     def __init__(self, device: bytes, words: Iterable[Word], lineage: Lineage, vector_of: VectorOf) -> None:
         self._device = device
         self._kinship = lineage.kinship
-        self._above = lineage.kinship.above(device)
         self._first = _first_kits(device, lineage)
+        self._above: set[bytes] = set()
+        one = self._kinship.inviter(device)
+        while one is not None:
+            self._above.add(one)
+            one = None if one in self._first else self._kinship.inviter(one)
         self._vectors = {one.stamp: vector_of(*one.stamp[::-1]) for one in words}
 
     def _saw(self, later: Word, earlier: Word) -> bool:
@@ -143,6 +150,10 @@ class _Court:
     def is_seen(self, word: Word, by: Iterable[Word]) -> bool:
         """Whether the author of any of these had seen the word."""
         return any(self._saw(one, word) for one in by)
+
+    def is_taken_back(self, word: Word, by: Iterable[Word]) -> bool:
+        """Whether one of these is of the word's author, who had seen it."""
+        return any(one.author == word.author and self._saw(one, word) for one in by)
 
     def backed(self, limiting: Sequence[Word], free: Sequence[Word]) -> list[Word]:
         """Those of *limiting* that count; *free* are those that allow all, and count."""

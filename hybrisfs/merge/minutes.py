@@ -39,12 +39,14 @@ from hybrisfs.merge.rules import Stamp
 from hybrisfs.store.database import Database
 from sync import DecodeError, Rename, VersionVector
 
-__all__ = ["KINDS", "End", "Minutes"]
+__all__ = ["KIN", "KINDS", "End", "Minutes"]
 
 KINDS: Final = b"dvm" + ADMISSION_PREFIX + VOTE_PREFIX + EVIDENCE_PREFIX
 """What keys of the registers begin with that are noted here."""
 _PROPOSAL, _BALLOT, _MEMBER, _ADMISSION, _VOTE, _EVIDENCE = KINDS
-_ONCE: Final = frozenset((_MEMBER, _ADMISSION, _EVIDENCE))
+KIN: Final = frozenset((_MEMBER, _ADMISSION))
+"""Those of these that tell who let whom in."""
+_ONCE: Final = KIN | {_EVIDENCE}
 """The kinds of which a branch says each thing once: to say it again changes nothing."""
 _KEPT: Final = 16
 """Values of a proposal, a ballot or a vote that are kept for each branch. A proposer ends packs by the newest
@@ -89,8 +91,8 @@ class Minutes:
         )
         if not once:
             self._forget_old(key, stamp.writer)
-        if self._roles is not None and key[0] in (_MEMBER, _ADMISSION):
-            self._roles.kin_changed()
+        if self._roles is not None and key[0] in KIN:
+            self._roles.forget()
 
     def _all_said(self, key: bytes, branch: bytes) -> set[bytes]:
         rows = self._db.execute("SELECT value FROM said WHERE key = ? AND branch = ?", (key, branch))
@@ -117,7 +119,7 @@ class Minutes:
             (rename.new, rename.old, rename.above),
         )
         if self._roles is not None:
-            self._roles.kin_changed()
+            self._roles.forget()
 
     def judge(
         self, author: bytes, seen: VersionVector, packs: Iterable[bytes], vector_of: VectorOf

@@ -137,7 +137,7 @@ class Roles:
         self._is_told = self._db.execute("SELECT 1 FROM meta WHERE key = 'reader'").fetchone() is not None
         self._said.clear()
         self._stamps.clear()
-        self._forget()
+        self.forget()
         for key, branch, clock, value in self._db.execute(
             "SELECT r.key, w.branch, r.clock, r.value FROM register r JOIN writer w ON w.number = r.writer "
             "WHERE r.key >= x'6f' AND r.key < x'70'"
@@ -155,17 +155,17 @@ class Roles:
 
     def note(self, stamp: Stamp, key: bytes, value: bytes | None) -> None:
         """An update has written this to a register of a role."""
-        self._forget()
+        self.forget()
         self._put(stamp, key, value)
         self.on_change((whose_role(key),))
 
     def kin_changed(self) -> None:
-        """Something else is known of who let whom in."""
-        self._forget()
+        """Something else is known of who let whom in, which `forget` was told before."""
         if self._said:
             self.on_change(self.devices())
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """What was found out before may not be so any more; `kin_changed` follows."""
         self.count += 1
         self._backing.forget()
         self._judged.clear()
@@ -198,8 +198,16 @@ class Roles:
         return sorted({(one.author, one.record.role) for one in proposals if one.record.role is not now})
 
     def may_lift(self, author: bytes, device: bytes, vector_of: VectorOf) -> bool:
-        """Whether it counts when *author* says that the device may do all."""
-        return self._backing.may_lift(author, device, self._backing.lineage(None, vector_of))
+        """Whether it has an effect when *author* says that the device may do all."""
+        own = (
+            one
+            for by, said in self._said.get(device, {}).items()
+            if self._backing.author(by) == author
+            for one in said
+        )
+        return self._backing.may_lift(author, device, self._backing.lineage(None, vector_of)) or any(
+            one.record.limits for one in own
+        )
 
     def readers(self) -> set[bytes]:
         """The devices that only read, for all that is stored."""

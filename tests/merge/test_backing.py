@@ -151,6 +151,24 @@ def test_who_lost_its_rights_gets_them_back_from_nobody_that_it_let_in() -> None
         fleet.discard()
 
 
+def test_whoever_said_it_takes_it_back(fleet: Fleet) -> None:
+    """Also those that the device has let in, or nobody could help the founder of a volume."""
+    ada, bob, cyd, _ = fleet.devices
+    say(bob, ADA, Role.READER)
+    fleet.meet()
+    say(cyd, ADA, Role.READER)
+    fleet.meet()
+    assert role_of(ada, ADA) is Role.READER
+    with pytest.raises(HybrisError, match="has let it in"):
+        say(fleet[DAN], ADA, Role.FULL)
+    say(bob, ADA, Role.FULL)
+    fleet.meet()
+    for one in fleet.devices:
+        assert role_of(one, ADA) is Role.FULL and proposed(one, ADA) == ["cyd"]
+    say(cyd, ADA, Role.FULL)
+    assert proposed(cyd, ADA) == []
+
+
 def test_a_proposal_that_was_refused_is_to_be_made_anew(fleet: Fleet) -> None:
     _, bob, _cyd, dan = fleet.devices
     say(bob, CYD, Role.READER)

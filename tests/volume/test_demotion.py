@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from hybrisfs.errors import HybrisError
+from hybrisfs.home import Home
 from hybrisfs.merge.roles import Role, RoleRecord, new_role_key
 from tests.volume.device import Device
-from tests.volume.recovery_rig import PASSPHRASE, First, Second, has, waits
+from tests.volume.recovery_rig import PASSPHRASE, First, New, Second, has, recover, waits
 from tests.volume.test_hostile_members import id_of, meet, sign
 
 
@@ -112,6 +113,27 @@ def test_the_kit_decides(first: First, second: Second) -> None:
     waits(first, lambda: not first.volume.fs.read_only)
     first.write("again", b"a member")
     first.sync()
+
+
+def test_who_recovered_by_the_kit_is_not_below_the_device_that_made_it(tmp_path: Path, first: First) -> None:
+    """That may be the one that was stolen."""
+    first.make_kit()
+    first.write("file", b"content")
+    first.sync()
+    home = Home.below(tmp_path / "home")
+    recover(home, first.clouds)
+    new = New(home, first.clouds)
+    try:
+        meet(first, new)
+        new.write("mine", b"work")
+        new.sync()
+        meet(first, new)
+        assert not make_reader(first, new)
+        meet(first, new)
+        assert not new.volume.fs.read_only
+        assert make_reader(new, first, PASSPHRASE)
+    finally:
+        new.close()
 
 
 def test_a_kit_of_the_thief_decides_nothing(first: First, mallory: Second) -> None:
