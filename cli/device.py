@@ -195,6 +195,7 @@ def _row(one: dict[str, Any]) -> list[str]:
     if one.get("unanswered_since"):
         day = time.strftime("%Y-%m-%d", time.localtime(one["unanswered_since"]))
         remarks.append(f"deleting from the clouds waits for it since {day}")
+    remarks += [_proposal(proposed) for proposed in one.get("proposed", ())]
     if one.get("let_in_by"):
         remarks.append(f"let in by {shown(one['let_in_by'])}")
     seen = "now" if one.get("this") or one.get("linked") else _when(one.get("last_seen"))
@@ -267,30 +268,50 @@ def rename(device_name: str, new_name: str, name: str | None) -> None:
     click.echo(f"{shown(device_name)} is called {shown(new_name)} now.")
 
 
+_with_kit = click.option(
+    "--with-kit", is_flag=True, help="Decide with the passphrase of the recovery kit, which is asked for."
+)
+
+
 @device.command(epilog="\b\nExample:\n  hybrisfs device role nas reader")
 @click.argument("device_name", metavar="DEVICE")
 @click.argument("role", metavar="[full|reader]", type=_ROLES, required=False)
 @volume_option
+@_with_kit
+@passphrase_file_option
 @json_option
-def role(device_name: str, role: str | None, name: str | None, as_json: bool) -> None:
+def role(
+    device_name: str, role: str | None, name: str | None, with_kit: bool, file: TextIO | None, as_json: bool
+) -> None:
     """Tell what a machine may do, or say what it may do from now on.
 
     A reader has all keys and reads everything. On it nothing can be changed, and no machine takes a change
     from it. It still agrees, or not, to what others want discarded, and gives itself a name. Only a full
     member says what others may do. What a machine did before it heard that it only reads is kept.
+
+    No machine takes rights from another one alone, unless it has let it in: until the same command on a
+    second machine agrees, it is proposed only, and full refuses it. With --with-kit, the passphrase of the
+    recovery kit decides.
     """
+    arguments: Message = {"name": name, "device": device_name, "role": role}
+    if role is not None:
+        arguments |= _of_kit(file, with_kit=with_kit)
     with Client.connect() as client:
-        facts = client.call("device role", {"name": name, "device": device_name, "role": role})
+        facts = client.call("device role", arguments)
     if as_json:
         print_json(facts)
         return
     what = "only reads" if facts["reader"] else "is a full member"
-    click.echo(f"{shown(facts['device'])} ({facts['id'][:8]}) {what}{' now' if role else ''}.")
+    proposed = facts.get("proposed", ())
+    now = " now" if role and not proposed else ""
+    click.echo(f"{shown(facts['device'])} ({facts['id'][:8]}) {what}{now}.")
+    for one in proposed:
+        click.echo(f"{_proposal(one)}, which has no effect until another machine agrees:")
+        click.echo(f"  hybrisfs device role {facts['id'][:8]} {one['role']}")
 
 
-_with_kit = click.option(
-    "--with-kit", is_flag=True, help="Decide with the passphrase of the recovery kit, which is asked for."
-)
+def _proposal(one: dict[str, Any]) -> str:
+    return f"{shown(one['by'])} wants it to {'only read' if one['role'] == 'reader' else one['role']}"
 
 
 @device.command(epilog="\b\nExample:\n  hybrisfs device remove old-laptop")

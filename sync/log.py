@@ -50,7 +50,8 @@ another device depends on it, or if the device has signed a later one that does:
 before it heard of it counts. Who signs that pretends no more: what it signs then it has signed knowing it,
 unless it forks, which convicts it. A device that was bound from its first update on has no such excuse: its
 own word vouches for nothing. Two that bind each other at the same time would never hear of each other: so the
-first word against the author of a bound gets through to it, of the one with the lower id.
+first word against the author of a bound, or against one that seconds it, gets through, of the one with the
+lower id.
 
 A crash must never let a device sign two updates with one `prev`, for it would then fork itself: store
 an own update before a byte of it leaves the device. If storing fails, drop this object and load the state
@@ -101,6 +102,8 @@ class Bound(NamedTuple):
     clock: int
     from_first: bool
     """Whether the device never signed anything without knowing it, if it does what it should."""
+    seconds: frozenset[bytes] = frozenset()
+    """Other authors, of whom one at least must say the same, or it would not bind."""
 
 
 def most_branches(members: int) -> int:
@@ -259,9 +262,9 @@ class LogState(LogTree):
         causes = {stamp: self._find(stamp.prefix) for stamp in header.deps}
         known = [one for one in (prev, *causes.values()) if isinstance(one, Known)]
         missed = _not_in(bounds, known)
-        rivals = [one for one in missed if header.writer < one.author and not one.from_first]
-        bound = self.binds(signed) if rivals else ()
-        missed = [one for one in missed if one not in rivals or one.author not in bound]
+        rivals = {one: {by for by in (one.author, *one.seconds) if header.writer < by} for one in missed}
+        bound = set(self.binds(signed)) if any(rivals.values()) else set()
+        missed = [one for one in missed if one.from_first or bound.isdisjoint(rivals[one])]
         if not missed:
             self._heeded[header.writer] = max(header.clock, self._heeded.get(header.writer, 0))
             return None

@@ -62,6 +62,10 @@ function device(one) {
     one.overstepped
       ? h("p", { class: "reason" }, "It has signed changes, though it only reads: they count for nobody.")
       : null,
+    (one.proposed ?? []).map((proposed) => [
+      h("p", { class: "reason" }, `${proposed.by} wants it to only read. To agree, on another machine:`),
+      h("pre", null, `hybrisfs device role ${one.id.slice(0, 8)} ${proposed.role}`),
+    ]),
     facts(
       one.reader ? ["May", "only read"] : null,
       one.this ? null : ["Heard of", one.linked ? "now" : one.last_seen ? ago(one.last_seen) : "not yet"],

@@ -309,10 +309,12 @@ class OpenVolume(Protocol):
     def fsck(self, *, clouds: bool, progress: Callable[[str, int, int], None]) -> Report: ...
     def invite(self, *, lifetime: float, with_credentials: bool, reader: bool = False) -> PairingWork: ...
     def role_of(self, device: str) -> dict[str, object]:
-        """Its "id" and name ("device"), and whether it only reads ("reader")."""
+        """Its "id" and name ("device"), whether it only reads ("reader"), and who has "proposed" that it does
+        less, if anybody has."""
 
-    def set_role(self, device: str, *, reader: bool) -> dict[str, object]:
-        """The same, after it was made a reader, or a full member."""
+    def set_role(self, device: str, *, reader: bool, passphrase: str | None = None) -> dict[str, object]:
+        """The same, after it was said that it is a reader, or a full member; with the *passphrase* of a
+        recovery kit by that one."""
 
     def devices(self) -> list[dict[str, object]]: ...
     def rename_device(self, device: str, name: str) -> None: ...

@@ -100,9 +100,11 @@ class SharingCommands:
 
     def _role(self, arguments: Message, _: Progress) -> Message:
         volume, device = self._volume(arguments), read.text(arguments, "device")
-        role = read.optional_text(arguments, "role")
-        found = volume.role_of(device) if role is None else volume.set_role(device, reader=_is_reader(role))
-        return {"name": volume.name, **found}
+        role, passphrase = read.optional_text(arguments, "role"), read.optional_text(arguments, "passphrase")
+        if role is None:
+            return {"name": volume.name, **volume.role_of(device)}
+        by_kit = {} if passphrase is None else {"passphrase": passphrase}
+        return {"name": volume.name, **volume.set_role(device, reader=_is_reader(role), **by_kit)}
 
     def _admitted_by(self, arguments: Message, _: Progress) -> Message:
         volume = self._volume(arguments)

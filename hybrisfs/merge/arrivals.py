@@ -23,7 +23,7 @@ from hybrisfs.merge.beginning import begin_beside
 from hybrisfs.merge.first_nodes import build_view
 from hybrisfs.merge.losses import Losses
 from hybrisfs.merge.members import MemberTable
-from hybrisfs.merge.minutes import KINDS, End
+from hybrisfs.merge.minutes import KIN, KINDS, End
 from hybrisfs.merge.newcomers import Newcomers
 from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.packs import Packs, Placement
@@ -48,7 +48,7 @@ _ATTR: Final = ord("a")
 _PACK: Final = ord("k")
 _TREE: Final = b"pac"  # what keys of registers of nodes begin with
 _MEMBER, _EPOCH, _KIT = b"meq"
-_OF_MEMBERS: Final = frozenset(b"myqxfi")  # who belongs to the volume follows from these
+_OF_MEMBERS: Final = frozenset(b"myqxfio")  # who belongs to the volume follows from these
 _HEEDED: Final = _OF_MEMBERS.union(b"sre")
 
 
@@ -241,6 +241,8 @@ class Arrivals:
                 self._members.learn(key, self._registers.values(key), self._signer_of)
                 if self._members.name_of(key[1:]) != before:
                     self._called_anew.update(self._with_conflicts())
+            if not kinds.isdisjoint(KIN):
+                self._registers.roles.kin_changed()
             self._updates.set_members(self._members.writers())
         # After the members: who was removed may not be given keys by it.
         if not kinds.isdisjoint((*_OF_MEMBERS, _EPOCH)):

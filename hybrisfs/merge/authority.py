@@ -52,9 +52,10 @@ from hybrisfs.merge.admission import check_admission
 from hybrisfs.merge.cloud_set import CloudRecord, RedundancyRecord
 from hybrisfs.merge.epochs import check_grant
 from hybrisfs.merge.evidence import decode_evidence
+from hybrisfs.merge.lineage import VectorOf
 from hybrisfs.merge.members import Member, member_key
 from hybrisfs.merge.removal import decode_vote
-from hybrisfs.merge.roles import ROLE, SERIAL_SIZE, Role, RoleRecord, Roles, VectorOf, whose_role
+from hybrisfs.merge.roles import ROLE, SERIAL_SIZE, Role, RoleRecord, Roles, whose_role
 from hybrisfs.store.schema import ROOT_ID
 from sync import DEVICE_ID_SIZE, EPOCH_SIZE, DecodeError, SignedUpdate, VersionVector, Write
 

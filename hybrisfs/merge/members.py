@@ -132,6 +132,7 @@ class MemberTable:
         self._rows: list[tuple[Any, ...]] = []
         self._kits: set[bytes] = set()
         self._known: dict[bytes, _Known] = {}
+        self._as_of: object = None  # until when nothing that `_known` follows from has changed
         self._roster = Roster({})
         self._words: dict[bytes, list[Word]] | None = None  # None: to be read again
         self._made: dict[str, Members] = {}  # of what is known
@@ -176,7 +177,10 @@ class MemberTable:
         ]
 
     def _load(self) -> dict[bytes, _Known]:
-        """All that are known, by name."""
+        """All that are known, by name: at no cost while nothing has changed in the database."""
+        as_of = self._db.total_changes(), None if self._hearing is None else self._hearing.said_of_roles
+        if as_of == self._as_of and self._words is not None:
+            return self._known
         rows = self._db.execute(
             "SELECT device, public, name, state, inviter, clock FROM member ORDER BY name, device"
         ).fetchall()
@@ -206,6 +210,7 @@ class MemberTable:
             for device, one in self._known.items():
                 if one.state not in _GONE:
                     self._called.setdefault(one.member.name, set()).add(device)
+        self._as_of = as_of
         return self._known
 
     def _standing(self, device: bytes, state: int) -> Membership:

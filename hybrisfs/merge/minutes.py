@@ -45,11 +45,13 @@ from hybrisfs.recovery.record import SIGNED_KIT_PREFIX, SignedKit
 from hybrisfs.store.database import Database
 from sync import DecodeError, Rename, VersionVector
 
-__all__ = ["KINDS", "End", "Minutes"]
+__all__ = ["KIN", "KINDS", "End", "Minutes"]
 
 KINDS: Final = b"dvm" + ADMISSION_PREFIX + VOTE_PREFIX + EVIDENCE_PREFIX + SIGNED_KIT_PREFIX
 """What keys of the registers begin with that are noted here."""
 _PROPOSAL, _BALLOT, _MEMBER, _ADMISSION, _VOTE, _EVIDENCE, _KIT = KINDS
+KIN: Final = frozenset((_MEMBER, _ADMISSION, _KIT))
+"""Those of these that tell who let whom in."""
 _ONCE: Final = frozenset((_MEMBER, _ADMISSION, _EVIDENCE))
 """The kinds of which a branch says each thing once: to say it again changes nothing."""
 _KEPT: Final = 16
@@ -70,6 +72,7 @@ class Minutes:
 
     def __init__(self, database: Database, roles: Roles | None = None) -> None:
         self._db = database
+        self._roles = roles
         self._hearing = Hearing(database)
         self._hearing.roles = roles
 
@@ -96,6 +99,8 @@ class Minutes:
         )
         if not once:
             self._forget_old(key, stamp.writer)
+        if self._roles is not None and key[0] in KIN:
+            self._roles.forget()
 
     def _all_said(self, key: bytes, branch: bytes) -> set[bytes]:
         rows = self._db.execute("SELECT value FROM said WHERE key = ? AND branch = ?", (key, branch))
@@ -121,6 +126,8 @@ class Minutes:
             "UPDATE said SET branch = ? WHERE branch = ? AND clock > ?",
             (rename.new, rename.old, rename.above),
         )
+        if self._roles is not None:
+            self._roles.forget()
 
     def judge(
         self, author: bytes, seen: VersionVector, packs: Iterable[bytes], vector_of: VectorOf

@@ -107,8 +107,20 @@ class Membership:
             member = _choose(self._members.all(), which)
             return member, self._signer.role_of(member.device)
 
+    def proposed(self, device: bytes) -> list[dict[str, str]]:
+        """Members that want the device to do less, which has no effect yet: names ("by") and the "role"."""
+        with self._fs.lock:
+            proposals = self._registers.roles.proposals(device, self._updates.vector_of)
+            present = self._members.keys()
+            return [
+                {"by": self._members.shown_name(author), "role": role.name.lower()}
+                for author, role in proposals
+                if author in present
+            ]
+
     def set_role(self, which: str, role: Role) -> Member:
-        """Let a device do this from now on, on all devices. Raises UsageError, and HybrisError when this
+        """Say that a device may do this from now on, on all devices: what takes rights from it has no effect
+        until others say so, too (`hybrisfs.merge.backing`). Raises UsageError, and HybrisError when this
         device may not say so."""
         with self._fs.cutting, self._fs.lock:
             self._signer.require_writer()
@@ -117,10 +129,21 @@ class Membership:
                 raise UsageError(
                     "a device does not say itself what it may do", "", "Say it on another full member."
                 )
-            if self._signer.role_of(member.device) is role:
+            this, vector_of = self._updates.device, self._updates.vector_of
+            proposals = self._registers.roles.proposals(member.device, vector_of)
+            if (this, role) in proposals or (self._signer.role_of(member.device) is role and not proposals):
                 return member
+            if role is Role.FULL and not self._registers.roles.may_lift(this, member.device, vector_of):
+                raise HybrisError(
+                    f"this device cannot make {member.name} a full member",
+                    "that one has let it in",
+                    "Say it on another full member.",
+                )
             self._signer.sign([(new_role_key(member.device), RoleRecord(role).encode())], 0)
+            self._updates.set_members(self._members.writers())  # a reader has no vote
+            self._epochs.learn()
         self._signed()
+        self._changed()
         return member
 
     def _own_register(self) -> Write:

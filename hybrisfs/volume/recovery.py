@@ -11,7 +11,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -175,8 +175,12 @@ class Kits:
         return {"kit": reserve.device.hex(), "left": left}
 
     def vote(self, passphrase: str, stance: Stance, accused: Sequence[bytes]) -> None:
-        """Vote about devices in the name of the kit that opens with the passphrase. The vote holds here at
-        once, also when this device was removed, and reaches the others by the clouds.
+        """Vote about devices in the name of the kit that opens with the passphrase, see `sign`."""
+        self.sign(passphrase, lambda kit: [(vote_key(one, kit), encode_vote(stance)) for one in accused])
+
+    def sign(self, passphrase: str, made: Callable[[bytes], Sequence[Write]]) -> None:
+        """Sign what is *made* for the id of the kit that opens with the passphrase. That holds here at once,
+        also when this device was removed, and reaches the others by the clouds.
 
         Raises UsageError when none opens, HybrisError when too few clouds take it: then it holds here only.
         """
@@ -199,8 +203,7 @@ class Kits:
             log_of_kit = ReserveLog(Path(folder), volume.config.id, secret.reserve, volume.ring.segments)
             try:
                 log_of_kit.take_updates(data for (data,) in rows)
-                votes = [(vote_key(one, secret.kit), encode_vote(stance)) for one in accused]
-                update, name, segment = log_of_kit.sign(votes)
+                update, name, segment = log_of_kit.sign(made(secret.kit))
                 objects = [(name, segment), log_of_kit.head()]
             finally:
                 log_of_kit.close()

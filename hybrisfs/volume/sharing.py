@@ -409,6 +409,7 @@ class Sharing:
             names = {member.device: self.members.shown_name(member.device) for member in members}
             readers = {one.device for one in members if self.signer.role_of(one.device) is Role.READER}
             overstepped = self.registers.roles.overstepped
+            proposed = {member.device: self.membership.proposed(member.device) for member in members}
             inviters = {member.device: self.members.inviter_of(member.device) for member in members}
             let_in_by = {
                 device: self.members.shown_name(inviter)
@@ -423,6 +424,7 @@ class Sharing:
                 "rejoined": member.device in rejoined,
                 "reader": member.device in readers,
                 "overstepped": member.device in overstepped,
+                **({"proposed": proposed[member.device]} if proposed[member.device] else {}),
                 "charges": [described(one) for one in charges.get(member.device, ())],
                 **({"let_in_by": let_in_by[member.device]} if member.device in let_in_by else {}),
             }

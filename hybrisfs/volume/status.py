@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from backends.registry import local_options
 from hybrisfs.dispersal.cloud import when_emptied
@@ -212,8 +212,14 @@ def _warnings(volume: Volume, devices: list[dict[str, object]], values: ValueFac
 
 
 def _about_roles(volume: Volume, devices: list[dict[str, object]]) -> list[str]:
-    """What became of changes that do not count."""
+    """What became of changes that do not count, and what others want devices to do."""
     found = [
+        f"{shown(one['by'])} wants {'this device' if facts['this'] else shown(str(facts['name']))} to only "
+        f"read: hybrisfs device role {str(facts['id'])[:8]} {one['role']} on another device agrees"
+        for facts in devices
+        for one in cast("list[dict[str, str]]", facts.get("proposed", []))
+    ]
+    found += [
         f"{shown(str(one['name']))} only reads, and has signed changes all the same: they count for nobody"
         for one in devices
         if one.get("overstepped")

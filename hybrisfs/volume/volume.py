@@ -24,7 +24,7 @@ from hybrisfs.home import Home
 from hybrisfs.keyring import KeyRing
 from hybrisfs.keys import VolumeKeys
 from hybrisfs.merge.removal import Stance
-from hybrisfs.merge.roles import Role
+from hybrisfs.merge.roles import Role, RoleRecord, new_role_key
 from hybrisfs.merge.rows import Change
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.fetch import Fetcher
@@ -463,13 +463,24 @@ class Volume:
             self.sharing.signer.require_writer()
 
     def role_of(self, device: str) -> dict[str, object]:
-        """The "id" and name ("device") of a device, and whether it is a "reader". Raises UsageError."""
-        member, role = self.sharing.membership.role_of(device)
-        return {"id": member.device.hex(), "device": member.name, "reader": role is Role.READER}
+        """The "id" and name ("device") of a device, and whether it is a "reader"; and what is "proposed", if
+        anything is, see `Membership.proposed`. Raises UsageError."""
+        membership = self.sharing.membership
+        member, role = membership.role_of(device)
+        proposed = membership.proposed(member.device)
+        facts = {"id": member.device.hex(), "device": member.name, "reader": role is Role.READER}
+        return facts | ({"proposed": proposed} if proposed else {})
 
-    def set_role(self, device: str, *, reader: bool) -> dict[str, object]:
-        """See `Membership.set_role`; then the same as `role_of`."""
-        self.sharing.membership.set_role(device, Role.READER if reader else Role.FULL)
+    def set_role(self, device: str, *, reader: bool, passphrase: str | None = None) -> dict[str, object]:
+        """See `Membership.set_role`; then the same as `role_of`. With the *passphrase* of a recovery kit, the
+        kit says so instead, see `Kits.sign`."""
+        role = Role.READER if reader else Role.FULL
+        if passphrase is None:
+            self.sharing.membership.set_role(device, role)
+        else:
+            member, _ = self.sharing.membership.role_of(device)
+            said = new_role_key(member.device), RoleRecord(role).encode()
+            self.recovery.sign(passphrase, lambda kit: [said])
         self.committer.commit_now()
         return self.role_of(device)
 

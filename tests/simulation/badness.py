@@ -35,6 +35,7 @@ _HOLD_EVERY: Final = 20.0
 _COLLECT_EVERY: Final = 40.0
 _ADVANCE_EVERY: Final = 20.0
 _READERS: Final = 0.3  # of those who turn bad are made readers at that moment
+_LOCK_OUT: Final = 0.3  # of those who turn bad alone say then that all others only read
 _MANY: Final = 60  # files
 _STRANGERS: Final = 6  # that a person has the patience to remove
 _FEW: Final = 50  # names that anybody may remove
@@ -51,7 +52,7 @@ class Badness:
         self._kinds = kinds
         self._members: dict[int, Turncoat] = {}
         self._turns: list[tuple[float, int]] = []  # when who turns bad
-        self._removed: set[int] = set()
+        self._removed: dict[int, int] = {}  # the bad ones, and the honest devices that said so
         self._told: dict[tuple[bytes, int], set[bytes]] = {}  # updates, by who told whom
         if self._chance.random() < _SEEDS:
             count = 2 if simulation.count > 2 and self._chance.random() < 0.2 else 1
@@ -65,6 +66,12 @@ class Badness:
         self._unpacked: dict[int, frozenset[bytes]] = {}  # what devices showed when they made many files
         self._restricting = Random(f"reader {seed}")
         self._restricts = self._restricting.random() < _READERS
+        self._locks_out = self._count == 1 and Random(f"coup {seed}").random() < _LOCK_OUT
+        turning = {number for _, number in self._turns}
+        self._founder = min(set(range(simulation.count)) - turning, default=0)
+        if self._turns and (self._restricts or self._locks_out):
+            others = set(range(simulation.count)) - {self._founder}
+            simulation.world.fleet.tell_who_came_by_whom(dict.fromkeys(sorted(others), self._founder))
 
     def plan(self) -> Iterator[tuple[float, Callable[[], None]]]:
         """What happens now and then in this life: mean seconds between two times, and what."""
@@ -104,8 +111,12 @@ class Badness:
         self._members[number].forger.removes = self._count == 1 and vetoers > 1
         simulation.world.bad.add(number)
         simulation.note(f"{number} turns bad")
+        # It may keep from the others that it has removed one: somebody honest is to do so again.
+        self._removed = {bad: by for bad, by in self._removed.items() if by != number}
         if self._restricts:
-            self._make_reader(self._restricting.choice(simulation.honest), number)
+            self._make_reader(self._founder, number)
+        if self._locks_out:
+            self._members[number].lock_out()
 
     def _make_reader(self, number: int, bad: int) -> None:
         """A person on an honest device says that the bad one only reads."""
@@ -246,7 +257,7 @@ class Badness:
             out = not _has_keys(device, self._members[bad].id)
             assert out or self._count > 1, "nobody shows the bad one"
             if out:
-                self._removed.add(bad)
+                self._removed[bad] = number
             simulation.world.received(number)
             simulation.world.commit(number)
 
@@ -312,6 +323,7 @@ class Badness:
         for number in self._simulation.honest:
             device = self._simulation.world.fleet[number]
             self._check_members(device)
+            self._check_roles(device)
             self._check_secrets(device)
             _check_size(device)
             _check_keys(device)
@@ -329,6 +341,14 @@ class Badness:
         listed = {one.device for one in device.rig.sharing.members.all()}
         lacking = [one.name for one in self._simulation.world.honest if one.key.device_id not in listed]
         assert not lacking, f"{device.name} does not list {lacking}"
+
+    def _check_roles(self, device: Device) -> None:
+        """No member has made readers of all others."""
+        signer = device.rig.sharing.signer
+        readers = [
+            one for one in self._simulation.world.honest if signer.role_of(one.key.device_id) is not Role.FULL
+        ]
+        assert not readers, f"{device.name} takes {[one.name for one in readers]} for readers"
 
     def _check_secrets(self, device: Device) -> None:
         """No removed device has the keys of what is sealed now."""
