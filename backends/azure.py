@@ -1,8 +1,8 @@
 """A cloud in an Azure Blob Storage container: ``az://container/folder?account=...&endpoint=...``.
 
 `endpoint` is the URL of the account at other places than Azure's public cloud, an emulator for example.
-Credentials: `account_key` or `sas_token`; without them, and without an
-endpoint, the chain of the Azure SDK (environment, managed identity, Azure CLI).
+Credentials: `account_key` or `sas_token`; without them, and without an endpoint, the chain of the Azure SDK
+(environment, managed identity, Azure CLI).
 
 The service lists from a marker of its own making only, so markers are kept for callers that come back for
 the next page; whoever begins elsewhere pays for what is skipped.
@@ -14,17 +14,17 @@ import logging
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from backends.address import Address
 from backends.azure_versions import AzureVersions
 from backends.body import Timing, receiving
-from backends.bucket import MALFORMED, BucketStore, ServicePage, no_bucket
+from backends.bucket import BucketStore, ServicePage, no_bucket
 from backends.credentials import NO_CREDENTIALS, Credentials, Secrets
 from backends.driver import CloudKind, Secret, as_bytes
-from backends.errors import AuthError, CorruptError, MissingError, MissingRootError, StoreError
-from backends.http_errors import HttpFailure, RedirectedError, connection_error, http_error
+from backends.errors import AuthError, CorruptError, StoreError
+from backends.http_errors import HttpFailure, connection_error, http_error
 from backends.store import Buffer
 
 __all__ = ["AzureStore"]
@@ -54,6 +54,7 @@ class AzureStore(BucketStore):
         problem=_problem,
         server=lambda address: f"https://{address.options['account']}.blob.core.windows.net/",
     )
+    noun = "container"
 
     def __init__(
         self, url: str, credentials: Credentials = NO_CREDENTIALS, timing: Timing | None = None
@@ -73,37 +74,29 @@ class AzureStore(BucketStore):
 
     def _initialise(self) -> None:
         client = self._client()
-        try:
+        with self._tolerating(404):
             next(client.list_blobs(results_per_page=1).by_page(), None)
-        except _http_error() as error:
-            if error.status_code != 404:
-                raise
-            _create_container(client)
+            return
+        with self._tolerating("ContainerAlreadyExists"):
+            client.create_container()
 
     def _put(self, client: Any, name: str, data: Buffer) -> None:
         self._blob(client, name).upload_blob(as_bytes(data), overwrite=True)
 
     def _put_if_absent(self, client: Any, name: str, data: Buffer) -> bool:
-        try:
+        with self._tolerating("BlobAlreadyExists"):
             self._blob(client, name).upload_blob(as_bytes(data), overwrite=False)
-        except _http_error() as error:
-            if _failure(error).code != "BlobAlreadyExists":
-                raise
-            return False
-        return True
+            return True
+        return False
 
     def _get(self, client: Any, name: str, limit: int) -> bytes:
         with receiving(limit):
             return bytes(self._blob(client, name).download_blob().readall())
 
     def _get_range(self, client: Any, name: str, offset: int, length: int) -> bytes:
-        try:
-            with receiving(length):
-                return bytes(self._blob(client, name).download_blob(offset, length).readall())
-        except _http_error() as error:
-            if error.status_code != 416:
-                raise
-            return b""
+        with receiving(length), self._tolerating(416):
+            return bytes(self._blob(client, name).download_blob(offset, length).readall())
+        return b""
 
     def _size(self, client: Any, name: str) -> int:
         return int(self._blob(client, name).get_blob_properties().size)
@@ -114,14 +107,10 @@ class AzureStore(BucketStore):
         from azure.core import MatchConditions
 
         condition = {"etag": tag, "match_condition": MatchConditions.IfModified} if tag else {}
-        with receiving(limit):
-            try:
-                download = self._blob(client, name).download_blob(**condition)
-            except _http_error() as error:
-                if error.status_code != 304:
-                    raise
-                return None
+        with receiving(limit), self._tolerating(304):
+            download = self._blob(client, name).download_blob(**condition)
             return bytes(download.readall()), str(download.properties.etag or "")
+        return None
 
     def _delete(self, client: Any, name: str) -> None:
         self._blob(client, name).delete_blob(delete_snapshots="include")
@@ -205,59 +194,36 @@ class AzureStore(BucketStore):
         self._by_identity = True
         return DefaultAzureCredential()
 
-    def _store_error(self, operation: str, name: str, error: Exception) -> StoreError | None:
-        import azure.core.exceptions as sdk
+    def _failure(self, error: Exception) -> HttpFailure | None:
+        from azure.core.exceptions import HttpResponseError
 
-        if isinstance(error, sdk.HttpResponseError):
-            if error.status_code is None:
-                return self._local_failure(operation, name, error)
-            return self._refusal(operation, name, _failure(error))
-        if isinstance(error, sdk.ServiceRequestError | sdk.ServiceResponseError | RedirectedError):
-            return connection_error(self.url, operation, name, error)
-        if isinstance(error, (sdk.AzureError, *MALFORMED)):
-            reason = f"an answer without sense: {type(error).__name__}"
-            return CorruptError(self.url, operation, name, reason)
-        return None
-
-    def _local_failure(self, operation: str, name: str, error: Any) -> StoreError:
-        """What the SDK found wrong by itself: no credentials to use, or an answer that it cannot read."""
-        from azure.core.exceptions import ClientAuthenticationError
-
-        if isinstance(error, ClientAuthenticationError):
-            advice = "put account_key or sas_token into credentials.json, or run: az login"
-            reason = f"no usable credentials ({type(error).__name__})"
-            return AuthError(self.url, operation, name, reason, advice)
-        return CorruptError(self.url, operation, name, f"an answer without sense: {type(error).__name__}")
+        if not isinstance(error, HttpResponseError) or error.status_code is None:
+            return None
+        code = getattr(error, "error_code", None)
+        headers: Mapping[str, str] = getattr(error.response, "headers", {})
+        said = str(getattr(code, "value", code) or headers.get("x-ms-error-code", ""))
+        return HttpFailure(int(error.status_code), said, str(error.reason or ""), headers)
 
     def _refusal(self, operation: str, name: str, failure: HttpFailure) -> StoreError:
         if failure.code in _NO_ROOT:
-            reason = f"there is no container {self._bucket}"
-            return MissingRootError(self.url, operation, name, reason, "check the name of the container")
+            return self._no_bucket(operation, name)
         if failure.status == 404 and name:
-            return MissingError(self.url, operation, name, "no such object")
+            return self._no_object(operation, name)
         return http_error(self.url, operation, name, failure)
 
+    def _library_error(self, operation: str, name: str, error: Exception) -> StoreError | None:
+        import azure.core.exceptions as sdk
 
-def _create_container(client: Any) -> None:
-    try:
-        client.create_container()
-    except _http_error() as error:
-        if _failure(error).code != "ContainerAlreadyExists":
-            raise
-
-
-def _http_error() -> type[Any]:
-    from azure.core.exceptions import HttpResponseError
-
-    return HttpResponseError
-
-
-def _failure(error: Any) -> HttpFailure:
-    """What an `HttpResponseError` says."""
-    code = getattr(error, "error_code", None)
-    headers = error.response.headers if error.response is not None else {}
-    said = str(getattr(code, "value", code) or headers.get("x-ms-error-code", ""))
-    return HttpFailure(int(error.status_code or 0), said, str(error.reason or ""), headers)
+        if isinstance(error, sdk.ClientAuthenticationError):
+            advice = "put account_key or sas_token into credentials.json, or run: az login"
+            reason = f"no usable credentials ({type(error).__name__})"
+            return AuthError(self.url, operation, name, reason, advice)
+        if isinstance(error, sdk.ServiceRequestError | sdk.ServiceResponseError):
+            return connection_error(self.url, operation, name, error)
+        if isinstance(error, sdk.AzureError):
+            reason = f"an answer without sense: {type(error).__name__}"
+            return CorruptError(self.url, operation, name, reason)
+        return None
 
 
 def _not_deleted(answer: Any) -> bool:

@@ -5,18 +5,15 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from backends.address import Address
-from backends.driver import ClientDriver
-from backends.errors import CorruptError
+from backends.driver import HttpDriver
+from backends.errors import CorruptError, MissingError, MissingRootError
 from backends.names import is_name
 from backends.store import Entry, Page
 
-__all__ = ["MALFORMED", "BucketStore", "ServicePage", "no_bucket"]
-
-MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError)
-"""What libraries raise over answers that are not as they should be."""
+__all__ = ["BucketStore", "ServicePage", "no_bucket"]
 
 _MAX_PAGES: Final = 1000  # of foreign objects between two of ours, before the listing counts as endless
 
@@ -34,12 +31,21 @@ def no_bucket(address: Address) -> str:
     return "names no bucket" if address.user or address.port is not None else ""
 
 
-class BucketStore(ClientDriver[Any]):
+class BucketStore(HttpDriver[Any]):
     """A driver of a bucket, whatever the pages of its service are like. `client` is that of its library."""
+
+    noun: ClassVar = "bucket"
 
     @property
     def _bucket(self) -> str:
         return self._address.host
+
+    def _no_bucket(self, operation: str, name: str) -> MissingRootError:
+        reason, advice = f"there is no {self.noun} {self._bucket}", f"check the name of the {self.noun}"
+        return MissingRootError(self.url, operation, name, reason, advice)
+
+    def _no_object(self, operation: str, name: str) -> MissingError:
+        return MissingError(self.url, operation, name, "no such object")
 
     def _key(self, name: str) -> str:
         return self._address.prefix + name

@@ -18,12 +18,14 @@ from backends.address import Address, parse_address
 from backends.body import BodyError, Timing, body_failure
 from backends.credentials import NO_CREDENTIALS, Credentials, Secrets
 from backends.errors import CorruptError, MissingError, PermanentError, StoreError
+from backends.http_errors import HttpFailure, RedirectedError, connection_error
 from backends.names import check_name, check_prefix
 from backends.store import MAX_PAGE, Buffer, Page
 
-__all__ = ["ClientDriver", "CloudKind", "Driver", "Secret", "as_bytes", "check_range"]
+__all__ = ["CloudKind", "Driver", "HttpDriver", "Secret", "as_bytes", "check_range"]
 
 _NOTHING: Final[Mapping[str, str]] = {}
+_MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError)  # what senseless answers lead to
 
 
 class Secret(NamedTuple):
@@ -225,9 +227,9 @@ class _Closable(Protocol):
 L = TypeVar("L", bound=_Closable)
 
 
-class ClientDriver(Driver[L]):
-    """A driver with one client for all threads. It is made at the first call, for it takes secrets and
-    libraries that are slow to load.
+class HttpDriver(Driver[L]):
+    """A driver that speaks HTTP through one client for all threads. The client is made at the first call, for
+    it takes secrets and libraries that are slow to load.
     """
 
     def __init__(
@@ -258,3 +260,36 @@ class ClientDriver(Driver[L]):
     @abstractmethod
     def _connect(self, secrets: Secrets) -> L:
         """Make the client."""
+
+    @contextlib.contextmanager
+    def _tolerating(self, *answers: int | str) -> Iterator[None]:
+        """Leave the block when the service refuses with one of these HTTP statuses or codes of its own."""
+        try:
+            yield
+        except Exception as error:
+            failure = self._failure(error)
+            if failure is None or (failure.status not in answers and failure.code not in answers):
+                raise
+
+    def _store_error(self, operation: str, name: str, error: Exception) -> StoreError | None:
+        failure = self._failure(error)
+        if failure is not None:
+            return self._refusal(operation, name, failure)
+        explained = self._library_error(operation, name, error)
+        if explained is None and isinstance(error, OSError | RedirectedError):
+            return connection_error(self.url, operation, name, error)
+        if explained is None and isinstance(error, _MALFORMED):
+            return CorruptError(self.url, operation, name, f"an answer without sense: {type(error).__name__}")
+        return explained
+
+    @abstractmethod
+    def _failure(self, error: Exception) -> HttpFailure | None:
+        """Return what the service says when it refuses; None for other errors."""
+
+    @abstractmethod
+    def _refusal(self, operation: str, name: str, failure: HttpFailure) -> StoreError:
+        """Return what a refusal means."""
+
+    @abstractmethod
+    def _library_error(self, operation: str, name: str, error: Exception) -> StoreError | None:
+        """Return what an error of the library means; None for one that is no error of its own."""

@@ -111,8 +111,8 @@ class FileStore(FolderStore[int]):
 
     def _get(self, root: int, name: str, limit: int) -> bytes:
         with _object(root, name) as descriptor:
-            # One byte more than allowed, in case the file grows meanwhile.
             size = self._regular_size(descriptor)
+            # One byte more than allowed, in case the file grows meanwhile.
             data = _read_exactly(descriptor, 0, limit + 1) if size <= limit else b""
         if size > limit or len(data) > limit:
             raise BodyError("long", f"larger than the {limit} bytes expected")

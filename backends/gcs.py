@@ -16,16 +16,17 @@ from functools import cached_property
 from typing import Any, Final
 
 from backends.body import receiving
-from backends.bucket import MALFORMED, BucketStore, ServicePage, no_bucket
+from backends.bucket import BucketStore, ServicePage, no_bucket
 from backends.credentials import Secrets
 from backends.driver import CloudKind, Secret, as_bytes
-from backends.errors import AuthError, CorruptError, MissingError, MissingRootError, StoreError
+from backends.errors import AuthError, StoreError
 from backends.gcs_versions import GcsVersions
-from backends.http_errors import HttpFailure, RedirectedError, connection_error, http_error
+from backends.http_errors import HttpFailure, connection_error, http_error
 from backends.store import MAX_PAGE, Buffer
 
 __all__ = ["GcsStore"]
 
+_MAX_TOKEN: Final = 1 << 20  # bytes of the answer that has one; a token is had in the midst of a small read
 _SCOPES: Final = ("https://www.googleapis.com/auth/devstorage.read_write",)
 
 
@@ -66,31 +67,32 @@ class GcsStore(BucketStore):
 
     def _initialise(self) -> None:
         client = self._client()
-        if not self._has_bucket(client):
-            self._create_bucket(client)
+        if self._has_bucket(client):
+            return
+        project, location = self._address.option("project"), self._address.option("location")
+        try:
+            client.create_bucket(self._bucket, project=project, location=location, **self._request)
+        except Exception as error:
+            failure = self._failure(error)
+            if failure is None or failure.status != 409 or not self._has_bucket(client):
+                raise
 
     def _put(self, client: Any, name: str, data: Buffer) -> None:
         self._upload(client, name, data)
 
     def _put_if_absent(self, client: Any, name: str, data: Buffer) -> bool:
-        try:
+        with self._tolerating(412):
             self._upload(client, name, data, if_generation_match=0)
-        except _call_error() as error:
-            if error.code != 412:
-                raise
-            return False
-        return True
+            return True
+        return False
 
     def _get(self, client: Any, name: str, limit: int) -> bytes:
         return self._download(self._blob(client, name), limit)
 
     def _get_range(self, client: Any, name: str, offset: int, length: int) -> bytes:
-        try:
+        with self._tolerating(416):
             return self._download(self._blob(client, name), length, start=offset, end=offset + length - 1)
-        except _call_error() as error:
-            if error.code != 416:
-                raise
-            return b""
+        return b""
 
     def _size(self, client: Any, name: str) -> int:
         blob = self._blob(client, name)
@@ -103,15 +105,12 @@ class GcsStore(BucketStore):
         known = tag is not None and tag.isascii() and tag.isdigit()
         condition = {"if_generation_not_match": int(tag)} if tag is not None and known else {}
         blob = self._blob(client, name)
-        try:
+        with self._tolerating(304):
             data = self._download(blob, limit, **condition)
-        except _call_error() as error:
-            if error.code != 304:
-                raise
-            return None
-        # Not every service that speaks this protocol heeds the condition.
-        current = str(blob.generation or "")
-        return None if tag and current == tag else (data, current)
+            # Not every service that speaks this protocol heeds the condition.
+            current = str(blob.generation or "")
+            return None if tag and current == tag else (data, current)
+        return None
 
     def _delete(self, client: Any, name: str) -> None:
         self._blob(client, name).delete(**self._request)
@@ -149,25 +148,10 @@ class GcsStore(BucketStore):
 
     def _has_bucket(self, client: Any) -> bool:
         """Whether the bucket is there. Lists one object, which whoever uses a bucket may do."""
-        try:
+        with self._tolerating(404):
             next(client.list_blobs(self._bucket, page_size=1, **self._request).pages, None)
-        except _call_error() as error:
-            if error.code != 404:
-                raise
-            return False
-        return True
-
-    def _create_bucket(self, client: Any) -> None:
-        try:
-            client.create_bucket(
-                self._bucket,
-                project=self._address.option("project"),
-                location=self._address.option("location"),
-                **self._request,
-            )
-        except _call_error() as error:
-            if error.code != 409 or not self._has_bucket(client):
-                raise
+            return True
+        return False
 
     def _connect(self, secrets: Secrets) -> Any:
         import requests
@@ -180,8 +164,8 @@ class GcsStore(BucketStore):
         login = self._login(secrets, endpoint)
         refreshing = requests.Session()  # where tokens are had
         session = AuthorizedSession(login, auth_request=Request(refreshing))
-        for one in (refreshing, session):
-            guard(one, self._timing)
+        guard(refreshing, self._timing, _MAX_TOKEN)
+        guard(session, self._timing)
         options = {"api_endpoint": endpoint} if endpoint else None
         project = self._address.option("project")
         client = storage.Client(project=project, credentials=login, _http=session, client_options=options)
@@ -209,43 +193,33 @@ class GcsStore(BucketStore):
             return AnonymousCredentials()
         return google.auth.default(scopes=_SCOPES)[0]
 
-    def _store_error(self, operation: str, name: str, error: Exception) -> StoreError | None:
-        import google.auth.exceptions as auth
-        import requests
+    def _failure(self, error: Exception) -> HttpFailure | None:
+        from google.api_core.exceptions import GoogleAPICallError
 
-        if isinstance(error, _call_error()):
-            return self._refusal(operation, name, error)
+        if not isinstance(error, GoogleAPICallError):
+            return None
+        headers = error.response.headers if error.response is not None else {}
+        details = error.errors[0] if error.errors else {}
+        code = str(details.get("reason", "")) if isinstance(details, dict) else ""
+        return HttpFailure(int(error.code or 0), code, str(error.message), headers)
+
+    def _refusal(self, operation: str, name: str, failure: HttpFailure) -> StoreError:
+        if failure.status != 404:
+            return http_error(self.url, operation, name, failure)
+        # The service answers so for a missing object and for a missing bucket.
+        if name and not operation.startswith("put"):
+            with self._calling("list", "") as client:
+                if self._has_bucket(client):
+                    return self._no_object(operation, name)
+        return self._no_bucket(operation, name)
+
+    def _library_error(self, operation: str, name: str, error: Exception) -> StoreError | None:
+        import google.auth.exceptions as auth
+
         if isinstance(error, auth.TransportError):
             return connection_error(self.url, operation, name, error)
         if isinstance(error, auth.GoogleAuthError):
             advice = "put service_account into credentials.json, or: gcloud auth application-default login"
             reason = f"no usable credentials: {error.args[0] if error.args else error}"
             return AuthError(self.url, operation, name, reason, advice)
-        if isinstance(error, requests.RequestException | RedirectedError | ConnectionError):
-            return connection_error(self.url, operation, name, error)
-        if isinstance(error, MALFORMED):
-            return CorruptError(self.url, operation, name, f"an answer without sense: {error!r}")
         return None
-
-    def _refusal(self, operation: str, name: str, error: Any) -> StoreError:
-        headers = error.response.headers if error.response is not None else {}
-        details = error.errors[0] if error.errors else {}
-        code = str(details.get("reason", "")) if isinstance(details, dict) else ""
-        failure = HttpFailure(int(error.code or 0), code, str(error.message), headers)
-        if failure.status != 404:
-            return http_error(self.url, operation, name, failure)
-        if name and not operation.startswith("put") and self._root_is_there():
-            return MissingError(self.url, operation, name, "no such object")
-        reason = f"there is no bucket {self._bucket}"
-        return MissingRootError(self.url, operation, name, reason, "check the name of the bucket")
-
-    def _root_is_there(self) -> bool:
-        """The service answers 404 for a missing object and for a missing bucket. Raises `StoreError`."""
-        with self._calling("list", "") as client:
-            return self._has_bucket(client)
-
-
-def _call_error() -> type[Any]:
-    from google.api_core.exceptions import GoogleAPICallError
-
-    return GoogleAPICallError

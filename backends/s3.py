@@ -22,18 +22,11 @@ from typing import Any, Final
 
 from backends.address import Address
 from backends.body import receiving
-from backends.bucket import MALFORMED, BucketStore, ServicePage, no_bucket
+from backends.bucket import BucketStore, ServicePage, no_bucket
 from backends.credentials import Secrets
 from backends.driver import CloudKind, Secret, as_bytes
-from backends.errors import (
-    AuthError,
-    CorruptError,
-    MissingError,
-    MissingRootError,
-    PermanentError,
-    StoreError,
-)
-from backends.http_errors import HttpFailure, RedirectedError, connection_error, http_error
+from backends.errors import AuthError, CorruptError, PermanentError, StoreError
+from backends.http_errors import HttpFailure, connection_error, http_error
 from backends.s3_versions import S3Versions
 from backends.store import MAX_PAGE, Buffer
 
@@ -94,12 +87,15 @@ class S3Store(BucketStore):
 
     def _initialise(self) -> None:
         client = self._client()
-        try:
+        with self._tolerating(404):
             client.head_bucket(Bucket=self._bucket)
-        except _client_error() as error:
-            if _failure(error).status != 404:
-                raise
-            self._create_bucket(client)
+            return
+        region = client.meta.region_name
+        # AWS refuses to be told its default region; others do not care where a bucket is.
+        elsewhere = region not in (None, "us-east-1", "auto") and self._address.option("endpoint") is None
+        place = {"CreateBucketConfiguration": {"LocationConstraint": region}} if elsewhere else {}
+        with self._tolerating("BucketAlreadyOwnedByYou"):
+            client.create_bucket(Bucket=self._bucket, **place)
 
     def _put(self, client: Any, name: str, data: Buffer) -> None:
         self._upload(client, self._key(name), data)
@@ -119,13 +115,9 @@ class S3Store(BucketStore):
 
     def _get_range(self, client: Any, name: str, offset: int, length: int) -> bytes:
         wanted = f"bytes={offset}-{offset + length - 1}"
-        try:
-            with receiving(length):
-                return _read(client.get_object(Bucket=self._bucket, Key=self._key(name), Range=wanted))
-        except _client_error() as error:
-            if _failure(error).status != 416:
-                raise
-            return b""
+        with receiving(length), self._tolerating(416):
+            return _read(client.get_object(Bucket=self._bucket, Key=self._key(name), Range=wanted))
+        return b""
 
     def _size(self, client: Any, name: str) -> int:
         with receiving(_ANY_SIZE):
@@ -137,14 +129,10 @@ class S3Store(BucketStore):
         self, client: Any, name: str, tag: str | None, limit: int
     ) -> tuple[bytes, str] | None:
         condition = {"IfNoneMatch": tag} if tag else {}
-        with receiving(limit):
-            try:
-                answer = client.get_object(Bucket=self._bucket, Key=self._key(name), **condition)
-            except _client_error() as error:
-                if _failure(error).status != 304:
-                    raise
-                return None
+        with receiving(limit), self._tolerating(304):
+            answer = client.get_object(Bucket=self._bucket, Key=self._key(name), **condition)
             return _read(answer), str(answer.get("ETag", ""))
+        return None
 
     def _delete(self, client: Any, name: str) -> None:
         client.delete_object(Bucket=self._bucket, Key=self._key(name))
@@ -178,14 +166,14 @@ class S3Store(BucketStore):
     def _create(self, client: Any, key: str, data: Buffer) -> bool:
         try:
             self._upload(client, key, data, IfNoneMatch="*")
-        except _client_error() as error:
-            status = _failure(error).status
-            if status not in (409, 412):
+        except Exception as error:
+            failure = self._failure(error)
+            if failure is None or failure.status not in (409, 412):
                 raise
             # 409: somebody else wrote it at this moment, or deleted it; only in the first case it is there.
             if self._exists(client, key):
                 return False
-            if status == 409:
+            if failure.status == 409:
                 raise
             # Some services take the mark that a deletion leaves in a versioned bucket for an object.
             self._upload(client, key, data)
@@ -195,44 +183,19 @@ class S3Store(BucketStore):
         """Find out, once, if the service refuses to overwrite when it is asked not to."""
         if self._create_only is None:
             key = f"{self._address.prefix}.hybrisfs/create-only-{token_hex(8)}"
-            try:
-                self._create_only = self._create(client, key, b"") and not self._create(client, key, b"")
-            except _client_error() as error:
-                if _failure(error).status not in (400, 501) and _failure(error).code != "NotImplemented":
-                    raise
-                self._create_only = False
-            try:
+            works = False
+            with self._tolerating(400, 501, "NotImplemented"):
+                works = self._create(client, key, b"") and not self._create(client, key, b"")
+            self._create_only = works
+            with self._tolerating(403):  # credentials that may not delete leave an empty object
                 client.delete_object(Bucket=self._bucket, Key=key)
-            except _client_error() as error:
-                if _failure(error).status != 403:  # who may not delete leaves an empty object
-                    raise
         return self._create_only
 
     def _exists(self, client: Any, key: str) -> bool:
-        try:
-            with receiving(_ANY_SIZE):
-                client.get_object(Bucket=self._bucket, Key=key)["Body"].close()
-        except _client_error() as error:
-            if _failure(error).code not in _NO_OBJECT:
-                raise
-            return False
-        return True
-
-    def _create_bucket(self, client: Any) -> None:
-        region = client.meta.region_name
-        # AWS refuses to be told its default region; others do not care where a bucket is.
-        elsewhere = region not in (None, "us-east-1", "auto") and self._address.option("endpoint") is None
-        place = {"CreateBucketConfiguration": {"LocationConstraint": region}} if elsewhere else {}
-        try:
-            client.create_bucket(Bucket=self._bucket, **place)
-        except _client_error() as error:
-            failure = _failure(error)
-            if failure.code == "BucketAlreadyExists":
-                raise PermanentError(
-                    self.url, "initialise", "", "the bucket belongs to somebody else", "choose another name"
-                ) from error
-            if failure.code != "BucketAlreadyOwnedByYou":
-                raise
+        with receiving(_ANY_SIZE), self._tolerating(*_NO_OBJECT):
+            client.get_object(Bucket=self._bucket, Key=key)["Body"].close()
+            return True
+        return False
 
     def _check_deleted(self, error: dict[str, str]) -> None:
         """Raise what a batched delete says about one of its objects."""
@@ -248,12 +211,33 @@ class S3Store(BucketStore):
 
         return connect(self._address, secrets, self._timing)
 
-    def _store_error(self, operation: str, name: str, error: Exception) -> StoreError | None:
+    def _failure(self, error: Exception) -> HttpFailure | None:
+        import botocore.exceptions as sdk
+
+        if not isinstance(error, sdk.ClientError):
+            return None
+        said, about = error.response.get("Error", {}), error.response.get("ResponseMetadata", {})
+        return HttpFailure(
+            int(about.get("HTTPStatusCode", 0)),
+            str(said.get("Code", "")),
+            str(said.get("Message", "")),
+            about.get("HTTPHeaders", {}),
+        )
+
+    def _refusal(self, operation: str, name: str, failure: HttpFailure) -> StoreError:
+        if failure.code == "BucketAlreadyExists":
+            reason = "the bucket belongs to somebody else"
+            return PermanentError(self.url, operation, name, reason, "choose another name")
+        if failure.code == "NoSuchBucket" or (failure.status == 404 and operation == "initialise"):
+            return self._no_bucket(operation, name)
+        if failure.code in _NO_OBJECT:
+            return self._no_object(operation, name)
+        return http_error(self.url, operation, name, failure)
+
+    def _library_error(self, operation: str, name: str, error: Exception) -> StoreError | None:
         import botocore.exceptions as sdk
         from botocore.parsers import ResponseParserError
 
-        if isinstance(error, sdk.ClientError):
-            return self._refusal(operation, name, _failure(error))
         if isinstance(
             error, sdk.NoCredentialsError | sdk.PartialCredentialsError | sdk.CredentialRetrievalError
         ):
@@ -261,37 +245,11 @@ class S3Store(BucketStore):
             return AuthError(self.url, operation, name, f"no usable credentials: {error}", advice)
         if isinstance(error, sdk.ProfileNotFound | sdk.NoRegionError | sdk.ParamValidationError):
             return PermanentError(self.url, operation, name, str(error), "check the URL")
-        if isinstance(error, RedirectedError | sdk.HTTPClientError | sdk.ConnectionError):
+        if isinstance(error, sdk.HTTPClientError | sdk.ConnectionError):
             return connection_error(self.url, operation, name, error)
-        if isinstance(error, (sdk.BotoCoreError, ResponseParserError, *MALFORMED)):
+        if isinstance(error, sdk.BotoCoreError | ResponseParserError):
             return CorruptError(self.url, operation, name, f"an answer without sense: {error!r}")
         return None
-
-    def _refusal(self, operation: str, name: str, failure: HttpFailure) -> StoreError:
-        if failure.code == "NoSuchBucket" or (failure.status == 404 and operation == "initialise"):
-            reason = f"there is no bucket {self._bucket}"
-            return MissingRootError(self.url, operation, name, reason, "check the name of the bucket")
-        if failure.code in _NO_OBJECT:
-            return MissingError(self.url, operation, name, "no such object")
-        return http_error(self.url, operation, name, failure)
-
-
-def _client_error() -> type[Any]:
-    import botocore.exceptions
-
-    found: type[Any] = botocore.exceptions.ClientError
-    return found
-
-
-def _failure(error: Any) -> HttpFailure:
-    """What a `ClientError` says."""
-    said, about = error.response.get("Error", {}), error.response.get("ResponseMetadata", {})
-    return HttpFailure(
-        int(about.get("HTTPStatusCode", 0)),
-        str(said.get("Code", "")),
-        str(said.get("Message", "")),
-        about.get("HTTPHeaders", {}),
-    )
 
 
 def _read(answer: Any) -> bytes:

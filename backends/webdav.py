@@ -29,10 +29,10 @@ import urllib3
 
 from backends.body import BodyError
 from backends.credentials import Secrets
-from backends.driver import ClientDriver, CloudKind, Secret, as_bytes
+from backends.driver import CloudKind, HttpDriver, Secret, as_bytes
 from backends.errors import PermanentError, StoreError, TransientError
 from backends.folder import MARKER, Child, FolderStore, list_tree, no_folder
-from backends.http_errors import RedirectedError, connection_error, http_error
+from backends.http_errors import HttpFailure, RedirectedError, connection_error, http_error
 from backends.store import Buffer, Page
 from backends.webdav_client import RefusedError, WebDavClient, server_of
 
@@ -46,7 +46,7 @@ _NO_PARENT: Final = frozenset({403, 404, 409, 500})  # what servers say of a MOV
 _CLAIMED: Final = frozenset({405, 409, 423, 500})  # what servers say of a collection that is just being made
 
 
-class WebDavStore(FolderStore[WebDavClient], ClientDriver[WebDavClient]):
+class WebDavStore(FolderStore[WebDavClient], HttpDriver[WebDavClient]):
     """A `backends.store.Store` in a WebDAV folder."""
 
     kind = CloudKind(
@@ -81,15 +81,12 @@ class WebDavStore(FolderStore[WebDavClient], ClientDriver[WebDavClient]):
         return _fetch(client, name, limit)[1]
 
     def _get_range(self, client: WebDavClient, name: str, offset: int, length: int) -> bytes:
-        try:
+        with self._tolerating(416):
             status, data, _ = _fetch(client, name, length, Range=f"bytes={offset}-{offset + length - 1}")
-        except RefusedError as error:
-            if error.status != 416:
-                raise
-            return b""
-        if status != 206 and offset:
-            raise BodyError("garbled", "the server does not serve parts of objects")
-        return data
+            if status != 206 and offset:
+                raise BodyError("garbled", "the server does not serve parts of objects")
+            return data
+        return b""
 
     def _size(self, client: WebDavClient, name: str) -> int:
         return client.size(name)
@@ -139,14 +136,11 @@ class WebDavStore(FolderStore[WebDavClient], ClientDriver[WebDavClient]):
         return False
 
     def _exists(self, client: WebDavClient, name: str) -> bool:
-        try:
+        with self._tolerating(*_NOT_THERE):
             client.size(name)
-        except RefusedError as error:
-            if error.status not in _NOT_THERE:
-                raise
-            self._require_root(client, "put_if_absent", name)
-            return False
-        return True
+            return True
+        self._require_root(client, "put_if_absent", name)
+        return False
 
     def _leftovers(self, client: WebDavClient) -> Iterator[tuple[str, float]]:
         for name, resource in client.children(MARKER):
@@ -164,28 +158,27 @@ class WebDavStore(FolderStore[WebDavClient], ClientDriver[WebDavClient]):
     def _connect(self, secrets: Secrets) -> WebDavClient:
         return WebDavClient(self._address, secrets, self._timing)
 
-    def _store_error(self, operation: str, name: str, error: Exception) -> StoreError | None:
-        if isinstance(error, RefusedError):
-            return self._refusal(operation, name, error)
-        if isinstance(error, urllib3.exceptions.HTTPError | RedirectedError | OSError):
-            return connection_error(self.url, operation, name, error)
-        return None
+    def _failure(self, error: Exception) -> HttpFailure | None:
+        return error.failure if isinstance(error, RefusedError) else None
 
-    def _refusal(self, operation: str, name: str, error: RefusedError) -> StoreError:
-        if error.status not in _NOT_THERE and error.status != 409:
-            return http_error(self.url, operation, name, error.failure)
+    def _refusal(self, operation: str, name: str, failure: HttpFailure) -> StoreError:
+        if failure.status not in _NOT_THERE and failure.status != 409:
+            return http_error(self.url, operation, name, failure)
         if operation == "initialise":
-            return PermanentError(
-                self.url, operation, name, error.failure.reason, "check the folder in the URL"
-            )
+            return PermanentError(self.url, operation, name, failure.reason, "check the folder in the URL")
         try:
             with self._calling("list", "") as client:
                 self._require_root(client, operation, name)
         except StoreError as missing_root:
             return missing_root
-        if error.status == 409 and operation not in ("put", "put_if_absent", "delete"):
-            return http_error(self.url, operation, name, error.failure)
+        if failure.status == 409 and operation not in ("put", "put_if_absent", "delete"):
+            return http_error(self.url, operation, name, failure)
         return self._absent(operation, name, "")
+
+    def _library_error(self, operation: str, name: str, error: Exception) -> StoreError | None:
+        if isinstance(error, urllib3.exceptions.HTTPError):
+            return connection_error(self.url, operation, name, error)
+        return None
 
 
 class _ExistsError(Exception):
