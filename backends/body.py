@@ -60,8 +60,9 @@ class GuardedBody:
     """A `urllib3.HTTPResponse` whose body ends in `BodyError` unless it is whole, in time and in bounds."""
 
     def __init__(self, raw: urllib3.BaseHTTPResponse, timing: Timing, limit: int | None = None) -> None:
-        """`limit` is in bytes, by default that of `receiving`. Raises `BodyError` when the announced length is
-        beyond it already.
+        """`limit` is in bytes, by default the one of `receiving`.
+
+        Raises `BodyError` when the announced length is beyond the limit already.
         """
         self._raw: Any = raw
         self._timing = timing

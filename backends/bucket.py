@@ -35,6 +35,7 @@ class BucketStore(HttpDriver[Any]):
     """A driver of a bucket, whatever the pages of its service are like. `client` is that of its library."""
 
     noun: ClassVar = "bucket"
+    """What the service calls a bucket."""
 
     @property
     def _bucket(self) -> str:

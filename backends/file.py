@@ -78,7 +78,7 @@ class FileStore(FolderStore[int]):
         what="a disk, or a network drive",
         keeps_nothing="a folder has no older versions of files; snapshots of its disk are out of its reach",
     )
-    disk = "the disk"
+    when_gone = "is the disk mounted?"
 
     def __init__(self, url: str, credentials: Credentials = NO_CREDENTIALS) -> None:
         """Take note of the folder; raises `PermanentError` for a malformed URL."""

@@ -36,8 +36,8 @@ def no_folder(address: Address) -> str:
 class FolderStore(Driver[C]):
     """A driver of a folder."""
 
-    disk: ClassVar[str]
-    """The disk that the folder is on, in words: "the disk"."""
+    when_gone: ClassVar[str]
+    """What to ask a person when the folder is not ours."""
     _swept = False
 
     def _get_if_changed(self, client: C, name: str, tag: str | None, limit: int) -> tuple[bytes, str] | None:
@@ -67,7 +67,7 @@ class FolderStore(Driver[C]):
     def _absent(self, operation: str, name: str, trouble: str) -> StoreError:
         """Why something is not there; `trouble` is why the folder is not ours, "" when it is."""
         if trouble:
-            return MissingRootError(self.url, operation, name, trouble, f"is {self.disk} mounted?")
+            return MissingRootError(self.url, operation, name, trouble, self.when_gone)
         if operation.startswith("put"):
             return TransientError(self.url, operation, name, "the folder changed meanwhile")
         return MissingError(self.url, operation, name, "no such object")

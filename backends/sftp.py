@@ -66,7 +66,7 @@ class SftpStore(FolderStore["Files"]):
         problem=no_folder,
         keeps_nothing="SFTP knows no older versions of files; snapshots on the server are out of its reach",
     )
-    disk = "the server's disk"
+    when_gone = "is the server's disk mounted?"
 
     def __init__(
         self, url: str, credentials: Credentials = NO_CREDENTIALS, timing: Timing | None = None

@@ -58,7 +58,7 @@ class WebDavStore(FolderStore[WebDavClient], HttpDriver[WebDavClient]):
         server=server_of,
         keeps_nothing="WebDAV has no older versions of files that can be relied on",
     )
-    disk = "the server's disk"
+    when_gone = "is the server's disk mounted?"
 
     def _initialise(self) -> None:
         client = self._client()
