@@ -27,7 +27,7 @@ from hybrisfs.merge.sparing import Sparing
 from hybrisfs.pipeline.freshness import Freshness
 from hybrisfs.pipeline.pull import CloudReader, DeviceSighting, Puller
 from hybrisfs.pipeline.receive import Receiver, Upcoming, unprepared
-from hybrisfs.pipeline.signals import Signals
+from hybrisfs.pipeline.signals import IDLE, Pause, Signals
 from hybrisfs.store.schema import ROOT_ID
 from hybrisfs.store.sightings import SightingTable
 from hybrisfs.store.updates import UpdateLog
@@ -333,11 +333,12 @@ class Sharing:
                 return False
         return True
 
-    def pull(self) -> None:
-        """The body of the thread that follows the others through the clouds: what a checkpoint covers is not
+    def pull(self) -> Pause:
+        """A step of the stage that follows the others through the clouds: what a checkpoint covers is not
         looked for, as it may not be there any more."""
-        if self._has_begun() and self._puller is not None:
-            self._puller.run()
+        if self._puller is None or not self._has_begun():
+            return IDLE
+        return self._puller.step()
 
     def checkpoint_taken_in(self) -> None:
         """Show what a checkpoint has brought; called with the locks held that `Receiver` holds."""

@@ -16,7 +16,8 @@ from backends.file import FileStore
 from hybrisfs.dispersal.engine import Cloud, Engine, Timing
 from hybrisfs.dispersal.poll import Look, Polled, Unchanged
 from hybrisfs.pipeline.pull import Puller
-from hybrisfs.pipeline.signals import Signals
+from hybrisfs.pipeline.signals import Signals, Wake
+from hybrisfs.stage import Stage
 from hybrisfs.store.database import Database
 from hybrisfs.store.sightings import SightingTable
 from sync import Members
@@ -66,7 +67,8 @@ class Here:
             memory,
             self.fetch_grant,
         )
-        self.thread = threading.Thread(target=self.puller.run)
+        stage = Stage("pull", self.puller.step, self.signals.waiting(Wake.LOOK))
+        self.thread = threading.Thread(target=stage.run, args=(self.signals, lambda error: False))
 
     def fetch_grant(self, device: bytes, epoch: bytes) -> bool:
         return False
