@@ -37,6 +37,7 @@ from typing import Final, NamedTuple
 
 from hybrisfs.merge.rules import Stamp
 from hybrisfs.store.database import Database
+from hybrisfs.topic import Topic
 from sync import DEVICE_ID_SIZE, Bound, DecodeError, Reader, SignedUpdate, VersionVector, Writer
 
 __all__ = ["ROLE", "SERIAL_SIZE", "Role", "RoleRecord", "Roles", "new_role_key", "whose_role"]
@@ -104,7 +105,8 @@ class Roles:
 
     def __init__(self, database: Database | sqlite3.Connection) -> None:
         self._db = database
-        self.on_change: Callable[[Collection[bytes]], None] = lambda devices: None
+        self.changed = Topic[[Collection[bytes]]]()
+        """What these devices may do may be something else."""
         self._said: dict[bytes, dict[bytes, list[_Said]]] = {}  # by device and branch
         self._stamps: dict[bytes, list[Stamp]] = {}  # of the values of each register
         self.overstepped: set[bytes] = set()
@@ -121,7 +123,7 @@ class Roles:
             "WHERE r.key >= x'6f' AND r.key < x'70'"
         ).fetchall():
             self._put(Stamp(clock, branch), key, value)
-        self.on_change(self.devices())
+        self.changed(self.devices())
 
     def __bool__(self) -> bool:
         """Whether anybody's role was ever told of."""
@@ -134,7 +136,7 @@ class Roles:
     def note(self, stamp: Stamp, key: bytes, value: bytes | None) -> None:
         """An update has written this to a register of a role."""
         self._put(stamp, key, value)
-        self.on_change((whose_role(key),))
+        self.changed((whose_role(key),))
 
     def _put(self, stamp: Stamp, key: bytes, value: bytes | None) -> None:
         try:

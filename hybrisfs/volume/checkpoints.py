@@ -150,7 +150,7 @@ class Checkpoints:
         before = frozenset(self._sharing.current_members())
         self.keeper.look(self.heads(), time.monotonic())
         if frozenset(self._sharing.current_members()) != before:
-            self._sharing.on_members()
+            self._sharing.members_changed()
 
     def _begin(self) -> None:
         """Begin with the newest checkpoint that the device which let this one in names, if there is one. When

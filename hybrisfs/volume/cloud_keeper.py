@@ -99,7 +99,7 @@ class CloudKeeper:
         self._signposts = Signposts(volume)
         self.rewriting = self._rewriting()
         self.values = ValueKeeping(volume.key_values)
-        volume.sharing.arrivals.on_clouds = self.changed
+        volume.sharing.arrivals.clouds_changed.listen(self.changed)
         self.arrange()
 
     # -- from any thread -------------------------------------------------------------------------

@@ -127,7 +127,7 @@ class Volume:
             credentials = CredentialStore(home.credentials)
             self.engine = open_engine(config, credentials, self.sealer, self.tables, OwnPlaces(home))
             undo.pop_all()
-        self.key_values = KeyValues(state, self.engine, keys, config)
+        self.key_values = KeyValues(state, self.engine, keys, config, self.require_writer)
         self._transfers = Transfers(
             config.transfers,
             self.engine.throttle,
@@ -185,7 +185,7 @@ class Volume:
 
     def _start_pipeline(self) -> None:
         fs, signals, config = self.fs, self.signals, self.config
-        fs.changes.on_change = signals.changes_made
+        fs.changes.begun.listen(signals.changes_made)
         self.committer = Committer(fs, self.signals)
         self.fetcher = Fetcher(
             fs,
@@ -280,7 +280,7 @@ class Volume:
         self.thinner = Thinner(fs, config.keep_versions, Pages(fs, self.fetcher.fetch_one).read)
         self.versions = make_versions(self)
         self.unreadable = Unreadable(self)
-        self.fetcher.on_unavailable = self.unreadable.note
+        self.fetcher.unavailable.listen(self.unreadable.note)
         self.collector = make_collector(self)
         self.peering = Peering(
             fs,
@@ -296,10 +296,10 @@ class Volume:
         self.recovery = Kits(self)
         self._keeper = CloudKeeper(self, self._home)
         self.clouds = CloudControl(self, self._keeper)
-        self.key_values.permit = self.require_writer
-        sharing.on_growth = self.peering.advanced
-        sharing.on_members = self._members_changed
-        sharing.on_quiet = self.peering.look_after
+        sharing.log_grew.listen(self.peering.advanced)
+        sharing.members_changed.listen(self.peering.members_changed)
+        sharing.members_changed.listen(self._keeper.changed)  # recovery kits tell who the members are
+        sharing.looked_after.listen(self.peering.look_after)
         packer = Packer(fs, sharing.signer, signals, self.packs, self.fetcher.settle)
         wake = signals.waiting
         stages = (
@@ -335,10 +335,6 @@ class Volume:
         self.sharing.look_after()
         if self.recovery.is_overdue:
             self._keeper.changed()
-
-    def _members_changed(self) -> None:
-        self.peering.members_changed()
-        self._keeper.changed()  # recovery kits tell who the members are
 
     def can_upload(self) -> bool:
         """Whether enough clouds are well for anything to leave this device."""

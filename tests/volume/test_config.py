@@ -267,7 +267,9 @@ def test_entries_that_nobody_knows_are_named_and_stay(home: Home) -> None:
         ({"stale_reads": "hide"}, "Invalid enum value 'hide' - at `stale_reads`"),
     ],
 )
-def test_the_message_names_the_entry_and_what_it_should_be(home: Home, change: dict[str, object], said: str) -> None:
+def test_the_message_names_the_entry_and_what_it_should_be(
+    home: Home, change: dict[str, object], said: str
+) -> None:
     path = path_of(home)
     path.write_text(json.dumps(facts(home) | change))
     with pytest.raises(DamagedError) as caught:
