@@ -27,10 +27,11 @@ from hybrisfs.merge.sparing import Sparing
 from hybrisfs.pipeline.freshness import Freshness
 from hybrisfs.pipeline.pull import CloudReader, DeviceSighting, Puller
 from hybrisfs.pipeline.receive import Receiver, Upcoming, unprepared
-from hybrisfs.pipeline.signals import Signals
+from hybrisfs.pipeline.signals import IDLE, Pause, Signals
 from hybrisfs.store.schema import ROOT_ID
 from hybrisfs.store.sightings import SightingTable
 from hybrisfs.store.updates import UpdateLog
+from hybrisfs.topic import Topic
 from hybrisfs.volume.agreement import Agreement
 from hybrisfs.volume.clocks import clock_doubts
 from hybrisfs.volume.config import DEFAULT_DELETION_SHARE
@@ -76,16 +77,16 @@ class Sharing:
         self._show = show
         self._ring = ring
         self._signals = signals
-        self.on_growth: Callable[[], None] = signals.progressed
-        self.on_members: Callable[[], None] = signals.progressed
-        self.on_quiet: Callable[[], None] = signals.progressed
+        self.log_grew = Topic[[]]()
+        self.members_changed = Topic[[]]()
+        self.looked_after = Topic[[]]()
+        """There are other devices, and it is time for what is done now and then."""
         self.hearing = Hearing(fs.db)
         self.members = MemberTable(fs.db, self.hearing)
         if not self.members.all():
             self.members.admit([Member(ring.keys.device.public, default_device_name())])
-        self.updates = UpdateLog(fs.db, self.members.writers(), ring.keys.device)
+        self.updates = UpdateLog(fs.db, self.members.writers(), ring.keys.device, self._is_suspended)
         self.hearing.vector_of = self.updates.vector_of
-        self.updates.is_suspended = lambda: self.updates.device in self.members.suspended
         self.history = History(fs.db, self.updates.moment_of)
         self.registers = Registers(fs.db, fs.chunks.condemned.see, self.history)
         self.hearing.roles = self.registers.roles
@@ -106,7 +107,7 @@ class Sharing:
             self._members_changed,
             lambda: self._show(self.arrivals.device_renamed()),
         )
-        self.registers.roles.on_change = self._roles_changed
+        self.registers.roles.changed.listen(self._roles_changed)
         self.updates.use_bounds(self.registers.roles.binds)
         self._roles_changed(self.registers.roles.devices())
         if self.registers.roles.are_awaited(self.updates.device):
@@ -234,9 +235,9 @@ class Sharing:
             self._signals.chunks_made()
         if self.has_looked() and self.trials.look_after(time.time_ns()):
             self._signals.chunks_made()
-            self.on_members()
+            self.members_changed()
         if len(self.current_members()) > 1:
-            self.on_quiet()
+            self.looked_after()
 
     def compare_states(self) -> None:
         """See whether other devices with the same log have made the same of it."""
@@ -274,6 +275,9 @@ class Sharing:
         if before and not self._fs.read_only:  # what has waited can go on its way
             self._signals.changes_made()
             self._signals.chunks_made()
+
+    def _is_suspended(self) -> bool:
+        return self.updates.device in self.members.suspended
 
     def key_holders(self) -> Members:
         """The same, with those in reserve."""
@@ -317,7 +321,7 @@ class Sharing:
         return complete
 
     def _members_changed(self) -> None:
-        self.on_members()
+        self.members_changed()
         refused = self.receiver.take_refused()  # of those whose removal was vetoed, perhaps
         if refused:
             self.receive(refused)
@@ -333,11 +337,12 @@ class Sharing:
                 return False
         return True
 
-    def pull(self) -> None:
-        """The body of the thread that follows the others through the clouds: what a checkpoint covers is not
+    def pull(self) -> Pause:
+        """A step of the stage that follows the others through the clouds: what a checkpoint covers is not
         looked for, as it may not be there any more."""
-        if self._has_begun() and self._puller is not None:
-            self._puller.run()
+        if self._puller is None or not self._has_begun():
+            return IDLE
+        return self._puller.step()
 
     def checkpoint_taken_in(self) -> None:
         """Show what a checkpoint has brought; called with the locks held that `Receiver` holds."""
@@ -356,7 +361,7 @@ class Sharing:
         return self.receive(updates)
 
     def _grown(self) -> None:
-        self.on_growth()
+        self.log_grew()
 
     @property
     def is_regaining(self) -> bool:
