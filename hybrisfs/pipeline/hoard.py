@@ -23,7 +23,7 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.subtree import Measure, Subtree
 from hybrisfs.pipeline.fetch import Fetcher, asked_at_once
 from hybrisfs.pipeline.room import RoomMaker
-from hybrisfs.pipeline.signals import Pause, Signals
+from hybrisfs.pipeline.signals import Pause, Signals, Wake
 
 __all__ = ["SHARE_OF_BUDGET", "Hoarder"]
 
@@ -108,7 +108,7 @@ class Hoarder:
             look()
             while under_way:
                 under_way.popleft()[0].result()
-                if len(under_way) < _LOOK_AHEAD and self._may_look() and self._signals.take_wanted():
+                if len(under_way) < _LOOK_AHEAD and self._may_look() and self._signals.take(Wake.CONTENT):
                     look()
         if self._fetched and not self._failures:
             self._signals.content_wanted()  # more may be known to be missing now

@@ -37,6 +37,8 @@ class Wake(Enum):
     """Somebody wants the clouds looked at."""
     CLOUDS = auto()
     """The set of clouds may be another one."""
+    HEAD = auto()
+    """Our head is to go out, though it may say nothing new."""
 
 
 class Pause(NamedTuple):
@@ -81,6 +83,10 @@ class Signals:
     def packed(self) -> None:
         """A pack is on the clouds: the shipper may have work, and segments may be evictable."""
         self.wake(Wake.UPDATES)
+
+    def announce(self) -> None:
+        """Our head is to be put on all clouds again, and told to linked devices."""
+        self.wake(Wake.HEAD, Wake.UPDATES)
 
     def look_around(self) -> None:
         """What the other devices have put on the clouds should be looked at now."""
@@ -216,12 +222,12 @@ class Signals:
                 self._woken.discard(wake)
             return not self._stopping
 
-    def take_wanted(self) -> bool:
-        """Whether content may be wanted since this was asked, or waited for, last."""
+    def take(self, wake: Wake) -> bool:
+        """Whether it was woken for this since that was asked, or waited for, last."""
         with self._condition:
-            wanted = Wake.CONTENT in self._woken
-            self._woken.discard(Wake.CONTENT)
-            return wanted
+            woken = wake in self._woken
+            self._woken.discard(wake)
+            return woken
 
     def pause(self, seconds: float) -> bool:
         """Wait that long; False at once when the stages are to end."""

@@ -342,6 +342,10 @@ class UpdateLog:
 
     # -- looking up ------------------------------------------------------------------------------
 
+    def own_branches(self) -> set[bytes]:
+        """The branches of this device."""
+        return {one.id for one in self.state.branches if one.device == self.device}
+
     def tips(self) -> list[Known]:
         """The newest update of each branch that no other branch grows from: together they imply all."""
         return self.state.tips()

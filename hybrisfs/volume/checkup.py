@@ -21,6 +21,7 @@ from hybrisfs.dispersal.engine import Engine, Marker
 from hybrisfs.dispersal.share import share_name
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.pipeline.signals import Pause, Signals, Wake
+from hybrisfs.topic import Topic
 from hybrisfs.volume.holdings import IS_READ, is_only_said
 from hybrisfs.volume.recent_puts import RecentPuts
 
@@ -47,15 +48,14 @@ class Checkup:
         signals: Signals,
         recent: RecentPuts,
         guard: Callable[[Collection[int]], None],
-        besides: Callable[[], None] = lambda: None,
     ) -> None:
-        """*guard* keeps here what clouds were found to have lost, or what those that it is given may have.
-        *besides*: what else is to be done now and then."""
+        """*guard* keeps here what clouds were found to have lost, or what those that it is given may have."""
+        self.minute = Topic[[]]()
+        """About a minute is over: it is time for what is done now and then."""
         self._guard = guard
         self._recent = recent
         self._settled = [_newest_pack(fs)] * 2  # the newest packs at the last rounds, the earliest first
         self._unseen: frozenset[int] = frozenset()  # clouds of packs that none of them shows
-        self._besides = besides
         self._fs = fs
         self._engine = engine
         self._marker = marker
@@ -63,7 +63,7 @@ class Checkup:
         self._lock = threading.Lock()
         self._wanted = self._thoroughly = False
         self._due = self._newest_due = 0.0
-        self._besides_due = time.monotonic() + _INTERVAL
+        self._minute_due = time.monotonic() + _INTERVAL
         self._looked = 0.0  # when the last look began that has ended
 
     @property
@@ -93,11 +93,11 @@ class Checkup:
         if looks:
             self._looked = begun
             self._signals.progressed()
-        if time.monotonic() >= self._besides_due:  # however often somebody asks
+        if time.monotonic() >= self._minute_due:  # however often somebody asks
             self._settled = [*self._settled[1:], _newest_pack(self._fs)]
-            self._besides()
-            self._besides_due = time.monotonic() + _INTERVAL
-        left = max(0.0, self._besides_due - time.monotonic())
+            self.minute()
+            self._minute_due = time.monotonic() + _INTERVAL
+        left = max(0.0, self._minute_due - time.monotonic())
         return Pause(min(left, _CONFIRM_INTERVAL) if self._recent.doubted else left)
 
     def refresh(self, timeout: float, *, thoroughly: bool = False) -> None:

@@ -34,7 +34,7 @@ from hybrisfs.store.updates import UpdateLog
 from hybrisfs.topic import Topic
 from hybrisfs.volume.agreement import Agreement
 from hybrisfs.volume.clocks import clock_doubts
-from hybrisfs.volume.config import DEFAULT_DELETION_SHARE
+from hybrisfs.volume.config import DEFAULT_DELETION_SHARE, VolumeConfig
 from hybrisfs.volume.deletions import Deletions
 from hybrisfs.volume.epochs import Epochs
 from hybrisfs.volume.membership import Membership
@@ -148,7 +148,7 @@ class Sharing:
         self.sparing = Sparing(fs, self.registers, self.arrivals.author, self.arrivals.myself, show)
         self.agreement = Agreement(fs, self.updates)
         self._puller: Puller | None = None
-        self.freshness = Freshness(self._suspects, self._look_now)
+        self.freshness = Freshness(self._suspects, self.look_now)
         self._looked_at = time.monotonic()
         self.begun = threading.Event()  # cleared while this device looks for a checkpoint to begin with
         self.begun.set()
@@ -221,9 +221,18 @@ class Sharing:
         sightings = self._puller.devices() if self._puller is not None else []
         return any(one.suspect for one in sightings if one.device_id in members)
 
-    def _look_now(self) -> None:
+    def look_now(self) -> None:
+        """See `Puller.look_now`."""
         if self._puller is not None:
             self._puller.look_now()
+
+    def heard(self, device: bytes, head: Head) -> None:
+        """A linked device has told where it stands: if that is known here, it is known to be up to date."""
+        self.agreement.hear(head)
+        with self._fs.lock:
+            known = self.updates.state.vector.covers(head.vector)
+        if known and self._puller is not None:
+            self._puller.heard(device, min(head.time_ns, time.time_ns()))
 
     def look_after(self) -> None:
         """What is to be done now and then."""
@@ -247,6 +256,17 @@ class Sharing:
             for device, head in self._puller.heads().items():
                 if device != self.updates.device:
                     self.agreement.hear(head)
+
+    def adopt(self, config: VolumeConfig) -> None:
+        """Let those settings hold that can at any time."""
+        self.freshness.blocks = config.stale_reads == "block"
+        self.brake.share = config.deletion_share
+        self.trials.adopt(config.veto_hours, evicts=config.evict_liars)
+
+    def require_writer(self) -> None:
+        """Raises HybrisError when this device only reads."""
+        with self._fs.lock:
+            self.signer.require_writer()
 
     def current_members(self) -> Members:
         """The devices that belong to the volume, and those that did."""

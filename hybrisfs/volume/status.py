@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from backends.registry import local_options
 from hybrisfs.dispersal.cloud import when_emptied
-from hybrisfs.dispersal.upkeep import WrongObject
+from hybrisfs.dispersal.upkeep import Upkeep, WrongObject
 from hybrisfs.filesystem.set_aside import what_is_lost
 from hybrisfs.shown import quoted, shown
+from hybrisfs.volume.config import VolumeConfig
 from hybrisfs.volume.create import MARKER_NAME
 
 if TYPE_CHECKING:
     from hybrisfs.dispersal.cloud import CloudStatus
     from hybrisfs.volume.key_values import ValueFacts
-    from hybrisfs.volume.volume import Volume
+    from hybrisfs.volume.opened import Opened
 
 __all__ = ["devices_of", "notices_of", "reason_of", "volume_status"]
 
@@ -29,14 +30,14 @@ _NEWS: Final = 7 * 86_400  # seconds; a fork is joined by itself, and told of fo
 _PATIENCE: Final = 7 * 86_400  # seconds that a device may be away before others are told what waits for it
 
 
-def volume_status(volume: Volume) -> dict[str, object]:
+def volume_status(volume: Opened) -> dict[str, object]:
     """How the volume is, as it is known now."""
     clouds = [
         {
             "name": one.name,
             "url": one.url,
             "state": one.state,
-            "reason": reason_of(volume, one),
+            "reason": reason_of(volume.config, volume.engine.upkeep, one),
             "since": round(time.time() - (time.monotonic() - one.since)),
             "retention": volume.clouds.retention(one.url),
         }
@@ -98,12 +99,12 @@ def volume_status(volume: Volume) -> dict[str, object]:
         }
 
 
-def reason_of(volume: Volume, cloud: CloudStatus) -> str:
+def reason_of(config: VolumeConfig, upkeep: Upkeep, cloud: CloudStatus) -> str:
     """Why a cloud is in its state, and what to do when its marker is gone, which all else goes with, or when
     its URL means files of another machine."""
-    if WrongObject(cloud.number, MARKER_NAME) in volume.engine.upkeep.wrong_objects():
+    if WrongObject(cloud.number, MARKER_NAME) in upkeep.wrong_objects():
         return f"{cloud.reason} ({when_emptied(cloud.name)})"
-    known = next((one for one in volume.config.clouds if one.number == cloud.number), None)
+    known = next((one for one in config.clouds if one.number == cloud.number), None)
     if cloud.reason and known is not None and known.heard:
         return f"{cloud.reason} ({_when_heard(known.url)})"
     return cloud.reason
@@ -116,7 +117,7 @@ def _when_heard(url: str) -> str:
     )
 
 
-def devices_of(volume: Volume) -> list[dict[str, object]]:
+def devices_of(volume: Opened) -> list[dict[str, object]]:
     """See `Sharing.devices`; with those that are linked directly just now, and how far away they are.
     "unanswered_since" is since when what is to be discarded waits for one."""
     awaited = volume.collector.awaited()
@@ -180,7 +181,7 @@ def _about_accused(accused: Iterable[Mapping[str, Any]]) -> list[str]:
     return found
 
 
-def _warnings(volume: Volume, devices: list[dict[str, object]], values: ValueFacts) -> list[str]:
+def _warnings(volume: Opened, devices: list[dict[str, object]], values: ValueFacts) -> list[str]:
     """What a person should know about other devices, damage and the log on the clouds, in sentences."""
     waiting = [
         f"{shown(str(one['device']))} deletes {one['names']} of {one['of']} files and folders: "
@@ -211,7 +212,7 @@ def _warnings(volume: Volume, devices: list[dict[str, object]], values: ValueFac
     return [*waiting, *volume.sharing.doubts(), *alarms]
 
 
-def _about_roles(volume: Volume, devices: list[dict[str, object]]) -> list[str]:
+def _about_roles(volume: Opened, devices: list[dict[str, object]]) -> list[str]:
     """What became of changes that do not count, and what others want devices to do."""
     found = [
         f"{shown(one['by'])} wants {'this device' if facts['this'] else shown(str(facts['name']))} to only "
@@ -241,7 +242,7 @@ def _about_roles(volume: Volume, devices: list[dict[str, object]]) -> list[str]:
     return found
 
 
-def _about_deletions(volume: Volume, undeletable: Mapping[int, int]) -> list[str]:
+def _about_deletions(volume: Opened, undeletable: Mapping[int, int]) -> list[str]:
     """What this device may not delete on clouds."""
     return [
         f"{count:,} object{'s wait' if count > 1 else ' waits'} for a device that may delete "
@@ -250,7 +251,7 @@ def _about_deletions(volume: Volume, undeletable: Mapping[int, int]) -> list[str
     ]
 
 
-def _about_losses(volume: Volume) -> list[str]:
+def _about_losses(volume: Opened) -> list[str]:
     """What the clouds have lost. Of one trouble always the same sentence: a change of it would be news."""
     with volume.fs.lock:
         lost = what_is_lost(volume.fs.db)
@@ -265,7 +266,7 @@ def _about_losses(volume: Volume) -> list[str]:
     return [f"{what}. {advice}"]
 
 
-def _about_values(volume: Volume, values: ValueFacts) -> list[str]:
+def _about_values(volume: Opened, values: ValueFacts) -> list[str]:
     """What a person should know about the key-value store. Of one trouble always the same sentence: a change
     of it would be news."""
     found = []
@@ -287,5 +288,5 @@ def _about_values(volume: Volume, values: ValueFacts) -> list[str]:
     return found
 
 
-def _cloud_name(volume: Volume, number: int) -> str:
+def _cloud_name(volume: Opened, number: int) -> str:
     return next((one.name for one in volume.config.clouds if one.number == number), f"cloud {number}")

@@ -90,7 +90,7 @@ class Courier:
             vector = self.rig.updates.state.vector
         self._announced[vector] += 1
         assert self._announced[vector] <= _MOST_ANNOUNCEMENTS, "it states the same again and again"
-        self._shipper.announce_soon()
+        self.rig.signals.announce()
 
     def head(self) -> Head:
         """What the device would tell of itself over a link."""
