@@ -47,6 +47,7 @@ _MODULES: Final = {
         "hybrisfs/merge/members.py",
         "hybrisfs/merge/removal.py",
         "hybrisfs/merge/roles.py",
+        "hybrisfs/merge/areas.py",
         "hybrisfs/merge/cloud_set.py",
         "hybrisfs/discard/records.py",
     ),

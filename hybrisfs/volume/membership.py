@@ -9,11 +9,12 @@ from dataclasses import replace
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.merge.admission import came_by, let_in
+from hybrisfs.merge.areas import Area
 from hybrisfs.merge.hearing import Hearing
 from hybrisfs.merge.members import MAX_DEVICE_NAME, Member, MemberTable, member_key
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.removal import Stance, encode_vote, vote_key
-from hybrisfs.merge.roles import Role, RoleRecord, new_role_key
+from hybrisfs.merge.roles import Rights, Role, RoleRecord, new_role_key
 from hybrisfs.merge.signing import Signer
 from hybrisfs.recovery.record import kit_key
 from hybrisfs.store.updates import UpdateLog
@@ -83,11 +84,19 @@ class Membership:
         with self._fs.lock:
             return _choose([*self._members.all(), *self._members.removed()], which)
 
-    def admit(self, member: Member, also: Sequence[Write] = (), role: Role = Role.FULL) -> None:
+    def admit(
+        self,
+        member: Member,
+        also: Sequence[Write] = (),
+        role: Role = Role.FULL,
+        areas: Sequence[Area] = (),
+    ) -> None:
         """Let a device in, and tell the others, who hear of this one, too, if they have not yet. *also* is
-        signed with that. *role*: what it may do from its first update on."""
+        signed with that. *role*: what it may do from its first update on, as a contributor in these *areas*,
+        in ascending order."""
         if role is not Role.FULL:
-            also = [*also, (new_role_key(member.device), RoleRecord(role, from_first=True).encode())]
+            record = RoleRecord(role, from_first=True, areas=tuple(areas))
+            also = [*also, (new_role_key(member.device), record.encode())]
         with self._fs.cutting, self._fs.lock:
             device, this = member.device, self._updates.device
             entries = [(member_key(device), member.encode()), let_in(device, this), *also]
@@ -101,15 +110,15 @@ class Membership:
         self._signed()
         self._changed()
 
-    def role_of(self, which: str) -> tuple[Member, Role]:
+    def rights_of(self, which: str) -> tuple[Member, Rights]:
         """A device and what it may do. Raises UsageError."""
         with self._fs.lock:
             member = _choose(self._members.all(), which)
-            return member, self._signer.role_of(member.device)
+            return member, self._signer.rights_of(member.device)
 
-    def set_role(self, which: str, role: Role) -> Member:
-        """Let a device do this from now on, on all devices. Raises UsageError, and HybrisError when this
-        device may not say so."""
+    def set_role(self, which: str, role: Role, areas: Sequence[Area] = ()) -> Member:
+        """Let a device do this from now on, on all devices, as a contributor in these *areas*, in ascending
+        order. Raises UsageError, and HybrisError when this device may not say so."""
         with self._fs.cutting, self._fs.lock:
             self._signer.require_writer()
             member = _choose(self._members.all(), which)
@@ -117,9 +126,10 @@ class Membership:
                 raise UsageError(
                     "a device does not say itself what it may do", "", "Say it on another full member."
                 )
-            if self._signer.role_of(member.device) is role:
+            if self._signer.rights_of(member.device) == Rights(role, frozenset(areas)):
                 return member
-            self._signer.sign([(new_role_key(member.device), RoleRecord(role).encode())], 0)
+            record = RoleRecord(role, areas=tuple(areas))
+            self._signer.sign([(new_role_key(member.device), record.encode())], 0)
         self._signed()
         return member
 

@@ -213,7 +213,7 @@ class Kits:
     def refresh(self) -> bool:
         """Put the kits on the clouds that lack them or have old ones; False when that is to be tried again
         soon."""
-        if self._volume.signals.held or self._volume.fs.read_only:
+        if self._volume.signals.held or not self._volume.fs.is_full:
             return True
         if not self._volume.sharing.has_looked():
             return False  # the log on the clouds may tell of kits, or of something that they should hold
@@ -226,7 +226,7 @@ class Kits:
         """Whether `refresh` has something to look at on the clouds, and may."""
         now = time.monotonic()
         due = (self._settled.get(kit.id, (None, 0.0))[1] for kit in self._kits())
-        resting = self._volume.signals.held or self._volume.fs.read_only
+        resting = self._volume.signals.held or not self._volume.fs.is_full
         return not resting and any(until <= now for until in due)
 
     def _refresh(self, kit: _Kit) -> bool:

@@ -62,7 +62,7 @@ class Signposts:
         cloud that is not in use any more. That of a device that only reads nobody would take."""
         volume, upkeep = self._volume, self._volume.engine.upkeep
         with volume.fs.lock:
-            if volume.fs.read_only:
+            if not volume.fs.is_full:
                 return
             registers = volume.sharing.registers
             told = {number: record for number, (record, _) in read_clouds(registers).items()}

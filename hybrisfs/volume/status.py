@@ -25,6 +25,11 @@ _READER: Final = (
     "this device only reads the volume: nothing can be changed here. On a full member, "
     "hybrisfs device role NAME full lets it write"
 )
+_CONTRIBUTOR: Final = (
+    "this device may only change what is in {folders}: elsewhere programs are told that they may not. On a "
+    "full member, hybrisfs device role NAME full lets it change all"
+)
+_NO_FOLDER: Final = "folders that are gone"
 _NEWS: Final = 7 * 86_400  # seconds; a fork is joined by itself, and told of for so long
 _PATIENCE: Final = 7 * 86_400  # seconds that a device may be away before others are told what waits for it
 
@@ -67,6 +72,7 @@ def volume_status(volume: Volume) -> dict[str, object]:
             "machines_only": volume.uploads.machines_only(),
             "removed": removed,
             "reader": fs.read_only,
+            "folders": next((one.get("folders") for one in devices if one.get("this")), None),
             "conflicts": volume.conflict_table.count(),
             "clouds": clouds,
             "devices": devices,
@@ -91,6 +97,7 @@ def volume_status(volume: Volume) -> dict[str, object]:
             "warnings": warnings,
             "notices": [
                 *([_READER] if fs.read_only else []),
+                *_about_limits(devices),
                 *notices_of(devices, time.time()),
                 *_about_deletions(volume, undeletable),
             ],
@@ -214,7 +221,8 @@ def _warnings(volume: Volume, devices: list[dict[str, object]], values: ValueFac
 def _about_roles(volume: Volume, devices: list[dict[str, object]]) -> list[str]:
     """What became of changes that do not count."""
     found = [
-        f"{shown(str(one['name']))} only reads, and has signed changes all the same: they count for nobody"
+        f"{shown(str(one['name']))} {'only reads' if one.get('reader') else 'is limited to folders'}, "
+        "and has signed other changes all the same: they count for nobody"
         for one in devices
         if one.get("overstepped")
     ]
@@ -224,8 +232,8 @@ def _about_roles(volume: Volume, devices: list[dict[str, object]]) -> list[str]:
     advice = "copy what you need to another folder, or have it made a full member again"
     if unsaved:
         found.append(
-            f"{unsaved:,} files and folders were changed here before this device was to read only, and are "
-            f"on no other device: {advice}"
+            f"{unsaved:,} files and folders were changed here before this device heard that it may not, and "
+            f"are on no other device: {advice}"
         )
     elif lacking:
         found.append(
@@ -233,6 +241,14 @@ def _about_roles(volume: Volume, devices: list[dict[str, object]]) -> list[str]:
             f"other devices get them over a link alone; {advice}"
         )
     return found
+
+
+def _about_limits(devices: list[dict[str, object]]) -> list[str]:
+    """To what this device is limited."""
+    folders = next((one.get("folders") for one in devices if one.get("this")), None)
+    if not isinstance(folders, list):
+        return []
+    return [_CONTRIBUTOR.format(folders=", ".join(map(shown, folders)) or _NO_FOLDER)]
 
 
 def _about_deletions(volume: Volume, undeletable: Mapping[int, int]) -> list[str]:

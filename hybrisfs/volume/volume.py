@@ -26,6 +26,8 @@ from hybrisfs.keys import VolumeKeys
 from hybrisfs.merge.removal import Stance
 from hybrisfs.merge.roles import Role
 from hybrisfs.merge.rows import Change
+from hybrisfs.merge.signing import only_reads
+from hybrisfs.merge.unsigned import is_withheld
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.fetch import Fetcher
 from hybrisfs.pipeline.grants import Grants
@@ -401,11 +403,13 @@ class Volume:
 
     @property
     def unsaved(self) -> int:
-        """How many files and folders were changed here and are on no other device, as this one only reads
-        now; with the volume's lock held."""
-        changes = self.fs.changes
-        waiting = {ino for key, (ino, _) in changes.unsigned.items() if key not in changes.held}
-        return len(waiting) if self.fs.read_only else 0
+        """How many files and folders were changed here and are on no other device, as this one may not change
+        them now; with the volume's lock held."""
+        if self.fs.is_full:
+            return 0
+        changes, counts = self.fs.changes, self.sharing.signer.counting()
+        unsigned = [(key, ino) for key, (ino, _) in changes.unsigned.items() if key not in changes.held]
+        return len({ino for key, ino in unsigned if is_withheld(self.fs, counts, key, ino)})
 
     def _require_membership(self) -> None:
         if self.sharing.was_removed:
@@ -438,12 +442,14 @@ class Volume:
 
     # -- devices ---------------------------------------------------------------------------------
 
-    def invite(self, *, lifetime: float, with_credentials: bool, reader: bool = False) -> Invitation:
-        """An invitation for one device, good for *lifetime* seconds; *reader*: it is to read only. Raises
-        HybrisError when this device only reads itself."""
+    def invite(
+        self, *, lifetime: float, with_credentials: bool, reader: bool = False, folders: Sequence[str] = ()
+    ) -> Invitation:
+        """An invitation for one device, good for *lifetime* seconds; *reader*: it is to read only; *folders*:
+        it is to be limited to these. Raises UsageError, and HybrisError when this device is no full member
+        itself."""
         sharing = self.sharing
-        self.require_writer()
-        role = Role.READER if reader else Role.FULL
+        rights = sharing.shared_folders.rights(folders, reader=reader)
         self.checkpoints.keeper.hurry()
         return Invitation(
             self._home,
@@ -451,25 +457,36 @@ class Volume:
             self.ring.keys,
             sharing.membership.own_name,
             sharing.key_holders,
-            partial(sharing.membership.admit, role=role),
+            partial(sharing.admit, rights=rights),
             lifetime=lifetime,
             with_credentials=with_credentials,
-            reader=reader,
+            reader=rights.role is not Role.FULL,
         )
 
     def require_writer(self) -> None:
-        """Raises HybrisError when this device only reads."""
+        """Raises HybrisError unless this device is a full member."""
         with self.fs.lock:
             self.sharing.signer.require_writer()
 
     def role_of(self, device: str) -> dict[str, object]:
-        """The "id" and name ("device") of a device, and whether it is a "reader". Raises UsageError."""
-        member, role = self.sharing.membership.role_of(device)
-        return {"id": member.device.hex(), "device": member.name, "reader": role is Role.READER}
+        """The "id" and name ("device") of a device, whether it is a "reader", and the paths of the "folders"
+        to which it is limited, None if it is not. Raises UsageError."""
+        member, rights = self.sharing.membership.rights_of(device)
+        with self.fs.lock:
+            folders = self.sharing.shared_folders.paths(rights.areas)
+        return {
+            "id": member.device.hex(),
+            "device": member.name,
+            "reader": rights.role is Role.READER,
+            "folders": folders if rights.role is Role.CONTRIBUTOR else None,
+        }
 
-    def set_role(self, device: str, *, reader: bool) -> dict[str, object]:
-        """See `Membership.set_role`; then the same as `role_of`."""
-        self.sharing.membership.set_role(device, Role.READER if reader else Role.FULL)
+    def set_role(
+        self, device: str, *, reader: bool = False, folders: Sequence[str] = ()
+    ) -> dict[str, object]:
+        """Make a device a reader, a contributor to these *folders*, or a full member: see `Sharing.set_role`;
+        then the same as `role_of`."""
+        self.sharing.set_role(device, self.sharing.shared_folders.rights(folders, reader=reader))
         self.committer.commit_now()
         return self.role_of(device)
 
@@ -530,8 +547,9 @@ class Volume:
         return self.conflict_table.all()
 
     def settle_conflict(self, path: str, *, keep_all: bool) -> None:
-        """See `Conflicts.keep` and `Conflicts.keep_all`."""
-        self.require_writer()
+        """See `Conflicts.keep` and `Conflicts.keep_all`. A contributor settles those in its folders."""
+        if self.fs.read_only:
+            raise only_reads()
         (self.conflict_table.keep_all if keep_all else self.conflict_table.keep)(path)
 
     def deletions(self) -> list[dict[str, object]]:

@@ -95,10 +95,28 @@ def test_what_a_device_may_do_is_told_and_changed(photos: FakeVolume, run: Run) 
     assert "only reads, signed what it may not" in run("device", "list").stdout
 
 
+def test_a_contributor_is_limited_to_folders(photos: FakeVolume, run: Run) -> None:
+    photos.others = [{"id": "11" * 16, "name": "tab", "forked": False, "folders": ["Photos", "Notes"]}]
+    folders = ["--folder", "Photos", "--folder", "Notes"]
+    done = run("device", "invite", "photos", "--yes", "--role", "contributor", *folders)
+    assert done.stdout.endswith("laptop belongs to the volume now, and changes only Photos, Notes.\n")
+    assert photos.limits == {"phone": ["Photos", "Notes"]} and photos.readers == []
+    done = run("device", "role", "tab", "contributor", "--folder", "Photos")
+    assert done.stdout == "tab (11111111) changes only Photos now.\n"
+    assert photos.limits["tab"] == ["Photos"]
+    assert "changes only Photos, Notes" in run("device", "list").stdout
+    run("device", "role", "tab", "full")
+    assert photos.limits["tab"] == []
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
         (["role"], "DEVICE"),
+        (["role", "nas", "contributor"], "--folder"),
+        (["role", "nas", "reader", "--folder", "x"], "needs the role contributor"),
+        (["role", "nas", "--folder", "x"], "needs the role contributor"),
+        (["invite", "--role", "contributor"], "--folder"),
         (["role", "nas", "writer"], "full"),
         (["role", "nobody", "reader"], "no device of this volume"),
         (["role", "desk", "reader"], "itself"),
