@@ -13,8 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+from hybrisfs.filesystem.node_id import born_in
+from hybrisfs.filesystem.registers import Place, is_of_tree
 from hybrisfs.keys import VolumeKeys
-from hybrisfs.merge.roles import Role
+from hybrisfs.merge.areas import ASSIGNMENT, Area
+from hybrisfs.merge.roles import ROLE, Role
+from hybrisfs.merge.rules import Stamp
 from hybrisfs.recovery.record import KitRecord, kit_key
 from hybrisfs.volume.config import DEFAULT_DELETION_SHARE
 from sync import DecodeError, Members
@@ -34,7 +38,8 @@ _EVICT_EVERY: Final = 25.0
 _HOLD_EVERY: Final = 20.0
 _COLLECT_EVERY: Final = 40.0
 _ADVANCE_EVERY: Final = 20.0
-_READERS: Final = 0.3  # of those who turn bad are made readers at that moment
+_RESTRICTED: Final = 0.45  # of those who turn bad are made readers or contributors at that moment
+_READERS: Final = 0.5  # of these
 _MANY: Final = 60  # files
 _STRANGERS: Final = 6  # that a person has the patience to remove
 _FEW: Final = 50  # names that anybody may remove
@@ -64,7 +69,8 @@ class Badness:
         self._large = self._chance.random() < 0.1
         self._unpacked: dict[int, frozenset[bytes]] = {}  # what devices showed when they made many files
         self._restricting = Random(f"reader {seed}")
-        self._restricts = self._restricting.random() < _READERS
+        self._restricts = self._restricting.random() < _RESTRICTED
+        self._limits: dict[int, Area] = {}  # to which the members are limited
 
     def plan(self) -> Iterator[tuple[float, Callable[[], None]]]:
         """What happens now and then in this life: mean seconds between two times, and what."""
@@ -105,7 +111,30 @@ class Badness:
         simulation.world.bad.add(number)
         simulation.note(f"{number} turns bad")
         if self._restricts:
-            self._make_reader(self._restricting.choice(simulation.honest), number)
+            self._restrict(self._restricting.choice(simulation.honest), number)
+
+    def _restrict(self, number: int, bad: int) -> None:
+        if self._restricting.random() < _READERS or self._limits:
+            self._make_reader(number, bad)
+            return
+        with self._simulation.on(number):
+            self._simulation.world.mkdir(number, self._restricting.randrange(8), 0)
+        tree = self._simulation.world.fleet[number].walk()
+        folders = sorted(path for path, one in tree.items() if one.is_directory)
+        if folders:
+            self._make_contributor(number, bad, self._restricting.choice(folders))
+
+    def _make_contributor(self, number: int, bad: int, folder: str) -> None:
+        """A person on an honest device says that the bad one may change this folder only."""
+        simulation = self._simulation
+        simulation.note(f"{number} limits {bad} to {folder!r}")
+        sharing = simulation.world.fleet[number].rig.sharing
+        with simulation.on(number):
+            rights = sharing.shared_folders.rights([folder], reader=False)
+            (self._limits[bad],) = rights.areas
+            sharing.set_role(self._members[bad].id.hex(), rights)
+            simulation.world.received(number)
+            simulation.world.commit(number)
 
     def _make_reader(self, number: int, bad: int) -> None:
         """A person on an honest device says that the bad one only reads."""
@@ -313,6 +342,8 @@ class Badness:
             device = self._simulation.world.fleet[number]
             self._check_members(device)
             self._check_secrets(device)
+            for bad, area in self._limits.items():
+                _check_limits(device, self._members[bad].id, area)
             _check_size(device)
             _check_keys(device)
 
@@ -345,6 +376,38 @@ class Badness:
             assert not _has_keys(device, member.id), f"{device.name} has not heard that {bad} was removed"
             keys = member.keys(self._simulation.clouds, self._simulation.bodies.values(), visible)
             assert device.rig.ring.newest.data not in keys, f"{member.name} can read what {device.name} seals"
+
+
+def _check_limits(device: Device, bad: bytes, area: Area) -> None:
+    """Since it heard that it is limited to an area, the bad one has written to no other node of the tree, and
+    put none of that elsewhere. What says which nodes these are comes from others than the bad one."""
+    rig = device.rig
+    registers, updates = rig.sharing.registers, rig.updates
+    told = registers.with_prefix(bytes((ROLE,)) + bad)
+    limits = [one.stamp for values in told.values() for one in values]
+    given = registers.with_prefix(bytes((ASSIGNMENT,)))
+    belonging = {key[1:17] for key in given if key[17:] == area.id}
+    for values in given.values():
+        assert all(_author(device, one.stamp) != bad for one in values), f"{device.name}: it assigns nodes"
+
+    def belongs(node: bytes) -> bool:
+        return born_in(node) == area.id or node in belonging
+
+    for key, value in registers.everything():
+        if not is_of_tree(key) or _author(device, value.stamp) != bad:
+            continue
+        seen = updates.vector_of(value.stamp.writer, value.stamp.clock)
+        if seen is None or all(seen[stamp.writer] < stamp.clock for stamp in limits):
+            continue
+        assert belongs(key[1:17]), f"{device.name}: the bad one writes to {key.hex()}"
+        if key[:1] == b"p":
+            parent = Place.decode(value.value or b"").parent
+            assert parent == area.folder or belongs(parent), f"{device.name}: {key.hex()} is moved out"
+
+
+def _author(device: Device, stamp: Stamp) -> bytes | None:
+    signed = device.rig.updates.signed_by(stamp.writer, stamp.clock)
+    return None if signed is None else signed[0]
 
 
 def _has_keys(device: Device, other: bytes) -> bool:
