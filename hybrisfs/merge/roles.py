@@ -242,11 +242,20 @@ class Roles:
 
     def bounds(self, device: bytes, seen: VersionVector, vector_of: VectorOf) -> list[Bound]:
         """What the updates of the device are to depend on, for somebody who has seen so much; nothing if it
-        may do all."""
+        may do all. What limits it since it was let in stays among that when it is limited otherwise: else it
+        could sign, as if it had heard of nothing, what it never might."""
+        limits = [one for one in self._standing(device, seen, vector_of) if one[1].role is not Role.FULL]
+        if not limits:
+            return []
+        earliest = ((branch, said[0]) for branch, said in self._said[device].items())
+        first = [
+            (Stamp(one.clock, branch), one.record)
+            for branch, one in earliest
+            if one.record.from_first and one.record.role is not Role.FULL and seen[branch] >= one.clock
+        ]
         return [
             Bound(self._author(stamp.writer), *stamp[::-1], record.from_first)
-            for stamp, record in self._standing(device, seen, vector_of)
-            if record.role is not Role.FULL
+            for stamp, record in dict.fromkeys([*limits, *first])
         ]
 
     def binds(self, update: SignedUpdate) -> set[bytes]:

@@ -511,6 +511,36 @@ def test_who_pretends_not_to_have_heard_that_it_is_limited_is_not_heard(fleet: F
     agree(ada, bob)
 
 
+@pytest.mark.parametrize("first", [Role.READER, Role.CONTRIBUTOR])
+def test_who_was_never_a_full_member_has_not_one_more_go_when_its_limits_change(
+    fleet: Fleet, first: Role
+) -> None:
+    """It signs as if it had heard of nothing, and owns up to having heard of its new limits."""
+    ada, bob, cyd = fleet.devices
+    for folder in ("in", "also"):
+        ada.mkdir(folder)
+    ada.write("file", b"content")
+    fleet.send(ADA, BOB)
+    beginning = cyd.saved()
+    with ada.rig.fs.lock:
+        areas = ada.rig.sharing.shared_folders.choose(["in"]) if first is Role.CONTRIBUTOR else ()
+        record = RoleRecord(first, from_first=True, areas=areas)
+        ada.rig.sharing.signer.sign([(new_role_key(CYD_ID), record.encode())], 0)
+    fleet.send(ADA, BOB)
+    node = ada.at("file").id
+    limit(ada, CYD, "in", "also")
+    fleet.send(ADA, BOB)
+    cyd.receive(ada.log())
+    knowing = signed(cyd, (attr_key(cyd.at("in").id), Attr(0o040700, 1, 1, 0, 0).encode()))
+    cyd.restore(beginning)
+    pretending = signed(cyd, (content_key(node), Content(0, 0, ()).encode()))
+    for one in (ada, bob):
+        for log in (pretending, knowing, pretending):
+            one.receive(log)
+        assert one.read("file") == b"content"
+    agree(ada, bob)
+
+
 # -- packs ---------------------------------------------------------------------------------------------
 
 
