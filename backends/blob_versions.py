@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from itertools import islice
 from typing import Any
 
-from backends.arguments import check_range
+from backends.driver import check_range
 from backends.errors import CorruptError
 from backends.names import check_name, check_prefix, is_name
 from backends.versions import MAX_LISTED, MAX_VERSIONS, Version, outermost

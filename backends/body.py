@@ -59,11 +59,15 @@ def receiving(limit: int) -> Iterator[None]:
 class GuardedBody:
     """A `urllib3.HTTPResponse` whose body ends in `BodyError` unless it is whole, in time and in bounds."""
 
-    def __init__(self, raw: urllib3.BaseHTTPResponse, timing: Timing) -> None:
-        """Raises `BodyError` when the announced length is beyond the limit already."""
+    def __init__(self, raw: urllib3.BaseHTTPResponse, timing: Timing, limit: int | None = None) -> None:
+        """`limit` is in bytes, by default the one of `receiving`.
+
+        Raises `BodyError` when the announced length is beyond the limit already.
+        """
         self._raw: Any = raw
         self._timing = timing
-        self._limit = _limit.get() if 200 <= raw.status < 300 else _MAX_FAILURE
+        allowed = _limit.get() if limit is None else limit
+        self._limit = allowed if 200 <= raw.status < 300 else _MAX_FAILURE
         self._count = 0
         self._began = time.monotonic()
         if (self._raw.length_remaining or 0) > self._limit:

@@ -1,8 +1,4 @@
-"""A cloud in a local folder: ``file:///absolute/path``, percent-encoded where needed.
-
-On disk an object `a/b/c` is the file ROOT/a/b/c. The folder ROOT/.hybrisfs is made by `initialise`
-and says that this is our folder: without it nothing is read or written, for then the disk is most
-likely not mounted and ROOT an empty mount point. It also holds files while they are being written.
+"""A cloud in a local folder: ``file:///absolute/folder``, percent-encoded where needed.
 
 Write order of `put`: temporary file, its fsync, rename over the name, fsync of the folder. Folders on
 the way are made as needed and their entries fsynced before the object is acknowledged.
@@ -18,40 +14,37 @@ ever touched, and files are opened so that a FIFO or device in an object's place
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
 import stat
-import time
-from collections.abc import Iterable, Iterator, Sequence
-from hashlib import blake2b
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from secrets import token_hex
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from backends.address import without_secrets
+from backends.body import BodyError
+from backends.credentials import NO_CREDENTIALS, Credentials
+from backends.driver import CloudKind
 from backends.errors import (
     AuthError,
     CorruptError,
     FullError,
-    MissingError,
-    MissingRootError,
-    OversizeError,
     PermanentError,
     StoreError,
     TransientError,
 )
-from backends.names import check_name, check_prefix, is_name
+from backends.folder import MARKER, FolderStore, first_page, may_hold
+from backends.names import is_name
 from backends.pacing import piece, received, sending
-from backends.rename import rename_if_absent
-from backends.store import MAX_PAGE, Buffer, Entry, Page
-from backends.tree import may_hold
+from backends.store import Buffer, Entry, Page
 
 __all__ = ["FileStore"]
 
-_FORM: Final = "write file:///absolute/path/to/folder"
-_MARKER: Final = ".hybrisfs"
-_STALE_AFTER: Final = 24 * 3600.0  # seconds
+_RENAME_NOREPLACE: Final = 1  # linux/fs.h
+_NO_HARD_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 _READ_SIZE: Final = 1 << 20  # bytes a single read asks for at most
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NOT_AN_OBJECT: Final = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO})
@@ -76,126 +69,89 @@ _TRANSIENT: Final = frozenset(
 )
 
 
-class FileStore:
-    """A `backends.store.Store` in a local folder."""
+class FileStore(FolderStore[int]):
+    """A `backends.store.Store` in a local folder. A call works with the descriptor of the root folder."""
 
-    def __init__(self, url: str) -> None:
-        """Open the folder named by `url`; raises `PermanentError` for a malformed URL."""
-        self.url = url
+    kind = CloudKind(
+        schemes=("file",),
+        form="file:///absolute/folder",
+        what="a disk, or a network drive",
+        keeps_nothing="a folder has no older versions of files; snapshots of its disk are out of its reach",
+    )
+    when_gone = "is the disk mounted?"
+
+    def __init__(self, url: str, credentials: Credentials = NO_CREDENTIALS) -> None:
+        """Take note of the folder; raises `PermanentError` for a malformed URL."""
+        super().__init__(url, credentials)
         self._root = _root_of(url)
         self._known_durable: set[str] = set()
-        self._swept = False
-
-    def initialise(self) -> None:
-        with self._translated("initialise", ""):
-            (self._root / _MARKER).mkdir(parents=True, exist_ok=True)
-            for path in (self._root.resolve(), *self._root.resolve().parents):
-                # Parents that already existed may not be ours to open.
-                with contextlib.suppress(PermissionError), _opened(str(path)) as folder:
-                    _fsync_folder(folder)
-
-    def put(self, name: str, data: Buffer) -> None:
-        self._write("put", name, data, replace=True)
-
-    def put_if_absent(self, name: str, data: Buffer) -> bool:
-        return self._write("put_if_absent", name, data, replace=False)
-
-    def get(self, name: str, *, limit: int) -> bytes:
-        return self._read_whole("get", name, limit)
-
-    def get_range(self, name: str, offset: int, length: int) -> bytes:
-        if offset < 0 or length < 0:
-            raise ValueError(f"negative range: {offset}+{length}")
-        with self._translated("get_range", name), self._object(name) as descriptor:
-            size = self._regular_size("get_range", name, descriptor)
-            if offset + length > size:
-                reason = f"has {size} bytes, {offset + length} needed"
-                raise CorruptError(self.url, "get_range", name, reason)
-            data = _read_exactly(descriptor, offset, length)
-        if len(data) < length:
-            raise CorruptError(self.url, "get_range", name, "became shorter while being read")
-        return data
-
-    def get_if_changed(self, name: str, tag: str | None, *, limit: int) -> tuple[bytes, str] | None:
-        # Inode numbers and times are reused within a clock tick; only the content tells for sure.
-        data = self._read_whole("get_if_changed", name, limit)
-        current = blake2b(data, digest_size=16).hexdigest()
-        return None if current == tag else (data, current)
-
-    def delete(self, name: str) -> None:
-        check_name(name)
-        *folders, last = name.split("/")
-        with self._translated("delete", name):
-            try:
-                with self._open_root() as root, _descend(root, folders) as folder:
-                    os.unlink(last, dir_fd=folder)
-            except FileNotFoundError:
-                self._require_root("delete", name)
-
-    def delete_many(self, names: Iterable[str]) -> None:
-        for name in names:
-            self.delete(name)
-
-    def list(self, prefix: str, *, after: str = "", limit: int = MAX_PAGE) -> Page:
-        check_prefix(prefix)
-        if not 1 <= limit <= MAX_PAGE:
-            raise ValueError(f"limit must be 1 to {MAX_PAGE}: {limit}")
-        entries: list[Entry] = []
-        with self._translated("list", prefix), self._open_root() as root:
-            for entry in _walk(root, "", prefix, after):
-                if len(entries) == limit:
-                    return Page(tuple(entries), more=True)
-                entries.append(entry)
-        return Page(tuple(entries), more=False)
 
     def close(self) -> None:
         """Nothing is kept open."""
 
-    def _read_whole(self, operation: str, name: str, limit: int) -> bytes:
-        with self._translated(operation, name), self._object(name) as descriptor:
-            size = self._regular_size(operation, name, descriptor)
+    def _initialise(self) -> None:
+        (self._root / MARKER).mkdir(parents=True, exist_ok=True)
+        for path in (self._root.resolve(), *self._root.resolve().parents):
+            # Parents that already existed may not be ours to open.
+            with contextlib.suppress(PermissionError), _opened(str(path)) as folder:
+                _fsync_folder(folder)
+
+    @contextlib.contextmanager
+    def _calling(self, operation: str, name: str) -> Iterator[int]:
+        """Open the root folder, which must carry our mark."""
+        with self._translated(operation, name), _opened(str(self._root), follow=True) as root:
+            os.stat(MARKER, dir_fd=root, follow_symlinks=False)
+            yield root
+
+    def _put(self, root: int, name: str, data: Buffer) -> None:
+        self._write(root, name, data, replace=True)
+
+    def _put_if_absent(self, root: int, name: str, data: Buffer) -> bool:
+        return self._write(root, name, data, replace=False)
+
+    def _get(self, root: int, name: str, limit: int) -> bytes:
+        with _object(root, name) as descriptor:
+            size = self._regular_size(descriptor)
             # One byte more than allowed, in case the file grows meanwhile.
             data = _read_exactly(descriptor, 0, limit + 1) if size <= limit else b""
         if size > limit or len(data) > limit:
-            raise OversizeError(self.url, operation, name, f"larger than the {limit} bytes expected")
+            raise BodyError("long", f"larger than the {limit} bytes expected")
         return data
 
-    @contextlib.contextmanager
-    def _object(self, name: str) -> Iterator[int]:
-        """Open an object for reading; the descriptor may turn out not to be a regular file."""
-        check_name(name)
-        *folders, last = name.split("/")
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-        with self._open_root() as root, _descend(root, folders) as folder:
-            descriptor = os.open(last, flags, dir_fd=folder)
-        try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
+    def _get_range(self, root: int, name: str, offset: int, length: int) -> bytes:
+        with _object(root, name) as descriptor:
+            enough = offset + length <= self._regular_size(descriptor)
+            return _read_exactly(descriptor, offset, length) if enough else b""
 
-    def _regular_size(self, operation: str, name: str, descriptor: int) -> int:
+    def _size(self, root: int, name: str) -> int:
+        with _object(root, name) as descriptor:
+            return self._regular_size(descriptor)
+
+    def _delete(self, root: int, name: str) -> None:
+        *folders, last = name.split("/")
+        with _descend(root, folders) as folder:
+            os.unlink(last, dir_fd=folder)
+
+    def _list(self, root: int, prefix: str, after: str, limit: int) -> Page:
+        return first_page(_walk(root, "", prefix, after), limit)
+
+    def _regular_size(self, descriptor: int) -> int:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise CorruptError(self.url, operation, name, "not a regular file")
+            raise BodyError("garbled", "not a regular file")
         return status.st_size
 
-    def _write(self, operation: str, name: str, data: Buffer, *, replace: bool) -> bool:
-        check_name(name)
+    def _write(self, root: int, name: str, data: Buffer, *, replace: bool) -> bool:
         *folders, last = name.split("/")
-        with (
-            self._translated(operation, name),
-            self._open_root() as root,
-            _opened(_MARKER, root) as spool,
-            self._make_folders(root, folders) as folder,
-        ):
-            self._sweep(spool)
+        with _opened(MARKER, root) as spool, self._make_folders(root, folders) as folder:
+            self._sweep(root)
             temporary = _write_temporary(spool, data)
             stored = True
             try:
                 if replace:
                     os.rename(temporary, last, src_dir_fd=spool, dst_dir_fd=folder)
                 else:
-                    stored = rename_if_absent(temporary, last, spool, folder)
+                    stored = _rename_if_absent(temporary, last, spool, folder)
             finally:
                 # Gone already when it was renamed.
                 with contextlib.suppress(FileNotFoundError):
@@ -223,63 +179,33 @@ class FileStore:
                 current = stack.enter_context(_opened(segment, current))
             yield current
 
-    def _sweep(self, spool: int) -> None:
-        """Once per process, remove what writers that died long ago left behind."""
-        if self._swept:
-            return
-        self._swept = True
-        before = time.time() - _STALE_AFTER
-        for leftover in os.listdir(spool):
-            with contextlib.suppress(FileNotFoundError, IsADirectoryError, PermissionError):
-                if os.stat(leftover, dir_fd=spool, follow_symlinks=False).st_mtime < before:
-                    os.unlink(leftover, dir_fd=spool)
+    def _leftovers(self, root: int) -> Iterator[tuple[str, float]]:
+        with _opened(MARKER, root) as spool, os.scandir(spool) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError, PermissionError):
+                    yield entry.name, entry.stat(follow_symlinks=False).st_mtime
 
-    @contextlib.contextmanager
-    def _open_root(self) -> Iterator[int]:
-        """Open the root folder, which must carry our mark."""
-        descriptor = os.open(self._root, _DIRECTORY)
-        try:
-            os.stat(_MARKER, dir_fd=descriptor, follow_symlinks=False)
-            yield descriptor
-        finally:
-            os.close(descriptor)
+    def _remove_leftover(self, root: int, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError, IsADirectoryError, PermissionError):
+            os.unlink(f"{MARKER}/{name}", dir_fd=root)
 
-    def _require_root(self, operation: str, name: str) -> None:
-        """Raise `MissingRootError` unless the root folder is there and ours."""
-        if self._root.is_dir() and (self._root / _MARKER).is_dir():
-            return
+    def _root_trouble(self) -> str:
+        """Why the root folder cannot be used; "" when it is there and ours."""
         if not self._root.is_dir():
-            raise MissingRootError(
-                self.url, operation, name, f"folder {self._root} is gone", "is the disk mounted?"
-            )
-        raise MissingRootError(
-            self.url,
-            operation,
-            name,
-            f"folder {self._root} is not the one that was set up (no {_MARKER} folder in it)",
-            "is the disk mounted?",
-        )
+            return f"folder {self._root} is gone"
+        if not (self._root / MARKER).is_dir():
+            return f"folder {self._root} is not the one that was set up (no {MARKER} folder in it)"
+        return ""
 
-    @contextlib.contextmanager
-    def _translated(self, operation: str, name: str) -> Iterator[None]:
-        """Turn every `OSError` into the `StoreError` that says what to do about it."""
-        try:
-            yield
-        except OSError as error:
-            raise self._store_error(operation, name, error) from error
-
-    def _store_error(self, operation: str, name: str, error: OSError) -> StoreError:
+    def _store_error(self, operation: str, name: str, error: Exception) -> StoreError | None:
+        if not isinstance(error, OSError):
+            return None
         code = error.errno
         reason = os.strerror(code) if code is not None else str(error)
         if code in (errno.ENOENT, errno.ENOTDIR):
-            try:
-                self._require_root(operation, name)
-            except StoreError as missing_root:
-                return missing_root
-        if code == errno.ENOENT and operation.startswith("put"):
-            return TransientError(self.url, operation, name, "the folder changed meanwhile")
-        if code == errno.ENOENT:
-            return MissingError(self.url, operation, name, "no such object")
+            trouble = self._root_trouble()
+            if trouble or code == errno.ENOENT:
+                return self._absent(operation, name, trouble)
         if code in _NOT_AN_OBJECT:
             return CorruptError(self.url, operation, name, f"something else is in its place: {reason}")
         if code in (errno.ENOSPC, errno.EDQUOT):
@@ -291,11 +217,14 @@ class FileStore:
         return PermanentError(self.url, operation, name, reason)
 
 
+_ADVICE: Final = f"write {FileStore.kind.form}"
+
+
 def _root_of(url: str) -> Path:
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        raise PermanentError(without_secrets(url), "open", "", f"malformed: {error}", _FORM) from None
+        raise PermanentError(without_secrets(url), "open", "", f"malformed: {error}", _ADVICE) from None
     path = unquote(parts.path, errors="surrogateescape")
     problem = ""
     if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
@@ -305,13 +234,14 @@ def _root_of(url: str) -> Path:
     elif not path.startswith("/") or path.strip("/") == "" or "\0" in path or ".." in path.split("/"):
         problem = "needs an absolute path"
     if problem:
-        raise PermanentError(without_secrets(url), "open", "", problem, _FORM)
+        raise PermanentError(without_secrets(url), "open", "", problem, _ADVICE)
     return Path(path)
 
 
 @contextlib.contextmanager
-def _opened(segment: str, parent: int | None = None) -> Iterator[int]:
-    descriptor = os.open(segment, _DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+def _opened(segment: str, parent: int | None = None, *, follow: bool = False) -> Iterator[int]:
+    flags = _DIRECTORY if follow else _DIRECTORY | os.O_NOFOLLOW
+    descriptor = os.open(segment, flags, dir_fd=parent)
     try:
         yield descriptor
     finally:
@@ -326,6 +256,19 @@ def _descend(root: int, folders: Sequence[str]) -> Iterator[int]:
         for segment in folders:
             current = stack.enter_context(_opened(segment, current))
         yield current
+
+
+@contextlib.contextmanager
+def _object(root: int, name: str) -> Iterator[int]:
+    """Open an object for reading; the descriptor may turn out not to be a regular file."""
+    *folders, last = name.split("/")
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    with _descend(root, folders) as folder:
+        descriptor = os.open(last, flags, dir_fd=folder)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _fsync_folder(folder: int) -> None:
@@ -357,6 +300,39 @@ def _write_temporary(spool: int, data: Buffer) -> str:
     finally:
         os.close(descriptor)
     return temporary
+
+
+def _rename_if_absent(source: str, target: str, source_folder: int, target_folder: int) -> bool:
+    """Move `source` to `target` (names in two open folders) in one step, unless `target` exists; say whether
+    it moved.
+
+    A hard link does it nearly everywhere, network mounts included; FAT and exFAT have none, but know
+    renameat2(2) with RENAME_NOREPLACE. Raises `OSError` when neither works.
+    """
+    try:
+        os.link(source, target, src_dir_fd=source_folder, dst_dir_fd=target_folder)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINKS:
+            raise
+        return _rename_noreplace(source, target, source_folder, target_folder)
+    os.unlink(source, dir_fd=source_folder)
+    return True
+
+
+def _rename_noreplace(source: str, target: str, source_folder: int, target_folder: int) -> bool:
+    renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    renameat2.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
+    failed = renameat2(
+        source_folder, os.fsencode(source), target_folder, os.fsencode(target), _RENAME_NOREPLACE
+    )
+    if not failed:
+        return True
+    code = ctypes.get_errno()
+    if code == errno.EEXIST:
+        return False
+    raise OSError(code, os.strerror(code), target)
 
 
 def _read_exactly(descriptor: int, offset: int, length: int) -> bytes:

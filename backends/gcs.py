@@ -1,9 +1,8 @@
 """A cloud in a Google Cloud Storage bucket: ``gs://bucket/folder?project=...&location=...&endpoint=...``.
 
-`project` and `location` matter only where the bucket is made. Object `a/b` is the key `folder/a/b`.
-Credentials: `service_account` (the JSON text of a key file) or `token`; without them Application Default
-Credentials. At an `endpoint` of somebody else's, an emulator's mostly, those are not used: it is talked to
-without any.
+`project` and `location` matter only where the bucket is made. Credentials: `service_account` (the JSON text
+of a key file) or `token`; without them Application Default Credentials. At an `endpoint` of somebody else's,
+an emulator's mostly, those are not used: it is talked to without any.
 
 Tags are generation numbers; `put_if_absent` is a write that wants generation 0 to be there. Many objects are
 deleted one by one: the service has no request for it that costs less.
@@ -11,171 +10,132 @@ deleted one by one: the service has no request for it that costs less.
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
-from collections.abc import Iterable, Iterator
+from functools import cached_property
 from typing import Any, Final
 
-from backends.address import parse_address
-from backends.arguments import as_bytes, check_page, check_range
-from backends.body import BodyError, Timing, body_failure, receiving
-from backends.credentials import NO_CREDENTIALS, Credentials, Secrets
-from backends.errors import (
-    AuthError,
-    CorruptError,
-    MissingError,
-    MissingRootError,
-    PermanentError,
-    StoreError,
-)
+from backends.body import receiving
+from backends.bucket import BucketStore, ServicePage, no_bucket
+from backends.credentials import Secrets
+from backends.driver import CloudKind, Secret, as_bytes
+from backends.errors import AuthError, StoreError
 from backends.gcs_versions import GcsVersions
-from backends.http_errors import HttpFailure, RedirectedError, connection_error, http_error
-from backends.lazy import LazyClient
-from backends.listing import ServicePage, collect
-from backends.names import check_name, check_prefix
-from backends.secrets import secret_names
-from backends.store import MAX_PAGE, Buffer, Page
+from backends.http_errors import HttpFailure, connection_error, http_error
+from backends.store import MAX_PAGE, Buffer
 
 __all__ = ["GcsStore"]
 
-_FORM: Final = "gs://bucket/folder?project=PROJECT"
-_OPTIONS: Final = frozenset({"endpoint", "location", "project"})
-_SECRETS: Final = secret_names("gs")
+_MAX_TOKEN: Final = 1 << 20  # bytes of the answer that has one; a token is had in the midst of a small read
 _SCOPES: Final = ("https://www.googleapis.com/auth/devstorage.read_write",)
-_MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError)
 
 
-class GcsStore:
+class GcsStore(BucketStore):
     """A `backends.store.Store` in a Google Cloud Storage bucket."""
 
-    def __init__(
-        self, url: str, credentials: Credentials = NO_CREDENTIALS, timing: Timing | None = None
-    ) -> None:
-        """Take note of everything; raises `PermanentError` for a malformed URL."""
-        self.url = url
-        self._address = parse_address(url, options=_OPTIONS, form=_FORM)
-        if self._address.user or self._address.port is not None:
-            raise PermanentError(url, "open", "", "names no bucket", f"write {_FORM}")
-        self._bucket_name = self._address.host
-        self._timing = timing or Timing()
-        self._request: dict[str, Any] = {
-            "retry": None,
-            "timeout": (self._timing.connect, self._timing.stall),
-        }
-        self._lazy: LazyClient[Any] = LazyClient(url, credentials, _SECRETS, self._connect)
-        self.versions = GcsVersions(
-            url,
-            self._bucket_name,
+    kind = CloudKind(
+        schemes=("gs",),
+        form="gs://bucket/folder?project=PROJECT",
+        what="Google Cloud Storage",
+        options=frozenset({"endpoint", "location", "project"}),
+        secrets=(
+            Secret("service_account", "Key of a service account, JSON"),
+            Secret("token", "Access token"),
+        ),
+        problem=no_bucket,
+        server=lambda address: "https://storage.googleapis.com/",
+        providers={"googleapis.com": "Google Cloud Storage"},
+    )
+
+    @cached_property
+    def versions(self) -> GcsVersions:
+        """Older generations of objects."""
+        return GcsVersions(
+            self.url,
+            self._bucket,
             self._address.prefix,
-            self._lazy.get,
+            self._client,
             self._translated,
             self._download,
             self._request,
         )
 
-    def initialise(self) -> None:
-        with self._translated("initialise", ""):
-            if not self._has_bucket():
-                self._create_bucket()
+    @property
+    def _request(self) -> dict[str, Any]:
+        """The options of every request."""
+        return {"retry": None, "timeout": (self._timing.connect, self._timing.stall)}
 
-    def put(self, name: str, data: Buffer) -> None:
-        check_name(name)
-        with self._translated("put", name):
-            self._upload(name, data)
+    def _initialise(self) -> None:
+        client = self._client()
+        if self._has_bucket(client):
+            return
+        project, location = self._address.option("project"), self._address.option("location")
+        try:
+            client.create_bucket(self._bucket, project=project, location=location, **self._request)
+        except Exception as error:
+            failure = self._failure(error)
+            if failure is None or failure.status != 409 or not self._has_bucket(client):
+                raise
 
-    def put_if_absent(self, name: str, data: Buffer) -> bool:
-        check_name(name)
-        with self._translated("put_if_absent", name):
-            try:
-                self._upload(name, data, if_generation_match=0)
-            except _call_error() as error:
-                if error.code != 412:
-                    raise
-                return False
+    def _put(self, client: Any, name: str, data: Buffer) -> None:
+        self._upload(client, name, data)
+
+    def _put_if_absent(self, client: Any, name: str, data: Buffer) -> bool:
+        with self._tolerating(412):
+            self._upload(client, name, data, if_generation_match=0)
             return True
+        return False
 
-    def get(self, name: str, *, limit: int) -> bytes:
-        check_name(name)
-        with self._translated("get", name):
-            return self._download(self._blob(name), limit)
+    def _get(self, client: Any, name: str, limit: int) -> bytes:
+        return self._download(self._blob(client, name), limit)
 
-    def get_range(self, name: str, offset: int, length: int) -> bytes:
-        check_name(name)
-        check_range(offset, length)
-        data = b""
-        with self._translated("get_range", name):
-            blob = self._blob(name)
-            if not length:
-                blob.reload(**self._request)
-                enough = int(blob.size) >= offset
-            else:
-                try:
-                    data = self._download(blob, length, start=offset, end=offset + length - 1)
-                except _call_error() as error:
-                    if error.code != 416:
-                        raise
-                enough = len(data) == length
-        if not enough:
-            raise CorruptError(self.url, "get_range", name, f"ends before byte {offset + length}")
-        return data
+    def _get_range(self, client: Any, name: str, offset: int, length: int) -> bytes:
+        with self._tolerating(416):
+            return self._download(self._blob(client, name), length, start=offset, end=offset + length - 1)
+        return b""
 
-    def get_if_changed(self, name: str, tag: str | None, *, limit: int) -> tuple[bytes, str] | None:
-        check_name(name)
+    def _size(self, client: Any, name: str) -> int:
+        blob = self._blob(client, name)
+        blob.reload(**self._request)
+        return int(blob.size)
+
+    def _get_if_changed(
+        self, client: Any, name: str, tag: str | None, limit: int
+    ) -> tuple[bytes, str] | None:
         known = tag is not None and tag.isascii() and tag.isdigit()
         condition = {"if_generation_not_match": int(tag)} if tag is not None and known else {}
-        with self._translated("get_if_changed", name):
-            blob = self._blob(name)
-            try:
-                data = self._download(blob, limit, **condition)
-            except _call_error() as error:
-                if error.code != 304:
-                    raise
-                return None
+        blob = self._blob(client, name)
+        with self._tolerating(304):
+            data = self._download(blob, limit, **condition)
             # Not every service that speaks this protocol heeds the condition.
             current = str(blob.generation or "")
             return None if tag and current == tag else (data, current)
+        return None
 
-    def delete(self, name: str) -> None:
-        check_name(name)
-        with contextlib.suppress(MissingError), self._translated("delete", name):
-            self._blob(name).delete(**self._request)
+    def _delete(self, client: Any, name: str) -> None:
+        self._blob(client, name).delete(**self._request)
 
-    def delete_many(self, names: Iterable[str]) -> None:
-        for name in dict.fromkeys([check_name(name) for name in names]):
-            self.delete(name)
-
-    def list(self, prefix: str, *, after: str = "", limit: int = MAX_PAGE) -> Page:
-        check_prefix(prefix)
-        check_page(limit)
+    def _page(self, client: Any, prefix: str, after: str, token: str | None, count: int) -> ServicePage:
         root = self._address.prefix
+        pages = client.list_blobs(
+            self._bucket,
+            prefix=root + prefix or None,
+            start_offset=root + after if after else None,
+            page_token=token,
+            # The service counts the one that equals `after`, and so does not know if more follow.
+            page_size=min(count + 2, MAX_PAGE),
+            fields="items(name,size),nextPageToken",
+            **self._request,
+        )
+        keys = [(blob.name, int(blob.size)) for blob in next(pages.pages, ())]
+        return ServicePage(keys, pages.next_page_token)
 
-        def fetch(token: str | None, count: int) -> ServicePage:
-            with self._translated("list", prefix):
-                pages = self._client.list_blobs(
-                    self._bucket_name,
-                    prefix=root + prefix or None,
-                    start_offset=root + after if after else None,
-                    page_token=token,
-                    # The service counts the one that equals `after`, and so does not know if more follow.
-                    page_size=min(count + 2, MAX_PAGE),
-                    fields="items(name,size),nextPageToken",
-                    **self._request,
-                )
-                keys = [(blob.name, int(blob.size)) for blob in next(pages.pages, ())]
-                return ServicePage(keys, pages.next_page_token)
+    def _blob(self, client: Any, name: str) -> Any:
+        return client.bucket(self._bucket).blob(self._key(name))
 
-        return collect(self.url, root, prefix, after, limit, fetch)
-
-    def close(self) -> None:
-        self._lazy.close()
-
-    def _blob(self, name: str) -> Any:
-        return self._client.bucket(self._bucket_name).blob(self._address.prefix + name)
-
-    def _upload(self, name: str, data: Buffer, **condition: int) -> None:
+    def _upload(self, client: Any, name: str, data: Buffer, **condition: int) -> None:
         content = as_bytes(data)
-        self._blob(name).upload_from_file(
+        self._blob(client, name).upload_from_file(
             io.BytesIO(content), size=len(content), checksum=None, **condition, **self._request
         )
 
@@ -186,31 +146,12 @@ class GcsStore:
             blob.download_to_file(sink, raw_download=True, checksum=None, **options, **self._request)
         return sink.getvalue()
 
-    def _has_bucket(self) -> bool:
+    def _has_bucket(self, client: Any) -> bool:
         """Whether the bucket is there. Lists one object, which whoever uses a bucket may do."""
-        try:
-            next(self._client.list_blobs(self._bucket_name, page_size=1, **self._request).pages, None)
-        except _call_error() as error:
-            if error.code != 404:
-                raise
-            return False
-        return True
-
-    def _create_bucket(self) -> None:
-        try:
-            self._client.create_bucket(
-                self._bucket_name,
-                project=self._address.option("project"),
-                location=self._address.option("location"),
-                **self._request,
-            )
-        except _call_error() as error:
-            if error.code != 409 or not self._has_bucket():
-                raise
-
-    @property
-    def _client(self) -> Any:
-        return self._lazy.get()
+        with self._tolerating(404):
+            next(client.list_blobs(self._bucket, page_size=1, **self._request).pages, None)
+            return True
+        return False
 
     def _connect(self, secrets: Secrets) -> Any:
         import requests
@@ -223,8 +164,8 @@ class GcsStore:
         login = self._login(secrets, endpoint)
         refreshing = requests.Session()  # where tokens are had
         session = AuthorizedSession(login, auth_request=Request(refreshing))
-        for one in (refreshing, session):
-            guard(one, self._timing)
+        guard(refreshing, self._timing, _MAX_TOKEN)
+        guard(session, self._timing)
         options = {"api_endpoint": endpoint} if endpoint else None
         project = self._address.option("project")
         client = storage.Client(project=project, credentials=login, _http=session, client_options=options)
@@ -252,48 +193,33 @@ class GcsStore:
             return AnonymousCredentials()
         return google.auth.default(scopes=_SCOPES)[0]
 
-    @contextlib.contextmanager
-    def _translated(self, operation: str, name: str) -> Iterator[None]:
-        """Turn whatever the SDK raises into the `StoreError` that says what to do about it."""
-        import google.auth.exceptions as auth
-        import requests
+    def _failure(self, error: Exception) -> HttpFailure | None:
+        from google.api_core.exceptions import GoogleAPICallError
 
-        try:
-            yield
-        except BodyError as error:
-            raise body_failure(self.url, operation, name, error) from error
-        except _call_error() as error:
-            raise self._refusal(operation, name, error) from error
-        except auth.TransportError as error:
-            raise connection_error(self.url, operation, name, error) from error
-        except auth.GoogleAuthError as error:
-            advice = "put service_account into credentials.json, or: gcloud auth application-default login"
-            reason = f"no usable credentials: {error.args[0] if error.args else error}"
-            raise AuthError(self.url, operation, name, reason, advice) from error
-        except (requests.RequestException, RedirectedError, ConnectionError) as error:
-            raise connection_error(self.url, operation, name, error) from error
-        except _MALFORMED as error:
-            raise CorruptError(self.url, operation, name, f"an answer without sense: {error!r}") from error
-
-    def _refusal(self, operation: str, name: str, error: Any) -> StoreError:
+        if not isinstance(error, GoogleAPICallError):
+            return None
         headers = error.response.headers if error.response is not None else {}
         details = error.errors[0] if error.errors else {}
         code = str(details.get("reason", "")) if isinstance(details, dict) else ""
-        failure = HttpFailure(int(error.code or 0), code, str(error.message), headers)
+        return HttpFailure(int(error.code or 0), code, str(error.message), headers)
+
+    def _refusal(self, operation: str, name: str, failure: HttpFailure) -> StoreError:
         if failure.status != 404:
             return http_error(self.url, operation, name, failure)
-        if name and not operation.startswith("put") and self._root_is_there():
-            return MissingError(self.url, operation, name, "no such object")
-        reason = f"there is no bucket {self._bucket_name}"
-        return MissingRootError(self.url, operation, name, reason, "check the name of the bucket")
+        # The service answers so for a missing object and for a missing bucket.
+        if name and not operation.startswith("put"):
+            with self._calling("list", "") as client:
+                if self._has_bucket(client):
+                    return self._no_object(operation, name)
+        return self._no_bucket(operation, name)
 
-    def _root_is_there(self) -> bool:
-        """The service answers 404 for a missing object and for a missing bucket. Raises `StoreError`."""
-        with self._translated("list", ""):
-            return self._has_bucket()
+    def _library_error(self, operation: str, name: str, error: Exception) -> StoreError | None:
+        import google.auth.exceptions as auth
 
-
-def _call_error() -> type[Any]:
-    from google.api_core.exceptions import GoogleAPICallError
-
-    return GoogleAPICallError
+        if isinstance(error, auth.TransportError):
+            return connection_error(self.url, operation, name, error)
+        if isinstance(error, auth.GoogleAuthError):
+            advice = "put service_account into credentials.json, or: gcloud auth application-default login"
+            reason = f"no usable credentials: {error.args[0] if error.args else error}"
+            return AuthError(self.url, operation, name, reason, advice)
+        return None

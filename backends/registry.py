@@ -1,7 +1,6 @@
-"""From the URL of a cloud to its driver.
+"""The kinds of clouds there are, and from the URL of a cloud to its driver.
 
-Drivers are loaded when a cloud of their kind is opened: their libraries take long to load, and most volumes
-need one or two.
+A driver loads its library when it is first used: most volumes need one or two, and loading takes long.
 
 Some options of URLs name what is on this machine: files, accounts. They count only if somebody has typed the
 URL here: who chooses, say, the file by which a server is known, chooses the server.
@@ -10,65 +9,42 @@ URL here: who chooses, say, the file by which a server is known, chooses the ser
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote_plus, urlsplit
 
 from backends.address import without_secrets
+from backends.azure import AzureStore
 from backends.credentials import NO_CREDENTIALS, Credentials, Secrets
+from backends.driver import CloudKind, Driver
 from backends.errors import PermanentError
+from backends.file import FileStore
+from backends.gcs import GcsStore
+from backends.s3 import S3Store
+from backends.sftp import SftpStore
 from backends.store import Store
+from backends.webdav import WebDavStore
 
-__all__ = ["SCHEMES", "local_options", "open_heard", "open_store"]
+__all__ = ["DRIVERS", "KINDS", "SCHEMES", "kind_of", "local_options", "open_heard", "open_store", "server_of"]
 
+DRIVERS: Final[tuple[type[Driver[Any]], ...]] = (
+    FileStore,
+    S3Store,
+    GcsStore,
+    AzureStore,
+    WebDavStore,
+    SftpStore,
+)
+"""In the order in which people are told of them."""
 
-def _file(url: str, credentials: Credentials) -> Store:
-    from backends.file import FileStore
-
-    return FileStore(url)
-
-
-def _s3(url: str, credentials: Credentials) -> Store:
-    from backends.s3 import S3Store
-
-    return S3Store(url, credentials)
-
-
-def _gcs(url: str, credentials: Credentials) -> Store:
-    from backends.gcs import GcsStore
-
-    return GcsStore(url, credentials)
-
-
-def _azure(url: str, credentials: Credentials) -> Store:
-    from backends.azure import AzureStore
-
-    return AzureStore(url, credentials)
-
-
-def _webdav(url: str, credentials: Credentials) -> Store:
-    from backends.webdav import WebDavStore
-
-    return WebDavStore(url, credentials)
-
-
-def _sftp(url: str, credentials: Credentials) -> Store:
-    from backends.sftp import SftpStore
-
-    return SftpStore(url, credentials)
-
+KINDS: Final[dict[str, CloudKind]] = {
+    scheme: driver.kind for driver in DRIVERS for scheme in driver.kind.schemes
+}
+"""By the schemes of URLs."""
 
 SCHEMES: Final[dict[str, Callable[[str, Credentials], Store]]] = {
-    "az": _azure,
-    "file": _file,
-    "gs": _gcs,
-    "s3": _s3,
-    "sftp": _sftp,
-    "webdav": _webdav,
-    "webdavs": _webdav,
+    scheme: driver for driver in DRIVERS for scheme in driver.kind.schemes
 }
-
-
-_LOCAL: Final = {"s3": frozenset({"profile"}), "sftp": frozenset({"key", "known_hosts"})}
+"""What opens a URL of each scheme."""
 
 
 class _AsNamed:
@@ -102,7 +78,23 @@ def _name(option: str) -> str:
 
 
 def _local(url: str) -> frozenset[str]:
-    return _LOCAL.get(url.partition("://")[0], frozenset())
+    kind = kind_of(url)
+    return kind.local_options if kind is not None else frozenset()
+
+
+def kind_of(url: str) -> CloudKind | None:
+    """The kind of the cloud at `url`, or None when that is unknown."""
+    return KINDS.get(url.partition("://")[0])
+
+
+def server_of(url: str) -> str | None:
+    """The URL of the web server behind a cloud; None for those behind none, and for malformed URLs."""
+    kind = kind_of(url)
+    try:
+        address = kind.parse(url) if kind is not None else None
+    except PermanentError:
+        return None
+    return None if kind is None or address is None else address.option("endpoint") or kind.server(address)
 
 
 def open_store(url: str, credentials: Credentials = NO_CREDENTIALS) -> Store:
@@ -113,7 +105,7 @@ def open_store(url: str, credentials: Credentials = NO_CREDENTIALS) -> Store:
     scheme, separator, _ = url.partition("://")
     if separator and scheme in SCHEMES:
         return SCHEMES[scheme](url, credentials)
-    known = ", ".join(f"{name}://" for name in SCHEMES)
+    known = ", ".join(f"{name}://" for name in sorted(SCHEMES))
     if url.startswith("/"):
         raise PermanentError(url, "open", "", "a path is not a URL", f"write file://{url}")
     shown = f"unknown kind of cloud {scheme!r}" if separator else "not the URL of a cloud"

@@ -19,17 +19,20 @@ _CONNECTIONS: Final = 16
 _BLOCK: Final = 1 << 16  # bytes of a request that are sent at a time
 
 
-def guard(session: requests.Session, timing: Timing) -> None:
-    """Let `session` send all requests through `_GuardedAdapter`, and as the SDK has made them."""
+def guard(session: requests.Session, timing: Timing, limit: int | None = None) -> None:
+    """Let `session` send all requests through `_GuardedAdapter`, and as the SDK has made them. `limit` is for
+    answers that the caller of a driver never sees, in bytes.
+    """
     # Otherwise ~/.netrc may have a login for whatever host is named, and it replaces what the SDK has signed.
     session.auth = lambda request: request
     for scheme in ("http://", "https://"):
-        session.mount(scheme, _GuardedAdapter(timing))
+        session.mount(scheme, _GuardedAdapter(timing, limit))
 
 
 class _GuardedAdapter(HTTPAdapter):
-    def __init__(self, timing: Timing) -> None:
+    def __init__(self, timing: Timing, limit: int | None) -> None:
         self._timing = timing
+        self._limit = limit
         super().__init__(pool_connections=4, pool_maxsize=_CONNECTIONS, max_retries=0)
 
     def init_poolmanager(self, *arguments: Any, **options: Any) -> None:
@@ -44,5 +47,5 @@ class _GuardedAdapter(HTTPAdapter):
         if response.status_code in REDIRECTS and "Location" in response.headers:
             response.close()
             raise RedirectedError
-        response.raw = GuardedBody(response.raw, self._timing)
+        response.raw = GuardedBody(response.raw, self._timing, self._limit)
         return response

@@ -15,245 +15,187 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Sequence
+from functools import cached_property
 from secrets import token_hex
 from typing import Any, Final
 
-from backends.address import parse_address
-from backends.arguments import as_bytes, check_page, check_range
-from backends.body import BodyError, Timing, body_failure, receiving
-from backends.credentials import NO_CREDENTIALS, Credentials, Secrets
-from backends.errors import (
-    AuthError,
-    CorruptError,
-    MissingError,
-    MissingRootError,
-    PermanentError,
-    StoreError,
-)
-from backends.http_errors import HttpFailure, RedirectedError, connection_error, http_error
-from backends.lazy import LazyClient
-from backends.listing import ServicePage, collect
-from backends.names import check_name, check_prefix
+from backends.address import Address
+from backends.body import receiving
+from backends.bucket import BucketStore, ServicePage, no_bucket
+from backends.credentials import Secrets
+from backends.driver import CloudKind, Secret, as_bytes
+from backends.errors import AuthError, CorruptError, PermanentError, StoreError
+from backends.http_errors import HttpFailure, connection_error, http_error
 from backends.s3_versions import S3Versions
-from backends.secrets import secret_names
-from backends.store import MAX_PAGE, Buffer, Page
+from backends.store import MAX_PAGE, Buffer
 
 __all__ = ["S3Store"]
 
-_FORM: Final = "s3://bucket/folder?region=REGION&endpoint=https://HOST"
-_OPTIONS: Final = frozenset({"addressing", "endpoint", "profile", "region"})
-_SECRETS: Final = secret_names("s3")
 _REGION: Final = re.compile(r"[A-Za-z0-9-]{1,63}")  # it becomes a part of the host's name
 _DELETE_BATCH: Final = 1000  # keys of one DeleteObjects request
 _ANY_SIZE: Final = 1 << 62  # bytes; of an answer whose body is not read
 _NO_OBJECT: Final = frozenset({"NoSuchKey", "404", "NotFound"})
-_MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError)
 
 
-class S3Store:
+def _problem(address: Address) -> str:
+    if (address.option("addressing") or "path") not in ("path", "virtual"):
+        return "unknown addressing; known: path, virtual"
+    if not _REGION.fullmatch(address.option("region") or "us-east-1"):
+        return "the region is no name of one"
+    return no_bucket(address)
+
+
+class S3Store(BucketStore):
     """A `backends.store.Store` in an S3 bucket."""
 
-    def __init__(
-        self, url: str, credentials: Credentials = NO_CREDENTIALS, timing: Timing | None = None
-    ) -> None:
-        """Take note of everything; raises `PermanentError` for a malformed URL."""
-        self.url = url
-        self._address = parse_address(url, options=_OPTIONS, form=_FORM)
-        if self._address.user or self._address.port is not None:
-            raise PermanentError(url, "open", "", "names no bucket", f"write {_FORM}")
-        if (self._address.option("addressing") or "path") not in ("path", "virtual"):
-            raise PermanentError(url, "open", "", "unknown addressing", "known: path, virtual")
-        if not _REGION.fullmatch(self._address.option("region") or "us-east-1"):
-            raise PermanentError(url, "open", "", "the region is no name of one", f"write {_FORM}")
-        self._bucket = self._address.host
-        self._timing = timing or Timing()
-        self._lazy: LazyClient[Any] = LazyClient(url, credentials, _SECRETS, self._connect)
-        self._create_only: bool | None = None  # whether If-None-Match works, once it is known
-        self.versions = S3Versions(
-            url,
+    kind = CloudKind(
+        schemes=("s3",),
+        form="s3://bucket/folder?region=REGION&endpoint=URL",
+        what="Amazon S3, MinIO, Backblaze B2, Wasabi, Cloudflare R2",
+        options=frozenset({"addressing", "endpoint", "profile", "region"}),
+        local_options=frozenset({"profile"}),
+        secrets=(
+            Secret("access_key_id", "Access key id", hidden=False),
+            Secret("secret_access_key", "Secret access key"),
+            Secret("session_token", "Session token, of temporary keys"),
+        ),
+        problem=_problem,
+        server=lambda address: "https://s3.amazonaws.com/",
+        providers={
+            "amazonaws.com": "Amazon S3",
+            "backblazeb2.com": "Backblaze B2",
+            "r2.cloudflarestorage.com": "Cloudflare R2",
+            "wasabisys.com": "Wasabi",
+        },
+    )
+
+    _create_only: bool | None = None  # whether If-None-Match works, once it is known
+
+    @cached_property
+    def versions(self) -> S3Versions:
+        """Older versions of objects."""
+        return S3Versions(
+            self.url,
             self._bucket,
             self._address.prefix,
             self._address.option("endpoint"),
-            self._lazy.get,
+            self._client,
             self._translated,
             _read,
         )
 
-    def initialise(self) -> None:
-        with self._translated("initialise", ""):
-            try:
-                self._client.head_bucket(Bucket=self._bucket)
-            except _client_error() as error:
-                if _failure(error).status != 404:
-                    raise
-                self._create_bucket()
-
-    def put(self, name: str, data: Buffer) -> None:
-        check_name(name)
-        with self._translated("put", name):
-            self._put(self._key(name), data)
-
-    def put_if_absent(self, name: str, data: Buffer) -> bool:
-        check_name(name)
-        with self._translated("put_if_absent", name):
-            if self._knows_create_only():
-                return self._create(self._key(name), data)
-            if self._exists(self._key(name)):
-                return False
-            self._put(self._key(name), data)
-            return True
-
-    def get(self, name: str, *, limit: int) -> bytes:
-        check_name(name)
-        with self._translated("get", name), receiving(limit):
-            return _read(self._client.get_object(Bucket=self._bucket, Key=self._key(name)))
-
-    def get_range(self, name: str, offset: int, length: int) -> bytes:
-        check_name(name)
-        check_range(offset, length)
-        if not length:
-            self._require_size(name, offset)
-            return b""
-        wanted = f"bytes={offset}-{offset + length - 1}"
-        with self._translated("get_range", name), receiving(length):
-            try:
-                answer = self._client.get_object(Bucket=self._bucket, Key=self._key(name), Range=wanted)
-                data = _read(answer)
-            except _client_error() as error:
-                if _failure(error).status != 416:
-                    raise
-                data = b""
-        if len(data) != length:
-            raise CorruptError(self.url, "get_range", name, f"ends before byte {offset + length}")
-        return data
-
-    def get_if_changed(self, name: str, tag: str | None, *, limit: int) -> tuple[bytes, str] | None:
-        check_name(name)
-        condition = {"IfNoneMatch": tag} if tag else {}
-        with self._translated("get_if_changed", name), receiving(limit):
-            try:
-                answer = self._client.get_object(Bucket=self._bucket, Key=self._key(name), **condition)
-            except _client_error() as error:
-                if _failure(error).status != 304:
-                    raise
-                return None
-            return _read(answer), str(answer.get("ETag", ""))
-
-    def delete(self, name: str) -> None:
-        check_name(name)
-        with self._translated("delete", name), contextlib.suppress(MissingError):
-            self._client.delete_object(Bucket=self._bucket, Key=self._key(name))
-
-    def delete_many(self, names: Iterable[str]) -> None:
-        rest = iter([check_name(name) for name in names])
-        while batch := list(islice(rest, _DELETE_BATCH)):
-            with self._translated("delete_many", ""):
-                keys = [{"Key": self._key(name)} for name in dict.fromkeys(batch)]
-                answer = self._client.delete_objects(
-                    Bucket=self._bucket, Delete={"Objects": keys, "Quiet": True}
-                )
-            for error in answer.get("Errors", ()):
-                self._check_deleted(error)
-
-    def list(self, prefix: str, *, after: str = "", limit: int = MAX_PAGE) -> Page:
-        check_prefix(prefix)
-        check_page(limit)
-        root = self._address.prefix
-        start = {"StartAfter": root + after} if after else {}
-
-        def fetch(token: str | None, count: int) -> ServicePage:
-            where = {"ContinuationToken": token} if token else start
-            # One more than needed: not all services know whether their last page is the last.
-            count = min(count + 1, MAX_PAGE)
-            with self._translated("list", prefix):
-                answer = self._client.list_objects_v2(
-                    Bucket=self._bucket, Prefix=root + prefix, MaxKeys=count, **where
-                )
-                keys = [(one["Key"], int(one["Size"])) for one in answer.get("Contents", ())]
-                return ServicePage(
-                    keys, answer["NextContinuationToken"] if answer.get("IsTruncated") else None
-                )
-
-        return collect(self.url, root, prefix, after, limit, fetch)
-
-    def close(self) -> None:
-        self._lazy.close()
-
-    def _key(self, name: str) -> str:
-        return self._address.prefix + name
-
-    def _put(self, key: str, data: Buffer, **condition: str) -> None:
-        # As a stream: bytes would be sent in one call, for which the time to connect would have to do.
-        body = io.BytesIO(as_bytes(data))
-        self._client.put_object(Bucket=self._bucket, Key=key, Body=body, **condition)
-
-    def _create(self, key: str, data: Buffer) -> bool:
-        try:
-            self._put(key, data, IfNoneMatch="*")
-        except _client_error() as error:
-            status = _failure(error).status
-            if status not in (409, 412):
-                raise
-            # 409: somebody else wrote it at this moment, or deleted it; only in the first case it is there.
-            if self._exists(key):
-                return False
-            if status == 409:
-                raise
-            # Some services take the mark that a deletion leaves in a versioned bucket for an object.
-            self._put(key, data)
-        return True
-
-    def _knows_create_only(self) -> bool:
-        """Find out, once, if the service refuses to overwrite when it is asked not to."""
-        if self._create_only is None:
-            key = f"{self._address.prefix}.hybrisfs/create-only-{token_hex(8)}"
-            try:
-                self._create_only = self._create(key, b"") and not self._create(key, b"")
-            except _client_error() as error:
-                if _failure(error).status not in (400, 501) and _failure(error).code != "NotImplemented":
-                    raise
-                self._create_only = False
-            try:
-                self._client.delete_object(Bucket=self._bucket, Key=key)
-            except _client_error() as error:
-                if _failure(error).status != 403:  # who may not delete leaves an empty object
-                    raise
-        return self._create_only
-
-    def _exists(self, key: str) -> bool:
-        try:
-            with receiving(_ANY_SIZE):
-                self._client.get_object(Bucket=self._bucket, Key=key)["Body"].close()
-        except _client_error() as error:
-            if _failure(error).code not in _NO_OBJECT:
-                raise
-            return False
-        return True
-
-    def _require_size(self, name: str, size: int) -> None:
-        with self._translated("get_range", name), receiving(_ANY_SIZE):
-            answer = self._client.get_object(Bucket=self._bucket, Key=self._key(name))
-            answer["Body"].close()
-            if int(answer["ContentLength"]) < size:
-                raise CorruptError(self.url, "get_range", name, f"ends before byte {size}")
-
-    def _create_bucket(self) -> None:
-        region = self._client.meta.region_name
+    def _initialise(self) -> None:
+        client = self._client()
+        with self._tolerating(404):
+            client.head_bucket(Bucket=self._bucket)
+            return
+        region = client.meta.region_name
         # AWS refuses to be told its default region; others do not care where a bucket is.
         elsewhere = region not in (None, "us-east-1", "auto") and self._address.option("endpoint") is None
         place = {"CreateBucketConfiguration": {"LocationConstraint": region}} if elsewhere else {}
+        with self._tolerating("BucketAlreadyOwnedByYou"):
+            client.create_bucket(Bucket=self._bucket, **place)
+
+    def _put(self, client: Any, name: str, data: Buffer) -> None:
+        self._upload(client, self._key(name), data)
+
+    def _put_if_absent(self, client: Any, name: str, data: Buffer) -> bool:
+        key = self._key(name)
+        if self._knows_create_only(client):
+            return self._create(client, key, data)
+        if self._exists(client, key):
+            return False
+        self._upload(client, key, data)
+        return True
+
+    def _get(self, client: Any, name: str, limit: int) -> bytes:
+        with receiving(limit):
+            return _read(client.get_object(Bucket=self._bucket, Key=self._key(name)))
+
+    def _get_range(self, client: Any, name: str, offset: int, length: int) -> bytes:
+        wanted = f"bytes={offset}-{offset + length - 1}"
+        with receiving(length), self._tolerating(416):
+            return _read(client.get_object(Bucket=self._bucket, Key=self._key(name), Range=wanted))
+        return b""
+
+    def _size(self, client: Any, name: str) -> int:
+        with receiving(_ANY_SIZE):
+            answer = client.get_object(Bucket=self._bucket, Key=self._key(name))
+            answer["Body"].close()
+            return int(answer["ContentLength"])
+
+    def _get_if_changed(
+        self, client: Any, name: str, tag: str | None, limit: int
+    ) -> tuple[bytes, str] | None:
+        condition = {"IfNoneMatch": tag} if tag else {}
+        with receiving(limit), self._tolerating(304):
+            answer = client.get_object(Bucket=self._bucket, Key=self._key(name), **condition)
+            return _read(answer), str(answer.get("ETag", ""))
+        return None
+
+    def _delete(self, client: Any, name: str) -> None:
+        client.delete_object(Bucket=self._bucket, Key=self._key(name))
+
+    def _delete_many(self, names: Sequence[str]) -> None:
+        for start in range(0, len(names), _DELETE_BATCH):
+            keys = [{"Key": self._key(name)} for name in names[start : start + _DELETE_BATCH]]
+            with self._calling("delete_many", "") as client:
+                answer = client.delete_objects(Bucket=self._bucket, Delete={"Objects": keys, "Quiet": True})
+            for error in answer.get("Errors", ()):
+                self._check_deleted(error)
+
+    def _page(self, client: Any, prefix: str, after: str, token: str | None, count: int) -> ServicePage:
+        root = self._address.prefix
+        start = {"StartAfter": root + after} if after else {}
+        answer = client.list_objects_v2(
+            Bucket=self._bucket,
+            Prefix=root + prefix,
+            # One more than needed: not all services know whether their last page is the last.
+            MaxKeys=min(count + 1, MAX_PAGE),
+            **({"ContinuationToken": token} if token else start),
+        )
+        keys = [(one["Key"], int(one["Size"])) for one in answer.get("Contents", ())]
+        return ServicePage(keys, answer["NextContinuationToken"] if answer.get("IsTruncated") else None)
+
+    def _upload(self, client: Any, key: str, data: Buffer, **condition: str) -> None:
+        # As a stream: bytes would be sent in one call, for which the time to connect would have to do.
+        body = io.BytesIO(as_bytes(data))
+        client.put_object(Bucket=self._bucket, Key=key, Body=body, **condition)
+
+    def _create(self, client: Any, key: str, data: Buffer) -> bool:
         try:
-            self._client.create_bucket(Bucket=self._bucket, **place)
-        except _client_error() as error:
-            failure = _failure(error)
-            if failure.code == "BucketAlreadyExists":
-                raise PermanentError(
-                    self.url, "initialise", "", "the bucket belongs to somebody else", "choose another name"
-                ) from error
-            if failure.code != "BucketAlreadyOwnedByYou":
+            self._upload(client, key, data, IfNoneMatch="*")
+        except Exception as error:
+            failure = self._failure(error)
+            if failure is None or failure.status not in (409, 412):
                 raise
+            # 409: somebody else wrote it at this moment, or deleted it; only in the first case it is there.
+            if self._exists(client, key):
+                return False
+            if failure.status == 409:
+                raise
+            # Some services take the mark that a deletion leaves in a versioned bucket for an object.
+            self._upload(client, key, data)
+        return True
+
+    def _knows_create_only(self, client: Any) -> bool:
+        """Find out, once, if the service refuses to overwrite when it is asked not to."""
+        if self._create_only is None:
+            key = f"{self._address.prefix}.hybrisfs/create-only-{token_hex(8)}"
+            works = False
+            with self._tolerating(400, 501, "NotImplemented"):
+                works = self._create(client, key, b"") and not self._create(client, key, b"")
+            self._create_only = works
+            with self._tolerating(403):  # credentials that may not delete leave an empty object
+                client.delete_object(Bucket=self._bucket, Key=key)
+        return self._create_only
+
+    def _exists(self, client: Any, key: str) -> bool:
+        with receiving(_ANY_SIZE), self._tolerating(*_NO_OBJECT):
+            client.get_object(Bucket=self._bucket, Key=key)["Body"].close()
+            return True
+        return False
 
     def _check_deleted(self, error: dict[str, str]) -> None:
         """Raise what a batched delete says about one of its objects."""
@@ -264,62 +206,50 @@ class S3Store:
         failure = HttpFailure(500 if code == "InternalError" else 400, code, error.get("Message", ""))
         raise http_error(self.url, "delete_many", name, failure)
 
-    @property
-    def _client(self) -> Any:
-        return self._lazy.get()
-
     def _connect(self, secrets: Secrets) -> Any:
         from backends.s3_client import connect
 
         return connect(self._address, secrets, self._timing)
 
-    @contextlib.contextmanager
-    def _translated(self, operation: str, name: str) -> Iterator[None]:
-        """Turn whatever the SDK raises into the `StoreError` that says what to do about it."""
+    def _failure(self, error: Exception) -> HttpFailure | None:
+        import botocore.exceptions as sdk
+
+        if not isinstance(error, sdk.ClientError):
+            return None
+        said, about = error.response.get("Error", {}), error.response.get("ResponseMetadata", {})
+        return HttpFailure(
+            int(about.get("HTTPStatusCode", 0)),
+            str(said.get("Code", "")),
+            str(said.get("Message", "")),
+            about.get("HTTPHeaders", {}),
+        )
+
+    def _refusal(self, operation: str, name: str, failure: HttpFailure) -> StoreError:
+        if failure.code == "BucketAlreadyExists":
+            reason = "the bucket belongs to somebody else"
+            return PermanentError(self.url, operation, name, reason, "choose another name")
+        if failure.code == "NoSuchBucket" or (failure.status == 404 and operation == "initialise"):
+            return self._no_bucket(operation, name)
+        if failure.code in _NO_OBJECT:
+            return self._no_object(operation, name)
+        return http_error(self.url, operation, name, failure)
+
+    def _library_error(self, operation: str, name: str, error: Exception) -> StoreError | None:
         import botocore.exceptions as sdk
         from botocore.parsers import ResponseParserError
 
-        try:
-            yield
-        except BodyError as error:
-            raise body_failure(self.url, operation, name, error) from error
-        except sdk.ClientError as error:
-            raise self._refusal(operation, name, _failure(error)) from error
-        except (sdk.NoCredentialsError, sdk.PartialCredentialsError, sdk.CredentialRetrievalError) as error:
+        if isinstance(
+            error, sdk.NoCredentialsError | sdk.PartialCredentialsError | sdk.CredentialRetrievalError
+        ):
             advice = "put them into credentials.json, or set up a profile of the AWS SDK"
-            raise AuthError(self.url, operation, name, f"no usable credentials: {error}", advice) from error
-        except (sdk.ProfileNotFound, sdk.NoRegionError, sdk.ParamValidationError) as error:
-            raise PermanentError(self.url, operation, name, str(error), "check the URL") from error
-        except (RedirectedError, sdk.HTTPClientError, sdk.ConnectionError) as error:
-            raise connection_error(self.url, operation, name, error) from error
-        except (sdk.BotoCoreError, ResponseParserError, *_MALFORMED) as error:
-            raise CorruptError(self.url, operation, name, f"an answer without sense: {error!r}") from error
-
-    def _refusal(self, operation: str, name: str, failure: HttpFailure) -> StoreError:
-        if failure.code == "NoSuchBucket" or (failure.status == 404 and operation == "initialise"):
-            reason = f"there is no bucket {self._bucket}"
-            return MissingRootError(self.url, operation, name, reason, "check the name of the bucket")
-        if failure.code in _NO_OBJECT:
-            return MissingError(self.url, operation, name, "no such object")
-        return http_error(self.url, operation, name, failure)
-
-
-def _client_error() -> type[Any]:
-    import botocore.exceptions
-
-    found: type[Any] = botocore.exceptions.ClientError
-    return found
-
-
-def _failure(error: Any) -> HttpFailure:
-    """What a `ClientError` says."""
-    said, about = error.response.get("Error", {}), error.response.get("ResponseMetadata", {})
-    return HttpFailure(
-        int(about.get("HTTPStatusCode", 0)),
-        str(said.get("Code", "")),
-        str(said.get("Message", "")),
-        about.get("HTTPHeaders", {}),
-    )
+            return AuthError(self.url, operation, name, f"no usable credentials: {error}", advice)
+        if isinstance(error, sdk.ProfileNotFound | sdk.NoRegionError | sdk.ParamValidationError):
+            return PermanentError(self.url, operation, name, str(error), "check the URL")
+        if isinstance(error, sdk.HTTPClientError | sdk.ConnectionError):
+            return connection_error(self.url, operation, name, error)
+        if isinstance(error, sdk.BotoCoreError | ResponseParserError):
+            return CorruptError(self.url, operation, name, f"an answer without sense: {error!r}")
+        return None
 
 
 def _read(answer: Any) -> bytes:

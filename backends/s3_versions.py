@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
-from backends.arguments import check_range
 from backends.body import receiving
+from backends.driver import check_range
 from backends.errors import AuthError, CorruptError, MissingError, PermanentError, StoreError
 from backends.names import check_name, check_prefix, is_name
 from backends.versions import MAX_LISTED, MAX_VERSIONS, Policy, Version, outermost

@@ -16,11 +16,16 @@ from backends.http_errors import REDIRECTS, HttpFailure, RedirectedError
 from backends.multistatus import REQUEST, Resource, parse_multistatus
 from backends.pacing import PacedBody
 
-__all__ = ["RefusedError", "WebDavClient"]
+__all__ = ["RefusedError", "WebDavClient", "server_of"]
 
 _CONNECTIONS: Final = 16
 _BLOCK: Final = 1 << 16  # bytes of a request that are sent at a time
 _MAX_MESSAGE: Final = 200  # characters of a refusal that are kept
+
+
+def server_of(address: Address) -> str:
+    """The URL of the root of the server that `address` names."""
+    return f"{'https' if address.scheme == 'webdavs' else 'http'}://{address.authority}/"
 
 
 class RefusedError(Exception):
@@ -43,9 +48,8 @@ class WebDavClient:
     """
 
     def __init__(self, address: Address, secrets: Secrets, timing: Timing) -> None:
-        scheme = "https" if address.scheme == "webdavs" else "http"
         self._timing = timing
-        self._origin = f"{scheme}://{address.authority}"
+        self._origin = server_of(address).rstrip("/")
         self._folder = f"/{address.quoted_path}/" if address.path else "/"
         self._headers: dict[str, str] = {"User-Agent": "hybrisfs", "Accept-Encoding": "identity"}
         user, password = address.user or secrets.get("user"), secrets.get("password")

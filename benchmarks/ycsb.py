@@ -17,16 +17,18 @@ import statistics
 import tempfile
 import time
 from bisect import bisect
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from rich.console import Console
 from rich.table import Table
 
 from backends.file import FileStore
-from backends.store import MAX_PAGE, Buffer, Page
+from backends.store import Buffer, Store
+from backends.wrapper import StoreWrapper
 from benchmarks.corpus import cache_directory
 from benchmarks.report import RESULTS, machine, significant, terminal
 from hybrisfs.dispersal.engine import Cloud, Engine
@@ -46,56 +48,41 @@ _UPDATES = 0.05
 _MOST_DATA = 300_000_000  # bytes of all values: more than the cache holds, when they are large
 _MOST_KEYS = 300
 
+T = TypeVar("T")
 
-class DelayedStore:
+
+class DelayedStore(StoreWrapper):
     """A store that answers as late as one at the other end of a long line."""
 
-    def __init__(self, store: FileStore, delay: float) -> None:
-        self.url = store.url
-        self._store = store
+    def __init__(self, store: Store, delay: float) -> None:
+        super().__init__(store)
         self._delay = delay
 
-    def _travel(self, size: int) -> None:
-        time.sleep(self._delay + size / _BYTES_PER_SECOND)
-
-    def initialise(self) -> None:
-        self._store.initialise()
-
     def put(self, name: str, data: Buffer) -> None:
-        self._travel(len(data))
-        self._store.put(name, data)
+        _travel(len(data))
+        super().put(name, data)
 
     def put_if_absent(self, name: str, data: Buffer) -> bool:
-        self._travel(len(data))
-        return self._store.put_if_absent(name, data)
+        _travel(len(data))
+        return super().put_if_absent(name, data)
 
     def get(self, name: str, *, limit: int) -> bytes:
-        data = self._store.get(name, limit=limit)
-        self._travel(len(data))
+        data = super().get(name, limit=limit)
+        _travel(len(data))
         return data
 
     def get_range(self, name: str, offset: int, length: int) -> bytes:
-        self._travel(length)
-        return self._store.get_range(name, offset, length)
+        _travel(length)
+        return super().get_range(name, offset, length)
 
-    def get_if_changed(self, name: str, tag: str | None, *, limit: int) -> tuple[bytes, str] | None:
-        self._travel(0)
-        return self._store.get_if_changed(name, tag, limit=limit)
+    def _pass_on(self, operation: str, name: str, call: Callable[[Store], T]) -> T:
+        if operation != "initialise":
+            time.sleep(self._delay)
+        return super()._pass_on(operation, name, call)
 
-    def delete(self, name: str) -> None:
-        self._travel(0)
-        self._store.delete(name)
 
-    def delete_many(self, names: Iterable[str]) -> None:
-        self._travel(0)
-        self._store.delete_many(names)
-
-    def list(self, prefix: str, *, after: str = "", limit: int = MAX_PAGE) -> Page:
-        self._travel(0)
-        return self._store.list(prefix, after=after, limit=limit)
-
-    def close(self) -> None:
-        self._store.close()
+def _travel(size: int) -> None:
+    time.sleep(size / _BYTES_PER_SECOND)
 
 
 @dataclass(frozen=True)

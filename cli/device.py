@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 import click
 
-from cli.output import columns, json_option, print_json, shown
+from cli.output import columns, json_option, print_json, quoted, shown
 from cli.passphrase import passphrase_file_option, read_passphrase
 from cli.paths import complete_directories, mounted_place
 from cli.volume_name import complete_volumes, volume_option
@@ -219,6 +219,7 @@ def _row(one: dict[str, Any]) -> list[str]:
     if one.get("unanswered_since"):
         day = time.strftime("%Y-%m-%d", time.localtime(one["unanswered_since"]))
         remarks.append(f"deleting from the clouds waits for it since {day}")
+    remarks += [_proposal(proposed) for proposed in one.get("proposed", ())]
     if one.get("let_in_by"):
         remarks.append(f"let in by {shown(one['let_in_by'])}")
     seen = "now" if one.get("this") or one.get("linked") else _when(one.get("last_seen"))
@@ -291,6 +292,11 @@ def rename(device_name: str, new_name: str, name: str | None) -> None:
     click.echo(f"{shown(device_name)} is called {shown(new_name)} now.")
 
 
+_with_kit = click.option(
+    "--with-kit", is_flag=True, help="Decide with the passphrase of the recovery kit, which is asked for."
+)
+
+
 @device.command(
     epilog="\b\nExamples:\n  hybrisfs device role nas reader\n"
     "  hybrisfs device role tablet contributor --folder Photos/Holiday"
@@ -299,9 +305,17 @@ def rename(device_name: str, new_name: str, name: str | None) -> None:
 @click.argument("role", metavar="[full|contributor|reader]", type=_ROLES, required=False)
 @_folders
 @volume_option
+@_with_kit
+@passphrase_file_option
 @json_option
 def role(
-    device_name: str, role: str | None, folders: tuple[str, ...], name: str | None, as_json: bool
+    device_name: str,
+    role: str | None,
+    folders: tuple[str, ...],
+    name: str | None,
+    with_kit: bool,
+    file: TextIO | None,
+    as_json: bool,
 ) -> None:
     """Tell what a machine may do, or say what it may do from now on.
 
@@ -313,9 +327,15 @@ def role(
     else. Between such a folder and the rest of the volume nothing is moved, on any machine: programs copy
     instead, as between two disks. Name the role and the folders again to let it change also what machines
     that had not heard of it have put there.
+
+    No machine takes rights from another one alone, unless it has let it in: until the same command on a
+    second machine agrees, it is proposed only, and full refuses it. With --with-kit, the passphrase of the
+    recovery kit decides.
     """
     _check_folders(role, folders)
     arguments: Message = {"name": name, "device": device_name, "role": role}
+    if role is not None:
+        arguments |= _of_kit(file, with_kit=with_kit)
     with Client.connect() as client:
         arguments |= _named_folders(client, name, folders)
         facts = client.call("device role", arguments)
@@ -325,7 +345,19 @@ def role(
     what = "only reads" if facts["reader"] else "is a full member"
     if facts.get("folders") is not None:
         what = f"changes only {_these_folders(facts['folders'])}"
-    click.echo(f"{shown(facts['device'])} ({facts['id'][:8]}) {what}{' now' if role else ''}.")
+    proposed = facts.get("proposed", ())
+    now = " now" if role and not proposed else ""
+    click.echo(f"{shown(facts['device'])} ({facts['id'][:8]}) {what}{now}.")
+    for one in proposed:
+        click.echo(f"{_proposal(one)}, which has no effect until another machine agrees:")
+        words = [one["role"], *(f"--folder {quoted(folder)}" for folder in one.get("folders", ()))]
+        click.echo(f"  hybrisfs device role {facts['id'][:8]} {' '.join(words)}")
+
+
+def _proposal(one: dict[str, Any]) -> str:
+    folders = one.get("folders")
+    what = f"change only {_these_folders(folders)}" if folders else "only read"
+    return f"{shown(one['by'])} wants it to {what}"
 
 
 def _check_folders(role: str | None, folders: Sequence[str]) -> None:
@@ -350,11 +382,6 @@ def _named_folders(client: Client, name: str | None, folders: Sequence[str]) -> 
 
 def _these_folders(paths: Sequence[str]) -> str:
     return ", ".join(map(shown, paths)) or "folders that are gone"
-
-
-_with_kit = click.option(
-    "--with-kit", is_flag=True, help="Decide with the passphrase of the recovery kit, which is asked for."
-)
 
 
 @device.command(epilog="\b\nExample:\n  hybrisfs device remove old-laptop")

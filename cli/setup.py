@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 from urllib.parse import urlsplit
 
 import click
 
 from cli.device import invite as invite_device
-from cli.output import count, json_option, print_json, quoted, shown
+from cli.output import columns, count, json_option, print_json, quoted, shown
 from cli.paths import complete_directories
 from cli.recovery import explain_kit, make_kit, write_page
 from cli.secrets import ask_secrets
-from hybrisfs.client import Client, HybrisError, Message, install_service, service_status
+from hybrisfs.client import Client, HybrisError, Message, cloud_kinds, install_service, service_status
 from hybrisfs.client import UsageError as HybrisUsageError
-
-_KINDS: Final = """\
-  file:///media/disk/folder                  a disk, or a network drive
-  s3://bucket/folder?region=eu-west-1        Amazon S3; others with &endpoint=https://...
-  gs://bucket/folder                         Google Cloud Storage
-  az://container/folder?account=NAME         Azure Blob Storage
-  webdavs://user@host/folder                 Nextcloud, a NAS
-  sftp://user@host/folder                    any machine with an SSH server"""
 
 
 @click.command(
@@ -177,7 +169,7 @@ class _Steps:
     def _asked_clouds(self, name: str) -> list[str]:
         click.echo(
             "\nWhat you put there is kept, encrypted, on clouds: of three, one may fail; of five, two."
-            f"\nName one at a time:\n{_KINDS}",
+            "\nName one at a time:\n" + "\n".join(columns([list(kind) for kind in cloud_kinds()])),
             err=True,
         )
         urls: list[str] = []

@@ -3,7 +3,14 @@
 project = "HybrisFS"
 copyright = "the HybrisFS authors"  # noqa: A001 - Sphinx's name for it
 extensions = ["myst_parser"]
-include_patterns = ["docs/*.md", "README.md", "ARCHITECTURE.md", "CHANGELOG.md", "SECURITY.md"]
+include_patterns = [
+    "docs/*.md",
+    "README.md",
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+]
 root_doc = "docs/README"
 html_theme = "furo"
 html_title = "HybrisFS"

@@ -34,6 +34,7 @@ __all__ = [
     "UnknownVolumeError",
     "UsageError",
     "clean",
+    "cloud_kinds",
     "examine",
     "forbid_core_dumps",
     "install_service",
@@ -122,6 +123,13 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def cloud_kinds() -> list[tuple[str, str]]:
+    """The kinds of clouds: how the URL of one is written, and what it is."""
+    from backends.registry import DRIVERS
+
+    return [(driver.kind.form, driver.kind.what) for driver in DRIVERS]
 
 
 def examine() -> list[Message]:

@@ -10,21 +10,14 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
+from backends.registry import kind_of, server_of
 from hybrisfs.dispersal.counting import Use
 
 __all__ = ["Bill", "Prices", "bill", "load_prices", "looked_up", "provider_of"]
 
 _FILE: Final = Path(__file__).parent / "prices.json"
-
-# Providers of S3 by the ends of their host names.
-_S3_HOSTS: Final = {
-    "amazonaws.com": "Amazon S3",
-    "backblazeb2.com": "Backblaze B2",
-    "r2.cloudflarestorage.com": "Cloudflare R2",
-    "wasabisys.com": "Wasabi",
-}
 
 
 @dataclass(frozen=True)
@@ -73,14 +66,9 @@ def bill(use: Use, stored: float, prices: Prices) -> Bill:
 def provider_of(url: str) -> str | None:
     """The provider in `prices.json` that a cloud's URL leads to; None for a disk, a server of one's own or
     one that is not in it."""
-    parts = urlsplit(url)
-    endpoint = parse_qs(parts.query).get("endpoint", [""])[0]
-    if parts.scheme == "gs":
-        return None if endpoint else "Google Cloud Storage"
-    if parts.scheme != "s3":
-        return None
-    host = urlsplit(endpoint).hostname or "" if endpoint else "amazonaws.com"
+    kind, host = kind_of(url), urlsplit(server_of(url) or "").hostname or ""
+    providers = {} if kind is None else kind.providers
     return next(
-        (name for end, name in _S3_HOSTS.items() if host == end or host.endswith(f".{end}")),
+        (name for end, name in providers.items() if host == end or host.endswith(f".{end}")),
         None,
     )

@@ -11,7 +11,7 @@ from sync.vector import VersionVector
 __all__ = ["AcceptedLog", "Known", "Successor"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # one is made for each update, which takes twice as long when it is frozen
 class Known:
     """An accepted update: its stamp, its hash and its full dependency vector."""
 

@@ -117,7 +117,9 @@ class Follow:
     # -- what the caller knows -------------------------------------------------------------------
 
     def set_members(self, members: Members, now: float) -> None:
-        """The members of the volume have changed."""
+        """The members of the volume may have changed."""
+        if members is self._members:
+            return
         self._members = members
         for device in set(self._followers).difference(members):
             del self._followers[device]

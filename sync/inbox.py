@@ -70,20 +70,31 @@ class Inbox:
         for data in offered:  # it grows meanwhile
             outcome = accept(data)
             outcomes.append(outcome)
-            if isinstance(outcome, Accepted):
-                prefix = outcome.update.hash[:PREFIX_SIZE]
-                offered += self._take(prefix)
-                for follower in list(self._following.get(prefix, ())):
-                    offered += self._take_unvouched(follower)
-            elif isinstance(outcome, Refused) and outcome.reason is Reason.NOT_VOUCHED:
-                prefix = self._keep_unvouched(data, outcome.missing)
-                if prefix not in taken:
-                    taken.add(prefix)
-                    offered += self._take(prefix)
-            elif isinstance(outcome, Refused) and outcome.missing:
-                self._keep(data, outcome.missing)
-                offered += self._take_unvouched(outcome.missing.prefix)
+            if self._waiting or self._unvouched or not isinstance(outcome, Accepted):
+                offered += self._due(data, outcome, taken)
         return outcomes
+
+    def _due(self, data: bytes, outcome: Outcome, taken: set[bytes]) -> list[bytes]:
+        """What is to be offered again after *data*, with which that became of it. *taken*: of what has been
+        refused, the beginnings of hashes whose followers were offered again."""
+        if isinstance(outcome, Accepted):
+            prefix = outcome.update.hash[:PREFIX_SIZE]
+            due = self._take(prefix)
+            for follower in list(self._following.get(prefix, ())):
+                due += self._take_unvouched(follower)
+            return due
+        if not isinstance(outcome, Refused):
+            return []
+        if outcome.reason is Reason.NOT_VOUCHED:
+            prefix = self._keep_unvouched(data, outcome.missing)
+            if prefix in taken:
+                return []
+            taken.add(prefix)
+            return self._take(prefix)
+        if outcome.missing:
+            self._keep(data, outcome.missing)
+            return self._take_unvouched(outcome.missing.prefix)
+        return []
 
     def release_unvouched(self) -> list[bytes]:
         """What nobody had vouched for, the newest last: others are members now. It is kept no longer."""

@@ -50,7 +50,8 @@ another device depends on it, or if the device has signed a later one that does:
 before it heard of it counts. Who signs that pretends no more: what it signs then it has signed knowing it,
 unless it forks, which convicts it. A device that was bound from its first update on has no such excuse: its
 own word vouches for nothing. Two that bind each other at the same time would never hear of each other: so the
-first word against the author of a bound gets through to it, of the one with the lower id.
+first word against the author of a bound, or against one that seconds it, gets through, of the one with the
+lower id.
 
 A crash must never let a device sign two updates with one `prev`, for it would then fork itself: store
 an own update before a byte of it leaves the device. If storing fails, drop this object and load the state
@@ -101,6 +102,8 @@ class Bound(NamedTuple):
     clock: int
     from_first: bool
     """Whether the device never signed anything without knowing it, if it does what it should."""
+    seconds: frozenset[bytes] = frozenset()
+    """Other authors, of whom one at least must say the same, or it would not bind."""
 
 
 def most_branches(members: int) -> int:
@@ -199,8 +202,9 @@ class LogState(LogTree):
         if refused:
             return refused
         prev = self._previous(header)
-        refused = (None if is_next else self._check_fork(header, prev)) or self._check_bounds(signed, prev)
-        if refused:
+        if not is_next and (refused := self._check_fork(header, prev)):
+            return refused
+        if self._bounds and (refused := self._check_bounds(signed, prev)):
             return refused
         if isinstance(prev, Refused):
             return self._vouching(header, prev)
@@ -258,9 +262,9 @@ class LogState(LogTree):
         causes = {stamp: self._find(stamp.prefix) for stamp in header.deps}
         known = [one for one in (prev, *causes.values()) if isinstance(one, Known)]
         missed = _not_in(bounds, known)
-        rivals = [one for one in missed if header.writer < one.author and not one.from_first]
-        bound = self.binds(signed) if rivals else ()
-        missed = [one for one in missed if one not in rivals or one.author not in bound]
+        rivals = {one: {by for by in (one.author, *one.seconds) if header.writer < by} for one in missed}
+        bound = set(self.binds(signed)) if any(rivals.values()) else set()
+        missed = [one for one in missed if one.from_first or bound.isdisjoint(rivals[one])]
         if not missed:
             self._heeded[header.writer] = max(header.clock, self._heeded.get(header.writer, 0))
             return None
@@ -302,10 +306,11 @@ class LogState(LogTree):
             return self._beginning(header.writer)
         leaf = self._leaves.get(header.prev)
         found = self._tips[leaf] if leaf else self._find(header.prev[:PREFIX_SIZE])
-        if found and (found.hash, found.device, found.clock) == (
-            header.prev,
-            header.writer,
-            header.prev_clock,
+        if (
+            found is not None
+            and found.hash == header.prev
+            and found.device == header.writer
+            and found.clock == header.prev_clock
         ):
             return found
         stamp = Stamp(header.writer, header.prev_clock, header.prev[:PREFIX_SIZE])
@@ -322,6 +327,8 @@ class LogState(LogTree):
     ) -> tuple[VersionVector, dict[bytes, bytes]] | Refused:
         """The full dependency vector, if all of it is accepted and nothing is left out, and hashes of it."""
         known = including(prev)
+        if not header.deps:
+            return self._closed(prev, known, ())
         causes: list[Known] = []
         for stamp in header.deps:
             cause = self._find(stamp.prefix)
@@ -353,9 +360,10 @@ class LogState(LogTree):
             return Refused(Reason.WRONG_CLOCK, f"its clock is {header.clock}, its causes make it {due}")
         newest: list[tuple[bytes, int, bytes]] = []
         for branch, clock in self._branches.leaves(causes):
-            if branch not in hashes:
-                hashes[branch] = self._hash_of(branch, clock)
-            newest.append((self._branches[branch].device, clock, hashes[branch]))
+            identity = hashes.get(branch)
+            if identity is None:
+                identity = hashes[branch] = self._hash_of(branch, clock)
+            newest.append((self._branches[branch].device, clock, identity))
         if header.history != history_hash(newest):
             return Refused(Reason.WRONG_HISTORY, "its writer saw another history than the one accepted here")
         return None

@@ -129,8 +129,7 @@ class LogTree:
     ) -> tuple[VersionVector, dict[bytes, bytes]]:
         """The full dependency vector of who follows `prev`, and so depends on all that `known` covers, and
         depends on `causes`; and the hashes of it that are known."""
-        hashes = prev.hashes.copy()
-        hashes[prev.branch] = prev.hash
+        hashes = {**prev.hashes, prev.branch: prev.hash}
         if not causes:
             return known, hashes
         entries: dict[bytes, int] = {}

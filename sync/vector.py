@@ -74,7 +74,7 @@ class VersionVector:
     @property
     def highest(self) -> int:
         """The highest clock of all, 0 when empty."""
-        return max(self._clocks.values(), default=0)
+        return max(self._clocks.values()) if self._clocks else 0
 
     def with_entry(self, writer: bytes, clock: int) -> VersionVector:
         """This vector with one entry replaced or added."""

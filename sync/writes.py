@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TypeAlias
 
 from sync.codec import Reader
@@ -32,6 +33,8 @@ Write: TypeAlias = tuple[bytes, bytes | None]
 """A key of 1 to MAX_KEY bytes and its new value of up to MAX_VALUE bytes; None is a tombstone."""
 
 _CODES = {1: "B", 2: "H", 4: "I"}
+_FEW = 16  # writes, as most updates of a program that works with files have
+_SMALL = b"\1\1"  # the widths of columns when all keys and values are small
 
 
 def _width(largest: int) -> int:
@@ -82,8 +85,38 @@ def _read_column(reader: Reader, count: int, width: int) -> tuple[Sequence[int],
     return numbers, largest
 
 
+@lru_cache(maxsize=512)
+def _layout(columns: bytes) -> struct.Struct | None:
+    """How a body of few small writes goes on that begins with these widths and columns, which are skipped;
+    None when some key is empty or some value a tombstone."""
+    if 0 in columns:
+        return None
+    half = len(columns) // 2 + 1
+    sizes = [*columns[len(_SMALL) : half], *(code - 1 for code in columns[half:])]
+    return struct.Struct(f"{len(columns)}x" + "".join([f"{size}s" for size in sizes]))
+
+
 def decode_writes(body: bytes, count: int) -> tuple[Write, ...]:
     """Decode what `encode_writes` made of `count` writes. Raises `DecodeError`."""
+    writes = _decode_few(body, count) if 0 < count <= _FEW and body.startswith(_SMALL) else None
+    if writes is None:
+        writes = _decode_any(body, count)
+    if len(dict(writes)) != count:
+        raise DecodeError("a key is written twice in one update")
+    return writes
+
+
+def _decode_few(body: bytes, count: int) -> tuple[Write, ...] | None:
+    """The writes, as `_decode_any` finds them; None when it has to look."""
+    columns = body[: len(_SMALL) + 2 * count]
+    layout = _layout(columns) if len(body) > len(columns) else None
+    if layout is None or layout.size != len(body):
+        return None
+    parts = layout.unpack(body)
+    return tuple(zip(parts[:count], parts[count:], strict=True))
+
+
+def _decode_any(body: bytes, count: int) -> tuple[Write, ...]:
     reader = Reader(body)
     key_width, value_width = reader.raw(2)
     if key_width not in (1, 2) or value_width not in (1, 2, 4):
@@ -109,6 +142,4 @@ def decode_writes(body: bytes, count: int) -> tuple[Write, ...]:
         else:
             writes.append((body[key_at:key_end], None))
         key_at = key_end
-    if len(dict(writes)) != count:
-        raise DecodeError("a key is written twice in one update")
     return tuple(writes)

@@ -34,6 +34,7 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from backends.errors import CorruptError, MissingError, OversizeError, StoreError, TransientError
 from backends.store import MAX_PAGE, Buffer, Entry, Page, Store
+from backends.wrapper import StoreWrapper
 
 __all__ = ["ALL", "READS", "WRITES", "Call", "Fault", "FaultyStore", "Kind"]
 
@@ -91,7 +92,7 @@ class Call:
     size: int = 0  # the most bytes that the caller asked for, or put
 
 
-class FaultyStore:
+class FaultyStore(StoreWrapper):
     """A `backends.store.Store` that passes calls on to `store` and misbehaves as told.
 
     `faults` may be replaced at any time; `calls` is the history. At most one fault strikes a call:
@@ -99,18 +100,14 @@ class FaultyStore:
     """
 
     def __init__(self, store: Store, seed: int, faults: Sequence[Fault] = ()) -> None:
-        self.url = store.url
+        super().__init__(store)
         self.faults: Sequence[Fault] = faults
         self.calls: list[Call] = []
-        self._store = store
         self._seed = seed
         self._count: Counter[tuple[str, str]] = Counter()
         self._former: dict[str, deque[bytes | None]] = {}  # None: there was no object
         self._late: Counter[str] = Counter()  # reads by name that still see the version before
         self._lock = threading.Lock()
-
-    def initialise(self) -> None:
-        self._store.initialise()
 
     def put(self, name: str, data: Buffer) -> None:
         kind, random = self._meet("put", name, len(data))
@@ -173,9 +170,6 @@ class FaultyStore:
             entries += [Entry(f"{prefix}{random.randrange(10**6)}", random.randrange(_ANY)) for _ in range(2)]
             random.shuffle(entries)
         return Page(tuple(entries[:limit]), page.more)
-
-    def close(self) -> None:
-        self._store.close()
 
     def _meet(self, operation: str, name: str, size: int = 0) -> tuple[Kind | None, Random]:
         """Record the call; stall or fail when it is time to; return the fault left for the caller."""

@@ -6,6 +6,7 @@ from dataclasses import astuple, fields
 
 import pytest
 
+from backends.registry import KINDS
 from hybrisfs.dispersal.counting import Use
 from hybrisfs.prices import Prices, bill, load_prices, looked_up, provider_of
 
@@ -24,6 +25,10 @@ def test_every_price_has_a_source() -> None:
         assert all(getattr(prices, one.name) >= 0 for one in fields(prices) if one.name != "source")
         assert prices.storage > 0
     assert len(looked_up()) == len("2026-11-21")
+
+
+def test_every_provider_that_a_cloud_may_have_is_listed() -> None:
+    assert {name for kind in KINDS.values() for name in kind.providers.values()} <= load_prices().keys()
 
 
 @pytest.mark.parametrize(

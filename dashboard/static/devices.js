@@ -62,6 +62,10 @@ function device(one) {
     one.overstepped
       ? h("p", { class: "reason" }, "It has signed what it may not: that counts for nobody.")
       : null,
+    (one.proposed ?? []).map((proposed) => [
+      h("p", { class: "reason" }, `${proposed.by} wants it to only read. To agree, on another machine:`),
+      h("pre", null, `hybrisfs device role ${one.id.slice(0, 8)} ${proposed.role}`),
+    ]),
     facts(
       one.reader ? ["May", "only read"] : null,
       one.folders ? ["May", `change only ${one.folders.join(", ") || "folders that are gone"}`] : null,
@@ -82,13 +86,17 @@ function accused(one) {
     : one.suspended
       ? ["wary", "suspended"]
       : ["good", "kept"];
+  const where = one.this ? " on another machine" : "";
+  const until = one.until ? ` until ${moment(one.until)}` : "";
   return card(
-    one.name,
+    `Votes about ${one.name}`,
     { id: `accused-${one.id}`, aside: badge(tone, words) },
-    one.votes.map((vote) => h("p", { class: "reason" }, `${vote.by} ${says[vote.stance]}.`)),
+    one.votes.map((vote) =>
+      h("p", vote.counts ? { class: "reason" } : null, `${vote.by} ${says[vote.stance]}.`),
+    ),
     one.suspended
       ? [
-          h("p", null, one.until ? `That can be vetoed until ${moment(one.until)}:` : "That can be vetoed:"),
+          h("p", null, `That can be vetoed${where}${until}:`),
           h("pre", null, `hybrisfs device keep ${one.id.slice(0, 8)}`),
         ]
       : null,

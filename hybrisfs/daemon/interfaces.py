@@ -313,14 +313,19 @@ class OpenVolume(Protocol):
         """*reader*, *folders*: see `set_role`."""
 
     def role_of(self, device: str) -> dict[str, object]:
-        """Its "id" and name ("device"), whether it only reads ("reader"), and the paths of the "folders" that
-        it is limited to, None when it is not."""
+        """Its "id" and name ("device"), whether it only reads ("reader"), the paths of the "folders" that it
+        is limited to, None when it is not, and who has "proposed" that it does less, if anybody has."""
 
     def set_role(
-        self, device: str, *, reader: bool = False, folders: Sequence[str] = ()
+        self,
+        device: str,
+        *,
+        reader: bool = False,
+        folders: Sequence[str] = (),
+        passphrase: str | None = None,
     ) -> dict[str, object]:
-        """The same, after it was made a reader, or limited to *folders*, paths in the volume, or made a full
-        member."""
+        """The same, after it was said that it is a reader, or limited to *folders*, paths in the volume, or a
+        full member; with the *passphrase* of a recovery kit by that one."""
 
     def devices(self) -> list[dict[str, object]]: ...
     def rename_device(self, device: str, name: str) -> None: ...

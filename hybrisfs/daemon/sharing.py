@@ -100,10 +100,12 @@ class SharingCommands:
 
     def _role(self, arguments: Message, _: Progress) -> Message:
         volume, device = self._volume(arguments), read.text(arguments, "device")
-        limits = _limits(arguments)
+        limits, passphrase = _limits(arguments), read.optional_text(arguments, "passphrase")
         if read.optional_text(arguments, "role") is None:
             return {"name": volume.name, **volume.role_of(device)}
-        return {"name": volume.name, **volume.set_role(device, **(limits or {"reader": False}))}
+        by_kit = {} if passphrase is None else {"passphrase": passphrase}
+        found = volume.set_role(device, **(limits or {"reader": False}), **by_kit)
+        return {"name": volume.name, **found}
 
     def _admitted_by(self, arguments: Message, _: Progress) -> Message:
         volume = self._volume(arguments)

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 
 from backends.store import MAX_PAGE, Buffer, Page, Store
 from backends.versions import MAX_VERSIONS, Policy, Version, Versions, versions_of
+from backends.wrapper import StoreWrapper
 
 __all__ = ["CountingStore", "Request", "RequestClass", "Use", "used"]
 
@@ -46,12 +47,11 @@ def used(requests: Iterable[Request]) -> Use:
     return Use(**totals)
 
 
-class CountingStore:
+class CountingStore(StoreWrapper):
     """A `backends.store.Store` that passes calls on to `store` and tells `count` of each. Thread-safe."""
 
     def __init__(self, store: Store, count: Callable[[Request], None]) -> None:
-        self.url = store.url
-        self._store = store
+        super().__init__(store)
         self._lock = threading.Lock()
         self._tell = count
         kept = versions_of(store)
@@ -61,57 +61,50 @@ class CountingStore:
         with self._lock:
             self._tell(Request(kind, up, down))
 
-    def initialise(self) -> None:
-        self._store.initialise()
-
     def put(self, name: str, data: Buffer) -> None:
         self._count("put", up=len(data))
-        self._store.put(name, data)
+        super().put(name, data)
 
     def put_if_absent(self, name: str, data: Buffer) -> bool:
         self._count("put", up=len(data))
-        return self._store.put_if_absent(name, data)
+        return super().put_if_absent(name, data)
 
     def get(self, name: str, *, limit: int) -> bytes:
-        data = b""
-        try:
-            data = self._store.get(name, limit=limit)
-        finally:
-            self._count("get", down=len(data))
-        return data
+        return _read(self._count, lambda: self._store.get(name, limit=limit))
 
     def get_range(self, name: str, offset: int, length: int) -> bytes:
-        data = b""
-        try:
-            data = self._store.get_range(name, offset, length)
-        finally:
-            self._count("get", down=len(data))
-        return data
+        return _read(self._count, lambda: self._store.get_range(name, offset, length))
 
     def get_if_changed(self, name: str, tag: str | None, *, limit: int) -> tuple[bytes, str] | None:
         changed = None
         try:
-            changed = self._store.get_if_changed(name, tag, limit=limit)
+            changed = super().get_if_changed(name, tag, limit=limit)
         finally:
             self._count("get", down=len(changed[0]) if changed else 0)
         return changed
 
     def delete(self, name: str) -> None:
         self._count("delete")
-        self._store.delete(name)
+        super().delete(name)
 
     def delete_many(self, names: Iterable[str]) -> None:
         doomed = list(names)
         for _ in range(0, len(doomed), MAX_PAGE):
             self._count("delete")
-        self._store.delete_many(doomed)
+        super().delete_many(doomed)
 
     def list(self, prefix: str, *, after: str = "", limit: int = MAX_PAGE) -> Page:
         self._count("list")
-        return self._store.list(prefix, after=after, limit=limit)
+        return super().list(prefix, after=after, limit=limit)
 
-    def close(self) -> None:
-        self._store.close()
+
+def _read(count: Callable[..., None], call: Callable[[], bytes]) -> bytes:
+    data = b""
+    try:
+        data = call()
+    finally:
+        count("get", down=len(data))
+    return data
 
 
 class _CountingVersions:
@@ -134,20 +127,10 @@ class _CountingVersions:
         return self._kept.of(name, most)
 
     def get(self, name: str, version: str, *, limit: int) -> bytes:
-        data = b""
-        try:
-            data = self._kept.get(name, version, limit=limit)
-        finally:
-            self._count("get", down=len(data))
-        return data
+        return _read(self._count, lambda: self._kept.get(name, version, limit=limit))
 
     def get_range(self, name: str, version: str, offset: int, length: int) -> bytes:
-        data = b""
-        try:
-            data = self._kept.get_range(name, version, offset, length)
-        finally:
-            self._count("get", down=len(data))
-        return data
+        return _read(self._count, lambda: self._kept.get_range(name, version, offset, length))
 
     def policy(self) -> Policy:
         self._count("get")

@@ -9,10 +9,11 @@ from __future__ import annotations
 import time
 from email.utils import parsedate_to_datetime
 from typing import Final
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 import requests
 
+from backends.registry import server_of
 from hybrisfs.doctor.finding import Finding, bad, ok, warn
 
 __all__ = ["clock", "difference", "server_of"]
@@ -45,21 +46,3 @@ def difference(server: str, seconds: float) -> Finding:
     if abs(seconds) >= _NOTABLE:
         return warn("clock", what, _ADVICE)
     return ok("clock", f"it agrees with that of {server}")
-
-
-def server_of(url: str) -> str | None:
-    """The web server that a cloud with this URL is behind."""
-    parts = urlsplit(url)
-    options = {name: values[0] for name, values in parse_qs(parts.query).items()}
-    if options.get("endpoint"):
-        return options["endpoint"]
-    host = parts.netloc.rpartition("@")[2]
-    return {
-        "s3": "https://s3.amazonaws.com/",
-        "gs": "https://storage.googleapis.com/",
-        "az": f"https://{options.get('account', '')}.blob.core.windows.net/"
-        if options.get("account")
-        else None,
-        "webdavs": f"https://{host}/",
-        "webdav": f"http://{host}/",
-    }.get(parts.scheme)

@@ -355,7 +355,7 @@ class ChunkStore:
         kept = [
             number for number, segment, pack, _ in rows.values() if segment is not None and pack == ELSEWHERE
         ]
-        parted = self._parted(kept)
+        doubtful = self._have_places(kept)
         believed = vouched(kept) if kept and not hearsay else ()
         new: dict[bytes, tuple[bytes, int, int, int, int]] = {}
         again: list[tuple[int, Sequence[PackedChunk]]] = []  # further packs of chunks that are new
@@ -371,7 +371,7 @@ class ChunkStore:
             number, segment, before, length = rows[chunk.id]
             if before == pack or (not before and chunk.length < length):
                 continue  # it has been said before, or cannot be: more than that is shown of it
-            if before == ELSEWHERE and (segment is None or (number in believed and number not in parted)):
+            if before == ELSEWHERE and (segment is None or (number in believed and number not in doubtful)):
                 self._unpin(segment)
                 # What is here has been measured.
                 told = chunk.length if segment is None else length
@@ -400,8 +400,9 @@ class ChunkStore:
         if again:
             self.packed_elsewhere(again, hearsay=hearsay, vouched=vouched)
 
-    def _parted(self, numbers: Iterable[int]) -> set[int]:
-        """Those of the chunks that the clouds had and have lost: their bytes are to be put there anew."""
+    def _have_places(self, numbers: Iterable[int]) -> set[int]:
+        """Those of the chunks that the clouds have lost, or that stand elsewhere by another claim: which of
+        their places is the true one is found out by reading."""
         query = "SELECT chunk FROM spare WHERE chunk IN (VALUES {})"
         return {number for (number,) in select_many(self._db, query, [(one,) for one in numbers])}
 
@@ -511,14 +512,15 @@ class ChunkStore:
 
     def part(self, number: int) -> None:
         """The clouds have lost the pack of the chunk: no cloud is known to have it."""
-        self._part(number)
+        self._part(number, lost=True)
 
-    def _part(self, number: int) -> None:
-        """Rely on the pack of the chunk no longer, but remember that it is there. Its bytes are pinned."""
+    def _part(self, number: int, *, lost: bool = False) -> None:
+        """Rely on the pack of the chunk no longer, but remember that it is there, or that the clouds have
+        *lost* it. The bytes of the chunk are pinned."""
         self._db.execute(
-            "INSERT OR REPLACE INTO spare (pack, chunk, offset, sealed, length, proven) "
-            "SELECT pack, number, offset, sealed, length, proven FROM chunk WHERE number = ? AND pack > 0",
-            (number,),
+            "INSERT OR REPLACE INTO spare (pack, chunk, offset, sealed, length, proven, lost) "
+            "SELECT pack, number, offset, sealed, length, proven, ? FROM chunk WHERE number = ? AND pack > 0",
+            (lost, number),
         )
         self._db.execute(
             "UPDATE chunk SET pack = ?, offset = NULL, sealed = NULL, proven = 0 WHERE number = ?",

@@ -147,10 +147,10 @@ class Inode:
 
 
 class Displaced(NamedTuple):
-    """Where an open file without a name stood: node, inode of the directory, name."""
+    """Where an open file without a name stood: ids of the node and of the directory, name."""
 
     node: bytes
-    parent: int
+    folder: bytes
     name: bytes
 
 

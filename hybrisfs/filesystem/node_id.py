@@ -29,6 +29,7 @@ __all__ = ["AREA_SIZE", "FIRST_OF_KINDS", "born_in", "kind_of", "made_at", "new_
 _KINDS: Final = (
     stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK, stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK,
 )  # fmt: skip
+_NUMBERED: Final = (*_KINDS, 0)
 _NUMBERS: Final = {kind: number for number, kind in enumerate(_KINDS)}
 FIRST_OF_KINDS: Final = b"\x80"
 """Ids that tell the kind are not below this; those of earlier versions are."""
@@ -69,6 +70,5 @@ def kind_of(node: bytes) -> int | None:
     """The kind of a node (`stat.S_IFMT`) by its id, 0 for one that nothing can have; None when the id does
     not tell."""
     if node[0] & _TELLS:
-        number = node[-1] & _KIND_MASK
-        return _KINDS[number] if number < len(_KINDS) else 0
+        return _NUMBERED[node[-1] & _KIND_MASK]
     return stat.S_IFDIR if node == ROOT_ID else None

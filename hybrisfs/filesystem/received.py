@@ -63,9 +63,9 @@ class ReceivedContent:
                 continue
             mine = _parts(ino, one.runs, numbers)
             parts += mine
-            sizes[ino] = one.size, sum(length for _, _, length, _ in mine)
+            sizes[ino] = one.size, sum([length for _, _, length, _ in mine])
         insert_many(self._db, _INSERT_PART, parts)
-        self._content.total_bytes += sum(size for size, _ in sizes.values())
+        self._content.total_bytes += sum([size for size, _ in sizes.values()])
         return sizes
 
     def unlisted(self, inode: Inode) -> bytes | None:

@@ -353,6 +353,8 @@ class Content(NamedTuple):
     @staticmethod
     def decode(value: bytes) -> Content:
         """Raises DecodeError."""
+        if size := _size_of_one(value):
+            return Content(size, 0, [Run(size, value[-_CHUNK_ID:])])
         reader = Reader(value)
         size, depth = reader.varint(MAX_FILE_SIZE), reader.u8()
         if depth > 1:
@@ -365,12 +367,19 @@ class Content(NamedTuple):
 
 def is_one_chunk(value: bytes) -> bool:
     """Whether a value of a content register is one of those that name a single chunk, as most are."""
+    return _size_of_one(value) > 0
+
+
+def _size_of_one(value: bytes) -> int:
+    """The bytes of a content that is a single chunk; 0 of any other, and of what is none."""
     reader = Reader(value)
     try:
-        size, depth = reader.varint(MAX_FILE_SIZE), reader.u8()
-        return not depth and 0 < size << 1 == reader.varint(_MAX_RUN) and reader.remaining == _CHUNK_ID
+        size = reader.varint(MAX_FILE_SIZE)
+        if reader.varint() or size << 1 != reader.varint() or reader.remaining != _CHUNK_ID:
+            return 0
     except DecodeError:
-        return False
+        return 0
+    return size
 
 
 class PackedChunk(NamedTuple):

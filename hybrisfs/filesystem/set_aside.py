@@ -2,7 +2,7 @@
 
 A chunk whose pack is set aside counts as one that no cloud is known to have, so that its bytes stay where
 they are, whatever members say of another place for it, until it has been read there. The table `spare`
-remembers where it was, in case that the clouds have it again.
+remembers where it was (`lost`), in case that the clouds have it again.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ __all__ = [
 ]
 
 _LOST: Final = (
-    f"spare s JOIN chunk c ON c.number = s.chunk AND c.pack = {ELSEWHERE} JOIN pack p ON p.number = s.pack"
+    f"spare s JOIN chunk c ON c.number = s.chunk AND s.lost AND c.pack = {ELSEWHERE} "
+    "JOIN pack p ON p.number = s.pack"
 )
 IS_LOST: Final = (
     "pack.n > 0 AND EXISTS (SELECT 1 FROM spare s JOIN chunk c ON c.number = s.chunk "
-    f"WHERE s.pack = pack.number AND c.pack = {ELSEWHERE})"
+    f"WHERE s.pack = pack.number AND s.lost AND c.pack = {ELSEWHERE})"
 )
 """Of a row of `pack`: it is set aside, and holds what no other pack does."""
 _SHOWN: Final = (

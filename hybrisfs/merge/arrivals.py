@@ -10,6 +10,7 @@ import logging
 import stat
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from hybrisfs.filesystem.filesystem import FileSystem
@@ -23,7 +24,7 @@ from hybrisfs.merge.beginning import begin_beside
 from hybrisfs.merge.first_nodes import build_view
 from hybrisfs.merge.losses import Losses
 from hybrisfs.merge.members import MemberTable
-from hybrisfs.merge.minutes import KINDS, End
+from hybrisfs.merge.minutes import KIN, KINDS, End
 from hybrisfs.merge.newcomers import Newcomers
 from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.packs import Packs, Placement
@@ -35,6 +36,7 @@ from hybrisfs.merge.rows import Change
 from hybrisfs.merge.rules import Author, Stamp, Value, is_removed, standing_place
 from hybrisfs.merge.supersession import Written
 from hybrisfs.merge.unsigned import UnsignedView, unsigned_place
+from hybrisfs.recovery.record import SignedKit
 from hybrisfs.store.schema import ROOT_INO
 from hybrisfs.store.updates import UpdateLog
 from sync import Accepted, DecodeError, Rename, Write
@@ -46,8 +48,8 @@ log = logging.getLogger(__name__)
 _ATTR: Final = ord("a")
 _PACK: Final = ord("k")
 _TREE: Final = b"pac"  # what keys of registers of nodes begin with
-_MEMBER, _EPOCH = b"me"
-_OF_MEMBERS: Final = frozenset(b"myxfi")  # who belongs to the volume follows from these
+_MEMBER, _EPOCH, _KIT = b"meq"
+_OF_MEMBERS: Final = frozenset(b"myqxfio")  # who belongs to the volume follows from these
 _HEEDED: Final = _OF_MEMBERS.union(b"sre")
 
 
@@ -118,14 +120,17 @@ class Arrivals:
         if self._registers.roles or is_assigning(others):
             accepted = self._permitted(accepted)
             kept, others = _parted(accepted.update.writes)
+        header, branch = accepted.update.header, accepted.branch
         nodes = {key[1:17] for key, _ in kept}
         if nodes and min(nodes) < FIRST_OF_KINDS:
             kept = [one for one in kept if one[0][1:] >= FIRST_OF_KINDS or not self._twists(*one)]
-        self._make_way(kept, nodes)
-        self._losses.note(accepted, kept)
+        if self._is_edited(nodes):
+            self._make_way(kept)
+        self._losses.note(branch, header, kept)
         self._waiting |= nodes
-        kept += [one for one in others if is_kept(one[0])]
-        stamp = Stamp(accepted.update.header.clock, accepted.branch)
+        stamp = Stamp(header.clock, branch)
+        if others:
+            kept = [*kept, *(one for one in others if is_kept(one[0]))]
         self._unwritten.append(Written(stamp, accepted.dependencies, kept))
         if others:
             self._take_others(accepted, stamp, others)
@@ -193,7 +198,8 @@ class Arrivals:
         self._write()
         come = [(one.key, value.value) for one in changes for value in one.come]
         nodes = {key[1:17] for key, _ in come if is_of_tree(key)}
-        self._make_way(come, nodes)
+        if self._is_edited(nodes):
+            self._make_way(come)
         self._registers.merge(changes)
         self._waiting |= nodes
         for one in changes if self._only else ():
@@ -233,15 +239,25 @@ class Arrivals:
             self.on_clouds()
         if not kinds.isdisjoint(_OF_MEMBERS):
             self._members.words_changed()
+            for key in (key for key in keys if key[0] == _KIT):
+                self._learn_reserve(key)
             for key in (key for key in keys if key[0] == _MEMBER):
                 before = self._members.name_of(key[1:])
                 self._members.learn(key, self._registers.values(key), self._signer_of)
                 if self._members.name_of(key[1:]) != before:
                     self._called_anew.update(self._with_conflicts())
+            if not kinds.isdisjoint(KIN):
+                self._registers.roles.kin_changed()
             self._updates.set_members(self._members.writers())
         # After the members: who was removed may not be given keys by it.
         if not kinds.isdisjoint((*_OF_MEMBERS, _EPOCH)):
             self._granted([key for key in keys if key[0] == _EPOCH])
+
+    def _learn_reserve(self, key: bytes) -> None:
+        for value in self._registers.values(key):
+            with suppress(DecodeError):  # an earlier version kept it unread
+                public = SignedKit.decode(key, value.value or b"").public
+                self._members.learn_reserve(public, self._signer_of(value.stamp), value.stamp.clock)
 
     def _is_contributed(self, stamp: Stamp) -> bool:
         """Whether who signed an update was no full member by then, as far as is known here."""
@@ -320,6 +336,17 @@ class Arrivals:
         """Show *nodes* as registers say that an own update has written; what the kernel must hear of."""
         self._only.clear()
         return self._refresh(set(nodes), ())
+
+    def folder(self, node: bytes) -> Inode | None:
+        """The inode of a directory. For one that is shown no more it is made, and has no name: `reveal` gives
+        it one if something unsigned stands in it by then. None when no register tells of the directory."""
+        row = self._db.execute("SELECT ino FROM joined WHERE id = ?", (node,)).fetchone()
+        inode = self._fs.inodes.get(row[0]) if row else self._nodes.find(node)
+        if inode is not None:
+            return inode
+        resolver = self._resolver()
+        attr = resolver.attr(node)
+        return self._nodes.make(node, attr) if attr is not None and resolver.exists(node) else None
 
     def signed(self, nodes: Iterable[bytes]) -> list[Change]:
         """An own update has written to *nodes*: let the view show what follows for other nodes; what the
@@ -406,14 +433,15 @@ class Arrivals:
 
     # -- what is unsigned here -------------------------------------------------------------------
 
-    def _make_way(self, writes: Sequence[Write], nodes: set[bytes]) -> None:
-        """Edits here that are not signed yet were made without knowing of these, which are of *nodes*: keep
-        both."""
-        unsigned = self._fs.changes.unsigned
+    def _is_edited(self, nodes: set[bytes]) -> bool:
+        """Whether some of these have places or contents here that are not signed yet."""
         if self._edited is None:
-            self._edited = {key[1:17] for key in unsigned if key[:1] in b"pc"}
-        if self._edited.isdisjoint(nodes):
-            return
+            self._edited = {key[1:17] for key in self._fs.changes.unsigned if key[:1] in b"pc"}
+        return not self._edited.isdisjoint(nodes)
+
+    def _make_way(self, writes: Sequence[Write]) -> None:
+        """Edits here that are not signed yet were made without knowing of these: keep both."""
+        unsigned = self._fs.changes.unsigned
         self._write()
         removed: dict[bytes, set[int]] = {}
         for key, value in writes:
@@ -478,8 +506,8 @@ class Arrivals:
 
 def _parted(writes: Sequence[Write]) -> tuple[list[Write], list[Write]]:
     """Those to registers of the tree, and the others."""
-    kept = [one for one in writes if is_of_tree(one[0])]
-    return kept, [] if len(kept) == len(writes) else [one for one in writes if not is_of_tree(one[0])]
+    kept = [one for one in writes if one[0][0] in _TREE]
+    return kept, [] if len(kept) == len(writes) else [one for one in writes if one[0][0] not in _TREE]
 
 
 def _is_removal(value: bytes | None) -> bool:

@@ -4,8 +4,8 @@ One rule for each kind of register. A write that breaks its rule supersedes noth
 registers; the update that holds it stays in the log, since the histories of others name it, and convicts its
 writer. The rules look at an update and the device that signed it alone, so that all devices decide alike, now
 and when they read the log again. Nearly all look at one write of it; but a device in reserve is let in with
-the record of its kit, or not at all, and the record ends when it is removed. What depends on other accepted
-updates is decided where these are known:
+the record of its kit, or not at all, and a record that the reserve did not sign ends when it is removed. What
+depends on other accepted updates is decided where these are known:
 
 ====================  ================================================================================
 what                  where
@@ -57,9 +57,10 @@ from hybrisfs.merge.areas import ASSIGNMENT, ASSIGNMENT_SIZE, NOWHERE, Grounds, 
 from hybrisfs.merge.cloud_set import CloudRecord, RedundancyRecord
 from hybrisfs.merge.epochs import check_grant
 from hybrisfs.merge.evidence import decode_evidence
+from hybrisfs.merge.lineage import VectorOf
 from hybrisfs.merge.members import Member, member_key
 from hybrisfs.merge.removal import decode_vote
-from hybrisfs.merge.roles import ROLE, SERIAL_SIZE, Role, RoleRecord, Roles, VectorOf, whose_role
+from hybrisfs.merge.roles import ROLE, SERIAL_SIZE, Role, RoleRecord, Roles, whose_role
 from hybrisfs.store.schema import ROOT_ID
 from sync import DEVICE_ID_SIZE, EPOCH_SIZE, DecodeError, SignedUpdate, VersionVector, Write
 
@@ -81,6 +82,7 @@ _NOBODY: Final = 0xFFFFFFFF  # as a number of a user or a group, "leave it as it
 _LETTER: Final = 1  # bytes of it in a key
 _KIND: Final = 1
 _MEMBER, _KIT = _OF_KITS = b"my"
+_SIGNED_KIT: Final = b"q"
 _PLACE, _ATTR, _CONTENT = b"pac"
 _WITH_CONTENT: Final = (None, stat.S_IFREG)
 _NODE_KEY: Final = 17  # bytes of a key that holds the id of a node and no more
@@ -188,6 +190,12 @@ def _kit(_: bytes, value: bytes) -> None:
     KitRecord.decode(value)
 
 
+def _signed_kit(key: bytes, value: bytes) -> None:
+    from hybrisfs.recovery.record import SignedKit  # as above
+
+    SignedKit.decode(key, value)
+
+
 def _anything(key: bytes, value: bytes) -> None:
     """Nonsense in a register that only its owner may write harms nobody else: it counts as silence."""
 
@@ -227,6 +235,7 @@ RULES: Final[Mapping[int, Rule]] = {
         DEVICE_ID_SIZE + _KIND,
         by_readers=_always,
     ),
+    ord("q"): Rule("recovery kit", _signed_kit, DEVICE_ID_SIZE),
     ord("y"): Rule("recovery kit", _kit, DEVICE_ID_SIZE, ends=True),
 }
 """By the letter with which keys begin. Registers of kinds that are not here are kept, unread, for later
@@ -269,23 +278,17 @@ def void(update: SignedUpdate) -> tuple[int, ...]:
 def _is_plain(key: bytes, value: bytes | None) -> bool:
     """Whether a write has one of the forms that nearly all have, and keeps its rule: what `fault` would find,
     too, in several times as long."""
-    kind, size = key[0], len(key)
     if value is None:
         return False
-    if kind == _ATTR:
-        owner = plain_owner(value)
-        return owner is not None and size == _NODE_KEY and _may_have(kind_of(key[1:]), owner)
-    if kind == _PLACE:
+    kind = key[0]
+    if len(key) == _NODE_KEY:
+        if kind == _ATTR:
+            owner = plain_owner(value)
+            return owner is not None and _may_have(kind_of(key[1:]), owner)
+        return kind == _CONTENT and kind_of(key[1:]) in _WITH_CONTENT and is_one_chunk(value)
+    if kind == _PLACE and len(key) == _NODE_KEY + 1 and key[_NODE_KEY] == 0 and is_plain_place(value):
         node = key[1:_NODE_KEY]
-        return (
-            size == _NODE_KEY + 1
-            and key[_NODE_KEY] == 0
-            and is_plain_place(value)
-            and not value.startswith(node)
-            and node != ROOT_ID
-        )
-    if kind == _CONTENT:
-        return size == _NODE_KEY and kind_of(key[1:]) in _WITH_CONTENT and is_one_chunk(value)
+        return not value.startswith(node) and node != ROOT_ID
     return False
 
 
@@ -307,7 +310,8 @@ def _halves(update: SignedUpdate, broken: Container[int]) -> set[int]:
     def is_half(key: bytes, value: bytes | None) -> bool:
         if key[0] == _MEMBER:
             member = Member.decode(value or b"")
-            return member.reserve and kept.get(bytes((_KIT,)) + member.device) is None
+            kits = bytes((_KIT,)) + member.device, _SIGNED_KIT + member.device
+            return member.reserve and all(kept.get(kit) is None for kit in kits)
         if key[0] == _KIT and value is None:
             partner = kept.get(member_key(key[_LETTER:]))
             return partner is None or not Member.decode(partner).removed

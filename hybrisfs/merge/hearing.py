@@ -7,11 +7,12 @@ update is decided by what that update had seen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Iterable
+from typing import Final
 
-from hybrisfs.merge.admission import ADMISSION_PREFIX, Word, parse_admission, settled
+from hybrisfs.merge.admission import ADMISSION_PREFIX
 from hybrisfs.merge.evidence import EVIDENCE_PREFIX, Misdeed, evidence_key
+from hybrisfs.merge.lineage import Rows, VectorOf, trace
 from hybrisfs.merge.members import Member
 from hybrisfs.merge.removal import (
     NO_VOTES,
@@ -25,24 +26,16 @@ from hybrisfs.merge.removal import (
     vote_key,
 )
 from hybrisfs.merge.roles import Role, Roles
-from hybrisfs.merge.roster import Admission, Roster
-from hybrisfs.merge.rules import Stamp
 from hybrisfs.store.database import Database
 from sync import DEVICE_ID_SIZE, VersionVector
 
 __all__ = ["Hearing", "VectorOf", "by_member_register", "is_by_member_register"]
 
 _MEMBER_PREFIX: Final = b"m"
-Rows: TypeAlias = Sequence[tuple[Any, ...]]
-
-_BY_NOBODY: Final = Admission(None, 0)
 _VOTE_SIZE: Final = 1 + 2 * DEVICE_ID_SIZE
 _SAID: Final = (
     "SELECT key, branch, clock, value FROM said WHERE key >= ? AND key < ? ORDER BY key, branch, clock"
 )
-
-VectorOf = Callable[[bytes, int], VersionVector | None]
-"""The dependency vector of the update with this branch and clock."""
 
 
 def by_member_register(accused: bytes, voter: bytes) -> bytes:
@@ -85,6 +78,11 @@ class Hearing:
             left = facts.roster.devices & voted - verdict.out
             self._basis, self._outcome = basis, Outcome(verdict, left, frozenset(facts.kits))
         return self._outcome
+
+    @property
+    def said_of_roles(self) -> int:
+        """Rises with all that is said of roles, which is known here before the database has it."""
+        return 0 if self.roles is None else self.roles.count
 
     def knows(self, device: bytes) -> bool:
         """Whether the log says how a device came into the volume, or that it signed anything; or it is here
@@ -155,49 +153,13 @@ class Hearing:
         readers: frozenset[bytes],
         vector_of: VectorOf,
     ) -> Facts:
-        stamps: dict[tuple[bytes, bytes], Stamp] = {}  # of the first word of an author about a device
-        heard: dict[bytes, Admission] = {}
-        said: dict[bytes, set[bool]] = {}  # whether it is a reserve
-        for key, branch, clock, value in sorted(members, key=lambda row: (row[2], row[1])):
-            device, author, member = key[1:], branches.get(branch), Member.decode(value) if value else None
-            if member is None or member.removed:
-                continue
-            said.setdefault(device, set()).add(member.reserve)
-            if author not in (None, device):
-                heard.setdefault(device, Admission(author, clock))
-                stamps.setdefault((device, author), Stamp(clock, branch))
-        words: dict[bytes, list[Word]] = {}
-        for key, branch, clock, value in admissions:
-            device, word = parse_admission(key, value, clock)
-            words.setdefault(device, []).append(word)
-            stamp = Stamp(clock, branch)
-            stamps[device, word.author] = min(stamp, stamps.get((device, word.author), stamp))
-        roster = Roster(
-            {
-                device: settled(device, heard.get(device, _BY_NOBODY), words.get(device, ()))
-                for device in {*said, *branches.values()}
-            }
-        )
-
-        def let_in_at(device: bytes) -> Stamp | None:
-            inviter = roster.inviter(device)
-            return None if inviter is None else stamps.get((device, inviter))
-
-        def had_seen(device: bytes, branch: bytes, clock: int) -> bool:
-            at = let_in_at(device)
-            vector = None if at is None else vector_of(*at[::-1])
-            return vector is not None and vector[branch] >= clock
-
-        def saw(later: bytes, earlier: bytes) -> bool:
-            first = let_in_at(earlier)
-            return first is not None and had_seen(later, *first[::-1])
+        lineage = trace(members, admissions, branches, vector_of)
 
         def knew(device: bytes, cast: Cast) -> bool:
-            return had_seen(device, cast.branch, cast.clock)
+            return lineage.had_seen(device, cast.branch, cast.clock)
 
-        kits = {device for device, reserve in said.items() if reserve == {True}}
         proven = {key[1:-1] for key, *_ in evidence if key == evidence_key(key[1:-1], Misdeed.OFFENCE)}
-        return Facts(roster, kits, _cast(votes), proven, saw, knew, readers)
+        return Facts(lineage.roster, lineage.kits, _cast(votes), proven, lineage.saw, knew, readers)
 
 
 def _cast(rows: Rows) -> dict[tuple[bytes, bytes], Cast]:

@@ -54,7 +54,7 @@ from hybrisfs.merge.registers import PLACES, Registers, after
 from hybrisfs.merge.resolver import Resolver
 from hybrisfs.merge.rules import Value, is_removed, standing_attr, standing_place, winner
 from hybrisfs.store.updates import UpdateLog
-from sync import Accepted, DecodeError, Rename, SignedHeader, Write
+from sync import DecodeError, Rename, SignedHeader, Write
 
 __all__ = ["OLD_NS", "YOUNG_NS", "Deletion", "Losses"]
 
@@ -124,11 +124,11 @@ class Losses:
 
     # -- what has come ---------------------------------------------------------------------------
 
-    def note(self, accepted: Accepted, writes: Sequence[Write]) -> None:
+    def note(self, branch: bytes, header: SignedHeader, writes: Sequence[Write]) -> None:
         """These registers of the tree were written by an update that has just been accepted. All else is left
         to the look that follows, for most of them have no former value."""
-        if accepted.update.header.writer != self._updates.device:
-            self._noted.append(_Noted(accepted.branch, accepted.update.header, writes))
+        if header.writer != self._updates.device:
+            self._noted.append(_Noted(branch, header, writes))
 
     def renamed(self, rename: Rename) -> None:
         """A part of a branch of the log has another name now."""
@@ -144,15 +144,17 @@ class Losses:
         in *new* had no value before."""
         last: dict[bytes, _Noted] = {}
         noted, self._noted = self._noted, []
-        for one in noted:
-            for key, value in one.writes:
-                if key not in new and (
-                    key[0] != _PLACE or key in self._fs.changes.held or removed_place(value) is not None
+        held = self._fs.changes.held
+        for one in reversed(noted):
+            for key, value in reversed(one.writes):
+                if (
+                    key not in new
+                    and key not in last
+                    and (key[0] != _PLACE or key in held or removed_place(value) is not None)
                 ):
-                    last.pop(key, None)
                     last[key] = one
         author = cache(self._author)
-        return {key: author(one.branch, one.header) for key, one in last.items()}
+        return {key: author(one.branch, one.header) for key, one in reversed(last.items())}
 
     def _author(self, branch: bytes, header: SignedHeader) -> _Author:
         moment = self._updates.moment_of(branch, header.clock)

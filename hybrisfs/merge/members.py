@@ -15,7 +15,8 @@ good never comes back: pairing it again makes it another one.
 
 A device *in reserve* is the key of a recovery kit (`hybrisfs.recovery`): it gets the keys of every epoch, and
 what it signs is accepted, but nobody waits for it, as it is no machine. It is none without the record of its
-kit. No register makes a reserve of a device, or the other way round.
+kit, which says so, too, when the member register was overwritten. No register makes a reserve of a device, or
+the other way round.
 
 Who let a device in, both of them say (`hybrisfs.merge.admission`). Where they do not, it is the author of the
 first register of a member that was heard of; one of its own says nothing.
@@ -131,6 +132,7 @@ class MemberTable:
         self._rows: list[tuple[Any, ...]] = []
         self._kits: set[bytes] = set()
         self._known: dict[bytes, _Known] = {}
+        self._as_of: object = None  # until when nothing that `_known` follows from has changed
         self._roster = Roster({})
         self._words: dict[bytes, list[Word]] | None = None  # None: to be read again
         self._made: dict[str, Members] = {}  # of what is known
@@ -175,7 +177,10 @@ class MemberTable:
         ]
 
     def _load(self) -> dict[bytes, _Known]:
-        """All that are known, by name."""
+        """All that are known, by name: at no cost while nothing has changed in the database."""
+        as_of = self._db.total_changes(), None if self._hearing is None else self._hearing.said_of_roles
+        if as_of == self._as_of and self._words is not None:
+            return self._known
         rows = self._db.execute(
             "SELECT device, public, name, state, inviter, clock FROM member ORDER BY name, device"
         ).fetchall()
@@ -205,6 +210,7 @@ class MemberTable:
             for device, one in self._known.items():
                 if one.state not in _GONE:
                     self._called.setdefault(one.member.name, set()).add(device)
+        self._as_of = as_of
         return self._known
 
     def _standing(self, device: bytes, state: int) -> Membership:
@@ -231,8 +237,8 @@ class MemberTable:
     def _with_kits(self) -> set[bytes]:
         """The reserves of which there is the record of a kit."""
         rows = self._db.execute(
-            "SELECT device FROM member WHERE state = 3 AND EXISTS (SELECT 1 FROM register "
-            "WHERE key = CAST(x'79' || device AS BLOB) AND value IS NOT NULL)"
+            "SELECT device FROM member WHERE state = 3 AND EXISTS (SELECT 1 FROM register WHERE key IN "
+            "(CAST(x'79' || device AS BLOB), CAST(x'71' || device AS BLOB)) AND value IS NOT NULL)"
         )
         return {device for (device,) in rows}
 
@@ -311,6 +317,13 @@ class MemberTable:
     def introduce(self, members: Iterable[Member]) -> None:
         """Add the devices that a device was told of when it was let in."""
         self._put(members, Membership.TOLD_REMOVED, None, None)
+
+    def learn_reserve(self, public: bytes, by: bytes | None, clock: int) -> None:
+        """Add the reserve of a signed kit, which *by* told of, unless it is known: of one whose member
+        register was overwritten since, whoever begins with a checkpoint hears no other way."""
+        reserve = Member(public, "", reserve=True)
+        if reserve.device not in self._load():
+            self._put([reserve], Membership.REMOVED, by, clock)
 
     def _put(
         self, members: Iterable[Member], when_removed: Membership, by: bytes | None, clock: int | None

@@ -11,8 +11,13 @@ member by then had agreed, without refusing this one. Who was a member: whoever 
 of his tells of, but those who had been removed for good (`hybrisfs.merge.removal`), and keys in reserve. Who
 is only suspended is asked, as somebody may still veto that. Any other end is *empty*, and changes nothing.
 
-Votes and proofs against members are noted here, too, for that. An empty end convicts nobody: that its writer
-had not heard of a consent only the whole log can show, and not a proof that convinces by itself.
+Votes and proofs against members are noted here, too, for that.
+
+An empty end convicts nobody, though no correct device signs one. That a consent is lacking no part of the log
+shows: a proof would have to hold all that the update had seen, which has no bound. And whoever began with a
+checkpoint since could not check it. Who is convicted decides who belongs to the volume, which all devices
+have to see alike (`hybrisfs.merge.removal`); that the pack has not ended, nobody need be told. The log of the
+daemon names the pack.
 
 A device that begins with a checkpoint, or has let go of old minutes, does not know what was said before.
 When an update had not even seen where its minutes begin, it cannot judge: the end is *doubtful*. Both
@@ -32,18 +37,21 @@ from hybrisfs.discard.records import Ballot, Proposal, ballot_key, proposal_key
 from hybrisfs.merge.admission import ADMISSION_PREFIX
 from hybrisfs.merge.evidence import EVIDENCE_PREFIX
 from hybrisfs.merge.hearing import Hearing, VectorOf, by_member_register, is_by_member_register
-from hybrisfs.merge.members import Member
+from hybrisfs.merge.members import Member, member_key
 from hybrisfs.merge.removal import VOTE_PREFIX, Stance, decode_vote
 from hybrisfs.merge.roles import Roles
 from hybrisfs.merge.rules import Stamp
+from hybrisfs.recovery.record import SIGNED_KIT_PREFIX, SignedKit
 from hybrisfs.store.database import Database
 from sync import DecodeError, Rename, VersionVector
 
-__all__ = ["KINDS", "End", "Minutes"]
+__all__ = ["KIN", "KINDS", "End", "Minutes"]
 
-KINDS: Final = b"dvm" + ADMISSION_PREFIX + VOTE_PREFIX + EVIDENCE_PREFIX
+KINDS: Final = b"dvm" + ADMISSION_PREFIX + VOTE_PREFIX + EVIDENCE_PREFIX + SIGNED_KIT_PREFIX
 """What keys of the registers begin with that are noted here."""
-_PROPOSAL, _BALLOT, _MEMBER, _ADMISSION, _VOTE, _EVIDENCE = KINDS
+_PROPOSAL, _BALLOT, _MEMBER, _ADMISSION, _VOTE, _EVIDENCE, _KIT = KINDS
+KIN: Final = frozenset((_MEMBER, _ADMISSION, _KIT))
+"""Those of these that tell who let whom in."""
 _ONCE: Final = frozenset((_MEMBER, _ADMISSION, _EVIDENCE))
 """The kinds of which a branch says each thing once: to say it again changes nothing."""
 _KEPT: Final = 16
@@ -64,12 +72,15 @@ class Minutes:
 
     def __init__(self, database: Database, roles: Roles | None = None) -> None:
         self._db = database
+        self._roles = roles
         self._hearing = Hearing(database)
         self._hearing.roles = roles
 
     def note(self, stamp: Stamp, key: bytes, value: bytes | None, *, begins: bool = False) -> None:
         """An update has written this to a register of one of `KINDS`. *begins*: it is not known what was said
         before."""
+        if key[0] == _KIT:  # as if the register of its reserve said so once more, which may be overwritten
+            key, value = _reserve(key, value or b"")
         said = _meaning(key[0], value or b"")
         self._say(stamp, key, said, begins=begins)
         if key[0] == _MEMBER and said and Member.decode(said).removed:
@@ -88,6 +99,8 @@ class Minutes:
         )
         if not once:
             self._forget_old(key, stamp.writer)
+        if self._roles is not None and key[0] in KIN:
+            self._roles.forget()
 
     def _all_said(self, key: bytes, branch: bytes) -> set[bytes]:
         rows = self._db.execute("SELECT value FROM said WHERE key = ? AND branch = ?", (key, branch))
@@ -113,6 +126,8 @@ class Minutes:
             "UPDATE said SET branch = ? WHERE branch = ? AND clock > ?",
             (rename.new, rename.old, rename.above),
         )
+        if self._roles is not None:
+            self._roles.forget()
 
     def judge(
         self, author: bytes, seen: VersionVector, packs: Iterable[bytes], vector_of: VectorOf
@@ -178,6 +193,15 @@ def _is_asked(said: Iterable[Member]) -> bool:
     been removed nobody knows that it ever was one."""
     said = list(said)
     return not said or any(not one.reserve and not one.removed for one in said)
+
+
+def _reserve(key: bytes, value: bytes) -> tuple[bytes, bytes | None]:
+    """What a signed kit says, as the member register of its reserve says it."""
+    try:
+        reserve = Member(SignedKit.decode(key, value).public, "", reserve=True)
+    except DecodeError:
+        return member_key(key[1:]), None
+    return member_key(reserve.device), reserve.encode()
 
 
 def _meaning(kind: int, value: bytes) -> bytes:

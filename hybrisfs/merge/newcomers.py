@@ -83,16 +83,24 @@ class Newcomers:
         )
         linked = self._registers.linked(unknown)
         keys = [(place_key(node, 0), attr_key(node), content_key(node)) for node in unknown]
-        others = self._registers.all_values(key for three in keys for key in three if key not in self._only)
         only = self._only
+        others = self._registers.all_values(key for three in keys for key in three if key not in only)
+
+        def one_value(key: bytes) -> Value | None:
+            """The only value of a register; None when there are others, or none."""
+            values = others.get(key, ())
+            return values[0] if len(values) == 1 else None
+
         for node, (place, attr, content) in zip(unknown, keys, strict=True):
+            if node in linked or len(others.get(content, ())) > 1:
+                continue
             newcomer = _newcomer(
                 node,
-                [only[place]] if place in only else others.get(place, ()),
-                [only[attr]] if attr in only else others.get(attr, ()),
-                [only[content]] if content in only else others.get(content, ()),
+                only.get(place) or one_value(place),
+                only.get(attr) or one_value(attr),
+                only.get(content) or one_value(content),
             )
-            if newcomer is not None and node not in linked:
+            if newcomer is not None:
                 yield newcomer
 
     def _directory(self, node: bytes) -> int | None:
@@ -121,9 +129,9 @@ class Newcomers:
 
     def _free(self, wanted: Sequence[tuple[int, NewNode]]) -> set[bytes]:
         """The ids of those whose name nobody else wants, or has for another's sake."""
-        contested = self._registers.contested(
-            {place_key(one.id, 0): beginning(one.place.parent, one.place.name) for _, one in wanted}
-        )
+        keys = [place_key(one.id, 0) for _, one in wanted]
+        places = [beginning(one.place.parent, one.place.name) for _, one in wanted]
+        contested = self._registers.contested(dict(zip(keys, places, strict=True)))
         taken = set(
             select_many(
                 self._db,
@@ -134,8 +142,8 @@ class Newcomers:
         )
         return {
             one.id
-            for at, one in wanted
-            if place_key(one.id, 0) not in contested and (at, one.place.name) not in taken
+            for (at, one), key in zip(wanted, keys, strict=True)
+            if key not in contested and (at, one.place.name) not in taken
         }
 
     def _show(self) -> None:
@@ -145,18 +153,18 @@ class Newcomers:
 
 
 def _newcomer(
-    node: bytes, places: Sequence[Value], attrs: Sequence[Value], contents: Sequence[Value]
+    node: bytes, placed: Value | None, attributes: Value | None, content: Value | None
 ) -> NewNode | None:
-    """The node as these registers have it; None when there is something to be settled."""
-    if len(places) != 1 or len(attrs) != 1 or len(contents) > 1:
+    """The node as these values of its registers have it; None when there is something to be settled."""
+    if placed is None or attributes is None:
         return None
-    place = decode_place(places[0])
+    place = decode_place(placed)
     if place is None or place.removed:
         return None
     try:
-        attr = Attr.decode(attrs[0].value or b"")
+        attr = Attr.decode(attributes.value or b"")
     except DecodeError:
         return None
-    if not contents:
+    if content is None:
         return NewNode(node, place, attr, None, None)
-    return NewNode(node, place, attr, contents[0].value, contents[0].stamp)
+    return NewNode(node, place, attr, content.value, content.stamp)

@@ -87,7 +87,7 @@ class Nodes:
             "SELECT parent, ifnull(wanted, name) FROM place WHERE ino = ? ORDER BY slot", (inode.ino,)
         ).fetchone()
         fresh = self.replace(inode)
-        self.unname(inode, Displaced(node, parent, name))
+        self.unname(inode, Displaced(node, self._fs.inodes.get(parent).id, name))
         return fresh
 
     def replace(self, inode: Inode) -> Inode:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from hybrisfs.filesystem.registers import is_of_tree, removed_place, slot_of
 from hybrisfs.merge.history import Ended, History, is_removal
-from hybrisfs.merge.minutes import KINDS, Minutes
+from hybrisfs.merge.minutes import KIN, KINDS, Minutes
 from hybrisfs.merge.roles import ROLE, Roles
 from hybrisfs.merge.rules import Stamp, Value
 from hybrisfs.merge.supersession import Supersession, Written
@@ -177,6 +177,8 @@ class Registers:
                 self.minutes.note(stamp, key, value)
             elif key[0] == ROLE:
                 self.roles.note(stamp, key, value)
+        if any(key[0] in KIN for key, _ in writes):
+            self.roles.kin_changed()
         self._heed(writes)
 
     def write(self, updates: Sequence[Written], renames: Sequence[Rename] = ()) -> dict[bytes, Value | None]:

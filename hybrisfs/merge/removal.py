@@ -29,9 +29,7 @@ With the accused go those that it let in and its accuser accuses as well, where 
 could veto. So
 whatever one member signs, another one remains, who can veto it.
 
-*Independent* of each other are two members of which neither let the other in, if there is no third one that
-may have let in both after the accused came: a thief's puppets second nobody. A member *is older* than another
-one that was let in by an update which had seen its own admission: that nobody can claim afterwards.
+Which members are *independent* of each other, or *older* than others, tells `hybrisfs.merge.kinship`.
 
 The *first kit* is the one that is older than all others; of several that nobody can put in order, all must
 say the same. Kits that the accused let in do not count for it, when there is another one.
@@ -41,9 +39,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from enum import IntEnum
-from functools import lru_cache
 from typing import Final, NamedTuple
 
+from hybrisfs.merge.kinship import Kinship
 from hybrisfs.merge.roster import Roster
 from sync import DecodeError, Reader, Writer
 
@@ -165,7 +163,6 @@ class _Charge(NamedTuple):
 class _Court:
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
-        self._roster = facts.roster
         self._members = facts.roster.counted.difference(facts.readers)
         self._devices = self._members.difference(facts.kits)
         self._votes: dict[bytes, dict[bytes, Cast]] = {}
@@ -173,7 +170,7 @@ class _Court:
             if voter in self._members and voter != accused and accused in facts.roster.devices:
                 self._votes.setdefault(accused, {})[voter] = cast
         self._ended: set[bytes] = set()
-        self._line = lru_cache(None)(lambda device: frozenset(self._roster.admitted(device)))
+        self._kin = Kinship(facts.roster, facts.saw)
 
     def verdict(self) -> Verdict:
         # A round builds on those before: who was ended there has no vote. Kits come before all others.
@@ -195,11 +192,7 @@ class _Court:
 
     def _first_kits(self, accused: bytes) -> list[bytes]:
         kits = [one for one in self._facts.kits if one in self._members and one not in self._ended]
-        first = [
-            one for one in kits if one != accused and not any(self._older(k, one) for k in kits if k != one)
-        ]
-        others = [one for one in first if one not in self._line(accused)]
-        return others or first
+        return self._kin.first_kits(accused, kits)
 
     def _is_kept_by_kit(self, accused: bytes) -> bool:
         votes = self._cast(accused)
@@ -211,7 +204,7 @@ class _Court:
         first = self._first_kits(accused)
         if not first or not all(one in votes and votes[one].stance is Stance.REMOVE for one in first):
             return False
-        line = self._line(accused)
+        line = self._kin.line(accused)
         return not any(
             one in self._facts.kits and one not in line and cast.stance is Stance.KEEP
             for one, cast in votes.items()
@@ -224,7 +217,7 @@ class _Court:
         return (
             accused in self._facts.proven
             or self._are_all(voters, accused)
-            or self._are_independent(voters, accused)
+            or self._kin.are_independent(voters, accused)
         )
 
     def _are_all(self, voters: Mapping[bytes, Cast], accused: bytes) -> bool:
@@ -234,41 +227,6 @@ class _Court:
         return not self._devices.isdisjoint(voters) and all(
             any(self._facts.knew(one, cast) for cast in voters.values()) for one in others
         )
-
-    def _are_independent(self, voters: Collection[bytes], accused: bytes) -> bool:
-        """Whether any two of them are."""
-        origins = {one: self._origin(one, accused) for one in voters}
-        if len(set(origins.values())) < 2:
-            return False
-        # Any two that are neither of one origin nor one above the other will do: the search for a pair ends
-        # soon, or all are of one line.
-        above = {one: self._above(one) for one in voters}
-        return any(
-            origins[one] != origins[other] and one not in above[other] and other not in above[one]
-            for one in voters
-            for other in voters
-        )
-
-    def _origin(self, voter: bytes, accused: bytes) -> bytes:
-        """The farthest one above that may have let the voter in, through others, after the accused came. Two
-        voters that the same one may have let in so have the same origin."""
-        while not self._older(voter, accused):
-            inviter = self._roster.inviter(voter)
-            if inviter is None or inviter == accused:
-                break
-            voter = inviter
-        return voter
-
-    def _above(self, device: bytes) -> set[bytes]:
-        found: set[bytes] = set()
-        inviter = self._roster.inviter(device)
-        while inviter is not None:
-            found.add(inviter)
-            inviter = self._roster.inviter(inviter)
-        return found
-
-    def _older(self, one: bytes, other: bytes) -> bool:
-        return one in self._above(other) or self._facts.saw(other, one)
 
     # -- suspended -------------------------------------------------------------------------------
 
@@ -284,7 +242,7 @@ class _Court:
             for voter, cast in votes.items():
                 if cast.stance is Stance.KEEP:
                     continue
-                charge = _Charge(cast.clock, len(self._above(accused)), accused)
+                charge = _Charge(cast.clock, len(self._kin.above(accused)), accused)
                 first[voter] = min(charge, first.get(voter, charge))
                 vetoes = self._vetoes(accused, voter, keepers)
                 for keeper in vetoes:
@@ -305,7 +263,7 @@ class _Court:
 
     def _vetoes(self, accused: bytes, accuser: bytes, keepers: Iterable[bytes]) -> list[bytes]:
         """Those of *keepers* whose veto counts."""
-        line = self._line(accused)
+        line = self._kin.line(accused)
         return [one for one in keepers if one != accuser and (one not in line or accuser in line)]
 
     def _counting(self, accuser: bytes, charges: list[_Charge]) -> Iterable[_Charge]:
@@ -317,7 +275,7 @@ class _Court:
             accused = one.accused
             if accused in (first, first_kit) or accused in proven:
                 yield one
-            elif first is not None and accused in self._line(first):
-                outside = self._devices.difference(self._ended, self._line(first), (accuser, first))
-                if any(self._older(other, accused) for other in outside):
+            elif first is not None and accused in self._kin.line(first):
+                outside = self._devices.difference(self._ended, self._kin.line(first), (accuser, first))
+                if any(self._kin.older(other, accused) for other in outside):
                     yield one

@@ -13,12 +13,14 @@ role      ``o`` device id (16), random serial (8)  version u8 = 1, role u8: 0 fu
 A device of which no register tells is a full member. What a reader may write, and a *contributor*, which is
 limited to the areas of these folders (`hybrisfs.merge.areas`), stands in the one table of rules
 (`hybrisfs.merge.authority`); nothing else of what they sign counts. Full members say what others may do, and
-no device says it of itself.
+no device says it of itself. What takes rights away counts for nothing while it is only proposed
+(`hybrisfs.merge.backing`).
 
 **Which role a device had when it signed an update is decided by what that update had seen**: of the registers
-of the device that its dependency vector covers, those count that no other of them depends on; of several, the
-one that allows less, and of the folders of contributors those that are in all. Whether a register of a role
-counts at all is decided in the same way, by what *its* writer had seen. So all devices decide alike, in
+of the device that its dependency vector covers, and that count, those hold that no other of them depends on;
+of several, the one that allows less, and of the folders of contributors those that are in all. Whether a
+register of a role counts at all is decided in the same way; what a reader or a contributor says does not, by
+what *it* had seen. Of an author the newest `MOST_WORDS` about a device count. So all devices decide alike, in
 whatever order updates come. A device that is made a reader while it works on loses nothing: what it had
 signed before it heard of it was signed by a full member.
 
@@ -35,19 +37,22 @@ from __future__ import annotations
 import os
 import sqlite3
 from bisect import bisect_right, insort
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from enum import IntEnum
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from hybrisfs.filesystem.node_id import AREA_SIZE
 from hybrisfs.merge.areas import Area, Grounds, known_assignments
+from hybrisfs.merge.backing import Backing, Word
+from hybrisfs.merge.lineage import VectorOf
 from hybrisfs.merge.rules import Stamp
 from hybrisfs.store.database import Database
 from sync import DEVICE_ID_SIZE, Bound, DecodeError, Reader, SignedUpdate, VersionVector, Writer
 
 __all__ = [
     "MAX_AREAS",
+    "MOST_WORDS",
     "ROLE",
     "SERIAL_SIZE",
     "Rights",
@@ -61,14 +66,14 @@ __all__ = [
 ROLE: Final = ord("o")
 """What keys of these registers begin with."""
 SERIAL_SIZE: Final = 8
+MOST_WORDS: Final = 16
+"""Of one author about one device, on a branch: older ones have no effect, or they would take time."""
 MAX_AREAS: Final = 16
 """Folders to which one device is limited."""
-_VERSION: Final = 1
+_MOST_KEPT: Final = 256
 _NODE_ID: Final = 16
+_VERSION: Final = 1
 _RESERVE: Final = "SELECT 1 FROM member WHERE device = ? AND state = 3"
-
-VectorOf = Callable[[bytes, int], VersionVector | None]
-"""The dependency vector of the update with this branch and clock."""
 
 
 class Role(IntEnum):
@@ -97,6 +102,15 @@ class RoleRecord(NamedTuple):
     """Whether the device has it since it was let in."""
     areas: tuple[Area, ...] = ()
     """Of a contributor, in ascending order."""
+
+    @property
+    def limits(self) -> bool:
+        """Whether it allows less than all."""
+        return self.role is not Role.FULL
+
+    @property
+    def rights(self) -> Rights:
+        return Rights(self.role, frozenset(self.areas))
 
     def encode(self) -> bytes:
         out = Writer().u8(_VERSION).u8(self.role).u8(self.from_first)
@@ -150,9 +164,13 @@ class Roles:
 
     def __init__(self, database: Database | sqlite3.Connection) -> None:
         self._db = database
+        self._backing = Backing(database)
+        self._judged: dict[tuple[object, ...], tuple[list[Word], list[Word]]] = {}
         self.on_change: Callable[[Collection[bytes]], None] = lambda devices: None
         self._said: dict[bytes, dict[bytes, list[_Said]]] = {}  # by device and branch
         self._stamps: dict[bytes, list[Stamp]] = {}  # of the values of each register
+        self.count = 0
+        """How often anything was heard of roles."""
         self.overstepped: set[bytes] = set()
         """The readers and contributors that have signed what they may not, as far as it was heard since the
         start."""
@@ -163,6 +181,7 @@ class Roles:
         self._is_told = self._db.execute("SELECT 1 FROM meta WHERE key = 'reader'").fetchone() is not None
         self._said.clear()
         self._stamps.clear()
+        self.forget()
         for key, branch, clock, value in self._db.execute(
             "SELECT r.key, w.branch, r.clock, r.value FROM register r JOIN writer w ON w.number = r.writer "
             "WHERE r.key >= x'6f' AND r.key < x'70'"
@@ -180,8 +199,20 @@ class Roles:
 
     def note(self, stamp: Stamp, key: bytes, value: bytes | None) -> None:
         """An update has written this to a register of a role."""
+        self.forget()
         self._put(stamp, key, value)
         self.on_change((whose_role(key),))
+
+    def kin_changed(self) -> None:
+        """Something else is known of who let whom in, which `forget` was told before."""
+        if self._said:
+            self.on_change(self.devices())
+
+    def forget(self) -> None:
+        """What was found out before may not be so any more; `kin_changed` follows."""
+        self.count += 1
+        self._backing.forget()
+        self._judged.clear()
 
     def _put(self, stamp: Stamp, key: bytes, value: bytes | None) -> None:
         try:
@@ -206,15 +237,15 @@ class Roles:
 
     def rights(self, device: bytes, seen: VersionVector | None, vector_of: VectorOf) -> Rights:
         """The same, with the areas of a contributor."""
-        limits = [one for _, one in self._standing(device, seen, vector_of) if one.role is not Role.FULL]
-        if not limits:
+        said = [one.record for one in self._judge(device, seen, vector_of)[0] if one.record.limits]
+        if not said:
             return _ALL
-        if any(one.role is Role.READER for one in limits):
+        if any(one.role is Role.READER for one in said):
             return Rights(Role.READER)
-        return Rights(Role.CONTRIBUTOR, frozenset.intersection(*(frozenset(one.areas) for one in limits)))
+        return Rights(Role.CONTRIBUTOR, frozenset.intersection(*(one.rights.areas for one in said)))
 
     def grounds(self, rights: Rights, seen: VersionVector | None) -> Grounds:
-        """What a device with these rights, which had seen so much, may write to; None: all that is known."""
+        """What a device with these rights may write to, which had seen so much; None: all that is known."""
         return Grounds(rights.areas, lambda keys: self.known_assignments(keys, seen))
 
     def known_assignments(self, keys: Collection[bytes], seen: VersionVector | None) -> set[bytes]:
@@ -225,6 +256,25 @@ class Roles:
         """The areas of which any register of a role has ever told."""
         every = (one for branches in self._said.values() for said in branches.values() for one in said)
         return {area.id for one in every for area in one.record.areas}
+
+    def proposals(self, device: bytes, vector_of: VectorOf) -> list[tuple[bytes, Rights]]:
+        """Who wants the device to do no more than what, without effect as yet; for all that is known here."""
+        _, proposals = self._judge(device, None, vector_of)
+        now = self.rights(device, None, vector_of)
+        found = {(one.author, one.record.rights) for one in proposals if one.record.rights != now}
+        return sorted(found, key=lambda one: (one[0], one[1].role, sorted(one[1].areas)))
+
+    def may_lift(self, author: bytes, device: bytes, vector_of: VectorOf) -> bool:
+        """Whether it has an effect when *author* says that the device may do all."""
+        own = (
+            one
+            for by, said in self._said.get(device, {}).items()
+            if self._backing.author(by) == author
+            for one in said
+        )
+        return self._backing.may_lift(author, device, self._backing.lineage(None, vector_of)) or any(
+            one.record.limits for one in own
+        )
 
     def readers(self) -> set[bytes]:
         """The devices that are no full members, for all that is stored."""
@@ -242,20 +292,22 @@ class Roles:
 
     def bounds(self, device: bytes, seen: VersionVector, vector_of: VectorOf) -> list[Bound]:
         """What the updates of the device are to depend on, for somebody who has seen so much; nothing if it
-        may do all. What limits it since it was let in stays among that when it is limited otherwise: else it
-        could sign, as if it had heard of nothing, what it never might."""
-        limits = [one for one in self._standing(device, seen, vector_of) if one[1].role is not Role.FULL]
+        may do all. What its inviter said when it let it in stays among that when it is limited otherwise:
+        else it could sign, as if it had heard of nothing, what it never might."""
+        limits = [one for one in self._judge(device, seen, vector_of)[0] if one.record.limits]
         if not limits:
             return []
-        earliest = ((branch, said[0]) for branch, said in self._said[device].items())
-        first = [
-            (Stamp(one.clock, branch), one.record)
-            for branch, one in earliest
-            if one.record.from_first and one.record.role is not Role.FULL and seen[branch] >= one.clock
+        inviter = self._backing.lineage(seen, vector_of).kinship.inviter(device)
+        earliest = [
+            Word(Stamp(said[0].clock, branch), self._backing.author(branch), said[0].record)
+            for branch, said in self._said[device].items()
+            if said[0].clock <= seen[branch] and said[0].record.from_first and said[0].record.limits
         ]
+        known = {one.stamp for one in limits}
+        first = [one for one in earliest if one.author == inviter and one.stamp not in known]
         return [
-            Bound(self._author(stamp.writer), *stamp[::-1], record.from_first)
-            for stamp, record in dict.fromkeys([*limits, *first])
+            Bound(one.author, *one.stamp[::-1], one.record.from_first and one.author == inviter, one.seconds)
+            for one in (*limits, *first)
         ]
 
     def binds(self, update: SignedUpdate) -> set[bytes]:
@@ -263,11 +315,8 @@ class Roles:
         here."""
         found = {whose_role(key) for key, value in update.writes if key[0] == ROLE and _restricts(value)}
         writer = update.header.writer
-        return {one for one in found if all(self._author(by) != writer for by in self._said.get(one, ()))}
-
-    def _author(self, branch: bytes) -> bytes:
-        row = self._db.execute("SELECT device FROM log_branch WHERE id = ?", (branch,)).fetchone()
-        return branch if row is None else bytes(row[0])
+        author = self._backing.author
+        return {one for one in found if all(author(by) != writer for by in self._said.get(one, ()))}
 
     def vector_of(self, branch: bytes, clock: int) -> VersionVector | None:
         """The dependency vector of an update that is stored."""
@@ -275,28 +324,48 @@ class Roles:
         row = self._db.execute(query, (branch, clock)).fetchone()
         return None if row is None else VersionVector.decode(row[0])
 
-    def _standing(
+    def _judge(
         self, device: bytes, seen: VersionVector | None, vector_of: VectorOf
-    ) -> Iterator[tuple[Stamp, RoleRecord]]:
-        branches = self._said.get(device)
-        if not branches or self._db.execute(_RESERVE, (device,)).fetchone():
-            return
-        newest = [
-            Stamp(said[count - 1].clock, branch)
-            for branch, said in branches.items()
-            if (count := len(said) if seen is None else _seen(said, seen[branch]))
+    ) -> tuple[list[Word], list[Word]]:
+        """Of what is said of the device: what holds, and proposals."""
+        if device not in self._said or self._db.execute(_RESERVE, (device,)).fetchone():
+            return [], []
+        words = [
+            Word(Stamp(one.clock, branch), self._backing.author(branch), one.record)
+            for branch, said in self._said[device].items()
+            for one in _newest(said, None if seen is None else seen[branch])
         ]
-        vectors = [vector_of(*stamp[::-1]) for stamp in newest if len(newest) > 1]
-        for stamp in newest:
-            if not any(vector is not None and vector[stamp.writer] >= stamp.clock for vector in vectors):
-                said = branches[stamp.writer]
-                last = islice(said, _seen(said, stamp.clock - 1), _seen(said, stamp.clock))
-                yield from ((stamp, one.record) for one in last)
+        if not any(one.record.limits for one in words):
+            return words, []
+        lineage = self._backing.lineage(seen, vector_of)
+        basis = device, lineage, *words
+        if basis not in self._judged:
+            if len(self._judged) >= _MOST_KEPT:
+                self._judged.clear()
+            counting, proposals = self._backing.counting(device, words, lineage, vector_of)
+            self._judged[basis] = _latest(counting, vector_of), proposals
+        return self._judged[basis]
 
 
-def _seen(said: list[_Said], clock: int) -> int:
-    """How many were said up to this clock."""
-    return bisect_right(said, clock, key=lambda one: one.clock)
+def _latest(words: list[Word], vector_of: VectorOf) -> list[Word]:
+    """Those that no other's author had seen."""
+    newest: dict[bytes, int] = {}
+    for one in words:
+        newest[one.stamp.writer] = max(one.stamp.clock, newest.get(one.stamp.writer, 0))
+    stamps = {Stamp(clock, branch) for branch, clock in newest.items()}
+    vectors = [vector_of(*stamp[::-1]) for stamp in stamps if len(stamps) > 1]
+    return [
+        one
+        for one in words
+        if one.stamp in stamps
+        and not any(vector is not None and vector[one.stamp.writer] >= one.stamp.clock for vector in vectors)
+    ]
+
+
+def _newest(said: list[_Said], clock: int | None) -> list[_Said]:
+    """The newest that were said up to this clock."""
+    count = len(said) if clock is None else bisect_right(said, clock, key=lambda one: one.clock)
+    return said[max(0, count - MOST_WORDS) : count]
 
 
 def _restricts(value: bytes | None) -> bool:

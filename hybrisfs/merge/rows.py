@@ -120,13 +120,13 @@ class Rows:
         ).fetchone()
         if row is None:
             return
-        *row, self._numbers[row[0], row[1]], wanted = row
-        self.last[inode.ino] = Displaced(inode.id, *row)
+        parent, name, self._numbers[row[0], row[1]], wanted = row
+        self.last[inode.ino] = Displaced(inode.id, self._fs.inodes.get(parent).id, name)
         self.lost.append(inode.ino)
-        if is_conflict_name(row[1]) and (wanted is None or is_kept(row[1])):
-            self.freed.append((row[0], row[1]))
-        self._counted(row[0], inode, -1)
-        self.changes.append(Change(row[0], row[1], (inode.ino, inode.mode)))
+        if is_conflict_name(name) and (wanted is None or is_kept(name)):
+            self.freed.append((parent, name))
+        self._counted(parent, inode, -1)
+        self.changes.append(Change(parent, name, (inode.ino, inode.mode)))
 
     def _holder(self, parent: int, name: bytes) -> tuple[int, int, Row] | None:
         """Inode, slot and row of who is shown under the name there."""

@@ -4,7 +4,8 @@ Saving a file that has concurrent versions beside it makes files of their own of
 supersedes them, and nobody is to lose work by it. Changing such a version makes a file of its own of it, too;
 deleting it settles the conflict. Equal files of one name become one for good, folders of one name move and go
 together. What a program writes to an open file that has lost its name to another device's update becomes a
-file beside the one that has the name now.
+file beside the one that has the name now, in the folder in which it stood; was that removed, too, it lives
+again, as it would have done by an edit of the closed file.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from collections.abc import Callable, Sequence
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode, Intent
 from hybrisfs.filesystem.registers import content_key, place_key
+from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.beginning import begin_anew, begin_beside
 from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.rows import Change
-from hybrisfs.merge.rules import Author
 from hybrisfs.store.schema import ROOT_INO
 
 __all__ = ["Settlement"]
@@ -26,19 +27,14 @@ __all__ = ["Settlement"]
 class Settlement:
     """`InodeTable.settle` of a volume with several devices; called with the volume's lock held.
 
-    *myself* tells for whom a conflict name is; *show* takes note of what the kernel must hear of.
+    *show* takes note of what the kernel must hear of.
     """
 
-    def __init__(
-        self,
-        fs: FileSystem,
-        myself: Callable[[], Author],
-        show: Callable[[Sequence[Change]], None],
-    ) -> None:
+    def __init__(self, fs: FileSystem, arrivals: Arrivals, show: Callable[[Sequence[Change]], None]) -> None:
         self._fs = fs
         self._db = fs.db
         self._nodes = Nodes(fs)
-        self._myself = myself
+        self._arrivals = arrivals
         self._show = show
 
     def __call__(self, inode: Inode, intent: Intent) -> None:
@@ -113,14 +109,18 @@ class Settlement:
             row = self._db.execute(
                 "SELECT parent, ifnull(wanted, name) FROM place WHERE ino = ? ORDER BY slot", (holder.ino,)
             ).fetchone()
-        parent, name = row or (place.parent, place.name)
-        if self._db.execute("SELECT 1 FROM node WHERE ino = ?", (parent,)).fetchone() is None:
-            parent = ROOT_INO
-        directory = fs.inodes.get(parent)
-        if directory.orphan:
-            directory = fs.inodes.get(ROOT_INO)
+        if row is None:
+            folder = self._arrivals.folder(place.folder)
+            row = (ROOT_INO if folder is None else folder.ino), place.name
+        parent, name = row
         self._db.execute("DELETE FROM orphan WHERE ino = ?", (inode.ino,))
         inode.orphan = False
         fs.total_files += 1
-        name = begin_beside(fs, inode, directory.ino, name, self._myself())
-        self._show([Change(directory.ino, name), Change(directory.ino), Change(inode.ino)])
+        name = begin_beside(fs, inode, parent, name, self._arrivals.myself())
+        self._show([Change(parent, name), Change(parent), Change(inode.ino)])
+        if self._is_nameless(parent):
+            self._show(self._arrivals.reveal([place.folder]))
+
+    def _is_nameless(self, folder: int) -> bool:
+        row = self._db.execute("SELECT 1 FROM place WHERE ino = ?", (folder,)).fetchone()
+        return folder != ROOT_INO and row is None

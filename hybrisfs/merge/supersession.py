@@ -55,17 +55,19 @@ class Supersession:
         for stamp, vector, writes in updates:
             moment = self._moment(stamp)
             for key, value in writes:
+                new = Value(stamp, value)
                 if key in come or key in stored:
-                    come[key] = [*self._beside(key, vector, moment), Value(stamp, value)]
+                    come[key] = [*self._beside(key, vector, moment), new]
                 else:
-                    come[key] = [Value(stamp, value)]
+                    come[key] = [new]
                 if key[0] == _PLACE and removed_place(value) is not None:
                     self.removals.append((key[1:17], moment))
 
-    def _beside(self, key: bytes, vector: VersionVector, moment: int) -> list[Value]:
+    def _beside(self, key: bytes, vector: VersionVector, moment: int) -> Sequence[Value]:
         """The values that came before and stand beside that of an update with *vector*."""
-        latest = self._outliving(key, self.come.get(key, ()), vector, moment)
-        if self._standing(key, vector, moment) or latest:
+        come = self.come.get(key)
+        latest = self._outliving(key, come, vector, moment) if come else ()
+        if (key in self._stored and self._standing(key, vector, moment)) or latest:
             self.concurrent.append(Concurrent(key, moment, vector))
         return latest
 
@@ -83,11 +85,8 @@ class Supersession:
 
     def _standing(self, key: bytes, vector: VersionVector, moment: int) -> Sequence[Stamp]:
         """Those of the values stored that an update with *vector* does not supersede."""
-        stored = self._stored.get(key)
-        if not stored:
-            return ()
         standing = []
-        for stamp in stored:
+        for stamp in self._stored[key]:
             if vector[stamp.writer] < stamp.clock:
                 standing.append(stamp)
             else:

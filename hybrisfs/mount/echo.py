@@ -17,12 +17,13 @@ from collections.abc import Iterator, Mapping
 from typing import Final, TypeAlias
 
 from hybrisfs.fuse import Attributes, Entry, Request
+from hybrisfs.mount.answers import FOREVER
 
 __all__ = ["ECHO_FH", "HIDDEN_INO", "HIDDEN_NAME", "Echoes", "Found"]
 
 HIDDEN_NAME: Final = b".hybrisfs arrivals"
 HIDDEN_INO: Final = 1 << 62
-_GHOST_INO: Final = HIDDEN_INO + 1  # the first of the numbers under which nodes that are gone are shown
+_GHOST_INO: Final = HIDDEN_INO + 1  # the first of the numbers of what stands for other nodes
 
 ECHO_FH: Final = HIDDEN_INO
 """The handle of files that an echo opens; nothing is read or written through it."""
@@ -60,14 +61,15 @@ class Echoes:
         """What an echo finds; None: what everybody finds."""
         if parent == self._root and name == HIDDEN_NAME:
             return Entry(self._hidden())
-        if parent == HIDDEN_INO:
-            return int(name)
-        return self._found.get((parent, name))
+        found = self._found.get((parent, name))
+        return int(name) if found is None and parent == HIDDEN_INO else found
 
     def ghost(self, mode: int) -> Entry:
-        """What stands for a node of this mode that is gone."""
+        """What stands for a node of this mode that is gone, or for a new one while it is moved to its name.
+        The name is to be asked for again at once, the attributes never."""
         self._ghosts += 1
-        return Entry(Attributes(_GHOST_INO + self._ghosts, mode, 1, os.getuid(), os.getgid()))
+        attributes = Attributes(_GHOST_INO + self._ghosts, mode, 1, os.getuid(), os.getgid())
+        return Entry(attributes, attr_timeout=FOREVER)
 
     def is_hidden(self, ino: int) -> bool:
         """Whether it is the number of the hidden directory or of a ghost."""

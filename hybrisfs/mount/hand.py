@@ -202,9 +202,6 @@ def _appear(source: int, number: str, target: int, name: str, mode: int) -> None
     """Make what has the name, and move it there: programs watch for the one or for the other."""
     if stat.S_ISDIR(mode):
         with contextlib.suppress(OSError):
-            # A folder that a program has already found under its name can only be moved from where the
-            # kernel saw it last.
-            os.lstat(number, dir_fd=source)
             os.rename(number, name, src_dir_fd=source, dst_dir_fd=target)
         # Made last: whoever watches it from then on must not hear that it was moved.
         os.mkdir(name, dir_fd=target)

@@ -24,7 +24,7 @@ from hybrisfs import fuse
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.merge.rows import Aspect, Change
 from hybrisfs.mount.adapter import Adapter
-from hybrisfs.mount.echo import HIDDEN_NAME, Found
+from hybrisfs.mount.echo import HIDDEN_INO, HIDDEN_NAME, Found
 from hybrisfs.mount.hand import Hand
 from hybrisfs.mount.pages import Pages
 from hybrisfs.store.schema import ROOT_INO
@@ -249,6 +249,10 @@ class Notifier:
             for step in steps[start : start + _TOGETHER]:
                 assert step.name is not None
                 found[step.name] = fuse.Entry.negative(0.0)
+                if stat.S_ISDIR(step.mode):
+                    # The kernel shows a folder in one place only: a program that looks it up while it were in
+                    # another, and something is being moved, would get ESTALE.
+                    found[HIDDEN_INO, b"%d" % step.ino] = self._adapter.echoes.ghost(stat.S_IFDIR | 0o700)
                 arrivals.append((step.ino, step.name.name, step.mode))
             with _left_out("names"), self._making(found):
                 self._hand.arrive(HIDDEN_NAME, self._path(parent), arrivals)

@@ -269,13 +269,15 @@ class _Pull:
         self._engine = puller._engine
         self._follow = follow
         self._tags = tags
+        self._members = Members(())
         self._queue: deque[Action] = deque()
 
     def run(self) -> None:
         puller, follow = self._puller, self._follow
         while not puller._signals.stopping:
             follow.set_clouds(self._engine.in_use, self._engine.f)
-            follow.set_members(puller._members(), time.monotonic())
+            self._members = puller._members()
+            follow.set_members(self._members, time.monotonic())
             follow.active(puller._signals.last_change)
             self._take_requests()
             self._queue.extend(follow.due(time.monotonic(), time.time_ns()))
@@ -372,7 +374,7 @@ class _Pull:
 
     def _report(self, report: Report) -> None:
         log.warning("%s", _sentence(report))
-        public = self._puller._members().public_key(report.device)
+        public = self._members.public_key(report.device)
         if report.cloud is None or not report.fault.lie or public is None:
             return
         volume, keys, floor = self._puller._volume, self._puller._keys, report.floor

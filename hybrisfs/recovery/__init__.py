@@ -23,7 +23,14 @@ from hybrisfs.recovery.admission import ReserveLog
 from hybrisfs.recovery.errors import RecoveryError
 from hybrisfs.recovery.kit import KIT_PREFIX, MAX_KIT, KitCopy, Sources, decode_kit, encode_kit, kit_name
 from hybrisfs.recovery.passphrase import Passphrase, check_passphrase, new_passphrase
-from hybrisfs.recovery.record import KIT_KEY_PREFIX, KitRecord, kit_key
+from hybrisfs.recovery.record import (
+    KIT_KEY_PREFIX,
+    SIGNED_KIT_PREFIX,
+    KitRecord,
+    SignedKit,
+    kit_key,
+    signed_kit_key,
+)
 from hybrisfs.recovery.sealed_key import DEFAULT_COST, Cost, KitSecret, SealedKey, seal_key
 from hybrisfs.recovery.selection import Chosen, choose_copy
 
@@ -32,6 +39,7 @@ __all__ = [
     "KIT_KEY_PREFIX",
     "KIT_PREFIX",
     "MAX_KIT",
+    "SIGNED_KIT_PREFIX",
     "Chosen",
     "Cost",
     "KitCopy",
@@ -41,6 +49,7 @@ __all__ = [
     "RecoveryError",
     "ReserveLog",
     "SealedKey",
+    "SignedKit",
     "Sources",
     "check_passphrase",
     "choose_copy",
@@ -50,4 +59,5 @@ __all__ = [
     "kit_name",
     "new_passphrase",
     "seal_key",
+    "signed_kit_key",
 ]

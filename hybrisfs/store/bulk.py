@@ -12,7 +12,7 @@ from hybrisfs.store.database import Database
 __all__ = ["insert_many", "select_many", "select_with"]
 
 _SIZES: Final = (8, 64, 512)  # few different statements, so that SQLite has them prepared
-_ROWS: Final = (64, 8)
+_ROWS: Final = (256, 64, 8)
 
 
 def select_many(database: Database, query: str, keys: Sequence[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:

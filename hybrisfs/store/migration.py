@@ -23,6 +23,7 @@ format  what has changed
         order, of what stands elsewhere, and of past values by when they ended
 15      tables `deletion` and `held`: what others have deleted and is shown here all the same
 16      removals are votes: those of member registers, and proofs, are noted in `said`; table `charge`
+17      column `spare.lost`: which packs the clouds have lost is no longer guessed
 ======  =======================================================================================
 """
 
@@ -223,6 +224,13 @@ def _note_votes(connection: sqlite3.Connection, _: int) -> bool:
     return True
 
 
+def _mark_lost(connection: sqlite3.Connection, _: int) -> bool:
+    """Of all that the clouds may have lost, for that is looked at again."""
+    connection.execute("ALTER TABLE spare ADD COLUMN lost INTEGER NOT NULL DEFAULT 0")
+    connection.execute("UPDATE spare SET lost = 1 WHERE chunk IN (SELECT number FROM chunk WHERE pack = 0)")
+    return True
+
+
 _STEPS: Final[dict[int, Step]] = {
     5: _add_compaction,
     6: _add_versions,
@@ -235,4 +243,5 @@ _STEPS: Final[dict[int, Step]] = {
     13: _order_conflicts,
     14: _add_holds,
     15: _note_votes,
+    16: _mark_lost,
 }

@@ -21,7 +21,7 @@ __all__ = ["TOLERANCE_NS", "Moments", "credible", "latest"]
 
 TOLERANCE_NS: Final = 3600 * 1_000_000_000
 """How far ahead of this device's clock a time may be."""
-_REMEMBERED: Final = 4096
+_REMEMBERED: Final = 2048
 _EARLIEST: Final = 1
 _LATEST: Final = (1 << 63) - 1  # as SQLite stores it
 
@@ -47,29 +47,34 @@ class Moments:
     def __init__(self, read: Callable[[str, tuple[object, ...]], sqlite3.Cursor]) -> None:
         self._read = read
         self._recent: dict[tuple[bytes, int], int] = {}  # by branch and clock
+        self._before: dict[tuple[bytes, int], int] = {}  # what was remembered before these
 
     def clear(self) -> None:
         """Updates have been taken back, or have other names."""
         self._recent.clear()
+        self._before.clear()
 
     def of(self, branch: bytes, clock: int) -> int:
         """The moment of an update, ns since the epoch; 0 when there is no such one."""
-        found = self._recent.get((branch, clock))
+        entry = branch, clock
+        found = self._recent.get(entry)
         if found is None:
-            query = "SELECT moment FROM log WHERE branch = ? AND clock = ?"
-            row = self._read(query, (branch, clock)).fetchone()
-            found = row[0] if row else 0
-            self._remember(branch, clock, found)
+            found = self._before.get(entry)
+            if found is None:
+                query = "SELECT moment FROM log WHERE branch = ? AND clock = ?"
+                row = self._read(query, entry).fetchone()
+                found = row[0] if row else 0
+            self._remember(entry, found)
         return found
 
     def date(self, branch: bytes, clock: int, time_ns: int, causes: VersionVector) -> int:
         """The moment of an update that is about to be stored, signed at *time_ns* by its writer's clock."""
-        before = latest([self.of(branch, clock) for branch, clock in causes.items()])
+        before = latest([self._recent.get(entry) or self.of(*entry) for entry in causes.items()])
         moment = credible(time_ns, before, time.time_ns())
-        self._remember(branch, clock, moment)
+        self._remember((branch, clock), moment)
         return moment
 
-    def _remember(self, branch: bytes, clock: int, moment: int) -> None:
+    def _remember(self, entry: tuple[bytes, int], moment: int) -> None:
         if len(self._recent) >= _REMEMBERED:
-            self._recent.clear()
-        self._recent[branch, clock] = moment
+            self._before, self._recent = self._recent, {}
+        self._recent[entry] = moment

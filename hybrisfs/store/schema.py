@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 APPLICATION_ID = 0x48796246  # "HybF", shown by file(1)
-SCHEMA_VERSION = 16  # `migration` tells of earlier ones
+SCHEMA_VERSION = 17  # `migration` tells of earlier ones
 ROOT_INO = 1
 ROOT_ID = bytes(16)  # the root has the same id in every volume, and no place
 
@@ -169,7 +169,8 @@ CREATE TABLE pack (
 );
 
 -- Further packs that hold a chunk, besides the one that its row names: made twice, or packed anew. `length`
--- is the one that is said there, 0 when that is not known; `proven` as in `chunk`.
+-- is the one that is said there, 0 when that is not known; `proven` as in `chunk`. `lost`: the chunk was read
+-- from there until the clouds lost the pack (hybrisfs.filesystem.set_aside).
 CREATE TABLE spare (
     pack   INTEGER NOT NULL,
     chunk  INTEGER NOT NULL,
@@ -177,6 +178,7 @@ CREATE TABLE spare (
     sealed INTEGER NOT NULL,
     length INTEGER NOT NULL DEFAULT 0,
     proven INTEGER NOT NULL DEFAULT 0,
+    lost   INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (pack, chunk)
 ) WITHOUT ROWID;
 CREATE INDEX spare_of ON spare (chunk);

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NoReturn
 
@@ -10,7 +10,8 @@ from backends.address import without_secrets
 from backends.credentials import Credentials
 from backends.errors import PermanentError, StoreError
 from backends.registry import local_options, open_heard, open_store
-from backends.store import MAX_PAGE, Buffer, Page, Store
+from backends.store import Store
+from backends.wrapper import StoreWrapper
 from hybrisfs.dispersal.engine import Cloud, Engine
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
@@ -95,42 +96,15 @@ def open_cloud(cloud: CloudConfig, credentials: Credentials, places: OwnPlaces =
     return Cloud(cloud.number, cloud.name, store)
 
 
-class _Unusable:
+class _Unusable(StoreWrapper):
     """The store of a cloud whose URL means nothing here: every call fails, and says why."""
 
     def __init__(self, url: str, reason: str) -> None:
         self.url = url
         self._reason = reason
 
-    def _fail(self, operation: str, name: str) -> NoReturn:
-        raise PermanentError(self.url, operation, name, self._reason, "replace it by hybrisfs cloud replace")
-
-    def initialise(self) -> None:
-        self._fail("initialise", "")
-
-    def put(self, name: str, data: Buffer) -> None:
-        self._fail("put", name)
-
-    def put_if_absent(self, name: str, data: Buffer) -> bool:
-        self._fail("put", name)
-
-    def get(self, name: str, *, limit: int) -> bytes:
-        self._fail("get", name)
-
-    def get_range(self, name: str, offset: int, length: int) -> bytes:
-        self._fail("get", name)
-
-    def get_if_changed(self, name: str, tag: str | None, *, limit: int) -> tuple[bytes, str] | None:
-        self._fail("get", name)
-
-    def delete(self, name: str) -> None:
-        self._fail("delete", name)
-
-    def delete_many(self, names: Iterable[str]) -> None:
-        self._fail("delete", "")
-
-    def list(self, prefix: str, *, after: str = "", limit: int = MAX_PAGE) -> Page:
-        self._fail("list", prefix)
-
     def close(self) -> None:
         """There is nothing to release."""
+
+    def _pass_on(self, operation: str, name: str, call: object) -> NoReturn:
+        raise PermanentError(self.url, operation, name, self._reason, "replace it by hybrisfs cloud replace")

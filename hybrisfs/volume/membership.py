@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.filesystem.filesystem import FileSystem
@@ -57,6 +58,8 @@ class Membership:
         self._public = public
         self._signed = signed
         self._changed = changed
+        self.paths_of: Callable[[Iterable[Area]], list[str]] = lambda areas: []
+        """Where the folders of areas are now."""
 
     @property
     def own_name(self) -> str:
@@ -116,9 +119,26 @@ class Membership:
             member = _choose(self._members.all(), which)
             return member, self._signer.rights_of(member.device)
 
+    def proposed(self, device: bytes) -> list[dict[str, Any]]:
+        """Members that want the device to do less, which has no effect yet: names ("by"), the "role", and the
+        "folders" of a contributor."""
+        with self._fs.lock:
+            proposals = self._registers.roles.proposals(device, self._updates.vector_of)
+            present = self._members.keys()
+            return [
+                {
+                    "by": self._members.shown_name(author),
+                    "role": rights.role.name.lower(),
+                    **({"folders": self.paths_of(rights.areas)} if rights.areas else {}),
+                }
+                for author, rights in proposals
+                if author in present
+            ]
+
     def set_role(self, which: str, role: Role, areas: Sequence[Area] = ()) -> Member:
-        """Let a device do this from now on, on all devices, as a contributor in these *areas*, in ascending
-        order. Raises UsageError, and HybrisError when this device may not say so."""
+        """Say that a device may do this from now on, on all devices, as a contributor in these *areas*, in
+        ascending order: what takes rights from it has no effect until others say so, too
+        (`hybrisfs.merge.backing`). Raises UsageError, and HybrisError when this device may not say so."""
         with self._fs.cutting, self._fs.lock:
             self._signer.require_writer()
             member = _choose(self._members.all(), which)
@@ -126,11 +146,23 @@ class Membership:
                 raise UsageError(
                     "a device does not say itself what it may do", "", "Say it on another full member."
                 )
-            if self._signer.rights_of(member.device) == Rights(role, frozenset(areas)):
-                return member
+            this, vector_of = self._updates.device, self._updates.vector_of
+            proposals = self._registers.roles.proposals(member.device, vector_of)
             record = RoleRecord(role, areas=tuple(areas))
+            holds = self._signer.rights_of(member.device) == record.rights
+            if (this, record.rights) in proposals or (holds and not proposals):
+                return member
+            if role is Role.FULL and not self._registers.roles.may_lift(this, member.device, vector_of):
+                raise HybrisError(
+                    f"this device cannot make {member.name} a full member",
+                    "that one has let it in",
+                    "Say it on another full member.",
+                )
             self._signer.sign([(new_role_key(member.device), record.encode())], 0)
+            self._updates.set_members(self._members.writers())  # a reader has no vote
+            self._epochs.learn()
         self._signed()
+        self._changed()
         return member
 
     def _own_register(self) -> Write:
@@ -288,7 +320,7 @@ class Membership:
         kits = {one.device for one in table.reserves()}
         for one in final:
             writes.append((member_key(one.device), replace(one, removed=True).encode()))
-            if one.device in kits:
+            if one.device in kits and self._registers.values(kit_key(one.device)):
                 writes += also(one) or [(kit_key(one.device), None)]
         leaving = [one for one in (*table.all(), *table.reserves()) if one.device in out]
         returning = [

@@ -16,12 +16,13 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from backends.errors import PermanentError
-from backends.store import MAX_PAGE, Buffer, Page, Store
+from backends.store import Store
 from backends.versions import Versions, versions_of
+from backends.wrapper import StoreWrapper
 from hybrisfs.errors import UsageError
 from hybrisfs.fuse.mounting import mounts_of
 from hybrisfs.home import Home
@@ -35,6 +36,8 @@ _MOUNTS: Final = "mounts.json"  # see hybrisfs.daemon.wanted
 _GOOD_FOR: Final = 1.0  # seconds that what was found holds: a burst of requests looks once
 _MIRROR: Final = "a mirrored folder"
 _ADVICE: Final = "choose a folder apart from mounts, mirrors and what HybrisFS keeps for itself"
+
+T = TypeVar("T")
 
 
 class OwnPlaces:
@@ -124,53 +127,17 @@ def _why(folder: Path, taken: Iterable[tuple[Path, str]]) -> str:
     return ""
 
 
-class _Guarded:
+class _Guarded(StoreWrapper):
     """A store each call of which is allowed first, or raises what *require* does."""
 
     def __init__(self, store: Store, require: Callable[[str, str], None]) -> None:
-        self._store = store
+        super().__init__(store)
         self._require = require
-        self.url = store.url
 
     @property
     def versions(self) -> Versions | None:
         return versions_of(self._store)
 
-    def initialise(self) -> None:
-        self._require("initialise", "")
-        self._store.initialise()
-
-    def put(self, name: str, data: Buffer) -> None:
-        self._require("put", name)
-        self._store.put(name, data)
-
-    def put_if_absent(self, name: str, data: Buffer) -> bool:
-        self._require("put_if_absent", name)
-        return self._store.put_if_absent(name, data)
-
-    def get(self, name: str, *, limit: int) -> bytes:
-        self._require("get", name)
-        return self._store.get(name, limit=limit)
-
-    def get_range(self, name: str, offset: int, length: int) -> bytes:
-        self._require("get_range", name)
-        return self._store.get_range(name, offset, length)
-
-    def get_if_changed(self, name: str, tag: str | None, *, limit: int) -> tuple[bytes, str] | None:
-        self._require("get_if_changed", name)
-        return self._store.get_if_changed(name, tag, limit=limit)
-
-    def delete(self, name: str) -> None:
-        self._require("delete", name)
-        self._store.delete(name)
-
-    def delete_many(self, names: Iterable[str]) -> None:
-        self._require("delete_many", "")
-        self._store.delete_many(names)
-
-    def list(self, prefix: str, *, after: str = "", limit: int = MAX_PAGE) -> Page:
-        self._require("list", prefix)
-        return self._store.list(prefix, after=after, limit=limit)
-
-    def close(self) -> None:
-        self._store.close()
+    def _pass_on(self, operation: str, name: str, call: Callable[[Store], T]) -> T:
+        self._require(operation, name)
+        return super()._pass_on(operation, name, call)

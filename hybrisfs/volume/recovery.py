@@ -11,7 +11,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,17 +19,20 @@ from typing import TYPE_CHECKING, Any, Final
 from hybrisfs.dispersal.poll import Changed, Failed, Look, Missing, Polled
 from hybrisfs.errors import UsageError
 from hybrisfs.merge.members import Member
+from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.removal import Stance, encode_vote, vote_key
-from hybrisfs.merge.rules import Value, winner
+from hybrisfs.merge.rules import Stamp
 from hybrisfs.recovery import (
     DEFAULT_COST,
     KIT_KEY_PREFIX,
     MAX_KIT,
+    SIGNED_KIT_PREFIX,
     Cost,
     KitCopy,
     KitRecord,
     KitSecret,
     ReserveLog,
+    SignedKit,
     Sources,
     check_passphrase,
     decode_kit,
@@ -38,6 +41,7 @@ from hybrisfs.recovery import (
     kit_name,
     new_passphrase,
     seal_key,
+    signed_kit_key,
 )
 from hybrisfs.recovery.page import html_page, text_page
 from hybrisfs.recovery.sealed_key import VOUCHER_SIZE
@@ -52,7 +56,7 @@ __all__ = ["RESERVE_NAME", "Kits"]
 log = logging.getLogger(__name__)
 
 RESERVE_NAME: Final = "recovery kit"
-_SOURCES: Final = (b"m", b"e", b"s", b"r", KIT_KEY_PREFIX)
+_SOURCES: Final = (b"m", b"e", b"s", b"r", KIT_KEY_PREFIX, SIGNED_KIT_PREFIX)
 """The registers that the contents of a kit follow from."""
 _LOOK_SECONDS: Final = 15.0
 _LOOK_EVERY: Final = 1800.0  # a cloud that loses a kit is found out by then
@@ -104,7 +108,8 @@ class Kits:
         key = seal_key(secret, chosen, self.cost)
         record = KitRecord(volume.name, int(time.time()), secret.voucher, key)
         reserve = Member(secret.reserve.public, RESERVE_NAME, reserve=True)
-        volume.sharing.membership.admit(reserve, [(kit_key(secret.kit), record.encode())])
+        signed = SignedKit(record, reserve.public).encode(secret.reserve)
+        volume.sharing.membership.admit(reserve, [(signed_kit_key(secret.kit), signed)])
         volume.committer.commit_now()
         if not volume.signals.held:
             volume.uploads.wait(_SHIP_SECONDS, lambda done, total: None)
@@ -170,8 +175,12 @@ class Kits:
         return {"kit": reserve.device.hex(), "left": left}
 
     def vote(self, passphrase: str, stance: Stance, accused: Sequence[bytes]) -> None:
-        """Vote about devices in the name of the kit that opens with the passphrase. The vote holds here at
-        once, also when this device was removed, and reaches the others by the clouds.
+        """Vote about devices in the name of the kit that opens with the passphrase, see `sign`."""
+        self.sign(passphrase, lambda kit: [(vote_key(one, kit), encode_vote(stance)) for one in accused])
+
+    def sign(self, passphrase: str, made: Callable[[bytes], Sequence[Write]]) -> None:
+        """Sign what is *made* for the id of the kit that opens with the passphrase. That holds here at once,
+        also when this device was removed, and reaches the others by the clouds.
 
         Raises UsageError when none opens, HybrisError when too few clouds take it: then it holds here only.
         """
@@ -194,8 +203,7 @@ class Kits:
             log_of_kit = ReserveLog(Path(folder), volume.config.id, secret.reserve, volume.ring.segments)
             try:
                 log_of_kit.take_updates(data for (data,) in rows)
-                votes = [(vote_key(one, secret.kit), encode_vote(stance)) for one in accused]
-                update, name, segment = log_of_kit.sign(votes)
+                update, name, segment = log_of_kit.sign(made(secret.kit))
                 objects = [(name, segment), log_of_kit.head()]
             finally:
                 log_of_kit.close()
@@ -299,11 +307,10 @@ class Kits:
             registers = volume.sharing.registers
             own = {one.id for one in volume.updates.state.branches if one.device == volume.updates.device}
             for reserve in volume.sharing.members.reserves():
-                value = winner([one for one in registers.values(kit_key(reserve.device)) if _record(one)])
-                record = _record(value) if value is not None else None
-                if value is not None and record is not None:
-                    mine = value.stamp.writer in own
-                    found.append(_Kit(reserve, record, value.stamp.clock if mine else None))
+                recorded = _latest(registers, reserve.device)
+                if recorded is not None:
+                    stamp, record = recorded
+                    found.append(_Kit(reserve, record, stamp.clock if stamp.writer in own else None))
         return found
 
     def _sources(self, kit: _Kit) -> Sources:
@@ -327,8 +334,23 @@ class Kits:
         return Sources(grant, max(stamps, default=0))
 
 
-def _record(value: Value) -> KitRecord | None:
+def _latest(registers: Registers, kit: bytes) -> tuple[Stamp, KitRecord] | None:
+    """The record of a kit: the one that its reserve has signed, if there is one."""
+    for key in (signed_kit_key(kit), kit_key(kit)):
+        records = {
+            value.stamp: record
+            for value in registers.values(key)
+            if (record := _record(key, value.value or b"")) is not None
+        }
+        if records:
+            latest = max(records)
+            return latest, records[latest]
+    return None
+
+
+def _record(key: bytes, value: bytes) -> KitRecord | None:
     try:
-        return KitRecord.decode(value.value or b"")
+        signed = key.startswith(SIGNED_KIT_PREFIX)
+        return SignedKit.decode(key, value).record if signed else KitRecord.decode(value)
     except DecodeError:
         return None

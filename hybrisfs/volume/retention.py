@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from backends.address import without_secrets
 from backends.errors import AuthError, StoreError
+from backends.registry import KINDS, kind_of
 from backends.store import Store
 from backends.versions import MAX_DAYS, Versions, versions_of
 from hybrisfs.errors import HybrisError, UsageError
@@ -83,21 +84,18 @@ def stop_keeping(store: Store) -> None:
 def _versions(store: Store) -> Versions:
     found = versions_of(store)
     if found is None:
+        able = [f"{kind.schemes[0]}://" for kind in KINDS.values() if not kind.keeps_nothing]
         raise UsageError(
             f"{without_secrets(store.url)} keeps nothing of what is deleted",
             _why_not(store.url),
-            "Clouds of the kinds s3://, gs:// and az:// can.",
+            f"Clouds of the kinds {', '.join(able[:-1])} and {able[-1]} can.",
         )
     return found
 
 
 def _why_not(url: str) -> str:
-    kind = url.partition("://")[0]
-    if kind == "sftp":
-        return "SFTP knows no older versions of files; snapshots on the server are out of its reach"
-    if kind in ("webdav", "webdavs"):
-        return "WebDAV has no older versions of files that can be relied on"
-    return "a folder has no older versions of files; snapshots of its disk are out of its reach"
+    kind = kind_of(url)
+    return "" if kind is None else kind.keeps_nothing
 
 
 def try_retention(store: Store) -> Retention:

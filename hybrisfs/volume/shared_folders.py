@@ -51,24 +51,25 @@ class SharedFolders:
         if not self._fs.borders.may_enter(directory):
             raise is_limited()
 
-    def rights(self, paths: Sequence[str], *, reader: bool) -> Rights:
-        """Those of a contributor to these folders, of a *reader*, or of a full member. Raises UsageError, and
-        HybrisError when this device may not say what others may do."""
+    def rights(self, paths: Sequence[str], *, reader: bool, device: bytes | None = None) -> Rights:
+        """Those of a contributor to these folders, of a *reader*, or of a full member. *device*: see
+        `choose`. Raises UsageError."""
+        if not paths:
+            return Rights(Role.READER if reader else Role.FULL)
         with self._fs.lock:
-            self._signer.require_writer()
-            if paths:
-                return Rights(Role.CONTRIBUTOR, frozenset(self.choose(paths)))
-        return Rights(Role.READER if reader else Role.FULL)
+            return Rights(Role.CONTRIBUTOR, frozenset(self.choose(paths, device)))
 
-    def choose(self, paths: Sequence[str]) -> tuple[Area, ...]:
-        """The areas of these folders; called with the volume's lock held. Raises UsageError unless somebody
-        can be limited to them."""
+    def choose(self, paths: Sequence[str], device: bytes | None = None) -> tuple[Area, ...]:
+        """The areas of these folders, those that somebody has proposed for a *device* if there are any;
+        called with the volume's lock held. Raises UsageError unless somebody can be limited to them."""
+        proposals = self._signer.proposals(device) if device is not None else []
+        proposed = {area.folder: area.id for _, rights in proposals for area in rights.areas}
         chosen: dict[bytes, Area] = {}
         shared = self._fs.borders.folders
         for path in paths:
             folder = self._folder(path)
             self._require_apart(path, folder, {*shared, *chosen})
-            area = shared.get(folder.id) or self._new_area(chosen.values())
+            area = shared.get(folder.id) or proposed.get(folder.id) or self._new_area(chosen.values())
             chosen[folder.id] = Area(area, folder.id)
         if len(chosen) > MAX_AREAS:
             raise UsageError(f"a contributor is limited to {MAX_AREAS} folders at most")

@@ -20,7 +20,7 @@ from hybrisfs.merge.history import History
 from hybrisfs.merge.losses import Losses
 from hybrisfs.merge.members import MAX_DEVICE_NAME, Member, MemberTable
 from hybrisfs.merge.registers import Registers
-from hybrisfs.merge.roles import Rights, Role
+from hybrisfs.merge.roles import Rights, Role, RoleRecord, new_role_key
 from hybrisfs.merge.rows import Change
 from hybrisfs.merge.settlement import Settlement
 from hybrisfs.merge.signing import Signer
@@ -42,7 +42,7 @@ from hybrisfs.volume.misconduct import Misconduct, described
 from hybrisfs.volume.regaining import Regaining
 from hybrisfs.volume.shared_folders import SharedFolders
 from hybrisfs.volume.trials import Trials
-from sync import HASH_SIZE, Head, Members, VersionVector, decode_signed_header
+from sync import HASH_SIZE, Head, Members, VersionVector, Write, decode_signed_header
 from sync.follow import STALE_SECONDS
 
 __all__ = ["Sharing", "default_device_name"]
@@ -111,6 +111,7 @@ class Sharing:
         self.shared_folders = SharedFolders(fs, self.registers, self.signer, signals.chunks_made)
         fs.borders.assigned = lambda node: assigned_areas(fs.db, node)
         self._rights = Rights(Role.FULL)
+        self.membership.paths_of = self.shared_folders.paths
         self.registers.roles.on_change = self._roles_changed
         self.updates.use_bounds(self.registers.roles.binds)
         self._roles_changed(self.registers.roles.devices())
@@ -148,7 +149,7 @@ class Sharing:
             show,
             signals.chunks_made,
         )
-        fs.inodes.settle = Settlement(fs, self.arrivals.myself, show)
+        fs.inodes.settle = Settlement(fs, self.arrivals, show)
         self.sparing = Sparing(fs, self.registers, self.arrivals.author, self.arrivals.myself, show)
         self.agreement = Agreement(fs, self.updates)
         self._puller: Puller | None = None
@@ -301,12 +302,20 @@ class Sharing:
         self.membership.admit(member, role=rights.role, areas=areas)
         self.shared_folders.assign(areas)
 
-    def set_role(self, which: str, rights: Rights) -> None:
-        """Let a device have these rights from now on, and, also when it has them, let all that is in the
-        folders of a contributor belong to these: see `Membership.set_role`."""
+    def set_role(self, which: str, rights: Rights, say: Callable[[Write], object] | None = None) -> None:
+        """Say that a device has these rights from now on, and, also when it has them, let all that is in the
+        folders of a contributor belong to these: see `Membership.set_role`. With *say* somebody else says
+        it, who is handed what is to be written."""
         areas = sorted(rights.areas)
-        self.membership.set_role(which, rights.role, areas)
-        self.shared_folders.assign(areas)
+        if say is None:
+            member = self.membership.set_role(which, rights.role, areas)
+        else:
+            member, _ = self.membership.rights_of(which)
+            say((new_role_key(member.device), RoleRecord(rights.role, areas=tuple(areas)).encode()))
+        with self._fs.lock:
+            holds = self.signer.rights_of(member.device) == rights
+        if holds:
+            self.shared_folders.assign(areas)
 
     def key_holders(self) -> Members:
         """The same, with those in reserve."""
@@ -450,6 +459,7 @@ class Sharing:
                 if one.role is Role.CONTRIBUTOR
             }
             overstepped = self.registers.roles.overstepped
+            proposed = {member.device: self.membership.proposed(member.device) for member in members}
             inviters = {member.device: self.members.inviter_of(member.device) for member in members}
             let_in_by = {
                 device: self.members.shown_name(inviter)
@@ -465,6 +475,7 @@ class Sharing:
                 "reader": rights[member.device].role is Role.READER,
                 "folders": folders.get(member.device),
                 "overstepped": member.device in overstepped,
+                **({"proposed": proposed[member.device]} if proposed[member.device] else {}),
                 "charges": [described(one) for one in charges.get(member.device, ())],
                 **({"let_in_by": let_in_by[member.device]} if member.device in let_in_by else {}),
             }

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from backends.registry import local_options
 from hybrisfs.dispersal.cloud import when_emptied
@@ -219,8 +219,13 @@ def _warnings(volume: Volume, devices: list[dict[str, object]], values: ValueFac
 
 
 def _about_roles(volume: Volume, devices: list[dict[str, object]]) -> list[str]:
-    """What became of changes that do not count."""
+    """What became of changes that do not count, and what others want devices to do."""
     found = [
+        _proposal(facts, one)
+        for facts in devices
+        for one in cast("list[dict[str, Any]]", facts.get("proposed", []))
+    ]
+    found += [
         f"{shown(str(one['name']))} {'only reads' if one.get('reader') else 'is limited to folders'}, "
         "and has signed other changes all the same: they count for nobody"
         for one in devices
@@ -243,12 +248,24 @@ def _about_roles(volume: Volume, devices: list[dict[str, object]]) -> list[str]:
     return found
 
 
+def _proposal(facts: dict[str, object], one: dict[str, Any]) -> str:
+    """What somebody wants a device to do, and what agrees to it."""
+    who = "this device" if facts["this"] else shown(str(facts["name"]))
+    folders = one.get("folders", [])
+    what = f"change only what is in {_these(folders)}" if folders else "only read"
+    words = " ".join([one["role"], *(f"--folder {quoted(folder)}" for folder in folders)])
+    command = f"hybrisfs device role {str(facts['id'])[:8]} {words}"
+    return f"{shown(one['by'])} wants {who} to {what}: {command} on another device agrees"
+
+
 def _about_limits(devices: list[dict[str, object]]) -> list[str]:
     """To what this device is limited."""
     folders = next((one.get("folders") for one in devices if one.get("this")), None)
-    if not isinstance(folders, list):
-        return []
-    return [_CONTRIBUTOR.format(folders=", ".join(map(shown, folders)) or _NO_FOLDER)]
+    return [_CONTRIBUTOR.format(folders=_these(folders))] if isinstance(folders, list) else []
+
+
+def _these(folders: Sequence[str]) -> str:
+    return ", ".join(map(shown, folders)) or _NO_FOLDER
 
 
 def _about_deletions(volume: Volume, undeletable: Mapping[int, int]) -> list[str]:

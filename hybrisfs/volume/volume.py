@@ -449,6 +449,7 @@ class Volume:
         it is to be limited to these. Raises UsageError, and HybrisError when this device is no full member
         itself."""
         sharing = self.sharing
+        self.require_writer()
         rights = sharing.shared_folders.rights(folders, reader=reader)
         self.checkpoints.keeper.hurry()
         return Invitation(
@@ -470,23 +471,35 @@ class Volume:
 
     def role_of(self, device: str) -> dict[str, object]:
         """The "id" and name ("device") of a device, whether it is a "reader", and the paths of the "folders"
-        to which it is limited, None if it is not. Raises UsageError."""
-        member, rights = self.sharing.membership.rights_of(device)
+        to which it is limited, None if it is not; and what is "proposed", if anything is, see
+        `Membership.proposed`. Raises UsageError."""
+        membership = self.sharing.membership
+        member, rights = membership.rights_of(device)
+        proposed, limited = membership.proposed(member.device), rights.role is Role.CONTRIBUTOR
         with self.fs.lock:
-            folders = self.sharing.shared_folders.paths(rights.areas)
-        return {
-            "id": member.device.hex(),
-            "device": member.name,
-            "reader": rights.role is Role.READER,
-            "folders": folders if rights.role is Role.CONTRIBUTOR else None,
-        }
+            folders = self.sharing.shared_folders.paths(rights.areas) if limited else None
+        facts = {"id": member.device.hex(), "device": member.name, "reader": rights.role is Role.READER}
+        return {**facts, "folders": folders, **({"proposed": proposed} if proposed else {})}
 
     def set_role(
-        self, device: str, *, reader: bool = False, folders: Sequence[str] = ()
+        self,
+        device: str,
+        *,
+        reader: bool = False,
+        folders: Sequence[str] = (),
+        passphrase: str | None = None,
     ) -> dict[str, object]:
-        """Make a device a reader, a contributor to these *folders*, or a full member: see `Sharing.set_role`;
-        then the same as `role_of`."""
-        self.sharing.set_role(device, self.sharing.shared_folders.rights(folders, reader=reader))
+        """Make a device a reader, a contributor to *folders*, or a full member: see `Sharing.set_role`; then
+        the same as `role_of`. With the *passphrase* of a recovery kit, the kit says so, see `Kits.sign`."""
+        if passphrase is None:
+            self.require_writer()
+        member, _ = self.sharing.membership.rights_of(device)
+        rights = self.sharing.shared_folders.rights(folders, reader=reader, device=member.device)
+        if passphrase is None:
+            self.sharing.set_role(device, rights)
+        else:
+            kit = partial(self.recovery.sign, passphrase)
+            self.sharing.set_role(device, rights, lambda write: kit(lambda _: [write]))
         self.committer.commit_now()
         return self.role_of(device)
 

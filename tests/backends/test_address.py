@@ -56,7 +56,7 @@ def test_a_password_in_a_url_is_refused_and_not_repeated(scheme: str) -> None:
 
 @given(st.text(max_size=60))
 def test_any_text_is_a_url_or_refused(text: str) -> None:
-    for scheme in ("s3", "gs", "az", "webdav", "sftp", "file"):
+    for scheme in SCHEMES:
         try:
             store = open_store(f"{scheme}://{text}")
         except PermanentError:

@@ -214,20 +214,36 @@ def test_nobody_is_logged_in_by_netrc(
     assert not tells_secrets(stranger.requests)
 
 
-def test_nobody_is_logged_in_by_netrc_where_tokens_are_had(stranger: AnsweringServer, home: Path) -> None:
-    """The account may have come from whoever let this device in."""
+def service_account(tokens: AnsweringServer) -> FixedCredentials:
+    """Secrets whose tokens that server gives."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     account = {
         "client_email": "me@example.org",
         "private_key": key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode(),
-        "token_uri": f"http://{stranger.authority}/token",
+        "token_uri": f"http://{tokens.authority}/token",
     }
-    store = GcsStore("gs://bucket/f", FixedCredentials({"service_account": json.dumps(account)}))
+    return FixedCredentials({"service_account": json.dumps(account)})
+
+
+def test_nobody_is_logged_in_by_netrc_where_tokens_are_had(stranger: AnsweringServer, home: Path) -> None:
+    """The account may have come from whoever let this device in."""
+    store = GcsStore("gs://bucket/f", service_account(stranger))
     stranger.answer = Answer(400)
     with pytest.raises(AuthError):
         store.get("a", limit=10)
     assert [request.target for request in stranger.requests] == ["/token"]
     assert not tells_secrets(stranger.requests)
+
+
+def test_a_token_may_be_longer_than_the_object_that_is_read(
+    stranger: AnsweringServer, provider: AnsweringServer, home: Path
+) -> None:
+    token = json.dumps({"access_token": "t" * 1000, "expires_in": 3600}).encode()
+    provider.answer = Answer(200, {"Content-Type": "application/json"}, token)
+    stranger.answer = Answer(body=b"12345")
+    store = GcsStore(f"gs://bucket/f?endpoint=http://{stranger.authority}", service_account(provider))
+    assert store.get("a", limit=5) == b"12345"
+    assert stranger.requests[0].headers["authorization"] == f"Bearer {'t' * 1000}"
 
 
 @pytest.mark.parametrize(

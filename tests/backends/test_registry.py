@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from backends.credentials import Secrets
+from backends.driver import CloudKind
 from backends.errors import AuthError, PermanentError
 from backends.file import FileStore
-from backends.registry import local_options, open_heard, open_store
+from backends.registry import DRIVERS, local_options, open_heard, open_store
+from backends.versions import versions_of
 from tests.backends.servers import FixedCredentials
 
 
@@ -17,6 +19,16 @@ def test_a_file_url_opens_the_folder_driver_without_touching_it(tmp_path: Path) 
     store = open_store((tmp_path / "cloud").as_uri())
     assert isinstance(store, FileStore)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", [driver.kind for driver in DRIVERS], ids=lambda kind: kind.schemes[0])
+def test_the_record_of_a_kind_is_true(kind: CloudKind) -> None:
+    for scheme in kind.schemes:
+        url = f"{scheme}://{kind.form.partition('://')[2]}".lower()
+        store = open_store(url)
+        assert store.url == url
+        assert (versions_of(store) is None) == bool(kind.keeps_nothing)
+        assert kind.local_options <= kind.options
 
 
 @pytest.mark.parametrize("url", ["gopher://host/x", "x", "", "://", "FILE:///a"])

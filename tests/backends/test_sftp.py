@@ -154,7 +154,7 @@ def test_a_full_disk_is_told(sftp_server: Server, url: str, monkeypatch: pytest.
 
 def test_the_room_that_is_left_is_understood(sftp_server: Server, url: str) -> None:
     store = SftpStore(url, FixedCredentials(sftp_server.secrets))
-    with store._files("test", "") as files:
+    with store._calling("test", "") as files:
         told = files.free_bytes("/")
     status = os.statvfs("/")
     assert told == pytest.approx(status.f_frsize * status.f_bavail, rel=0.2)

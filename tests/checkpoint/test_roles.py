@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,13 @@ from tests.checkpoint.test_retrospect import moment, seen_again
 from tests.filesystem.rig import SEALER
 from tests.merge.fleet import Device, Fleet
 from tests.merge.test_contributors import limit
-from tests.merge.test_roles import ADA, BOB, CYD, CYD_ID, NOW, agree, hear, say
+from tests.merge.test_roles import ADA, BOB, CYD, CYD_ID, NOW, agree, device_of, hear, say
 
 
 @pytest.fixture
 def fleet() -> Iterator[Fleet]:
     one = Fleet(4)
+    one.tell_who_came_by_whom({BOB: ADA, CYD: ADA})
     yield one
     one.discard()
 
@@ -58,6 +60,32 @@ def test_a_newcomer_judges_by_what_was_said_long_ago(fleet: Fleet, shelf: Shelf)
         assert device.read("file") == b"content"
     assert dan.registers() == bob.registers()
     agree(ada, bob)
+
+
+def test_a_newcomer_tells_proposals_from_what_counts(fleet: Fleet, shelf: Shelf) -> None:
+    """By who let whom in, and who has seen what, which a checkpoint tells as well as the log."""
+    ada, bob, cyd, dan = fleet.devices
+    for device in (ada, bob, cyd):
+        device.write(device.name, b"content")
+    ada.write("file", b"content")
+    for _ in range(2):
+        for sender, receiver in permutations((ADA, BOB, CYD), 2):
+            fleet.send(sender, receiver)
+    ada_id = device_of(ADA)
+    say(cyd, ADA, Role.READER)
+    fleet.send(CYD, BOB)
+    adopt(dan, shelf, snapshot_of(bob, shelf))
+    assert dan.rig.sharing.signer.role_of(ada_id) is Role.FULL
+    assert [one["by"] for one in dan.rig.sharing.membership.proposed(ada_id)] == ["cyd"]
+    ada.rig.updates.sign([emptied(ada)], NOW, 0)
+    early = ada.log()
+    say(bob, ADA, Role.READER)
+    for device in (bob, dan):
+        hear(device, bob.log())
+        hear(device, early)
+        assert device.read("file") == b"content", "it pretends not to have heard"
+        assert device.rig.sharing.signer.role_of(ada_id) is Role.READER
+    assert dan.registers() == bob.registers()
 
 
 def test_who_looks_back_leaves_out_what_a_reader_signed(fleet: Fleet, shelf: Shelf) -> None:

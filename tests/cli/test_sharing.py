@@ -109,6 +109,36 @@ def test_a_contributor_is_limited_to_folders(photos: FakeVolume, run: Run) -> No
     assert photos.limits["tab"] == []
 
 
+def test_folders_are_proposed_as_well(photos: FakeVolume, run: Run) -> None:
+    proposed = [{"by": "desk", "role": "contributor", "folders": ["My Photos"]}]
+    photos.others = [{"id": "11" * 16, "name": "tab", "forked": False, "proposed": proposed}]
+    assert run("device", "role", "tab").stdout.splitlines() == [
+        "tab (11111111) is a full member.",
+        "desk wants it to change only My Photos, which has no effect until another machine agrees:",
+        "  hybrisfs device role 11111111 contributor --folder 'My Photos'",
+    ]
+
+
+def test_what_is_only_proposed_is_told_and_how_to_agree(photos: FakeVolume, run: Run) -> None:
+    proposed = [{"by": "desk", "role": "reader"}]
+    photos.others = [{"id": "11" * 16, "name": "nas", "forked": False, "proposed": proposed}]
+    assert run("device", "role", "nas", "reader").stdout.splitlines() == [
+        "nas (11111111) is a full member.",
+        "desk wants it to only read, which has no effect until another machine agrees:",
+        "  hybrisfs device role 11111111 reader",
+    ]
+    assert "desk wants it to only read" in run("device", "list").stdout
+
+
+def test_a_recovery_kit_says_what_a_device_may_do(photos: FakeVolume, run: Run, tmp_path: Path) -> None:
+    photos.others = [{"id": "11" * 16, "name": "nas", "forked": False}]
+    written = tmp_path / "passphrase"
+    written.write_text("correct horse\n")
+    words = ["device", "role", "nas", "reader", "--with-kit", "--passphrase-file", str(written)]
+    assert run(*words).stdout == "nas (11111111) only reads now.\n"
+    assert photos.decisions == [("nas", "role by correct horse")]
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [

@@ -277,15 +277,25 @@ class FakeVolume:
     def role_of(self, device: str) -> dict[str, object]:
         if device not in [one["name"] for one in self.devices()]:
             raise UsageError(f"{device!r} is no device of this volume", "", "There are: desk.")
-        found: dict[str, object] = {"id": "11" * 16, "device": device, "reader": device in self.readers}
-        return {**found, "folders": self.limits[device]} if self.limits.get(device) else found
+        found = next((one["proposed"] for one in self.others if "proposed" in one), None)
+        proposed = {} if found is None else {"proposed": found}
+        folders = {"folders": self.limits[device]} if self.limits.get(device) else {}
+        found = {"id": "11" * 16, "device": device, "reader": device in self.readers}
+        return {**found, **folders, **proposed}
 
     def set_role(
-        self, device: str, *, reader: bool = False, folders: Sequence[str] = ()
+        self,
+        device: str,
+        *,
+        reader: bool = False,
+        folders: Sequence[str] = (),
+        passphrase: str | None = None,
     ) -> dict[str, object]:
         if device == "desk":
             raise UsageError("a device does not say itself what it may do")
-        self.readers = [device] if reader else []
+        if passphrase is not None:
+            self.decisions.append((device, f"role by {passphrase}"))
+        self.readers = [device] if reader and "proposed" not in self.role_of(device) else []
         self.limits[device] = list(folders)
         return self.role_of(device)
 

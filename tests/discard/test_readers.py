@@ -5,17 +5,19 @@ from __future__ import annotations
 from hybrisfs.merge.roles import Role
 from tests.discard.support import Discarding
 from tests.discard.test_consent import advance, fleet, pack_of, retire
-from tests.merge.fleet import NAMES, Device, Fleet
+from tests.merge.fleet import NAMES, Fleet
 
 __all__ = ["fleet"]
 
 
-def make_reader(by: Device, number: int) -> None:
-    by.rig.sharing.membership.set_role(NAMES[number], Role.READER)
+def make_reader(fleet: Fleet, by: int, number: int) -> None:
+    """The device says so that has let it in."""
+    fleet.tell_who_came_by_whom({number: by})
+    fleet[by].rig.sharing.membership.set_role(NAMES[number], Role.READER)
 
 
 def test_a_reader_is_asked_and_agrees(fleet: Fleet) -> None:
-    make_reader(fleet[0], 1)
+    make_reader(fleet, 0, 1)
     pack = retire(fleet)
     assert advance(fleet[0])
     assert not advance(fleet[0]), "the reader has yet to promise"
@@ -34,7 +36,7 @@ def test_nobody_answers_what_a_device_had_proposed_before_it_only_read(fleet: Fl
     pack = retire(fleet)
     fleet.send(0, 1)
     advance(fleet[1])
-    make_reader(fleet[1], 0)
+    make_reader(fleet, 1, 0)
     assert not Discarding(fleet[1]).assembly.book().lists
     assert not advance(fleet[1])
     fleet.send(1, 0)
@@ -45,7 +47,7 @@ def test_nobody_answers_what_a_device_had_proposed_before_it_only_read(fleet: Fl
 
 
 def test_another_looks_after_what_a_reader_had_packed(fleet: Fleet) -> None:
-    make_reader(fleet[1], 0)
+    make_reader(fleet, 1, 0)
     fleet.send(1, 0)
     fleet[1].remove("apart")
     fleet[1].sign()
@@ -53,7 +55,7 @@ def test_another_looks_after_what_a_reader_had_packed(fleet: Fleet) -> None:
 
 
 def test_a_reader_has_nothing_discarded(fleet: Fleet) -> None:
-    make_reader(fleet[1], 0)
+    make_reader(fleet, 1, 0)
     fleet.send(1, 0)
     collector = Discarding(fleet[0])
     assert collector.find() is not None

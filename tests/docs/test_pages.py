@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from backends.registry import DRIVERS
 from docs.formats import formats_page
 from tests.system.device import REPOSITORY
 
@@ -16,6 +17,11 @@ _CODE = ("hybrisfs", "cli", "sync", "backends")
 
 def test_formats_are_those_of_the_code() -> None:
     assert (_DOCS / "formats.md").read_text() == formats_page(), "run python -m docs.formats"
+
+
+def test_the_readme_lists_the_kinds_of_clouds() -> None:
+    rows = [f"| `{driver.kind.form}` | {driver.kind.what} |" for driver in DRIVERS]
+    assert "\n".join(["|---|---|", *rows, ""]) in (REPOSITORY / "README.md").read_text()
 
 
 def test_every_page_is_on_the_first_one() -> None:

@@ -8,6 +8,8 @@ import pytest
 
 from hybrisfs.filesystem.chunks import CutRow
 from hybrisfs.filesystem.inodes import Inode
+from hybrisfs.filesystem.registers import PackedChunk
+from hybrisfs.filesystem.set_aside import lost_packs, set_aside
 from hybrisfs.store.schema import ROOT_INO
 from tests.filesystem.rig import SEALER, Rig
 
@@ -115,3 +117,34 @@ def test_the_number_of_a_dropped_chunk_names_no_other(rig: Rig) -> None:
     assert add(b"next") > first
     rig.fs.chunks.packed(first, 1, 0, 10)
     assert rig.unpacked() == 1
+
+
+def _heard_over_a_link(rig: Rig) -> int:
+    """The number of a chunk of another device that is here, and of which no cloud is known to have it."""
+    identity = SEALER.chunk_id(b"linked")
+    (number,) = rig.fs.chunks.known({identity: 6}).values()
+    rig.fs.chunks.keep(number, b"linked")
+    return number
+
+
+def _claimed(rig: Rig, pack: int, *, by_author: bool) -> None:
+    said = [(pack, [PackedChunk(SEALER.chunk_id(b"linked"), 0, 9, 6)])]
+    rig.fs.chunks.packed_elsewhere(said, vouched=lambda numbers: numbers if by_author else ())
+
+
+def test_a_claim_loses_nothing_and_tells_of_no_loss(rig: Rig) -> None:
+    number = _heard_over_a_link(rig)
+    rig.db.execute("INSERT INTO pack (number, id, k, n, placement) VALUES (1, x'6f', 1, 1, x'00')")
+    _claimed(rig, 1, by_author=False)
+    assert not rig.fs.chunks.is_on_clouds(number)
+    assert lost_packs(rig.db) == {}
+
+
+def test_of_what_the_clouds_had_lost_nobody_is_believed_without_a_look(rig: Rig) -> None:
+    number = _heard_over_a_link(rig)
+    _claimed(rig, 1, by_author=True)
+    rig.db.execute("INSERT INTO pack (number, id, k, n, placement) VALUES (1, x'6f', 1, 1, x'00')")
+    set_aside(rig.fs, 1)
+    _claimed(rig, 2, by_author=True)
+    assert not rig.fs.chunks.is_on_clouds(number)
+    assert lost_packs(rig.db) == {1: b"o"}

@@ -6,7 +6,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,10 +14,11 @@ from typing import Final
 from hybrisfs.filesystem.chunks import ELSEWHERE
 from hybrisfs.filesystem.content import Missing
 from hybrisfs.filesystem.inodes import Inode
+from hybrisfs.merge.admission import came_by, let_in
 from hybrisfs.merge.members import Member
 from hybrisfs.merge.rules import Value
 from hybrisfs.store.schema import ROOT_INO
-from sync import DeviceKey
+from sync import DeviceKey, Write
 from tests.filesystem.rig import FakeClouds, Rig
 
 __all__ = ["LARGEST", "NAMES", "Device", "Entry", "Fleet", "NotHereError", "member_of"]
@@ -222,6 +223,28 @@ class Fleet:
 
     def __getitem__(self, number: int) -> Device:
         return self.devices[number]
+
+    def tell_who_came_by_whom(self, let_in_by: Mapping[int, int] | None = None) -> None:
+        """Devices say by which one they came, one after the other, and that one says so, too: the keys and
+        values of *let_in_by*, by default all others by the first. Those that are not named hear nothing."""
+        if let_in_by is None:
+            let_in_by = dict.fromkeys(range(1, len(self.devices)), 0)
+        named = dict.fromkeys((*let_in_by.values(), *let_in_by))
+
+        def sign(number: int, write: Write) -> None:
+            device = self[number]
+            with device.rig.fs.lock:
+                device.rig.sharing.signer.sign([write], 0)
+                device.rig.sharing.members.words_changed()
+            for other in named:
+                self[other].receive(device.log())
+
+        for number in named.keys() - let_in_by.keys():
+            sign(number, came_by(self[number].member.device, None))
+        for number, inviter in let_in_by.items():
+            ids = self[number].member.device, self[inviter].member.device
+            sign(inviter, let_in(*ids))
+            sign(number, came_by(*ids))
 
     def sign(self) -> None:
         for device in self.devices:

@@ -43,6 +43,22 @@ def test_one_in_reserve_has_keys_and_may_write_but_is_no_device(
     assert KEY.device_id not in table.devices()
 
 
+def test_members_are_read_again_only_when_something_has_changed(
+    table: MemberTable, database: Database
+) -> None:
+    """Some thousand may be there, and every head that is wrong asks for one."""
+    many = [Member(DeviceKey.from_seed(bytes((number,)) * 32).public, f"{number}") for number in range(9)]
+    table.admit(many)
+    assert len(table.devices()) == len(many)
+    statements: list[str] = []
+    database._connection.set_trace_callback(statements.append)
+    for _ in range(3):
+        assert len(table.writers()) == len(many) and table.all() and not table.removed()
+    assert statements == []
+    table.admit([MEMBER])
+    assert len(table.devices()) == len(many) + 1
+
+
 @pytest.mark.parametrize("order", list(permutations((MEMBER, RESERVE, REMOVED))))
 def test_removed_is_removed_in_whatever_order_it_is_heard(
     table: MemberTable, order: tuple[Member, ...]

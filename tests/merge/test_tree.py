@@ -224,8 +224,55 @@ def test_what_is_written_to_an_open_file_after_another_deleted_it_is_kept(fleet:
     assert check_same(fleet) == {}
     fs.write(fs.handle(handle), 0, b"again")
     fleet.meet()
-    assert check_same(fleet) == {"file": b"again"}
+    assert check_same(fleet) == {"folder": b"", "folder/file": b"again"}
     fs.release(handle)
+
+
+@pytest.mark.parametrize("heard", [False, True])
+def test_an_open_file_stays_in_the_folders_that_another_removed(fleet: Fleet, heard: bool) -> None:
+    """Whether the program writes before its device hears of it, or after that."""
+    for folder in ("a", "a/b", "a/b/c"):
+        fleet[0].mkdir(folder)
+    fleet[0].write("a/b/c/file", b"first")
+    fleet[0].write("a/b/other", b"closed")
+    fleet.meet()
+    fs = fleet[0].rig.fs
+    handle = fs.open(fleet[0].at("a/b/c/file").ino, os.O_RDWR)
+    for path in ("a/b/c/file", "a/b/c", "a/b/other", "a/b"):
+        fleet[1].remove(path)
+    fleet[1].sign()
+    if heard:
+        fleet[0].receive(fleet[1].log())
+        assert fleet[0].names() == ["a"]
+    fs.write(fs.handle(handle), 0, b"again")
+    if not heard:
+        fleet[0].receive(fleet[1].log())
+    assert fleet[0].names() == ["a", "a/b", "a/b/c", "a/b/c/file"]
+    fs.release(handle)
+    fleet.meet()
+    assert check_same(fleet) == {"a": b"", "a/b": b"", "a/b/c": b"", "a/b/c/file": b"again"}
+
+
+def test_folders_that_live_again_for_an_open_file_are_one_with_those_in_their_place(fleet: Fleet) -> None:
+    fleet[0].mkdir("a")
+    fleet[0].mkdir("a/b")
+    fleet[0].write("a/b/file", b"first")
+    fleet.meet()
+    fs = fleet[0].rig.fs
+    handle = fs.open(fleet[0].at("a/b/file").ino, os.O_RDWR)
+    for path in ("a/b/file", "a/b"):
+        fleet[1].remove(path)
+    fleet[1].move("a", "elsewhere")
+    fleet[1].mkdir("elsewhere/b")
+    fleet[1].write("elsewhere/b/file", b"another")
+    fleet.meet()
+    fs.write(fs.handle(handle), 0, b"again")
+    fs.release(handle)
+    fleet.meet()
+    tree = check_same(fleet)
+    [copy] = tree.keys() - {"elsewhere", "elsewhere/b", "elsewhere/b/file"}
+    assert copy.startswith("elsewhere/b/file (conflict, ")
+    assert {tree["elsewhere/b/file"], tree[copy]} == {b"another", b"again"}
 
 
 def test_an_open_file_that_nobody_writes_to_does_not_come_back(fleet: Fleet) -> None:

@@ -18,8 +18,8 @@ from typing import Final
 from unittest import mock
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
-from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.filesystem.registers import content_key
+from hybrisfs.filesystem.inodes import Displaced, Inode
+from hybrisfs.filesystem.registers import content_key, place_key
 from hybrisfs.filesystem.unseen import NameChange
 from hybrisfs.merge.members import Member
 from hybrisfs.merge.state_hash import state_hash
@@ -282,16 +282,30 @@ class World:
         one = self.open[pick % len(self.open)]
         device = self.fleet[one.device]
         inode = device.rig.fs.handle(one.number)
-        displaced = inode.orphan and inode.ino in device.rig.fs.inodes.displaced
+        displaced = device.rig.fs.inodes.displaced.get(inode.ino) if inode.orphan else None
         token = self._token(one.device, 0)
-        if inode.orphan and not displaced:
+        if inode.orphan and displaced is None:
             self._gone.add(token)  # deleted by a program here: what is written is nobody's
         content = (one.content or b"") + token
         device.rig.fs.write(inode, inode.size, token)
         self._expect(one.device, inode, content)
+        if displaced is not None:
+            self._check_again(device, inode, displaced)
         self._kernels[one.device].forget_attr(inode.ino)
         self._hear(one.device)
         check_accounts(device.rig, [])
+
+    def _check_again(self, device: Device, inode: Inode, displaced: Displaced) -> None:
+        """An open file has a name again: in the folder in which it stood, if anybody was ever told of that,
+        or beside what its node is now."""
+        rig = device.rig
+        [(parent,)] = rig.db.execute("SELECT parent FROM place WHERE ino = ?", (inode.ino,)).fetchall()
+        folders = {rig.fs.get(parent).id}
+        folders.update(node for (node,) in rig.db.execute("SELECT id FROM joined WHERE ino = ?", (parent,)))
+        known = rig.db.execute("SELECT 1 FROM node WHERE id = ?", (displaced.node,)).fetchone()
+        told = rig.sharing.registers.values(place_key(displaced.folder, 0))
+        assert displaced.folder in folders or known or not told
+        assert inode in device.walk().values()
 
     def sync_open(self, pick: int) -> None:
         """A program has what it wrote synced, and keeps the file open."""

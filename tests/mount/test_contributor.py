@@ -43,6 +43,7 @@ def contributor(tmp_path: Path) -> Iterator[MountedFleet]:
         there.mkdir("folder")
         with there.rig.fs.lock:
             there.rig.fs.set_xattr(there.at("file"), b"user.known", b"value", 0)
+        both.fleet.tell_who_came_by_whom({0: 1})
         both.fleet.meet()
         with there.rig.fs.lock:
             areas = there.rig.sharing.shared_folders.choose(["shared"])
@@ -84,16 +85,21 @@ def test_in_its_folder_programs_work_as_on_any_machine(contributor: MountedFleet
     assert there.names() == ["file", "folder", *paths]
 
 
-def test_mv_copies_across_the_border_on_a_full_member(contributor: MountedFleet) -> None:
-    """Here the one that is mounted is a full member again, and the other one is limited."""
-    here, there, root = contributor.here, contributor.there, contributor.root
-    there.rig.sharing.membership.set_role(NAMES[0], Role.FULL)
-    contributor.tell(contributor.arrive())
-    with here.rig.fs.lock:
-        areas = here.rig.sharing.shared_folders.choose(["shared"])
-    here.rig.sharing.membership.set_role(NAMES[1], Role.CONTRIBUTOR, areas)
-    with pytest.raises(OSError) as refused:
-        (root / "shared" / "file").rename(root / "mine")
-    assert refused.value.errno == errno.EXDEV
-    subprocess.run(["mv", root / "shared" / "file", root / "mine"], check=True)
-    assert (root / "mine").read_bytes() == b"content" and not (root / "shared" / "file").exists()
+def test_mv_copies_across_the_border_on_a_full_member(tmp_path: Path) -> None:
+    root = tmp_path / "mnt"
+    root.mkdir()
+    both = MountedFleet(root)
+    try:
+        both.fleet.tell_who_came_by_whom({1: 0})
+        (root / "shared").mkdir()
+        (root / "shared" / "file").write_bytes(b"content")
+        both.fleet.meet()
+        sharing = both.here.rig.sharing
+        sharing.set_role(NAMES[1], sharing.shared_folders.rights(["shared"], reader=False))
+        with pytest.raises(OSError) as refused:
+            (root / "shared" / "file").rename(root / "mine")
+        assert refused.value.errno == errno.EXDEV
+        subprocess.run(["mv", root / "shared" / "file", root / "mine"], check=True)
+        assert (root / "mine").read_bytes() == b"content" and not (root / "shared" / "file").exists()
+    finally:
+        both.close()

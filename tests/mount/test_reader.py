@@ -47,6 +47,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MountedFleet]:
             inode = both.there.at("file")
             both.there.rig.fs.set_xattr(inode, b"user.known", b"value", 0)
         both.fleet.meet()
+        both.fleet.tell_who_came_by_whom({0: 1})
         both.there.rig.sharing.membership.set_role(NAMES[0], Role.READER)
         both.tell(both.arrive())
         yield both

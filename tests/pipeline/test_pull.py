@@ -19,7 +19,7 @@ from hybrisfs.pipeline.pull import Puller
 from hybrisfs.pipeline.signals import Signals
 from hybrisfs.store.database import Database
 from hybrisfs.store.sightings import SightingTable
-from sync import Members
+from sync import DeviceKey, Members
 from sync.follow import Follow
 from sync.update import SignedUpdate, decode_signed
 from tests.adversary import READS, Fault, FaultyStore
@@ -168,6 +168,30 @@ def test_a_cloud_that_alters_heads_is_named_until_it_is_right_again(here: Here) 
     here.wait_for(lambda: any("on cloud 2 is wrong" in doubt for doubt in here.puller.doubts()))
     here.stores[2].faults = []
     here.wait_for(lambda: not here.puller.doubts())
+
+
+def test_heads_that_are_wrong_load_no_members(here: Here) -> None:
+    """There may be a thousand members, and a cloud may show something else for each of them."""
+    loaded = 0
+
+    def members() -> Members:
+        nonlocal loaded
+        loaded += 1
+        return here.members
+
+    many = [DeviceKey.from_seed(bytes((3, number)) + bytes(30)) for number in range(20)]
+    here.members = Members([OWN.public, *(key.public for key in many)])
+    for key in many:
+        here.publish(Publisher(key, here.members))
+    here.stores[2].faults = [Fault("corrupt", prefix="heads/")]
+    here.puller._members = members
+    with mock.patch.object(Follow, "due", autospec=True, side_effect=Follow.due) as due:
+        rounds = here.puller.rounds()
+        next(rounds)
+        loaded = 0
+        next(rounds)
+        assert loaded == due.call_count
+    assert len(here.puller.doubts()) == len(many)
 
 
 def test_a_cloud_that_rolls_back_is_named(here: Here) -> None:

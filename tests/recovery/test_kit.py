@@ -14,11 +14,13 @@ from hybrisfs.recovery import (
     KitCopy,
     KitRecord,
     KitSecret,
+    SignedKit,
     Sources,
     decode_kit,
     kit_key,
     kit_name,
     seal_key,
+    signed_kit_key,
 )
 from hybrisfs.recovery.kit import parse_kit_name
 from sync import DecodeError, DeviceKey, NewerFormatError
@@ -138,6 +140,19 @@ def test_the_record_for_the_devices_comes_back() -> None:
         with pytest.raises(DecodeError):
             KitRecord.decode(wrong)
     assert str(SECRET.voucher) not in repr(RECORD)
+
+
+def test_the_signed_record_comes_back_and_nobody_else_can_make_it() -> None:
+    key, signed = signed_kit_key(SECRET.kit), SignedKit(RECORD, SECRET.reserve.public)
+    value = signed.encode(SECRET.reserve)
+    assert SignedKit.decode(key, value) == signed
+    foreign = KitRecord("photos", 1, bytes(32), RECORD.key)
+    by_another = SignedKit(foreign, SECRET.reserve.public).encode(STRANGER)
+    of_another = SignedKit(foreign, STRANGER.public).encode(STRANGER)
+    altered = value.replace(b"photos", b"phones")
+    for wrong in (value[:-1], value + b"\0", b"\2" + value[1:], altered, by_another, of_another, b""):
+        with pytest.raises(DecodeError):
+            SignedKit.decode(key, wrong)
 
 
 @pytest.mark.parametrize("created", [(1 << 64) - 1, 1 << 63, 1 << 40, 253_402_300_800, 95_617_584_000])

@@ -19,7 +19,7 @@ from hybrisfs.keys import VolumeKeys
 from hybrisfs.merge.areas import ASSIGNMENT, Area
 from hybrisfs.merge.roles import ROLE, Role
 from hybrisfs.merge.rules import Stamp
-from hybrisfs.recovery.record import KitRecord, kit_key
+from hybrisfs.recovery.record import KitRecord, kit_key, signed_kit_key
 from hybrisfs.volume.config import DEFAULT_DELETION_SHARE
 from sync import DecodeError, Members
 from tests.discard.support import Discarding
@@ -40,6 +40,7 @@ _COLLECT_EVERY: Final = 40.0
 _ADVANCE_EVERY: Final = 20.0
 _RESTRICTED: Final = 0.45  # of those who turn bad are made readers or contributors at that moment
 _READERS: Final = 0.5  # of these
+_LOCK_OUT: Final = 0.3  # of those who turn bad alone say then that all others only read
 _MANY: Final = 60  # files
 _STRANGERS: Final = 6  # that a person has the patience to remove
 _FEW: Final = 50  # names that anybody may remove
@@ -56,7 +57,7 @@ class Badness:
         self._kinds = kinds
         self._members: dict[int, Turncoat] = {}
         self._turns: list[tuple[float, int]] = []  # when who turns bad
-        self._removed: set[int] = set()
+        self._removed: dict[int, int] = {}  # the bad ones, and the honest devices that said so
         self._told: dict[tuple[bytes, int], set[bytes]] = {}  # updates, by who told whom
         if self._chance.random() < _SEEDS:
             count = 2 if simulation.count > 2 and self._chance.random() < 0.2 else 1
@@ -71,6 +72,12 @@ class Badness:
         self._restricting = Random(f"reader {seed}")
         self._restricts = self._restricting.random() < _RESTRICTED
         self._limits: dict[int, Area] = {}  # to which the members are limited
+        self._locks_out = self._count == 1 and Random(f"coup {seed}").random() < _LOCK_OUT
+        turning = {number for _, number in self._turns}
+        self._founder = min(set(range(simulation.count)) - turning, default=0)
+        if self._turns and (self._restricts or self._locks_out):
+            others = set(range(simulation.count)) - {self._founder}
+            simulation.world.fleet.tell_who_came_by_whom(dict.fromkeys(sorted(others), self._founder))
 
     def plan(self) -> Iterator[tuple[float, Callable[[], None]]]:
         """What happens now and then in this life: mean seconds between two times, and what."""
@@ -110,8 +117,12 @@ class Badness:
         self._members[number].forger.removes = self._count == 1 and vetoers > 1
         simulation.world.bad.add(number)
         simulation.note(f"{number} turns bad")
+        # It may keep from the others that it has removed one: somebody honest is to do so again.
+        self._removed = {bad: by for bad, by in self._removed.items() if by != number}
         if self._restricts:
-            self._restrict(self._restricting.choice(simulation.honest), number)
+            self._restrict(self._founder, number)
+        if self._locks_out:
+            self._members[number].lock_out()
 
     def _restrict(self, number: int, bad: int) -> None:
         if self._restricting.random() < _READERS or self._limits:
@@ -275,7 +286,7 @@ class Badness:
             out = not _has_keys(device, self._members[bad].id)
             assert out or self._count > 1, "nobody shows the bad one"
             if out:
-                self._removed.add(bad)
+                self._removed[bad] = number
             simulation.world.received(number)
             simulation.world.commit(number)
 
@@ -341,6 +352,7 @@ class Badness:
         for number in self._simulation.honest:
             device = self._simulation.world.fleet[number]
             self._check_members(device)
+            self._check_roles(device)
             self._check_secrets(device)
             for bad, area in self._limits.items():
                 _check_limits(device, self._members[bad].id, area)
@@ -360,6 +372,14 @@ class Badness:
         listed = {one.device for one in device.rig.sharing.members.all()}
         lacking = [one.name for one in self._simulation.world.honest if one.key.device_id not in listed]
         assert not lacking, f"{device.name} does not list {lacking}"
+
+    def _check_roles(self, device: Device) -> None:
+        """No member has made readers of all others."""
+        signer = device.rig.sharing.signer
+        readers = [
+            one for one in self._simulation.world.honest if signer.role_of(one.key.device_id) is not Role.FULL
+        ]
+        assert not readers, f"{device.name} takes {[one.name for one in readers]} for readers"
 
     def _check_secrets(self, device: Device) -> None:
         """No removed device has the keys of what is sealed now."""
@@ -387,19 +407,19 @@ def _check_limits(device: Device, bad: bytes, area: Area) -> None:
     limits = [one.stamp for values in told.values() for one in values]
     given = registers.with_prefix(bytes((ASSIGNMENT,)))
     belonging = {key[1:17] for key in given if key[17:] == area.id}
-    for values in given.values():
-        assert all(_author(device, one.stamp) != bad for one in values), f"{device.name}: it assigns nodes"
 
     def belongs(node: bytes) -> bool:
         return born_in(node) == area.id or node in belonging
 
     for key, value in registers.everything():
-        if not is_of_tree(key) or _author(device, value.stamp) != bad:
+        if _author(device, value.stamp) != bad:
             continue
         seen = updates.vector_of(value.stamp.writer, value.stamp.clock)
         if seen is None or all(seen[stamp.writer] < stamp.clock for stamp in limits):
             continue
-        assert belongs(key[1:17]), f"{device.name}: the bad one writes to {key.hex()}"
+        assert key[0] != ASSIGNMENT, f"{device.name}: the bad one assigns nodes"
+        if is_of_tree(key):
+            assert belongs(key[1:17]), f"{device.name}: the bad one writes to {key.hex()}"
         if key[:1] == b"p":
             parent = Place.decode(value.value or b"").parent
             assert parent == area.folder or belongs(parent), f"{device.name}: {key.hex()} is moved out"
@@ -423,8 +443,9 @@ def _shown(device: Device) -> frozenset[bytes]:
 
 def _kits(device: Device) -> set[bytes]:
     """The ids of the recovery kits that people are shown."""
-    found = set()
-    for key, values in device.rig.sharing.registers.with_prefix(kit_key(b"")).items():
+    registers = device.rig.sharing.registers
+    found = {key[1:] for key in registers.with_prefix(signed_kit_key(b""))}
+    for key, values in registers.with_prefix(kit_key(b"")).items():
         for one in values:
             try:
                 KitRecord.decode(one.value or b"")

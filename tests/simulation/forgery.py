@@ -41,7 +41,7 @@ from hybrisfs.merge.epochs import encode_grant, epoch_key
 from hybrisfs.merge.members import Member, member_key
 from hybrisfs.merge.removal import VOTE_PREFIX, Stance, encode_vote, vote_key
 from hybrisfs.merge.roles import RoleRecord
-from hybrisfs.recovery.record import KitRecord, kit_key
+from hybrisfs.recovery.record import KitRecord, SignedKit, kit_key, signed_kit_key
 from hybrisfs.recovery.sealed_key import Cost, SealedKey
 from hybrisfs.store.schema import ROOT_ID
 from sync import EPOCH_SIZE, DecodeError, DeviceKey, LimitError, Members, Write
@@ -139,11 +139,14 @@ class Forger:
         sealed = SealedKey(Cost(3, 1 << 18), bytes(16), bytes(24), bytes(96))
         member = self.random.choice(self.others)
         packs = [key[1:] for key in self.heard.keys(b"k")][:2]
+        reserve = DeviceKey.from_seed(self.key.device_id * 2)
+        record = KitRecord("volume", 1, bytes(32), sealed)
         templates: dict[bytes, bytes] = {
             member_key(member.device): member.encode(),
             cloud_key(self.random.randrange(256)): CloudRecord("evil", "file:///elsewhere").encode(),
             REDUNDANCY_KEY: RedundancyRecord(1, 1).encode(),
-            kit_key(member.device): KitRecord("volume", 1, bytes(32), sealed).encode(),
+            kit_key(member.device): record.encode(),
+            signed_kit_key(reserve.device_id): SignedKit(record, reserve.public).encode(reserve),
             proposal_key(self.key.device_id): Proposal(7, tuple(packs)).encode(),
             ballot_key(self.key.device_id): Ballot({bytes(16): Answer(Stage.PROMISED)}).encode(),
         }

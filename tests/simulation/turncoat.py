@@ -9,6 +9,7 @@ from typing import Final
 from hybrisfs.merge.authority import described, fault
 from hybrisfs.merge.epochs import encode_grant, encode_grant_object, grant_name, open_grant, open_grant_object
 from hybrisfs.merge.members import Member
+from hybrisfs.merge.roles import ROLE, SERIAL_SIZE, Role, RoleRecord
 from sync import DecodeError, EpochKey, LimitError, Members, OneKey, Write
 from sync.update import SignedUpdate, decode_signed
 from tests.filesystem.rig import SEGMENT_KEYS, VOLUME
@@ -58,6 +59,21 @@ class Turncoat(Liar):
         self.forger = Forger(random, device.key, others, Heard(()))
         forging = [self._forges] * (3 * len(self.deeds))
         self.deeds = [self._forges] if kinds else [*self.deeds, *forging]
+
+    def lock_out(self) -> None:
+        """Say of all others that they only read."""
+        random = self._random
+        self._sign(
+            self.faces[0],
+            [
+                (
+                    bytes((ROLE,)) + one.device + random.randbytes(SERIAL_SIZE),
+                    RoleRecord(Role.READER, random.random() < 0.3).encode(),
+                )
+                for one in self._honest
+            ],
+            "roles",
+        )
 
     def _forges(self) -> list[bytes]:
         """Forged writes in one update or in many, on one of its faces."""

@@ -29,6 +29,7 @@ LATER = [
     ("spare", "length"),
     ("spare", "proven"),
 ]  # columns of format 12
+UNMARK_LOST = "ALTER TABLE spare DROP COLUMN lost"  # of format 17
 KEY = DeviceKey.from_seed(bytes([1]) * 32)  # of the device that had it
 
 
@@ -85,7 +86,7 @@ def test_it_becomes_what_a_new_one_is(path: Path, tmp_path: Path) -> None:
     Database(path).close()  # and it is opened like any other
 
 
-@pytest.mark.parametrize("survived", range(14))
+@pytest.mark.parametrize("survived", range(15))
 def test_killed_within_a_step(path: Path, survived: int) -> None:
     """What a step had done is undone, and what earlier transactions had done is there."""
     left = survived
@@ -104,7 +105,7 @@ def test_killed_within_a_step(path: Path, survived: int) -> None:
     steps = {version: killed(step) for version, step in migration._STEPS.items()}
     with mock.patch.object(migration, "_ROWS", 3):
         with mock.patch.object(migration, "_STEPS", steps):
-            if survived < 13:
+            if survived < 14:
                 with pytest.raises(KilledError):
                     Database(path)
                 with closing(sqlite3.connect(path)) as db:
@@ -159,6 +160,7 @@ def test_conflict_copies_that_were_removed_before_are_known_from_then_on(tmp_pat
             db.execute(f"ALTER TABLE member DROP COLUMN {column}")
         db.execute("DROP TABLE deletion")
         db.execute("DROP TABLE held")
+        db.execute(UNMARK_LOST)
         db.commit()
     Database(path).close()
     with closing(sqlite3.connect(path)) as db:
@@ -231,6 +233,7 @@ def test_who_let_a_member_in_is_known_as_far_as_registers_tell(tmp_path: Path) -
         )
         db.execute("DROP TABLE deletion")
         db.execute("DROP TABLE held")
+        db.execute(UNMARK_LOST)
         db.execute("PRAGMA user_version = 12")
         db.commit()
     Database(path).close()
@@ -252,6 +255,7 @@ def test_removals_and_proofs_of_before_are_noted(path: Path) -> None:
             [(b"m" + laptop, founder, 2, b"member\0"), (b"m" + laptop, founder, 7, b"member\1")],
         )
         db.execute("INSERT INTO register VALUES (?, 9, 1, x'01')", (b"f" + laptop + b"\2",))
+        db.execute(UNMARK_LOST)
         db.execute("PRAGMA user_version = 15")
         db.commit()
     Database(path).close()
@@ -261,3 +265,25 @@ def test_removals_and_proofs_of_before_are_noted(path: Path) -> None:
         (b"f" + laptop + b"\2", founder, 9, b"", 1),
         (b"x" + laptop + founder + b"m", founder, 7, b"\2", 0),
     ]
+
+
+def test_what_the_clouds_may_have_lost_is_still_put_there_again(path: Path) -> None:
+    Database(path).close()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("DELETE FROM chunk")
+        db.executemany(
+            "INSERT INTO chunk (number, id, length, pack) VALUES (?1, ?1, 9, ?2)", [(1, 0), (2, 7), (3, None)]
+        )
+        db.execute(UNMARK_LOST)
+        db.executemany(
+            "INSERT INTO spare (pack, chunk, offset, sealed) VALUES (8, ?, 0, 9)", [(1,), (2,), (3,)]
+        )
+        db.execute("PRAGMA user_version = 16")
+        db.commit()
+    Database(path).close()
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("SELECT chunk, lost FROM spare ORDER BY chunk").fetchall() == [
+            (1, 1),
+            (2, 0),
+            (3, 0),
+        ]

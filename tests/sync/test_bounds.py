@@ -139,3 +139,25 @@ def test_a_state_that_is_loaded_again_knows_what_was_heeded() -> None:
     bind(judge, binding)
     restored = twin.write()  # from a backup: it makes a fork, which convicts it, and counts
     assert isinstance(judge.receive(restored), Accepted)
+
+
+def test_the_first_word_against_one_that_seconds_a_bound_gets_through() -> None:
+    """Two that are bound by two others each, at the same time, go on hearing of each other."""
+    low, high = sorted(KEYS[:2], key=lambda key: key.device_id)
+    judge, rival, bound = Device(KEYS[2]), Device(high), Device(low)
+    binding, seconding = rival.write(), judge.write()
+    judge.receive_all([binding])
+    said = [Bound(high.device_id, high.device_id, binding.header.clock, from_first=False)]
+    own = KEYS[2].device_id
+    said.append(Bound(own, own, seconding.header.clock, False, frozenset({high.device_id})))
+    judge.state.bind(low.device_id, said)
+    word, more = bound.write((b"against", b"rival")), bound.write((b"k", b"v"))
+    assert refusal(judge, word) is Reason.NOT_VOUCHED
+    judge.state.binds = lambda update: {high.device_id} if update.hash == word.hash else set()
+    judge.state.bind(low.device_id, [one._replace(from_first=True) for one in said])
+    assert refusal(judge, word) is Reason.NOT_VOUCHED, "it had no excuse from the first update on"
+    judge.state.bind(low.device_id, [said[0], said[1]._replace(seconds=frozenset())])
+    assert refusal(judge, word) is Reason.NOT_VOUCHED, "the other bound binds without the rival"
+    judge.state.bind(low.device_id, said)
+    assert isinstance(judge.receive(word), Accepted)
+    assert refusal(judge, more) is Reason.NOT_VOUCHED

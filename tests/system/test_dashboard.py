@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Route, expect, sync_playwright
 
 from tests.system.deadline import until
 from tests.system.device import Device
@@ -33,6 +33,21 @@ _BROKEN_NAMES = """() => {
         .map(one => one.textContent);
 }"""
 _PATIENCE = 60_000  # milliseconds
+_VOTE = {"by": "laptop", "id": "ab" * 16, "stance": "remove", "counts": True}
+_ACCUSED = {"final": False, "suspended": True, "until": 1_900_000_000.0, "votes": [_VOTE]}
+_KEPT = {
+    **_ACCUSED,
+    "id": "cd" * 16,
+    "name": "tablet",
+    "this": False,
+    "suspended": False,
+    "until": None,
+    "votes": [{**_VOTE, "counts": False}, {**_VOTE, "by": "phone", "stance": "keep", "counts": False}],
+}
+_CHARGES = [
+    {"kind": "offence", "what": "signed what it may not: attributes", "at": 1.0},
+    {"kind": "fork", "what": "signed two histories", "at": 1.0},
+]
 _ODD = os.fsdecode(b"\xff<img src=x onerror=alert(1)>")
 
 
@@ -208,6 +223,41 @@ def test_odd_names_are_only_text(opened: Opened) -> None:
     shown.click()
     expect(page.locator("pre.text")).to_have_text("harmless")
     page.get_by_role("button", name="Close the file").click()
+    assert opened.complaints == []
+
+
+def test_roles_proofs_and_votes_are_told(opened: Opened) -> None:
+    page = opened.page
+
+    def tell(route: Route) -> None:
+        """As a daemon would that has heard of bad machines."""
+        headers = {name: value for name, value in route.request.headers.items() if name != "if-none-match"}
+        response = route.fetch(headers=headers)
+        told = response.json()
+        for volume in told.get("volumes", ()):
+            this, other = sorted(volume["devices"], key=lambda one: not one["this"])
+            other.update(reader=True, overstepped=True, charges=_CHARGES)
+            volume["accused"] = [{**_ACCUSED, "id": this["id"], "name": this["name"], "this": True}, _KEPT]
+        route.fulfill(response=response, json=told)
+
+    page.route("**/api/volumes", tell)
+    for width in (1280, 360):
+        page.set_viewport_size({"width": width, "height": 900})
+        _show(page, "devices")
+        for words in (
+            "signed what it may not: attributes. It may have been taken over",
+            "It has signed changes, though it only reads",
+            "laptop wants it removed.",
+            "That can be vetoed on another machine until ",
+            "phone says that it stays.",
+        ):
+            expect(page.locator("main")).to_contain_text(words)
+        expect(page.locator("main dd", has_text="only read")).to_have_count(1)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        _no_violations(page)
+        _picture(page, f"accused-{width}")
+    expect(page.locator("p.reason", has_text="says that it stays")).to_have_count(0)
+    page.unroute("**/api/volumes")
     assert opened.complaints == []
 
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import shutil
 import sqlite3
+import subprocess
+import tarfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -199,6 +202,68 @@ def test_of_two_files_written_in_turn_the_second_is_never_newer(mounts: Sequence
             until(look, "files to arrive", 100)
     finally:
         os.close(first)
+
+
+def _git(repository: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    identity = ("-c", "user.name=Ann", "-c", "user.email=ann@example.org", "-c", "safe.directory=*")
+    command = ["git", "-C", str(repository), *identity, *arguments]
+    return subprocess.run(command, capture_output=True, timeout=60, check=False)
+
+
+def test_git_commits_in_a_loop_and_every_head_that_is_seen_is_whole(mounts: Sequence[Path]) -> None:
+    here, there = (mount / "repository" for mount in mounts)
+    assert _git(mounts[0], "init", "--quiet", "--initial-branch=main", "repository").returncode == 0
+
+    def step(number: int) -> None:
+        for name in ("first", "second"):
+            (here / name).write_text(f"{number}\n" * 50)
+        assert _git(here, "add", "--all").returncode == 0
+        assert _git(here, "commit", "--quiet", "--message", str(number)).returncode == 0
+
+    seen: set[bytes] = set()
+
+    def look() -> bool:
+        with _replaced_meanwhile():
+            head = (there / ".git" / "refs" / "heads" / "main").read_bytes().strip()
+            archive = _git(there, "archive", "--format=tar", head.decode())
+            assert archive.returncode == 0, archive.stderr
+            with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
+                found = [file.read() for name in ("first", "second") if (file := files.extractfile(name))]
+            assert found[0] == found[1]
+            assert _git(there, "rev-list", "--objects", head.decode()).returncode == 0
+            seen.add(head)
+        return len(seen) >= _STATES
+
+    with _goes_on(step):
+        until(look, "commits to arrive", 100)
+
+
+def test_what_an_editor_saves_in_turn_is_seen_in_turn(mounts: Sequence[Path]) -> None:
+    """vim writes a file in place or puts another one in its place, as it is told to."""
+    here, there = (mount / "edited" for mount in mounts)
+    here.mkdir()
+    for name in ("first", "second"):
+        (here / name).write_text("0\n")
+
+    def step(number: int) -> None:
+        for name in ("first", "second"):
+            ways = "backupcopy=no" if number % 2 else "backupcopy=yes"
+            script = ["-c", f"set {ways} nofsync", "-c", f"%s/.*/{number}/", "-c", "wq", str(here / name)]
+            subprocess.run(["vim", "-u", "NONE", "-es", *script], check=True, timeout=60)
+
+    seen: set[int] = set()
+
+    def look() -> bool:
+        with _replaced_meanwhile():
+            then = (there / "second").read_text()
+            now = (there / "first").read_text()
+            if then and now:  # what is written in place is empty for a moment
+                assert int(now) >= int(then)
+                seen.add(int(then))
+        return len(seen) >= _STATES
+
+    with _goes_on(step):
+        until(look, "saved files to arrive", 100)
 
 
 def test_a_log_is_not_gone_before_what_it_protects_has_changed(mounts: Sequence[Path]) -> None:

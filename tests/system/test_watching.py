@@ -6,6 +6,7 @@ import contextlib
 import os
 import sqlite3
 import stat
+import threading
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,38 @@ def test_whoever_watches_for_one_event_hears_of_a_new_folder(two: tuple[Path, Pa
             inner.wait_for("created", "later")
         until(lambda: (there / "sub" / "file").exists(), "the file to arrive")
         assert {path.name for path in (there / "sub").iterdir()} == {"file", "later"}
+
+
+def test_a_folder_that_arrives_is_there_or_not_for_whoever_looks(two: tuple[Path, Path]) -> None:
+    """While it is made and moved for those who watch, others get no error but that it is not there."""
+    here, there = two
+    wanted = [there / "0"]
+    over = threading.Event()
+    wrong: set[int] = set()
+
+    def look() -> None:
+        while not over.is_set():
+            try:
+                wanted[-1].stat()
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                wrong.add(error.errno or 0)
+
+    lookers = [threading.Thread(target=look) for _ in range(2)]
+    for looker in lookers:
+        looker.start()
+    try:
+        with Watch(there, "created") as watch:
+            for number in range(150):
+                wanted.append(there / str(number))
+                (here / str(number)).mkdir()
+                watch.wait_for("folder created", str(number))
+    finally:
+        over.set()
+        for looker in lookers:
+            looker.join()
+    assert not wrong
 
 
 def test_links_and_pipes_are_created_too(two: tuple[Path, Path]) -> None:

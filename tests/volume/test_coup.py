@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hybrisfs.errors import HybrisError, UsageError
+from hybrisfs.home import Home
 from hybrisfs.merge.members import Member, member_key
 from hybrisfs.merge.removal import Stance, encode_vote, vote_key
+from hybrisfs.recovery import Cost, KitRecord, KitSecret, kit_key, seal_key
 from sync import DeviceKey
 from tests.volume.device import Device
-from tests.volume.recovery_rig import PASSPHRASE, First, Second, has, waits
+from tests.volume.recovery_rig import PASSPHRASE, First, New, Second, has, recover, waits
+from tests.volume.recovery_rig import kit_of as kit_facts
 from tests.volume.test_hostile_members import admission, id_of, kit_of, meet, sign
 
 HOUR = 3600 * 10**9
@@ -236,3 +240,48 @@ def test_one_bare_vote_of_a_kit_of_the_thief_is_worth_no_more_than_that_of_a_dev
             kit.device_id, [id_of(first), id_of(second)], Stance.REMOVE, 10**6
         )
     assert not verdict.ended and len(verdict.suspended) == 1
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_no_member_alone_takes_a_kit_away(
+    first: First, second: Second, mallory: Second, tmp_path: Path, *, ended: bool
+) -> None:
+    """It suspends the kit, as any member; and it changes nothing of what opens it."""
+    kit = bytes.fromhex(first.make_kit()["kit"])
+    meet(first, second, mallory)
+    [reserve] = mallory.volume.sharing.members.reserves()
+    removal = [(vote_key(kit, id_of(mallory)), encode_vote(Stance.REMOVE))]
+    removal.append(admission(replace(reserve, removed=True, reserve=False)))
+    writes = [*removal, (kit_key(kit), None)] if ended else [(kit_key(kit), forged_record(kit, mallory))]
+    update = sign(mallory, writes)
+    mallory.write("besides", b"so that its log goes to the clouds")
+    mallory.sync()
+    for device in (first, second):
+        device.volume.sharing.receive([update])
+        if ended:
+            assert [one["final"] for one in device.volume.accused()] == [False]
+    if ended:
+        assert first.volume.keep_device(kit.hex())["kept"]
+        meet(first, second)
+    for device in (first, second):
+        device.reopen()
+        assert kit_in(device) == kit.hex() and kit in device.volume.sharing.key_holders()
+    first.write("by the owner", b"of all")
+    first.sync()
+    waits(first, lambda: first.volume.recovery.refresh() and bool(kit_facts(first)["complete"]))
+    home = Home.below(tmp_path / "new")
+    recover(home, first.clouds)
+    new = New(home, first.clouds)
+    waits(new, lambda: has(new, "by the owner"))
+    new.close()
+    assert first.volume.remove_device(id_of(mallory).hex(), passphrase=PASSPHRASE)["final"]
+
+
+def forged_record(kit: bytes, by: Device) -> bytes:
+    """The record of the kit with another passphrase's key."""
+    secret = KitSecret(DeviceKey.generate(), bytes(32), by.volume.config.id)
+    return KitRecord("vol", 1, bytes(32), seal_key(secret, "what the thief knows", Cost(1, 8))).encode()
+
+
+def kit_in(device: Device) -> str:
+    return str(kit_facts(device)["kit"])

@@ -324,6 +324,7 @@ def claim(second: Second, first: Device, chunks: Sequence[tuple[bytes, int]]) ->
 def check_kept(first: Device, content: bytes, name: str = "file") -> None:
     """Nobody but this device has the content, and it knows that."""
     assert first.volume.status()["machines_only"]["files"] > 0  # type: ignore[index]
+    assert first.fsck().problems == []  # no cloud ever had it
     first.volume.drop_cache()
     assert first.read(name) == content
     first.reopen()

@@ -1,0 +1,90 @@
+"""What drivers of buckets share: object `a/b` of the folder `f` is the key `f/a/b`, listed page by page."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from backends.address import Address
+from backends.driver import HttpDriver
+from backends.errors import CorruptError, MissingError, MissingRootError
+from backends.names import is_name
+from backends.store import Entry, Page
+
+__all__ = ["BucketStore", "ServicePage", "no_bucket"]
+
+_MAX_PAGES: Final = 1000  # of foreign objects between two of ours, before the listing counts as endless
+
+
+@dataclass(frozen=True, slots=True)
+class ServicePage:
+    """One page as the service gave it: (key, size) pairs, and the token of the next page, if there is one."""
+
+    keys: Sequence[tuple[str, int]]
+    next_token: str | None
+
+
+def no_bucket(address: Address) -> str:
+    """What is wrong with the address of a bucket: a `backends.driver.CloudKind.problem`."""
+    return "names no bucket" if address.user or address.port is not None else ""
+
+
+class BucketStore(HttpDriver[Any]):
+    """A driver of a bucket, whatever the pages of its service are like. `client` is that of its library."""
+
+    noun: ClassVar = "bucket"
+    """What the service calls a bucket."""
+
+    @property
+    def _bucket(self) -> str:
+        return self._address.host
+
+    def _no_bucket(self, operation: str, name: str) -> MissingRootError:
+        reason, advice = f"there is no {self.noun} {self._bucket}", f"check the name of the {self.noun}"
+        return MissingRootError(self.url, operation, name, reason, advice)
+
+    def _no_object(self, operation: str, name: str) -> MissingError:
+        return MissingError(self.url, operation, name, "no such object")
+
+    def _key(self, name: str) -> str:
+        return self._address.prefix + name
+
+    def _list(self, client: Any, prefix: str, after: str, limit: int) -> Page:
+        """Gather pages. Raises `CorruptError` when the service lists out of order or without end."""
+        root, entries, last = self._address.prefix, list[Entry](), ""
+        token = self._token(prefix, after)
+        for _ in range(_MAX_PAGES):
+            page = self._page(client, prefix, after, token, limit)
+            for place, (key, size) in enumerate(page.keys):
+                name = key[len(root) :]
+                if not key.startswith(root + prefix) or name <= after or not is_name(name):
+                    continue
+                if name <= last:
+                    raise CorruptError(self.url, "list", prefix, "the objects are listed out of order")
+                if len(entries) == limit:
+                    self._remember(prefix, last, token)
+                    return Page(tuple(entries), more=True)
+                last = name
+                entries.append(Entry(name, max(size, 0)))
+                if len(entries) == limit and place + 1 == len(page.keys) and page.next_token is not None:
+                    self._remember(prefix, last, page.next_token)
+                    return Page(tuple(entries), more=True)
+            if page.next_token is None:
+                return Page(tuple(entries), more=False)
+            if page.next_token == token:
+                break
+            token = page.next_token
+        raise CorruptError(self.url, "list", prefix, "the listing does not come to an end")
+
+    @abstractmethod
+    def _page(self, client: Any, prefix: str, after: str, token: str | None, count: int) -> ServicePage:
+        """Return the page of a token, of about `count` keys; without a token the first one."""
+
+    def _token(self, prefix: str, after: str) -> str | None:
+        """The token of the page that has what follows `after`, for services that only know tokens."""
+        return None
+
+    def _remember(self, prefix: str, last: str, token: str | None) -> None:
+        """Keep the token of the page that has what follows `last`."""
