@@ -39,6 +39,7 @@ from hybrisfs.merge.unsigned import UnsignedView, unsigned_place
 from hybrisfs.recovery.record import SignedKit
 from hybrisfs.store.schema import ROOT_INO
 from hybrisfs.store.updates import UpdateLog
+from hybrisfs.topic import Topic
 from sync import Accepted, DecodeError, Rename, Write
 
 __all__ = ["Arrivals"]
@@ -76,7 +77,7 @@ class Arrivals:
         self._members = members
         self._nodes = Nodes(fs)
         self._packs = Packs(fs, self._is_contributed)
-        self.on_clouds: Callable[[], None] = lambda: None  # told that the set of clouds may have changed
+        self.clouds_changed = Topic[[]]()
         self._disturb_again()
         # Nodes whose registers have changed since the last refresh.
         self._waiting: set[bytes] = self._moved_for_nobody()
@@ -236,7 +237,7 @@ class Arrivals:
             return
         self._write()
         if not kinds.isdisjoint(b"sr"):
-            self.on_clouds()
+            self.clouds_changed()
         if not kinds.isdisjoint(_OF_MEMBERS):
             self._members.words_changed()
             for key in (key for key in keys if key[0] == _KIT):

@@ -37,7 +37,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from bisect import bisect_right, insort
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from enum import IntEnum
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -48,6 +48,7 @@ from hybrisfs.merge.backing import Backing, Word
 from hybrisfs.merge.lineage import VectorOf
 from hybrisfs.merge.rules import Stamp
 from hybrisfs.store.database import Database
+from hybrisfs.topic import Topic
 from sync import DEVICE_ID_SIZE, Bound, DecodeError, Reader, SignedUpdate, VersionVector, Writer
 
 __all__ = [
@@ -166,7 +167,8 @@ class Roles:
         self._db = database
         self._backing = Backing(database)
         self._judged: dict[tuple[object, ...], tuple[list[Word], list[Word]]] = {}
-        self.on_change: Callable[[Collection[bytes]], None] = lambda devices: None
+        self.changed = Topic[[Collection[bytes]]]()
+        """What these devices may do may be something else."""
         self._said: dict[bytes, dict[bytes, list[_Said]]] = {}  # by device and branch
         self._stamps: dict[bytes, list[Stamp]] = {}  # of the values of each register
         self.count = 0
@@ -187,7 +189,7 @@ class Roles:
             "WHERE r.key >= x'6f' AND r.key < x'70'"
         ).fetchall():
             self._put(Stamp(clock, branch), key, value)
-        self.on_change(self.devices())
+        self.changed(self.devices())
 
     def __bool__(self) -> bool:
         """Whether anybody's role was ever told of."""
@@ -201,12 +203,12 @@ class Roles:
         """An update has written this to a register of a role."""
         self.forget()
         self._put(stamp, key, value)
-        self.on_change((whose_role(key),))
+        self.changed((whose_role(key),))
 
     def kin_changed(self) -> None:
         """Something else is known of who let whom in, which `forget` was told before."""
         if self._said:
-            self.on_change(self.devices())
+            self.changed(self.devices())
 
     def forget(self) -> None:
         """What was found out before may not be so any more; `kin_changed` follows."""

@@ -20,7 +20,7 @@ from hybrisfs.merge.signing import Signer
 from hybrisfs.merge.unsigned import is_withheld
 from hybrisfs.pipeline.cut import MOST_REGISTERS, Cut, FileSnapshot, release, take_cut
 from hybrisfs.pipeline.settle import Settler
-from hybrisfs.pipeline.signals import Signals
+from hybrisfs.pipeline.signals import IDLE, Pause, Signals
 
 __all__ = ["Publisher", "record_signed"]
 
@@ -39,7 +39,7 @@ class _OutdatedError(Exception):
 
 
 class Publisher:
-    """One thread that runs rounds until it is told to stop."""
+    """A stage that signs in rounds."""
 
     def __init__(
         self,
@@ -57,16 +57,15 @@ class Publisher:
         self._signals = signals
         self._postponed: dict[int, float] = {}  # nodes whose bytes cannot be had now, and until when
 
-    def run(self) -> None:
-        """The thread's body."""
-        due = 0.0
-        while self._signals.wait_for_changes(until=due):
-            begun = time.monotonic()
-            while self.publish_round() and self._behind() and not self._signals.stopping:
-                pass
-            due = begun + self._pause(time.monotonic() - begun)
+    def step(self) -> Pause:
+        """Sign what has changed; changes that come meanwhile are gathered for a while."""
+        begun = time.monotonic()
+        while self.publish_round() and self._behind() and not self._signals.stopping:
+            pass
+        took = time.monotonic() - begun
+        return IDLE._replace(least=self._interval(took) - took)
 
-    def _pause(self, took: float) -> float:
+    def _interval(self, took: float) -> float:
         """Seconds between the beginnings of two rounds, the last of which took so long."""
         if not self._signals.brisk:
             return ROUND_SECONDS

@@ -18,7 +18,7 @@ from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.relay import Relayer
-from hybrisfs.pipeline.signals import Signals
+from hybrisfs.pipeline.signals import IDLE, Pause, Signals
 from hybrisfs.store.updates import UpdateLog
 from sync import (
     MAX_OWN_TIPS,
@@ -79,7 +79,7 @@ class _Shipment:
 
 
 class Shipper:
-    """One thread. *put_object* stores a small object on f+k clouds, *put_head* on all of those given that
+    """A stage. *put_object* stores a small object on f+k clouds, *put_head* on all of those given that
     answer."""
 
     def __init__(
@@ -134,10 +134,10 @@ class Shipper:
         self._shipment: _Shipment | None = None
         self._delay = _FIRST_RETRY
 
-    def run(self) -> None:
-        """The thread's body."""
-        while self._signals.wait_for_updates():
-            self.ship_round()
+    def step(self) -> Pause:
+        """Ship, relay and announce what is due."""
+        self.ship_round()
+        return IDLE
 
     def ship_round(self) -> None:
         """Ship, relay and announce what is due."""

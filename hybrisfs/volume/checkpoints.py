@@ -16,6 +16,7 @@ from hybrisfs.checkpoint.shelf import Shelf
 from hybrisfs.dispersal.engine import Engine
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.dispersal.finding import Finding
+from hybrisfs.pipeline.signals import Pause
 from hybrisfs.volume.checkpoint_holdings import CheckpointHoldings
 from sync import CheckpointId, DecodeError, Head, Members, Statement, decode_head, head_name
 
@@ -50,6 +51,7 @@ class Checkpoints:
         self._heads = heads
         self._volume = volume
         self._guard = threading.Lock()
+        self._looks = False  # from the second step on
         self._heard: dict[bytes, Head] = {}  # by links, the newest of each device
         updates, keys, name_of = sharing.updates, volume.ring.segments, volume.sealer.chunk_id
         shelf = Shelf(volume.state / _FOLDER, name_of)
@@ -128,22 +130,27 @@ class Checkpoints:
             return f"the checkpoint of the log is not on enough other clouds: {error}"
         return None
 
-    def run(self) -> None:
-        """The thread's body."""
+    def step(self) -> Pause:
+        """Begin with a checkpoint, at first; then see whether there is to be a new one."""
         if not self._sharing.begun.is_set():
             try:
                 self._begin()
             finally:
                 self._sharing.begun.set()
                 self._volume.peering.members_changed()
-        while self._signals.pause(_LOOK_SECONDS):
-            self._sharing.compare_states()
-            if self._signals.held:
-                continue
-            before = frozenset(self._sharing.current_members())
-            self.keeper.look(self.heads(), time.monotonic())
-            if frozenset(self._sharing.current_members()) != before:
-                self._sharing.on_members()
+        elif self._looks:
+            self._look()
+        self._looks = True
+        return Pause(_LOOK_SECONDS)
+
+    def _look(self) -> None:
+        self._sharing.compare_states()
+        if self._signals.held:
+            return
+        before = frozenset(self._sharing.current_members())
+        self.keeper.look(self.heads(), time.monotonic())
+        if frozenset(self._sharing.current_members()) != before:
+            self._sharing.members_changed()
 
     def _begin(self) -> None:
         """Begin with the newest checkpoint that the device which let this one in names, if there is one. When

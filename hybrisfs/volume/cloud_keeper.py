@@ -32,6 +32,7 @@ from hybrisfs.merge.cloud_set import (
 from hybrisfs.merge.rules import Stamp
 from hybrisfs.pipeline.drain import Drain, held_by_cloud
 from hybrisfs.pipeline.recode import Recoder
+from hybrisfs.pipeline.signals import Pause, Wake
 from hybrisfs.volume.agreed_clouds import agreed_config, open_cloud, unique_name
 from hybrisfs.volume.config import MAX_CLOUDS, CloudConfig, VolumeConfig
 from hybrisfs.volume.own_places import OwnPlaces
@@ -71,7 +72,7 @@ def _driver(cloud: CloudConfig) -> tuple[str, bool]:
 
 
 class CloudKeeper:
-    """One thread, and what is known of the clouds. Methods may be called from any thread."""
+    """A stage, and what is known of the clouds. Methods may be called from any thread."""
 
     def __init__(self, volume: Volume, home: Home) -> None:
         self._volume = volume
@@ -88,9 +89,8 @@ class CloudKeeper:
             maintenance.packs,
             maintenance.segments,
         )
-        self._condition = threading.Condition()
         self._wanted = True
-        self._stopping = False
+        self._pause = _IDLE_SECONDS
         self._arranging = threading.Lock()
         self._heard: Mapping[int, CloudRecord] = {}  # by signposts
         self._read_only: dict[int, CloudConfig] = {}  # those of them that no register tells of
@@ -99,22 +99,15 @@ class CloudKeeper:
         self._signposts = Signposts(volume)
         self.rewriting = self._rewriting()
         self.values = ValueKeeping(volume.key_values)
-        volume.sharing.arrivals.on_clouds = self.changed
+        volume.sharing.arrivals.clouds_changed.listen(self.changed)
         self.arrange()
 
     # -- from any thread -------------------------------------------------------------------------
 
     def changed(self) -> None:
         """The set of clouds may be another one."""
-        with self._condition:
-            self._wanted = True
-            self._condition.notify_all()
-
-    def stop(self) -> None:
-        """End the thread."""
-        with self._condition:
-            self._stopping = True
-            self._condition.notify_all()
+        self._wanted = True
+        self._volume.signals.wake(Wake.CLOUDS)
 
     def records(self) -> tuple[dict[int, tuple[CloudRecord, Stamp]], RedundancyRecord]:
         """All clouds there ever were, and f and k; as configured here while no register tells."""
@@ -265,32 +258,27 @@ class CloudKeeper:
         """Whose packs this device may have elsewhere: nobody would heed it if it only reads."""
         return set() if self._volume.fs.read_only else self._own_branches()
 
-    # -- the thread ------------------------------------------------------------------------------
+    # -- the stage ------------------------------------------------------------------------------
 
-    def run(self) -> None:
-        """The thread's body."""
-        pause = 0.0
-        while True:
-            with self._condition:
-                self._condition.wait_for(lambda: self._wanted or self._stopping, pause)
-                if self._stopping:
-                    return
-                news, self._wanted = self._wanted, False
-            try:
-                trouble = self._round()
-            except (HybrisError, OSError) as error:
-                log.warning("volume %s: the clouds: %s", self._volume.name, error)
-                trouble = True
-            if not trouble:
-                pause = _IDLE_SECONDS
-            elif news or pause >= _IDLE_SECONDS or not pause or self._volume.signals.held:
-                pause = _FIRST_PAUSE
-            else:
-                pause = min(pause * 2, _LAST_PAUSE)
+    def step(self) -> Pause:
+        """Do what is due; what could not be done is tried again ever later."""
+        news, self._wanted = self._wanted, False
+        try:
+            trouble = self._round()
+        except (HybrisError, OSError) as error:
+            log.warning("volume %s: the clouds: %s", self._volume.name, error)
+            trouble = True
+        if not trouble:
+            self._pause = _IDLE_SECONDS
+        elif news or self._pause >= _IDLE_SECONDS or self._volume.signals.held:
+            self._pause = _FIRST_PAUSE
+        else:
+            self._pause = min(self._pause * 2, _LAST_PAUSE)
+        return Pause(self._pause)
 
     def _go_on(self) -> bool:
         signals = self._volume.signals
-        return not (self._stopping or self._wanted or signals.stopping or signals.held)
+        return not (self._wanted or signals.stopping or signals.held)
 
     def _round(self) -> bool:
         """Do what is due; True when something is left to be tried again soon."""

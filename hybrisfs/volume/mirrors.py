@@ -52,6 +52,7 @@ class Mirrors:
 
     def start(self) -> None:
         """Go on with the mirrors that there are."""
+        self._volume.fs.changes.marked.listen(self._noticed)
         for path in sorted(self._folder.glob("*.db")):
             try:
                 self._begin(AgreedTable.open(path))
@@ -63,7 +64,7 @@ class Mirrors:
         """End all threads; the mirrors stay."""
         with self._lock:
             workers, self._workers = self._workers, {}
-        self._volume.fs.changes.on_mark = None
+        self._volume.fs.changes.marked.ignore(self._noticed)
         for worker in workers.values():
             worker.stop()
 
@@ -80,7 +81,6 @@ class Mirrors:
         worker = Worker(table, _Surroundings(self._volume))
         with self._lock:
             self._workers[table.settings.id] = worker
-        self._volume.fs.changes.on_mark = self._noticed
         worker.start()
 
     # -- what people ask -------------------------------------------------------------------------

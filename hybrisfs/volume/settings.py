@@ -45,7 +45,7 @@ class Settings:
         self._lock = threading.Lock()
         self.config = self._kept = config
         self._seen: tuple[int, int, int] | None = self._identity()  # the file that `_kept` was in
-        self.doubts: list[str] = []
+        self.doubts = _unknown(config)
         """What a person should know of an edited file, in sentences."""
 
     def change(self, change: Callable[[VolumeConfig], VolumeConfig]) -> tuple[VolumeConfig, VolumeConfig]:
@@ -86,7 +86,8 @@ class Settings:
             taken = {name: getattr(edited, name) for name in different if name in _AT_ANY_TIME}
             self.config, self._kept = replace(self.config, **taken), replace(self._kept, **taken)
             config = self.config
-            self.doubts = _later([name for name in different if name not in taken])
+            later = [name for name in different if name not in taken and name != "unknown"]
+            self.doubts = _unknown(edited) + _later(later)
         if taken:
             log.info("%s: volume.json was changed: %s", config.name, ", ".join(map(_shown, taken)))
             self._volume.adopt(config)
@@ -128,6 +129,11 @@ class Settings:
         self._volume.versions.keep(ladder := parse_ladder(rule))
         self.set(keep_versions=ladder)
         return str(ladder)
+
+
+def _unknown(config: VolumeConfig) -> list[str]:
+    names = ", ".join(config.strangers())
+    return [f"volume.json has unknown entries, which do nothing: {names}"] if names else []
 
 
 def _later(names: list[str]) -> list[str]:

@@ -28,10 +28,11 @@ from hybrisfs.merge.sparing import Sparing
 from hybrisfs.pipeline.freshness import Freshness
 from hybrisfs.pipeline.pull import CloudReader, DeviceSighting, Puller
 from hybrisfs.pipeline.receive import Receiver, Upcoming, unprepared
-from hybrisfs.pipeline.signals import Signals
+from hybrisfs.pipeline.signals import IDLE, Pause, Signals
 from hybrisfs.store.schema import ROOT_ID
 from hybrisfs.store.sightings import SightingTable
 from hybrisfs.store.updates import UpdateLog
+from hybrisfs.topic import Topic
 from hybrisfs.volume.agreement import Agreement
 from hybrisfs.volume.clocks import clock_doubts
 from hybrisfs.volume.config import DEFAULT_DELETION_SHARE
@@ -78,16 +79,16 @@ class Sharing:
         self._show = show
         self._ring = ring
         self._signals = signals
-        self.on_growth: Callable[[], None] = signals.progressed
-        self.on_members: Callable[[], None] = signals.progressed
-        self.on_quiet: Callable[[], None] = signals.progressed
+        self.log_grew = Topic[[]]()
+        self.members_changed = Topic[[]]()
+        self.looked_after = Topic[[]]()
+        """There are other devices, and it is time for what is done now and then."""
         self.hearing = Hearing(fs.db)
         self.members = MemberTable(fs.db, self.hearing)
         if not self.members.all():
             self.members.admit([Member(ring.keys.device.public, default_device_name())])
-        self.updates = UpdateLog(fs.db, self.members.writers(), ring.keys.device)
+        self.updates = UpdateLog(fs.db, self.members.writers(), ring.keys.device, self._is_suspended)
         self.hearing.vector_of = self.updates.vector_of
-        self.updates.is_suspended = lambda: self.updates.device in self.members.suspended
         self.history = History(fs.db, self.updates.moment_of)
         self.registers = Registers(fs.db, fs.chunks.condemned.see, self.history)
         self.hearing.roles = self.registers.roles
@@ -112,7 +113,7 @@ class Sharing:
         fs.borders.assigned = lambda node: assigned_areas(fs.db, node)
         self._rights = Rights(Role.FULL)
         self.membership.paths_of = self.shared_folders.paths
-        self.registers.roles.on_change = self._roles_changed
+        self.registers.roles.changed.listen(self._roles_changed)
         self.updates.use_bounds(self.registers.roles.binds)
         self._roles_changed(self.registers.roles.devices())
         if self.registers.roles.are_awaited(self.updates.device):
@@ -240,9 +241,9 @@ class Sharing:
             self._signals.chunks_made()
         if self.has_looked() and self.trials.look_after(time.time_ns()):
             self._signals.chunks_made()
-            self.on_members()
+            self.members_changed()
         if len(self.current_members()) > 1:
-            self.on_quiet()
+            self.looked_after()
 
     def compare_states(self) -> None:
         """See whether other devices with the same log have made the same of it."""
@@ -302,6 +303,17 @@ class Sharing:
         self.membership.admit(member, role=rights.role, areas=areas)
         self.shared_folders.assign(areas)
 
+    def role_of(self, which: str) -> dict[str, object]:
+        """The "id" and name ("device") of a device, whether it is a "reader", and the paths of the "folders"
+        to which it is limited, None if it is not; and what is "proposed", if anything is, see
+        `Membership.proposed`. Raises UsageError."""
+        member, rights = self.membership.rights_of(which)
+        proposed, limited = self.membership.proposed(member.device), rights.role is Role.CONTRIBUTOR
+        with self._fs.lock:
+            folders = self.shared_folders.paths(rights.areas) if limited else None
+        facts = {"id": member.device.hex(), "device": member.name, "reader": rights.role is Role.READER}
+        return {**facts, "folders": folders, **({"proposed": proposed} if proposed else {})}
+
     def set_role(self, which: str, rights: Rights, say: Callable[[Write], object] | None = None) -> None:
         """Say that a device has these rights from now on, and, also when it has them, let all that is in the
         folders of a contributor belong to these: see `Membership.set_role`. With *say* somebody else says
@@ -316,6 +328,9 @@ class Sharing:
             holds = self.signer.rights_of(member.device) == rights
         if holds:
             self.shared_folders.assign(areas)
+
+    def _is_suspended(self) -> bool:
+        return self.updates.device in self.members.suspended
 
     def key_holders(self) -> Members:
         """The same, with those in reserve."""
@@ -362,7 +377,7 @@ class Sharing:
         with self._fs.lock:
             if self.registers.roles:
                 self._draw_borders()
-        self.on_members()
+        self.members_changed()
         refused = self.receiver.take_refused()  # of those whose removal was vetoed, perhaps
         if refused:
             self.receive(refused)
@@ -378,11 +393,12 @@ class Sharing:
                 return False
         return True
 
-    def pull(self) -> None:
-        """The body of the thread that follows the others through the clouds: what a checkpoint covers is not
+    def pull(self) -> Pause:
+        """A step of the stage that follows the others through the clouds: what a checkpoint covers is not
         looked for, as it may not be there any more."""
-        if self._has_begun() and self._puller is not None:
-            self._puller.run()
+        if self._puller is None or not self._has_begun():
+            return IDLE
+        return self._puller.step()
 
     def checkpoint_taken_in(self) -> None:
         """Show what a checkpoint has brought; called with the locks held that `Receiver` holds."""
@@ -401,7 +417,7 @@ class Sharing:
         return self.receive(updates)
 
     def _grown(self) -> None:
-        self.on_growth()
+        self.log_grew()
 
     @property
     def is_regaining(self) -> bool:

@@ -278,7 +278,7 @@ class Versions:
 
 def make_versions(volume: Volume) -> Versions:
     """The versions of *volume*."""
-    volume.fs.chunks.on_dropped = partial(forget_lost, volume.fs.db)
+    volume.fs.chunks.dropped.listen(partial(forget_lost, volume.fs.db))
     return Versions(
         volume.fs,
         volume.committer,

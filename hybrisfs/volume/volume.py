@@ -42,12 +42,12 @@ from hybrisfs.pipeline.repair import PackMender
 from hybrisfs.pipeline.room import RoomMaker
 from hybrisfs.pipeline.settle import Settler
 from hybrisfs.pipeline.ship import Shipper
-from hybrisfs.pipeline.signals import Signals
+from hybrisfs.pipeline.signals import IDLE, Signals, Wake
+from hybrisfs.stage import LastError, Stage, start_stages
 from hybrisfs.store.database import Database
 from hybrisfs.store.journal import Journal
 from hybrisfs.versions.thinning import Thinner
 from hybrisfs.volume.agreed_clouds import open_engine
-from hybrisfs.volume.background import LastError, start_threads
 from hybrisfs.volume.browsing import Browsing
 from hybrisfs.volume.checkpoints import Checkpoints
 from hybrisfs.volume.checkup import Checkup
@@ -62,7 +62,7 @@ from hybrisfs.volume.create import (
     MARKER_NAME,
     marker,
 )
-from hybrisfs.volume.damage import naming_damage
+from hybrisfs.volume.damage import is_damage, naming_damage, rebuild_advice
 from hybrisfs.volume.discarding import make_collector
 from hybrisfs.volume.followed_clouds import FollowedClouds
 from hybrisfs.volume.fsck import FsckReport, check_volume
@@ -129,7 +129,7 @@ class Volume:
             credentials = CredentialStore(home.credentials)
             self.engine = open_engine(config, credentials, self.sealer, self.tables, OwnPlaces(home))
             undo.pop_all()
-        self.key_values = KeyValues(state, self.engine, keys, config)
+        self.key_values = KeyValues(state, self.engine, keys, config, self.require_writer)
         self._transfers = Transfers(
             config.transfers,
             self.engine.throttle,
@@ -187,7 +187,7 @@ class Volume:
 
     def _start_pipeline(self) -> None:
         fs, signals, config = self.fs, self.signals, self.config
-        fs.changes.on_change = signals.changes_made
+        fs.changes.begun.listen(signals.changes_made)
         self.committer = Committer(fs, self.signals)
         self.fetcher = Fetcher(
             fs,
@@ -282,7 +282,7 @@ class Volume:
         self.thinner = Thinner(fs, config.keep_versions, Pages(fs, self.fetcher.fetch_one).read)
         self.versions = make_versions(self)
         self.unreadable = Unreadable(self)
-        self.fetcher.on_unavailable = self.unreadable.note
+        self.fetcher.unavailable.listen(self.unreadable.note)
         self.collector = make_collector(self)
         self.peering = Peering(
             fs,
@@ -298,26 +298,35 @@ class Volume:
         self.recovery = Kits(self)
         self._keeper = CloudKeeper(self, self._home)
         self.clouds = CloudControl(self, self._keeper)
-        self.key_values.permit = self.require_writer
-        sharing.on_growth = self.peering.advanced
-        sharing.on_members = self._members_changed
-        sharing.on_quiet = self.peering.look_after
-        bodies: dict[str, Callable[[], None]] = {
-            "publish": publisher.run,
-            "pack": Packer(fs, sharing.signer, signals, self.packs, self.fetcher.settle).run,
-            "ship": shipper.run,
-            "room": self.room.run,
-            "hoard": hoarder.run,
-            "commit": self.committer.run,
-            "checkup": self.checkup.run,
-            "heal": self.maintenance.run,
-            "discard": self.collector.run,
-            "pull": sharing.pull,
-            "transfers": self._transfers.run,
-            "clouds": self._keeper.run,
-            "checkpoint": self.checkpoints.run,
-        }
-        self._threads = start_threads(self.name, bodies, signals, fs.journal, self.last_error)
+        sharing.log_grew.listen(self.peering.advanced)
+        sharing.members_changed.listen(self.peering.members_changed)
+        sharing.members_changed.listen(self._keeper.changed)  # recovery kits tell who the members are
+        sharing.looked_after.listen(self.peering.look_after)
+        packer = Packer(fs, sharing.signer, signals, self.packs, self.fetcher.settle)
+        wake = signals.waiting
+        stages = (
+            Stage("commit", self.committer.step, self.committer.wait, outlives=True),
+            Stage("publish", publisher.step, wake(Wake.CHANGES)),
+            Stage("pack", packer.step, wake(Wake.CHUNKS), finish=packer.finish),
+            Stage("ship", shipper.step, wake(Wake.UPDATES)),
+            Stage("pull", sharing.pull, wake(Wake.LOOK)),
+            Stage("checkpoint", self.checkpoints.step, wake()),
+            Stage("hoard", hoarder.step, wake(Wake.CONTENT), moves=True),
+            Stage("room", self.room.step, wake(), first=IDLE),
+            Stage("discard", self.collector.step, wake(), first=self.collector.first),
+            Stage("checkup", self.checkup.step, wake(Wake.CHECKUP), first=self.checkup.first),
+            Stage("heal", self.maintenance.step, wake(), first=self.maintenance.first, moves=True),
+            Stage("clouds", self._keeper.step, wake(Wake.CLOUDS)),
+            Stage("transfers", self._transfers.step, wake(Wake.SETTINGS)),
+        )
+        self._threads = start_stages(
+            self.name,
+            stages,
+            signals,
+            lambda: fs.journal.failure is not None,
+            lambda error: f"; {rebuild_advice(self.name)}" if is_damage(error) else "",
+            self.last_error,
+        )
         signals.changes_made()
         signals.chunks_made()
         self.peering.members_changed()
@@ -328,10 +337,6 @@ class Volume:
         self.sharing.look_after()
         if self.recovery.is_overdue:
             self._keeper.changed()
-
-    def _members_changed(self) -> None:
-        self.peering.members_changed()
-        self._keeper.changed()  # recovery kits tell who the members are
 
     def can_upload(self) -> bool:
         """Whether enough clouds are well for anything to leave this device."""
@@ -470,16 +475,8 @@ class Volume:
             self.sharing.signer.require_writer()
 
     def role_of(self, device: str) -> dict[str, object]:
-        """The "id" and name ("device") of a device, whether it is a "reader", and the paths of the "folders"
-        to which it is limited, None if it is not; and what is "proposed", if anything is, see
-        `Membership.proposed`. Raises UsageError."""
-        membership = self.sharing.membership
-        member, rights = membership.rights_of(device)
-        proposed, limited = membership.proposed(member.device), rights.role is Role.CONTRIBUTOR
-        with self.fs.lock:
-            folders = self.sharing.shared_folders.paths(rights.areas) if limited else None
-        facts = {"id": member.device.hex(), "device": member.name, "reader": rights.role is Role.READER}
-        return {**facts, "folders": folders, **({"proposed": proposed} if proposed else {})}
+        """See `Sharing.role_of`."""
+        return self.sharing.role_of(device)
 
     def set_role(
         self,
@@ -582,8 +579,7 @@ class Volume:
     def close(self) -> None:
         """Unmount, stop all threads, commit. What is pending is resumed at the next start."""
         self._mounting.close()
-        stops = (self.signals.stop, self.fetcher.close, self.peering.close, self.checkup.stop)
-        for stop in (*stops, self._keeper.stop, self.mirrors.stop):
+        for stop in (self.signals.stop, self.fetcher.close, self.peering.close, self.mirrors.stop):
             stop()
         self._say_goodbye()
         for end in (self.engine.close, self.fetcher.join, self.key_values.close, self.sharing.close):

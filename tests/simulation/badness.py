@@ -125,15 +125,16 @@ class Badness:
             self._members[number].lock_out()
 
     def _restrict(self, number: int, bad: int) -> None:
-        if self._restricting.random() < _READERS or self._limits:
-            self._make_reader(number, bad)
-            return
-        with self._simulation.on(number):
-            self._simulation.world.mkdir(number, self._restricting.randrange(8), 0)
-        tree = self._simulation.world.fleet[number].walk()
-        folders = sorted(path for path, one in tree.items() if one.is_directory)
+        folders: list[str] = []
+        if self._restricting.random() >= _READERS and not self._limits:
+            with self._simulation.on(number):
+                self._simulation.world.mkdir(number, self._restricting.randrange(8), 0)
+            tree = self._simulation.world.fleet[number].walk()
+            folders = sorted(path for path, one in tree.items() if one.is_directory)
         if folders:
             self._make_contributor(number, bad, self._restricting.choice(folders))
+        else:
+            self._make_reader(number, bad)
 
     def _make_contributor(self, number: int, bad: int, folder: str) -> None:
         """A person on an honest device says that the bad one may change this folder only."""
