@@ -246,6 +246,29 @@ def test_what_is_for_full_members_says_so(tmp_path: Path, stack: ExitStack) -> N
     assert first.volume.role_of(tablet.volume.updates.device.hex())["folders"] == [FOLDER]
 
 
+def test_a_contributor_settles_conflicts_in_its_folder(tmp_path: Path, stack: ExitStack) -> None:
+    first, tablet = begin(tmp_path, stack)
+    tablet.volume.transfers.pause(None)
+    for device, content in ((first, b"first"), (tablet, b"tablet")):
+        put(device, f"{FOLDER}/inside", content)
+    assert tablet.volume.uploads.wait_signed(60.0)
+    first.sync()
+    tablet.volume.transfers.resume()
+    until(lambda: looked(tablet).volume.conflicts(), "the contributor to hear of the conflict")
+    tablet.volume.settle_conflict(f"{FOLDER}/inside", keep_all=False)
+    assert tablet.volume.conflicts() == []
+    tablet.sync()
+    until(lambda: not looked(first).volume.conflicts(), "the first to hear that it is settled")
+    with first.volume.fs.lock:
+        assert len(first.volume.fs.names.list(at(first, FOLDER).ino, 0, 10)) == 1
+    assert first.fsck().problems == [] and tablet.fsck().problems == []
+
+
+def looked(device: Device) -> Device:
+    device.volume.signals.look_around()
+    return device
+
+
 def test_a_contributor_mirrors_and_imports_into_its_folder(tmp_path: Path, stack: ExitStack) -> None:
     first, tablet = begin(tmp_path, stack)
     source = tmp_path / "source"
