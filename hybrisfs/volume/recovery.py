@@ -72,6 +72,8 @@ class _Kit:
     record: KitRecord
     clock: int | None
     """Of the update that made it, when that is one of this device's own."""
+    signed: bool
+    """Whether its reserve has signed the record: any device can overwrite that of an older kit."""
 
     @property
     def id(self) -> bytes:
@@ -124,9 +126,10 @@ class Kits:
 
     def all(self) -> list[dict[str, Any]]:
         """The kits, the oldest first: "kit" (its id), "created" (seconds since the epoch), "used" (whether a
-        machine was recovered by it), "made_by" (the name of the device, if it was another one than this),
-        "clouds" (each with "name", "url" and "state": complete, old, missing, damaged or unknown) and
-        "complete": whether all clouds have it as it should be."""
+        machine was recovered by it), "unsigned" (True of one that an earlier version made, and any device can
+        take away), "made_by" (the name of the device, if it was another one than this), "clouds" (each with
+        "name", "url" and "state": complete, old, missing, damaged or unknown) and "complete": whether all
+        clouds have it as it should be."""
         return [self._described(kit) for kit in sorted(self._kits(), key=lambda one: one.record.created)]
 
     def _described(self, kit: _Kit) -> dict[str, Any]:
@@ -147,6 +150,7 @@ class Kits:
             "kit": kit.id.hex(),
             "created": kit.record.created,
             "used": used,
+            **({} if kit.signed else {"unsigned": True}),
             **({"made_by": made_by} if made_by and maker != volume.updates.device else {}),
             "clouds": clouds,
             "complete": all(one["state"] == "complete" for one in clouds),
@@ -309,8 +313,9 @@ class Kits:
             for reserve in volume.sharing.members.reserves():
                 recorded = _latest(registers, reserve.device)
                 if recorded is not None:
-                    stamp, record = recorded
-                    found.append(_Kit(reserve, record, stamp.clock if stamp.writer in own else None))
+                    stamp, record, signed = recorded
+                    clock = stamp.clock if stamp.writer in own else None
+                    found.append(_Kit(reserve, record, clock, signed))
         return found
 
     def _sources(self, kit: _Kit) -> Sources:
@@ -334,8 +339,8 @@ class Kits:
         return Sources(grant, max(stamps, default=0))
 
 
-def _latest(registers: Registers, kit: bytes) -> tuple[Stamp, KitRecord] | None:
-    """The record of a kit: the one that its reserve has signed, if there is one."""
+def _latest(registers: Registers, kit: bytes) -> tuple[Stamp, KitRecord, bool] | None:
+    """The record of a kit, and whether its reserve has signed it: if there is such a one, it is that."""
     for key in (signed_kit_key(kit), kit_key(kit)):
         records = {
             value.stamp: record
@@ -344,7 +349,7 @@ def _latest(registers: Registers, kit: bytes) -> tuple[Stamp, KitRecord] | None:
         }
         if records:
             latest = max(records)
-            return latest, records[latest]
+            return latest, records[latest], key.startswith(SIGNED_KIT_PREFIX)
     return None
 
 
