@@ -73,7 +73,7 @@ class Packer:
     def pack_round(self) -> None:
         """Pack what waits; what does not fill a pack stays for a while unless somebody flushes."""
         with self._fs.lock:
-            if not self._signer.may_change:
+            if not self._signer.may_contribute:
                 return
         self._take_pending()
         if self._builder is not None and self._due():

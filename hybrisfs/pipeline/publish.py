@@ -10,12 +10,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.registers import attr_key, content_key, slot_of
 from hybrisfs.merge.signing import Signer
+from hybrisfs.merge.unsigned import is_withheld
 from hybrisfs.pipeline.cut import MOST_REGISTERS, Cut, FileSnapshot, release, take_cut
 from hybrisfs.pipeline.settle import Settler
 from hybrisfs.pipeline.signals import IDLE, Pause, Signals
@@ -100,10 +102,17 @@ class Publisher:
         everything = self._signals.flushing
         self._postponed = {ino: until for ino, until in self._postponed.items() if until > now}
         with self._fs.lock:
-            if not self._signer.may_change:
+            if not self._signer.may_contribute:
                 return None
+            withheld = None
+            if not self._fs.is_full:
+                withheld = partial(is_withheld, self._fs, self._signer.counting())
             cut, rest_wanted = take_cut(
-                self._fs, now, everything=everything, skip=self._postponed.__contains__
+                self._fs,
+                now,
+                everything=everything,
+                skip=self._postponed.__contains__,
+                withheld=withheld,
             )
         self._signals.want_rest(rest_wanted)
         return cut

@@ -113,7 +113,6 @@ class Mirrors:
         """Keep *directory*, which overlaps with nothing, equal to the folder *at* of the volume, which is
         made if there is none. Raises HybrisError, OSError."""
         Ignored(ignore)
-        self._sharing.require_writer()
         mirror = secrets.token_hex(16)
         with self._ground.fs.lock:
             self._require_apart(at)
@@ -139,17 +138,20 @@ class Mirrors:
                 )
 
     def _make(self, at: PurePath) -> Inode:
-        fs = self._ground.fs
+        """A folder of the volume in which this device may change something, made if there is none."""
+        fs, may = self._ground.fs, self._sharing.shared_folders
         inode = fs.get(ROOT_INO)
         for part in at.parts:
             name = os.fsencode(part)
             found = fs.lookup(inode.ino, name)
             if found is None:
+                may.require_entry(inode)
                 found = fs.make(inode.ino, name, 0o40755, os.getuid(), os.getgid())
                 self._tell_kernel([Change(inode.ino, name), Change(inode.ino)])
             if not found.is_directory:
                 raise UsageError(f"{at} is not a folder of the volume")
             inode = found
+        may.require_entry(inode)
         return inode
 
     def remove(self, directory: Path) -> dict[str, Any]:
@@ -187,8 +189,6 @@ class Mirrors:
         self, directory: Path, into: PurePath, step: Step, *, dry_run: bool, replace: bool
     ) -> ImportReport:
         """Copy *directory* into the folder *into* of the volume. See `mirror.importer`."""
-        if not dry_run:
-            self._sharing.require_writer()
         source = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             around, ignored = self._around, Ignored(())

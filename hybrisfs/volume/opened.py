@@ -25,6 +25,7 @@ from hybrisfs.filesystem.residency import Residency
 from hybrisfs.home import Home
 from hybrisfs.keyring import KeyRing
 from hybrisfs.keys import VolumeKeys
+from hybrisfs.merge.unsigned import is_withheld
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.fetch import Fetcher
 from hybrisfs.pipeline.grants import Grants
@@ -139,11 +140,13 @@ class Opened:
 
     @property
     def unsaved(self) -> int:
-        """How many files and folders were changed here and are on no other device, as this one only reads
-        now; with the volume's lock held."""
-        changes = self.fs.changes
-        waiting = {ino for key, (ino, _) in changes.unsigned.items() if key not in changes.held}
-        return len(waiting) if self.fs.read_only else 0
+        """How many files and folders were changed here and are on no other device, as this one may not change
+        them now; with the volume's lock held."""
+        if self.fs.is_full:
+            return 0
+        changes, counts = self.fs.changes, self.sharing.signer.counting()
+        unsigned = [(key, ino) for key, (ino, _) in changes.unsigned.items() if key not in changes.held]
+        return len({ino for key, ino in unsigned if is_withheld(self.fs, counts, key, ino)})
 
     def accused(self) -> list[dict[str, object]]:
         """See `Trials.facts`."""

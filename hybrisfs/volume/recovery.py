@@ -73,6 +73,8 @@ class _Kit:
     record: KitRecord
     clock: int | None
     """Of the update that made it, when that is one of this device's own."""
+    signed: bool
+    """Whether its reserve has signed the record: any device can overwrite that of an older kit."""
 
     @property
     def id(self) -> bytes:
@@ -130,9 +132,10 @@ class Kits:
 
     def all(self) -> list[dict[str, Any]]:
         """The kits, the oldest first: "kit" (its id), "created" (seconds since the epoch), "used" (whether a
-        machine was recovered by it), "made_by" (the name of the device, if it was another one than this),
-        "clouds" (each with "name", "url" and "state": complete, old, missing, damaged or unknown) and
-        "complete": whether all clouds have it as it should be."""
+        machine was recovered by it), "unsigned" (True of one that an earlier version made, and any device can
+        take away), "made_by" (the name of the device, if it was another one than this), "clouds" (each with
+        "name", "url" and "state": complete, old, missing, damaged or unknown) and "complete": whether all
+        clouds have it as it should be."""
         return [self._described(kit) for kit in sorted(self._kits(), key=lambda one: one.record.created)]
 
     def _described(self, kit: _Kit) -> dict[str, Any]:
@@ -152,6 +155,7 @@ class Kits:
             "kit": kit.id.hex(),
             "created": kit.record.created,
             "used": used,
+            **({} if kit.signed else {"unsigned": True}),
             **({"made_by": made_by} if made_by and maker != self._sharing.updates.device else {}),
             "clouds": clouds,
             "complete": all(one["state"] == "complete" for one in clouds),
@@ -229,7 +233,7 @@ class Kits:
     def refresh(self) -> bool:
         """Put the kits on the clouds that lack them or have old ones; False when that is to be tried again
         soon."""
-        if self._ground.signals.held or self._ground.fs.read_only:
+        if self._ground.signals.held or not self._ground.fs.is_full:
             return True
         if not self._sharing.has_looked():
             return False  # the log on the clouds may tell of kits, or of something that they should hold
@@ -242,7 +246,7 @@ class Kits:
         """Whether `refresh` has something to look at on the clouds, and may."""
         now = time.monotonic()
         due = (self._settled.get(kit.id, (None, 0.0))[1] for kit in self._kits())
-        resting = self._ground.signals.held or self._ground.fs.read_only
+        resting = self._ground.signals.held or not self._ground.fs.is_full
         return not resting and any(until <= now for until in due)
 
     def _refresh(self, kit: _Kit) -> bool:
@@ -313,16 +317,13 @@ class Kits:
         found = []
         with self._ground.fs.lock:
             registers = self._sharing.registers
-            own = {
-                one.id
-                for one in self._sharing.updates.state.branches
-                if one.device == self._sharing.updates.device
-            }
+            own = self._sharing.updates.own_branches()
             for reserve in self._sharing.members.reserves():
                 recorded = _latest(registers, reserve.device)
                 if recorded is not None:
-                    stamp, record = recorded
-                    found.append(_Kit(reserve, record, stamp.clock if stamp.writer in own else None))
+                    stamp, record, signed = recorded
+                    clock = stamp.clock if stamp.writer in own else None
+                    found.append(_Kit(reserve, record, clock, signed))
         return found
 
     def _sources(self, kit: _Kit) -> Sources:
@@ -347,8 +348,8 @@ class Kits:
         return Sources(grant, max(stamps, default=0))
 
 
-def _latest(registers: Registers, kit: bytes) -> tuple[Stamp, KitRecord] | None:
-    """The record of a kit: the one that its reserve has signed, if there is one."""
+def _latest(registers: Registers, kit: bytes) -> tuple[Stamp, KitRecord, bool] | None:
+    """The record of a kit, and whether its reserve has signed it: if there is such a one, it is that."""
     for key in (signed_kit_key(kit), kit_key(kit)):
         records = {
             value.stamp: record
@@ -357,7 +358,7 @@ def _latest(registers: Registers, kit: bytes) -> tuple[Stamp, KitRecord] | None:
         }
         if records:
             latest = max(records)
-            return latest, records[latest]
+            return latest, records[latest], key.startswith(SIGNED_KIT_PREFIX)
     return None
 
 

@@ -12,6 +12,7 @@ from typing import Final
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.registers import attr_key
 from hybrisfs.keyring import KeyRing
+from hybrisfs.merge.areas import assigned_areas
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.brake import Brake
 from hybrisfs.merge.hearing import Hearing
@@ -19,7 +20,7 @@ from hybrisfs.merge.history import History
 from hybrisfs.merge.losses import Losses
 from hybrisfs.merge.members import MAX_DEVICE_NAME, Member, MemberTable
 from hybrisfs.merge.registers import Registers
-from hybrisfs.merge.roles import Role
+from hybrisfs.merge.roles import Rights, Role, RoleRecord, new_role_key
 from hybrisfs.merge.rows import Change
 from hybrisfs.merge.settlement import Settlement
 from hybrisfs.merge.signing import Signer
@@ -40,8 +41,9 @@ from hybrisfs.volume.epochs import Epochs
 from hybrisfs.volume.membership import Membership
 from hybrisfs.volume.misconduct import Misconduct, described
 from hybrisfs.volume.regaining import Regaining
+from hybrisfs.volume.shared_folders import SharedFolders
 from hybrisfs.volume.trials import Trials
-from sync import HASH_SIZE, Head, Members, VersionVector, decode_signed_header
+from sync import HASH_SIZE, Head, Members, VersionVector, Write, decode_signed_header
 from sync.follow import STALE_SECONDS
 
 __all__ = ["Sharing", "default_device_name"]
@@ -107,6 +109,10 @@ class Sharing:
             self._members_changed,
             lambda: self._show(self.arrivals.device_renamed()),
         )
+        self.shared_folders = SharedFolders(fs, self.registers, self.signer, signals.chunks_made)
+        fs.borders.assigned = lambda node: assigned_areas(fs.db, node)
+        self._rights = Rights(Role.FULL)
+        self.membership.paths_of = self.shared_folders.paths
         self.registers.roles.changed.listen(self._roles_changed)
         self.updates.use_bounds(self.registers.roles.binds)
         self._roles_changed(self.registers.roles.devices())
@@ -291,10 +297,57 @@ class Sharing:
         for device in devices:
             if device != updates.device:  # what this one has signed it takes back from a cloud at any time
                 updates.bind(device, roles.bounds(device, updates.state.vector, updates.vector_of))
-        before, self._fs.read_only = self._fs.read_only, self.signer.role is not Role.FULL
-        if before and not self._fs.read_only:  # what has waited can go on its way
+        before, self._rights = self._rights, self.signer.rights
+        self._fs.read_only = self._rights.role is Role.READER
+        self._fs.is_full = self._rights.role is Role.FULL
+        self._draw_borders()
+        if before != self._rights and not self._fs.read_only:  # what has waited can go on its way
             self._signals.changes_made()
             self._signals.chunks_made()
+
+    def _draw_borders(self) -> None:
+        """Let programs here be kept to the folders that members are limited to; with the lock held."""
+        borders, role = self._fs.borders, self._rights.role
+        limited = self._rights.areas if role is Role.CONTRIBUTOR else None
+        borders.limits = None if limited is None else frozenset(area.id for area in limited)
+        self._fs.inodes.permit = None if limited is None else borders.require_change
+        every = sorted(
+            {area for one in self.members.devices() for area in self.signer.rights_of(one).areas},
+            reverse=True,
+        )
+        borders.folders = {area.folder: area.id for area in every}  # the lowest of several of one folder
+
+    def admit(self, member: Member, rights: Rights) -> None:
+        """Let a device in with these rights: see `Membership.admit`. Raises HybrisError, OSError."""
+        areas = sorted(rights.areas)
+        self.membership.admit(member, role=rights.role, areas=areas)
+        self.shared_folders.assign(areas)
+
+    def role_of(self, which: str) -> dict[str, object]:
+        """The "id" and name ("device") of a device, whether it is a "reader", and the paths of the "folders"
+        to which it is limited, None if it is not; and what is "proposed", if anything is, see
+        `Membership.proposed`. Raises UsageError."""
+        member, rights = self.membership.rights_of(which)
+        proposed, limited = self.membership.proposed(member.device), rights.role is Role.CONTRIBUTOR
+        with self._fs.lock:
+            folders = self.shared_folders.paths(rights.areas) if limited else None
+        facts = {"id": member.device.hex(), "device": member.name, "reader": rights.role is Role.READER}
+        return {**facts, "folders": folders, **({"proposed": proposed} if proposed else {})}
+
+    def set_role(self, which: str, rights: Rights, say: Callable[[Write], object] | None = None) -> None:
+        """Say that a device has these rights from now on, and, also when it has them, let all that is in the
+        folders of a contributor belong to these: see `Membership.set_role`. With *say* somebody else says
+        it, who is handed what is to be written."""
+        areas = sorted(rights.areas)
+        if say is None:
+            member = self.membership.set_role(which, rights.role, areas)
+        else:
+            member, _ = self.membership.rights_of(which)
+            say((new_role_key(member.device), RoleRecord(rights.role, areas=tuple(areas)).encode()))
+        with self._fs.lock:
+            holds = self.signer.rights_of(member.device) == rights
+        if holds:
+            self.shared_folders.assign(areas)
 
     def _is_suspended(self) -> bool:
         return self.updates.device in self.members.suspended
@@ -341,6 +394,9 @@ class Sharing:
         return complete
 
     def _members_changed(self) -> None:
+        with self._fs.lock:
+            if self.registers.roles:
+                self._draw_borders()
         self.members_changed()
         refused = self.receiver.take_refused()  # of those whose removal was vetoed, perhaps
         if refused:
@@ -432,7 +488,12 @@ class Sharing:
             rejoined = {device for device in forks if self.updates.has_rejoined(device)}
             charges = self.misconduct.charges()
             names = {member.device: self.members.shown_name(member.device) for member in members}
-            readers = {one.device for one in members if self.signer.role_of(one.device) is Role.READER}
+            rights = {one.device: self.signer.rights_of(one.device) for one in members}
+            folders = {
+                device: self.shared_folders.paths(one.areas)
+                for device, one in rights.items()
+                if one.role is Role.CONTRIBUTOR
+            }
             overstepped = self.registers.roles.overstepped
             proposed = {member.device: self.membership.proposed(member.device) for member in members}
             inviters = {member.device: self.members.inviter_of(member.device) for member in members}
@@ -447,7 +508,8 @@ class Sharing:
                 **_described(member, member.device == this, sightings.get(member.device), vector, forks),
                 "name": names[member.device],
                 "rejoined": member.device in rejoined,
-                "reader": member.device in readers,
+                "reader": rights[member.device].role is Role.READER,
+                "folders": folders.get(member.device),
                 "overstepped": member.device in overstepped,
                 **({"proposed": proposed[member.device]} if proposed[member.device] else {}),
                 "charges": [described(one) for one in charges.get(member.device, ())],

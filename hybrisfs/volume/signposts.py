@@ -65,7 +65,7 @@ class Signposts:
         cloud that is not in use any more. That of a device that only reads nobody would take."""
         upkeep = self._engine.upkeep
         with self._ground.fs.lock:
-            if self._ground.fs.read_only:
+            if not self._ground.fs.is_full:
                 return
             registers = self._sharing.registers
             told = {number: record for number, (record, _) in read_clouds(registers).items()}

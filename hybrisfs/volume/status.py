@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from backends.registry import local_options
@@ -26,6 +26,11 @@ _READER: Final = (
     "this device only reads the volume: nothing can be changed here. On a full member, "
     "hybrisfs device role NAME full lets it write"
 )
+_CONTRIBUTOR: Final = (
+    "this device may only change what is in {folders}: elsewhere programs are told that they may not. On a "
+    "full member, hybrisfs device role NAME full lets it change all"
+)
+_NO_FOLDER: Final = "folders that are gone"
 _NEWS: Final = 7 * 86_400  # seconds; a fork is joined by itself, and told of for so long
 _PATIENCE: Final = 7 * 86_400  # seconds that a device may be away before others are told what waits for it
 
@@ -68,6 +73,7 @@ def volume_status(volume: Opened) -> dict[str, object]:
             "machines_only": volume.uploads.machines_only(),
             "removed": removed,
             "reader": fs.read_only,
+            "folders": next((one.get("folders") for one in devices if one.get("this")), None),
             "conflicts": volume.conflict_table.count(),
             "clouds": clouds,
             "devices": devices,
@@ -92,6 +98,7 @@ def volume_status(volume: Opened) -> dict[str, object]:
             "warnings": warnings,
             "notices": [
                 *([_READER] if fs.read_only else []),
+                *_about_limits(devices),
                 *notices_of(devices, time.time()),
                 *_about_deletions(volume, undeletable),
             ],
@@ -215,13 +222,13 @@ def _warnings(volume: Opened, devices: list[dict[str, object]], values: ValueFac
 def _about_roles(volume: Opened, devices: list[dict[str, object]]) -> list[str]:
     """What became of changes that do not count, and what others want devices to do."""
     found = [
-        f"{shown(one['by'])} wants {'this device' if facts['this'] else shown(str(facts['name']))} to only "
-        f"read: hybrisfs device role {str(facts['id'])[:8]} {one['role']} on another device agrees"
+        _proposal(facts, one)
         for facts in devices
-        for one in cast("list[dict[str, str]]", facts.get("proposed", []))
+        for one in cast("list[dict[str, Any]]", facts.get("proposed", []))
     ]
     found += [
-        f"{shown(str(one['name']))} only reads, and has signed changes all the same: they count for nobody"
+        f"{shown(str(one['name']))} {'only reads' if one.get('reader') else 'is limited to folders'}, "
+        "and has signed other changes all the same: they count for nobody"
         for one in devices
         if one.get("overstepped")
     ]
@@ -231,8 +238,8 @@ def _about_roles(volume: Opened, devices: list[dict[str, object]]) -> list[str]:
     advice = "copy what you need to another folder, or have it made a full member again"
     if unsaved:
         found.append(
-            f"{unsaved:,} files and folders were changed here before this device was to read only, and are "
-            f"on no other device: {advice}"
+            f"{unsaved:,} files and folders were changed here before this device heard that it may not, and "
+            f"are on no other device: {advice}"
         )
     elif lacking:
         found.append(
@@ -240,6 +247,26 @@ def _about_roles(volume: Opened, devices: list[dict[str, object]]) -> list[str]:
             f"other devices get them over a link alone; {advice}"
         )
     return found
+
+
+def _proposal(facts: dict[str, object], one: dict[str, Any]) -> str:
+    """What somebody wants a device to do, and what agrees to it."""
+    who = "this device" if facts["this"] else shown(str(facts["name"]))
+    folders = one.get("folders", [])
+    what = f"change only what is in {_these(folders)}" if folders else "only read"
+    words = " ".join([one["role"], *(f"--folder {quoted(folder)}" for folder in folders)])
+    command = f"hybrisfs device role {str(facts['id'])[:8]} {words}"
+    return f"{shown(one['by'])} wants {who} to {what}: {command} on another device agrees"
+
+
+def _about_limits(devices: list[dict[str, object]]) -> list[str]:
+    """To what this device is limited."""
+    folders = next((one.get("folders") for one in devices if one.get("this")), None)
+    return [_CONTRIBUTOR.format(folders=_these(folders))] if isinstance(folders, list) else []
+
+
+def _these(folders: Sequence[str]) -> str:
+    return ", ".join(map(shown, folders)) or _NO_FOLDER
 
 
 def _about_deletions(volume: Opened, undeletable: Mapping[int, int]) -> list[str]:

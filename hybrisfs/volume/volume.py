@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -10,7 +10,8 @@ from typing import Final
 from hybrisfs.errors import HybrisError
 from hybrisfs.home import Home
 from hybrisfs.merge.removal import Stance
-from hybrisfs.merge.roles import Role, RoleRecord, new_role_key
+from hybrisfs.merge.roles import Role
+from hybrisfs.merge.signing import only_reads
 from hybrisfs.mount.mountpoint import MountPoint
 from hybrisfs.mount.programs import NoFetchPrograms
 from hybrisfs.versions.browser import PastBrowser
@@ -119,12 +120,15 @@ class Volume(Opened):
 
     # -- devices ---------------------------------------------------------------------------------
 
-    def invite(self, *, lifetime: float, with_credentials: bool, reader: bool = False) -> Invitation:
-        """An invitation for one device, good for *lifetime* seconds; *reader*: it is to read only. Raises
-        HybrisError when this device only reads itself."""
+    def invite(
+        self, *, lifetime: float, with_credentials: bool, reader: bool = False, folders: Sequence[str] = ()
+    ) -> Invitation:
+        """An invitation for one device, good for *lifetime* seconds; *reader*: it is to read only; *folders*:
+        it is to be limited to these. Raises UsageError, and HybrisError when this device is no full member
+        itself."""
         sharing = self.sharing
         self.require_writer()
-        role = Role.READER if reader else Role.FULL
+        rights = sharing.shared_folders.rights(folders, reader=reader)
         self.checkpoints.keeper.hurry()
         return Invitation(
             self.ground.home,
@@ -132,35 +136,39 @@ class Volume(Opened):
             self.ring.keys,
             sharing.membership.own_name,
             sharing.key_holders,
-            partial(sharing.membership.admit, role=role),
+            partial(sharing.admit, rights=rights),
             lifetime=lifetime,
             with_credentials=with_credentials,
-            reader=reader,
+            reader=rights.role is not Role.FULL,
         )
 
     def require_writer(self) -> None:
-        """Raises HybrisError when this device only reads."""
+        """Raises HybrisError unless this device is a full member."""
         self.sharing.require_writer()
 
     def role_of(self, device: str) -> dict[str, object]:
-        """The "id" and name ("device") of a device, and whether it is a "reader"; and what is "proposed", if
-        anything is, see `Membership.proposed`. Raises UsageError."""
-        membership = self.sharing.membership
-        member, role = membership.role_of(device)
-        proposed = membership.proposed(member.device)
-        facts = {"id": member.device.hex(), "device": member.name, "reader": role is Role.READER}
-        return facts | ({"proposed": proposed} if proposed else {})
+        """See `Sharing.role_of`."""
+        return self.sharing.role_of(device)
 
-    def set_role(self, device: str, *, reader: bool, passphrase: str | None = None) -> dict[str, object]:
-        """See `Membership.set_role`; then the same as `role_of`. With the *passphrase* of a recovery kit, the
-        kit says so instead, see `Kits.sign`."""
-        role = Role.READER if reader else Role.FULL
+    def set_role(
+        self,
+        device: str,
+        *,
+        reader: bool = False,
+        folders: Sequence[str] = (),
+        passphrase: str | None = None,
+    ) -> dict[str, object]:
+        """Make a device a reader, a contributor to *folders*, or a full member: see `Sharing.set_role`; then
+        the same as `role_of`. With the *passphrase* of a recovery kit, the kit says so, see `Kits.sign`."""
         if passphrase is None:
-            self.sharing.membership.set_role(device, role)
+            self.require_writer()
+        member, _ = self.sharing.membership.rights_of(device)
+        rights = self.sharing.shared_folders.rights(folders, reader=reader, device=member.device)
+        if passphrase is None:
+            self.sharing.set_role(device, rights)
         else:
-            member, _ = self.sharing.membership.role_of(device)
-            said = new_role_key(member.device), RoleRecord(role).encode()
-            self.recovery.sign(passphrase, lambda kit: [said])
+            kit = partial(self.recovery.sign, passphrase)
+            self.sharing.set_role(device, rights, lambda write: kit(lambda _: [write]))
         self.committer.commit_now()
         return self.role_of(device)
 
@@ -217,8 +225,9 @@ class Volume(Opened):
         return self.conflict_table.all()
 
     def settle_conflict(self, path: str, *, keep_all: bool) -> None:
-        """See `Conflicts.keep` and `Conflicts.keep_all`."""
-        self.require_writer()
+        """See `Conflicts.keep` and `Conflicts.keep_all`. A contributor settles those in its folders."""
+        if self.fs.read_only:
+            raise only_reads()
         (self.conflict_table.keep_all if keep_all else self.conflict_table.keep)(path)
 
     def deletions(self) -> list[dict[str, object]]:
