@@ -213,7 +213,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
     id: Annotated[str, Meta(pattern=f"^[0-9a-f]{{{2 * VOLUME_ID_SIZE}}}$")]
     f: Annotated[int, Meta(ge=0, le=MAX_CLOUDS)]
     k: Annotated[int, Meta(ge=1, le=MAX_CLOUDS)]
-    cache_bytes: Annotated[int, Meta(ge=_LEAST_CACHE_BYTES, le=_MOST)]
+    cache_bytes: Annotated[int, Meta(ge=0, le=_MOST)]
     no_fetch_programs: Annotated[tuple[_Text, ...], Meta(max_length=_MOST_PROGRAMS)] = (
         DEFAULT_NO_FETCH_PROGRAMS
     )
@@ -250,6 +250,8 @@ def _read(name: str, path: Path, facts: Any) -> VolumeConfig:
             f"{path} has format {version}", f"this program knows formats up to {_FORMAT}", "Update HybrisFS."
         )
     file = msgspec.convert(facts, _File)
+    if file.cache_bytes < _LEAST_CACHE_BYTES:
+        raise ValueError(f"'cache_bytes' is not a number >= {_LEAST_CACHE_BYTES}")
     clouds = tuple(
         CloudConfig(
             one.number, one.name, one.url, one.draining, one.proven, one.heard, _unknown(entries, _Cloud)
