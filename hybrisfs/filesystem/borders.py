@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 
 from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.filesystem.node_id import born_in
+from hybrisfs.filesystem.node_id import AREA_SIZE, born_in
+from hybrisfs.filesystem.registers import assignment_key
 from hybrisfs.store.database import Database
 
 __all__ = ["Borders"]
@@ -28,8 +29,6 @@ class Borders:
         """The areas that somebody is limited to, by the nodes of their folders."""
         self.limits: Collection[bytes] | None = None
         """The areas to which this device is limited; None: it is not."""
-        self.assigned: Callable[[bytes], Collection[bytes]] = lambda node: ()
-        """The areas to which full members have assigned a node."""
 
     def inside(self, directory: Inode) -> bytes | None:
         """The area to which belongs what is made in a directory."""
@@ -80,7 +79,13 @@ class Borders:
     def _area(self, node: bytes) -> bytes | None:
         areas = set(self.folders.values())
         born = born_in(node)
-        return born if born in areas else min(areas.intersection(self.assigned(node)), default=None)
+        return born if born in areas else min(areas.intersection(self._assigned(node)), default=None)
+
+    def _assigned(self, node: bytes) -> set[bytes]:
+        """The areas to which full members have assigned a node."""
+        first, last = assignment_key(node, bytes(AREA_SIZE)), assignment_key(node, b"\xff" * AREA_SIZE)
+        rows = self._db.execute("SELECT key FROM register WHERE key BETWEEN ? AND ?", (first, last))
+        return {key[-AREA_SIZE:] for (key,) in rows}
 
     def _nodes(self, inode: Inode) -> list[bytes]:
         """The nodes whose registers tell of what is seen as one."""

@@ -36,27 +36,19 @@ from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
 from hybrisfs.filesystem.node_id import AREA_SIZE, born_in
+from hybrisfs.filesystem.registers import assignment_key
 from hybrisfs.store.database import Database
 from sync import DecodeError, Reader, VersionVector, Writer
 
 __all__ = [
-    "ASSIGNMENT",
-    "ASSIGNMENT_SIZE",
     "NOWHERE",
     "Area",
     "Grounds",
     "check_assignment",
-    "assignment_key",
-    "assigned_areas",
     "known_assignments",
     "new_assignment",
 ]
 
-ASSIGNMENT: Final = ord("g")
-"""What keys of these registers begin with."""
-_NODE_ID: Final = 16
-ASSIGNMENT_SIZE: Final = _NODE_ID + AREA_SIZE
-"""Bytes of a key after its letter."""
 _VERSION: Final = 1
 
 
@@ -65,10 +57,6 @@ class Area(NamedTuple):
 
     id: bytes
     folder: bytes
-
-
-def assignment_key(node: bytes, area: bytes) -> bytes:
-    return bytes((ASSIGNMENT,)) + node + area
 
 
 def new_assignment(node: bytes, area: bytes) -> tuple[bytes, bytes]:
@@ -95,13 +83,6 @@ def known_assignments(
         tuple(keys),
     ).fetchall()
     return {key for key, branch, clock in rows if seen is None or seen[branch] >= clock}
-
-
-def assigned_areas(db: Database, node: bytes) -> set[bytes]:
-    """The areas to which a node is assigned."""
-    first, last = assignment_key(node, bytes(AREA_SIZE)), assignment_key(node, b"\xff" * AREA_SIZE)
-    rows = db.execute("SELECT key FROM register WHERE key BETWEEN ? AND ?", (first, last))
-    return {key[-AREA_SIZE:] for (key,) in rows}
 
 
 class Grounds:

@@ -16,9 +16,17 @@ from typing import Final
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.node_id import FIRST_OF_KINDS, kind_of
-from hybrisfs.filesystem.registers import Attr, Place, attr_key, content_key, is_of_tree, place_key, slot_of
+from hybrisfs.filesystem.registers import (
+    ASSIGNMENT,
+    Attr,
+    Place,
+    attr_key,
+    content_key,
+    is_of_tree,
+    place_key,
+    slot_of,
+)
 from hybrisfs.filesystem.unseen import NameChange
-from hybrisfs.merge.areas import ASSIGNMENT
 from hybrisfs.merge.authority import is_assigning, permitted
 from hybrisfs.merge.beginning import begin_beside
 from hybrisfs.merge.first_nodes import build_view

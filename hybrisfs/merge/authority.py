@@ -41,6 +41,8 @@ from typing import Final, NamedTuple
 
 from hybrisfs.filesystem.node_id import kind_of
 from hybrisfs.filesystem.registers import (
+    ASSIGNMENT,
+    ASSIGNMENT_SIZE,
     PLAIN_TAIL,
     Attr,
     Content,
@@ -53,7 +55,7 @@ from hybrisfs.filesystem.registers import (
     plain_owner,
 )
 from hybrisfs.merge.admission import check_admission
-from hybrisfs.merge.areas import ASSIGNMENT, ASSIGNMENT_SIZE, NOWHERE, Grounds, check_assignment
+from hybrisfs.merge.areas import NOWHERE, Grounds, check_assignment
 from hybrisfs.merge.cloud_set import CloudRecord, RedundancyRecord
 from hybrisfs.merge.epochs import check_grant
 from hybrisfs.merge.evidence import decode_evidence

@@ -25,7 +25,7 @@ from hybrisfs.merge.cloud_set import (
     CloudState,
     RedundancyRecord,
 )
-from hybrisfs.volume.agreed_clouds import unique_name
+from hybrisfs.volume.agreed_clouds import reason_of, unique_name
 from hybrisfs.volume.cloud_keeper import CloudKeeper
 from hybrisfs.volume.cloud_login import try_place
 from hybrisfs.volume.cloud_test import (
@@ -41,7 +41,6 @@ from hybrisfs.volume.parts import Clouds, Ground, Writing
 from hybrisfs.volume.redundancy import RewritingState
 from hybrisfs.volume.retention import Retention, Retentions, keep_deleted, stop_keeping, try_retention
 from hybrisfs.volume.sharing import Sharing
-from hybrisfs.volume.status import reason_of
 
 __all__ = ["CloudControl"]
 

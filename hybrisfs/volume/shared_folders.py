@@ -12,7 +12,8 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.groups import in_groups
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.node_id import AREA_SIZE, born_in
-from hybrisfs.merge.areas import Area, assignment_key, new_assignment
+from hybrisfs.filesystem.registers import assignment_key
+from hybrisfs.merge.areas import Area, new_assignment
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.roles import MAX_AREAS, Rights, Role
 from hybrisfs.merge.signing import Signer, is_limited, only_reads

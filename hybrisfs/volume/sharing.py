@@ -12,7 +12,6 @@ from typing import Final
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.registers import attr_key
 from hybrisfs.keyring import KeyRing
-from hybrisfs.merge.areas import assigned_areas
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.brake import Brake
 from hybrisfs.merge.hearing import Hearing
@@ -110,7 +109,6 @@ class Sharing:
             lambda: self._show(self.arrivals.device_renamed()),
         )
         self.shared_folders = SharedFolders(fs, self.registers, self.signer, signals.chunks_made)
-        fs.borders.assigned = lambda node: assigned_areas(fs.db, node)
         self._rights = Rights(Role.FULL)
         self.membership.paths_of = self.shared_folders.paths
         self.registers.roles.changed.listen(self._roles_changed)

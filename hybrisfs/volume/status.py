@@ -6,20 +6,15 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from backends.registry import local_options
-from hybrisfs.dispersal.cloud import when_emptied
-from hybrisfs.dispersal.upkeep import Upkeep, WrongObject
 from hybrisfs.filesystem.set_aside import what_is_lost
 from hybrisfs.shown import quoted, shown
-from hybrisfs.volume.config import VolumeConfig
-from hybrisfs.volume.create import MARKER_NAME
+from hybrisfs.volume.agreed_clouds import reason_of
 
 if TYPE_CHECKING:
-    from hybrisfs.dispersal.cloud import CloudStatus
     from hybrisfs.volume.key_values import ValueFacts
     from hybrisfs.volume.opened import Opened
 
-__all__ = ["devices_of", "notices_of", "reason_of", "volume_status"]
+__all__ = ["devices_of", "notices_of", "volume_status"]
 
 _LONG: Final = 86_400  # seconds; until then a cloud that is away is trouble enough
 _READER: Final = (
@@ -104,24 +99,6 @@ def volume_status(volume: Opened) -> dict[str, object]:
             ],
             "last_error": str(fs.journal.failure) if fs.journal.failure else volume.last_error.text,
         }
-
-
-def reason_of(config: VolumeConfig, upkeep: Upkeep, cloud: CloudStatus) -> str:
-    """Why a cloud is in its state, and what to do when its marker is gone, which all else goes with, or when
-    its URL means files of another machine."""
-    if WrongObject(cloud.number, MARKER_NAME) in upkeep.wrong_objects():
-        return f"{cloud.reason} ({when_emptied(cloud.name)})"
-    known = next((one for one in config.clouds if one.number == cloud.number), None)
-    if cloud.reason and known is not None and known.heard:
-        return f"{cloud.reason} ({_when_heard(known.url)})"
-    return cloud.reason
-
-
-def _when_heard(url: str) -> str:
-    return (
-        f"{' and '.join(local_options(url))} in its URL, from another machine, does not count here: use "
-        'hybrisfs cloud login and ~/.ssh/known_hosts, or, if it is to count, remove "heard" from volume.json'
-    )
 
 
 def devices_of(volume: Opened) -> list[dict[str, object]]:

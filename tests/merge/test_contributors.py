@@ -19,13 +19,14 @@ from hybrisfs.filesystem.registers import (
     PackedChunk,
     PackRecord,
     Place,
+    assignment_key,
     attr_key,
     content_key,
     pack_key,
     place_key,
     rewritten_key,
 )
-from hybrisfs.merge.areas import Area, Grounds, assignment_key, new_assignment
+from hybrisfs.merge.areas import Area, Grounds, new_assignment
 from hybrisfs.merge.authority import RULES, fault, may_write
 from hybrisfs.merge.roles import MAX_AREAS, Rights, Role, RoleRecord, new_role_key
 from hybrisfs.store.schema import ROOT_ID

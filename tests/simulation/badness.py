@@ -14,9 +14,9 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from hybrisfs.filesystem.node_id import born_in
-from hybrisfs.filesystem.registers import Place, is_of_tree
+from hybrisfs.filesystem.registers import ASSIGNMENT, Place, is_of_tree
 from hybrisfs.keys import VolumeKeys
-from hybrisfs.merge.areas import ASSIGNMENT, Area
+from hybrisfs.merge.areas import Area
 from hybrisfs.merge.roles import ROLE, Role
 from hybrisfs.merge.rules import Stamp
 from hybrisfs.recovery.record import KitRecord, kit_key, signed_kit_key
