@@ -246,7 +246,7 @@ def test_roles_proofs_and_votes_are_told(opened: Opened) -> None:
         _show(page, "devices")
         for words in (
             "signed what it may not: attributes. It may have been taken over",
-            "It has signed changes, though it only reads",
+            "It has signed what it may not: that counts for nobody",
             "laptop wants it removed.",
             "That can be vetoed on another machine until ",
             "phone says that it stays.",
