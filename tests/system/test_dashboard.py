@@ -257,6 +257,7 @@ def test_roles_proofs_and_votes_are_told(opened: Opened) -> None:
         _no_violations(page)
         _picture(page, f"accused-{width}")
     expect(page.locator("p.reason", has_text="says that it stays")).to_have_count(0)
+    page.set_viewport_size({"width": 1280, "height": 900})
     page.unroute("**/api/volumes")
     assert opened.complaints == []
 
