@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 import tempfile
@@ -25,6 +26,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Daemons that tests start show nothing on the desktop of who runs them.
 os.environ["DBUS_SESSION_BUS_ADDRESS"] = "unix:path=/nonexistent"
+
+# Each rig holds files open until it is collected: more at once than an ordinary user may open unasked.
+_, _most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (_most, _most))
 
 # A machine that is busy with other work makes examples slow, which says nothing about the code.
 _CALM = [HealthCheck.too_slow, HealthCheck.data_too_large]

@@ -60,6 +60,8 @@ __all__ = [
 
 VOLUME: Final = bytes(range(16))
 DEVICE: Final = DeviceKey.from_seed(b"\x07" * 32)
+OWNER = (os.getuid(), os.getgid()) if os.getuid() else (1000, 1000)
+"""Of what programs make: an ordinary user can use it in a mount, and root may everything."""
 SEALER: Final = Sealer(OneKey(b"d" * 32), b"i" * 32)
 TABLES: Final = TableSealer(OneKey(b"t" * 32))
 _SECRETS: Final = SharedKeys(b"i" * 32, (EpochKeys(FIRST_EPOCH, 0, b"d" * 32, b"m" * 32),))
@@ -185,7 +187,7 @@ class Rig:
         self.db = Database(database)
         self.journal = Journal(self.directory / "journal", budget=budget, segment_size=segment_size)
         clock = {} if monotonic is None else {"monotonic": monotonic}
-        self.fs = FileSystem(self.db, self.journal, SEALER.chunk_id, owner=(1000, 1000), **clock)
+        self.fs = FileSystem(self.db, self.journal, SEALER.chunk_id, owner=OWNER, **clock)
         self.signals = Signals()
         self.ring = KeyRing(VolumeKeys(_SECRETS, device))
         self.shown: list[Change] = []
@@ -214,7 +216,7 @@ class Rig:
     def make(self, name: bytes, data: bytes = b"", parent: int = ROOT_INO) -> Inode:
         """A closed file with this content."""
         with self.fs.lock:
-            inode, handle = self.fs.create(parent, name, 0o644, 1000, 1000, os.O_RDWR)
+            inode, handle = self.fs.create(parent, name, 0o644, *OWNER, os.O_RDWR)
             if data:
                 self.fs.write(inode, 0, data)
             self.fs.release(handle)
@@ -222,7 +224,7 @@ class Rig:
 
     def mkdir(self, name: bytes, parent: int = ROOT_INO) -> int:
         with self.fs.lock:
-            return self.fs.make(parent, name, stat.S_IFDIR | 0o755, 1000, 1000).ino
+            return self.fs.make(parent, name, stat.S_IFDIR | 0o755, *OWNER).ino
 
     def find(self, name: bytes, parent: int = ROOT_INO) -> Inode:
         inode = self.fs.lookup(parent, name)

@@ -19,7 +19,7 @@ from hybrisfs.merge.members import Member
 from hybrisfs.merge.rules import Value
 from hybrisfs.store.schema import ROOT_INO
 from sync import DeviceKey, Write
-from tests.filesystem.rig import FakeClouds, Rig
+from tests.filesystem.rig import OWNER, FakeClouds, Rig
 
 __all__ = ["LARGEST", "NAMES", "Device", "Entry", "Fleet", "NotHereError", "member_of"]
 
@@ -95,7 +95,7 @@ class Device:
 
     def mkdir(self, path: str) -> None:
         parent, name = self.where(path)
-        self.rig.fs.make(parent, name, stat.S_IFDIR | 0o755, 1, 1)
+        self.rig.fs.make(parent, name, stat.S_IFDIR | 0o755, *OWNER)
 
     def move(self, path: str, to: str) -> None:
         self.rig.fs.rename(*self.where(path), *self.where(to), 0)
