@@ -61,14 +61,7 @@ class AzureStore(BucketStore):
     ) -> None:
         super().__init__(url, credentials, timing)
         self._by_identity = False  # neither by a key nor by a signature
-        self.versions = AzureVersions(
-            url,
-            self._address.options["account"],
-            self._address.prefix,
-            self._client,
-            self._translated,
-            lambda: self._by_identity,
-        )
+        self.versions = AzureVersions(self, self._address.options["account"], lambda: self._by_identity)
         self._lock = threading.Lock()
         self._markers: OrderedDict[tuple[str, str], str] = OrderedDict()  # (prefix, after) -> marker
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from backends.blob_versions import BlobVersions, Translated
+from backends.blob_versions import BlobVersions
 from backends.body import receiving
+from backends.bucket import BucketStore
 from backends.errors import PermanentError
 from backends.versions import Policy, Version
 
@@ -24,20 +25,11 @@ _LONGEST_SOFT: Final = 365  # days; the longest that soft delete takes
 class AzureVersions(BlobVersions):
     """A `backends.versions.Versions` of one container and folder."""
 
-    def __init__(
-        self,
-        url: str,
-        account: str,
-        prefix: str,
-        container: Callable[[], Any],
-        translated: Translated,
-        by_identity: Callable[[], bool],
-    ) -> None:
+    def __init__(self, store: BucketStore, account: str, by_identity: Callable[[], bool]) -> None:
         """*by_identity* tells whether it logs in as a person or machine, which may have rights of
         management."""
-        super().__init__(url, prefix, translated)
+        super().__init__(store)
         self._account = account
-        self._container = container
         self._by_identity = by_identity
 
     def policy(self) -> Policy:
@@ -71,7 +63,7 @@ class AzureVersions(BlobVersions):
         raise PermanentError(self._url, "keep", "", reason, advice)
 
     def _blobs(self, prefix: str) -> Iterable[Any]:
-        found: Iterable[Any] = self._container().list_blobs(
+        found: Iterable[Any] = self._client().list_blobs(
             name_starts_with=prefix, include=["versions"], results_per_page=_PAGE
         )
         return found
@@ -81,7 +73,7 @@ class AzureVersions(BlobVersions):
         return Version(str(blob.version_id), int(blob.size)) if blob.version_id else None
 
     def _blob(self, key: str, version: str) -> Any:
-        return self._container().get_blob_client(key, version_id=version)
+        return self._client().get_blob_client(key, version_id=version)
 
     def _read(self, blob: Any, limit: int, offset: int | None = None) -> bytes:
         part = () if offset is None else (offset, limit)

@@ -6,29 +6,21 @@ A driver says how its SDK lists, reads and deletes a blob. All else is here: nam
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
+from backends.bucket import BucketVersions
 from backends.driver import check_range
 from backends.errors import CorruptError
-from backends.names import check_name, check_prefix, is_name
+from backends.names import check_prefix, is_name
 from backends.versions import MAX_LISTED, MAX_VERSIONS, Version, outermost
 
-__all__ = ["BlobVersions", "Translated"]
-
-Translated = Callable[[str, str], AbstractContextManager[None]]
-"""*translated(operation, name)* turns what the SDK raises in its block into a `StoreError`."""
+__all__ = ["BlobVersions"]
 
 
-class BlobVersions(ABC):
-    """The part of `backends.versions.Versions` that lists, reads and destroys versions below *prefix*."""
-
-    def __init__(self, url: str, prefix: str, translated: Translated) -> None:
-        self._url = url
-        self._prefix = prefix
-        self._translated = translated
+class BlobVersions(BucketVersions, ABC):
+    """The part of `backends.versions.Versions` that lists, reads and destroys versions."""
 
     def names(self, prefix: str) -> tuple[str, ...]:
         """See `Versions`; so are all of these."""
@@ -60,9 +52,6 @@ class BlobVersions(ABC):
             with self._translated("destroy", name):
                 self._delete(self._blob(self._key(name), version.id))
         return not self._listed(name)
-
-    def _key(self, name: str) -> str:
-        return self._prefix + check_name(name)
 
     def _listed(self, name: str) -> list[Version]:
         """The versions of a name, the newest first."""

@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Final
 from backends.address import Address
 from backends.driver import HttpDriver
 from backends.errors import CorruptError, MissingError, MissingRootError
-from backends.names import is_name
+from backends.names import check_name, is_name
 from backends.store import Entry, Page
 
-__all__ = ["BucketStore", "ServicePage", "no_bucket"]
+__all__ = ["BucketStore", "BucketVersions", "ServicePage", "no_bucket"]
 
 _MAX_PAGES: Final = 1000  # of foreign objects between two of ours, before the listing counts as endless
 
@@ -88,3 +88,17 @@ class BucketStore(HttpDriver[Any]):
 
     def _remember(self, prefix: str, last: str, token: str | None) -> None:
         """Keep the token of the page that has what follows `last`."""
+
+
+class BucketVersions:
+    """The part of a bucket's driver that knows older versions; it calls the service as the driver does."""
+
+    def __init__(self, store: BucketStore) -> None:
+        self._url = store.url
+        self._bucket_name = store._bucket
+        self._prefix = store._address.prefix
+        self._client = store._client
+        self._translated = store._translated
+
+    def _key(self, name: str) -> str:
+        return self._prefix + check_name(name)

@@ -50,15 +50,7 @@ class GcsStore(BucketStore):
     @cached_property
     def versions(self) -> GcsVersions:
         """Older generations of objects."""
-        return GcsVersions(
-            self.url,
-            self._bucket,
-            self._address.prefix,
-            self._client,
-            self._translated,
-            self._download,
-            self._request,
-        )
+        return GcsVersions(self, self._download, self._request)
 
     @property
     def _request(self) -> dict[str, Any]:

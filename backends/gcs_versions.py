@@ -12,7 +12,8 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-from backends.blob_versions import BlobVersions, Translated
+from backends.blob_versions import BlobVersions
+from backends.bucket import BucketStore
 from backends.errors import AuthError
 from backends.versions import MAX_LISTED, Policy, Version
 
@@ -25,20 +26,9 @@ _DAYS: Final = "daysSinceNoncurrentTime"
 class GcsVersions(BlobVersions):
     """A `backends.versions.Versions` of one bucket and folder."""
 
-    def __init__(
-        self,
-        url: str,
-        bucket: str,
-        prefix: str,
-        client: Callable[[], Any],
-        translated: Translated,
-        download: Callable[..., bytes],
-        options: dict[str, Any],
-    ) -> None:
+    def __init__(self, store: BucketStore, download: Callable[..., bytes], options: dict[str, Any]) -> None:
         """*download* reads a blob of the SDK; *options* are those of every request."""
-        super().__init__(url, prefix, translated)
-        self._bucket_name = bucket
-        self._client = client
+        super().__init__(store)
         self._download = download
         self._options = options
 

@@ -75,15 +75,7 @@ class S3Store(BucketStore):
     @cached_property
     def versions(self) -> S3Versions:
         """Older versions of objects."""
-        return S3Versions(
-            self.url,
-            self._bucket,
-            self._address.prefix,
-            self._address.option("endpoint"),
-            self._client,
-            self._translated,
-            _read,
-        )
+        return S3Versions(self, self._address.option("endpoint"), _read)
 
     def _initialise(self) -> None:
         client = self._client()

@@ -15,13 +15,13 @@ import contextlib
 import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from backends.body import receiving
+from backends.bucket import BucketStore, BucketVersions
 from backends.driver import check_range
 from backends.errors import AuthError, CorruptError, MissingError, PermanentError, StoreError
-from backends.names import check_name, check_prefix, is_name
+from backends.names import check_prefix, is_name
 from backends.versions import MAX_LISTED, MAX_VERSIONS, Policy, Version, outermost
 
 __all__ = ["S3Versions"]
@@ -35,35 +35,21 @@ _LIFECYCLE: Final = "s3:PutLifecycleConfiguration"
 _LIFECYCLE_PARTS: Final = ("Rules", "TransitionDefaultMinimumObjectSize")
 
 
-class S3Versions:
+class S3Versions(BucketVersions):
     """A `backends.versions.Versions` of one bucket and folder."""
 
-    def __init__(
-        self,
-        url: str,
-        bucket: str,
-        prefix: str,
-        endpoint: str | None,
-        client: Callable[[], Any],
-        translated: Callable[[str, str], AbstractContextManager[None]],
-        read: Callable[[Any], bytes],
-    ) -> None:
-        """*translated(operation, name)* turns what the SDK raises into a `StoreError`; *read* takes the body
-        of an answer."""
-        self._url = url
-        self._bucket = bucket
-        self._prefix = prefix
+    def __init__(self, store: BucketStore, endpoint: str | None, read: Callable[[Any], bytes]) -> None:
+        """*read* takes the body of an answer."""
+        super().__init__(store)
         self._endpoint = endpoint
         self._read = read
-        self._client = client
-        self._translated = translated
 
     def names(self, prefix: str) -> tuple[str, ...]:
         root, found, start = self._prefix, set[str](), dict[str, str]()
         for _ in range(MAX_LISTED // _PAGE):
             with self._translated("versions", prefix):
                 answer = self._client().list_object_versions(
-                    Bucket=self._bucket, Prefix=root + check_prefix(prefix), MaxKeys=_PAGE, **start
+                    Bucket=self._bucket_name, Prefix=root + check_prefix(prefix), MaxKeys=_PAGE, **start
                 )
                 found |= {str(one["Key"]).removeprefix(root) for one in answer.get("Versions", ())}
                 if not answer.get("IsTruncated"):
@@ -162,11 +148,11 @@ class S3Versions:
 
     def _listed(self, name: str, kind: str) -> list[tuple[str, int]]:
         """Ids and sizes of what the bucket keeps of a name: "Versions" or "DeleteMarkers"."""
-        key, found, start = self._prefix + check_name(name), list[tuple[str, int]](), dict[str, str]()
+        key, found, start = self._key(name), list[tuple[str, int]](), dict[str, str]()
         for _ in range(MAX_LISTED // _PAGE):
             with self._translated("versions", name):
                 answer = self._client().list_object_versions(
-                    Bucket=self._bucket, Prefix=key, MaxKeys=_PAGE, **start
+                    Bucket=self._bucket_name, Prefix=key, MaxKeys=_PAGE, **start
                 )
                 page = [*answer.get("Versions", ()), *answer.get("DeleteMarkers", ())]
                 some = [one for one in answer.get(kind, ()) if one["Key"] == key]
@@ -178,7 +164,7 @@ class S3Versions:
         return found
 
     def _get(self, name: str, version: str, limit: int, **options: str) -> bytes:
-        where = {"Bucket": self._bucket, "Key": self._prefix + check_name(name), "VersionId": version}
+        where = {"Bucket": self._bucket_name, "Key": self._key(name), "VersionId": version}
         try:
             with self._translated("get", name), receiving(limit):
                 return self._read(self._client().get_object(**where, **options))
@@ -189,11 +175,11 @@ class S3Versions:
 
     def _delete(self, name: str, version: str) -> None:
         with self._translated("destroy", name):
-            self._client().delete_object(Bucket=self._bucket, Key=self._prefix + name, VersionId=version)
+            self._client().delete_object(Bucket=self._bucket_name, Key=self._key(name), VersionId=version)
 
     def _is_on(self) -> bool:
         with self._translated("policy", ""):
-            answer = self._client().get_bucket_versioning(Bucket=self._bucket)
+            answer = self._client().get_bucket_versioning(Bucket=self._bucket_name)
             return bool(answer.get("Status") == "Enabled")
 
     def _set_versioning(self, status: str) -> None:
@@ -201,7 +187,7 @@ class S3Versions:
         try:
             with self._administered(_VERSIONING, words):
                 self._client().put_bucket_versioning(
-                    Bucket=self._bucket, VersioningConfiguration={"Status": status}
+                    Bucket=self._bucket_name, VersioningConfiguration={"Status": status}
                 )
         except StoreError as error:
             if _code(error) not in _NOT_DONE:
@@ -215,7 +201,7 @@ class S3Versions:
         words = ["get-bucket-lifecycle-configuration"]
         try:
             with self._administered("s3:GetLifecycleConfiguration", words):
-                answer = self._client().get_bucket_lifecycle_configuration(Bucket=self._bucket)
+                answer = self._client().get_bucket_lifecycle_configuration(Bucket=self._bucket_name)
                 return {name: answer[name] for name in _LIFECYCLE_PARTS if answer.get(name)}
         except StoreError as error:
             if _code(error) in _NO_RULES:
@@ -231,14 +217,14 @@ class S3Versions:
         words = ["put-bucket-lifecycle-configuration", "--lifecycle-configuration", text]
         with self._administered(_LIFECYCLE, words):
             self._client().put_bucket_lifecycle_configuration(
-                Bucket=self._bucket, LifecycleConfiguration=rules, **options
+                Bucket=self._bucket_name, LifecycleConfiguration=rules, **options
             )
 
     def _lock(self) -> str:
         """What is to be said of an Object Lock that the bucket has; "" for none, or when that is not told."""
         try:
             with self._translated("policy", ""):
-                answer = self._client().get_object_lock_configuration(Bucket=self._bucket)
+                answer = self._client().get_object_lock_configuration(Bucket=self._bucket_name)
                 default = answer["ObjectLockConfiguration"].get("Rule", {}).get("DefaultRetention")
                 if default is None:
                     return ""
@@ -257,7 +243,7 @@ class S3Versions:
                 yield
         except AuthError as error:
             endpoint = ["--endpoint-url", self._endpoint] if self._endpoint else []
-            command = ["aws", "s3api", words[0], "--bucket", self._bucket, *words[1:], *endpoint]
+            command = ["aws", "s3api", words[0], "--bucket", self._bucket_name, *words[1:], *endpoint]
             reason = f"these credentials lack the right {right}: {error.reason}"
             advice = f"have an administrator run: {shlex.join(command)}"
             raise AuthError(self._url, "keep", "", reason, advice) from error

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 import click
 
-from cli.output import columns, json_option, print_json, shown
+from cli.output import columns, json_option, print_json, quoted, shown
 from cli.passphrase import passphrase_file_option, read_passphrase
+from cli.paths import complete_directories, mounted_place
 from cli.volume_name import complete_volumes, volume_option
 from hybrisfs.client import Client, Message
 
@@ -58,7 +59,16 @@ class _Talk:
             client.call("device confirm", {"pairing": facts["pairing"], "accept": accept})
 
 
-_ROLES = click.Choice(["full", "reader"])
+_ROLES = click.Choice(["full", "contributor", "reader"])
+
+_folders = click.option(
+    "--folder",
+    "folders",
+    metavar="PATH",
+    multiple=True,
+    shell_complete=complete_directories,
+    help="With contributor: the folder that it may change, in the volume; may be given several times.",
+)
 
 _yes = click.option(
     "--yes",
@@ -91,19 +101,30 @@ Example:
     type=_ROLES,
     default="full",
     show_default=True,
-    help="What it may do: all that this machine may, or only read.",
+    help="What it may do: all that this machine may, change what is in some folders, or only read.",
 )
+@_folders
 @_yes
 @json_option
-def invite(name: str | None, valid: int, with_credentials: bool, role: str, yes: bool, as_json: bool) -> None:
+def invite(
+    name: str | None,
+    valid: int,
+    with_credentials: bool,
+    role: str,
+    folders: tuple[str, ...],
+    yes: bool,
+    as_json: bool,
+) -> None:
     """Let another machine into the volume NAME.
 
     Shows a one-time code, and waits for the machine that is given it. Both then show a short string; they are
     equal unless somebody is in between.
 
     A reader has all keys, and keeps what it is told to pin, but nothing can be changed on it, and no machine
-    takes a change from it: see hybrisfs device role.
+    takes a change from it. A contributor reads everything, too, and changes what is in the folders that are
+    named: see hybrisfs device role.
     """
+    _check_folders(role, folders)
 
     def greet(facts: Message) -> None:
         if as_json:
@@ -117,12 +138,13 @@ def invite(name: str | None, valid: int, with_credentials: bool, role: str, yes:
 
     arguments = {"name": name, "valid": valid, "with_credentials": with_credentials, "role": role}
     with Client.connect() as client:
+        arguments |= _named_folders(client, name, folders)
         facts = client.call("device invite", arguments, _Talk(as_json=as_json, yes=yes, greet=greet))
     if as_json:
         print_json(facts)
     else:
-        only = ", and only reads" if role == "reader" else ""
-        click.echo(f"{shown(facts['device'])} belongs to the volume now{only}.")
+        only = {"reader": ", and only reads", "contributor": f", and changes only {_these_folders(folders)}"}
+        click.echo(f"{shown(facts['device'])} belongs to the volume now{only.get(role, '')}.")
 
 
 @device.command(epilog="\b\nExample:\n  hybrisfs device join hfs1-... --name laptop")
@@ -188,6 +210,8 @@ _REMARKS = {
 
 def _row(one: dict[str, Any]) -> list[str]:
     remarks = [text for fact, text in _REMARKS.items() if one.get(fact)]
+    if one.get("folders") is not None:
+        remarks.append(f"changes only {_these_folders(one['folders'])}")
     if one.get("forked"):
         remarks.append("forked (restored from a backup)" if one.get("rejoined") else "forked")
     if any(charge["kind"] != "fork" for charge in one.get("charges", ())):
@@ -273,15 +297,25 @@ _with_kit = click.option(
 )
 
 
-@device.command(epilog="\b\nExample:\n  hybrisfs device role nas reader")
+@device.command(
+    epilog="\b\nExamples:\n  hybrisfs device role nas reader\n"
+    "  hybrisfs device role tablet contributor --folder Photos/Holiday"
+)
 @click.argument("device_name", metavar="DEVICE")
-@click.argument("role", metavar="[full|reader]", type=_ROLES, required=False)
+@click.argument("role", metavar="[full|contributor|reader]", type=_ROLES, required=False)
+@_folders
 @volume_option
 @_with_kit
 @passphrase_file_option
 @json_option
 def role(
-    device_name: str, role: str | None, name: str | None, with_kit: bool, file: TextIO | None, as_json: bool
+    device_name: str,
+    role: str | None,
+    folders: tuple[str, ...],
+    name: str | None,
+    with_kit: bool,
+    file: TextIO | None,
+    as_json: bool,
 ) -> None:
     """Tell what a machine may do, or say what it may do from now on.
 
@@ -289,29 +323,65 @@ def role(
     from it. It still agrees, or not, to what others want discarded, and gives itself a name. Only a full
     member says what others may do. What a machine did before it heard that it only reads is kept.
 
+    A contributor reads everything, and makes, changes, moves and removes what is in its folders, and nothing
+    else. Between such a folder and the rest of the volume nothing is moved, on any machine: programs copy
+    instead, as between two disks. Name the role and the folders again to let it change also what machines
+    that had not heard of it have put there.
+
     No machine takes rights from another one alone, unless it has let it in: until the same command on a
     second machine agrees, it is proposed only, and full refuses it. With --with-kit, the passphrase of the
     recovery kit decides.
     """
+    _check_folders(role, folders)
     arguments: Message = {"name": name, "device": device_name, "role": role}
     if role is not None:
         arguments |= _of_kit(file, with_kit=with_kit)
     with Client.connect() as client:
+        arguments |= _named_folders(client, name, folders)
         facts = client.call("device role", arguments)
     if as_json:
         print_json(facts)
         return
     what = "only reads" if facts["reader"] else "is a full member"
+    if facts.get("folders") is not None:
+        what = f"changes only {_these_folders(facts['folders'])}"
     proposed = facts.get("proposed", ())
     now = " now" if role and not proposed else ""
     click.echo(f"{shown(facts['device'])} ({facts['id'][:8]}) {what}{now}.")
     for one in proposed:
         click.echo(f"{_proposal(one)}, which has no effect until another machine agrees:")
-        click.echo(f"  hybrisfs device role {facts['id'][:8]} {one['role']}")
+        words = [one["role"], *(f"--folder {quoted(folder)}" for folder in one.get("folders", ()))]
+        click.echo(f"  hybrisfs device role {facts['id'][:8]} {' '.join(words)}")
 
 
 def _proposal(one: dict[str, Any]) -> str:
-    return f"{shown(one['by'])} wants it to {'only read' if one['role'] == 'reader' else one['role']}"
+    folders = one.get("folders")
+    what = f"change only {_these_folders(folders)}" if folders else "only read"
+    return f"{shown(one['by'])} wants it to {what}"
+
+
+def _check_folders(role: str | None, folders: Sequence[str]) -> None:
+    if folders and role != "contributor":
+        raise click.UsageError("--folder needs the role contributor")
+    if role == "contributor" and not folders:
+        raise click.UsageError("a contributor is limited to folders: name them with --folder")
+
+
+def _named_folders(client: Client, name: str | None, folders: Sequence[str]) -> Message:
+    """The folders as the daemon wants them: by their paths in the volume, and which that is, if a path in the
+    folder of one tells."""
+    found, volume = [], name
+    for folder in folders:
+        place = mounted_place(client, folder) if name is None else None
+        if place is not None and volume not in (None, place.volume):
+            raise click.UsageError(f"{folder} is not in the volume {volume}")
+        volume = volume if place is None else place.volume
+        found.append(folder if place is None else place.path)
+    return {"folders": found, "name": volume} if found else {}
+
+
+def _these_folders(paths: Sequence[str]) -> str:
+    return ", ".join(map(shown, paths)) or "folders that are gone"
 
 
 @device.command(epilog="\b\nExample:\n  hybrisfs device remove old-laptop")

@@ -130,6 +130,11 @@ def show(name: str | None, as_json: bool) -> int:
             click.echo(f"{kit['kit'][:8]} was made by {shown(kit['made_by'])}.")
         if kit["used"]:
             click.echo(f"A machine was recovered by {kit['kit'][:8]}: make a new kit, then remove this one.")
+        elif kit.get("unsigned"):
+            click.echo(
+                f"{kit['kit'][:8]} is of an earlier version, and any machine could overwrite it: "
+                "make a new kit, then remove this one."
+            )
     return code
 
 

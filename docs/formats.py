@@ -49,6 +49,7 @@ _MODULES: Final = {
         "hybrisfs/merge/removal.py",
         "hybrisfs/merge/kinship.py",
         "hybrisfs/merge/roles.py",
+        "hybrisfs/merge/areas.py",
         "hybrisfs/merge/backing.py",
         "hybrisfs/merge/cloud_set.py",
         "hybrisfs/discard/records.py",

@@ -28,7 +28,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from sync.accepted import Known
 from sync.errors import DecodeError
 from sync.hashing import ZERO_HASH
 from sync.messages import (
@@ -42,7 +41,7 @@ from sync.messages import (
     decode_message,
     encode_message,
 )
-from sync.search import PrefixSearch
+from sync.search import PrefixSearch, SearchedLog
 from sync.update import Stamp
 from sync.vector import MAX_WRITERS, VersionVector
 
@@ -103,23 +102,11 @@ class LogRow:
     """None when a checkpoint has taken its place."""
 
 
-class ExchangeLog(Protocol):
+class ExchangeLog(SearchedLog, Protocol):
     """The local log as exchange reads it."""
 
-    def tips(self) -> list[Known]:
-        """The newest update of each branch that no other branch grows from."""
-
     def history(self) -> bytes:
-        """The history hash at these tips."""
-
-    def find(self, prefix: bytes) -> Known | None:
-        """The accepted update whose hash begins so, if any."""
-
-    def path(self, known: Known) -> list[tuple[bytes, int]]:
-        """(branch, clock) of the update and of each fork point below it, newest first."""
-
-    def newest_below(self, branch: bytes, clock: int) -> Known | None:
-        """The newest update on a branch with at most this clock."""
+        """The history hash at the tips."""
 
     def missing(self, known: VersionVector, after: int, size: int) -> list[LogRow]:
         """Updates with a number above `after` that `known` does not cover, in order, about `size` bytes of

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from sync.accepted import Known
 from sync.messages import MAX_PROBES
 from sync.update import Stamp
 from sync.vector import VersionVector
 
-if TYPE_CHECKING:
-    from sync.exchange import ExchangeLog
-
-__all__ = ["PrefixSearch"]
+__all__ = ["PrefixSearch", "SearchedLog"]
 
 _POINTS = 16
 
@@ -38,10 +35,26 @@ class _Path:
     asked: list[Stamp] = field(default_factory=list)
 
 
+class SearchedLog(Protocol):
+    """The local log as the search reads it."""
+
+    def tips(self) -> list[Known]:
+        """The newest update of each branch that no other branch grows from."""
+
+    def find(self, prefix: bytes) -> Known | None:
+        """The accepted update whose hash begins so, if any."""
+
+    def path(self, known: Known) -> list[tuple[bytes, int]]:
+        """(branch, clock) of the update and of each fork point below it, newest first."""
+
+    def newest_below(self, branch: bytes, clock: int) -> Known | None:
+        """The newest update on a branch with at most this clock."""
+
+
 class PrefixSearch:
     """One search, over the paths of `devices`; the other side is known to have what `covered` covers."""
 
-    def __init__(self, log: ExchangeLog, devices: Collection[bytes], covered: VersionVector) -> None:
+    def __init__(self, log: SearchedLog, devices: Collection[bytes], covered: VersionVector) -> None:
         self._log = log
         self._paths: list[_Path] = []
         for tip in log.tips():

@@ -60,7 +60,7 @@ function device(one) {
         )
       : null,
     one.overstepped
-      ? h("p", { class: "reason" }, "It has signed changes, though it only reads: they count for nobody.")
+      ? h("p", { class: "reason" }, "It has signed what it may not: that counts for nobody.")
       : null,
     (one.proposed ?? []).map((proposed) => [
       h("p", { class: "reason" }, `${proposed.by} wants it to only read. To agree, on another machine:`),
@@ -68,6 +68,7 @@ function device(one) {
     ]),
     facts(
       one.reader ? ["May", "only read"] : null,
+      one.folders ? ["May", `change only ${one.folders.join(", ") || "folders that are gone"}`] : null,
       one.this ? null : ["Heard of", one.linked ? "now" : one.last_seen ? ago(one.last_seen) : "not yet"],
       one.this ? null : ["Behind by", one.lag ? count(one.lag, "step") : "nothing"],
       one.round_trip ? ["Answers within", latency(one.round_trip)] : null,

@@ -101,9 +101,14 @@ function todo(app) {
     );
   }
   for (const kit of kits ?? []) {
-    if (kit.used)
+    const replaced = kit.used
+      ? "A machine was recovered by a recovery kit."
+      : kit.unsigned
+        ? "Any machine could overwrite the recovery kit, which is of an earlier version."
+        : null;
+    if (replaced)
       tasks.push(
-        task(kit.kit, "A machine was recovered by a recovery kit.", [
+        task(kit.kit, replaced, [
           "Make a new kit, then remove that one: ",
           h("code", null, "hybrisfs recovery make"),
           ", ",

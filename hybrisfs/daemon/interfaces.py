@@ -307,14 +307,25 @@ class OpenVolume(Protocol):
     def sync(self, timeout: float | None, progress: Callable[[int, int], None]) -> bool: ...
     def drop_cache(self) -> dict[str, int]: ...
     def fsck(self, *, clouds: bool, progress: Callable[[str, int, int], None]) -> Report: ...
-    def invite(self, *, lifetime: float, with_credentials: bool, reader: bool = False) -> PairingWork: ...
-    def role_of(self, device: str) -> dict[str, object]:
-        """Its "id" and name ("device"), whether it only reads ("reader"), and who has "proposed" that it does
-        less, if anybody has."""
+    def invite(
+        self, *, lifetime: float, with_credentials: bool, reader: bool = False, folders: Sequence[str] = ()
+    ) -> PairingWork:
+        """*reader*, *folders*: see `set_role`."""
 
-    def set_role(self, device: str, *, reader: bool, passphrase: str | None = None) -> dict[str, object]:
-        """The same, after it was said that it is a reader, or a full member; with the *passphrase* of a
-        recovery kit by that one."""
+    def role_of(self, device: str) -> dict[str, object]:
+        """Its "id" and name ("device"), whether it only reads ("reader"), the paths of the "folders" that it
+        is limited to, None when it is not, and who has "proposed" that it does less, if anybody has."""
+
+    def set_role(
+        self,
+        device: str,
+        *,
+        reader: bool = False,
+        folders: Sequence[str] = (),
+        passphrase: str | None = None,
+    ) -> dict[str, object]:
+        """The same, after it was said that it is a reader, or limited to *folders*, paths in the volume, or a
+        full member; with the *passphrase* of a recovery kit by that one."""
 
     def devices(self) -> list[dict[str, object]]: ...
     def rename_device(self, device: str, name: str) -> None: ...

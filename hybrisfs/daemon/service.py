@@ -286,6 +286,7 @@ class Daemon:
                 "machines_only": None,
                 "removed": False,
                 "reader": False,
+                "folders": None,
                 "conflicts": None,
                 "clouds": [],
                 "devices": [],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, TypedDict
 
 from hybrisfs.daemon import arguments as read
 from hybrisfs.daemon.control import Progress
@@ -20,7 +20,7 @@ from hybrisfs.wire import Message
 __all__ = ["SharingCommands"]
 
 _CODE_SECONDS: Final = 900
-_ROLES: Final = ("full", "reader")
+_ROLES: Final = ("full", "contributor", "reader")
 
 
 class SharingCommands:
@@ -62,7 +62,7 @@ class SharingCommands:
         invitation = volume.invite(
             lifetime=read.number(arguments, "valid") or _CODE_SECONDS,
             with_credentials=read.flag(arguments, "with_credentials"),
-            **({"reader": True} if _is_reader(read.optional_text(arguments, "role")) else {}),
+            **_limits(arguments),
         )
         result = self._pairings.carry_through(Pairing(invitation.facts, invitation.run), progress)
         return {"name": volume.name, **result}
@@ -100,11 +100,12 @@ class SharingCommands:
 
     def _role(self, arguments: Message, _: Progress) -> Message:
         volume, device = self._volume(arguments), read.text(arguments, "device")
-        role, passphrase = read.optional_text(arguments, "role"), read.optional_text(arguments, "passphrase")
-        if role is None:
+        limits, passphrase = _limits(arguments), read.optional_text(arguments, "passphrase")
+        if read.optional_text(arguments, "role") is None:
             return {"name": volume.name, **volume.role_of(device)}
         by_kit = {} if passphrase is None else {"passphrase": passphrase}
-        return {"name": volume.name, **volume.set_role(device, reader=_is_reader(role), **by_kit)}
+        found = volume.set_role(device, **(limits or {"reader": False}), **by_kit)
+        return {"name": volume.name, **found}
 
     def _admitted_by(self, arguments: Message, _: Progress) -> Message:
         volume = self._volume(arguments)
@@ -163,8 +164,25 @@ class SharingCommands:
         return {"name": volume.name}
 
 
-def _is_reader(role: str | None) -> bool:
-    """Raises UsageError."""
+class _Limits(TypedDict, total=False):
+    """What a device is limited to; of a full member nothing is told."""
+
+    reader: bool
+    folders: list[str]
+
+
+def _limits(arguments: Message) -> _Limits:
+    """What the "role" and the "folders" mean. Raises UsageError."""
+    role = read.optional_text(arguments, "role")
+    folders = read.texts(arguments, "folders") if arguments.get("folders") else []
     if role is not None and role not in _ROLES:
-        raise UsageError(f"a role is one of {' and '.join(_ROLES)}")
-    return role == "reader"
+        raise UsageError(f"a role is one of {', '.join(_ROLES)}")
+    if folders and role != "contributor":
+        raise UsageError("only a contributor is limited to folders", "", "Name the role contributor, too.")
+    if role == "contributor":
+        if not folders:
+            raise UsageError(
+                "a contributor is limited to folders, and none is named", "", "Name it: --folder."
+            )
+        return {"folders": folders}
+    return {"reader": True} if role == "reader" else {}

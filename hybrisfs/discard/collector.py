@@ -24,7 +24,7 @@ from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable
 from hybrisfs.errors import HybrisError
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.pipeline.commit import Committer
-from hybrisfs.pipeline.signals import Signals
+from hybrisfs.pipeline.signals import Pause, Signals
 from hybrisfs.versions.thinning import Thinner
 
 __all__ = ["Collection", "Collector", "Parts"]
@@ -131,28 +131,32 @@ class Collector:
         self._moment_of = moment_of
         self._busy = threading.Lock()
         self._listed = float("-inf")
+        self._look_due = time.monotonic() + _FIRST_LOOK
+        self._dispose_due = 0.0
 
-    def run(self) -> None:
-        """The thread's body."""
-        look = time.monotonic() + _FIRST_LOOK
-        pause, dispose = _STEP_SECONDS, 0.0
-        while self._signals.pause(pause):
-            collection = Collection()
-            with self._busy:
-                try:
-                    self._advance()
-                    self._bring_lacking()
-                    if time.monotonic() >= look and not self._signals.held:
-                        look = time.monotonic() + _LOOK_SECONDS
-                        self._look(collection, lambda: self._signals.pause(_PAUSE), self._is_listing_due())
-                    if time.monotonic() >= dispose and not self._signals.held:
-                        self._dispose(collection)
-                        left = self._parts.disposer.clouds()
-                        dispose = time.monotonic() + (_LATER_SECONDS if left else 0.0)
-                    pause = _STEP_SECONDS
-                except (ChunkUnavailable, CloudsUnavailable, OSError) as error:
-                    log.info("what nobody needs stays for now: %s", error)
-                    pause = _LATER_SECONDS
+    @property
+    def first(self) -> Pause:
+        """How long it is until the first step."""
+        return Pause(_STEP_SECONDS)
+
+    def step(self) -> Pause:
+        """Go on with what is to be discarded, and look for more when that is due."""
+        collection = Collection()
+        with self._busy:
+            try:
+                self._advance()
+                self._bring_lacking()
+                if time.monotonic() >= self._look_due and not self._signals.held:
+                    self._look_due = time.monotonic() + _LOOK_SECONDS
+                    self._look(collection, lambda: self._signals.pause(_PAUSE), self._is_listing_due())
+                if time.monotonic() >= self._dispose_due and not self._signals.held:
+                    self._dispose(collection)
+                    left = self._parts.disposer.clouds()
+                    self._dispose_due = time.monotonic() + (_LATER_SECONDS if left else 0.0)
+            except (ChunkUnavailable, CloudsUnavailable, OSError) as error:
+                log.info("what nobody needs stays for now: %s", error)
+                return Pause(_LATER_SECONDS)
+        return Pause(_STEP_SECONDS)
 
     def collect(self, step: Step, *, dry_run: bool) -> Collection:
         """Look for what nobody needs now, and go as far as can be gone; with *dry_run*, only look.

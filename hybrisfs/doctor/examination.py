@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Final
 
 from backends.credentials import CredentialStore
 from hybrisfs.daemon.only_one import answers
@@ -20,7 +21,7 @@ from hybrisfs.doctor.mounts import examine_mounts
 from hybrisfs.errors import HybrisError
 from hybrisfs.home import Home
 from hybrisfs.keys import VolumeKeys
-from hybrisfs.merge.roles import Roles
+from hybrisfs.merge.roles import Role, Roles
 from hybrisfs.volume.config import VolumeConfig
 from hybrisfs.volume.create import DATABASE_FILE, KEYS_FILE
 from hybrisfs.volume.own_places import OwnPlaces
@@ -50,26 +51,33 @@ def examine(home: Home) -> Iterator[Finding]:
     yield from examine_clouds(volumes, CredentialStore(home.credentials), OwnPlaces(home))
 
 
+_LIMITS: Final = {
+    Role.READER: "this device only reads it, so that nothing can be changed here",
+    Role.CONTRIBUTOR: "this device may only change what is in the folders that hybrisfs device list names",
+}
+
+
 def examine_roles(home: Home, volumes: Iterable[str]) -> Iterator[Finding]:
-    """One finding for each of these volumes that this device only reads: no program can save anything there.
-    Their databases are looked at as they are on the disk; what is wrong with these is for others to tell."""
+    """One finding for each of these volumes of which this device is no full member: programs cannot save
+    there, or not everywhere. Their databases are looked at as they are on the disk; what is wrong with these
+    is for others to tell."""
     for name in volumes:
-        if _only_reads(home.volume_state(name)):
+        role = _role(home.volume_state(name))
+        if role is not Role.FULL:
             yield ok(
                 f"volume {name}",
-                "this device only reads it, so that nothing can be changed here; "
-                "on a full member, hybrisfs device role NAME full lets it write",
+                f"{_LIMITS[role]}; on a full member, hybrisfs device role NAME full lets it write",
             )
 
 
-def _only_reads(state: Path) -> bool:
-    """Whether the volume with this state folder is only read here; False as well when that cannot be told."""
+def _role(state: Path) -> Role:
+    """What this device may do in the volume with this state folder; all when that cannot be told."""
     try:
         device = VolumeKeys.load(state / KEYS_FILE).device.device_id
         address = f"{(state / DATABASE_FILE).as_uri()}?mode=ro"
         with closing(sqlite3.connect(address, uri=True, isolation_level=None)) as database:
             database.execute("BEGIN")
             roles = Roles(database)
-            return roles.are_awaited(device) or device in roles.readers()
+            return Role.READER if roles.are_awaited(device) else roles.stored_role(device)
     except (HybrisError, OSError, DecodeError, sqlite3.Error):
-        return False
+        return Role.FULL

@@ -11,12 +11,13 @@ changes it, which means that it is wanted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
 from hybrisfs.store.bulk import insert_many
 from hybrisfs.store.database import Database
+from hybrisfs.topic import Topic
 
 __all__ = ["Changes"]
 
@@ -28,8 +29,10 @@ class Changes:
 
     def __init__(self, database: Database) -> None:
         self._db = database
-        self.on_change: Callable[[], None] = _nobody
-        self.on_mark: Callable[[int], None] | None = None  # told of each changed node by its number
+        self.begun = Topic[[]]()
+        """Something changes, for the first time since the last cut."""
+        self.marked = Topic[[int]]()
+        """The node with this number changes."""
         self._announced = False
         self.seq: int = database.meta("seq")
         rows = database.execute("SELECT key, ino, seq FROM pending WHERE clock IS NULL").fetchall()
@@ -51,8 +54,7 @@ class Changes:
         self.seq += 1
         if not self._announced:
             self.announce()
-        if self.on_mark is not None:
-            self.on_mark(ino)
+        self.marked(ino)
         before = self.unsigned.get(key)
         if key in self.held:
             self._let_go(key)
@@ -83,7 +85,7 @@ class Changes:
     def announce(self) -> None:
         """There is something to be published. `mark` says so once between two cuts."""
         self._announced = True
-        self.on_change()
+        self.begun()
 
     def retire(self, key: bytes, ino: int, *, stamp: int) -> None:
         """The register *key* is gone; nobody need hear of it if no update has named it (stamp 0)."""
@@ -156,7 +158,7 @@ class Changes:
         return found, reach
 
     def begin_cut(self, keys: set[bytes], reach: int) -> None:
-        """The values of *keys* have been taken and are about to be signed; `on_change` tells of the next.
+        """The values of *keys* have been taken and are about to be signed; `begun` tells of the next.
 
         No change numbered *reach* or lower that was dropped matters any more.
         """
@@ -219,7 +221,3 @@ class Changes:
             "AND NOT EXISTS (SELECT 1 FROM held h WHERE h.key = p.key AND h.former IS NULL)"
         ).fetchone()[0]
         return count
-
-
-def _nobody() -> None:
-    """Nobody wants to hear of changes."""

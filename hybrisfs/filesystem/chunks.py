@@ -27,6 +27,7 @@ from hybrisfs.filesystem.registers import PackedChunk
 from hybrisfs.store.bulk import insert_many, select_many, select_with
 from hybrisfs.store.database import Database
 from hybrisfs.store.journal import Journal
+from hybrisfs.topic import Topic
 from sync.codec import Buffer
 
 __all__ = [
@@ -94,8 +95,10 @@ class ChunkStore:
         self._recent: OrderedDict[int, bytes] = OrderedDict()
         self._recent_bytes = 0
         self.settling: set[int] = set()  # chunks that a file is about to name
-        self.on_located: Callable[[], None] = lambda: None  # called when a cloud is known to have a chunk
-        self.on_dropped: Callable[[], None] = lambda: None  # called when chunks were given up unread
+        self.located = Topic[[]]()
+        """A cloud is known to have a chunk."""
+        self.dropped = Topic[[]]()
+        """Chunks were given up unread."""
         self.condemned = Condemned(database)
         self.doubted: set[int] = {  # packs that may be gone: nothing new relies on these
             number for (number,) in database.execute("SELECT number FROM pack WHERE doubted")
@@ -318,7 +321,7 @@ class ChunkStore:
         return size, segments
 
     def drop_unwanted(self) -> None:
-        """Forget chunks that no cloud has yet and no file names any more. `on_dropped` is told of it. Of what
+        """Forget chunks that no cloud has yet and no file names any more. `dropped` tells of it. Of what
         another device made only the bytes go: it may yet tell where that is."""
         rows = self._db.execute(
             f"SELECT number, segment, pack FROM chunk WHERE {ONLY_HERE} "
@@ -337,7 +340,7 @@ class ChunkStore:
             if spares:
                 self.rely_on_spare(number, spares[0].pack or ELSEWHERE)
         if any(pack is None for _, _, pack in going):
-            self.on_dropped()
+            self.dropped()
 
     def packed_elsewhere(
         self,
@@ -396,7 +399,7 @@ class ChunkStore:
                 "DELETE FROM spare WHERE pack = ? AND chunk = ?",
                 [(pack, number) for _, pack, _, _, number in moved],
             )
-            self.on_located()
+            self.located()
         if again:
             self.packed_elsewhere(again, hearsay=hearsay, vouched=vouched)
 
@@ -431,7 +434,7 @@ class ChunkStore:
             "proven = max(?4, proven AND pack IS ?1) WHERE number = ?5",
             (pack, offset, sealed, proven, number),
         )
-        self.on_located()
+        self.located()
         self._db.execute("DELETE FROM spare WHERE pack = ? AND chunk = ?", (pack, number))
         return True
 

@@ -18,6 +18,7 @@ from typing import Final
 
 from hybrisfs.filesystem.acl import Acl
 from hybrisfs.filesystem.attributes import Attributes
+from hybrisfs.filesystem.borders import Borders
 from hybrisfs.filesystem.changes import Changes
 from hybrisfs.filesystem.chunks import ChunkStore
 from hybrisfs.filesystem.content import Content, Missing
@@ -79,11 +80,14 @@ class FileSystem:
         self.content = Content(database, journal, self.inodes, self.changes, self.chunks)
         self.received = ReceivedContent(database, self.inodes, self.content, self.chunks)
         self.attributes = Attributes(database, self.inodes, self.changes)
-        self.names = Names(database, self.inodes, self.changes, self._unlinked)
+        self.borders = Borders(database)
+        self.names = Names(database, self.inodes, self.changes, self.borders, self._unlinked)
         self.hoard = Hoard(database, self.inodes)
         self.unseen = Unseen(database, monotonic)
         self.read_only = False
         """Whether nothing may be changed here: what other devices change still is."""
+        self.is_full = True
+        """Whether this device is a full member, which sees to what all have in common."""
         self.total_files: int = database.meta("files")
         self.cache_generation = 0
         self.settling: list[Extent] = []  # staged bytes that the publisher is reading
@@ -298,6 +302,7 @@ class FileSystem:
         writable = flags & os.O_ACCMODE != os.O_RDONLY
         if writable:
             self.require_writable()
+            self.borders.require_change(inode)
         if flags & os.O_TRUNC:
             self.truncate(inode, 0)
         return self._new_handle(inode, writable)

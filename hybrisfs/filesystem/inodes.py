@@ -187,6 +187,8 @@ class InodeTable:
             )
         }
         self.settle: Callable[[Inode, Intent], None] = _nothing_to_settle
+        # Raises OSError for a node that this device may not change; None: it may change all.
+        self.permit: Callable[[Inode], None] | None = None
         # Open files that lost their names to other devices' updates; they are entangled, too.
         self.displaced: dict[int, Displaced] = {}
         # Names that have come or gone since the last update, by directory.
@@ -204,8 +206,16 @@ class InodeTable:
         row: NodeRow = (ROOT_INO, ROOT_ID, mode, uid, gid, 0, 2, 0, 0, now, now, now, None, 0, 0, 0)
         return self._add(Inode(row))
 
-    def create(self, mode: int, uid: int, gid: int, rdev: int = 0, target: bytes | None = None) -> Inode:
-        """A new node without a name."""
+    def create(
+        self,
+        mode: int,
+        uid: int,
+        gid: int,
+        rdev: int = 0,
+        target: bytes | None = None,
+        area: bytes | None = None,
+    ) -> Inode:
+        """A new node without a name, which belongs to this area."""
         now = self.now()
         nlink = 2 if stat.S_ISDIR(mode) else 1
         size = len(target) if target is not None else 0
@@ -213,8 +223,8 @@ class InodeTable:
         self._next_ino = number + 1
         inode = Inode(
             (
-                number, new_node_id(mode, now), mode, uid, gid, rdev, nlink, size, 0, now, now, now, target,
-                0, 0, 0,
+                number, new_node_id(mode, now, area), mode, uid, gid, rdev, nlink, size, 0, now, now, now,
+                target, 0, 0, 0,
             )
         )  # fmt: skip
         if stat.S_ISREG(mode):
@@ -231,9 +241,9 @@ class InodeTable:
         """Make new nodes at once; none of them is in memory yet."""
         insert_many(self._db, _INSERT, rows)
 
-    def identify_anew(self, inode: Inode) -> None:
-        """Let the node have an id that none ever had."""
-        self.identify(inode, new_node_id(inode.mode, self.now()))
+    def identify_anew(self, inode: Inode, area: bytes | None = None) -> None:
+        """Let the node have an id that none ever had, in this area."""
+        self.identify(inode, new_node_id(inode.mode, self.now(), area))
 
     def identify(self, inode: Inode, identity: bytes) -> None:
         """Let the node have another id."""
@@ -297,7 +307,10 @@ class InodeTable:
         (self.entangled.add if entangled else self.entangled.discard)(ino)
 
     def intend(self, inode: Inode, intent: Intent) -> None:
-        """Call before this device changes a node, its attributes or its names."""
+        """Call before this device changes a node, its attributes or its names. Raises OSError when it may
+        not."""
+        if self.permit is not None and (not inode.orphan or inode.ino in self.displaced):
+            self.permit(inode)
         if inode.ino in self.entangled:
             self.settle(inode, intent)
 

@@ -8,6 +8,7 @@ import stat
 from collections.abc import Callable
 from typing import Final
 
+from hybrisfs.filesystem.borders import Borders
 from hybrisfs.filesystem.changes import Changes
 from hybrisfs.filesystem.inodes import NODE_COLUMNS, Inode, InodeTable, Intent
 from hybrisfs.filesystem.registers import MAX_NAME, MAX_TARGET, attr_key, content_key, place_key
@@ -37,9 +38,15 @@ class Names:
     """Lookup, creation, removal and renaming. *discard* is told of nodes that lost their last name."""
 
     def __init__(
-        self, database: Database, inodes: InodeTable, changes: Changes, discard: Callable[[Inode], None]
+        self,
+        database: Database,
+        inodes: InodeTable,
+        changes: Changes,
+        borders: Borders,
+        discard: Callable[[Inode], None],
     ) -> None:
         self._db = database
+        self._borders = borders
         self._inodes = inodes
         self._changes = changes
         self._discard = discard
@@ -129,11 +136,12 @@ class Names:
     def _new_node(
         self, directory: Inode, mode: int, uid: int, gid: int, rdev: int = 0, target: bytes | None = None
     ) -> Inode:
+        self._borders.require_entry(directory)
         if directory.mode & stat.S_ISGID:
             gid = directory.gid
             if stat.S_ISDIR(mode):
                 mode |= stat.S_ISGID
-        return self._inodes.create(mode, uid, gid, rdev, target)
+        return self._inodes.create(mode, uid, gid, rdev, target, self._borders.inside(directory))
 
     def link(self, ino: int, parent: int, name: bytes) -> Inode:
         """A further name of a node that is no directory, or the first one of a file made without."""
@@ -146,6 +154,8 @@ class Names:
             raise failure(errno.ENOENT)
         if self._place(parent, name) is not None:
             raise failure(errno.EEXIST)
+        standing = None if inode.linkable else self._inodes.find(self.parent_of(ino))
+        self._borders.require_name(inode, standing, directory)
         self._inodes.intend(inode, Intent.CHANGE)
         inode.nlink += 1
         inode.ctime = self._inodes.now()
@@ -177,9 +187,10 @@ class Names:
     def _changed_entries(self, directory: Inode, name: bytes, subdirectories: int) -> None:
         directory.nlink += subdirectories
         self._inodes.disturbed.add((directory.ino, name))
-        directory.mtime = directory.ctime = self._inodes.now()
         self._inodes.touch(directory)
-        self._changes.mark(attr_key(directory.id), directory.ino)
+        if self._borders.may_change(directory):  # not that of a contributor's folder itself
+            directory.mtime = directory.ctime = self._inodes.now()
+            self._changes.mark(attr_key(directory.id), directory.ino)
 
     # -- removing --------------------------------------------------------------------------------
 
@@ -212,6 +223,7 @@ class Names:
         """Take a name away, and the node with it when it was the last; the number of the name."""
         ino, slot, stamp = place
         inode = self.inode(ino)
+        self._borders.require_entry(directory)
         self._inodes.intend(inode, Intent.REMOVE)
         number = self._delete(directory, name)
         self._changes.retire(place_key(inode.id, slot), ino, stamp=stamp)
@@ -238,6 +250,9 @@ class Names:
         target = self._place(new_parent, new_name)
         _check_name(new_name)
         old_dir, new_dir = self.directory(parent), self._require_living_directory(new_parent)
+        self._borders.require_move(self.inode(source[0]), old_dir, new_dir)
+        if target is not None:
+            self._borders.require_move(self.inode(target[0]), new_dir, old_dir)
         if flags == RENAME_EXCHANGE:
             if target is None:
                 raise failure(errno.ENOENT)

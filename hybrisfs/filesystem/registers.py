@@ -41,9 +41,13 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from hybrisfs.filesystem.node_id import AREA_SIZE
 from sync.codec import DecodeError, Reader, Writer
 
 __all__ = [
+    "ASSIGNMENT",
+    "ASSIGNMENT_SIZE",
+    "assignment_key",
     "MAX_FILE_SIZE",
     "MAX_NAME",
     "MAX_TARGET",
@@ -101,6 +105,10 @@ _MAX_SLOT: Final = (1 << 63) - 1  # as SQLite stores it
 _MAX_RUN: Final = MAX_FILE_SIZE << 1 | 1
 _LEAST_RUN: Final = 2  # one byte, by the number that stands for it
 _MAX_REWRITTEN: Final = 64
+ASSIGNMENT: Final = ord("g")
+"""What keys of assignments to areas begin with."""
+ASSIGNMENT_SIZE: Final = _NODE_ID + AREA_SIZE
+"""Bytes of such a key after its letter."""
 _VERSION: Final = 1
 _U64: Final = (1 << 64) - 1
 
@@ -156,6 +164,11 @@ def attr_key(node: bytes) -> bytes:
 
 def content_key(node: bytes) -> bytes:
     return b"c" + node
+
+
+def assignment_key(node: bytes, area: bytes) -> bytes:
+    """The register that says whether a node belongs to an area (`hybrisfs.merge.areas`)."""
+    return bytes((ASSIGNMENT,)) + node + area
 
 
 def pack_key(pack: bytes) -> bytes:

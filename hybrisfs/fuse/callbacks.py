@@ -10,7 +10,7 @@ from ctypes import c_int, c_uint64
 from struct import Struct
 from typing import Any
 
-from hybrisfs.fuse import records
+import hybrisfs.fuse.records as records
 from hybrisfs.fuse.library import (
     CALLBACK_TYPES,
     FILE_INFO_FH,

@@ -16,7 +16,7 @@ import errno
 import os
 from struct import Struct
 
-from hybrisfs.fuse import constants as c
+import hybrisfs.fuse.constants as c
 from hybrisfs.fuse.errors import FuseError
 from hybrisfs.fuse.library import DataBuffer, Library
 

@@ -12,13 +12,10 @@ import logging
 import re
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 from weakref import WeakValueDictionary
 
 from hybrisfs.fuse.library import InterruptFunction, Library
-
-if TYPE_CHECKING:
-    from hybrisfs.fuse.request import Request
 
 __all__ = ["Interrupts"]
 
@@ -28,15 +25,24 @@ _PENDING = re.compile(r"^SigPnd:\s*([0-9a-f]+)$", re.MULTILINE)
 _SIGKILL = 1 << (signal.SIGKILL - 1)
 
 
+class Abandonable(Protocol):
+    """What is used of `Request`."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def abandon_in_loop(self) -> None: ...
+
+
 class Interrupts:
     """The requests of a session whose callers are let go when they are killed."""
 
     def __init__(self, library: Library) -> None:
         self._library = library
-        self._requests: WeakValueDictionary[int, Request] = WeakValueDictionary()
+        self._requests: WeakValueDictionary[int, Abandonable] = WeakValueDictionary()
         self._function = InterruptFunction(self._interrupted)
 
-    def watch(self, handle: int, request: Request) -> None:
+    def watch(self, handle: int, request: Abandonable) -> None:
         """Abandon an unanswered request as soon as its caller is killed."""
         # libfuse may call the function at once, but does not survive an answer from within that call: so the
         # request is made known afterwards, and it is asked here whether there was an interrupt meanwhile.

@@ -23,7 +23,7 @@ from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple, TypeAlias
 
-from hybrisfs.fuse import constants as c
+import hybrisfs.fuse.constants as c
 
 __all__ = [
     "Attributes",

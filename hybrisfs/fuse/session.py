@@ -10,8 +10,8 @@ from ctypes import c_char_p
 from pathlib import Path
 from typing import Any
 
-from hybrisfs.fuse import constants as c
-from hybrisfs.fuse import mounting
+import hybrisfs.fuse.constants as c
+import hybrisfs.fuse.mounting as mounting
 from hybrisfs.fuse.callbacks import low_level_ops
 from hybrisfs.fuse.errors import FuseError
 from hybrisfs.fuse.handshake import shake_hands

@@ -81,8 +81,10 @@ class KeyValueStore:
         collect_delay: float = _COLLECT_DELAY,
         get_timeout: float = _GET_SECONDS,
         clock: Callable[[], float] = time.monotonic,
+        permit: Callable[[], None] = lambda: None,
     ) -> None:
-        """*path* is the metadata database, *key* the 32 bytes that everything is sealed with."""
+        """*path* is the metadata database, *key* the 32 bytes that everything is sealed with. *permit* is
+        asked before anything is written: it raises HybrisError when that may not be."""
         self.metadata = MetadataStore(path)
         self.sealer = ValueSealer(key, self.metadata.store_id)
         self._cache = ValueCache(cache_bytes, cache_policy, self._newest)
@@ -90,8 +92,7 @@ class KeyValueStore:
         self.fetcher = ValueFetcher(self.metadata, values, self.sealer)
         self.collector = Collector(self.metadata, values, self.uploader.names, collect_delay)
         self.suspects = Suspects()
-        self.permit: Callable[[], None] = lambda: None
-        """Asked before anything is written: raises HybrisError when that may not be."""
+        self._permit = permit
         self._get_timeout = get_timeout
         self._clock = clock
         self._large = threading.BoundedSemaphore(_LARGE_AT_ONCE)
@@ -102,12 +103,12 @@ class KeyValueStore:
 
     def create_container(self, name: str) -> None:
         """Raises ContainerExistsError."""
-        self.permit()
+        self._permit()
         self.metadata.create_container(check_container(name))
 
     def delete_container(self, name: str) -> None:
         """Raises NoSuchContainerError, and ContainerInUseError while it holds keys."""
-        self.permit()
+        self._permit()
         self.metadata.delete_container(name)
 
     def containers(self) -> Sequence[str]:
@@ -141,7 +142,7 @@ class KeyValueStore:
         overtaken it. Then it took place just before that one (Hybris 4.1). A transaction tries again, with
         higher timestamps for what is on the clouds already.
         """
-        self.permit()
+        self._permit()
         places = {name: self._place(*name) for name in values}
         size = sum(len(value) for value in values.values() if value is not None)
         if any(value is not None and len(value) > MAX_VALUE for value in values.values()):

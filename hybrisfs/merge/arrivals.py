@@ -16,9 +16,18 @@ from typing import Final
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.node_id import FIRST_OF_KINDS, kind_of
-from hybrisfs.filesystem.registers import Attr, Place, attr_key, content_key, is_of_tree, place_key, slot_of
+from hybrisfs.filesystem.registers import (
+    ASSIGNMENT,
+    Attr,
+    Place,
+    attr_key,
+    content_key,
+    is_of_tree,
+    place_key,
+    slot_of,
+)
 from hybrisfs.filesystem.unseen import NameChange
-from hybrisfs.merge.authority import permitted
+from hybrisfs.merge.authority import is_assigning, permitted
 from hybrisfs.merge.beginning import begin_beside
 from hybrisfs.merge.first_nodes import build_view
 from hybrisfs.merge.losses import Losses
@@ -38,6 +47,7 @@ from hybrisfs.merge.unsigned import UnsignedView, unsigned_place
 from hybrisfs.recovery.record import SignedKit
 from hybrisfs.store.schema import ROOT_INO
 from hybrisfs.store.updates import UpdateLog
+from hybrisfs.topic import Topic
 from sync import Accepted, DecodeError, Rename, Write
 
 __all__ = ["Arrivals"]
@@ -74,8 +84,8 @@ class Arrivals:
         self._registers = registers
         self._members = members
         self._nodes = Nodes(fs)
-        self._packs = Packs(fs)
-        self.on_clouds: Callable[[], None] = lambda: None  # told that the set of clouds may have changed
+        self._packs = Packs(fs, self._is_contributed)
+        self.clouds_changed = Topic[[]]()
         self._disturb_again()
         # Nodes whose registers have changed since the last refresh.
         self._waiting: set[bytes] = self._moved_for_nobody()
@@ -83,6 +93,7 @@ class Arrivals:
         self._called_anew: set[tuple[int, bytes]] = set()
         self._only: dict[bytes, Value] = {}  # registers that got their first value since then
         self._unwritten: list[Written] = []  # what is to be put into registers yet
+        self._assigning = False  # whether assignments to areas are among that
         self._placements: list[Placement] = []  # what is to be put into packs yet
         self._edited: set[bytes] | None = (
             None  # nodes with unsigned places or contents, while the lock is held
@@ -114,12 +125,11 @@ class Arrivals:
         lock is let go. What follows for registers and packs is done for many updates at once."""
         if accepted.renames:
             self.renamed(accepted.renames)
-        if self._registers.roles:
+        kept, others = _parted(accepted.update.writes)
+        if self._registers.roles or is_assigning(others):
             accepted = self._permitted(accepted)
-        update, branch = accepted.update, accepted.branch
-        writes, header = update.writes, update.header
-        kept = [one for one in writes if one[0][0] in _TREE]
-        others = [] if len(kept) == len(writes) else [one for one in writes if one[0][0] not in _TREE]
+            kept, others = _parted(accepted.update.writes)
+        header, branch = accepted.update.header, accepted.branch
         nodes = {key[1:17] for key, _ in kept}
         if nodes and min(nodes) < FIRST_OF_KINDS:
             kept = [one for one in kept if one[0][1:] >= FIRST_OF_KINDS or not self._twists(*one)]
@@ -138,6 +148,8 @@ class Arrivals:
 
     def _permitted(self, accepted: Accepted) -> Accepted:
         """The update with those of its writes that its writer might sign by then."""
+        if self._assigning:
+            self._write()
         update, roles = accepted.update, self._registers.roles
         heard = permitted(update, accepted.dependencies, roles, self._updates.vector_of)
         if heard is update:
@@ -156,6 +168,8 @@ class Arrivals:
                 self._registers.minutes.note(stamp, key, value)
             if key[0] == ROLE:
                 self._registers.roles.note(stamp, key, value)
+            if key[0] == ASSIGNMENT:
+                self._assigning = True
             if key[:1] == b"w":
                 self._write()
                 self._packs.rewrite(key[1:], value, dict(accepted.update.writes))
@@ -231,7 +245,7 @@ class Arrivals:
             return
         self._write()
         if not kinds.isdisjoint(b"sr"):
-            self.on_clouds()
+            self.clouds_changed()
         if not kinds.isdisjoint(_OF_MEMBERS):
             self._members.words_changed()
             for key in (key for key in keys if key[0] == _KIT):
@@ -254,6 +268,15 @@ class Arrivals:
                 public = SignedKit.decode(key, value.value or b"").public
                 self._members.learn_reserve(public, self._signer_of(value.stamp), value.stamp.clock)
 
+    def _is_contributed(self, stamp: Stamp) -> bool:
+        """Whether who signed an update was no full member by then, as far as is known here."""
+        roles = self._registers.roles
+        signer = self._signer_of(stamp) if roles else None
+        if signer is None:
+            return False
+        seen = self._updates.vector_of(stamp.writer, stamp.clock)
+        return roles.role(signer, seen, self._updates.vector_of) is not Role.FULL
+
     def _signer_of(self, stamp: Stamp) -> bytes | None:
         signed = self._updates.signed_by(stamp.writer, stamp.clock)
         return None if signed is None else signed[0]
@@ -261,6 +284,7 @@ class Arrivals:
     def _write(self, renames: Sequence[Rename] = ()) -> None:
         """Put what has been taken into registers and packs. *renames*: see `Registers.write`."""
         unwritten, self._unwritten = self._unwritten, []
+        self._assigning = False
         if unwritten:
             for key, only in self._registers.write(unwritten, renames).items():
                 if only is None:
@@ -487,6 +511,12 @@ class Arrivals:
         self._changes += [Change(at, called, (inode.ino, inode.mode)) for at, called, _ in rows]
         self._changes += [Change(parent, copy), Change(parent), Change(inode.ino)]
         self._waiting.add(node)
+
+
+def _parted(writes: Sequence[Write]) -> tuple[list[Write], list[Write]]:
+    """Those to registers of the tree, and the others."""
+    kept = [one for one in writes if one[0][0] in _TREE]
+    return kept, [] if len(kept) == len(writes) else [one for one in writes if one[0][0] not in _TREE]
 
 
 def _is_removal(value: bytes | None) -> bool:

@@ -15,12 +15,16 @@ claims about chunks   `hybrisfs.filesystem.chunks`: evidence, which unpins nothi
 who is a member       `hybrisfs.merge.members`; how many are: `hybrisfs.merge.roster`; what becomes of
                       those about whom others vote: `hybrisfs.merge.removal`
 the keys of an epoch  `hybrisfs.volume.epochs`: fit to seal with, or not
-what a reader writes  `permitted`: that it was one by then tells the log (`hybrisfs.merge.roles`)
+what a reader or a    `permitted`: that it was one by then tells the log (`hybrisfs.merge.roles`), and in
+contributor writes    which folders (`hybrisfs.merge.areas`)
 ====================  ================================================================================
 
 A reader consents, or not, to what others want discarded, gives itself a name, and proves what it has seen
 others do: the column `by_readers` of the table. It can block what takes everybody's consent, as any device
-can; it makes nothing count. What breaks this rule alone convicts nobody, as it takes the log to see it.
+can; it makes nothing count. A contributor may do that, too. In its areas it writes all registers of nodes,
+and it says where its packs are: the column `by_contributors`. It ends and rewrites no pack, and what it says
+of a pack of which another device tells is passed over (`hybrisfs.merge.packs`). What breaks these rules alone
+convicts nobody, as it takes the log to see it.
 
 **The kind of a node never changes.** The id of a node says what it is (`hybrisfs.filesystem.node_id`), so
 that attributes of another kind break the rule whatever else the log holds. The root is a directory. Ids
@@ -31,12 +35,14 @@ that earlier versions made do not tell: of such a node each device keeps to the 
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from hybrisfs.filesystem.node_id import kind_of
 from hybrisfs.filesystem.registers import (
+    ASSIGNMENT,
+    ASSIGNMENT_SIZE,
     PLAIN_TAIL,
     Attr,
     Content,
@@ -49,6 +55,7 @@ from hybrisfs.filesystem.registers import (
     plain_owner,
 )
 from hybrisfs.merge.admission import check_admission
+from hybrisfs.merge.areas import NOWHERE, Grounds, check_assignment
 from hybrisfs.merge.cloud_set import CloudRecord, RedundancyRecord
 from hybrisfs.merge.epochs import check_grant
 from hybrisfs.merge.evidence import decode_evidence
@@ -59,7 +66,18 @@ from hybrisfs.merge.roles import ROLE, SERIAL_SIZE, Role, RoleRecord, Roles, who
 from hybrisfs.store.schema import ROOT_ID
 from sync import DEVICE_ID_SIZE, EPOCH_SIZE, DecodeError, SignedUpdate, VersionVector, Write
 
-__all__ = ["RULES", "Rule", "counting", "described", "fault", "lawful", "may_write", "permitted", "void"]
+__all__ = [
+    "RULES",
+    "Rule",
+    "counting",
+    "described",
+    "fault",
+    "is_assigning",
+    "lawful",
+    "may_write",
+    "permitted",
+    "void",
+]
 
 _PACK_ID_SIZE: Final = 32
 _NOBODY: Final = 0xFFFFFFFF  # as a number of a user or a group, "leave it as it is" (chown(2))
@@ -78,6 +96,27 @@ def _never(writer: bytes, key: bytes, value: bytes | None) -> bool:
 
 def _always(writer: bytes, key: bytes, value: bytes | None) -> bool:
     return True
+
+
+def _nowhere(grounds: Grounds, key: bytes, value: bytes | None) -> bool:
+    return False
+
+
+def _on_its_grounds(grounds: Grounds, key: bytes, value: bytes | None) -> bool:
+    return bool(grounds.of(key[_LETTER:_NODE_KEY]))
+
+
+def _placed_on_its_grounds(grounds: Grounds, key: bytes, value: bytes | None) -> bool:
+    """Also where the node was before, and stands again should folders come to hold each other."""
+    place = Place.decode(value or b"")
+    areas = grounds.of(key[_LETTER:_NODE_KEY])
+    for directory in (place.parent, *([place.former] if place.former else [])):
+        areas = areas and areas & grounds.below(directory)
+    return bool(areas)
+
+
+def _has_value(grounds: Grounds, key: bytes, value: bytes | None) -> bool:
+    return value is not None
 
 
 def _its_own_name(writer: bytes, key: bytes, value: bytes | None) -> bool:
@@ -105,6 +144,8 @@ class Rule(NamedTuple):
     """Whether a register may end: be written without a value."""
     by_readers: Callable[[bytes, bytes, bytes | None], bool] = _never
     """Whether a writer that only reads may write this to such a key, of what breaks no rule otherwise."""
+    by_contributors: Callable[[Grounds, bytes, bytes | None], bool] = _nowhere
+    """Whether a contributor with these grounds may, too, what readers may not."""
 
 
 def _place(key: bytes, value: bytes) -> None:
@@ -167,10 +208,16 @@ def _member(key: bytes, value: bytes) -> None:
 
 
 RULES: Final[Mapping[int, Rule]] = {
-    ord("p"): Rule("place", _place),
-    ord("a"): Rule("attributes", _attr),
-    ord("c"): Rule("content", _content),
-    ord("k"): Rule("pack", lambda _, value: PackRecord.decode(value), _PACK_ID_SIZE, ends=True),
+    ord("p"): Rule("place", _place, by_contributors=_placed_on_its_grounds),
+    ord("a"): Rule("attributes", _attr, by_contributors=_on_its_grounds),
+    ord("c"): Rule("content", _content, by_contributors=_on_its_grounds),
+    ord("k"): Rule(
+        "pack",
+        lambda _, value: PackRecord.decode(value),
+        _PACK_ID_SIZE,
+        ends=True,
+        by_contributors=_has_value,
+    ),
     ord("w"): Rule("rewritten pack", lambda _, value: Rewritten.decode(value), _PACK_ID_SIZE),
     ord("d"): Rule("proposal", _anything, DEVICE_ID_SIZE, own=True),
     ord("v"): Rule("ballot", _anything, DEVICE_ID_SIZE, own=True, by_readers=_always),
@@ -180,6 +227,7 @@ RULES: Final[Mapping[int, Rule]] = {
         "admission", check_admission, 2 * DEVICE_ID_SIZE, ends_with_writer=True, by_readers=_about_itself
     ),
     ROLE: Rule("role", lambda _, value: RoleRecord.decode(value), DEVICE_ID_SIZE + SERIAL_SIZE),
+    ASSIGNMENT: Rule("assignment", lambda _, value: check_assignment(value), ASSIGNMENT_SIZE),
     ord("e"): Rule("epoch", lambda _, value: check_grant(value), EPOCH_SIZE),
     ord("s"): Rule("cloud", lambda _, value: CloudRecord.decode(value), 1),
     ord("r"): Rule("redundancy", lambda _, value: RedundancyRecord.decode(value), 0),
@@ -283,31 +331,47 @@ def lawful(update: SignedUpdate, broken: Container[int] | None = None) -> Signed
     return update._replace(writes=tuple(kept))
 
 
-def may_write(role: Role, writer: bytes, key: bytes, value: bytes | None) -> bool:
-    """Whether a write counts that breaks no other rule, of a device with this role."""
+def may_write(role: Role, writer: bytes, key: bytes, value: bytes | None, grounds: Grounds = NOWHERE) -> bool:
+    """Whether a write counts that breaks no other rule, of a device with this role; *grounds*: those of a
+    contributor."""
+    if role is Role.FULL:
+        return True
     rule = RULES.get(key[0])
-    return role is Role.FULL or (rule is not None and rule.by_readers(writer, key, value))
+    if rule is None:
+        return False
+    if rule.by_readers(writer, key, value):
+        return True
+    return role is Role.CONTRIBUTOR and rule.by_contributors(grounds, key, value)
 
 
 def counting(update: SignedUpdate, seen: bytes, roles: Roles) -> SignedUpdate:
     """An update of the log with those of its writes that count. *seen*: its dependency vector, encoded;
     *roles*: those of that database."""
     update = lawful(update)
-    return permitted(update, VersionVector.decode(seen), roles, roles.vector_of) if roles else update
+    if not (roles or is_assigning(update.writes)):
+        return update
+    return permitted(update, VersionVector.decode(seen), roles, roles.vector_of)
 
 
 def permitted(update: SignedUpdate, seen: VersionVector, roles: Roles, vector_of: VectorOf) -> SignedUpdate:
-    """A lawful update with those of its writes that its writer might sign, who had *seen* so much."""
-    if not roles:
-        return update
+    """A lawful update with those of its writes that its writer might sign, who had *seen* so much. While
+    nobody has a role, this matters to assignments alone."""
     writer = update.header.writer
-    role = roles.role(writer, seen, vector_of)
+    rights = roles.rights(writer, seen, vector_of)
+    grounds = roles.grounds(rights, seen)
     broken = {
         at
         for at, (key, value) in enumerate(update.writes)
-        if not may_write(role, writer, key, value) or (key[0] == ROLE and roles.was_written(key, seen))
+        if not may_write(rights.role, writer, key, value, grounds)
+        or (key[0] == ROLE and roles.was_written(key, seen))
+        or (key[0] == ASSIGNMENT and roles.known_assignments([key], seen))
     }
     return lawful(update, broken)
+
+
+def is_assigning(writes: Iterable[Write]) -> bool:
+    """Whether there is an assignment to an area among them."""
+    return any(key[0] == ASSIGNMENT for key, _ in writes)
 
 
 def described(key: bytes) -> str:

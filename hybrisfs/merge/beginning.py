@@ -15,7 +15,8 @@ __all__ = ["begin_anew", "begin_beside"]
 
 def begin_anew(fs: FileSystem, inode: Inode) -> None:
     """Let the next update tell of a file, which has one name, as of a new one. Under the volume's lock."""
-    fs.inodes.identify_anew(inode)
+    directory = fs.inodes.find(fs.names.parent_of(inode.ino))
+    fs.inodes.identify_anew(inode, None if directory is None else fs.borders.inside(directory))
     inode.attr_stamp = inode.content_stamp = 0
     fs.inodes.touch(inode)
     for key in (place_key(inode.id, 0), attr_key(inode.id), content_key(inode.id)):

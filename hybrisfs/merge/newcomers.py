@@ -75,16 +75,13 @@ class Newcomers:
             [(node,) for node in nodes],
         )
         unsigned = self._fs.changes.unsigned
-        unknown = sorted(
-            # What is unsigned has been removed here.
-            node
-            for node in nodes.difference(node for (node,) in known)
-            if node != ROOT_ID and place_key(node, 0) not in unsigned
-        )
+        unknown = sorted(nodes.difference([node for (node,) in known], (ROOT_ID,)))
+        if unsigned:  # that has been removed here
+            unknown = [node for node in unknown if place_key(node, 0) not in unsigned]
         linked = self._registers.linked(unknown)
         keys = [(place_key(node, 0), attr_key(node), content_key(node)) for node in unknown]
         only = self._only
-        others = self._registers.all_values(key for three in keys for key in three if key not in only)
+        others = self._registers.all_values([key for three in keys for key in three if key not in only])
 
         def one_value(key: bytes) -> Value | None:
             """The only value of a register; None when there are others, or none."""

@@ -5,7 +5,7 @@ The registers of packs are not kept as such; they become rows of `pack`, `chunk`
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Final, NamedTuple
@@ -42,7 +42,9 @@ class Placement(NamedTuple):
 class Packs:
     """Takes in what other devices say of packs, under the volume's lock."""
 
-    def __init__(self, fs: FileSystem) -> None:
+    def __init__(self, fs: FileSystem, is_contributed: Callable[[Stamp], bool] = lambda stamp: False) -> None:
+        """*is_contributed* tells whether who signed an update was no full member."""
+        self._is_contributed = is_contributed
         self._fs = fs
         self._db = fs.db
 
@@ -109,7 +111,14 @@ class Packs:
 
     def _take_again(self, record: PackRecord, one: Placement) -> None:
         """A pack that is on record, or of which it was said that it is gone. The id of a pack stands for its
-        code: who says something else of that is wrong."""
+        code: who says something else of that is wrong. What a contributor says counts as long as no other
+        device tells of the pack."""
+        newer = "(?2, ?3) > (clock, branch)"
+        if self._is_contributed(one.stamp):
+            if not self._is_of_the_same(one):
+                return
+        elif self._is_only_contributed(one.pack):
+            newer = "TRUE"
         self._db.execute(
             "UPDATE pack SET k = ?, n = ?, placement = ?, clock = ?, branch = ? "
             "WHERE id = ? AND n = 0 AND doubted",
@@ -117,7 +126,7 @@ class Packs:
         )
         self._db.execute(
             "UPDATE pack SET proven = proven AND placement = ?1, placement = ?1, clock = ?2, branch = ?3 "
-            "WHERE id = ?4 AND (?2, ?3) > (clock, branch) AND (k, n) = (?5, ?6)",
+            f"WHERE id = ?4 AND {newer} AND (k, n) = (?5, ?6)",
             (record.placement, *one.stamp, one.pack, record.k, record.n),
         )
         number, *code = self._db.execute("SELECT number, k, n FROM pack WHERE id = ?", (one.pack,)).fetchone()
@@ -127,6 +136,18 @@ class Packs:
                 hearsay=one.hearsay,
                 vouched=partial(self._made_by, one.stamp.writer),
             )
+
+    def _is_of_the_same(self, one: Placement) -> bool:
+        """Whether the device that says this is the one that has told of the pack."""
+        query = (
+            "SELECT 1 FROM pack p JOIN log_branch b ON b.id = p.branch "
+            "JOIN log_branch o ON o.device = b.device WHERE p.id = ? AND o.id = ?"
+        )
+        return self._db.execute(query, (one.pack, one.stamp.writer)).fetchone() is not None
+
+    def _is_only_contributed(self, pack: bytes) -> bool:
+        row = self._db.execute("SELECT clock, branch FROM pack WHERE id = ?", (pack,)).fetchone()
+        return row is not None and row[1] is not None and self._is_contributed(Stamp(*row))
 
     def rewrite(self, pack: bytes, value: bytes | None, writes: Mapping[bytes, bytes | None]) -> None:
         """Read the chunks of a pack from those that the same update, with all its *writes*, tells of. The

@@ -27,6 +27,7 @@ PLACES: Final = "key >= x'70' AND key < x'71'"  # as the index `register_place` 
 _COLUMNS: Final = "clock, writer, value"
 _CONTENT: Final = ord("c")
 _HIGHEST: Final = 0xFF
+_ABOVE_SLOTS: Final = b"\xff" * 10  # no slot in a key is encoded so
 _DELETE: Final = "DELETE FROM register WHERE key = ? AND clock = ? AND writer = ?"
 _INSERT: Final = "INSERT OR REPLACE INTO register (key, clock, writer, value) VALUES {}"
 
@@ -106,12 +107,11 @@ class Registers:
     def linked(self, nodes: Iterable[bytes]) -> set[bytes]:
         """Those of *nodes* that have place registers besides that of slot 0."""
         query = (
-            "WITH wanted (low, high, first) AS (VALUES {}) SELECT low FROM wanted WHERE EXISTS "
-            "(SELECT 1 FROM register WHERE key >= low AND key < high AND key <> first)"
+            "WITH wanted (first, last) AS (VALUES {}) SELECT first FROM wanted WHERE EXISTS "
+            "(SELECT 1 FROM register WHERE key > first AND key < last)"
         )
-        prefixes = [b"p" + node for node in nodes]
-        ranges = [(prefix, after(prefix), prefix + b"\0") for prefix in prefixes]
-        return {low[1:] for (low,) in select_many(self._db, query, ranges)}
+        ranges = [(b"p%b\0" % node, b"p%b%b" % (node, _ABOVE_SLOTS)) for node in nodes]
+        return {first[1:-1] for (first,) in select_many(self._db, query, ranges)}
 
     def removed_slots(self, node: bytes) -> set[int]:
         """The slots of a node whose place somebody has removed, others perhaps not."""

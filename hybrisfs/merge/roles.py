@@ -1,30 +1,35 @@
-"""What a device may do: all that members do, or only read.
+"""What a device may do: all that members do, change what is in some folders, or only read.
 
 ========  =======================================  ======================================================
 register  key                                      value
 ========  =======================================  ======================================================
 role      ``o`` device id (16), random serial (8)  version u8 = 1, role u8: 0 full, 1 reader,
-                                                   since u8: 0 from now on, 1 from its first update on
+                                                   2 contributor, since u8: 0 from now on, 1 from its
+                                                   first update on; of a contributor also count u8 (1 to
+                                                   16), and of each folder area (4), node id (16), in
+                                                   ascending order of the areas
 ========  =======================================  ======================================================
 
-A device of which no register tells is a full member. What a reader may write stands in the one table of rules
-(`hybrisfs.merge.authority`); nothing else of what it signs counts. Full members say what others may do, and
+A device of which no register tells is a full member. What a reader may write, and a *contributor*, which is
+limited to the areas of these folders (`hybrisfs.merge.areas`), stands in the one table of rules
+(`hybrisfs.merge.authority`); nothing else of what they sign counts. Full members say what others may do, and
 no device says it of itself. What takes rights away counts for nothing while it is only proposed
 (`hybrisfs.merge.backing`).
 
 **Which role a device had when it signed an update is decided by what that update had seen**: of the registers
 of the device that its dependency vector covers, and that count, those hold that no other of them depends on;
-of several, the one that allows less. Whether a register of a role counts at all is decided in the same way;
-what a reader says does not, by what *it* had seen. Of an author the newest `MOST_WORDS` about a device count.
-So all devices decide alike, in whatever order updates come. A device that is made a reader while it works on
-loses nothing: what it had signed before it heard of it was signed by a full member.
+of several, the one that allows less, and of the folders of contributors those that are in all. Whether a
+register of a role counts at all is decided in the same way; what a reader or a contributor says does not, by
+what *it* had seen. Of an author the newest `MOST_WORDS` about a device count. So all devices decide alike, in
+whatever order updates come. A device that is made a reader while it works on loses nothing: what it had
+signed before it heard of it was signed by a full member.
 
 To decide by the past, one must know it, also when one begins with a checkpoint, which holds the latest values
 of registers only. So each change of a role is a register of its own, with a serial of its own, and is written
 once: a write to a register that its writer knows to have a value does not count.
 
 To pretend that one has not heard must not help: `Roles.bounds` tells the log which updates the updates of a
-reader are to depend on (`sync.log`). A recovery kit's key is always full.
+reader or contributor are to depend on (`sync.log`). A recovery kit's key is always full.
 """
 
 from __future__ import annotations
@@ -32,20 +37,26 @@ from __future__ import annotations
 import os
 import sqlite3
 from bisect import bisect_right, insort
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from enum import IntEnum
+from itertools import pairwise
 from typing import Final, NamedTuple
 
+from hybrisfs.filesystem.node_id import AREA_SIZE
+from hybrisfs.merge.areas import Area, Grounds, known_assignments
 from hybrisfs.merge.backing import Backing, Word
 from hybrisfs.merge.lineage import VectorOf
 from hybrisfs.merge.rules import Stamp
 from hybrisfs.store.database import Database
+from hybrisfs.topic import Topic
 from sync import DEVICE_ID_SIZE, Bound, DecodeError, Reader, SignedUpdate, VersionVector, Writer
 
 __all__ = [
+    "MAX_AREAS",
     "MOST_WORDS",
     "ROLE",
     "SERIAL_SIZE",
+    "Rights",
     "Role",
     "RoleRecord",
     "Roles",
@@ -58,16 +69,30 @@ ROLE: Final = ord("o")
 SERIAL_SIZE: Final = 8
 MOST_WORDS: Final = 8
 """Of one author about one device, on a branch: older ones have no effect, or they would take time."""
+MAX_AREAS: Final = 16
+"""Folders to which one device is limited."""
 _MOST_KEPT: Final = 256
+_NODE_ID: Final = 16
 _VERSION: Final = 1
 _RESERVE: Final = "SELECT 1 FROM member WHERE device = ? AND state = 3"
 
 
 class Role(IntEnum):
-    """What a device may do; the higher, the less."""
+    """What a device may do."""
 
     FULL = 0
     READER = 1
+    CONTRIBUTOR = 2
+
+
+class Rights(NamedTuple):
+    """What a device may do, and as a contributor in which *areas*."""
+
+    role: Role
+    areas: frozenset[Area] = frozenset()
+
+
+_ALL: Final = Rights(Role.FULL)
 
 
 class RoleRecord(NamedTuple):
@@ -76,14 +101,25 @@ class RoleRecord(NamedTuple):
     role: Role
     from_first: bool = False
     """Whether the device has it since it was let in."""
+    areas: tuple[Area, ...] = ()
+    """Of a contributor, in ascending order."""
 
     @property
     def limits(self) -> bool:
         """Whether it allows less than all."""
         return self.role is not Role.FULL
 
+    @property
+    def rights(self) -> Rights:
+        return Rights(self.role, frozenset(self.areas))
+
     def encode(self) -> bytes:
-        return Writer().u8(_VERSION).u8(self.role).u8(self.from_first).getvalue()
+        out = Writer().u8(_VERSION).u8(self.role).u8(self.from_first)
+        if self.role is Role.CONTRIBUTOR:
+            out.u8(len(self.areas))
+            for area in self.areas:
+                out.raw(area.id).raw(area.folder)
+        return out.getvalue()
 
     @staticmethod
     def decode(value: bytes) -> RoleRecord:
@@ -92,10 +128,18 @@ class RoleRecord(NamedTuple):
         if reader.u8() != _VERSION:
             raise DecodeError("a role of another version")
         role, since = reader.u8(), reader.u8()
-        reader.end()
-        if role > Role.READER or since > 1:
+        if role > Role.CONTRIBUTOR or since > 1:
             raise DecodeError("a role that no device has")
-        return RoleRecord(Role(role), bool(since))
+        areas: tuple[Area, ...] = ()
+        if role == Role.CONTRIBUTOR:
+            count = reader.u8()
+            if not 1 <= count <= MAX_AREAS:
+                raise DecodeError(f"a contributor to {count} folders")
+            areas = tuple(Area(reader.raw(AREA_SIZE), reader.raw(_NODE_ID)) for _ in range(count))
+            if any(one.id >= other.id for one, other in pairwise(areas)):
+                raise DecodeError("areas out of order")
+        reader.end()
+        return RoleRecord(Role(role), bool(since), areas)
 
 
 def new_role_key(device: bytes) -> bytes:
@@ -123,13 +167,15 @@ class Roles:
         self._db = database
         self._backing = Backing(database)
         self._judged: dict[tuple[object, ...], list[Word]] = {}
-        self.on_change: Callable[[Collection[bytes]], None] = lambda devices: None
+        self.changed = Topic[[Collection[bytes]]]()
+        """What these devices may do may be something else."""
         self._said: dict[bytes, dict[bytes, list[_Said]]] = {}  # by device and branch
         self._stamps: dict[bytes, list[Stamp]] = {}  # of the values of each register
         self.count = 0
         """How often anything was heard of roles."""
         self.overstepped: set[bytes] = set()
-        """The readers that have signed what they may not, as far as it was heard since the start."""
+        """The readers and contributors that have signed what they may not, as far as it was heard since the
+        start."""
         self.load()
 
     def load(self) -> None:
@@ -143,7 +189,7 @@ class Roles:
             "WHERE r.key >= x'6f' AND r.key < x'70'"
         ).fetchall():
             self._put(Stamp(clock, branch), key, value)
-        self.on_change(self.devices())
+        self.changed(self.devices())
 
     def __bool__(self) -> bool:
         """Whether anybody's role was ever told of."""
@@ -158,12 +204,12 @@ class Roles:
         self.count += 1
         self._judged.clear()
         self._put(stamp, key, value)
-        self.on_change((whose_role(key),))
+        self.changed((whose_role(key),))
 
     def kin_changed(self) -> None:
         """Something else is known of who let whom in, which `forget` was told before."""
         if self._said:
-            self.on_change(self.devices())
+            self.changed(self.devices())
 
     def forget(self) -> None:
         """What was found out before may not be so any more; `kin_changed` follows."""
@@ -180,8 +226,8 @@ class Roles:
         insort(self._said.setdefault(whose_role(key), {}).setdefault(stamp.writer, []), said)
 
     def are_awaited(self, device: bytes) -> bool:
-        """Whether this *device* was told, when it was let in, that it only reads, and has yet to hear it from
-        the log."""
+        """Whether this *device* was told, when it was let in, that it is no full member, and has yet to hear
+        from the log what it may do: until then it only reads."""
         return self._is_told and device not in self._said
 
     def was_written(self, key: bytes, seen: VersionVector) -> bool:
@@ -190,14 +236,37 @@ class Roles:
 
     def role(self, device: bytes, seen: VersionVector | None, vector_of: VectorOf) -> Role:
         """What the device might do for somebody who had seen so much; None: all that is known here."""
-        return max((one.record.role for one in self._judge(device, seen, vector_of)), default=Role.FULL)
+        return self.rights(device, seen, vector_of).role
 
-    def proposals(self, device: bytes, vector_of: VectorOf) -> list[tuple[bytes, Role]]:
+    def rights(self, device: bytes, seen: VersionVector | None, vector_of: VectorOf) -> Rights:
+        """The same, with the areas of a contributor."""
+        said = [one.record for one in self._judge(device, seen, vector_of) if one.record.limits]
+        if not said:
+            return _ALL
+        if any(one.role is Role.READER for one in said):
+            return Rights(Role.READER)
+        return Rights(Role.CONTRIBUTOR, frozenset.intersection(*(one.rights.areas for one in said)))
+
+    def grounds(self, rights: Rights, seen: VersionVector | None) -> Grounds:
+        """What a device with these rights may write to, which had seen so much; None: all that is known."""
+        return Grounds(rights.areas, lambda keys: self.known_assignments(keys, seen))
+
+    def known_assignments(self, keys: Collection[bytes], seen: VersionVector | None) -> set[bytes]:
+        """See `areas.known_assignments`."""
+        return known_assignments(self._db, keys, seen)
+
+    def known_areas(self) -> set[bytes]:
+        """The areas of which any register of a role has ever told."""
+        every = (one for branches in self._said.values() for said in branches.values() for one in said)
+        return {area.id for one in every for area in one.record.areas}
+
+    def proposals(self, device: bytes, vector_of: VectorOf) -> list[tuple[bytes, Rights]]:
         """Who wants the device to do no more than what, without effect as yet; for all that is known here."""
         words = self._words(device, None)
         proposals = self._backing.proposals(device, words, self._backing.lineage(None, vector_of), vector_of)
-        now = self.role(device, None, vector_of)
-        return sorted({(one.author, one.record.role) for one in proposals if one.record.role is not now})
+        now = self.rights(device, None, vector_of)
+        found = {(one.author, one.record.rights) for one in proposals if one.record.rights != now}
+        return sorted(found, key=lambda one: (one[0], one[1].role, sorted(one[1].areas)))
 
     def may_lift(self, author: bytes, device: bytes, vector_of: VectorOf) -> bool:
         """Whether it has an effect when *author* says that the device may do all."""
@@ -212,28 +281,41 @@ class Roles:
         )
 
     def readers(self) -> set[bytes]:
-        """The devices that only read, for all that is stored."""
-        if not self._said:
-            return set()
+        """The devices that are no full members, for all that is stored."""
+        return {one for one in self._said if self.stored_role(one) is not Role.FULL}
+
+    def stored_role(self, device: bytes) -> Role:
+        """What the device may do, for all that is stored."""
+        if device not in self._said:
+            return Role.FULL
         newest = self._db.execute(
             "SELECT id, (SELECT max(clock) FROM log WHERE branch = b.id) AS newest FROM log_branch b "
             "WHERE newest IS NOT NULL"
         )
-        seen = VersionVector(dict(newest.fetchall()))
-        return {one for one in self._said if self.role(one, seen, self.vector_of) is not Role.FULL}
+        return self.role(device, VersionVector(dict(newest.fetchall())), self.vector_of)
 
     def bounds(self, device: bytes, seen: VersionVector, vector_of: VectorOf) -> list[Bound]:
         """What the updates of the device are to depend on, for somebody who has seen so much; nothing if it
-        may do all."""
+        may do all. What its inviter said when it let it in stays among that when it is limited otherwise:
+        else it could sign, as if it had heard of nothing, what it never might."""
         limits = [one for one in self._judge(device, seen, vector_of) if one.record.limits]
-        inviter = self._backing.lineage(seen, vector_of).kinship.inviter(device) if limits else None
+        if not limits:
+            return []
+        inviter = self._backing.lineage(seen, vector_of).kinship.inviter(device)
+        earliest = [
+            Word(Stamp(said[0].clock, branch), self._backing.author(branch), said[0].record)
+            for branch, said in self._said[device].items()
+            if said[0].clock <= seen[branch] and said[0].record.from_first and said[0].record.limits
+        ]
+        known = {one.stamp for one in limits}
+        first = [one for one in earliest if one.author == inviter and one.stamp not in known]
         return [
             Bound(one.author, *one.stamp[::-1], one.record.from_first and one.author == inviter, one.seconds)
-            for one in limits
+            for one in (*limits, *first)
         ]
 
     def binds(self, update: SignedUpdate) -> set[bytes]:
-        """Whom the update makes a reader of whom its writer had never said anything, for all that is known
+        """Whom the update limits of whom its writer had never said anything, for all that is known
         here."""
         found = {whose_role(key) for key, value in update.writes if key[0] == ROLE and _restricts(value)}
         writer = update.header.writer

@@ -11,20 +11,30 @@ from hybrisfs.merge.authority import may_write
 from hybrisfs.merge.members import MemberTable
 from hybrisfs.merge.minutes import End
 from hybrisfs.merge.registers import Registers, is_kept
-from hybrisfs.merge.roles import Role
+from hybrisfs.merge.roles import Rights, Role
 from hybrisfs.merge.rules import Stamp, standing_place
 from hybrisfs.store.updates import UpdateLog
 from sync import Write
 
-__all__ = ["Signer", "only_reads"]
+__all__ = ["Signer", "is_limited", "only_reads"]
 
 
 def only_reads() -> HybrisError:
-    """The error of a device that may not do what was asked of it."""
+    """The error of a reader that may not do what was asked of it."""
     return HybrisError(
         "this device only reads the volume",
         "a full member has said so",
         "On one of those, hybrisfs device role NAME full lets it write.",
+    )
+
+
+def is_limited() -> HybrisError:
+    """The error of a contributor that may not do what was asked of it."""
+    return HybrisError(
+        "this device may only change what is in some folders of the volume",
+        "a full member has said so",
+        "hybrisfs device list names the folders. On a full member, hybrisfs device role NAME full lets it do "
+        "all.",
     )
 
 
@@ -51,16 +61,15 @@ class Signer:
         """Sign *writes*, which name no chunk above *chunk_high*, as one transaction; its stamp.
 
         A place register without a value means that its node is gone. *directories*: the keys of the places
-        of directories. Raises HybrisError as `ensure_allowed` does, and when this device only reads and may
-        not write these.
+        of directories. Raises HybrisError as `ensure_allowed` does, and when this device may not write these.
         """
         self.ensure_allowed()
         writes = [
             write for key, value in writes if (write := self._completed(key, value, key in directories))
         ]
-        role, device = self.role, self._updates.device
-        if not all(may_write(role, device, *write) for write in writes):
-            raise only_reads()
+        rights = self.rights
+        if not all(self._may_write(rights, *write) for write in writes):
+            raise _refusal(rights.role)
         update = self._updates.sign(writes, time.time_ns(), chunk_high)
         tip = self._updates.own_tip()
         assert tip is not None
@@ -100,20 +109,52 @@ class Signer:
 
     def role_of(self, device: bytes) -> Role:
         """What a device may do, as far as is known here."""
+        return self.rights_of(device).role
+
+    @property
+    def rights(self) -> Rights:
+        """The role of this device, and in which areas."""
+        return self.rights_of(self._updates.device)
+
+    def rights_of(self, device: bytes) -> Rights:
+        """The role of a device, and in which areas, as far as is known here."""
         roles, updates = self._registers.roles, self._updates
         if device == updates.device and roles.are_awaited(device):
-            return Role.READER
-        return roles.role(device, updates.state.vector, updates.vector_of)
+            return Rights(Role.READER)
+        return roles.rights(device, updates.state.vector, updates.vector_of)
+
+    def proposals(self, device: bytes) -> list[tuple[bytes, Rights]]:
+        """See `Roles.proposals`."""
+        return self._registers.roles.proposals(device, self._updates.vector_of)
 
     @property
     def may_change(self) -> bool:
-        """Whether what it signs may be anything that members sign, as it does not only read."""
+        """Whether what it signs may be anything that members sign."""
         return self.may_sign and self.role is Role.FULL
 
+    @property
+    def may_contribute(self) -> bool:
+        """Whether it may sign what programs change, in some folders at least."""
+        return self.may_sign and self.role is not Role.READER
+
+    def counting(self) -> Callable[[bytes, bytes | None], bool]:
+        """Tells of a write that breaks no other rule, as `sign` takes it, whether it would count now."""
+        rights = self.rights
+
+        def counts(key: bytes, value: bytes | None) -> bool:
+            write = self._completed(key, value, True)  # what is no directory has not been moved from one
+            return write is None or self._may_write(rights, *write)
+
+        return counts
+
+    def _may_write(self, rights: Rights, key: bytes, value: bytes | None) -> bool:
+        grounds = self._registers.roles.grounds(rights, None)
+        return may_write(rights.role, self._updates.device, key, value, grounds)
+
     def require_writer(self) -> None:
-        """Raises HybrisError when this device only reads."""
+        """Raises HybrisError unless this device is a full member."""
         if self.role is not Role.FULL:
-            raise only_reads()
+            raise _refusal(self.role)
 
     def may_end(self, packs: Collection[bytes]) -> bool:
         """Whether the end of these packs counts if this device signs it now."""
@@ -139,3 +180,7 @@ class Signer:
         if before is None or before[1].parent == place.parent:
             return key, value
         return key, place._replace(former=before[1].parent).encode()
+
+
+def _refusal(role: Role) -> HybrisError:
+    return is_limited() if role is Role.CONTRIBUTOR else only_reads()

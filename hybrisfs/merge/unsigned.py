@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.registers import Attr, Place, attr_key, content_key, place_key, slot_of
 
-__all__ = ["UnsignedView", "unsigned_place"]
+__all__ = ["UnsignedView", "is_withheld", "unsigned_place"]
 
 
 def unsigned_place(fs: FileSystem, key: bytes, ino: int) -> Place | None:
@@ -25,6 +25,13 @@ def unsigned_place(fs: FileSystem, key: bytes, ino: int) -> Place | None:
         return None  # an equal file that this one has replaced
     parent, name, yields = row
     return Place(fs.inodes.get(parent).id, name, yields=bool(yields))
+
+
+def is_withheld(fs: FileSystem, counts: Callable[[bytes, bytes | None], bool], key: bytes, ino: int) -> bool:
+    """Whether what inode *ino* has changed in a register would not count if it were signed now, as *counts*
+    tells."""
+    place = unsigned_place(fs, key, ino) if key[:1] == b"p" else None
+    return not counts(key, None if place is None else place.encode())
 
 
 class UnsignedView:

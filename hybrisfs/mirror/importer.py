@@ -182,8 +182,12 @@ class Importer:
     def _copy(self, path: bytes, glimpse: Glimpse, replaces: Seen | None) -> None:
         sibling = self._links.get(glimpse.identity)
         if sibling is not None and glimpse.kind is not Kind.DIRECTORY:
-            self._target.link(path, sibling[0], sibling[1], replaces)
-            return
+            try:
+                self._target.link(path, sibling[0], sibling[1], replaces)
+                return
+            except OSError as error:
+                if error.errno != errno.EXDEV:  # at the border of a contributor's folder
+                    raise
         with self._source.read(path, Seen(glimpse.identity, glimpse.stamp, Facts(glimpse.kind))) as original:
             stored = self._target.write(path, original, replaces)
             read = original.seen

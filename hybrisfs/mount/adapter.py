@@ -98,10 +98,14 @@ class Adapter(fuse.Operations):
         with self._lock:
             inode = self._fs.lookup(parent, name)
             if inode is None:
-                return Entry.negative(self._lasting)
+                return self._kept(parent, Entry.negative(self._lasting))
             if not inode.looked_up:
                 self._fs.unseen.found(parent, name, inode.ino)
-            return self._entry(inode)
+            return self._kept(parent, self._entry(inode))
+
+    def _kept(self, directory: int, entry: Entry) -> Entry:
+        """What the kernel may keep of what is found in a directory."""
+        return entry._replace(entry_timeout=0.0) if self.echoes.touches(directory) else entry
 
     def _entry(self, inode: Inode) -> Entry:
         self._told(inode)
@@ -315,7 +319,11 @@ class Adapter(fuse.Operations):
         with self._lock:
             self._begin_listing(ino, offset)
             end = self._listings.end(self._fs, fh, offset)
-            return list_entries(self._fs, ino, offset, size, end, self._entry_of, self._told)
+
+            def entry_of(inode: Inode) -> Entry:
+                return self._kept(ino, self._entry_of(inode))
+
+            return list_entries(self._fs, ino, offset, size, end, entry_of, self._told)
 
     def _begin_listing(self, ino: int, offset: int) -> None:
         if offset == 0:

@@ -40,6 +40,7 @@ class Echoes:
         self._root = root
         self._maker = 0
         self._found: Mapping[tuple[int, bytes], Found] = {}
+        self._touched: frozenset[int] = frozenset()
         self._ghosts = 0
 
     @contextlib.contextmanager
@@ -47,11 +48,18 @@ class Echoes:
         """The process *maker* makes an echo; *found* is what it is to find by directory and name, where that
         is not what everybody finds."""
         self._found = found
+        self._touched = frozenset(directory for directory, _ in found)
         self._maker = maker
         try:
             yield
         finally:
             self._maker = 0
+            self._touched = frozenset()
+
+    def touches(self, directory: int) -> bool:
+        """Whether the process is about to find something else in the directory than others do: the kernel may
+        not keep what these find there, or that process would not be asked."""
+        return directory in self._touched
 
     def is_one(self, request: Request) -> bool:
         """Whether the request comes of what the process is doing."""

@@ -12,6 +12,7 @@ look up one name as it is, and be served another one as it was. So it forgets wh
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import stat
 import threading
@@ -267,8 +268,16 @@ class Notifier:
                 step.old: step.ino,
                 step.name: fuse.Entry.negative(0.0),
             }
-            with self._making(found):
-                self._hand.rename(source, step.old.name, target, step.name.name)
+            try:
+                with self._making(found):
+                    self._hand.rename(source, step.old.name, target, step.name.name)
+            except OSError as error:
+                if error.errno != errno.ESTALE or not stat.S_ISDIR(step.mode):
+                    raise
+                # A program has found it under its new name, and the kernel shows it nowhere else.
+                found[step.old] = self._adapter.echoes.ghost(stat.S_IFDIR | 0o700)
+                with self._making(found):
+                    self._hand.rename(source, step.old.name, target, step.name.name)
             return
         with self._making({step.old: self._adapter.echoes.ghost(step.mode)}):
             remove = self._hand.rmdir if stat.S_ISDIR(step.mode) else self._hand.unlink
@@ -295,8 +304,15 @@ class Notifier:
 
     # -- ways into the mount ---------------------------------------------------------------------
 
-    def _making(self, found: dict[tuple[int, bytes], Found]) -> contextlib.AbstractContextManager[None]:
-        return self._adapter.echoes.making(self._hand.pid, found)
+    @contextlib.contextmanager
+    def _making(self, found: dict[tuple[int, bytes], Found]) -> Iterator[None]:
+        with self._adapter.echoes.making(self._hand.pid, found):
+            # The hand is to ask for these: the kernel may have heard of them since they were dropped. Were a
+            # folder there that it knows, it would take it for replaced, and let nobody into it any more.
+            for directory, name in found:
+                if directory != HIDDEN_INO:
+                    self._session.notify_inval_entry(directory, name)
+            yield
 
     def _path(self, ino: int) -> bytes:
         """The path of a directory within the mount. Raises FileNotFoundError."""

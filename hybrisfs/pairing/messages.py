@@ -10,7 +10,7 @@
                clouds: varint, each number u8, name, url, u8: 1 when credentials follow, as a blob
                members: varint, each 32 (Ed25519)
                former members: varint, each 32 (Ed25519)
-               u8 = 1 when the new device is a reader, else nothing
+               u8 = 1 when the new device is no full member, else nothing
                signature 64 by the inviter's device
     reject     reason u8
     done       nothing
@@ -99,7 +99,7 @@ class Grant:
     former: tuple[bytes, ...] = ()
     """Those of devices that were removed; the log holds what they wrote before."""
     reader: bool = False
-    """Whether the new device only reads."""
+    """Whether the new device is no full member: it only reads until the log tells what it may do."""
 
     def encode(self) -> bytes:
         """The record without the signature. Raises ValueError when no reader would accept it."""

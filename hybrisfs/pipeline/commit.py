@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Final
 
 from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.pipeline.signals import Signals
+from hybrisfs.pipeline.signals import Pause, Signals
 from hybrisfs.store.journal import JournalFullError
 
 __all__ = ["Committer"]
@@ -31,14 +31,14 @@ Answer = Callable[[OSError | None], None]
 
 
 class Committer:
-    """One thread that commits once a second, and at once when somebody waits for it."""
+    """A stage that commits once a second, and at once when somebody waits for it."""
 
     def __init__(self, fs: FileSystem, signals: Signals) -> None:
         self._fs = fs
         self._signals = signals
         self._condition = threading.Condition()
         self._waiting: list[Answer] = []
-        self._stopping = False
+        self._stopping = self._ended = False
         self._checkpointed = time.monotonic()
         self._full_since: float | None = None
 
@@ -48,19 +48,23 @@ class Committer:
             self._waiting.append(answer)
             self._condition.notify()
 
-    def run(self) -> None:
-        """The thread's body."""
-        while True:
-            with self._condition:
-                self._condition.wait_for(lambda: self._waiting or self._stopping, _INTERVAL)
-                stopping = self._stopping
-            if self._waiting or (self._fs.journal.failure is None and self._fs.uncommitted):
-                self._round()
-            if stopping:
-                return
+    def wait(self, pause: Pause) -> bool:
+        """Wait that long, or until somebody waits for a commit; False when the last one has been made."""
+        with self._condition:
+            if self._ended:
+                return False
+            self._condition.wait_for(lambda: self._waiting or self._stopping, pause.most)
+            self._ended = self._stopping
+        return True
+
+    def step(self) -> Pause:
+        """Commit, if there is something to commit, or somebody to answer."""
+        if self._waiting or (self._fs.journal.failure is None and self._fs.uncommitted):
+            self._round()
+        return Pause(_INTERVAL)
 
     def stop(self) -> None:
-        """End the thread, once it has answered those who wait now."""
+        """End the stage, once it has answered those who wait now."""
         with self._condition:
             self._stopping = True
             self._condition.notify()

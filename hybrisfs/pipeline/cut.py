@@ -175,15 +175,31 @@ class Taken(NamedTuple):
     """The time of what is held back is over, but a program is in the midst of changing a file."""
 
 
-def take_cut(fs: FileSystem, now: float, *, everything: bool, skip: Callable[[int], bool]) -> Taken:
+def take_cut(
+    fs: FileSystem,
+    now: float,
+    *,
+    everything: bool,
+    skip: Callable[[int], bool],
+    withheld: Callable[[bytes, int], bool] | None = None,
+) -> Taken:
     """The cut at this moment (with the lock held).
 
-    *everything*: hold nothing back. *skip* tells nodes that cannot be published now.
+    *everything*: hold nothing back. *skip* tells nodes that cannot be published now; *withheld*, by its key
+    and node, a register that this device may not write: the node waits, and nothing else waits with it.
     """
-    nodes = _oldest_nodes(fs)
+    if withheld is None:
+        nodes = _oldest_nodes(fs)
+    else:
+        nodes = [
+            node
+            for node in _changed_nodes(fs, fs.changes.spans())
+            if not any(withheld(key, node.ino) for key in node.seqs)
+        ]
     rest_wanted = False
     if not everything and any(node.held for node in nodes):
-        nodes, rest_wanted = _without_held(fs, _changed_nodes(fs, fs.changes.spans()), now)
+        every = _changed_nodes(fs, fs.changes.spans()) if withheld is None else nodes
+        nodes, rest_wanted = _without_held(fs, every, now)
     cut = Cut()
     removals_wait = False
     for node in _that_fit(nodes, cut):

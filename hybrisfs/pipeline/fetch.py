@@ -24,6 +24,7 @@ from hybrisfs.filesystem.chunks import CHUNK_COLUMNS, ELSEWHERE, MAX_CHUNK, Chun
 from hybrisfs.filesystem.discarded import rely_on_spares
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.groups import in_groups
+from hybrisfs.topic import Topic
 
 __all__ = ["Fetcher", "asked_at_once"]
 
@@ -82,8 +83,9 @@ class Fetcher:
         self._news = threading.Condition()
         self._told = 0  # times that it became known where a chunk is
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="fetch")
-        self.on_unavailable: Callable[[ChunkRef], None] = lambda ref: None  # called when it cannot be had
-        fs.chunks.on_located = self._located_one
+        self.unavailable = Topic[[ChunkRef]]()
+        """A chunk cannot be had."""
+        fs.chunks.located.listen(self._located_one)
 
     def close(self) -> None:
         """Let nobody wait any more for word of where a chunk is, and begin nothing more in the background."""
@@ -272,7 +274,7 @@ class Fetcher:
                 self._bring(wanted, futures)
                 return
             log.warning("%s", error)
-            self.on_unavailable(wanted[0])
+            self.unavailable(wanted[0])
             futures[wanted[0].number].set_exception(error)
             return
         except BaseException as error:

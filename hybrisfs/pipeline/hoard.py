@@ -23,7 +23,7 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.subtree import Measure, Subtree
 from hybrisfs.pipeline.fetch import Fetcher, asked_at_once
 from hybrisfs.pipeline.room import RoomMaker
-from hybrisfs.pipeline.signals import Signals
+from hybrisfs.pipeline.signals import Pause, Signals, Wake
 
 __all__ = ["SHARE_OF_BUDGET", "Hoarder"]
 
@@ -54,7 +54,7 @@ class _Piece:
 
 
 class Hoarder:
-    """One thread that finds what is missing, and a few that fetch it."""
+    """A stage that finds what is missing, and a few threads that fetch it."""
 
     def __init__(
         self,
@@ -86,15 +86,12 @@ class Hoarder:
         """Why not everything comes that is missing, for people; None when all is well."""
         return "transfers with the clouds are paused" if self._signals.held else self._trouble
 
-    def run(self) -> None:
-        """The thread's body."""
-        wait = 0.0
-        while self._signals.wait_for_wanted(wait) and self._signals.wait_until_free():
-            complete = self.hoard_round()
-            rest = self._look_after - time.monotonic()
-            if not self._signals.pause(min(rest, _LOOK_EVERY)):
-                return
-            wait = _RETRY_SECONDS if not complete else _COMMITTED_SECONDS if self._stale else _LOOK_EVERY
+    def step(self) -> Pause:
+        """Bring what is missing; how long until the next look, if nothing is known to be wanted."""
+        complete = self.hoard_round()
+        rest = min(max(0.0, self._look_after - time.monotonic()), _LOOK_EVERY)
+        wait = _RETRY_SECONDS if not complete else _COMMITTED_SECONDS if self._stale else _LOOK_EVERY
+        return Pause(rest + wait, least=rest)
 
     def hoard_round(self) -> bool:
         """Bring what is missing, and what comes to be missing meanwhile; False when something could not
@@ -111,7 +108,7 @@ class Hoarder:
             look()
             while under_way:
                 under_way.popleft()[0].result()
-                if len(under_way) < _LOOK_AHEAD and self._may_look() and self._signals.take_wanted():
+                if len(under_way) < _LOOK_AHEAD and self._may_look() and self._signals.take(Wake.CONTENT):
                     look()
         if self._fetched and not self._failures:
             self._signals.content_wanted()  # more may be known to be missing now

@@ -19,7 +19,7 @@ from hybrisfs.dispersal.pack import PACK_TARGET, EncodedPack, PackBuilder
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.merge.signing import Signer
 from hybrisfs.pipeline.placed import PackMaker, record_pack
-from hybrisfs.pipeline.signals import Signals
+from hybrisfs.pipeline.signals import IDLE, Pause, Signals
 
 __all__ = ["LINGER_SECONDS", "Packer"]
 
@@ -36,7 +36,7 @@ _Row = tuple[int, bytes, int, int, int]  # number, id, length, segment, position
 
 
 class Packer:
-    """One sealing thread, and a few that wait for clouds."""
+    """A stage that seals, and a few threads that wait for clouds."""
 
     def __init__(
         self,
@@ -61,16 +61,19 @@ class Packer:
         self._numbers: dict[bytes, int] = {}
         self._begun = 0.0
 
-    def run(self) -> None:
-        """The thread's body."""
-        while self._signals.wait_for_chunks():
-            self.pack_round()
+    def step(self) -> Pause:
+        """Pack what waits."""
+        self.pack_round()
+        return IDLE
+
+    def finish(self) -> None:
+        """Wait for the clouds no longer."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def pack_round(self) -> None:
         """Pack what waits; what does not fill a pack stays for a while unless somebody flushes."""
         with self._fs.lock:
-            if not self._signer.may_change:
+            if not self._signer.may_contribute:
                 return
         self._take_pending()
         if self._builder is not None and self._due():

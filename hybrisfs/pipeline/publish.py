@@ -10,15 +10,17 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.registers import attr_key, content_key, slot_of
 from hybrisfs.merge.signing import Signer
+from hybrisfs.merge.unsigned import is_withheld
 from hybrisfs.pipeline.cut import MOST_REGISTERS, Cut, FileSnapshot, release, take_cut
 from hybrisfs.pipeline.settle import Settler
-from hybrisfs.pipeline.signals import Signals
+from hybrisfs.pipeline.signals import IDLE, Pause, Signals
 
 __all__ = ["Publisher", "record_signed"]
 
@@ -37,7 +39,7 @@ class _OutdatedError(Exception):
 
 
 class Publisher:
-    """One thread that runs rounds until it is told to stop."""
+    """A stage that signs in rounds."""
 
     def __init__(
         self,
@@ -55,16 +57,15 @@ class Publisher:
         self._signals = signals
         self._postponed: dict[int, float] = {}  # nodes whose bytes cannot be had now, and until when
 
-    def run(self) -> None:
-        """The thread's body."""
-        due = 0.0
-        while self._signals.wait_for_changes(until=due):
-            begun = time.monotonic()
-            while self.publish_round() and self._behind() and not self._signals.stopping:
-                pass
-            due = begun + self._pause(time.monotonic() - begun)
+    def step(self) -> Pause:
+        """Sign what has changed; changes that come meanwhile are gathered for a while."""
+        begun = time.monotonic()
+        while self.publish_round() and self._behind() and not self._signals.stopping:
+            pass
+        took = time.monotonic() - begun
+        return IDLE._replace(least=self._interval(took) - took)
 
-    def _pause(self, took: float) -> float:
+    def _interval(self, took: float) -> float:
         """Seconds between the beginnings of two rounds, the last of which took so long."""
         if not self._signals.brisk:
             return ROUND_SECONDS
@@ -101,10 +102,17 @@ class Publisher:
         everything = self._signals.flushing
         self._postponed = {ino: until for ino, until in self._postponed.items() if until > now}
         with self._fs.lock:
-            if not self._signer.may_change:
+            if not self._signer.may_contribute:
                 return None
+            withheld = None
+            if not self._fs.is_full:
+                withheld = partial(is_withheld, self._fs, self._signer.counting())
             cut, rest_wanted = take_cut(
-                self._fs, now, everything=everything, skip=self._postponed.__contains__
+                self._fs,
+                now,
+                everything=everything,
+                skip=self._postponed.__contains__,
+                withheld=withheld,
             )
         self._signals.want_rest(rest_wanted)
         return cut

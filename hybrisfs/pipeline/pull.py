@@ -12,14 +12,14 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Final, Protocol, TypeVar
 
 from hybrisfs.dispersal.errors import CloudsUnavailable, ObjectMissing, UnreadableHereError
 from hybrisfs.dispersal.poll import Changed, Failed, Listing, Look, Missing, Polled, Unchanged
-from hybrisfs.pipeline.signals import Signals
+from hybrisfs.pipeline.signals import Pause, Signals
 from sync import (
     MAX_SEGMENT,
     Head,
@@ -96,7 +96,7 @@ class DeviceSighting:
 
 
 class Puller:
-    """One thread that follows all *members*; the other methods may be called from any thread.
+    """A stage that follows all *members*; the other methods may be called from any thread.
 
     *known* says whether the log holds an update, *receive* offers updates to it and returns False when the
     causes of some are missing, *vector* is the log's own version vector, *memory* keeps what was seen,
@@ -141,6 +141,9 @@ class Puller:
         self._doubts: tuple[str, ...] = ()
         self._heads: Mapping[bytes, Head] = {}
         self._past = Past()
+        self._follow: Follow | None = None
+        self._remembered: dict[bytes, Sighting] = {}
+        self._tags: dict[tuple[bytes, int], str] = {}
 
     # -- from any thread -------------------------------------------------------------------------
 
@@ -193,16 +196,23 @@ class Puller:
         self._requests.put(request)
         self._signals.look_around()
 
-    # -- the thread ------------------------------------------------------------------------------
+    # -- the stage ------------------------------------------------------------------------------
 
-    def run(self) -> None:
-        """The thread's body."""
-        for wait in self.rounds():
-            if not (self._signals.wait_to_look(wait) and self._signals.wait_until_free()):
-                return
+    def step(self) -> Pause:
+        """Do all that is due. After a failure the devices are followed from the beginning."""
+        follow, self._follow = self._follow or self._begin(), None
+        if self._signals.wait_until_free():
+            _Pull(self, follow, self._tags).run()
+            self._publish(follow)
+            self._rounds += 1
+            self._signals.progressed()
+            self._remember(follow)
+            if follow.own_looked_for and not self._signals.stopping:
+                self._looked.set()
+        self._follow = follow
+        return Pause(min(max(0.0, follow.next_due() - time.monotonic()), _LONGEST_WAIT))
 
-    def rounds(self) -> Iterator[float]:
-        """Do all that is due, again and again; each time tells how many seconds to wait before the next."""
+    def _begin(self) -> Follow:
         follow = Follow(
             self._volume,
             self._keys,
@@ -215,25 +225,16 @@ class Puller:
             remembered=self._memory.load(),
         )
         follow.set_members(self._members(), time.monotonic())
-        remembered = follow.sightings()
+        self._remembered = follow.sightings()
+        self._tags.clear()
         self._publish(follow)
-        tags: dict[tuple[bytes, int], str] = {}
-        yield 0.0
-        while True:
-            _Pull(self, follow, tags).run()
-            self._publish(follow)
-            self._rounds += 1
-            self._signals.progressed()
-            self._remember(follow, remembered)
-            if follow.own_looked_for and not self._signals.stopping:
-                self._looked.set()
-            yield min(max(0.0, follow.next_due() - time.monotonic()), _LONGEST_WAIT)
+        return follow
 
-    def _remember(self, follow: Follow, remembered: dict[bytes, Sighting]) -> None:
+    def _remember(self, follow: Follow) -> None:
         news = {
             device: sighting
             for device, sighting in follow.sightings().items()
-            if _is_news(sighting, remembered.get(device))
+            if _is_news(sighting, self._remembered.get(device))
         }
         if not news:
             return
@@ -242,7 +243,7 @@ class Puller:
         except OSError as error:
             log.warning("what was seen of the other devices is not kept: %s", error)
             return
-        remembered.update(news)
+        self._remembered.update(news)
 
     def _publish(self, follow: Follow) -> None:
         newest = {device: follow.newest(device) for device in follow.sightings()}

@@ -140,7 +140,7 @@ class Receiver:
     def _prepared(self, updates: Sequence[Examined]) -> AbstractContextManager[None]:
         """Programs are prepared for few changes only: of many, each would cost about as much as taking it
         in."""
-        if sum(len(one.update.writes) for one in updates) > _MOST_PREPARED:
+        if sum([len(one.update.writes) for one in updates]) > _MOST_PREPARED:
             return nullcontext()
 
         def foresee() -> Sequence[Change]:

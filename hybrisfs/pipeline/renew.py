@@ -76,8 +76,8 @@ class PackRenewer:
         why some of it is on no cloud still."""
         if is_ending(self._fs, pack):
             return "the pack is about to be discarded"
-        if self._fs.read_only:
-            return "this device only reads: another one has to write anew what was lost"
+        if not self._fs.is_full:
+            return "this device is no full member: another one has to write anew what was lost"
         number = self._number(pack)
         wanted = self._wanted(number)
         if not wanted:

@@ -58,9 +58,9 @@ class PackMender:
         """Verify every share of a pack and rebuild what is wrong; what was wrong.
 
         Nothing is written to clouds but *writable* ones. With *move* a share goes to another cloud when its
-        own cannot take it, unless this device only reads: nobody would heed where it is then.
+        own cannot take it, unless this device is no full member: nobody would heed where it is then.
         """
-        move = move and not self._fs.read_only
+        move = move and self._fs.is_full
         placement = self._placement(pack)
         if placement is None:
             return []

@@ -17,7 +17,7 @@ from hybrisfs.filesystem.chunks import ONLY_HERE
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.hoard import KeptChunk
 from hybrisfs.pipeline.commit import Committer
-from hybrisfs.pipeline.signals import Signals
+from hybrisfs.pipeline.signals import IDLE, Pause, Signals
 from hybrisfs.store.journal import JournalFullError
 
 __all__ = ["RoomMaker"]
@@ -57,18 +57,18 @@ class RoomMaker:
         self._punched: dict[int, _Ranges] = {}
         self._thinned: dict[int, tuple[int, float]] = {}  # hoard's generation; until when
 
-    def run(self) -> None:
-        """The thread's body: keep some room ahead of those who write."""
-        while self._signals.pause(1.0):
-            journal = self._fs.journal
-            excess = journal.bytes - int(journal.budget * _LOW_WATER)
-            if journal.free_bytes() < 0:
-                excess = max(excess, -journal.free_bytes())
-            if excess > 0:
-                try:
-                    self.evict(excess)
-                except OSError as error:
-                    log.warning("cannot make room: %s", error)
+    def step(self) -> Pause:
+        """Keep some room ahead of those who write."""
+        journal = self._fs.journal
+        excess = journal.bytes - int(journal.budget * _LOW_WATER)
+        if journal.free_bytes() < 0:
+            excess = max(excess, -journal.free_bytes())
+        if excess > 0:
+            try:
+                self.evict(excess)
+            except OSError as error:
+                log.warning("cannot make room: %s", error)
+        return IDLE
 
     def wait_for_room(self, length: int) -> bool:
         """Block until *length* more bytes fit, evicting and waiting for uploads; False when they never will.

@@ -18,7 +18,7 @@ from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.relay import Relayer
-from hybrisfs.pipeline.signals import Signals
+from hybrisfs.pipeline.signals import IDLE, Pause, Signals, Wake
 from hybrisfs.store.updates import UpdateLog
 from sync import (
     MAX_OWN_TIPS,
@@ -79,7 +79,7 @@ class _Shipment:
 
 
 class Shipper:
-    """One thread. *put_object* stores a small object on f+k clouds, *put_head* on all of those given that
+    """A stage. *put_object* stores a small object on f+k clouds, *put_head* on all of those given that
     answer."""
 
     def __init__(
@@ -134,13 +134,15 @@ class Shipper:
         self._shipment: _Shipment | None = None
         self._delay = _FIRST_RETRY
 
-    def run(self) -> None:
-        """The thread's body."""
-        while self._signals.wait_for_updates():
-            self.ship_round()
+    def step(self) -> Pause:
+        """Ship, relay and announce what is due."""
+        self.ship_round()
+        return IDLE
 
     def ship_round(self) -> None:
         """Ship, relay and announce what is due."""
+        if self._signals.take(Wake.HEAD):
+            self._wanted_again()
         if self._may_begin():
             if not self._signals.held:
                 self._ship()
@@ -199,18 +201,17 @@ class Shipper:
         self._signals.progressed()
 
     def announce_again(self, timeout: float) -> bool:
-        """Have the head put on all clouds anew, as one may have lost it; from any thread.
+        """Have the head put on all clouds again, as one may have lost it; from any thread.
 
         False when that is not done after *timeout* seconds.
         """
-        self.announce_soon()
+        self._wanted_again()
+        self._signals.packed()
         return self._signals.wait_until(lambda: not self._again, time.monotonic() + timeout)
 
-    def announce_soon(self) -> None:
-        """Have the head put on all clouds anew, and told to linked devices; from any thread."""
+    def _wanted_again(self) -> None:
         self._again = True
         self._told_at = float("-inf")
-        self._signals.packed()
 
     def say_goodbye(self) -> None:
         """Say that this device goes offline, so that nobody suspects that its changes are withheld.

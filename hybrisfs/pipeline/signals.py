@@ -1,4 +1,4 @@
-"""How the background threads of a volume wake each other, and how they are stopped.
+"""How the stages of a volume (`hybrisfs.stage`) wake each other, and how they are stopped.
 
 Lock order: the volume's lock, then the one in here. Nobody takes the volume's lock while holding this one.
 """
@@ -8,13 +8,49 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Final
+from enum import Enum, auto
+from functools import partial
+from typing import Final, NamedTuple
 
-__all__ = ["Signals"]
+__all__ = ["IDLE", "Pause", "Signals", "Wake"]
 
-_IDLE_SECONDS: Final = 1.0
 _FLUSH_SECONDS: Final = 0.02
 _REST_SECONDS: Final = 0.1  # that fsync waits at most for the cut that is to be taken meanwhile
+
+
+class Wake(Enum):
+    """What a stage is woken for."""
+
+    CHANGES = auto()
+    """The view has changed."""
+    CHUNKS = auto()
+    """There are chunks to pack."""
+    UPDATES = auto()
+    """There are updates to ship."""
+    LOOK = auto()
+    """Other devices may have put something on the clouds."""
+    CONTENT = auto()
+    """Content is to be kept here, and is not here yet."""
+    SETTINGS = auto()
+    """What may move between this device and the clouds was changed."""
+    CHECKUP = auto()
+    """Somebody wants the clouds looked at."""
+    CLOUDS = auto()
+    """The set of clouds may be another one."""
+    HEAD = auto()
+    """Our head is to go out, though it may say nothing new."""
+
+
+class Pause(NamedTuple):
+    """Seconds until a stage is due again: *most* of them, or fewer when it is woken, but *least*."""
+
+    most: float
+    least: float = 0.0
+
+
+IDLE: Final = Pause(1.0)
+"""Of stages whose work may come without a word."""
+_TOWARDS_CLOUDS: Final = frozenset((Wake.CHANGES, Wake.CHUNKS, Wake.UPDATES))
 
 
 class Signals:
@@ -23,12 +59,7 @@ class Signals:
     def __init__(self) -> None:
         self._condition = threading.Condition()
         self._stopping = False
-        self._changed = False
-        self._chunks = False
-        self._shippable = False
-        self._look = False
-        self._wanted = False
-        self._settings = False
+        self._woken = set[Wake]()
         self._held = False
         self._rest_wanted = False
         self._rest_offered = False
@@ -43,28 +74,31 @@ class Signals:
     def changes_made(self) -> None:
         """The view has changed; the publisher has work."""
         self._last_change = time.monotonic()
-        self._set("_changed")
+        self.wake(Wake.CHANGES)
 
     def chunks_made(self) -> None:
         """An update was signed: the packer and the shipper may have work."""
-        self._set("_chunks")
-        self._set("_shippable")
+        self.wake(Wake.CHUNKS, Wake.UPDATES)
 
     def packed(self) -> None:
         """A pack is on the clouds: the shipper may have work, and segments may be evictable."""
-        self._set("_shippable")
+        self.wake(Wake.UPDATES)
+
+    def announce(self) -> None:
+        """Our head is to be put on all clouds again, and told to linked devices."""
+        self.wake(Wake.HEAD, Wake.UPDATES)
 
     def look_around(self) -> None:
         """What the other devices have put on the clouds should be looked at now."""
-        self._set("_look")
+        self.wake(Wake.LOOK)
 
     def content_wanted(self) -> None:
         """There may be content that is to be kept here and is not here yet."""
-        self._set("_wanted")
+        self.wake(Wake.CONTENT)
 
     def settings_changed(self) -> None:
         """What may move between this device and the clouds was changed."""
-        self._set("_settings")
+        self.wake(Wake.SETTINGS)
 
     @property
     def last_change(self) -> float:
@@ -76,9 +110,10 @@ class Signals:
         with self._condition:
             self._condition.notify_all()
 
-    def _set(self, flag: str) -> None:
+    def wake(self, *wakes: Wake) -> None:
+        """Wake the stages that wait for this."""
         with self._condition:
-            setattr(self, flag, True)
+            self._woken.update(wakes)
             self._condition.notify_all()
 
     # -- moments of rest -------------------------------------------------------------------------
@@ -131,11 +166,11 @@ class Signals:
             if held != self._held:
                 self._held = held
                 # What was put off while they were held is to be looked at.
-                self._chunks = self._shippable = self._look = self._wanted = True
+                self._woken |= {Wake.CHUNKS, Wake.UPDATES, Wake.LOOK, Wake.CONTENT}
                 self._condition.notify_all()
 
     def wait_until_free(self) -> bool:
-        """Wait while transfers are held; False when the threads are to stop."""
+        """Wait while transfers are held; False when the stages are to end."""
         with self._condition:
             self._condition.wait_for(lambda: self._stopping or not self._held)
             return not self._stopping
@@ -151,80 +186,56 @@ class Signals:
             self._stopping = True
             self._condition.notify_all()
 
-    def wait_for_changes(self, until: float) -> bool:
-        """Wait for changes, or a moment, and then until the time *until* (monotonic), a flush, or a moment of
-        rest that is wanted.
+    def waiting(self, wake: Wake | None = None) -> Callable[[Pause], bool]:
+        """What waits for the next step of a stage that is woken for *wake*: see `wait`."""
+        return partial(self.wait, wake)
 
-        False when the threads are to stop.
+    def wait(self, wake: Wake | None, pause: Pause) -> bool:
+        """Wait until it is time for a step: at most *pause.most* seconds, or until woken, but at least
+        *pause.least*. A flush cuts short both for a stage that brings something to the clouds, and a moment
+        of rest that is wanted for the one that signs changes.
+
+        False when the stages are to end.
         """
-        self._wait("_changed")
+        brings = wake in _TOWARDS_CLOUDS
+        begun = time.monotonic()
+
+        def may_rest() -> bool:
+            return self._rest_offered and wake is Wake.CHANGES
+
         with self._condition:
-            self._condition.wait_for(
-                lambda: self._stopping or self._flushes > 0 or self._rest_offered,
-                max(0.0, until - time.monotonic()),
-            )
-            self._changed = False
-            return not self._stopping
-
-    def wait_for_chunks(self) -> bool:
-        """Wait for chunks to be packed, or a moment; False when the threads are to stop."""
-        return self._wait("_chunks", clear=True)
-
-    def wait_for_updates(self) -> bool:
-        """Wait for updates to be shipped, or a moment; False when the threads are to stop."""
-        return self._wait("_shippable", clear=True)
-
-    def wait_to_look(self, seconds: float) -> bool:
-        """Wait that long, or until somebody asks to look around; False when the threads are to stop."""
-        with self._condition:
-            self._condition.wait_for(lambda: self._stopping or self._look, seconds)
-            self._look = False
-            return not self._stopping
-
-    def wait_for_wanted(self, seconds: float) -> bool:
-        """Wait that long, or until content may be wanted; False when the threads are to stop."""
-        with self._condition:
-            self._condition.wait_for(lambda: self._stopping or self._wanted, seconds)
-            self._wanted = False
-            return not self._stopping
-
-    def take_wanted(self) -> bool:
-        """Whether content may be wanted since this was asked, or waited for, last."""
-        with self._condition:
-            wanted, self._wanted = self._wanted, False
-            return wanted
-
-    def wait_for_settings(self, seconds: float) -> bool:
-        """Wait that long, or until the settings are changed; False when the threads are to stop."""
-        with self._condition:
-            self._condition.wait_for(lambda: self._stopping or self._settings, seconds)
-            self._settings = False
-            return not self._stopping
-
-    def _wait(self, flag: str, *, clear: bool = False) -> bool:
-        with self._condition:
-            seconds = _FLUSH_SECONDS if self._flushes else _IDLE_SECONDS
             requests = self._flush_requests
             self._condition.wait_for(
                 lambda: (
                     self._stopping
-                    or getattr(self, flag)
-                    or self._flush_requests != requests
-                    or (self._rest_offered and flag == "_changed")
+                    or wake in self._woken
+                    or (brings and self._flush_requests != requests)
+                    or may_rest()
                 ),
-                seconds,
+                _FLUSH_SECONDS if brings and self._flushes else pause.most,
             )
-            if clear:
-                setattr(self, flag, False)
+            self._condition.wait_for(
+                lambda: self._stopping or (brings and self._flushes > 0) or may_rest(),
+                max(0.0, begun + pause.least - time.monotonic()),
+            )
+            if wake is not None:
+                self._woken.discard(wake)
             return not self._stopping
 
+    def take(self, wake: Wake) -> bool:
+        """Whether it was woken for this since that was asked, or waited for, last."""
+        with self._condition:
+            woken = wake in self._woken
+            self._woken.discard(wake)
+            return woken
+
     def pause(self, seconds: float) -> bool:
-        """Wait that long; False at once when the threads are to stop."""
+        """Wait that long; False at once when the stages are to end."""
         with self._condition:
             return not self._condition.wait_for(lambda: self._stopping, seconds)
 
     def wait_to_retry(self, seconds: float) -> bool:
-        """Wait that long, or until somebody asks for a flush; False when the threads are to stop."""
+        """Wait that long, or until somebody asks for a flush; False when the stages are to end."""
         with self._condition:
             requests = self._flush_requests
             self._condition.wait_for(lambda: self._stopping or self._flush_requests != requests, seconds)

@@ -28,7 +28,15 @@ from hybrisfs.recovery.sealed_key import VOUCHER_SIZE, SealedKey
 from sync import DecodeError, DeviceKey, Reader, Writer, device_id_of
 from sync.identity import SIGNATURE_SIZE, is_public_key, verify
 
-__all__ = ["KIT_KEY_PREFIX", "SIGNED_KIT_PREFIX", "KitRecord", "SignedKit", "kit_key", "signed_kit_key"]
+__all__ = [
+    "KIT_CONTEXT",
+    "KIT_KEY_PREFIX",
+    "SIGNED_KIT_PREFIX",
+    "KitRecord",
+    "SignedKit",
+    "kit_key",
+    "signed_kit_key",
+]
 
 KIT_KEY_PREFIX: Final = b"y"
 SIGNED_KIT_PREFIX: Final = b"q"
@@ -36,7 +44,8 @@ _VERSION: Final = 1
 _MAX_NAME: Final = 64
 _MAX_RECORD: Final = 1024
 _PUBLIC_SIZE: Final = 32
-_CONTEXT: Final = b"hybrisfs recovery kit record"
+KIT_CONTEXT: Final = b"hybrisfs recovery kit record"
+"""What the signature of a kit covers before its value."""
 _MOST_SECONDS: Final = 95_617_584_000  # since the epoch: until then calendars everywhere can show the time
 
 
@@ -90,7 +99,7 @@ class SignedKit:
     def encode(self, reserve: DeviceKey) -> bytes:
         """The value of the register, signed by the reserve."""
         body = Writer().u8(_VERSION).blob(self.record.encode()).raw(self.public).getvalue()
-        return body + reserve.sign(_CONTEXT + body)
+        return body + reserve.sign(KIT_CONTEXT + body)
 
     @staticmethod
     def decode(key: bytes, value: bytes) -> SignedKit:
@@ -103,6 +112,6 @@ class SignedKit:
         reader.end()
         if key != signed_kit_key(device_id_of(public)) or not is_public_key(public):
             raise DecodeError("the record of another kit")
-        if not verify(public, _CONTEXT + body, signature):
+        if not verify(public, KIT_CONTEXT + body, signature):
             raise DecodeError("the record of a kit that its reserve did not sign")
         return SignedKit(record, public)

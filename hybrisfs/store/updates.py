@@ -59,13 +59,20 @@ _INSERT: Final = (
 class UpdateLog:
     """All accepted updates of one volume, under the volume's lock."""
 
-    def __init__(self, database: Database, members: Members, key: DeviceKey) -> None:
+    def __init__(
+        self,
+        database: Database,
+        members: Members,
+        key: DeviceKey,
+        is_suspended: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """*is_suspended* tells whether this device signs nothing now, but may again: what it has of others it
+        still hands on."""
         self._db = database
         self._key = key
         self._members = members
         self.volume: bytes = database.meta("volume")
-        self.is_suspended: Callable[[], bool] = lambda: False
-        """Whether this device signs nothing now, but may again: what it has of others it still hands on."""
+        self.is_suspended = is_suspended
         self._deferring = False
         self._unstored: list[tuple[object, ...]] = []  # rows of accepted updates; `_read` stores them first
         self._moments = Moments(self._read)
@@ -334,6 +341,10 @@ class UpdateLog:
         return self.path(tip)[::-1]
 
     # -- looking up ------------------------------------------------------------------------------
+
+    def own_branches(self) -> set[bytes]:
+        """The branches of this device."""
+        return {one.id for one in self.state.branches if one.device == self.device}
 
     def tips(self) -> list[Known]:
         """The newest update of each branch that no other branch grows from: together they imply all."""

@@ -12,14 +12,17 @@ from backends.errors import PermanentError, StoreError
 from backends.registry import local_options, open_heard, open_store
 from backends.store import Store
 from backends.wrapper import StoreWrapper
+from hybrisfs.dispersal.cloud import CloudStatus, when_emptied
 from hybrisfs.dispersal.engine import Cloud, Engine
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
+from hybrisfs.dispersal.upkeep import Upkeep, WrongObject
 from hybrisfs.merge.cloud_set import CloudRecord, CloudState, RedundancyRecord
 from hybrisfs.volume.config import MAX_CLOUDS, CloudConfig, VolumeConfig
+from hybrisfs.volume.create import MARKER_NAME
 from hybrisfs.volume.own_places import ANY_HOME, OwnPlaces
 
-__all__ = ["agreed_config", "open_cloud", "open_engine", "unique_name"]
+__all__ = ["agreed_config", "open_cloud", "open_engine", "reason_of", "unique_name"]
 
 _LEFT: Final = (CloudState.DRAINING, CloudState.GONE)
 
@@ -108,3 +111,21 @@ class _Unusable(StoreWrapper):
 
     def _pass_on(self, operation: str, name: str, call: object) -> NoReturn:
         raise PermanentError(self.url, operation, name, self._reason, "replace it by hybrisfs cloud replace")
+
+
+def reason_of(config: VolumeConfig, upkeep: Upkeep, cloud: CloudStatus) -> str:
+    """Why a cloud is in its state, and what to do when its marker is gone, which all else goes with, or when
+    its URL means files of another machine."""
+    if WrongObject(cloud.number, MARKER_NAME) in upkeep.wrong_objects():
+        return f"{cloud.reason} ({when_emptied(cloud.name)})"
+    known = next((one for one in config.clouds if one.number == cloud.number), None)
+    if cloud.reason and known is not None and known.heard:
+        return f"{cloud.reason} ({_when_heard(known.url)})"
+    return cloud.reason
+
+
+def _when_heard(url: str) -> str:
+    return (
+        f"{' and '.join(local_options(url))} in its URL, from another machine, does not count here: use "
+        'hybrisfs cloud login and ~/.ssh/known_hosts, or, if it is to count, remove "heard" from volume.json'
+    )

@@ -1,4 +1,4 @@
-"""The checkpoints of an open volume: the thread, and what it needs of clouds, links and other devices."""
+"""The checkpoints of an open volume: the stage, and what it needs of clouds, links and other devices."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from hybrisfs.checkpoint.compaction import Compactor
 from hybrisfs.checkpoint.deposit import Depositor
@@ -16,11 +16,12 @@ from hybrisfs.checkpoint.shelf import Shelf
 from hybrisfs.dispersal.engine import Engine
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.dispersal.finding import Finding
+from hybrisfs.pipeline.signals import Pause
 from hybrisfs.volume.checkpoint_holdings import CheckpointHoldings
+from hybrisfs.volume.parts import Clouds, Ground
+from hybrisfs.volume.peering import Peering
+from hybrisfs.volume.sharing import Sharing
 from sync import CheckpointId, DecodeError, Head, Members, Statement, decode_head, head_name
-
-if TYPE_CHECKING:
-    from hybrisfs.volume.volume import Volume
 
 __all__ = ["Checkpoints"]
 
@@ -33,31 +34,34 @@ _FOLDER: Final = "checkpoints"
 
 
 class Checkpoints:
-    """One thread. Its methods may be called from any."""
+    """A stage. Its methods may be called from any thread."""
 
     def __init__(
         self,
-        volume: Volume,
+        ground: Ground,
+        sharing: Sharing,
+        clouds: Clouds,
+        peering: Peering,
         heads: Callable[[], Mapping[bytes, Head]],
-        announce: Callable[[], None],
     ) -> None:
-        """*heads*: those that were seen on clouds; *announce* has the own one go out soon."""
-        fs, sharing, engine = volume.fs, volume.sharing, volume.engine
+        """*heads*: those that were seen on clouds."""
+        fs, engine = ground.fs, clouds.engine
+        self._fs = fs
         self._sharing = sharing
-        self._ring = volume.ring
-        self._signals = volume.signals
+        self._ring = ground.ring
+        self._signals = ground.signals
         self._engine = engine
         self._heads = heads
-        self._volume = volume
         self._guard = threading.Lock()
+        self._looks = False  # from the second step on
         self._heard: dict[bytes, Head] = {}  # by links, the newest of each device
-        updates, keys, name_of = sharing.updates, volume.ring.segments, volume.sealer.chunk_id
-        shelf = Shelf(volume.state / _FOLDER, name_of)
+        updates, keys, name_of = sharing.updates, ground.ring.segments, ground.sealer.chunk_id
+        shelf = Shelf(ground.state / _FOLDER, name_of)
 
         def ask_devices(name: bytes) -> bytes | None:
-            return volume.peering.fetch_chunk(name, _PART_SECONDS)
+            return peering.fetch_chunk(name, _PART_SECONDS)
 
-        store = _Store(engine, lambda: volume.config.f + volume.config.k)
+        store = _Store(engine, clouds.copies)
         depositor = Depositor(updates.volume, keys, shelf, name_of, store)
         self._fetching = Fetching(updates.volume, keys, shelf, name_of, engine, ask_devices)
         self._compactor = Compactor(
@@ -65,8 +69,8 @@ class Checkpoints:
             updates.device,
             sharing.members,
             store,
-            volume.committer.commit_now,
-            lambda: not volume.signals.stopping,
+            ground.committer.commit_now,
+            lambda: not ground.signals.stopping,
             self.heads,
         )
         self.keeper = Keeper(
@@ -74,7 +78,7 @@ class Checkpoints:
             updates,
             sharing.registers,
             sharing.arrivals,
-            volume.ring.keys.device,
+            ground.ring.keys.device,
             sharing.current_members,
             shelf,
             name_of,
@@ -82,15 +86,16 @@ class Checkpoints:
             depositor,
             self._compactor,
             sharing.checkpoint_taken_in,
-            announce,
+            ground.signals.announce,
         )
+        peering.heard.listen(self._hear)
         self.holdings = CheckpointHoldings(self.keeper.succession, depositor)
         with fs.lock:
             self._inviter: bytes = fs.db.meta("inviter")
             if self._inviter and not len(updates.state.vector):
                 sharing.begun.clear()
 
-    def hear(self, head: Head) -> None:
+    def _hear(self, head: Head) -> None:
         """A linked device has told its head."""
         with self._guard:
             known = self._heard.get(head.writer)
@@ -114,7 +119,7 @@ class Checkpoints:
     def facts(self) -> dict[str, object]:
         """What `status` shows: whether a checkpoint on the clouds has it all, and whom one waits for."""
         waiting = self.keeper.waits_for(self.heads())
-        with self._volume.fs.lock:
+        with self._fs.lock:
             names = [self._sharing.members.name_of(device) for device in waiting]
             log_facts = self._compactor.facts()
         return {"current": self.keeper.is_current(), "waits_for": sorted(names), "log": log_facts}
@@ -128,22 +133,27 @@ class Checkpoints:
             return f"the checkpoint of the log is not on enough other clouds: {error}"
         return None
 
-    def run(self) -> None:
-        """The thread's body."""
+    def step(self) -> Pause:
+        """Begin with a checkpoint, at first; then see whether there is to be a new one."""
         if not self._sharing.begun.is_set():
             try:
                 self._begin()
             finally:
                 self._sharing.begun.set()
-                self._volume.peering.members_changed()
-        while self._signals.pause(_LOOK_SECONDS):
-            self._sharing.compare_states()
-            if self._signals.held:
-                continue
-            before = frozenset(self._sharing.current_members())
-            self.keeper.look(self.heads(), time.monotonic())
-            if frozenset(self._sharing.current_members()) != before:
-                self._sharing.on_members()
+                self._sharing.members_changed()
+        elif self._looks:
+            self._look()
+        self._looks = True
+        return Pause(_LOOK_SECONDS)
+
+    def _look(self) -> None:
+        self._sharing.compare_states()
+        if self._signals.held:
+            return
+        before = frozenset(self._sharing.current_members())
+        self.keeper.look(self.heads(), time.monotonic())
+        if frozenset(self._sharing.current_members()) != before:
+            self._sharing.members_changed()
 
     def _begin(self) -> None:
         """Begin with the newest checkpoint that the device which let this one in names, if there is one. When

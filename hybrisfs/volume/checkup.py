@@ -20,7 +20,8 @@ from typing import Final
 from hybrisfs.dispersal.engine import Engine, Marker
 from hybrisfs.dispersal.share import share_name
 from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.pipeline.signals import Signals
+from hybrisfs.pipeline.signals import Pause, Signals, Wake
+from hybrisfs.topic import Topic
 from hybrisfs.volume.holdings import IS_READ, is_only_said
 from hybrisfs.volume.recent_puts import RecentPuts
 
@@ -37,7 +38,7 @@ _UP_TO: Final = ("number <= ?", "number DESC")
 
 
 class Checkup:
-    """One thread that looks now and then, and at once when asked."""
+    """A stage that looks now and then, and at once when asked."""
 
     def __init__(
         self,
@@ -47,73 +48,67 @@ class Checkup:
         signals: Signals,
         recent: RecentPuts,
         guard: Callable[[Collection[int]], None],
-        besides: Callable[[], None] = lambda: None,
     ) -> None:
-        """*guard* keeps here what clouds were found to have lost, or what those that it is given may have.
-        *besides*: what else is to be done now and then."""
+        """*guard* keeps here what clouds were found to have lost, or what those that it is given may have."""
+        self.minute = Topic[[]]()
+        """About a minute is over: it is time for what is done now and then."""
         self._guard = guard
         self._recent = recent
         self._settled = [_newest_pack(fs)] * 2  # the newest packs at the last rounds, the earliest first
         self._unseen: frozenset[int] = frozenset()  # clouds of packs that none of them shows
-        self._besides = besides
         self._fs = fs
         self._engine = engine
         self._marker = marker
         self._signals = signals
-        self._condition = threading.Condition()
+        self._lock = threading.Lock()
         self._wanted = self._thoroughly = False
-        self._stopping = False
+        self._due = self._newest_due = 0.0
+        self._minute_due = time.monotonic() + _INTERVAL
         self._looked = 0.0  # when the last look began that has ended
 
-    def run(self) -> None:
-        """The thread's body."""
-        due, newest_due, besides_due = 0.0, 0.0, time.monotonic() + _INTERVAL
-        while True:
-            with self._condition:
-                left = max(0.0, besides_due - time.monotonic())
-                left = min(left, _CONFIRM_INTERVAL) if self._recent.doubted else left
-                self._condition.wait_for(lambda: self._wanted or self._stopping, left)
-                if self._stopping:
-                    return
-                asked, self._wanted = self._wanted, False
-                thoroughly, self._thoroughly = self._thoroughly, False
-            begun = time.monotonic()
-            looks = asked or begun >= due
-            if not self._signals.held:
-                self._engine.probe(self._marker)
-                self._recent.look()
-                if looks:
-                    self._look(self._look_at)
-                if thoroughly or begun >= due:
-                    self._look(self._look_back)
-                    due = time.monotonic() + _CHECKUP_INTERVAL
-                if not looks and begun >= newest_due:
-                    self._look(self._look_at_newest)
-                    newest_due = time.monotonic() + _NEWEST_INTERVAL
-                self._keep_what_is_lost()
-            if looks:
-                with self._condition:
-                    self._looked = begun
-                    self._condition.notify_all()
-            if time.monotonic() >= besides_due:  # however often somebody asks
-                self._settled = [*self._settled[1:], _newest_pack(self._fs)]
-                self._besides()
-                besides_due = time.monotonic() + _INTERVAL
+    @property
+    def first(self) -> Pause:
+        """How long it is until the first step, unless somebody asks."""
+        return Pause(_INTERVAL)
 
-    def stop(self) -> None:
-        with self._condition:
-            self._stopping = True
-            self._condition.notify_all()
+    def step(self) -> Pause:
+        """Look at the clouds as far as that is due, or somebody has asked for it."""
+        with self._lock:
+            asked, self._wanted = self._wanted, False
+            thoroughly, self._thoroughly = self._thoroughly, False
+        begun = time.monotonic()
+        looks = asked or begun >= self._due
+        if not self._signals.held:
+            self._engine.probe(self._marker)
+            self._recent.look()
+            if looks:
+                self._look(self._look_at)
+            if thoroughly or begun >= self._due:
+                self._look(self._look_back)
+                self._due = time.monotonic() + _CHECKUP_INTERVAL
+            if not looks and begun >= self._newest_due:
+                self._look(self._look_at_newest)
+                self._newest_due = time.monotonic() + _NEWEST_INTERVAL
+            self._keep_what_is_lost()
+        if looks:
+            self._looked = begun
+            self._signals.progressed()
+        if time.monotonic() >= self._minute_due:  # however often somebody asks
+            self._settled = [*self._settled[1:], _newest_pack(self._fs)]
+            self.minute()
+            self._minute_due = time.monotonic() + _INTERVAL
+        left = max(0.0, self._minute_due - time.monotonic())
+        return Pause(min(left, _CONFIRM_INTERVAL) if self._recent.doubted else left)
 
     def refresh(self, timeout: float, *, thoroughly: bool = False) -> None:
         """Have the clouds looked at as they are from now on; wait at most *timeout* seconds. With
         *thoroughly* older shares are looked at, too, as half-hourly."""
-        with self._condition:
-            asked = time.monotonic()
+        asked = time.monotonic()
+        with self._lock:
             self._wanted = True
             self._thoroughly |= thoroughly
-            self._condition.notify_all()
-            self._condition.wait_for(lambda: self._looked >= asked or self._stopping, timeout)
+        self._signals.wake(Wake.CHECKUP)
+        self._signals.wait_until(lambda: self._looked >= asked, asked + timeout)
 
     def _keep_what_is_lost(self) -> None:
         """If more clouds than may fail have lost something, what is on none of them is to stay here."""
@@ -168,7 +163,7 @@ class Checkup:
             if self._engine.upkeep.is_there(cloud, share_name(pack, index)) is False:
                 self._recent.doubt(cloud, share_name(pack, index))
         elif is_only_said(self._fs, self._engine.upkeep, pack):
-            with self._condition:
+            with self._lock:
                 self._unseen |= frozenset(placement)
         elif (wrong := self._engine.sample_share(cloud, pack, index)) is not None:
             log.debug("cloud %d: %s", cloud, wrong)

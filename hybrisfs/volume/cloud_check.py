@@ -13,7 +13,7 @@ from hybrisfs.volume.create import MARKER_NAME
 from hybrisfs.volume.holdings import IS_OWED, Holdings
 
 if TYPE_CHECKING:
-    from hybrisfs.volume.volume import Volume
+    from hybrisfs.volume.opened import Opened
 
 __all__ = ["ObjectCheck", "object_checks", "run_checks"]
 
@@ -29,7 +29,7 @@ class ObjectCheck:
     run: Callable[[], str | None]
 
 
-def object_checks(volume: Volume, db: sqlite3.Connection) -> Iterator[ObjectCheck]:
+def object_checks(volume: Opened, db: sqlite3.Connection) -> Iterator[ObjectCheck]:
     """What the clouds are known to hold by *db*: packs of all devices, this one's log segments and head."""
     holdings = volume.maintenance.holdings
     for cloud in volume.engine.numbers:
@@ -60,5 +60,5 @@ def run_checks(
             done(check, wrong)
 
 
-def _object_check(volume: Volume, cloud: int, name: str, verify: Callable[[bytes], object]) -> ObjectCheck:
+def _object_check(volume: Opened, cloud: int, name: str, verify: Callable[[bytes], object]) -> ObjectCheck:
     return ObjectCheck(cloud, partial(volume.engine.check_object, cloud, name, _SMALL_OBJECT, verify))

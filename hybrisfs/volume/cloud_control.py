@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from backends.address import without_secrets
@@ -25,7 +25,7 @@ from hybrisfs.merge.cloud_set import (
     CloudState,
     RedundancyRecord,
 )
-from hybrisfs.volume.agreed_clouds import unique_name
+from hybrisfs.volume.agreed_clouds import reason_of, unique_name
 from hybrisfs.volume.cloud_keeper import CloudKeeper
 from hybrisfs.volume.cloud_login import try_place
 from hybrisfs.volume.cloud_test import (
@@ -36,12 +36,11 @@ from hybrisfs.volume.cloud_test import (
     try_out,
 )
 from hybrisfs.volume.config import MAX_CLOUDS, choose_redundancy
+from hybrisfs.volume.maintenance import Maintenance
+from hybrisfs.volume.parts import Clouds, Ground, Writing
 from hybrisfs.volume.redundancy import RewritingState
 from hybrisfs.volume.retention import Retention, Retentions, keep_deleted, stop_keeping, try_retention
-from hybrisfs.volume.status import reason_of
-
-if TYPE_CHECKING:
-    from hybrisfs.volume.volume import Volume
+from hybrisfs.volume.sharing import Sharing
 
 __all__ = ["CloudControl"]
 
@@ -57,16 +56,29 @@ _SHOWN: Final = {
 class CloudControl:
     """The commands about clouds of one volume. Thread-safe; one change at a time."""
 
-    def __init__(self, volume: Volume, keeper: CloudKeeper) -> None:
-        self._volume = volume
+    def __init__(
+        self,
+        ground: Ground,
+        sharing: Sharing,
+        clouds: Clouds,
+        keeper: CloudKeeper,
+        maintenance: Maintenance,
+        writing: Writing,
+    ) -> None:
+        self._ground = ground
+        self._sharing = sharing
+        self._clouds = clouds
+        self._engine = clouds.engine
         self._keeper = keeper
-        self._retentions = Retentions(volume.state)
+        self._maintenance = maintenance
+        self._writing = writing
+        self._retentions = Retentions(ground.state)
         self._changing = threading.Lock()
 
     def all(self) -> list[dict[str, object]]:
         """The clouds that the volume has, with what is on record there."""
         held, size = self._keeper.held()
-        health = {one.number: one for one in self._volume.engine.health()}
+        health = {one.number: one for one in self._engine.health()}
         jobs = {one.number: one for one in self._keeper.jobs()}
         found: list[dict[str, object]] = []
         for number, (record, _) in sorted(self._keeper.records()[0].items()):
@@ -83,7 +95,9 @@ class CloudControl:
                     "objects": held[number],
                     "bytes": size[number],
                     "state": state.state if state is not None else "not asked",
-                    "reason": reason_of(self._volume, state) if state is not None else "",
+                    "reason": reason_of(self._ground.config, self._engine.upkeep, state)
+                    if state is not None
+                    else "",
                     "trouble": job.trouble if job is not None else "",
                     "retention": self.retention(record.url),
                 }
@@ -92,7 +106,7 @@ class CloudControl:
 
     def traffic(self) -> list[CloudTraffic]:
         """See `Engine.traffic`."""
-        return self._volume.engine.traffic()
+        return self._engine.traffic()
 
     def retention(self, url: str) -> dict[str, object] | None:
         """What a cloud keeps of deleted objects, as last tried; None when it never was. See `Retention`."""
@@ -129,7 +143,7 @@ class CloudControl:
 
         With *days* it is to keep for so long what is deleted; the facts are those of `retain` then.
         """
-        self._volume.require_writer()
+        self._sharing.require_writer()
         with self._changing:
             return self._add(url, name, days)
 
@@ -138,18 +152,17 @@ class CloudControl:
 
         Makes its folder or bucket, and marks it as the volume's. Raises HybrisError.
         """
-        volume = self._volume
         with self._changing:
             number, record = self._find(which)
             if record.state is not CloudState.ACTIVE:
                 raise UsageError(f"{record.name} is to go: nothing is put there any more")
             with contextlib.closing(self._opened(number, record)) as store:
-                claim_place(store, volume.config.id, regain=True)
+                claim_place(store, self._ground.config.id, regain=True)
                 try_out(store, partial(self._refuse_same_place, but=number))
             self._keeper.prove(number)
-            volume.look_at_clouds()
-            volume.grants.again()
-            volume.maintenance.refill(number)
+            self._writing.look_at_clouds()
+            self._clouds.grants.again()
+            self._maintenance.refill(number)
             self._keeper.changed()
         return {"cloud": record.name}
 
@@ -163,7 +176,7 @@ class CloudControl:
 
     def replace(self, which: str, url: str) -> dict[str, object]:
         """`add` the cloud at *url* and `drain` the other. Raises HybrisError."""
-        self._volume.require_writer()
+        self._sharing.require_writer()
         with self._changing:
             number, record = self._find(which)
             added = self._add(url, None, None)["cloud"]
@@ -184,17 +197,17 @@ class CloudControl:
             job = next((one for one in self._keeper.jobs() if one.number == found[0]), None)
             if job is not None:
                 progress(job.done, job.total)
-            return job is None and all(one.number != found[0] for one in self._volume.config.clouds)
+            return job is None and all(one.number != found[0] for one in self._ground.config.clouds)
 
         deadline = None if timeout is None else time.monotonic() + timeout
-        if self._volume.signals.wait_until(gone, deadline, step=0.3):
+        if self._ground.signals.wait_until(gone, deadline, step=0.3):
             return True, ""
         return False, next((one.trouble for one in self._keeper.jobs() if one.number == found[0]), "")
 
     def change_redundancy(self, f: int | None, k: int | None) -> dict[str, object]:
         """Let other numbers of clouds fail, or be needed to read; what is None stays. Raises UsageError, and
         HybrisError when this device only reads."""
-        self._volume.require_writer()
+        self._sharing.require_writer()
         with self._changing:
             _, before = self._keeper.records()
             active = [one for _, one in self._remaining() if one.state is CloudState.ACTIVE]
@@ -216,11 +229,11 @@ class CloudControl:
             under_way = states()
             if under_way:
                 progress(sum(one.done for one in under_way), sum(one.total for one in under_way))
-            config = self._volume.config
+            config = self._ground.config
             return all(one.is_done(Redundancy(config.f, config.k)) for one in parts)
 
         deadline = None if timeout is None else time.monotonic() + timeout
-        finished = self._volume.signals.wait_until(done, deadline, step=0.3)
+        finished = self._ground.signals.wait_until(done, deadline, step=0.3)
         return finished, "" if finished else "; ".join(one.trouble for one in states() if one.trouble)
 
     def names(self) -> dict[int, str]:
@@ -229,7 +242,7 @@ class CloudControl:
 
     def jobs(self) -> list[str]:
         """What goes on in the background, in sentences."""
-        f, k = self._volume.config.f, self._volume.config.k
+        f, k = self._ground.config.f, self._ground.config.k
         states = (("packs", self._keeper.rewriting.state), ("values", self._keeper.values.state))
         rewriting = [
             f"{what} are written anew with f={f} and k={k}: {state.done:,} of {state.total:,}"
@@ -262,12 +275,12 @@ class CloudControl:
 
     def _opened(self, number: int, record: CloudRecord) -> Store:
         """Raises UsageError."""
-        known = next((one for one in self._volume.config.clouds if one.number == number), None)
+        known = next((one for one in self._ground.config.clouds if one.number == number), None)
         heard = known is None or known.heard or known.url != record.url
         return open_for_test(record.url, self._keeper.credentials, self._keeper.places, heard=heard)
 
     def _leave(self, which: str, state: CloudState) -> dict[str, object]:
-        self._volume.require_writer()
+        self._sharing.require_writer()
         with self._changing:
             number, record = self._find(which)
             _, code = self._keeper.records()
@@ -311,7 +324,7 @@ class CloudControl:
         return found
 
     def _add(self, url: str, name: str | None, days: int | None) -> dict[str, object]:
-        keeper, volume = self._keeper, self._volume
+        keeper = self._keeper
         remaining = self._remaining()
         if any(record.url == url for _, record in remaining):
             raise UsageError(f"{without_secrets(url)} is a cloud of this volume already")
@@ -328,7 +341,7 @@ class CloudControl:
                 prepare_place(store)
                 note, found = self._keep(store, days)
                 kept = {"note": note, "retention": found.as_dict()}
-            claim_place(store, volume.config.id)
+            claim_place(store, self._ground.config.id)
             try_out(store, self._refuse_same_place)
         number = keeper.sign_new(CloudRecord(chosen, url))
         keeper.arrange()
@@ -349,7 +362,7 @@ class CloudControl:
 
     def _refuse_same_place(self, probe: str, but: int | None = None) -> None:
         """Raise UsageError when a cloud of the volume, *but* aside, is the place that now holds *probe*."""
-        engine = self._volume.engine
+        engine = self._engine
         looks = [Look(probe, number, None) for number in engine.numbers if number != but]
         answers = engine.poll_objects(looks, limit=PROBE_LIMIT, timeout=_LOOK_SECONDS)
         same = [look.cloud for look, answer in answers.items() if isinstance(answer, Changed)]

@@ -13,12 +13,11 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from backends.credentials import CredentialStore
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.errors import HybrisError
-from hybrisfs.home import Home
 from hybrisfs.merge.cloud_set import (
     CloudRecord,
     CloudState,
@@ -32,15 +31,18 @@ from hybrisfs.merge.cloud_set import (
 from hybrisfs.merge.rules import Stamp
 from hybrisfs.pipeline.drain import Drain, held_by_cloud
 from hybrisfs.pipeline.recode import Recoder
+from hybrisfs.pipeline.signals import Pause, Wake
 from hybrisfs.volume.agreed_clouds import agreed_config, open_cloud, unique_name
+from hybrisfs.volume.checkpoints import Checkpoints
 from hybrisfs.volume.config import MAX_CLOUDS, CloudConfig, VolumeConfig
+from hybrisfs.volume.maintenance import Maintenance
 from hybrisfs.volume.own_places import OwnPlaces
+from hybrisfs.volume.parts import Clouds, Ground, Writing
+from hybrisfs.volume.recovery import Kits
 from hybrisfs.volume.redundancy import Rewriting
+from hybrisfs.volume.sharing import Sharing
 from hybrisfs.volume.signposts import Signposts
 from hybrisfs.volume.value_keeping import ValueKeeping
-
-if TYPE_CHECKING:
-    from hybrisfs.volume.volume import Volume
 
 __all__ = ["CloudKeeper", "Job"]
 
@@ -71,55 +73,67 @@ def _driver(cloud: CloudConfig) -> tuple[str, bool]:
 
 
 class CloudKeeper:
-    """One thread, and what is known of the clouds. Methods may be called from any thread."""
+    """A stage, and what is known of the clouds. Methods may be called from any thread."""
 
-    def __init__(self, volume: Volume, home: Home) -> None:
-        self._volume = volume
-        self._home = home
-        self.credentials = CredentialStore(home.credentials)
-        self.places = OwnPlaces(home)
-        maintenance = volume.maintenance
-        self._upkeep = volume.engine.upkeep
+    def __init__(
+        self,
+        ground: Ground,
+        sharing: Sharing,
+        clouds: Clouds,
+        maintenance: Maintenance,
+        writing: Writing,
+        checkpoints: Checkpoints,
+        kits: Kits,
+    ) -> None:
+        self._ground = ground
+        self._sharing = sharing
+        self._clouds = clouds
+        self._engine = clouds.engine
+        self._maintenance = maintenance
+        self._uploads = writing.uploads
+        self._checkpoints = checkpoints
+        self._kits = kits
+        self.credentials = CredentialStore(ground.home.credentials)
+        self.places = OwnPlaces(ground.home)
+        self._upkeep = clouds.engine.upkeep
         self._drain = Drain(
-            volume.fs,
-            volume.updates.device,
+            ground.fs,
+            sharing.updates.device,
             self._branches_to_move,
             self._upkeep,
             maintenance.packs,
             maintenance.segments,
         )
-        self._condition = threading.Condition()
         self._wanted = True
-        self._stopping = False
+        self._pause = _IDLE_SECONDS
         self._arranging = threading.Lock()
         self._heard: Mapping[int, CloudRecord] = {}  # by signposts
         self._read_only: dict[int, CloudConfig] = {}  # those of them that no register tells of
         self._totals: dict[int, int] = {}
         self._troubles: dict[int, str] = {}
-        self._signposts = Signposts(volume)
+        self._signposts = Signposts(ground, sharing, clouds.engine)
         self.rewriting = self._rewriting()
-        self.values = ValueKeeping(volume.key_values)
-        volume.sharing.arrivals.on_clouds = self.changed
+        self.values = ValueKeeping(clouds.key_values)
+        sharing.arrivals.clouds_changed.listen(self.changed)
+        sharing.members_changed.listen(self.changed)  # recovery kits tell who the members are
         self.arrange()
 
     # -- from any thread -------------------------------------------------------------------------
 
     def changed(self) -> None:
         """The set of clouds may be another one."""
-        with self._condition:
-            self._wanted = True
-            self._condition.notify_all()
+        self._wanted = True
+        self._ground.signals.wake(Wake.CLOUDS)
 
-    def stop(self) -> None:
-        """End the thread."""
-        with self._condition:
-            self._stopping = True
-            self._condition.notify_all()
+    def look_after(self) -> None:
+        """What is to be done now and then."""
+        if self._kits.is_overdue:
+            self.changed()
 
     def records(self) -> tuple[dict[int, tuple[CloudRecord, Stamp]], RedundancyRecord]:
         """All clouds there ever were, and f and k; as configured here while no register tells."""
-        config, registers = self._volume.config, self._volume.sharing.registers
-        with self._volume.fs.lock:
+        config, registers = self._ground.config, self._sharing.registers
+        with self._ground.fs.lock:
             clouds, agreed = read_clouds(registers), read_redundancy(registers)
         if not clouds:
             nobody = Stamp(0, b"")
@@ -128,25 +142,25 @@ class CloudKeeper:
 
     def sign(self, changes: Mapping[int, CloudRecord], redundancy: RedundancyRecord | None = None) -> None:
         """Have all devices agree on *changes*; the first change tells of all clouds as they are."""
-        with self._volume.fs.cutting, self._volume.fs.lock:
+        with self._ground.fs.cutting, self._ground.fs.lock:
             self._sign(changes, redundancy)
         self._announce_change()
 
     def sign_new(self, record: CloudRecord) -> int:
         """Have all devices agree on one more cloud; its number. Raises UsageError."""
-        with self._volume.fs.cutting, self._volume.fs.lock:
-            number = free_number(self._volume.config.id, record.url, self.records()[0])
+        with self._ground.fs.cutting, self._ground.fs.lock:
+            number = free_number(self._ground.config.id, record.url, self.records()[0])
             self._sign({number: record}, None)
         self._announce_change()
         return number
 
     def _announce_change(self) -> None:
-        self._volume.committer.commit_now()  # who asked for it is told that it is done
-        self._volume.signals.chunks_made()
+        self._ground.committer.commit_now()  # who asked for it is told that it is done
+        self._ground.signals.chunks_made()
         self.changed()
 
     def _sign(self, changes: Mapping[int, CloudRecord], redundancy: RedundancyRecord | None) -> None:
-        sharing = self._volume.sharing
+        sharing = self._sharing
         before, code = self.records()
         if read_clouds(sharing.registers):
             entries = entries_of(changes, redundancy)
@@ -173,7 +187,7 @@ class CloudKeeper:
         found = []
         for number, (record, _) in self.records()[0].items():
             if record.state in (CloudState.DRAINING, CloudState.LOST):
-                with self._volume.fs.lock:
+                with self._ground.fs.lock:
                     left = self._on_record(number)
                 total = max(self._totals.get(number, left), left)
                 trouble = self._troubles.get(number, "")
@@ -182,7 +196,7 @@ class CloudKeeper:
 
     def held(self) -> tuple[Counter[int], Counter[int]]:
         """See `held_by_cloud`; does not keep programs waiting."""
-        fs = self._volume.fs
+        fs = self._ground.fs
         fs.journal.sync()
         with contextlib.ExitStack() as reading:
             with fs.lock:
@@ -194,11 +208,10 @@ class CloudKeeper:
 
     def arrange(self) -> None:
         """Bring the configuration and the engine up to date with the registers."""
-        volume = self._volume
         with self._arranging:
-            with volume.fs.lock:
-                told = {n: record for n, (record, _) in read_clouds(volume.sharing.registers).items()}
-                agreed = read_redundancy(volume.sharing.registers)
+            with self._ground.fs.lock:
+                told = {n: record for n, (record, _) in read_clouds(self._sharing.registers).items()}
+                agreed = read_redundancy(self._sharing.registers)
                 gone = [n for n, record in told.items() if record.state is CloudState.GONE]
                 on_record = {n for n in gone if self._on_record(n)}
             redundancy = agreed[0] if agreed is not None else None
@@ -226,10 +239,10 @@ class CloudKeeper:
         return found
 
     def _use(self, change: Callable[[VolumeConfig], VolumeConfig], told: Container[int]) -> None:
-        volume, engine = self._volume, self._volume.engine
-        if change(volume.config) != volume.config:
-            volume.committer.commit_now()  # the file must not tell of what a crash takes back
-        former, config = volume.settings.change(change)
+        engine = self._engine
+        if change(self._ground.config) != self._ground.config:
+            self._ground.committer.commit_now()  # the file must not tell of what a crash takes back
+        former, config = self._ground.settings.change(change)
         before = {one.number: one for one in former.clouds} | self._read_only
         self._read_only = self._only_heard_of(config, told)
         after = {one.number: one for one in config.clouds} | self._read_only
@@ -239,14 +252,14 @@ class CloudKeeper:
                 engine.retire_cloud(number)
             for number in (after.keys() - before.keys()) | moved:
                 engine.add_cloud(open_cloud(after[number], self.credentials, self.places))
-            volume.grants.again()
-            log.info("volume %s: %d clouds, f=%d, k=%d", volume.name, len(after), config.f, config.k)
+            self._clouds.grants.again()
+            log.info("volume %s: %d clouds, f=%d, k=%d", self._ground.name, len(after), config.f, config.k)
         closed = [one.number for one in config.clouds if not one.in_use]
         engine.arrange(closed, config.f, self._read_only)
-        volume.packs.redundancy = Redundancy(config.f, config.k)
-        volume.key_values.use(volume.packs.redundancy)
-        volume.maintenance.use({one.number: one.name for one in config.clouds if one.in_use}, self.names())
-        volume.signals.look_around()
+        self._clouds.packs.redundancy = Redundancy(config.f, config.k)
+        self._clouds.key_values.use(self._clouds.packs.redundancy)
+        self._maintenance.use({one.number: one.name for one in config.clouds if one.in_use}, self.names())
+        self._ground.signals.look_around()
 
     def names(self) -> dict[int, str]:
         """What all clouds are called that there ever were."""
@@ -254,43 +267,38 @@ class CloudKeeper:
 
     def _on_record(self, number: int) -> int:
         """How many objects are on record at a cloud; called with the volume's lock held."""
-        return self._drain.on_record(number) + self._volume.key_values.held(number)
+        return self._drain.on_record(number) + self._clouds.key_values.held(number)
 
     def _own_branches(self) -> set[bytes]:
-        updates = self._volume.updates
-        with self._volume.fs.lock:
-            return {one.id for one in updates.state.branches if one.device == updates.device}
+        updates = self._sharing.updates
+        with self._ground.fs.lock:
+            return updates.own_branches()
 
     def _branches_to_move(self) -> set[bytes]:
         """Whose packs this device may have elsewhere: nobody would heed it if it only reads."""
-        return set() if self._volume.fs.read_only else self._own_branches()
+        return set() if self._ground.fs.read_only else self._own_branches()
 
-    # -- the thread ------------------------------------------------------------------------------
+    # -- the stage ------------------------------------------------------------------------------
 
-    def run(self) -> None:
-        """The thread's body."""
-        pause = 0.0
-        while True:
-            with self._condition:
-                self._condition.wait_for(lambda: self._wanted or self._stopping, pause)
-                if self._stopping:
-                    return
-                news, self._wanted = self._wanted, False
-            try:
-                trouble = self._round()
-            except (HybrisError, OSError) as error:
-                log.warning("volume %s: the clouds: %s", self._volume.name, error)
-                trouble = True
-            if not trouble:
-                pause = _IDLE_SECONDS
-            elif news or pause >= _IDLE_SECONDS or not pause or self._volume.signals.held:
-                pause = _FIRST_PAUSE
-            else:
-                pause = min(pause * 2, _LAST_PAUSE)
+    def step(self) -> Pause:
+        """Do what is due; what could not be done is tried again ever later."""
+        news, self._wanted = self._wanted, False
+        try:
+            trouble = self._round()
+        except (HybrisError, OSError) as error:
+            log.warning("volume %s: the clouds: %s", self._ground.name, error)
+            trouble = True
+        if not trouble:
+            self._pause = _IDLE_SECONDS
+        elif news or self._pause >= _IDLE_SECONDS or self._ground.signals.held:
+            self._pause = _FIRST_PAUSE
+        else:
+            self._pause = min(self._pause * 2, _LAST_PAUSE)
+        return Pause(self._pause)
 
     def _go_on(self) -> bool:
-        signals = self._volume.signals
-        return not (self._stopping or self._wanted or signals.stopping or signals.held)
+        signals = self._ground.signals
+        return not (self._wanted or signals.stopping or signals.held)
 
     def _round(self) -> bool:
         """Do what is due; True when something is left to be tried again soon."""
@@ -299,7 +307,7 @@ class CloudKeeper:
         self.arrange()
         unproven = self._prove_all()
         self._signposts.post()
-        renewed = self._volume.recovery.refresh()
+        renewed = self._kits.refresh()
         records, code = self.records()
         leaving = [n for n, (record, _) in records.items() if record.state is not CloudState.ACTIVE]
         rewritten = self._rewrite()
@@ -309,35 +317,33 @@ class CloudKeeper:
 
     def _rewrite(self) -> bool:
         """Write anew what was written with another f or k; False when something is left."""
-        with self._volume.fs.lock:
-            agreed = read_redundancy(self._volume.sharing.registers)
+        with self._ground.fs.lock:
+            agreed = read_redundancy(self._sharing.registers)
         if agreed is None:
             return True
-        own, code = self._branches_to_move(), self._volume.packs.redundancy
+        own, code = self._branches_to_move(), self._clouds.packs.redundancy
         packs = self.rewriting.run(code, own, self._go_on, everything=agreed[1].writer in own)
         return self.values.rewrite(code, self._go_on) and packs
 
     def _rewriting(self) -> Rewriting:
-        volume = self._volume
         return Rewriting(
-            volume.fs,
+            self._ground.fs,
             Recoder(
-                volume.fs,
-                volume.sharing.signer,
-                volume.signals,
-                volume.packs,
-                lambda locations: volume.engine.get_chunks(locations, timeout=_CHUNK_SECONDS),
+                self._ground.fs,
+                self._sharing.signer,
+                self._ground.signals,
+                self._clouds.packs,
+                lambda locations: self._engine.get_chunks(locations, timeout=_CHUNK_SECONDS),
             ),
-            volume.maintenance.segments,
-            lambda: volume.engine.in_use,
+            self._maintenance.segments,
+            lambda: self._engine.in_use,
         )
 
     def _settle_overruled(self) -> None:
         """A cloud that was added here under a number that another device gave to another cloud at the same
         moment gets a number of its own; what was put there is on record under that one from then on."""
-        volume = self._volume
-        with volume.fs.lock:
-            lost = overruled(volume.sharing.registers, self._branches_to_move())
+        with self._ground.fs.lock:
+            lost = overruled(self._sharing.registers, self._branches_to_move())
         for number, record in lost.items():
             records = {one: known for one, (known, _) in self.records()[0].items()}
             again = next((one for one, known in records.items() if known.url == record.url), None)
@@ -350,22 +356,22 @@ class CloudKeeper:
 
     def _prove_all(self) -> bool:
         """Look for the marker on clouds that others have added; True when some is not there."""
-        unproven = [one.number for one in self._volume.config.clouds if not one.proven]
+        unproven = [one.number for one in self._ground.config.clouds if not one.proven]
         for number in unproven:
-            finding, _ = self._volume.maintenance.holdings.look_at_marker(number)
+            finding, _ = self._maintenance.holdings.look_at_marker(number)
             if finding is None:
                 self.prove(number)
-                self._volume.maintenance.announce()
-        return any(not one.proven for one in self._volume.config.clouds)
+                self._maintenance.announce()
+        return any(not one.proven for one in self._ground.config.clouds)
 
     def _empty(self, number: int, record: CloudRecord, stamp: Stamp, code: RedundancyRecord) -> bool:
         """Empty a cloud that is to go, as far as this device is to do that; False when something is left."""
         mine = stamp.writer in self._branches_to_move()
         ask = record.state is not CloudState.LOST
-        with self._volume.fs.lock:
+        with self._ground.fs.lock:
             left = self._on_record(number)
         self._totals[number] = max(self._totals.get(number, 0), left)
-        writable = self._volume.engine.in_use
+        writable = self._engine.in_use
         leaves = mine and record.state is not CloudState.GONE
         troubles: list[str] = []
         if left or leaves:
@@ -386,23 +392,22 @@ class CloudKeeper:
 
     def _finish(self, number: int, record: CloudRecord, code: RedundancyRecord) -> list[str]:
         """Let an empty cloud go; why it cannot, in sentences."""
-        volume = self._volume
         active = [one for one, _ in self.records()[0].values() if one.state is CloudState.ACTIVE]
         if len(active) < 2 * code.f + code.k:
             return [f"only {len(active)} clouds would be left, {2 * code.f + code.k} are needed: add one"]
         secured: set[str] = set()
         if record.state is CloudState.DRAINING:
-            writable = volume.engine.in_use
+            writable = self._engine.in_use
             secured, troubles = self._drain.secure_log(number, writable, code.f + code.k, writable)
             if troubles:
                 return [*troubles, f"if {record.name} does not come back, run hybrisfs cloud remove"]
         # What was on its way there when the cloud was closed to writes is on record after that, too.
-        if not volume.uploads.wait(_SHIP_SECONDS, lambda done, total: None):
+        if not self._uploads.wait(_SHIP_SECONDS, lambda done, total: None):
             return ["the clouds have not taken the word of where everything is now"]
-        trouble = volume.checkpoints.secure() or self.values.settle(number)
+        trouble = self._checkpoints.secure() or self.values.settle(number)
         if trouble is not None:
             return [trouble]
-        with volume.fs.lock:
+        with self._ground.fs.lock:
             left = self._on_record(number)
         if left:
             return []
@@ -410,11 +415,11 @@ class CloudKeeper:
             trouble = self._drain.clear(number, secured) or self.values.clear(number)
             if trouble is not None:
                 return [trouble, f"if {record.name} does not come back, run hybrisfs cloud remove"]
-        with volume.fs.lock:
+        with self._ground.fs.lock:
             left = self._on_record(number)
         if left or self._state(number) is not record.state:
             return []  # another device has put something there meanwhile; it is moved next
         self.sign({number: replace(record, state=CloudState.GONE)})
         self._signposts.post(also=number if record.state is CloudState.DRAINING else None)
-        log.info("volume %s: nothing is on the cloud %s any more", volume.name, record.name)
+        log.info("volume %s: nothing is on the cloud %s any more", self._ground.name, record.name)
         return []

@@ -30,9 +30,14 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta
 
 from hybrisfs.errors import DamagedError, NewerFormatError, UnknownVolumeError, UsageError
 from hybrisfs.home import Home
@@ -91,6 +96,9 @@ DEFAULT_NO_FETCH_PROGRAMS: Final = (
 )
 
 
+_Text = Annotated[str, Meta(min_length=1)]
+
+
 @dataclass(frozen=True, slots=True)
 class CloudConfig:
     """One cloud of a volume."""
@@ -102,6 +110,8 @@ class CloudConfig:
     proven: bool = True
     heard: bool = False
     """Whether the URL names what is on this machine, and nobody has typed it here."""
+    unknown: Mapping[str, Any] = field(default_factory=dict)
+    """Entries of the file that this program does not know. They stay there."""
 
     @property
     def in_use(self) -> bool:
@@ -131,38 +141,18 @@ class VolumeConfig:
     veto_hours: int = DEFAULT_VETO_HOURS
     evict_liars: bool = False
 
+    unknown: Mapping[str, Any] = field(default_factory=dict)
+    """Entries of the file that this program does not know. They stay there."""
+
     def save(self, home: Home) -> None:
         """Write the file, whole or not at all."""
         folder = home.volume_config(self.name)
         make_directory(folder)
-        facts = {
-            "format": _FORMAT,
-            "id": self.id.hex(),
-            "f": self.f,
-            "k": self.k,
-            "cache_bytes": self.cache_bytes,
-            "no_fetch_programs": list(self.no_fetch_programs),
-            "deletion_percent": round(self.deletion_share * 100),
-            "discard_hours": self.discard_hours,
-            "stale_reads": self.stale_reads,
-            "keep_versions": str(self.keep_versions),
-            "notifications": self.notifications,
-            "veto_hours": self.veto_hours,
-            "evict_liars": self.evict_liars,
-            "links": {
-                "port": self.links.port,
-                "addresses": [format_address(one) for one in self.links.addresses],
-                "discover": self.links.discover,
-            },
-            "transfers": {
-                "up": self.transfers.up.text,
-                "down": self.transfers.down.text,
-                "on_metered": "pause" if self.transfers.pause_on_metered else "ignore",
-                "paused": _paused(self.transfers.paused_until),
-            },
-            **({"shared": True} if self.shared else {}),
-            "clouds": [_facts(one) for one in self.clouds],
-        }
+        facts = msgspec.to_builtins(_entries(self))
+        for cloud, written in zip(self.clouds, facts["clouds"], strict=True):
+            written.update(cloud.unknown)
+        for name, value in self.unknown.items():
+            facts[name] = facts[name] | value if name in _NESTED else value
         replace_file(folder / _FILE, f"{json.dumps(facts, indent=2)}\n".encode())
 
     @staticmethod
@@ -170,184 +160,192 @@ class VolumeConfig:
         """Raises UnknownVolumeError, DamagedError, NewerFormatError."""
         path = home.volume_config(name) / _FILE
         try:
-            facts = json.loads(path.read_text(encoding="utf-8"))
-            return _parse(name, path, facts)
+            return _read(name, path, json.loads(path.read_text(encoding="utf-8")))
         except FileNotFoundError:
             known = ", ".join(one.name for one in list_volumes(home)) or "none yet"
             raise UnknownVolumeError(f"there is no volume {name!r}", f"known volumes: {known}") from None
         except OSError as error:
             raise DamagedError(f"cannot read {path}", error.strerror or str(error)) from error
-        except KeyError as error:
-            raise _misconfigured(path, f"it has no {error}") from error
-        except (ValueError, RecursionError, UsageError) as error:
-            raise _misconfigured(path, str(error)) from error
+        except (ValueError, RecursionError, UsageError, msgspec.ValidationError) as error:
+            raise DamagedError(
+                f"{path} is no volume configuration", _in_words(str(error)), "Mend or restore it."
+            ) from error
+
+    def strangers(self) -> list[str]:
+        """The names of the entries that this program does not know, those of nested ones with a dot."""
+        outer = [
+            f"{name}.{inner}" if name in _NESTED else name
+            for name, value in self.unknown.items()
+            for inner in (value if name in _NESTED else [name])
+        ]
+        return outer + [f"clouds.{name}" for one in self.clouds for name in one.unknown]
 
 
-def _facts(cloud: CloudConfig) -> dict[str, Any]:
-    facts = {"number": cloud.number, "name": cloud.name, "url": cloud.url}
-    usual = {"draining": False, "proven": True, "heard": False}
-    return facts | {flag: not value for flag, value in usual.items() if getattr(cloud, flag) != value}
+# -- the file ------------------------------------------------------------------------------------------
 
 
-def _misconfigured(path: Path, why: str) -> DamagedError:
-    return DamagedError(f"{path} is no volume configuration", why, "Mend or restore it.")
+class _Cloud(msgspec.Struct, frozen=True, omit_defaults=True):
+    number: Annotated[int, Meta(ge=0, le=MAX_CLOUD_NUMBER)]
+    name: _Text
+    url: _Text
+    draining: bool = False
+    proven: bool = True
+    heard: bool = False
 
 
-def _parse(name: str, path: Path, facts: Any) -> VolumeConfig:
-    """Raises ValueError, KeyError, UsageError; NewerFormatError."""
-    entries = _object(facts)
-    version = _integer(entries, "format", 1)
-    if version > _FORMAT:
+class _Links(msgspec.Struct, frozen=True):
+    port: Annotated[int, Meta(ge=0, le=_MOST_PORT)]
+    addresses: Annotated[tuple[str, ...], Meta(max_length=_MOST_ADDRESSES)]
+    discover: bool
+
+
+class _Transfers(msgspec.Struct, frozen=True):
+    up: _Text
+    down: _Text
+    on_metered: Literal["pause", "ignore"]
+    paused: bool | Annotated[int, Meta(ge=0, le=_MOST_SECONDS)]
+
+
+class _File(msgspec.Struct, frozen=True, kw_only=True):
+    """All entries. Those without a default were there from the first."""
+
+    format: Annotated[int, Meta(ge=1)]
+    id: Annotated[str, Meta(pattern=f"^[0-9a-f]{{{2 * VOLUME_ID_SIZE}}}$")]
+    f: Annotated[int, Meta(ge=0, le=MAX_CLOUDS)]
+    k: Annotated[int, Meta(ge=1, le=MAX_CLOUDS)]
+    cache_bytes: Annotated[int, Meta(ge=0, le=_MOST)]
+    no_fetch_programs: Annotated[tuple[_Text, ...], Meta(max_length=_MOST_PROGRAMS)] = (
+        DEFAULT_NO_FETCH_PROGRAMS
+    )
+    deletion_percent: Annotated[int, Meta(ge=0, le=100)] = round(DEFAULT_DELETION_SHARE * 100)
+    discard_hours: Annotated[int, Meta(ge=0, le=MOST_HOURS)] = DEFAULT_DISCARD_HOURS
+    stale_reads: Literal["warn", "block"] = "warn"
+    keep_versions: _Text = str(DEFAULT_LADDER)
+    notifications: bool = True
+    veto_hours: Annotated[int, Meta(ge=1, le=MOST_HOURS)] = DEFAULT_VETO_HOURS
+    evict_liars: bool = False
+    links: _Links = _Links(DEFAULT_LINKS.port, (), DEFAULT_LINKS.discover)
+    transfers: _Transfers = _Transfers(DEFAULT_TRANSFERS.up.text, DEFAULT_TRANSFERS.down.text, "pause", False)
+    shared: bool | msgspec.UnsetType = msgspec.UNSET
+    clouds: list[_Cloud]
+
+
+_EXPECTED: Final = re.compile(r"Expected (.*?)(?:, got .*)? - at `\$\.(.*)`")
+_KINDS: Final = {
+    "int": "a number",
+    "str": "a text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "an object in braces",
+    "int | bool": "a number, true or false",
+}
+_NESTED: Final[Mapping[str, type[msgspec.Struct]]] = {"links": _Links, "transfers": _Transfers}
+
+
+def _read(name: str, path: Path, facts: Any) -> VolumeConfig:
+    """Raises ValueError, UsageError, msgspec.ValidationError; NewerFormatError."""
+    version = facts.get("format") if isinstance(facts, dict) else None
+    if type(version) is int and version > _FORMAT:
         raise NewerFormatError(
             f"{path} has format {version}", f"this program knows formats up to {_FORMAT}", "Update HybrisFS."
         )
+    file = msgspec.convert(facts, _File)
+    if file.cache_bytes < _LEAST_CACHE_BYTES:
+        raise ValueError(f"'cache_bytes' is not a number >= {_LEAST_CACHE_BYTES}")
     clouds = tuple(
         CloudConfig(
-            _integer(one, "number", 0, MAX_CLOUD_NUMBER),
-            _text(one, "name"),
-            _text(one, "url"),
-            _flag(one, "draining", default=False),
-            _flag(one, "proven", default=True),
-            _flag(one, "heard", default=False),
+            one.number, one.name, one.url, one.draining, one.proven, one.heard, _unknown(entries, _Cloud)
         )
-        for one in map(_object, _list(entries, "clouds"))
+        for one, entries in zip(file.clouds, facts["clouds"], strict=True)
     )
-    shared = _flag(entries, "shared", default=False)
+    shared = file.shared is True
     # Two devices may have added one place at the same moment.
     for what in ("number", "name") if shared else ("number", "name", "url"):
         if len({getattr(one, what) for one in clouds}) != len(clouds):
             raise ValueError(f"two clouds have the same {what}")
-    volume = bytes.fromhex(_text(entries, "id"))
-    if len(volume) != VOLUME_ID_SIZE:
-        raise ValueError(f"the id is not one of {VOLUME_ID_SIZE} bytes")
-    f, k = _integer(entries, "f", 0, MAX_CLOUDS), _integer(entries, "k", 1, MAX_CLOUDS)
-    if (
-        not shared
-    ):  # two devices may have drained too many between them: that must not keep this one from starting
-        choose_redundancy(len(clouds), f, k)
-    cache_bytes = _integer(entries, "cache_bytes", _LEAST_CACHE_BYTES)
+    if not shared:
+        # Two devices may have drained too many between them: that must not keep this one from starting.
+        choose_redundancy(len(clouds), file.f, file.k)
+    until = file.transfers.paused
+    nested = {one: _unknown(facts.get(one, {}), kind) for one, kind in _NESTED.items()}
     return VolumeConfig(
         name,
-        volume,
-        f,
-        k,
+        bytes.fromhex(file.id),
+        file.f,
+        file.k,
         clouds,
-        cache_bytes,
-        _programs(entries),
-        _deletion_share(entries),
-        _links(entries),
-        _transfers(entries),
-        _discard_hours(entries),
-        _stale_reads(entries),
+        file.cache_bytes,
+        file.no_fetch_programs,
+        file.deletion_percent / 100,
+        PeerSettings(
+            port=file.links.port,
+            addresses=tuple(map(parse_address, file.links.addresses)),
+            discover=file.links.discover,
+        ),
+        TransferSettings(
+            up=parse_timetable(file.transfers.up),
+            down=parse_timetable(file.transfers.down),
+            pause_on_metered=file.transfers.on_metered == "pause",
+            paused_until={True: math.inf, False: None}[until] if isinstance(until, bool) else float(until),
+        ),
+        file.discard_hours,
+        file.stale_reads,
         shared,
-        _keep_versions(entries),
-        _flag(entries, "notifications", default=True),
-        _integer(entries, "veto_hours", 1, MOST_HOURS) if "veto_hours" in entries else DEFAULT_VETO_HOURS,
-        _flag(entries, "evict_liars", default=False),
+        parse_ladder(file.keep_versions),
+        file.notifications,
+        file.veto_hours,
+        file.evict_liars,
+        _unknown(facts, _File) | {one: entries for one, entries in nested.items() if entries},
     )
 
 
-def _keep_versions(entries: dict[str, Any]) -> Ladder:
-    """Raises UsageError."""
-    return parse_ladder(_text(entries, "keep_versions")) if "keep_versions" in entries else DEFAULT_LADDER
+def _in_words(error: str) -> str:
+    """What is wrong with an entry, for people."""
+    if found := _EXPECTED.fullmatch(error):
+        expected = found[1]
+        for kind, noun in _KINDS.items():
+            expected = expected.replace(f"`{kind}`", noun)
+        return f"{found[2]!r} is not {expected}"
+    return error.replace("`$.", "`")
 
 
-def _stale_reads(entries: dict[str, Any]) -> str:
-    value: str = entries.get("stale_reads", STALE_READS[0])
-    if value not in STALE_READS:
-        raise ValueError(f"'stale_reads' is none of {', '.join(STALE_READS)}")
-    return value
+def _unknown(entries: dict[str, Any], kind: type[msgspec.Struct]) -> dict[str, Any]:
+    return {name: value for name, value in entries.items() if name not in kind.__struct_fields__}
 
 
-def _links(entries: dict[str, Any]) -> PeerSettings:
-    """Raises UsageError for what is no address."""
-    if "links" not in entries:
-        return DEFAULT_LINKS
-    links = _object(entries["links"])
-    addresses = _list(links, "addresses")
-    if len(addresses) > _MOST_ADDRESSES or not all(isinstance(one, str) for one in addresses):
-        raise ValueError(f"'addresses' is not a list of up to {_MOST_ADDRESSES} texts")
-    if not isinstance(links["discover"], bool):
-        raise ValueError("'discover' is neither true nor false")
-    port = _integer(links, "port", 0, _MOST_PORT)
-    return PeerSettings(port=port, addresses=tuple(map(parse_address, addresses)), discover=links["discover"])
-
-
-def _transfers(entries: dict[str, Any]) -> TransferSettings:
-    """Raises UsageError for what is no timetable."""
-    if "transfers" not in entries:
-        return DEFAULT_TRANSFERS
-    chosen = _object(entries["transfers"])
-    if chosen["on_metered"] not in ("pause", "ignore"):
-        raise ValueError("'on_metered' is neither pause nor ignore")
-    until = chosen["paused"]
-    if not isinstance(until, bool):
-        until = float(_integer(chosen, "paused", 0, _MOST_SECONDS))
-    return TransferSettings(
-        up=parse_timetable(_text(chosen, "up")),
-        down=parse_timetable(_text(chosen, "down")),
-        pause_on_metered=chosen["on_metered"] == "pause",
-        paused_until={True: math.inf, False: None}[until] if isinstance(until, bool) else until,
+def _entries(config: VolumeConfig) -> _File:
+    links, transfers = config.links, config.transfers
+    return _File(
+        format=_FORMAT,
+        id=config.id.hex(),
+        f=config.f,
+        k=config.k,
+        cache_bytes=config.cache_bytes,
+        no_fetch_programs=config.no_fetch_programs,
+        deletion_percent=round(config.deletion_share * 100),
+        discard_hours=config.discard_hours,
+        stale_reads="block" if config.stale_reads == "block" else "warn",
+        keep_versions=str(config.keep_versions),
+        notifications=config.notifications,
+        veto_hours=config.veto_hours,
+        evict_liars=config.evict_liars,
+        links=_Links(links.port, tuple(map(format_address, links.addresses)), links.discover),
+        transfers=_Transfers(
+            transfers.up.text,
+            transfers.down.text,
+            "pause" if transfers.pause_on_metered else "ignore",
+            _paused(transfers.paused_until),
+        ),
+        shared=config.shared or msgspec.UNSET,
+        clouds=[
+            _Cloud(one.number, one.name, one.url, one.draining, one.proven, one.heard)
+            for one in config.clouds
+        ],
     )
 
 
 def _paused(until: float | None) -> bool | int:
     return until is not None if until in (None, math.inf) else math.ceil(until)
-
-
-def _deletion_share(entries: dict[str, Any]) -> float:
-    if "deletion_percent" not in entries:
-        return DEFAULT_DELETION_SHARE
-    return _integer(entries, "deletion_percent", 0, 100) / 100
-
-
-def _discard_hours(entries: dict[str, Any]) -> int:
-    if "discard_hours" not in entries:
-        return DEFAULT_DISCARD_HOURS
-    return _integer(entries, "discard_hours", 0, MOST_HOURS)
-
-
-def _programs(entries: dict[str, Any]) -> tuple[str, ...]:
-    if "no_fetch_programs" not in entries:
-        return DEFAULT_NO_FETCH_PROGRAMS
-    names = _list(entries, "no_fetch_programs")
-    if len(names) > _MOST_PROGRAMS or not all(isinstance(one, str) and one for one in names):
-        raise ValueError(f"'no_fetch_programs' is not a list of up to {_MOST_PROGRAMS} names")
-    return tuple(names)
-
-
-def _object(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError("an object is missing its braces")
-    return value
-
-
-def _list(entries: dict[str, Any], name: str) -> list[Any]:
-    value = entries[name]
-    if not isinstance(value, list):
-        raise ValueError(f"{name!r} is not a list")
-    return value
-
-
-def _text(entries: dict[str, Any], name: str) -> str:
-    value = entries[name]
-    if not isinstance(value, str) or not value:
-        raise ValueError(f"{name!r} is not a text")
-    return value
-
-
-def _flag(entries: dict[str, Any], name: str, *, default: bool) -> bool:
-    value = entries.get(name, default)
-    if not isinstance(value, bool):
-        raise ValueError(f"{name!r} is neither true nor false")
-    return value
-
-
-def _integer(entries: dict[str, Any], name: str, least: int, most: int = _MOST) -> int:
-    value = entries[name]
-    if type(value) is not int or not least <= value <= most:
-        raise ValueError(f"{name!r} is not a number from {least} to {most}")
-    return value
 
 
 def list_volumes(home: Home) -> list[VolumeConfig]:

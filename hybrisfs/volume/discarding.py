@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 from hybrisfs.discard.assembly import Assembly
 from hybrisfs.discard.collector import Collector, Parts
@@ -14,41 +13,50 @@ from hybrisfs.discard.pages import Pages
 from hybrisfs.discard.propose import Proposer
 from hybrisfs.discard.rewrite import Rewriter
 from hybrisfs.discard.vote import Voter
-
-if TYPE_CHECKING:
-    from hybrisfs.volume.volume import Volume
+from hybrisfs.pipeline.fetch import Fetcher
+from hybrisfs.versions.thinning import Thinner
+from hybrisfs.volume.parts import Clouds, Ground, Writing
+from hybrisfs.volume.sharing import Sharing
 
 __all__ = ["make_collector"]
 
 
-def make_collector(volume: Volume) -> Collector:
-    """What discards the packs that nobody in *volume* needs."""
-    fs, sharing, signals, config = volume.fs, volume.sharing, volume.signals, volume.config
+def make_collector(
+    ground: Ground,
+    sharing: Sharing,
+    clouds: Clouds,
+    fetcher: Fetcher,
+    writing: Writing,
+    thinner: Thinner,
+    trusted: Callable[[], set[int]],
+) -> Collector:
+    """What discards the packs that nobody needs. *trusted*: the clouds that are known to be the volume's."""
+    fs, signals = ground.fs, ground.signals
     assembly = Assembly(
-        fs, sharing.registers, sharing.members, sharing.signer, signals, volume.ring.keys.device.device_id
+        fs, sharing.registers, sharing.members, sharing.signer, signals, ground.ring.keys.device.device_id
     )
-    pages = Pages(fs, volume.fetcher.fetch_one)
+    pages = Pages(fs, fetcher.fetch_one)
     rewriter = Rewriter(
         fs,
         sharing.signer,
         signals,
-        volume.packs,
-        volume.fetcher.fetch_one,
+        clouds.packs,
+        fetcher.fetch_one,
     )
-    upkeep = volume.engine.upkeep
-    orphans = Orphans(fs, upkeep, volume.maintenance.trusted, upkeep.refusing)
-    needed = NeededOrphans(fs, upkeep, volume.get_chunks, signals.chunks_made)
+    upkeep = clouds.engine.upkeep
+    orphans = Orphans(fs, upkeep, trusted, upkeep.refusing)
+    needed = NeededOrphans(fs, upkeep, clouds.get_chunks, signals.chunks_made)
     parts = Parts(
         assembly,
         pages,
-        Voter(fs, assembly, volume.committer, pages, volume.fetcher.settle, needed.look),
-        Proposer(fs, assembly, pages, lambda: volume.engine.numbers, orphans.delete),
+        Voter(fs, assembly, ground.committer, pages, fetcher.settle, needed.look),
+        Proposer(fs, assembly, pages, lambda: clouds.engine.numbers, orphans.delete),
         rewriter,
-        Disposer(fs, upkeep, volume.maintenance.trusted, upkeep.refusing),
+        Disposer(fs, upkeep, trusted, upkeep.refusing),
         orphans,
         needed,
-        volume.thinner,
-        volume.fetcher.settle,
+        thinner,
+        fetcher.settle,
     )
 
     def names() -> Mapping[bytes, tuple[str, float | None]]:
@@ -59,14 +67,14 @@ def make_collector(volume: Volume) -> Collector:
 
     return Collector(
         fs,
-        volume.committer,
+        ground.committer,
         signals,
         parts,
-        config.discard_hours * 3600.0,
-        lambda seconds: volume.uploads.wait(seconds, lambda done, total: None),
+        ground.config.discard_hours * 3600.0,
+        lambda seconds: writing.uploads.wait(seconds, lambda done, total: None),
         names,
-        lambda: volume.relayer.is_lacking,
-        volume.updates.moment_of,
+        lambda: writing.relayer.is_lacking,
+        sharing.updates.moment_of,
     )
 
 

@@ -23,7 +23,7 @@ from hybrisfs.volume.database_check import LocalVolume, check_database, run_step
 from hybrisfs.volume.fsck_report import FsckReport, Problem, Progress
 
 if TYPE_CHECKING:
-    from hybrisfs.volume.volume import Volume
+    from hybrisfs.volume.opened import Opened
 
 __all__ = ["FsckReport", "Problem", "check_volume"]
 
@@ -31,7 +31,7 @@ _MOST_FILES: Final = 4
 _LONGEST_PATH: Final = 4096
 
 
-def check_volume(volume: Volume, *, clouds: bool, progress: Progress) -> FsckReport:
+def check_volume(volume: Opened, *, clouds: bool, progress: Progress) -> FsckReport:
     """Check everything; problems are in the report, never raised."""
     report = FsckReport()
     checks: list[ObjectCheck] = []
@@ -48,12 +48,12 @@ def check_volume(volume: Volume, *, clouds: bool, progress: Progress) -> FsckRep
             ),
         )
     if clouds:
-        volume.look_at_clouds()
+        volume.writing.look_at_clouds()
         _check_clouds(volume, checks, report, progress)
     return report
 
 
-def _check_cache(volume: Volume, db: sqlite3.Connection, report: FsckReport, progress: Progress) -> None:
+def _check_cache(volume: Opened, db: sqlite3.Connection, report: FsckReport, progress: Progress) -> None:
     journal, sealer = volume.fs.journal, volume.sealer
     total = db.execute("SELECT count(*) FROM chunk WHERE segment IS NOT NULL").fetchone()[0]
     done = 0
@@ -97,7 +97,7 @@ def _check_lost(db: sqlite3.Connection, report: FsckReport) -> None:
             report.add("clouds", what)
 
 
-def _check_values(volume: Volume, report: FsckReport, checks: list[ObjectCheck] | None) -> None:
+def _check_values(volume: Opened, report: FsckReport, checks: list[ObjectCheck] | None) -> None:
     """The key-value store of this device; *checks* gets what its clouds are to hold."""
     values = volume.maintenance.values
     count, problems = values.problems()
@@ -130,7 +130,7 @@ def _read(journal: Journal, segment: int, position: int, length: int) -> bytes |
         return None
 
 
-def _still_there(volume: Volume, query: str, *facts: int) -> bool:
+def _still_there(volume: Opened, query: str, *facts: int) -> bool:
     """Whether the row has neither changed nor gone since the snapshot."""
     with volume.fs.lock:
         volume.fs.flush()
@@ -138,7 +138,7 @@ def _still_there(volume: Volume, query: str, *facts: int) -> bool:
 
 
 def _check_clouds(
-    volume: Volume, checks: Sequence[ObjectCheck], report: FsckReport, progress: Progress
+    volume: Opened, checks: Sequence[ObjectCheck], report: FsckReport, progress: Progress
 ) -> None:
     names = volume.clouds.names()
     finished = 0

@@ -44,7 +44,15 @@ class ValueFacts(NamedTuple):
 class KeyValues:
     """Opens the store when somebody asks for it; at once when it was made before. Thread-safe."""
 
-    def __init__(self, state: Path, engine: Engine, keys: VolumeKeys, config: VolumeConfig) -> None:
+    def __init__(
+        self,
+        state: Path,
+        engine: Engine,
+        keys: VolumeKeys,
+        config: VolumeConfig,
+        permit: Callable[[], None],
+    ) -> None:
+        """*permit*: see `KeyValueStore`."""
         self._path = state / _FILE
         self._values = engine.values
         self._upkeep = engine.upkeep
@@ -54,8 +62,7 @@ class KeyValues:
         self._store: KeyValueStore | None = None
         self._closed = False
         self._trouble = ""
-        self.permit: Callable[[], None] = lambda: None
-        """See `KeyValueStore.permit`."""
+        self._permit = permit
         if self._path.exists():  # it may have something to delete from the clouds
             try:
                 self.open()
@@ -120,9 +127,13 @@ class KeyValues:
                     MetadataDatabase.create(self._path, new_store_id(self._key))
                     sync_directory(self._path.parent)
                 self._store = KeyValueStore(
-                    self._path, self._values, self._key, self._redundancy, cache_bytes=_CACHE_BYTES
+                    self._path,
+                    self._values,
+                    self._key,
+                    self._redundancy,
+                    cache_bytes=_CACHE_BYTES,
+                    permit=self._permit,
                 )
-                self._store.permit = lambda: self.permit()
             return self._store
 
     def orphans(self, trusted: Callable[[], Collection[int]]) -> Orphans:

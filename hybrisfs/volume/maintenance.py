@@ -16,7 +16,7 @@ from hybrisfs.dispersal.upkeep import Upkeep, WrongObject
 from hybrisfs.errors import HybrisError
 from hybrisfs.pipeline.log_repair import SegmentMender
 from hybrisfs.pipeline.repair import PackMender
-from hybrisfs.pipeline.signals import Signals
+from hybrisfs.pipeline.signals import Pause, Signals
 from hybrisfs.volume.audit import audit
 from hybrisfs.volume.checkpoint_holdings import CheckpointHoldings
 from hybrisfs.volume.holdings import Holdings
@@ -76,6 +76,8 @@ class Maintenance:
         self._tried: set[WrongObject] = set()
         self._audited: dict[int, float] = {}  # when, by cloud
         self._emptied: frozenset[int] = frozenset()  # the clouds that are to be filled again
+        self._known_wrong: set[WrongObject] = set()  # at the last step
+        self._pause = self.first
         self._guarding = threading.Lock()
         self._guarded: frozenset[WrongObject] = frozenset()
 
@@ -117,17 +119,20 @@ class Maintenance:
         """The clouds that are known to be this volume's, as they are now."""
         return self._repairer.trusted()
 
-    def run(self) -> None:
-        """The body of the thread that heals what ordinary reads and check-ups have found wrong."""
-        pause = _FIRST_PAUSE
-        known: set[WrongObject] = set()
-        while self._signals.pause(pause) and self._signals.wait_until_free():
-            # What has just been found is left for the next time: the cloud may be in the middle of trouble.
-            tried = known.intersection(self._upkeep.wrong_objects())
-            due = tried or self._emptied or self.packs.lost()
-            left = due and (self.heal(tried) or self._emptied or self.packs.lost())
-            pause = min(pause * 2, _LAST_PAUSE) if left else _FIRST_PAUSE
-            known = set(self._upkeep.wrong_objects())
+    @property
+    def first(self) -> Pause:
+        """How long it is until the first step."""
+        return Pause(_FIRST_PAUSE)
+
+    def step(self) -> Pause:
+        """Heal what ordinary reads and check-ups had found wrong at the last step. What has just been found
+        is left for the next one, as the cloud may be in the middle of trouble."""
+        tried = self._known_wrong.intersection(self._upkeep.wrong_objects())
+        due = tried or self._emptied or self.packs.lost()
+        left = due and (self.heal(tried) or self._emptied or self.packs.lost())
+        self._pause = Pause(min(self._pause.most * 2, _LAST_PAUSE)) if left else self.first
+        self._known_wrong = set(self._upkeep.wrong_objects())
+        return self._pause
 
     def refill(self, cloud: int) -> None:
         """Put there again, in the background, what a cloud is to hold: it was emptied."""

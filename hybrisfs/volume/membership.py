@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.merge.admission import came_by, let_in
+from hybrisfs.merge.areas import Area
 from hybrisfs.merge.hearing import Hearing
 from hybrisfs.merge.members import MAX_DEVICE_NAME, Member, MemberTable, member_key
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.removal import Stance, encode_vote, vote_key
-from hybrisfs.merge.roles import Role, RoleRecord, new_role_key
+from hybrisfs.merge.roles import Rights, Role, RoleRecord, new_role_key
 from hybrisfs.merge.signing import Signer
 from hybrisfs.recovery.record import kit_key
 from hybrisfs.store.updates import UpdateLog
@@ -56,6 +58,8 @@ class Membership:
         self._public = public
         self._signed = signed
         self._changed = changed
+        self.paths_of: Callable[[Iterable[Area]], list[str]] = lambda areas: []
+        """Where the folders of areas are now."""
 
     @property
     def own_name(self) -> str:
@@ -83,11 +87,19 @@ class Membership:
         with self._fs.lock:
             return _choose([*self._members.all(), *self._members.removed()], which)
 
-    def admit(self, member: Member, also: Sequence[Write] = (), role: Role = Role.FULL) -> None:
+    def admit(
+        self,
+        member: Member,
+        also: Sequence[Write] = (),
+        role: Role = Role.FULL,
+        areas: Sequence[Area] = (),
+    ) -> None:
         """Let a device in, and tell the others, who hear of this one, too, if they have not yet. *also* is
-        signed with that. *role*: what it may do from its first update on."""
+        signed with that. *role*: what it may do from its first update on, as a contributor in these *areas*,
+        in ascending order."""
         if role is not Role.FULL:
-            also = [*also, (new_role_key(member.device), RoleRecord(role, from_first=True).encode())]
+            record = RoleRecord(role, from_first=True, areas=tuple(areas))
+            also = [*also, (new_role_key(member.device), record.encode())]
         with self._fs.cutting, self._fs.lock:
             device, this = member.device, self._updates.device
             entries = [(member_key(device), member.encode()), let_in(device, this), *also]
@@ -101,27 +113,32 @@ class Membership:
         self._signed()
         self._changed()
 
-    def role_of(self, which: str) -> tuple[Member, Role]:
+    def rights_of(self, which: str) -> tuple[Member, Rights]:
         """A device and what it may do. Raises UsageError."""
         with self._fs.lock:
             member = _choose(self._members.all(), which)
-            return member, self._signer.role_of(member.device)
+            return member, self._signer.rights_of(member.device)
 
-    def proposed(self, device: bytes) -> list[dict[str, str]]:
-        """Members that want the device to do less, which has no effect yet: names ("by") and the "role"."""
+    def proposed(self, device: bytes) -> list[dict[str, Any]]:
+        """Members that want the device to do less, which has no effect yet: names ("by"), the "role", and the
+        "folders" of a contributor."""
         with self._fs.lock:
             proposals = self._registers.roles.proposals(device, self._updates.vector_of)
             present = self._members.keys()
             return [
-                {"by": self._members.shown_name(author), "role": role.name.lower()}
-                for author, role in proposals
+                {
+                    "by": self._members.shown_name(author),
+                    "role": rights.role.name.lower(),
+                    **({"folders": self.paths_of(rights.areas)} if rights.areas else {}),
+                }
+                for author, rights in proposals
                 if author in present
             ]
 
-    def set_role(self, which: str, role: Role) -> Member:
-        """Say that a device may do this from now on, on all devices: what takes rights from it has no effect
-        until others say so, too (`hybrisfs.merge.backing`). Raises UsageError, and HybrisError when this
-        device may not say so."""
+    def set_role(self, which: str, role: Role, areas: Sequence[Area] = ()) -> Member:
+        """Say that a device may do this from now on, on all devices, as a contributor in these *areas*, in
+        ascending order: what takes rights from it has no effect until others say so, too
+        (`hybrisfs.merge.backing`). Raises UsageError, and HybrisError when this device may not say so."""
         with self._fs.cutting, self._fs.lock:
             self._signer.require_writer()
             member = _choose(self._members.all(), which)
@@ -131,7 +148,9 @@ class Membership:
                 )
             this, vector_of = self._updates.device, self._updates.vector_of
             proposals = self._registers.roles.proposals(member.device, vector_of)
-            if (this, role) in proposals or (self._signer.role_of(member.device) is role and not proposals):
+            record = RoleRecord(role, areas=tuple(areas))
+            holds = self._signer.rights_of(member.device) == record.rights
+            if (this, record.rights) in proposals or (holds and not proposals):
                 return member
             if role is Role.FULL and not self._registers.roles.may_lift(this, member.device, vector_of):
                 raise HybrisError(
@@ -139,7 +158,7 @@ class Membership:
                     "that one has let it in",
                     "Say it on another full member.",
                 )
-            self._signer.sign([(new_role_key(member.device), RoleRecord(role).encode())], 0)
+            self._signer.sign([(new_role_key(member.device), record.encode())], 0)
             self._updates.set_members(self._members.writers())  # a reader has no vote
             self._epochs.learn()
         self._signed()

@@ -11,9 +11,9 @@ import logging
 import os
 import secrets
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.filesystem.chunks import ChunkRef
@@ -28,10 +28,9 @@ from hybrisfs.mirror.volume_side import VolumeSide
 from hybrisfs.mirror.worker import Worker
 from hybrisfs.store.files import make_directory, sync_directory
 from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.volume.parts import Ground, Reading
+from hybrisfs.volume.sharing import Sharing
 from sync.codec import Buffer
-
-if TYPE_CHECKING:
-    from hybrisfs.volume.volume import Volume
 
 __all__ = ["Mirrors"]
 
@@ -43,32 +42,43 @@ _FOLDER: Final = "mirrors"
 class Mirrors:
     """All mirrors of one volume. Thread-safe. Each has a thread, from `start` or `add` on."""
 
-    def __init__(self, volume: Volume) -> None:
-        self._volume = volume
-        self._folder = volume.state / _FOLDER
+    def __init__(
+        self,
+        ground: Ground,
+        sharing: Sharing,
+        reading: Reading,
+        tell_kernel: Callable[[Sequence[Change]], None],
+    ) -> None:
+        """*tell_kernel*: what mirrors change here programs are to see."""
+        self._ground = ground
+        self._sharing = sharing
+        self._tell_kernel = tell_kernel
+        self._around = _Surroundings(ground, sharing, reading, tell_kernel)
+        self._folder = ground.state / _FOLDER
+        ground.shown.listen(self._changed)
         self._lock = threading.Lock()
         self._workers: dict[str, Worker] = {}
         self._broken: dict[str, str] = {}
 
     def start(self) -> None:
         """Go on with the mirrors that there are."""
+        self._ground.fs.changes.marked.listen(self._noticed)
         for path in sorted(self._folder.glob("*.db")):
             try:
                 self._begin(AgreedTable.open(path))
             except HybrisError as error:
-                log.error("volume %s: %s", self._volume.name, error)
+                log.error("volume %s: %s", self._ground.name, error)
                 self._broken[path.stem] = str(error)
 
     def stop(self) -> None:
         """End all threads; the mirrors stay."""
         with self._lock:
             workers, self._workers = self._workers, {}
-        self._volume.fs.changes.on_mark = None
+        self._ground.fs.changes.marked.ignore(self._noticed)
         for worker in workers.values():
             worker.stop()
 
-    def noticed(self, changes: Iterable[Change]) -> None:
-        """The view has changed in these places, by another device's doing."""
+    def _changed(self, changes: Iterable[Change]) -> None:
         for change in changes:
             self._noticed(change.ino)
 
@@ -77,10 +87,9 @@ class Mirrors:
             worker.noticed(number)
 
     def _begin(self, table: AgreedTable) -> None:
-        worker = Worker(table, _Surroundings(self._volume))
+        worker = Worker(table, self._around)
         with self._lock:
             self._workers[table.settings.id] = worker
-        self._volume.fs.changes.on_mark = self._noticed
         worker.start()
 
     # -- what people ask -------------------------------------------------------------------------
@@ -104,12 +113,11 @@ class Mirrors:
         """Keep *directory*, which overlaps with nothing, equal to the folder *at* of the volume, which is
         made if there is none. Raises HybrisError, OSError."""
         Ignored(ignore)
-        self._volume.require_writer()
         mirror = secrets.token_hex(16)
-        with self._volume.fs.lock:
+        with self._ground.fs.lock:
             self._require_apart(at)
             root = self._make(at)
-        self._volume.committer.commit_now()
+        self._ground.committer.commit_now()
         make_directory(self._folder)
         write_marker(directory, mirror)
         made = self._folder / f"{mirror}.new"
@@ -117,7 +125,7 @@ class Mirrors:
         made.rename(self._folder / f"{mirror}.db")
         sync_directory(self._folder)
         self._begin(AgreedTable.open(self._folder / f"{mirror}.db"))
-        log.info("volume %s: %s is a mirror of the folder %s", self._volume.name, directory, at)
+        log.info("volume %s: %s is a mirror of the folder %s", self._ground.name, directory, at)
         return self._workers[mirror].facts()
 
     def _require_apart(self, at: PurePath) -> None:
@@ -130,17 +138,20 @@ class Mirrors:
                 )
 
     def _make(self, at: PurePath) -> Inode:
-        fs = self._volume.fs
+        """A folder of the volume in which this device may change something, made if there is none."""
+        fs, may = self._ground.fs, self._sharing.shared_folders
         inode = fs.get(ROOT_INO)
         for part in at.parts:
             name = os.fsencode(part)
             found = fs.lookup(inode.ino, name)
             if found is None:
+                may.require_entry(inode)
                 found = fs.make(inode.ino, name, 0o40755, os.getuid(), os.getgid())
-                self._volume.tell_kernel([Change(inode.ino, name), Change(inode.ino)])
+                self._tell_kernel([Change(inode.ino, name), Change(inode.ino)])
             if not found.is_directory:
                 raise UsageError(f"{at} is not a folder of the volume")
             inode = found
+        may.require_entry(inode)
         return inode
 
     def remove(self, directory: Path) -> dict[str, Any]:
@@ -156,7 +167,7 @@ class Mirrors:
         sync_directory(self._folder)
         with contextlib.suppress(OSError):  # its disk may be away, or read-only
             remove_marker(directory, mirror)
-        _Surroundings(self._volume).side(worker.settings.root, Ignored(())).forget_generation(mirror)
+        self._around.side(worker.settings.root, Ignored(())).forget_generation(mirror)
         return facts
 
     def decide(self, directory: Path, *, accept: bool) -> dict[str, Any]:
@@ -178,12 +189,10 @@ class Mirrors:
         self, directory: Path, into: PurePath, step: Step, *, dry_run: bool, replace: bool
     ) -> ImportReport:
         """Copy *directory* into the folder *into* of the volume. See `mirror.importer`."""
-        if not dry_run:
-            self._volume.require_writer()
         source = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            around, ignored = _Surroundings(self._volume), Ignored(())
-            with self._volume.fs.lock:
+            around, ignored = self._around, Ignored(())
+            with self._ground.fs.lock:
                 root = self._find(into) if dry_run else self._make(into).id
             folder = Folder(
                 source,
@@ -196,47 +205,56 @@ class Mirrors:
             )
             target = around.side(root, ignored)
             return Importer(
-                folder, target, self._volume.committer.commit_now, step, dry_run=dry_run, replace=replace
+                folder, target, self._ground.committer.commit_now, step, dry_run=dry_run, replace=replace
             ).run()
         finally:
             os.close(source)
 
     def _find(self, path: PurePath) -> bytes:
         """The id of the node at a path; of none, when there is none."""
-        inode: Inode | None = self._volume.fs.get(ROOT_INO)
+        inode: Inode | None = self._ground.fs.get(ROOT_INO)
         for part in path.parts:
-            inode = self._volume.fs.lookup(inode.ino, os.fsencode(part)) if inode else None
+            inode = self._ground.fs.lookup(inode.ino, os.fsencode(part)) if inode else None
         return inode.id if inode is not None else b"\xff"
 
 
 class _Surroundings:
     """What mirrors see of the volume; see `worker.Surroundings` and `volume_side.Waiting`."""
 
-    def __init__(self, volume: Volume) -> None:
-        self._volume = volume
+    def __init__(
+        self,
+        ground: Ground,
+        sharing: Sharing,
+        reading: Reading,
+        tell_kernel: Callable[[Sequence[Change]], None],
+    ) -> None:
+        self._ground = ground
+        self._sharing = sharing
+        self._reading = reading
+        self._tell_kernel = tell_kernel
 
     def side(self, root: bytes, ignored: Ignored) -> VolumeSide:
-        volume = self._volume
-        return VolumeSide(volume.fs, self, volume.sealer.chunk_id, root, ignored, volume.tell_kernel)
+        ground = self._ground
+        return VolumeSide(ground.fs, self, ground.sealer.chunk_id, root, ignored, self._tell_kernel)
 
     def chunk_id(self, data: Buffer, /) -> bytes:
-        return self._volume.sealer.chunk_id(data)
+        return self._ground.sealer.chunk_id(data)
 
     def device_name(self) -> str:
-        return self._volume.sharing.membership.own_name
+        return self._sharing.membership.own_name
 
     def hindrance(self) -> str | None:
-        regaining = self._volume.sharing.is_regaining
+        regaining = self._sharing.is_regaining
         return "the volume was rebuilt, and waits for its log from the clouds" if regaining else None
 
     def commit(self) -> None:
-        self._volume.committer.commit_now()
+        self._ground.committer.commit_now()
 
     def deletion_share(self) -> float:
-        return self._volume.config.deletion_share
+        return self._ground.config.deletion_share
 
     def fetch(self, chunks: list[ChunkRef]) -> object:
-        return self._volume.fetcher.fetch(chunks)
+        return self._reading.fetcher.fetch(chunks)
 
     def wait_for_room(self, length: int) -> bool:
-        return self._volume.room.wait_for_room(length)
+        return self._reading.room.wait_for_room(length)

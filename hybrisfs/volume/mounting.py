@@ -6,45 +6,38 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
 
 from hybrisfs.errors import HybrisError
 from hybrisfs.merge.rows import Change
 from hybrisfs.mount.mountpoint import MountPoint
-from hybrisfs.mount.programs import NoFetchPrograms
-from hybrisfs.versions.browser import PastBrowser
 
-if TYPE_CHECKING:
-    from hybrisfs.volume.volume import Volume
-
-__all__ = ["Mounting", "begin_mount"]
+__all__ = ["Mounting"]
 
 
 class Mounting:
-    """The mount of the volume called *name*. Thread-safe.
+    """The mount of the volume called *name*. Thread-safe."""
 
-    `begin(directory, allow_other, again)` mounts it.
-    """
-
-    def __init__(self, name: str, begin: Callable[[Path, bool, bool], MountPoint]) -> None:
+    def __init__(self, name: str) -> None:
         self._name = name
-        self._begin = begin
         self._lock = threading.Lock()
         self._mount: MountPoint | None = None
 
     @property
     def directory(self) -> Path | None:
         """None as well when somebody else unmounted it."""
+        return self.find_directory()
+
+    def find_directory(self) -> Path | None:
+        """See `directory`."""
         mount = self._mount
         return mount.directory if mount is not None and mount.alive else None
 
-    def mount(self, directory: Path, *, allow_other: bool, again: bool) -> None:
-        """Returns when programs can use it. Raises HybrisError; also when the folder holds something, or
-        is closed to its owner, unless *again*."""
+    def mount(self, begin: Callable[[], MountPoint]) -> None:
+        """Mount it by *begin*; returns when programs can use it. Raises HybrisError."""
         with self._lock:
             if self.directory is not None:
                 raise HybrisError(f"volume {self._name} is mounted at {self.directory} already")
-            self._mount = self._begin(directory, allow_other, again)
+            self._mount = begin()
 
     def unmount(self, *, lazy: bool) -> None:
         """Raises HybrisError when it is not mounted or, unless *lazy*, while files are open."""
@@ -81,22 +74,3 @@ class Mounting:
     def shown(self, path: PurePath) -> PurePath:
         """A path in the volume as programs see it."""
         return (self.directory or PurePath()) / path
-
-
-def begin_mount(volume: Volume, directory: Path, allow_other: bool, again: bool) -> MountPoint:
-    """Mount *volume* at *directory*. Raises HybrisError."""
-    return MountPoint(
-        volume.name,
-        directory,
-        volume.fs,
-        volume.committer,
-        volume.fetcher,
-        volume.room,
-        volume.residency,
-        NoFetchPrograms(volume.config.no_fetch_programs),
-        volume.sharing.freshness,
-        volume.sharing.sparing,
-        PastBrowser(volume.fs, volume.fetcher, volume.versions.rungs, lambda: volume.versions.ladder),
-        allow_other=allow_other,
-        again=again,
-    )

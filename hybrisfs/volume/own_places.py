@@ -21,7 +21,6 @@ from urllib.parse import unquote, urlsplit
 
 from backends.errors import PermanentError
 from backends.store import Store
-from backends.versions import Versions, versions_of
 from backends.wrapper import StoreWrapper
 from hybrisfs.errors import UsageError
 from hybrisfs.fuse.mounting import mounts_of
@@ -133,10 +132,6 @@ class _Guarded(StoreWrapper):
     def __init__(self, store: Store, require: Callable[[str, str], None]) -> None:
         super().__init__(store)
         self._require = require
-
-    @property
-    def versions(self) -> Versions | None:
-        return versions_of(self._store)
 
     def _pass_on(self, operation: str, name: str, call: Callable[[Store], T]) -> T:
         self._require(operation, name)

@@ -56,7 +56,7 @@ class Invitation:
         with_credentials: bool,
         reader: bool = False,
     ) -> None:
-        """*reader*: whether *admit* makes it one that only reads."""
+        """*reader*: whether *admit* makes it less than a full member."""
         self._credentials = CredentialStore(home.credentials)
         self._places = OwnPlaces(home)
         self._config = config

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from blake3 import blake3
@@ -21,9 +21,8 @@ from hybrisfs.peers.identity import PeerIdentity
 from hybrisfs.peers.service import PeerService, PeerStatus
 from hybrisfs.peers.settings import PeerSettings
 from hybrisfs.pipeline.commit import Committer
-from hybrisfs.pipeline.pull import Puller
 from hybrisfs.pipeline.signals import Signals
-from hybrisfs.volume.checkpoints import Checkpoints
+from hybrisfs.topic import Topic
 from hybrisfs.volume.sharing import Sharing
 from sync import Action, DecodeError, Exchange, Head, Offer, Send, UnknownEpochError, decode_head
 
@@ -44,51 +43,56 @@ class Peering:
         ring: KeyRing,
         sealer: Sealer,
         committer: Committer,
-        puller: Puller,
         signals: Signals,
         settings: PeerSettings,
-        checkpoints: Checkpoints,
     ) -> None:
         self._fs = fs
         self._sharing = sharing
         self._ring = ring
         self._sealer = sealer
         self._committer = committer
-        self._puller = puller
         self._signals = signals
         self._settings = settings
-        self._checkpoints = checkpoints
+        self._keeper: Keeper | None = None
         self._lock = threading.Lock()
         self._service: PeerService | None = None
         self._closed = False
         self.alarm: str | None = None
-        self.told: Mapping[bytes, Head] = {}  # by device: its newest head that came over a link
+        self._heads: Mapping[bytes, Head] = {}
+        self.heard = Topic[[Head]]()
+        """A linked device has told its head."""
+
+    def open(self, keeper: Keeper) -> None:
+        """Let there be links from now on. *keeper* answers about checkpoints."""
+        self._keeper = keeper
+        self._sharing.log_grew.listen(self._advanced)
+        self._sharing.members_changed.listen(self.members_changed)
+        self._sharing.looked_after.listen(self._look_after)
+        self.members_changed()
 
     def members_changed(self) -> None:
         """Open the port once there is somebody to talk to, and let links be with members only."""
-        members = self._sharing.current_members()
+        members, keeper = self._sharing.current_members(), self._keeper
         with self._lock:
-            if self._closed or len(members) < 2 or not self._sharing.begun.is_set():
+            if self._closed or keeper is None or len(members) < 2 or not self._sharing.begun.is_set():
                 return
             if self._service is None:
-                self._service = self._start()
+                self._service = self._start(keeper)
             else:
                 self._service.set_members(members)
         self._links_changed()
 
-    def _start(self) -> PeerService | None:
+    def _start(self, keeper: Keeper) -> PeerService | None:
         # Of the first epoch, so that devices find each other that have not heard of the same epochs. It
         # proves nothing: links are with the keys of members.
         secret = blake3(_SECRET, key=self._ring.keys.first.metadata).digest()
         identity = PeerIdentity(self._sharing.updates.volume, self._ring.keys.device, secret)
         callbacks = PeerCallbacks(
-            new_exchange=lambda device: _DurableExchange(
-                self._fs, self._sharing, self._committer, self._checkpoints.keeper
-            ),
+            new_exchange=lambda device: _DurableExchange(self._fs, self._sharing, self._committer, keeper),
             receive_updates=self._receive,
             receive_beacon=self._hear,
             raise_alarm=self._raise_alarm,
-            read_chunk=self._read_chunk,
+            read_chunk=partial(self._read_chunk, keeper),
             verify_chunk=lambda identity, data: self._sealer.chunk_id(data) == identity,
             links_changed=self._links_changed,
         )
@@ -110,7 +114,7 @@ class Peering:
 
     # -- what the volume asks --------------------------------------------------------------------
 
-    def advanced(self) -> None:
+    def _advanced(self) -> None:
         """The log has grown: linked devices get the new updates."""
         service = self._service
         if service is not None:
@@ -131,6 +135,14 @@ class Peering:
         service = self._service
         return service.fetch_chunks(identities, patience) if service is not None else [None] * len(identities)
 
+    def heads(self) -> Mapping[bytes, Head]:
+        """By device: its newest head that came over a link."""
+        return self._heads
+
+    def linked(self) -> set[bytes]:
+        """The devices that can be reached directly."""
+        return {one.device_id for one in self.status()}
+
     def status(self) -> Sequence[PeerStatus]:
         service = self._service
         return service.status() if service is not None else ()
@@ -145,7 +157,7 @@ class Peering:
 
     def _receive(self, device: bytes, updates: tuple[bytes, ...]) -> None:
         if not self._sharing.receive(updates):
-            self._puller.look_now()
+            self._sharing.look_now()
 
     def _hear(self, device: bytes, data: bytes) -> None:
         """A linked device says where it stands: if that is known here, it is known to be up to date."""
@@ -159,25 +171,21 @@ class Peering:
         except DecodeError as error:
             log.warning("device %s sent a head that makes no sense: %s", device.hex(), error)
             return
-        self._checkpoints.hear(head)
-        self._sharing.agreement.hear(head)
-        self.told = {**self.told, device: head}
-        with self._fs.lock:
-            known = self._sharing.updates.state.vector.covers(head.vector)
-        if known:
-            self._puller.heard(device, min(head.time_ns, time.time_ns()))
+        self._heads = {**self._heads, device: head}
+        self._sharing.heard(device, head)
+        self.heard(head)
 
     def _raise_alarm(self, device: bytes, reason: str) -> None:
         log.error("exchange with device %s: %s", device.hex(), reason)
         self.alarm = reason
 
-    def _read_chunk(self, identity: bytes) -> bytes | None:
+    def _read_chunk(self, keeper: Keeper, identity: bytes) -> bytes | None:
         with self._fs.lock:
             row = self._fs.db.execute(
                 f"SELECT {CHUNK_COLUMNS} FROM chunk c WHERE c.id = ?", (identity,)
             ).fetchone()
             if row is None:
-                return self._checkpoints.keeper.succession.part(identity)
+                return keeper.succession.part(identity)
             ref = ChunkRef(*row)
             try:
                 return self._fs.chunks.read(ref, 0, ref.length)
@@ -185,11 +193,11 @@ class Peering:
                 return None  # damaged here; the asking device goes on elsewhere
 
     def _links_changed(self) -> None:
-        linked = {one.device_id for one in self.status()}
+        linked = self.linked()
         self._signals.brisk = bool(linked)
         self._signals.awaited = len(self._sharing.current_members()) > len(linked) + 1
 
-    def look_after(self) -> None:
+    def _look_after(self) -> None:
         """Look for devices that are not linked: an announcement may have been lost while a cable was out."""
         if self._signals.awaited:
             self.members_changed()

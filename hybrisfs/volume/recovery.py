@@ -14,8 +14,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from hybrisfs.dispersal.engine import Engine
 from hybrisfs.dispersal.poll import Changed, Failed, Look, Missing, Polled
 from hybrisfs.errors import UsageError
 from hybrisfs.merge.members import Member
@@ -46,10 +47,10 @@ from hybrisfs.recovery import (
 from hybrisfs.recovery.page import html_page, text_page
 from hybrisfs.recovery.sealed_key import VOUCHER_SIZE
 from hybrisfs.volume.join import make_grant
+from hybrisfs.volume.parts import Ground
+from hybrisfs.volume.sharing import Sharing
+from hybrisfs.volume.uploads import Uploads
 from sync import DecodeError, DeviceKey, Write
-
-if TYPE_CHECKING:
-    from hybrisfs.volume.volume import Volume
 
 __all__ = ["RESERVE_NAME", "Kits"]
 
@@ -72,6 +73,8 @@ class _Kit:
     record: KitRecord
     clock: int | None
     """Of the update that made it, when that is one of this device's own."""
+    signed: bool
+    """Whether its reserve has signed the record: any device can overwrite that of an older kit."""
 
     @property
     def id(self) -> bytes:
@@ -85,8 +88,13 @@ class _Kit:
 class Kits:
     """Its methods may be called from any thread. *cost* is what trying a passphrase of a new kit costs."""
 
-    def __init__(self, volume: Volume, cost: Cost = DEFAULT_COST) -> None:
-        self._volume = volume
+    def __init__(
+        self, ground: Ground, sharing: Sharing, engine: Engine, uploads: Uploads, cost: Cost = DEFAULT_COST
+    ) -> None:
+        self._ground = ground
+        self._sharing = sharing
+        self._engine = engine
+        self._uploads = uploads
         self.cost = cost
         self._renewing = threading.Lock()
         self._settled: dict[bytes, tuple[object, float]] = {}
@@ -97,57 +105,58 @@ class Kits:
         """Make a kit, under a passphrase that is drawn when there is none; see `all` for the facts of it,
         which here tell the passphrase that was drawn and a page to be printed. Raises UsageError,
         HybrisError."""
-        volume, bits = self._volume, None
-        volume.require_writer()
+        bits = None
+        self._sharing.require_writer()
         if passphrase is None:
             drawn = new_passphrase()
             chosen, bits = drawn.text, drawn.bits
         else:
             chosen = check_passphrase(passphrase)
-        secret = KitSecret(DeviceKey.generate(), os.urandom(VOUCHER_SIZE), volume.config.id)
+        secret = KitSecret(DeviceKey.generate(), os.urandom(VOUCHER_SIZE), self._ground.config.id)
         key = seal_key(secret, chosen, self.cost)
-        record = KitRecord(volume.name, int(time.time()), secret.voucher, key)
+        record = KitRecord(self._ground.name, int(time.time()), secret.voucher, key)
         reserve = Member(secret.reserve.public, RESERVE_NAME, reserve=True)
         signed = SignedKit(record, reserve.public).encode(secret.reserve)
-        volume.sharing.membership.admit(reserve, [(signed_kit_key(secret.kit), signed)])
-        volume.committer.commit_now()
-        if not volume.signals.held:
-            volume.uploads.wait(_SHIP_SECONDS, lambda done, total: None)
+        self._sharing.membership.admit(reserve, [(signed_kit_key(secret.kit), signed)])
+        self._ground.committer.commit_now()
+        if not self._ground.signals.held:
+            self._uploads.wait(_SHIP_SECONDS, lambda done, total: None)
             self.refresh()
         facts = next(one for one in self.all() if one["kit"] == secret.kit.hex())
-        urls, created = [cloud.url for cloud in volume.config.clouds], time.localtime(record.created)
+        urls, created = [cloud.url for cloud in self._ground.config.clouds], time.localtime(record.created)
         pages = {
-            form: page(volume.name, secret.kit.hex(), urls, created)
+            form: page(self._ground.name, secret.kit.hex(), urls, created)
             for form, page in (("html", html_page), ("text", text_page))
         }
         return {**facts, "pages": pages, **({} if bits is None else {"passphrase": chosen, "bits": bits})}
 
     def all(self) -> list[dict[str, Any]]:
         """The kits, the oldest first: "kit" (its id), "created" (seconds since the epoch), "used" (whether a
-        machine was recovered by it), "made_by" (the name of the device, if it was another one than this),
-        "clouds" (each with "name", "url" and "state": complete, old, missing, damaged or unknown) and
-        "complete": whether all clouds have it as it should be."""
+        machine was recovered by it), "unsigned" (True of one that an earlier version made, and any device can
+        take away), "made_by" (the name of the device, if it was another one than this), "clouds" (each with
+        "name", "url" and "state": complete, old, missing, damaged or unknown) and "complete": whether all
+        clouds have it as it should be."""
         return [self._described(kit) for kit in sorted(self._kits(), key=lambda one: one.record.created)]
 
     def _described(self, kit: _Kit) -> dict[str, Any]:
-        volume = self._volume
         sources, answers = self._sources(kit), self._look(kit)
         wanted = sources.rank(kit.record.voucher)
-        names = {one.number: one for one in volume.config.clouds}
+        names = {one.number: one for one in self._ground.config.clouds}
         clouds = [
             {"name": names[n].name, "url": names[n].url, "state": self._state(kit, answer, wanted)}
             for n, answer in sorted(answers.items())
             if n in names
         ]
-        with volume.fs.lock:
-            used = any(branch.device == kit.id for branch in volume.updates.state.branches)
-            maker = volume.sharing.members.inviter_of(kit.id)
-            made_by = volume.sharing.members.shown_name(maker) if maker is not None else ""
+        with self._ground.fs.lock:
+            used = any(branch.device == kit.id for branch in self._sharing.updates.state.branches)
+            maker = self._sharing.members.inviter_of(kit.id)
+            made_by = self._sharing.members.shown_name(maker) if maker is not None else ""
         return {
             "kit": kit.id.hex(),
             "created": kit.record.created,
             "used": used,
-            **({"made_by": made_by} if made_by and maker != volume.updates.device else {}),
+            **({} if kit.signed else {"unsigned": True}),
+            **({"made_by": made_by} if made_by and maker != self._sharing.updates.device else {}),
             "clouds": clouds,
             "complete": all(one["state"] == "complete" for one in clouds),
         }
@@ -166,12 +175,13 @@ class Kits:
     def remove(self, which: str) -> dict[str, Any]:
         """Make a kit worthless: it opens nothing that is written from now on. "kit", and "left": the names of
         clouds that may still have the object. Raises UsageError, OSError."""
-        volume = self._volume
-        reserve = volume.sharing.membership.remove_reserve(which, self._erased)
-        volume.committer.commit_now()
+        reserve = self._sharing.membership.remove_reserve(which, self._erased)
+        self._ground.committer.commit_now()
         self._settled.pop(reserve.device, None)
-        upkeep, name = volume.engine.upkeep, kit_name(reserve.device)
-        left = [one.name for one in volume.config.clouds if upkeep.delete(one.number, [name]) is not None]
+        upkeep, name = self._engine.upkeep, kit_name(reserve.device)
+        left = [
+            one.name for one in self._ground.config.clouds if upkeep.delete(one.number, [name]) is not None
+        ]
         return {"kit": reserve.device.hex(), "left": left}
 
     def vote(self, passphrase: str, stance: Stance, accused: Sequence[bytes]) -> None:
@@ -184,33 +194,35 @@ class Kits:
 
         Raises UsageError when none opens, HybrisError when too few clouds take it: then it holds here only.
         """
-        volume = self._volume
+        volume = self._ground.config.id
         secret = next(
             (
                 found
                 for kit in self._kits()
-                if (found := kit.record.key.open(passphrase, kit.id)) and found.volume == volume.config.id
+                if (found := kit.record.key.open(passphrase, kit.id)) and found.volume == volume
             ),
             None,
         )
         if secret is None:
             raise UsageError("no recovery kit of this volume opens with this passphrase")
-        with volume.fs.lock:
-            rows = volume.fs.db.execute(
+        with self._ground.fs.lock:
+            rows = self._ground.fs.db.execute(
                 "SELECT bytes FROM log WHERE device = ? AND bytes IS NOT NULL ORDER BY number", (secret.kit,)
             ).fetchall()
         with tempfile.TemporaryDirectory(prefix="hybrisfs-vote-") as folder:
-            log_of_kit = ReserveLog(Path(folder), volume.config.id, secret.reserve, volume.ring.segments)
+            log_of_kit = ReserveLog(
+                Path(folder), self._ground.config.id, secret.reserve, self._ground.ring.segments
+            )
             try:
                 log_of_kit.take_updates(data for (data,) in rows)
                 update, name, segment = log_of_kit.sign(made(secret.kit))
                 objects = [(name, segment), log_of_kit.head()]
             finally:
                 log_of_kit.close()
-        volume.sharing.receive([update])
-        volume.committer.commit_now()
+        self._sharing.receive([update])
+        self._ground.committer.commit_now()
         for name, data in objects:
-            volume.engine.put_everywhere(name, data)
+            self._engine.put_everywhere(name, data)
 
     @staticmethod
     def _erased(reserve: Member) -> list[Write]:
@@ -221,9 +233,9 @@ class Kits:
     def refresh(self) -> bool:
         """Put the kits on the clouds that lack them or have old ones; False when that is to be tried again
         soon."""
-        if self._volume.signals.held or self._volume.fs.read_only:
+        if self._ground.signals.held or not self._ground.fs.is_full:
             return True
-        if not self._volume.sharing.has_looked():
+        if not self._sharing.has_looked():
             return False  # the log on the clouds may tell of kits, or of something that they should hold
         with self._renewing:
             renewed = [self._refresh(kit) for kit in self._kits()]
@@ -234,34 +246,34 @@ class Kits:
         """Whether `refresh` has something to look at on the clouds, and may."""
         now = time.monotonic()
         due = (self._settled.get(kit.id, (None, 0.0))[1] for kit in self._kits())
-        resting = self._volume.signals.held or self._volume.fs.read_only
+        resting = self._ground.signals.held or not self._ground.fs.is_full
         return not resting and any(until <= now for until in due)
 
     def _refresh(self, kit: _Kit) -> bool:
-        volume = self._volume
-        with volume.fs.lock:
-            published: int = volume.fs.db.meta("published")
+        with self._ground.fs.lock:
+            published: int = self._ground.fs.db.meta("published")
         if kit.clock is not None and kit.clock > published:
             return False  # whoever recovers by it must find the update that tells of it
         try:
             sources = self._sources(kit)
             wanted = sources.rank(kit.record.voucher)
         except (DecodeError, ValueError) as error:  # clouds that are too few just now, or the like
-            log.warning("volume %s: the recovery kit cannot be renewed: %s", volume.name, error)
+            log.warning("volume %s: the recovery kit cannot be renewed: %s", self._ground.name, error)
             return True
-        state = wanted, volume.engine.in_use
+        state = wanted, self._engine.in_use
         settled, until = self._settled.get(kit.id, (None, 0.0))
         if state != settled or time.monotonic() >= until:
             refused = self._settle(kit, sources, wanted)
             for reason in refused:
-                log.info("volume %s: the recovery kit is not where it should be: %s", volume.name, reason)
+                log.info(
+                    "volume %s: the recovery kit is not where it should be: %s", self._ground.name, reason
+                )
             pause = _RETRY_AFTER if refused else _LOOK_EVERY
             self._settled[kit.id] = state, time.monotonic() + pause
         return True
 
     def _settle(self, kit: _Kit, sources: Sources, wanted: tuple[int, bytes]) -> list[str]:
         """Have all clouds hold the latest copy; why some do not."""
-        volume = self._volume
         answers = self._look(kit)
         copies = {
             n: copy
@@ -271,16 +283,16 @@ class Kits:
         # The rest of the tuple only makes all devices choose the same of several copies alike.
         best = max(copies.values(), key=lambda one: (one.rank, one.data), default=None)
         if best is None or best.rank < wanted:
-            data = encode_kit(kit.record, kit.reserve.public, sources, volume.ring.keys.device)
+            data = encode_kit(kit.record, kit.reserve.public, sources, self._ground.ring.keys.device)
         else:
             data = best.data
-        lacking = [n for n in volume.engine.in_use if n not in copies or copies[n].data != data]
-        put = volume.engine.upkeep.put
+        lacking = [n for n in self._engine.in_use if n not in copies or copies[n].data != data]
+        put = self._engine.upkeep.put
         return [reason for n in lacking if (reason := put(n, kit.name, data)) is not None]
 
     def _look(self, kit: _Kit) -> Mapping[int, Polled]:
-        looks = [Look(kit.name, number, None) for number in self._volume.engine.in_use]
-        answers = self._volume.engine.poll_objects(looks, limit=MAX_KIT, timeout=_LOOK_SECONDS)
+        looks = [Look(kit.name, number, None) for number in self._engine.in_use]
+        answers = self._engine.poll_objects(looks, limit=MAX_KIT, timeout=_LOOK_SECONDS)
         return {look.cloud: answer for look, answer in answers.items()}
 
     def _verified(self, kit: _Kit, data: bytes) -> KitCopy | None:
@@ -288,9 +300,9 @@ class Kits:
         try:
             copy = decode_kit(data, kit.name)
         except DecodeError as error:
-            log.warning("volume %s: a cloud has a wrong recovery kit: %s", self._volume.name, error)
+            log.warning("volume %s: a cloud has a wrong recovery kit: %s", self._ground.name, error)
             return None
-        public = self._volume.sharing.full_members().public_key(copy.writer)
+        public = self._sharing.full_members().public_key(copy.writer)
         right = (
             copy.key == kit.record.key
             and copy.is_vouched_for(kit.record.voucher)
@@ -302,28 +314,30 @@ class Kits:
     # -- what is known here ----------------------------------------------------------------------
 
     def _kits(self) -> list[_Kit]:
-        volume, found = self._volume, []
-        with volume.fs.lock:
-            registers = volume.sharing.registers
-            own = {one.id for one in volume.updates.state.branches if one.device == volume.updates.device}
-            for reserve in volume.sharing.members.reserves():
+        found = []
+        with self._ground.fs.lock:
+            registers = self._sharing.registers
+            own = self._sharing.updates.own_branches()
+            for reserve in self._sharing.members.reserves():
                 recorded = _latest(registers, reserve.device)
                 if recorded is not None:
-                    stamp, record = recorded
-                    found.append(_Kit(reserve, record, stamp.clock if stamp.writer in own else None))
+                    stamp, record, signed = recorded
+                    clock = stamp.clock if stamp.writer in own else None
+                    found.append(_Kit(reserve, record, clock, signed))
         return found
 
     def _sources(self, kit: _Kit) -> Sources:
-        volume = self._volume
-        with volume.fs.lock:
-            registers = volume.sharing.registers
+        with self._ground.fs.lock:
+            registers = self._sharing.registers
             stamps = [
                 value.stamp.clock
                 for prefix in _SOURCES
                 for values in registers.with_prefix(prefix).values()
                 for value in values
             ]
-            grant = make_grant(volume.config, volume.ring.keys, volume.sharing.members.keys(), None)
+            grant = make_grant(
+                self._ground.config, self._ground.ring.keys, self._sharing.members.keys(), None
+            )
         grant = replace(
             grant,
             name=kit.record.volume_name,
@@ -334,8 +348,8 @@ class Kits:
         return Sources(grant, max(stamps, default=0))
 
 
-def _latest(registers: Registers, kit: bytes) -> tuple[Stamp, KitRecord] | None:
-    """The record of a kit: the one that its reserve has signed, if there is one."""
+def _latest(registers: Registers, kit: bytes) -> tuple[Stamp, KitRecord, bool] | None:
+    """The record of a kit, and whether its reserve has signed it: if there is such a one, it is that."""
     for key in (signed_kit_key(kit), kit_key(kit)):
         records = {
             value.stamp: record
@@ -344,7 +358,7 @@ def _latest(registers: Registers, kit: bytes) -> tuple[Stamp, KitRecord] | None:
         }
         if records:
             latest = max(records)
-            return latest, records[latest]
+            return latest, records[latest], key.startswith(SIGNED_KIT_PREFIX)
     return None
 
 

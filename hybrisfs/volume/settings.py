@@ -6,21 +6,19 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hybrisfs.errors import HybrisError, UnknownVolumeError
 from hybrisfs.home import Home
+from hybrisfs.topic import Topic
 from hybrisfs.versions.ladder import parse_ladder
 from hybrisfs.volume.config import VolumeConfig
-
-if TYPE_CHECKING:
-    from hybrisfs.volume.volume import Volume
 
 __all__ = ["Settings"]
 
 log = logging.getLogger(__name__)
 
-# What `Volume.adopt` lets hold at any time; everything else is read when the volume is opened.
+# What holds at any time, as soon as `changed` tells of it; everything else is read when the volume is opened.
 _AT_ANY_TIME: Final = frozenset(
     {
         "cache_bytes",
@@ -39,13 +37,14 @@ _NAMES_IN_FILE: Final = {"deletion_share": "deletion_percent"}  # where they dif
 class Settings:
     """Keeps every change in the file before it holds; notices what a person changes there. Thread-safe."""
 
-    def __init__(self, volume: Volume, home: Home, config: VolumeConfig) -> None:
-        self._volume = volume
+    def __init__(self, home: Home, config: VolumeConfig) -> None:
         self._home = home
+        self.changed = Topic[[VolumeConfig]]()
+        """Settings that hold at any time are what they are in this configuration."""
         self._lock = threading.Lock()
         self.config = self._kept = config
         self._seen: tuple[int, int, int] | None = self._identity()  # the file that `_kept` was in
-        self.doubts: list[str] = []
+        self.doubts = _unknown(config)
         """What a person should know of an edited file, in sentences."""
 
     def change(self, change: Callable[[VolumeConfig], VolumeConfig]) -> tuple[VolumeConfig, VolumeConfig]:
@@ -86,10 +85,11 @@ class Settings:
             taken = {name: getattr(edited, name) for name in different if name in _AT_ANY_TIME}
             self.config, self._kept = replace(self.config, **taken), replace(self._kept, **taken)
             config = self.config
-            self.doubts = _later([name for name in different if name not in taken])
+            later = [name for name in different if name not in taken and name != "unknown"]
+            self.doubts = _unknown(edited) + _later(later)
         if taken:
             log.info("%s: volume.json was changed: %s", config.name, ", ".join(map(_shown, taken)))
-            self._volume.adopt(config)
+            self.changed(config)
 
     def _read(self) -> VolumeConfig:
         try:
@@ -111,7 +111,7 @@ class Settings:
     def set_stale_reads(self, how: str) -> None:
         """See `VolumeConfig`; from now on."""
         self.set(stale_reads=how)
-        self._volume.sharing.freshness.blocks = how == "block"
+        self.changed(self.config)
 
     def set_notifications(self, wanted: bool) -> None:
         """See `VolumeConfig`; from now on."""
@@ -121,13 +121,18 @@ class Settings:
         """See `VolumeConfig`; from now on. What is None stays."""
         changes = {"veto_hours": veto_hours, "evict_liars": evict_liars}
         self.set(**{name: value for name, value in changes.items() if value is not None})
-        self._volume.sharing.trials.adopt(self.config.veto_hours, evicts=self.config.evict_liars)
+        self.changed(self.config)
 
     def set_keep_versions(self, rule: str) -> str:
         """See `Ladder`; from now on. The rule as it is kept. Raises UsageError."""
-        self._volume.versions.keep(ladder := parse_ladder(rule))
-        self.set(keep_versions=ladder)
+        self.set(keep_versions=(ladder := parse_ladder(rule)))
+        self.changed(self.config)
         return str(ladder)
+
+
+def _unknown(config: VolumeConfig) -> list[str]:
+    names = ", ".join(config.strangers())
+    return [f"volume.json has unknown entries, which do nothing: {names}"] if names else []
 
 
 def _later(names: list[str]) -> list[str]:

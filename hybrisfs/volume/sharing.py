@@ -19,7 +19,7 @@ from hybrisfs.merge.history import History
 from hybrisfs.merge.losses import Losses
 from hybrisfs.merge.members import MAX_DEVICE_NAME, Member, MemberTable
 from hybrisfs.merge.registers import Registers
-from hybrisfs.merge.roles import Role
+from hybrisfs.merge.roles import Rights, Role, RoleRecord, new_role_key
 from hybrisfs.merge.rows import Change
 from hybrisfs.merge.settlement import Settlement
 from hybrisfs.merge.signing import Signer
@@ -27,20 +27,22 @@ from hybrisfs.merge.sparing import Sparing
 from hybrisfs.pipeline.freshness import Freshness
 from hybrisfs.pipeline.pull import CloudReader, DeviceSighting, Puller
 from hybrisfs.pipeline.receive import Receiver, Upcoming, unprepared
-from hybrisfs.pipeline.signals import Signals
+from hybrisfs.pipeline.signals import IDLE, Pause, Signals
 from hybrisfs.store.schema import ROOT_ID
 from hybrisfs.store.sightings import SightingTable
 from hybrisfs.store.updates import UpdateLog
+from hybrisfs.topic import Topic
 from hybrisfs.volume.agreement import Agreement
 from hybrisfs.volume.clocks import clock_doubts
-from hybrisfs.volume.config import DEFAULT_DELETION_SHARE
+from hybrisfs.volume.config import DEFAULT_DELETION_SHARE, VolumeConfig
 from hybrisfs.volume.deletions import Deletions
 from hybrisfs.volume.epochs import Epochs
 from hybrisfs.volume.membership import Membership
 from hybrisfs.volume.misconduct import Misconduct, described
 from hybrisfs.volume.regaining import Regaining
+from hybrisfs.volume.shared_folders import SharedFolders
 from hybrisfs.volume.trials import Trials
-from sync import HASH_SIZE, Head, Members, VersionVector, decode_signed_header
+from sync import HASH_SIZE, Head, Members, VersionVector, Write, decode_signed_header
 from sync.follow import STALE_SECONDS
 
 __all__ = ["Sharing", "default_device_name"]
@@ -76,16 +78,16 @@ class Sharing:
         self._show = show
         self._ring = ring
         self._signals = signals
-        self.on_growth: Callable[[], None] = signals.progressed
-        self.on_members: Callable[[], None] = signals.progressed
-        self.on_quiet: Callable[[], None] = signals.progressed
+        self.log_grew = Topic[[]]()
+        self.members_changed = Topic[[]]()
+        self.looked_after = Topic[[]]()
+        """There are other devices, and it is time for what is done now and then."""
         self.hearing = Hearing(fs.db)
         self.members = MemberTable(fs.db, self.hearing)
         if not self.members.all():
             self.members.admit([Member(ring.keys.device.public, default_device_name())])
-        self.updates = UpdateLog(fs.db, self.members.writers(), ring.keys.device)
+        self.updates = UpdateLog(fs.db, self.members.writers(), ring.keys.device, self._is_suspended)
         self.hearing.vector_of = self.updates.vector_of
-        self.updates.is_suspended = lambda: self.updates.device in self.members.suspended
         self.history = History(fs.db, self.updates.moment_of)
         self.registers = Registers(fs.db, fs.chunks.condemned.see, self.history)
         self.hearing.roles = self.registers.roles
@@ -106,7 +108,10 @@ class Sharing:
             self._members_changed,
             lambda: self._show(self.arrivals.device_renamed()),
         )
-        self.registers.roles.on_change = self._roles_changed
+        self.shared_folders = SharedFolders(fs, self.registers, self.signer, signals.chunks_made)
+        self._rights = Rights(Role.FULL)
+        self.membership.paths_of = self.shared_folders.paths
+        self.registers.roles.changed.listen(self._roles_changed)
         self.updates.use_bounds(self.registers.roles.binds)
         self._roles_changed(self.registers.roles.devices())
         if self.registers.roles.are_awaited(self.updates.device):
@@ -147,7 +152,7 @@ class Sharing:
         self.sparing = Sparing(fs, self.registers, self.arrivals.author, self.arrivals.myself, show)
         self.agreement = Agreement(fs, self.updates)
         self._puller: Puller | None = None
-        self.freshness = Freshness(self._suspects, self._look_now)
+        self.freshness = Freshness(self._suspects, self.look_now)
         self._looked_at = time.monotonic()
         self.begun = threading.Event()  # cleared while this device looks for a checkpoint to begin with
         self.begun.set()
@@ -220,9 +225,18 @@ class Sharing:
         sightings = self._puller.devices() if self._puller is not None else []
         return any(one.suspect for one in sightings if one.device_id in members)
 
-    def _look_now(self) -> None:
+    def look_now(self) -> None:
+        """See `Puller.look_now`."""
         if self._puller is not None:
             self._puller.look_now()
+
+    def heard(self, device: bytes, head: Head) -> None:
+        """A linked device has told where it stands: if that is known here, it is known to be up to date."""
+        self.agreement.hear(head)
+        with self._fs.lock:
+            known = self.updates.state.vector.covers(head.vector)
+        if known and self._puller is not None:
+            self._puller.heard(device, min(head.time_ns, time.time_ns()))
 
     def look_after(self) -> None:
         """What is to be done now and then."""
@@ -234,9 +248,9 @@ class Sharing:
             self._signals.chunks_made()
         if self.has_looked() and self.trials.look_after(time.time_ns()):
             self._signals.chunks_made()
-            self.on_members()
+            self.members_changed()
         if len(self.current_members()) > 1:
-            self.on_quiet()
+            self.looked_after()
 
     def compare_states(self) -> None:
         """See whether other devices with the same log have made the same of it."""
@@ -246,6 +260,17 @@ class Sharing:
             for device, head in self._puller.heads().items():
                 if device != self.updates.device:
                     self.agreement.hear(head)
+
+    def adopt(self, config: VolumeConfig) -> None:
+        """Let those settings hold that can at any time."""
+        self.freshness.blocks = config.stale_reads == "block"
+        self.brake.share = config.deletion_share
+        self.trials.adopt(config.veto_hours, evicts=config.evict_liars)
+
+    def require_writer(self) -> None:
+        """Raises HybrisError when this device only reads."""
+        with self._fs.lock:
+            self.signer.require_writer()
 
     def current_members(self) -> Members:
         """The devices that belong to the volume, and those that did."""
@@ -270,10 +295,60 @@ class Sharing:
         for device in devices:
             if device != updates.device:  # what this one has signed it takes back from a cloud at any time
                 updates.bind(device, roles.bounds(device, updates.state.vector, updates.vector_of))
-        before, self._fs.read_only = self._fs.read_only, self.signer.role is not Role.FULL
-        if before and not self._fs.read_only:  # what has waited can go on its way
+        before, self._rights = self._rights, self.signer.rights
+        self._fs.read_only = self._rights.role is Role.READER
+        self._fs.is_full = self._rights.role is Role.FULL
+        self._draw_borders()
+        if before != self._rights and not self._fs.read_only:  # what has waited can go on its way
             self._signals.changes_made()
             self._signals.chunks_made()
+
+    def _draw_borders(self) -> None:
+        """Let programs here be kept to the folders that members are limited to; with the lock held."""
+        borders, role = self._fs.borders, self._rights.role
+        limited = self._rights.areas if role is Role.CONTRIBUTOR else None
+        borders.limits = None if limited is None else frozenset(area.id for area in limited)
+        self._fs.inodes.permit = None if limited is None else borders.require_change
+        every = sorted(
+            {area for one in self.members.devices() for area in self.signer.rights_of(one).areas},
+            reverse=True,
+        )
+        borders.folders = {area.folder: area.id for area in every}  # the lowest of several of one folder
+
+    def admit(self, member: Member, rights: Rights) -> None:
+        """Let a device in with these rights: see `Membership.admit`. Raises HybrisError, OSError."""
+        areas = sorted(rights.areas)
+        self.membership.admit(member, role=rights.role, areas=areas)
+        self.shared_folders.assign(areas)
+
+    def role_of(self, which: str) -> dict[str, object]:
+        """The "id" and name ("device") of a device, whether it is a "reader", and the paths of the "folders"
+        to which it is limited, None if it is not; and what is "proposed", if anything is, see
+        `Membership.proposed`. Raises UsageError."""
+        member, rights = self.membership.rights_of(which)
+        proposed, limited = self.membership.proposed(member.device), rights.role is Role.CONTRIBUTOR
+        with self._fs.lock:
+            folders = self.shared_folders.paths(rights.areas) if limited else None
+        facts = {"id": member.device.hex(), "device": member.name, "reader": rights.role is Role.READER}
+        return {**facts, "folders": folders, **({"proposed": proposed} if proposed else {})}
+
+    def set_role(self, which: str, rights: Rights, say: Callable[[Write], object] | None = None) -> None:
+        """Say that a device has these rights from now on, and, also when it has them, let all that is in the
+        folders of a contributor belong to these: see `Membership.set_role`. With *say* somebody else says
+        it, who is handed what is to be written."""
+        areas = sorted(rights.areas)
+        if say is None:
+            member = self.membership.set_role(which, rights.role, areas)
+        else:
+            member, _ = self.membership.rights_of(which)
+            say((new_role_key(member.device), RoleRecord(rights.role, areas=tuple(areas)).encode()))
+        with self._fs.lock:
+            holds = self.signer.rights_of(member.device) == rights
+        if holds:
+            self.shared_folders.assign(areas)
+
+    def _is_suspended(self) -> bool:
+        return self.updates.device in self.members.suspended
 
     def key_holders(self) -> Members:
         """The same, with those in reserve."""
@@ -317,7 +392,10 @@ class Sharing:
         return complete
 
     def _members_changed(self) -> None:
-        self.on_members()
+        with self._fs.lock:
+            if self.registers.roles:
+                self._draw_borders()
+        self.members_changed()
         refused = self.receiver.take_refused()  # of those whose removal was vetoed, perhaps
         if refused:
             self.receive(refused)
@@ -333,11 +411,12 @@ class Sharing:
                 return False
         return True
 
-    def pull(self) -> None:
-        """The body of the thread that follows the others through the clouds: what a checkpoint covers is not
+    def pull(self) -> Pause:
+        """A step of the stage that follows the others through the clouds: what a checkpoint covers is not
         looked for, as it may not be there any more."""
-        if self._has_begun() and self._puller is not None:
-            self._puller.run()
+        if self._puller is None or not self._has_begun():
+            return IDLE
+        return self._puller.step()
 
     def checkpoint_taken_in(self) -> None:
         """Show what a checkpoint has brought; called with the locks held that `Receiver` holds."""
@@ -356,7 +435,7 @@ class Sharing:
         return self.receive(updates)
 
     def _grown(self) -> None:
-        self.on_growth()
+        self.log_grew()
 
     @property
     def is_regaining(self) -> bool:
@@ -407,7 +486,12 @@ class Sharing:
             rejoined = {device for device in forks if self.updates.has_rejoined(device)}
             charges = self.misconduct.charges()
             names = {member.device: self.members.shown_name(member.device) for member in members}
-            readers = {one.device for one in members if self.signer.role_of(one.device) is Role.READER}
+            rights = {one.device: self.signer.rights_of(one.device) for one in members}
+            folders = {
+                device: self.shared_folders.paths(one.areas)
+                for device, one in rights.items()
+                if one.role is Role.CONTRIBUTOR
+            }
             overstepped = self.registers.roles.overstepped
             proposed = {member.device: self.membership.proposed(member.device) for member in members}
             inviters = {member.device: self.members.inviter_of(member.device) for member in members}
@@ -422,7 +506,8 @@ class Sharing:
                 **_described(member, member.device == this, sightings.get(member.device), vector, forks),
                 "name": names[member.device],
                 "rejoined": member.device in rejoined,
-                "reader": member.device in readers,
+                "reader": rights[member.device].role is Role.READER,
+                "folders": folders.get(member.device),
                 "overstepped": member.device in overstepped,
                 **({"proposed": proposed[member.device]} if proposed[member.device] else {}),
                 "charges": [described(one) for one in charges.get(member.device, ())],

@@ -3,40 +3,41 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from backends.registry import local_options
-from hybrisfs.dispersal.cloud import when_emptied
-from hybrisfs.dispersal.upkeep import WrongObject
 from hybrisfs.filesystem.set_aside import what_is_lost
 from hybrisfs.shown import quoted, shown
-from hybrisfs.volume.create import MARKER_NAME
+from hybrisfs.volume.agreed_clouds import reason_of
 
 if TYPE_CHECKING:
-    from hybrisfs.dispersal.cloud import CloudStatus
     from hybrisfs.volume.key_values import ValueFacts
-    from hybrisfs.volume.volume import Volume
+    from hybrisfs.volume.opened import Opened
 
-__all__ = ["devices_of", "notices_of", "reason_of", "volume_status"]
+__all__ = ["devices_of", "notices_of", "volume_status"]
 
 _LONG: Final = 86_400  # seconds; until then a cloud that is away is trouble enough
 _READER: Final = (
     "this device only reads the volume: nothing can be changed here. On a full member, "
     "hybrisfs device role NAME full lets it write"
 )
+_CONTRIBUTOR: Final = (
+    "this device may only change what is in {folders}: elsewhere programs are told that they may not. On a "
+    "full member, hybrisfs device role NAME full lets it change all"
+)
+_NO_FOLDER: Final = "folders that are gone"
 _NEWS: Final = 7 * 86_400  # seconds; a fork is joined by itself, and told of for so long
 _PATIENCE: Final = 7 * 86_400  # seconds that a device may be away before others are told what waits for it
 
 
-def volume_status(volume: Volume) -> dict[str, object]:
+def volume_status(volume: Opened) -> dict[str, object]:
     """How the volume is, as it is known now."""
     clouds = [
         {
             "name": one.name,
             "url": one.url,
             "state": one.state,
-            "reason": reason_of(volume, one),
+            "reason": reason_of(volume.config, volume.engine.upkeep, one),
             "since": round(time.time() - (time.monotonic() - one.since)),
             "retention": volume.clouds.retention(one.url),
         }
@@ -67,6 +68,7 @@ def volume_status(volume: Volume) -> dict[str, object]:
             "machines_only": volume.uploads.machines_only(),
             "removed": removed,
             "reader": fs.read_only,
+            "folders": next((one.get("folders") for one in devices if one.get("this")), None),
             "conflicts": volume.conflict_table.count(),
             "clouds": clouds,
             "devices": devices,
@@ -91,6 +93,7 @@ def volume_status(volume: Volume) -> dict[str, object]:
             "warnings": warnings,
             "notices": [
                 *([_READER] if fs.read_only else []),
+                *_about_limits(devices),
                 *notices_of(devices, time.time()),
                 *_about_deletions(volume, undeletable),
             ],
@@ -98,25 +101,7 @@ def volume_status(volume: Volume) -> dict[str, object]:
         }
 
 
-def reason_of(volume: Volume, cloud: CloudStatus) -> str:
-    """Why a cloud is in its state, and what to do when its marker is gone, which all else goes with, or when
-    its URL means files of another machine."""
-    if WrongObject(cloud.number, MARKER_NAME) in volume.engine.upkeep.wrong_objects():
-        return f"{cloud.reason} ({when_emptied(cloud.name)})"
-    known = next((one for one in volume.config.clouds if one.number == cloud.number), None)
-    if cloud.reason and known is not None and known.heard:
-        return f"{cloud.reason} ({_when_heard(known.url)})"
-    return cloud.reason
-
-
-def _when_heard(url: str) -> str:
-    return (
-        f"{' and '.join(local_options(url))} in its URL, from another machine, does not count here: use "
-        'hybrisfs cloud login and ~/.ssh/known_hosts, or, if it is to count, remove "heard" from volume.json'
-    )
-
-
-def devices_of(volume: Volume) -> list[dict[str, object]]:
+def devices_of(volume: Opened) -> list[dict[str, object]]:
     """See `Sharing.devices`; with those that are linked directly just now, and how far away they are.
     "unanswered_since" is since when what is to be discarded waits for one."""
     awaited = volume.collector.awaited()
@@ -180,7 +165,7 @@ def _about_accused(accused: Iterable[Mapping[str, Any]]) -> list[str]:
     return found
 
 
-def _warnings(volume: Volume, devices: list[dict[str, object]], values: ValueFacts) -> list[str]:
+def _warnings(volume: Opened, devices: list[dict[str, object]], values: ValueFacts) -> list[str]:
     """What a person should know about other devices, damage and the log on the clouds, in sentences."""
     waiting = [
         f"{shown(str(one['device']))} deletes {one['names']} of {one['of']} files and folders: "
@@ -211,16 +196,16 @@ def _warnings(volume: Volume, devices: list[dict[str, object]], values: ValueFac
     return [*waiting, *volume.sharing.doubts(), *alarms]
 
 
-def _about_roles(volume: Volume, devices: list[dict[str, object]]) -> list[str]:
+def _about_roles(volume: Opened, devices: list[dict[str, object]]) -> list[str]:
     """What became of changes that do not count, and what others want devices to do."""
     found = [
-        f"{shown(one['by'])} wants {'this device' if facts['this'] else shown(str(facts['name']))} to only "
-        f"read: hybrisfs device role {str(facts['id'])[:8]} {one['role']} on another device agrees"
+        _proposal(facts, one)
         for facts in devices
-        for one in cast("list[dict[str, str]]", facts.get("proposed", []))
+        for one in cast("list[dict[str, Any]]", facts.get("proposed", []))
     ]
     found += [
-        f"{shown(str(one['name']))} only reads, and has signed changes all the same: they count for nobody"
+        f"{shown(str(one['name']))} {'only reads' if one.get('reader') else 'is limited to folders'}, "
+        "and has signed other changes all the same: they count for nobody"
         for one in devices
         if one.get("overstepped")
     ]
@@ -230,8 +215,8 @@ def _about_roles(volume: Volume, devices: list[dict[str, object]]) -> list[str]:
     advice = "copy what you need to another folder, or have it made a full member again"
     if unsaved:
         found.append(
-            f"{unsaved:,} files and folders were changed here before this device was to read only, and are "
-            f"on no other device: {advice}"
+            f"{unsaved:,} files and folders were changed here before this device heard that it may not, and "
+            f"are on no other device: {advice}"
         )
     elif lacking:
         found.append(
@@ -241,7 +226,27 @@ def _about_roles(volume: Volume, devices: list[dict[str, object]]) -> list[str]:
     return found
 
 
-def _about_deletions(volume: Volume, undeletable: Mapping[int, int]) -> list[str]:
+def _proposal(facts: dict[str, object], one: dict[str, Any]) -> str:
+    """What somebody wants a device to do, and what agrees to it."""
+    who = "this device" if facts["this"] else shown(str(facts["name"]))
+    folders = one.get("folders", [])
+    what = f"change only what is in {_these(folders)}" if folders else "only read"
+    words = " ".join([one["role"], *(f"--folder {quoted(folder)}" for folder in folders)])
+    command = f"hybrisfs device role {str(facts['id'])[:8]} {words}"
+    return f"{shown(one['by'])} wants {who} to {what}: {command} on another device agrees"
+
+
+def _about_limits(devices: list[dict[str, object]]) -> list[str]:
+    """To what this device is limited."""
+    folders = next((one.get("folders") for one in devices if one.get("this")), None)
+    return [_CONTRIBUTOR.format(folders=_these(folders))] if isinstance(folders, list) else []
+
+
+def _these(folders: Sequence[str]) -> str:
+    return ", ".join(map(shown, folders)) or _NO_FOLDER
+
+
+def _about_deletions(volume: Opened, undeletable: Mapping[int, int]) -> list[str]:
     """What this device may not delete on clouds."""
     return [
         f"{count:,} object{'s wait' if count > 1 else ' waits'} for a device that may delete "
@@ -250,7 +255,7 @@ def _about_deletions(volume: Volume, undeletable: Mapping[int, int]) -> list[str
     ]
 
 
-def _about_losses(volume: Volume) -> list[str]:
+def _about_losses(volume: Opened) -> list[str]:
     """What the clouds have lost. Of one trouble always the same sentence: a change of it would be news."""
     with volume.fs.lock:
         lost = what_is_lost(volume.fs.db)
@@ -265,7 +270,7 @@ def _about_losses(volume: Volume) -> list[str]:
     return [f"{what}. {advice}"]
 
 
-def _about_values(volume: Volume, values: ValueFacts) -> list[str]:
+def _about_values(volume: Opened, values: ValueFacts) -> list[str]:
     """What a person should know about the key-value store. Of one trouble always the same sentence: a change
     of it would be news."""
     found = []
@@ -287,5 +292,5 @@ def _about_values(volume: Volume, values: ValueFacts) -> list[str]:
     return found
 
 
-def _cloud_name(volume: Volume, number: int) -> str:
+def _cloud_name(volume: Opened, number: int) -> str:
     return next((one.name for one in volume.config.clouds if one.number == number), f"cloud {number}")

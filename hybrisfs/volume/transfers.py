@@ -18,7 +18,7 @@ from typing import Final, Literal, TypeAlias
 
 from hybrisfs.dispersal.throttle import Throttle
 from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.pipeline.signals import Signals
+from hybrisfs.pipeline.signals import Pause, Signals
 from hybrisfs.volume.timetable import UNLIMITED, Timetable, parse_timetable
 
 __all__ = ["TransferSettings", "Transfers"]
@@ -64,10 +64,9 @@ class Transfers:
         self._metered = False
         self._held: _Reason | None = None
 
-    def run(self) -> None:
-        """The thread's body."""
-        while self._signals.wait_for_settings(self.look()):
-            pass
+    def step(self) -> Pause:
+        """See `look`."""
+        return Pause(self.look())
 
     def look(self) -> float:
         """Apply what holds now; return the seconds until that must be done again."""

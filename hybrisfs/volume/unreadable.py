@@ -9,16 +9,18 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
 
 from hybrisfs.errors import UsageError
 from hybrisfs.filesystem.chunks import ELSEWHERE, ChunkRef
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.shown import quoted, shown
 from hybrisfs.store.schema import ROOT_INO
-
-if TYPE_CHECKING:
-    from hybrisfs.volume.volume import Volume
+from hybrisfs.volume.parts import Ground
+from hybrisfs.volume.sharing import Sharing
+from hybrisfs.volume.versions import Versions
 
 __all__ = ["Unreadable"]
 
@@ -35,8 +37,14 @@ _FILES: Final = (
 class Unreadable:
     """What was read in vain since the volume was opened. Thread-safe; called without the volume's lock."""
 
-    def __init__(self, volume: Volume) -> None:
-        self._volume = volume
+    def __init__(
+        self, ground: Ground, sharing: Sharing, versions: Versions, mountpoint: Callable[[], Path | None]
+    ) -> None:
+        """*mountpoint*: where the volume is mounted now."""
+        self._ground = ground
+        self._sharing = sharing
+        self._versions = versions
+        self._mountpoint = mountpoint
         self._lock = threading.Lock()
         self._chunks: dict[int, None] = {}
 
@@ -62,7 +70,7 @@ class Unreadable:
         return found
 
     def _paths(self, chunks: list[int]) -> list[str]:
-        fs = self._volume.fs
+        fs = self._ground.fs
         found: dict[str, None] = {}
         with fs.lock:
             for chunk in chunks:
@@ -77,24 +85,23 @@ class Unreadable:
         return sorted(found)
 
     def _explain(self, path: str) -> str:
-        volume = self._volume
         named = shown(path)
         try:
-            device, number = volume.versions.newest(path)
+            device, number = self._versions.newest(path)
         except UsageError:
             return f"{named} cannot be read now: no cloud and no linked device has its bytes"
-        if device == volume.sharing.membership.own_name:
+        if device == self._sharing.membership.own_name:
             why = "no cloud has its newest bytes any more, and no linked device has them"
         else:
             why = f"{shown(device)} wrote its newest bytes, which no cloud and no linked device has"
         if number is None:
             return f"{named} cannot be read now: {why}. No version before it can be read either"
-        where = volume.mountpoint
+        where = self._mountpoint()
         command = f"hybrisfs versions restore --version {number}"
         if where is not None:
             command = f"{command} {quoted(str(where / path))}"
         else:
-            command = f"{command} --volume {quoted(volume.name)} {quoted(path)}"
+            command = f"{command} --volume {quoted(self._ground.name)} {quoted(path)}"
         return f"{named} cannot be read now: {why}. A version before it can be: {command}"
 
 

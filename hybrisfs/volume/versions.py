@@ -8,8 +8,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.filesystem.chunks import CHUNK_COLUMNS, ChunkRef
@@ -26,16 +25,13 @@ from hybrisfs.versions.browser import HISTORY_NAME
 from hybrisfs.versions.catalog import Catalog, Version
 from hybrisfs.versions.contents import VersionReader
 from hybrisfs.versions.ladder import Ladder
-from hybrisfs.versions.lost import forget_lost, is_readable
+from hybrisfs.versions.lost import is_readable
 from hybrisfs.versions.moment import format_moment, parse_moment
 from hybrisfs.versions.thinning import Thinner
 from hybrisfs.versions.tree import PastNode, PastTree
 from hybrisfs.volume.restoring import Restorer
 
-if TYPE_CHECKING:
-    from hybrisfs.volume.volume import Volume
-
-__all__ = ["Versions", "make_versions"]
+__all__ = ["Versions"]
 
 _SECOND_NS: Final = 1_000_000_000
 _SIGNED_WITHIN: Final = 60.0
@@ -274,20 +270,6 @@ class Versions:
                 f"hybrisfs versions list {quoted(path)} shows those it has.",
             )
         return found[number]
-
-
-def make_versions(volume: Volume) -> Versions:
-    """The versions of *volume*."""
-    volume.fs.chunks.on_dropped = partial(forget_lost, volume.fs.db)
-    return Versions(
-        volume.fs,
-        volume.committer,
-        volume.fetcher,
-        volume.thinner,
-        volume.show,
-        volume.uploads.wait_signed,
-        volume.sharing.history,
-    )
 
 
 def _names(path: str) -> list[bytes]:

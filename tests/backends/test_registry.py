@@ -21,6 +21,12 @@ def test_a_file_url_opens_the_folder_driver_without_touching_it(tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
+def test_every_driver_has_tests_of_its_own() -> None:
+    for driver in DRIVERS:
+        module = driver.__module__.rpartition(".")[2]
+        assert Path(__file__).with_name(f"test_{module}.py").exists(), module
+
+
 @pytest.mark.parametrize("kind", [driver.kind for driver in DRIVERS], ids=lambda kind: kind.schemes[0])
 def test_the_record_of_a_kind_is_true(kind: CloudKind) -> None:
     for scheme in kind.schemes:

@@ -1,4 +1,4 @@
-"""Who begins with a checkpoint, or looks back at one, knows what readers might write at any time."""
+"""Who begins with a checkpoint, or looks back at one, knows what others might write at any time."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tests.checkpoint.test_adoption import adopt, snapshot_of
 from tests.checkpoint.test_retrospect import moment, seen_again
 from tests.filesystem.rig import SEALER
 from tests.merge.fleet import Device, Fleet
+from tests.merge.test_contributors import limit
 from tests.merge.test_roles import ADA, BOB, CYD, CYD_ID, NOW, agree, device_of, hear, say
 
 
@@ -103,3 +104,29 @@ def test_who_looks_back_leaves_out_what_a_reader_signed(fleet: Fleet, shelf: She
     ada.write("later", b"content")
     ada.sign()
     assert seen_again(ada, shelf, stated.vector, base) == stated.shelved.snapshot
+
+
+def test_a_newcomer_knows_which_files_were_assigned_to_a_contributor_by_when(
+    fleet: Fleet, shelf: Shelf
+) -> None:
+    ada, bob, cyd, dan = fleet.devices
+    ada.mkdir("in")
+    for name in ("in/early", "in/late"):
+        ada.write(name, b"content")
+    for receiver in (BOB, CYD):
+        fleet.send(ADA, receiver)
+    early, late = (content_key(ada.at(f"in/{name}").id) for name in ("early", "late"))
+    (area,) = limit(ada, CYD, "in", assigned=["in/early"])
+    fleet.send(ADA, CYD)
+    empty = Content(0, 0, ()).encode()
+    cyd.rig.updates.sign([(early, empty), (late, empty)], NOW, 0)
+    log = cyd.log()
+    ada.rig.sharing.shared_folders.assign([area])
+    bob.receive(ada.log())
+    adopt(dan, shelf, snapshot_of(bob, shelf))
+    assert dan.rig.sharing.signer.role_of(CYD_ID) is Role.CONTRIBUTOR
+    for device in (ada, bob, dan):
+        hear(device, log)
+        assert (device.read("in/early"), device.read("in/late")) == (b"", b"content")
+    assert dan.registers() == bob.registers()
+    agree(ada, bob)

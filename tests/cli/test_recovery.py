@@ -137,6 +137,8 @@ def test_kits_are_shown_with_what_each_cloud_has(photos: FakeVolume, run: Run) -
     assert done.exit_code == 0
     assert done.stdout.splitlines()[1].split()[0] == KIT[:8]
     assert "make a new kit" not in done.stdout
+    photos.recovery.unsigned = True
+    assert f"{KIT[:8]} is of an earlier version" in run("recovery", "show").stdout
     photos.recovery.states[1], photos.recovery.used = "old", True
     done = run("recovery", "show", "photos")
     assert done.exit_code == 1

@@ -95,6 +95,30 @@ def test_what_a_device_may_do_is_told_and_changed(photos: FakeVolume, run: Run) 
     assert "only reads, signed what it may not" in run("device", "list").stdout
 
 
+def test_a_contributor_is_limited_to_folders(photos: FakeVolume, run: Run) -> None:
+    photos.others = [{"id": "11" * 16, "name": "tab", "forked": False, "folders": ["Photos", "Notes"]}]
+    folders = ["--folder", "Photos", "--folder", "Notes"]
+    done = run("device", "invite", "photos", "--yes", "--role", "contributor", *folders)
+    assert done.stdout.endswith("laptop belongs to the volume now, and changes only Photos, Notes.\n")
+    assert photos.limits == {"phone": ["Photos", "Notes"]} and photos.readers == []
+    done = run("device", "role", "tab", "contributor", "--folder", "Photos")
+    assert done.stdout == "tab (11111111) changes only Photos now.\n"
+    assert photos.limits["tab"] == ["Photos"]
+    assert "changes only Photos, Notes" in run("device", "list").stdout
+    run("device", "role", "tab", "full")
+    assert photos.limits["tab"] == []
+
+
+def test_folders_are_proposed_as_well(photos: FakeVolume, run: Run) -> None:
+    proposed = [{"by": "desk", "role": "contributor", "folders": ["My Photos"]}]
+    photos.others = [{"id": "11" * 16, "name": "tab", "forked": False, "proposed": proposed}]
+    assert run("device", "role", "tab").stdout.splitlines() == [
+        "tab (11111111) is a full member.",
+        "desk wants it to change only My Photos, which has no effect until another machine agrees:",
+        "  hybrisfs device role 11111111 contributor --folder 'My Photos'",
+    ]
+
+
 def test_what_is_only_proposed_is_told_and_how_to_agree(photos: FakeVolume, run: Run) -> None:
     proposed = [{"by": "desk", "role": "reader"}]
     photos.others = [{"id": "11" * 16, "name": "nas", "forked": False, "proposed": proposed}]
@@ -119,6 +143,10 @@ def test_a_recovery_kit_says_what_a_device_may_do(photos: FakeVolume, run: Run, 
     ("words", "complaint"),
     [
         (["role"], "DEVICE"),
+        (["role", "nas", "contributor"], "--folder"),
+        (["role", "nas", "reader", "--folder", "x"], "needs the role contributor"),
+        (["role", "nas", "--folder", "x"], "needs the role contributor"),
+        (["invite", "--role", "contributor"], "--folder"),
         (["role", "nas", "writer"], "full"),
         (["role", "nobody", "reader"], "no device of this volume"),
         (["role", "desk", "reader"], "itself"),

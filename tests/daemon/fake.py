@@ -184,6 +184,7 @@ class FakeVolume:
     settings: FakeSettings = field(default_factory=FakeSettings)
     pairing: FakePairing = field(default_factory=FakePairing)
     readers: list[str] = field(default_factory=list)
+    limits: dict[str, list[str]] = field(default_factory=dict)
     invited: list[tuple[float, bool]] = field(default_factory=list)
     others: list[dict[str, object]] = field(default_factory=list)
     charges: list[dict[str, object]] = field(default_factory=list)
@@ -264,10 +265,13 @@ class FakeVolume:
         progress("clouds" if clouds else "database", 1, 1)
         return self.report
 
-    def invite(self, *, lifetime: float, with_credentials: bool, reader: bool = False) -> FakePairing:
+    def invite(
+        self, *, lifetime: float, with_credentials: bool, reader: bool = False, folders: Sequence[str] = ()
+    ) -> FakePairing:
         self.invited.append((lifetime, with_credentials))
         if reader:
             self.readers.append("phone")
+        self.limits["phone"] = list(folders)
         return self.pairing
 
     def role_of(self, device: str) -> dict[str, object]:
@@ -275,14 +279,24 @@ class FakeVolume:
             raise UsageError(f"{device!r} is no device of this volume", "", "There are: desk.")
         found = next((one["proposed"] for one in self.others if "proposed" in one), None)
         proposed = {} if found is None else {"proposed": found}
-        return {"id": "11" * 16, "device": device, "reader": device in self.readers, **proposed}
+        folders = {"folders": self.limits[device]} if self.limits.get(device) else {}
+        found = {"id": "11" * 16, "device": device, "reader": device in self.readers}
+        return {**found, **folders, **proposed}
 
-    def set_role(self, device: str, *, reader: bool, passphrase: str | None = None) -> dict[str, object]:
+    def set_role(
+        self,
+        device: str,
+        *,
+        reader: bool = False,
+        folders: Sequence[str] = (),
+        passphrase: str | None = None,
+    ) -> dict[str, object]:
         if device == "desk":
             raise UsageError("a device does not say itself what it may do")
         if passphrase is not None:
             self.decisions.append((device, f"role by {passphrase}"))
         self.readers = [device] if reader and "proposed" not in self.role_of(device) else []
+        self.limits[device] = list(folders)
         return self.role_of(device)
 
     def devices(self) -> list[dict[str, object]]:

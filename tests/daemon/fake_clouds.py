@@ -146,6 +146,7 @@ class FakeRecovery:
     states: list[str] = field(default_factory=list)
     given: list[str | None] = field(default_factory=list)
     used: bool = False
+    unsigned: bool = False
 
     def all(self) -> list[dict[str, Any]]:
         clouds = [
@@ -154,6 +155,8 @@ class FakeRecovery:
         ]
         complete = all(state == "complete" for state in self.states)
         kit = {"kit": KIT, "created": EXPIRES, "used": self.used, "clouds": clouds, "complete": complete}
+        if self.unsigned:
+            kit["unsigned"] = True
         return [kit] if self.states else []
 
     def make(self, passphrase: str | None) -> dict[str, Any]:

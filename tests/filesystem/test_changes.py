@@ -66,7 +66,7 @@ def test_nobody_need_hear_of_what_nobody_knows(rig: Rig) -> None:
 def test_the_first_change_after_a_cut_is_announced(rig: Rig) -> None:
     changes = Changes(rig.db)
     calls = []
-    changes.on_change = lambda: calls.append(changes.seq)
+    changes.begun.listen(lambda: calls.append(changes.seq))
     changes.mark(b"a", 1)
     changes.mark(b"b", 1)
     assert len(calls) == 1

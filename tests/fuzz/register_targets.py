@@ -38,16 +38,17 @@ from hybrisfs.merge.epochs import (
 )
 from hybrisfs.merge.evidence import decode_evidence, decode_evidence_file, encode_evidence_file
 from hybrisfs.merge.members import Member
-from hybrisfs.recovery.record import KitRecord
+from hybrisfs.recovery.record import KIT_CONTEXT, KitRecord, SignedKit, signed_kit_key
 from sync.codec import Reader, Writer
-from sync.identity import Members
+from sync.identity import SIGNATURE_SIZE, Members
 from tests.fuzz.target import Target, decoder, text
 from tests.merge.test_evidence import BROKE, FORK, FORKED, OFFENCE
-from tests.recovery.support import RECORD
+from tests.recovery.support import RECORD, SECRET
 from tests.sync.support import KEYS, VOLUME
 
 __all__ = ["TARGETS"]
 
+_SIGNED_KIT: Final = SignedKit(RECORD, SECRET.reserve.public).encode(SECRET.reserve)
 _NODE: Final = bytes(range(16))
 _CHUNK: Final = b"c" * 32
 _PLACES: Final = (
@@ -78,6 +79,10 @@ _EPOCHS: Final = (
 _MEMBERS: Final = Members(key.public for key in KEYS[:2])
 _GRANT: Final = encode_grant(VOLUME, _EPOCHS, _MEMBERS)
 _GRANT_OBJECT: Final = encode_grant_object(b"next", _GRANT, KEYS[1])
+
+
+def _signed_kit(value: bytes) -> SignedKit:
+    return SignedKit.decode(signed_kit_key(SECRET.kit), value)
 
 
 def _attr(data: bytes) -> object:
@@ -199,6 +204,12 @@ TARGETS: Final[dict[str, Target]] = {
         lambda data: decode_evidence_file(data, fault), [encode_evidence_file(VOLUME, OFFENCE, BROKE)]
     ),
     "register y": decoder(KitRecord.decode, [RECORD.encode()], KitRecord.encode),
+    "register q": decoder(_signed_kit, [_SIGNED_KIT], lambda kit: kit.encode(SECRET.reserve)),
+    "register q behind the signature": decoder(
+        lambda body: _signed_kit(body + SECRET.reserve.sign(KIT_CONTEXT + body)),
+        [_SIGNED_KIT[:-SIGNATURE_SIZE]],
+        lambda kit: kit.encode(SECRET.reserve)[:-SIGNATURE_SIZE],
+    ),
     "register keys": Target(
         _key,
         [

@@ -245,6 +245,8 @@ class Fleet:
             ids = self[number].member.device, self[inviter].member.device
             sign(inviter, let_in(*ids))
             sign(number, came_by(*ids))
+        for number in named:  # what others have heard of is never forgotten
+            self[number].rig.commit()
 
     def sign(self) -> None:
         for device in self.devices:

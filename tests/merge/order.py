@@ -57,7 +57,7 @@ class Order:
         self._open = {key: span for key, span in self._open.items() if key in waiting or rows}
         for (data,) in rows:
             signed = {key for key, _ in decode_signed(data).writes} - waiting
-            reach = max((self._open.pop(key)[1] for key in signed & self._open.keys()), default=0)
+            reach = max((self._open.pop(key)[1] for key in signed & self._open.keys()), default=-1)
             if not self.rig.publisher._postponed:  # that may be passed over
                 early = {key for key, span in self._open.items() if span[0] <= reach and key in waiting}
                 assert not early, f"an update leaves out what was changed before: {sorted(early)}"

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from hybrisfs.errors import UsageError
+from hybrisfs.merge.members import Member
 from hybrisfs.mirror.ignore import MARKER
+from sync import DeviceKey
 from tests.mirror.rig import Mirrored, until
 
 
@@ -207,6 +209,24 @@ def test_a_renamed_tree_is_renamed_and_not_copied(mirrored: Mirrored) -> None:
     until(lambda: (here / "back").exists(), "the rename to come to the disk")
     mirrored.settle()
     assert (here / "back" / "folder-3" / "file-33").stat().st_ino == inode
+
+
+def test_what_is_moved_across_the_border_of_a_contributors_folder_is_copied(mirrored: Mirrored) -> None:
+    here, volume = mirrored.directory, mirrored.device.volume
+    for folder in ("shared", "private"):
+        (here / folder).mkdir()
+        (here / folder / "file").write_bytes(folder.encode())
+    mirrored.add()
+    mirrored.settle()
+    volume.sharing.membership.admit(Member(DeviceKey.generate().public, "tablet"))
+    volume.set_role("tablet", folders=["plain/shared"])
+    before = mirrored.node("shared/file").id
+    (here / "shared" / "file").rename(here / "private" / "moved")
+    until(lambda: mirrored.find("private/moved") and not mirrored.find("shared/file"), "the move")
+    mirrored.settle()
+    assert mirrored.node("private/moved").id != before
+    assert (here / "private" / "moved").read_bytes() == b"shared"
+    assert mirrored.facts()["problems"] == []
 
 
 def test_what_editors_leave_behind_stays_here(mirrored: Mirrored) -> None:

@@ -13,6 +13,7 @@ from hybrisfs.filesystem.residency import Residency
 from hybrisfs.merge.rows import Change
 from hybrisfs.mount.mountpoint import MountPoint
 from hybrisfs.mount.programs import NoFetchPrograms
+from hybrisfs.stage import Stage
 from hybrisfs.versions.browser import PastBrowser
 from hybrisfs.versions.ladder import DEFAULT_LADDER
 from tests.merge.fleet import Device, Fleet
@@ -31,7 +32,8 @@ class MountedFleet:
         self.here: Device = self.fleet[0]
         self.there: Device = self.fleet[1]
         rig = self.here.rig
-        self._committing = threading.Thread(target=rig.committer.run)
+        committing = Stage("commit", rig.committer.step, rig.committer.wait)
+        self._committing = threading.Thread(target=committing.run, args=(rig.signals, lambda error: False))
         self._committing.start()
         self._mount = MountPoint(
             "vol",

@@ -31,7 +31,7 @@ volume = Device(root).volume
 volume.mount(root / "mnt")
 (root / "mnt" / "file").touch()
 Echoes.lookup = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-volume.show([Change(ROOT_INO, b"file")])
+volume.ground.shown([Change(ROOT_INO, b"file")])
 time.sleep(600)
 """
 

@@ -13,17 +13,22 @@ from unittest import mock
 
 import pytest
 
+from hybrisfs.stage import Stage
 from hybrisfs.store.journal import JournalFullError
 from tests.filesystem.rig import Rig
 
 PATIENCE = 30.0
 
 
+def stage_of(rig: Rig) -> Stage:
+    return Stage("commit", rig.committer.step, rig.committer.wait)
+
+
 @contextmanager
 def running(rig: Rig) -> Iterator[None]:
     """The committer's thread."""
     with ThreadPoolExecutor(1) as pool:
-        body = pool.submit(rig.committer.run)
+        body = pool.submit(stage_of(rig).run, rig.signals, lambda error: False)
         try:
             yield
         finally:
@@ -184,7 +189,7 @@ def test_who_waits_when_it_stops_is_answered(rig: Rig) -> None:
     rig.make(b"file", b"content")
     rig.committer.stop()
     answer = ask(rig)
-    rig.committer.run()
+    stage_of(rig).run(rig.signals, lambda error: False)
     assert answer.result(0) is None
     assert not rig.fs.uncommitted
 

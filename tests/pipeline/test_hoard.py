@@ -16,6 +16,8 @@ from hybrisfs.dispersal.runs import ChunkLocation
 from hybrisfs.filesystem.chunks import ChunkRef
 from hybrisfs.filesystem.subtree import Measure
 from hybrisfs.pipeline.hoard import Hoarder
+from hybrisfs.pipeline.signals import Wake
+from hybrisfs.stage import Stage
 from tests.filesystem.invariants import check_accounts, check_chunks
 from tests.filesystem.rig import Rig, small_chunks
 from tests.merge.fleet import Fleet
@@ -205,7 +207,8 @@ def test_the_thread_comes_when_it_is_called_and_ends_when_told(fleet: Fleet) -> 
         return done
 
     with mock.patch.object(hoarder, "hoard_round", note):
-        thread = threading.Thread(target=hoarder.run)
+        stage = Stage("hoard", hoarder.step, rig.signals.waiting(Wake.CONTENT), moves=True)
+        thread = threading.Thread(target=stage.run, args=(rig.signals, lambda error: False))
         thread.start()
         try:
             assert looked.wait(PATIENCE)

@@ -11,6 +11,8 @@ import pytest
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.dispersal.pack import EncodedPack
 from hybrisfs.filesystem.registers import PackRecord, pack_key
+from hybrisfs.pipeline.signals import Wake
+from hybrisfs.stage import Stage
 from hybrisfs.store.schema import ROOT_INO
 from tests.filesystem.invariants import check_accounts, check_chunks
 from tests.filesystem.replay import Reader
@@ -129,7 +131,8 @@ def test_stopping_waits_for_no_cloud(rig: Rig) -> None:
         mock.patch.object(rig.packs, "_disperse", refuse),
         ThreadPoolExecutor(1) as pool,
     ):
-        body = pool.submit(rig.packer.run)
+        stage = Stage("pack", rig.packer.step, rig.signals.waiting(Wake.CHUNKS), finish=rig.packer.finish)
+        body = pool.submit(stage.run, rig.signals, lambda error: False)
         assert tried.wait(PATIENCE)
         rig.signals.stop()
         body.result(PATIENCE)

@@ -16,7 +16,8 @@ from backends.file import FileStore
 from hybrisfs.dispersal.engine import Cloud, Engine, Timing
 from hybrisfs.dispersal.poll import Look, Polled, Unchanged
 from hybrisfs.pipeline.pull import Puller
-from hybrisfs.pipeline.signals import Signals
+from hybrisfs.pipeline.signals import Signals, Wake
+from hybrisfs.stage import Stage
 from hybrisfs.store.database import Database
 from hybrisfs.store.sightings import SightingTable
 from sync import DeviceKey, Members
@@ -66,7 +67,8 @@ class Here:
             memory,
             self.fetch_grant,
         )
-        self.thread = threading.Thread(target=self.puller.run)
+        stage = Stage("pull", self.puller.step, self.signals.waiting(Wake.LOOK))
+        self.thread = threading.Thread(target=stage.run, args=(self.signals, lambda error: False))
 
     def fetch_grant(self, device: bytes, epoch: bytes) -> bool:
         return False
@@ -186,11 +188,8 @@ def test_heads_that_are_wrong_load_no_members(here: Here) -> None:
     here.stores[2].faults = [Fault("corrupt", prefix="heads/")]
     here.puller._members = members
     with mock.patch.object(Follow, "due", autospec=True, side_effect=Follow.due) as due:
-        rounds = here.puller.rounds()
-        next(rounds)
-        loaded = 0
-        next(rounds)
-        assert loaded == due.call_count
+        here.puller.step()
+        assert loaded == 1 + due.call_count  # once to begin with
     assert len(here.puller.doubts()) == len(many)
 
 

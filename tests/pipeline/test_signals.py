@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from hybrisfs.pipeline.signals import Signals
+from hybrisfs.pipeline.signals import Pause, Signals, Wake
 
 FOREVER = 1e6
 PATIENCE = 30.0  # far more than it takes: a test that waits that long has failed
@@ -21,17 +21,12 @@ def signals() -> Signals:
     return Signals()
 
 
-@pytest.fixture(autouse=True)
-def _no_idle_rounds() -> object:
-    with mock.patch("hybrisfs.pipeline.signals._IDLE_SECONDS", FOREVER):
-        yield
-
-
 WAITS: dict[str, Callable[[Signals], bool]] = {
-    "changes": lambda signals: signals.wait_for_changes(time.monotonic() + FOREVER),
-    "chunks": lambda signals: signals.wait_for_chunks(),
-    "updates": lambda signals: signals.wait_for_updates(),
-    "look": lambda signals: signals.wait_to_look(FOREVER),
+    "changes": lambda signals: signals.wait(Wake.CHANGES, Pause(FOREVER, least=FOREVER)),
+    "chunks": lambda signals: signals.wait(Wake.CHUNKS, Pause(FOREVER)),
+    "updates": lambda signals: signals.wait(Wake.UPDATES, Pause(FOREVER)),
+    "look": lambda signals: signals.wait(Wake.LOOK, Pause(FOREVER)),
+    "nothing": lambda signals: signals.wait(None, Pause(FOREVER)),
     "pause": lambda signals: signals.pause(FOREVER),
     "retry": lambda signals: signals.wait_to_retry(FOREVER),
     "until": lambda signals: signals.wait_until(lambda: False, None, step=FOREVER),
@@ -80,16 +75,16 @@ def test_work_wakes_who_does_it(signals: Signals) -> None:
     shipper = waiting(signals, WAITS["updates"])
     signals.packed()
     assert shipper.result(PATIENCE)
-    publisher = waiting(signals, lambda signals: signals.wait_for_changes(0.0))
+    publisher = waiting(signals, lambda signals: signals.wait(Wake.CHANGES, Pause(FOREVER)))
     signals.changes_made()
     assert publisher.result(PATIENCE)
 
 
 def test_work_that_came_before_the_wait_is_not_missed(signals: Signals) -> None:
     signals.chunks_made()
-    assert signals.wait_for_chunks() and signals.wait_for_updates()
+    assert WAITS["chunks"](signals) and WAITS["updates"](signals)
     signals.changes_made()
-    assert signals.wait_for_changes(0.0)
+    assert signals.wait(Wake.CHANGES, Pause(FOREVER))
 
 
 def test_changes_are_grouped_until_the_time_given(signals: Signals) -> None:
@@ -114,7 +109,7 @@ def test_a_moment_of_rest_wakes_the_publisher_and_lasts_until_it_has_looked(sign
     signals.changes_made()
     signals.want_rest(True)
     with ThreadPoolExecutor(2) as pool, mock.patch("hybrisfs.pipeline.signals._REST_SECONDS", PATIENCE):
-        publisher = pool.submit(signals.wait_for_changes, time.monotonic() + FOREVER)
+        publisher = pool.submit(WAITS["changes"], signals)
         committer = pool.submit(signals.offer_rest)
         assert publisher.result(PATIENCE)
         assert not committer.done()

@@ -13,8 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+from hybrisfs.filesystem.node_id import born_in
+from hybrisfs.filesystem.registers import ASSIGNMENT, Place, is_of_tree
 from hybrisfs.keys import VolumeKeys
-from hybrisfs.merge.roles import Role
+from hybrisfs.merge.areas import Area
+from hybrisfs.merge.roles import ROLE, Role
+from hybrisfs.merge.rules import Stamp
 from hybrisfs.recovery.record import KitRecord, kit_key, signed_kit_key
 from hybrisfs.volume.config import DEFAULT_DELETION_SHARE
 from sync import DecodeError, Members
@@ -34,7 +38,8 @@ _EVICT_EVERY: Final = 25.0
 _HOLD_EVERY: Final = 20.0
 _COLLECT_EVERY: Final = 40.0
 _ADVANCE_EVERY: Final = 20.0
-_READERS: Final = 0.3  # of those who turn bad are made readers at that moment
+_RESTRICTED: Final = 0.3  # of those who turn bad are made readers or contributors at that moment
+_READERS: Final = 0.5  # of these
 _LOCK_OUT: Final = 0.3  # of those who turn bad alone say then that all others only read
 _MANY: Final = 60  # files
 _STRANGERS: Final = 6  # that a person has the patience to remove
@@ -65,7 +70,8 @@ class Badness:
         self._large = self._chance.random() < 0.1
         self._unpacked: dict[int, frozenset[bytes]] = {}  # what devices showed when they made many files
         self._restricting = Random(f"reader {seed}")
-        self._restricts = self._restricting.random() < _READERS
+        self._restricts = self._restricting.random() < _RESTRICTED
+        self._limits: dict[int, Area] = {}  # to which the members are limited
         self._locks_out = self._count == 1 and Random(f"coup {seed}").random() < _LOCK_OUT
         turning = {number for _, number in self._turns}
         self._founder = min(set(range(simulation.count)) - turning, default=0)
@@ -114,9 +120,33 @@ class Badness:
         # It may keep from the others that it has removed one: somebody honest is to do so again.
         self._removed = {bad: by for bad, by in self._removed.items() if by != number}
         if self._restricts:
-            self._make_reader(self._founder, number)
+            self._restrict(self._founder, number)
         if self._locks_out:
             self._members[number].lock_out()
+
+    def _restrict(self, number: int, bad: int) -> None:
+        folders: list[str] = []
+        if self._restricting.random() >= _READERS and not self._limits:
+            with self._simulation.on(number):
+                self._simulation.world.mkdir(number, self._restricting.randrange(8), 0)
+            tree = self._simulation.world.fleet[number].walk()
+            folders = sorted(path for path, one in tree.items() if one.is_directory)
+        if folders:
+            self._make_contributor(number, bad, self._restricting.choice(folders))
+        else:
+            self._make_reader(number, bad)
+
+    def _make_contributor(self, number: int, bad: int, folder: str) -> None:
+        """A person on an honest device says that the bad one may change this folder only."""
+        simulation = self._simulation
+        simulation.note(f"{number} limits {bad} to {folder!r}")
+        sharing = simulation.world.fleet[number].rig.sharing
+        with simulation.on(number):
+            rights = sharing.shared_folders.rights([folder], reader=False)
+            (self._limits[bad],) = rights.areas
+            sharing.set_role(self._members[bad].id.hex(), rights)
+            simulation.world.received(number)
+            simulation.world.commit(number)
 
     def _make_reader(self, number: int, bad: int) -> None:
         """A person on an honest device says that the bad one only reads."""
@@ -325,6 +355,8 @@ class Badness:
             self._check_members(device)
             self._check_roles(device)
             self._check_secrets(device)
+            for bad, area in self._limits.items():
+                _check_limits(device, self._members[bad].id, area)
             _check_size(device)
             _check_keys(device)
 
@@ -365,6 +397,38 @@ class Badness:
             assert not _has_keys(device, member.id), f"{device.name} has not heard that {bad} was removed"
             keys = member.keys(self._simulation.clouds, self._simulation.bodies.values(), visible)
             assert device.rig.ring.newest.data not in keys, f"{member.name} can read what {device.name} seals"
+
+
+def _check_limits(device: Device, bad: bytes, area: Area) -> None:
+    """Since it heard that it is limited to an area, the bad one has written to no other node of the tree, and
+    put none of that elsewhere. What says which nodes these are comes from others than the bad one."""
+    rig = device.rig
+    registers, updates = rig.sharing.registers, rig.updates
+    told = registers.with_prefix(bytes((ROLE,)) + bad)
+    limits = [one.stamp for values in told.values() for one in values]
+    given = registers.with_prefix(bytes((ASSIGNMENT,)))
+    belonging = {key[1:17] for key in given if key[17:] == area.id}
+
+    def belongs(node: bytes) -> bool:
+        return born_in(node) == area.id or node in belonging
+
+    for key, value in registers.everything():
+        if _author(device, value.stamp) != bad:
+            continue
+        seen = updates.vector_of(value.stamp.writer, value.stamp.clock)
+        if seen is None or all(seen[stamp.writer] < stamp.clock for stamp in limits):
+            continue
+        assert key[0] != ASSIGNMENT, f"{device.name}: the bad one assigns nodes"
+        if is_of_tree(key):
+            assert belongs(key[1:17]), f"{device.name}: the bad one writes to {key.hex()}"
+        if key[:1] == b"p":
+            parent = Place.decode(value.value or b"").parent
+            assert parent == area.folder or belongs(parent), f"{device.name}: {key.hex()} is moved out"
+
+
+def _author(device: Device, stamp: Stamp) -> bytes | None:
+    signed = device.rig.updates.signed_by(stamp.writer, stamp.clock)
+    return None if signed is None else signed[0]
 
 
 def _has_keys(device: Device, other: bytes) -> bool:

@@ -76,8 +76,6 @@ class Courier:
             checkpoints=lambda: (self.keeper.statement(), self.keeper.newest()),
             past=self.puller.past,
         )
-        self._rounds = self.puller.rounds()
-        next(self._rounds)
 
     def _fetch_grant(self, writer: bytes, epoch: bytes) -> bool:
         name = grant_name(epoch, writer)
@@ -92,7 +90,7 @@ class Courier:
             vector = self.rig.updates.state.vector
         self._announced[vector] += 1
         assert self._announced[vector] <= _MOST_ANNOUNCEMENTS, "it states the same again and again"
-        self._shipper.announce_soon()
+        self.rig.signals.announce()
 
     def head(self) -> Head:
         """What the device would tell of itself over a link."""
@@ -123,12 +121,12 @@ class Courier:
 
     def pull(self) -> None:
         """Look at the clouds, as far as it is time to."""
-        next(self._rounds)
+        self.puller.step()
 
     def look(self) -> None:
         """Look at all clouds."""
         self.puller.look_now()
-        next(self._rounds)
+        self.puller.step()
 
     def ship(self) -> None:
         """Ship, relay and announce what is due; look for what nobody is expected to bring."""

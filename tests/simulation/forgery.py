@@ -35,10 +35,12 @@ from hybrisfs.filesystem.registers import (
     rewritten_key,
 )
 from hybrisfs.keys import MAX_EPOCHS, EpochKeys
+from hybrisfs.merge.areas import Area, new_assignment
 from hybrisfs.merge.cloud_set import REDUNDANCY_KEY, CloudRecord, RedundancyRecord, cloud_key
 from hybrisfs.merge.epochs import encode_grant, epoch_key
 from hybrisfs.merge.members import Member, member_key
 from hybrisfs.merge.removal import VOTE_PREFIX, Stance, encode_vote, vote_key
+from hybrisfs.merge.roles import RoleRecord
 from hybrisfs.recovery.record import KitRecord, SignedKit, kit_key, signed_kit_key
 from hybrisfs.recovery.sealed_key import Cost, SealedKey
 from hybrisfs.store.schema import ROOT_ID
@@ -58,6 +60,7 @@ _DECODERS: Final[Mapping[bytes, Callable[[bytes], Any]]] = {
     b"p": Place.decode, b"a": Attr.decode, b"c": Content.decode, b"k": PackRecord.decode,
     b"w": Rewritten.decode, b"d": Proposal.decode, b"v": Ballot.decode, b"m": Member.decode,
     b"s": CloudRecord.decode, b"r": RedundancyRecord.decode, b"y": KitRecord.decode,
+    b"o": RoleRecord.decode,
 }  # fmt: skip
 _UNSIGNABLE: Final = (ValueError, OverflowError, TypeError, AttributeError, LimitError, struct.error)
 
@@ -212,13 +215,21 @@ class Forger:
         self.puppets.append(DeviceKey.from_seed(self.random.randbytes(32)))
         return self.puppets[-1]
 
-    def node(self, mode: int = stat.S_IFREG | 0o644) -> bytes:
+    def node(self, mode: int = stat.S_IFREG | 0o644, area: bytes | None = None) -> bytes:
         """The id of a new node."""
-        return new_node_id(mode, 1_795_000_000_000_000_000)
+        return new_node_id(mode, 1_795_000_000_000_000_000, area)
 
-    def file(self, name: bytes, content: Content, parent: bytes = ROOT_ID) -> list[Write]:
+    def area(self) -> Area:
+        """One that somebody is limited to, or might be."""
+        known: set[Area] = {area for _, role in self.heard.records(b"o") for area in role.areas}
+        nodes = [ROOT_ID, *self.heard.nodes()]
+        return self.random.choice(sorted(known) or [Area(b"area", node) for node in nodes])
+
+    def file(
+        self, name: bytes, content: Content, parent: bytes = ROOT_ID, area: bytes | None = None
+    ) -> list[Write]:
         """The writes that make a file."""
-        node = self.node()
+        node = self.node(area=area)
         attr = Attr(stat.S_IFREG | 0o644, 0, 0, 0, self.random.getrandbits(40))
         return [
             (place_key(node, 0), Place(parent, name).encode()),
@@ -495,6 +506,25 @@ def _wiped(forger: Forger) -> list[Write]:
             return [(key, Content(0, 0, ()).encode()) for key in heard.keys(b"c")]
 
 
+def _in_areas(forger: Forger) -> list[Write]:
+    """New nodes of an area somewhere, old ones in its folder, and its own out of that."""
+    area, random = forger.area(), forger.random
+    nodes = [ROOT_ID, area.folder, *forger.heard.nodes()]
+    writes = forger.file(b"new", Content(0, 0, ()), random.choice(nodes), area.id)
+    for key, place in forger.some(forger.heard.records(b"p"), 6):
+        parent = random.choice((area.folder, area.folder, random.choice(nodes)))
+        writes.append((key, place._replace(parent=parent).encode()))
+    return writes
+
+
+def _assigned(forger: Forger) -> list[Write]:
+    """Nodes are given to an area, and emptied by that."""
+    area = forger.area()
+    nodes = forger.some(forger.heard.nodes(), 6)
+    emptied = [(content_key(one), Content(0, 0, ()).encode()) for one in nodes]
+    return [*(new_assignment(one, area.id) for one in nodes), *emptied]
+
+
 KINDS: Final[Mapping[str, Callable[[Forger], list[Write]]]] = {
     "changed": _changed,
     "swapped": _swapped,
@@ -523,6 +553,8 @@ KINDS: Final[Mapping[str, Callable[[Forger], list[Write]]]] = {
     "knots": _knots,
     "crowd": _crowd,
     "wiped": _wiped,
+    "in areas": _in_areas,
+    "assigned": _assigned,
 }
 
 SLOW: Final = frozenset({"too many members"})

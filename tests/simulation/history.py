@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from hybrisfs.merge.authority import lawful, permitted
+from hybrisfs.merge.authority import is_assigning, lawful, permitted
 from hybrisfs.merge.registers import is_kept
 from sync import VersionVector
 from sync.update import SignedUpdate, decode_signed
@@ -33,7 +33,7 @@ def operations(device: Device, bodies: Mapping[bytes, bytes]) -> list[Operation]
     roles = device.rig.sharing.registers.roles
     for data, identity, branch, clock, chunk_high, vector in rows:
         update: SignedUpdate = decoded(data if data is not None else bodies[identity])
-        if roles:
+        if roles or is_assigning(update.writes):
             seen = VersionVector.decode(vector)
             update = permitted(update, seen, roles, device.rig.updates.vector_of)
         hashes[branch, clock] = update.hash

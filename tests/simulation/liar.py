@@ -119,7 +119,14 @@ class Liar:
     # -- deeds -----------------------------------------------------------------------------------
 
     def _write(self, face: Publisher, writes: Sequence[Write]) -> None:
-        face.unshipped.append(face.write(*writes))
+        update = face.write(*writes)
+        if face.unshipped:
+            follows = update.header.prev == face.unshipped[-1].hash
+        else:
+            follows = face.previous is None or update.header.prev.startswith(face.previous.prefix)
+        if not follows:  # it has heard of another of its histories, and goes on there
+            face.unshipped, face.previous = [], None
+        face.unshipped.append(update)
 
     def _own_file(self) -> list[Write]:
         node = self._random.randbytes(16)

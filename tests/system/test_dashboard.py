@@ -246,7 +246,7 @@ def test_roles_proofs_and_votes_are_told(opened: Opened) -> None:
         _show(page, "devices")
         for words in (
             "signed what it may not: attributes. It may have been taken over",
-            "It has signed changes, though it only reads",
+            "It has signed what it may not: that counts for nobody",
             "laptop wants it removed.",
             "That can be vetoed on another machine until ",
             "phone says that it stays.",
@@ -257,6 +257,7 @@ def test_roles_proofs_and_votes_are_told(opened: Opened) -> None:
         _no_violations(page)
         _picture(page, f"accused-{width}")
     expect(page.locator("p.reason", has_text="says that it stays")).to_have_count(0)
+    page.set_viewport_size({"width": 1280, "height": 900})
     page.unroute("**/api/volumes")
     assert opened.complaints == []
 

@@ -119,6 +119,33 @@ def test_a_folder_that_arrives_is_there_or_not_for_whoever_looks(two: tuple[Path
     assert not wrong
 
 
+def test_a_folder_that_moves_is_heard_of_though_a_program_has_found_it_already(
+    two: tuple[Path, Path],
+) -> None:
+    here, there = two
+    for name in ("one", "other", "one/moved"):
+        (here / name).mkdir()
+    until(lambda: (there / "one" / "moved").exists() and (there / "other").exists(), "the folders to arrive")
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.is_set():
+            for name in ("one", "other"):
+                (there / name / "moved").exists()
+
+    looker = threading.Thread(target=look)
+    looker.start()
+    try:
+        with Watch(there / "one") as one, Watch(there / "other") as other:
+            for source, target, watch in [("one", "other", other), ("other", "one", one)] * 10:
+                (here / source / "moved").rename(here / target / "moved")
+                watch.wait_for("folder moved to", "moved")
+                (there / target / "moved" / "file").write_bytes(b"still a folder")
+    finally:
+        over.set()
+        looker.join()
+
+
 def test_links_and_pipes_are_created_too(two: tuple[Path, Path]) -> None:
     here, there = two
     (here / "file").write_bytes(b"x")

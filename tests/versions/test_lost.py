@@ -16,7 +16,7 @@ from tests.filesystem.rig import Rig
 @pytest.fixture
 def rig() -> Iterator[Rig]:
     rig = Rig()
-    rig.fs.chunks.on_dropped = partial(forget_lost, rig.db)
+    rig.fs.chunks.dropped.listen(partial(forget_lost, rig.db))
     yield rig
     rig.abandon()
 

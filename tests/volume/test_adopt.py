@@ -40,7 +40,7 @@ def remove(cloud: Path) -> None:
 
 
 def state(device: Device, cloud: Path) -> tuple[str, str]:
-    device.volume.look_at_clouds()
+    device.volume.writing.look_at_clouds()
     return next((one.state, one.reason) for one in device.volume.engine.health() if one.name == cloud.name)
 
 

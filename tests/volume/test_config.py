@@ -241,3 +241,37 @@ def test_programs_that_fetch_nothing(home: Home) -> None:
         path_of(home).write_text(json.dumps(entries))
         with pytest.raises(DamagedError, match="no_fetch_programs"):
             VolumeConfig.load(home, "vol")
+
+
+def test_entries_that_nobody_knows_are_named_and_stay(home: Home) -> None:
+    entries = facts(home)
+    entries["cache_byte"] = 5
+    entries["links"]["prot"] = [1]
+    entries["clouds"][2]["drainin"] = True
+    path_of(home).write_text(json.dumps(entries))
+    config = VolumeConfig.load(home, "vol")
+    assert config.strangers() == ["cache_byte", "links.prot", "clouds.drainin"]
+    config.save(home)
+    assert json.loads(path_of(home).read_text()) == entries
+
+
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        ({"cache_bytes": "much"}, "'cache_bytes' is not a number"),
+        ({"cache_bytes": 1}, "'cache_bytes' is not a number >= 67108864"),
+        ({"notifications": 1}, "'notifications' is not true or false"),
+        ({"links": []}, "'links' is not an object in braces"),
+        ({"links": {"port": "1", "addresses": [], "discover": True}}, "'links.port' is not a number"),
+        ({"no_fetch_programs": "all"}, "'no_fetch_programs' is not a list"),
+        ({"stale_reads": "hide"}, "Invalid enum value 'hide' - at `stale_reads`"),
+    ],
+)
+def test_the_message_names_the_entry_and_what_it_should_be(
+    home: Home, change: dict[str, object], said: str
+) -> None:
+    path = path_of(home)
+    path.write_text(json.dumps(facts(home) | change))
+    with pytest.raises(DamagedError) as caught:
+        VolumeConfig.load(home, "vol")
+    assert caught.value.why == said

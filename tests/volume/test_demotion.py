@@ -10,6 +10,7 @@ import pytest
 from hybrisfs.errors import HybrisError
 from hybrisfs.home import Home
 from hybrisfs.merge.roles import Role, RoleRecord, new_role_key
+from hybrisfs.store.schema import ROOT_INO
 from tests.volume.device import Device
 from tests.volume.recovery_rig import PASSPHRASE, First, New, Second, has, recover, waits
 from tests.volume.test_hostile_members import id_of, meet, sign
@@ -112,6 +113,29 @@ def test_the_kit_decides(first: First, second: Second) -> None:
     second.volume.set_role(id_of(first).hex(), reader=False, passphrase=PASSPHRASE)
     waits(first, lambda: not first.volume.fs.read_only)
     first.write("again", b"a member")
+    first.sync()
+
+
+def test_to_limit_a_device_to_folders_takes_as_much(first: First, second: Second) -> None:
+    with first.volume.fs.lock:
+        first.volume.fs.make(ROOT_INO, b"my folder", 0o040755, 1, 1)
+    first.make_kit()
+    first.sync()
+    meet(first, second)
+    founder = id_of(first).hex()
+    told = second.volume.set_role(founder, folders=["my folder"])
+    assert told["folders"] is None
+    assert told["proposed"] == [{"by": "second", "role": "contributor", "folders": ["my folder"]}]
+    (warning,) = (one for one in second.volume.status(look=False)["warnings"] if "wants" in one)  # type: ignore[attr-defined]
+    assert f"device role {founder[:8]} contributor --folder 'my folder' on another device" in warning
+    told = second.volume.set_role(founder, folders=["my folder"], passphrase=PASSPHRASE)
+    assert told["folders"] == ["my folder"] and "proposed" not in told
+    waits(first, lambda: not first.volume.fs.is_full)
+    with pytest.raises(PermissionError):
+        first.write("file", b"elsewhere")
+    second.volume.set_role(founder, reader=False, passphrase=PASSPHRASE)
+    waits(first, lambda: first.volume.fs.is_full)
+    first.write("file", b"elsewhere")
     first.sync()
 
 

@@ -79,7 +79,7 @@ def health_of(device: Device, number: int) -> tuple[str, str]:
 
     def known() -> bool:
         device.volume.signals.look_around()
-        device.volume.look_at_clouds()
+        device.volume.writing.look_at_clouds()
         return any(one.number == number and one.state != "ok" for one in device.volume.engine.health())
 
     assert device.volume.signals.wait_until(known, None, step=0.2)

@@ -140,7 +140,7 @@ def test_a_cloud_that_is_away_is_asked_when_it_is_back(device: Device) -> None:
     away = liar.rename(liar.with_suffix(".away"))
     look_for_minutes(recent, clock, 3)
     away.rename(liar)
-    device.volume.look_at_clouds()
+    device.volume.writing.look_at_clouds()
     look_for_minutes(recent, clock, 3)
     assert lying(device) == {liar.name}
 

@@ -12,12 +12,14 @@ from unittest import mock
 import pytest
 
 from hybrisfs.errors import UsageError
+from hybrisfs.home import Home
 from hybrisfs.merge.members import Member
-from hybrisfs.recovery import encode_kit
+from hybrisfs.recovery import Cost, KitRecord, KitSecret, encode_kit, kit_key, seal_key
 from hybrisfs.volume import checkup
 from hybrisfs.volume.rebuild import rebuild_volume
+from sync import DeviceKey
 from tests.volume.device import NAME
-from tests.volume.recovery_rig import PASSPHRASE, First, Second, copies, has, kit_of, waits
+from tests.volume.recovery_rig import PASSPHRASE, First, Second, copies, has, kit_of, recover, waits
 
 
 @pytest.fixture
@@ -201,6 +203,20 @@ def test_who_joins_through_the_clouds_after_a_removal_gets_the_whole_log(
     assert has(third, "known to both") and has(third, "answer")
     assert third.fsck(clouds=True).problems == []
     third.close()
+
+
+def test_a_kit_of_an_earlier_version_works_and_is_to_be_replaced(first: First, tmp_path: Path) -> None:
+    secret = KitSecret(DeviceKey.generate(), bytes(32), first.volume.config.id)
+    record = KitRecord(NAME, 1_700_000_000, secret.voucher, seal_key(secret, PASSPHRASE, Cost(1, 8)))
+    reserve = Member(secret.reserve.public, "recovery kit", reserve=True)
+    first.volume.sharing.membership.admit(reserve, [(kit_key(secret.kit), record.encode())])
+    waits(first, lambda: first.volume.recovery.refresh() and bool(kit_of(first)["complete"]))
+    assert kit_of(first)["unsigned"]
+    recover(Home.below(tmp_path / "new"), first.clouds)
+    first.make_kit()
+    assert [one.get("unsigned", False) for one in first.volume.recovery.all()] == [True, False]
+    first.volume.recovery.remove(secret.kit.hex())
+    assert "unsigned" not in kit_of(first) and not first.fsck().problems
 
 
 def test_a_kit_survives_a_rebuild(first: First) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -184,15 +185,16 @@ def test_old_segments_and_checkpoints_of_one_that_may_not_delete_go_as_well(
                 store.close()
             return found
 
-        begun = set[str]()
-        for round_ in range(20):
-            rewrite(ordinary, round_, keeper)
-            now = listed(f"log/{author}/")
-            begun = begun or now
-            if begun - now:  # with a later checkpoint than the one that covers it: by then the author says so
-                break
-        else:
-            pytest.fail("segments stay that nobody needs")
+        rewrite(ordinary, 0, keeper)
+        begun = listed(f"log/{author}/")
+        rounds = itertools.count(1)
+
+        def goes() -> bool:
+            """With a later checkpoint than the one that covers it: by then the author says so."""
+            rewrite(ordinary, next(rounds), keeper)
+            return not begun or bool(begun - listed(f"log/{author}/"))
+
+        until(goes, "segments to go that nobody needs")
         parts = keeper.volume.checkpoints.keeper.succession.parts()
         assert checkpoint_name(parts[-1]) in listed("checkpoints/")
         assert len(listed("checkpoints/")) <= 3 * len(parts)

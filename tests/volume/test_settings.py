@@ -113,3 +113,11 @@ def test_what_commands_change_is_no_edit(device: Device) -> None:
     device.volume.settings.set_notifications(False)
     assert doubts(device) == []
     assert device.volume.transfers.held == "transfers are paused"
+
+
+def test_a_slip_of_the_pen_is_named(device: Device, edit: Callable[..., None]) -> None:
+    edit(cache_byte=100 << 20)
+    [doubt] = doubts(device)
+    assert "cache_byte" in doubt
+    device.volume.settings.set_notifications(False)
+    assert json.loads(path_of(device).read_text())["cache_byte"] == 100 << 20

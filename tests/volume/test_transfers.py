@@ -145,7 +145,7 @@ def test_a_paused_volume_is_used_as_ever_and_brings_nothing_to_the_clouds(device
 
 
 def test_nothing_begins_on_a_metered_network(device: Device) -> None:
-    with mock.patch("hybrisfs.volume.volume.is_metered", lambda: True):
+    with mock.patch("hybrisfs.volume.opened.is_metered", lambda: True):
         device.reopen()
     assert device.volume.transfers.held == "the network is metered"
 

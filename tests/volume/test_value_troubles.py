@@ -142,7 +142,7 @@ def test_a_cloud_that_has_had_values_to_delete_for_long_is_told(
     cloud = next(cloud for cloud in device.clouds if objects(cloud))
     store(device).collector.collect()
     away = cloud.rename(cloud.with_suffix(".away"))
-    device.volume.look_at_clouds()
+    device.volume.writing.look_at_clouds()
     for key in KEYS:
         store(device).delete(BOX, key)
     store(device).collector.collect()
@@ -152,7 +152,7 @@ def test_a_cloud_that_has_had_values_to_delete_for_long_is_told(
     monkeypatch.setattr("hybrisfs.volume.status._LONG", -1)
     assert any("deleted or replaced" in one and cloud.name in one for one in status(device)["warnings"])
     away.rename(cloud)
-    device.volume.look_at_clouds()
+    device.volume.writing.look_at_clouds()
     store(device).collector.collect()
     assert status(device)["values"]["owing"] == []
     assert status(device)["warnings"] == []

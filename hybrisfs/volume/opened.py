@@ -1,0 +1,422 @@
+"""An open volume: its parts, opened in stages, each of which takes earlier ones; and its end.
+
+    ground (settings, keys, tree) -> sharing -> clouds -> reading -> receiving -> writing -> upkeep -> control
+
+All background work is listed once, at the end of `Opened._start_pipeline`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from backends.credentials import CredentialStore
+from hybrisfs.discard.pages import Pages
+from hybrisfs.dispersal.engine import Marker
+from hybrisfs.dispersal.pack import Redundancy
+from hybrisfs.dispersal.seal import Sealer
+from hybrisfs.dispersal.share import TableSealer
+from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.residency import Residency
+from hybrisfs.home import Home
+from hybrisfs.keyring import KeyRing
+from hybrisfs.keys import VolumeKeys
+from hybrisfs.merge.unsigned import is_withheld
+from hybrisfs.pipeline.commit import Committer
+from hybrisfs.pipeline.fetch import Fetcher
+from hybrisfs.pipeline.grants import Grants
+from hybrisfs.pipeline.hoard import Hoarder
+from hybrisfs.pipeline.log_repair import SegmentMender
+from hybrisfs.pipeline.pack import Packer
+from hybrisfs.pipeline.placed import PackMaker
+from hybrisfs.pipeline.publish import Publisher
+from hybrisfs.pipeline.pull import Puller
+from hybrisfs.pipeline.relay import Relayer
+from hybrisfs.pipeline.renew import PackRenewer
+from hybrisfs.pipeline.repair import PackMender
+from hybrisfs.pipeline.room import RoomMaker
+from hybrisfs.pipeline.settle import Settler
+from hybrisfs.pipeline.ship import Shipper
+from hybrisfs.pipeline.signals import IDLE, Signals, Wake
+from hybrisfs.stage import LastError, Stage, start_stages
+from hybrisfs.store.database import Database
+from hybrisfs.store.journal import Journal
+from hybrisfs.topic import Topic
+from hybrisfs.versions.lost import forget_lost
+from hybrisfs.versions.thinning import Thinner
+from hybrisfs.volume.agreed_clouds import open_engine
+from hybrisfs.volume.browsing import Browsing
+from hybrisfs.volume.checkpoints import Checkpoints
+from hybrisfs.volume.checkup import Checkup
+from hybrisfs.volume.cloud_control import CloudControl
+from hybrisfs.volume.cloud_keeper import CloudKeeper
+from hybrisfs.volume.config import VolumeConfig
+from hybrisfs.volume.conflicts import Conflicts
+from hybrisfs.volume.create import DATABASE_FILE, JOURNAL_FOLDER, KEYS_FILE, MARKER_NAME, marker
+from hybrisfs.volume.damage import is_damage, naming_damage, rebuild_advice
+from hybrisfs.volume.discarding import make_collector
+from hybrisfs.volume.followed_clouds import FollowedClouds
+from hybrisfs.volume.goodbye import say_goodbye
+from hybrisfs.volume.holdings import Holdings
+from hybrisfs.volume.key_values import KeyValues
+from hybrisfs.volume.leftovers import remove_unknown_segments
+from hybrisfs.volume.lock import lock_exclusively
+from hybrisfs.volume.maintenance import Maintenance
+from hybrisfs.volume.metered import is_metered
+from hybrisfs.volume.mirrors import Mirrors
+from hybrisfs.volume.mounting import Mounting
+from hybrisfs.volume.on_demand import OnDemand
+from hybrisfs.volume.others_log import OthersLog
+from hybrisfs.volume.own_places import OwnPlaces
+from hybrisfs.volume.parts import Clouds, Ground, Reading, Writing
+from hybrisfs.volume.peering import Peering
+from hybrisfs.volume.recent_puts import RecentPuts
+from hybrisfs.volume.recovery import Kits
+from hybrisfs.volume.regaining import Regaining
+from hybrisfs.volume.settings import Settings
+from hybrisfs.volume.sharing import Sharing
+from hybrisfs.volume.transfers import Transfers
+from hybrisfs.volume.unreadable import Unreadable
+from hybrisfs.volume.uploads import Uploads
+from hybrisfs.volume.value_holdings import ValueHoldings
+from hybrisfs.volume.versions import Versions
+
+__all__ = ["Opened"]
+
+log = logging.getLogger(__name__)
+
+_JOIN_SECONDS: Final = 20.0
+
+
+class Opened:
+    """All parts of a volume, from its opening, which starts its background work, to `close`."""
+
+    def __init__(self, home: Home, config: VolumeConfig) -> None:
+        """Raises HybrisError."""
+        self.name = config.name
+        self.settings = Settings(home, config)
+        self.state = home.volume_state(config.name)
+        self.last_error = LastError()
+        self._mounting = Mounting(self.name)
+        with contextlib.ExitStack() as undo:
+            self._lock_file = lock_exclusively(self.state)
+            undo.callback(os.close, self._lock_file)
+            keys = VolumeKeys.load(self.state / KEYS_FILE)
+            with naming_damage(config.name, self.state / DATABASE_FILE):
+                database = Database(self.state / DATABASE_FILE)
+                undo.callback(database.abandon)
+                self._open_ground(home, keys, database)
+                self._open_sharing()
+            self._open_clouds(keys)
+            undo.pop_all()
+        with naming_damage(config.name, self.state / DATABASE_FILE):
+            self._open_reading()
+            self._open_receiving()
+            self._open_writing()
+            self._open_upkeep()
+            self._open_control()
+            self._start_pipeline()
+
+    @property
+    def config(self) -> VolumeConfig:
+        """As it is now."""
+        return self.settings.config
+
+    # -- how it is ------------------------------------------------------------------------------
+
+    @property
+    def transfers(self) -> Transfers:
+        """What may move, by the configuration as it is in the file now."""
+        self.settings.look()
+        return self._transfers
+
+    @property
+    def mountpoint(self) -> Path | None:
+        return self._mounting.directory
+
+    @property
+    def unsaved(self) -> int:
+        """How many files and folders were changed here and are on no other device, as this one may not change
+        them now; with the volume's lock held."""
+        if self.fs.is_full:
+            return 0
+        changes, counts = self.fs.changes, self.sharing.signer.counting()
+        unsigned = [(key, ino) for key, (ino, _) in changes.unsigned.items() if key not in changes.held]
+        return len({ino for key, ino in unsigned if is_withheld(self.fs, counts, key, ino)})
+
+    def accused(self) -> list[dict[str, object]]:
+        """See `Trials.facts`."""
+        return self.sharing.trials.facts()
+
+    # -- the stages of opening -------------------------------------------------------------------
+
+    def _open_ground(self, home: Home, keys: VolumeKeys, database: Database) -> None:
+        state = self.state
+        self.ring = KeyRing(keys, keep=lambda keys: keys.replace(state / KEYS_FILE))
+        self.sealer = Sealer(self.ring.chunks, keys.dedup)
+        self.tables = TableSealer(self.ring.tables)
+        journal = Journal(state / JOURNAL_FOLDER, budget=self.config.cache_bytes)
+        self.fs = FileSystem(database, journal, self.sealer.chunk_id, owner=(os.getuid(), os.getgid()))
+        remove_unknown_segments(database, journal)
+        self.signals = Signals()
+        self.committer = Committer(self.fs, self.signals)
+        self.fs.changes.begun.listen(self.signals.changes_made)
+        self.fs.chunks.dropped.listen(partial(forget_lost, self.fs.db))
+        self.ground = Ground(
+            home,
+            self.settings,
+            state,
+            self.ring,
+            self.sealer,
+            self.tables,
+            self.fs,
+            self.signals,
+            self.committer,
+            Topic(),
+        )
+        self.ground.shown.listen(lambda changes: self.signals.content_wanted())
+        self.ground.shown.listen(self._mounting.notify)
+
+    def _open_sharing(self) -> None:
+        ground = self.ground
+        self.sharing = Sharing(
+            ground.fs,
+            ground.ring,
+            ground.signals,
+            ground.shown,
+            self.config.deletion_share,
+            Regaining(ground.state),
+            self._mounting.upcoming,
+        )
+        self.sharing.adopt(self.config)
+        self.updates = self.sharing.updates
+        self.conflict_table = Conflicts(ground.fs, ground.shown)
+
+    def _open_clouds(self, keys: VolumeKeys) -> None:
+        ground, config = self.ground, self.config
+        credentials = CredentialStore(ground.home.credentials)
+        self.engine = engine = open_engine(
+            config, credentials, ground.sealer, ground.tables, OwnPlaces(ground.home)
+        )
+        self.key_values = KeyValues(ground.state, engine, keys, config, self.sharing.require_writer)
+        self._transfers = Transfers(
+            config.transfers,
+            engine.throttle,
+            ground.signals,
+            lambda chosen: self.settings.set(transfers=chosen),
+            is_metered,
+        )
+        self._transfers.look()
+        self.packs = PackMaker(ground.sealer, ground.tables, Redundancy(config.f, config.k), engine.put_pack)
+        self.grants = Grants(ground.ring, config.id, self.sharing.key_holders, engine)
+        self._clouds = Clouds(
+            ground,
+            engine,
+            Marker(MARKER_NAME, marker(config.id)),
+            self.packs,
+            self.grants,
+            self.key_values,
+            self._transfers,
+        )
+
+    def _open_reading(self) -> None:
+        fs, signals, clouds = self.fs, self.signals, self._clouds
+        self.peering = Peering(
+            fs, self.sharing, self.ring, self.sealer, self.committer, signals, self.config.links
+        )
+        self.fetcher = Fetcher(
+            fs,
+            clouds.get_chunks,
+            self.peering.fetch_chunks,
+            lambda: signals.held,
+            self.engine.upkeep.find_shares,
+        )
+        self.room = RoomMaker(fs, self.committer, signals, clouds.can_upload)
+        self.residency = Residency(fs, clouds.can_upload)
+        hoarder = Hoarder(fs, self.fetcher, self.room, signals, self.committer.commit_now)
+        self._reading = Reading(self.fetcher, self.room, hoarder, self.residency)
+        self.content = OnDemand(fs, self.committer, hoarder, self.room, signals, self._mounting.shown)
+        self.browsing = Browsing(fs, self.fetcher, self.residency)
+
+    def _open_receiving(self) -> None:
+        self._puller: Puller = self.sharing.follow(
+            FollowedClouds(self.engine),
+            self.grants.fetch,
+            self.signals.announce,
+            lambda: self.grants.is_shut_out,
+        )
+        self.checkpoints = Checkpoints(
+            self.ground, self.sharing, self._clouds, self.peering, self._puller.heads
+        )
+
+    def _open_writing(self) -> None:
+        fs, signals, sharing, puller = self.fs, self.signals, self.sharing, self._puller
+        settler = Settler(fs, self.sealer.chunk_id, self.fetcher.fetch_one)
+        self._publisher = Publisher(fs, settler, sharing.signer, sharing.receiver.signed, signals)
+        self._packer = Packer(fs, sharing.signer, signals, self.packs, self.fetcher.settle)
+        self.relayer = Relayer(
+            fs,
+            self.updates,
+            signals,
+            self.ring.segments,
+            puller.heads,
+            self.fetcher.fetch_one,
+            puller.past,
+            self.peering.linked,
+            self.peering.heads,
+        )
+        self.uploads = Uploads(fs, signals, self.updates, self.relayer)
+        self._shipper = Shipper(
+            fs,
+            self.updates,
+            signals,
+            self.committer,
+            self.ring.keys.device,
+            self.ring.segments,
+            self._clouds.put,
+            self.engine.put_everywhere,
+            sharing.has_looked,
+            self.peering.announce,
+            self.relayer,
+            self.grants.ensure,
+            self.checkpoints.told,
+            puller.past,
+            sharing.agreement.claim,
+        )
+        self.writing = Writing(self._clouds, sharing, self.relayer, self.uploads, self._shipper)
+
+    def _open_upkeep(self) -> None:
+        fs, signals, sharing, config = self.fs, self.signals, self.sharing, self.config
+        upkeep, clouds = self.engine.upkeep, self._clouds
+        holdings = Holdings(fs, upkeep, self.ring, config.id)
+        renewer = PackRenewer(
+            fs, sharing.signer, signals, self.packs, self.fetcher.fetch_from_devices, self.fetcher.settle
+        )
+        segments = SegmentMender(fs, self.updates, config.id, self.ring.segments, upkeep)
+        others = OthersLog(
+            fs,
+            self.updates.device,
+            config.id,
+            self.ring.segments,
+            sharing.members,
+            upkeep,
+            segments,
+            clouds.copies,
+        )
+        self.maintenance = Maintenance(
+            holdings,
+            upkeep,
+            PackMender(fs, sharing.signer, signals, upkeep, self.tables, renewer),
+            segments,
+            signals,
+            self.checkpoints.holdings,
+            ValueHoldings(self.key_values),
+            others,
+            {one.number: one.name for one in config.clouds},
+            marker(config.id),
+            self.writing.look_at_clouds,
+            self.writing.announce,
+        )
+        recent = RecentPuts(fs, holdings, upkeep, self.updates.device)
+        self.checkup = Checkup(fs, self.engine, clouds.marker, signals, recent, self.maintenance.guard)
+        self.checkup.minute.listen(sharing.look_after)
+        self.thinner = Thinner(fs, config.keep_versions, Pages(fs, self.fetcher.fetch_one).read)
+        self.versions = Versions(
+            fs,
+            self.committer,
+            self.fetcher,
+            self.thinner,
+            self.ground.shown,
+            self.uploads.wait_signed,
+            sharing.history,
+        )
+        self.unreadable = Unreadable(self.ground, sharing, self.versions, self._mounting.find_directory)
+        self.fetcher.unavailable.listen(self.unreadable.note)
+        self.collector = make_collector(
+            self.ground,
+            sharing,
+            clouds,
+            self.fetcher,
+            self.writing,
+            self.thinner,
+            self.maintenance.trusted,
+        )
+
+    def _open_control(self) -> None:
+        ground, sharing, clouds = self.ground, self.sharing, self._clouds
+        self.recovery = Kits(ground, sharing, self.engine, self.uploads)
+        self._keeper = CloudKeeper(
+            ground, sharing, clouds, self.maintenance, self.writing, self.checkpoints, self.recovery
+        )
+        self.checkup.minute.listen(self._keeper.look_after)
+        self.clouds = CloudControl(ground, sharing, clouds, self._keeper, self.maintenance, self.writing)
+        self.mirrors = Mirrors(ground, sharing, self._reading, self._mounting.notify)
+        self.settings.changed.listen(self._adopt)
+
+    def _adopt(self, config: VolumeConfig) -> None:
+        """Let those settings hold that can at any time."""
+        self._transfers.adopt(config.transfers)
+        self.sharing.adopt(config)
+        self.versions.keep(config.keep_versions)
+        self.fs.journal.budget = config.cache_bytes
+
+    def _start_pipeline(self) -> None:
+        """Start all background work."""
+        fs, signals = self.fs, self.signals
+        wake = signals.waiting
+        stages = (
+            Stage("commit", self.committer.step, self.committer.wait, outlives=True),
+            Stage("publish", self._publisher.step, wake(Wake.CHANGES)),
+            Stage("pack", self._packer.step, wake(Wake.CHUNKS), finish=self._packer.finish),
+            Stage("ship", self._shipper.step, wake(Wake.UPDATES)),
+            Stage("pull", self.sharing.pull, wake(Wake.LOOK)),
+            Stage("checkpoint", self.checkpoints.step, wake()),
+            Stage("hoard", self._reading.hoarder.step, wake(Wake.CONTENT), moves=True),
+            Stage("room", self.room.step, wake(), first=IDLE),
+            Stage("discard", self.collector.step, wake(), first=self.collector.first),
+            Stage("checkup", self.checkup.step, wake(Wake.CHECKUP), first=self.checkup.first),
+            Stage("heal", self.maintenance.step, wake(), first=self.maintenance.first, moves=True),
+            Stage("clouds", self._keeper.step, wake(Wake.CLOUDS)),
+            Stage("transfers", self._transfers.step, wake(Wake.SETTINGS)),
+        )
+        self._threads = start_stages(
+            self.name,
+            stages,
+            signals,
+            lambda: fs.journal.failure is not None,
+            lambda error: f"; {rebuild_advice(self.name)}" if is_damage(error) else "",
+            self.last_error,
+        )
+        signals.changes_made()
+        signals.chunks_made()
+        self.peering.open(self.checkpoints.keeper)
+        self.mirrors.start()
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Unmount, stop all threads, commit. What is pending is resumed at the next start."""
+        self._mounting.close()
+        for stop in (self.signals.stop, self.fetcher.close, self.peering.close, self.mirrors.stop):
+            stop()
+        if len(self.sharing.current_members()) > 1 and self._transfers.held is None:
+            say_goodbye(self.name, self._shipper, self._threads["ship"])
+        for end in (self.engine.close, self.fetcher.join, self.key_values.close, self.sharing.close):
+            end()
+        for name, thread in self._threads.items():
+            if name != "commit":
+                thread.join(_JOIN_SECONDS)
+        self.committer.stop()
+        self._threads["commit"].join(_JOIN_SECONDS)
+        with self.fs.lock, contextlib.ExitStack() as last:
+            last.callback(os.close, self._lock_file)
+            last.callback(self.fs.db.close)
+            last.callback(self.fs.journal.close)
+            try:
+                self.committer.commit_now()
+            except OSError as error:
+                log.error("volume %s: the last changes could not be committed: %s", self.name, error)
