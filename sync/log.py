@@ -134,6 +134,8 @@ class LogState(LogTree):
         self._vouched: set[bytes] = set()  # beginnings of hashes of what members depend on
         self._bounds: dict[bytes, Sequence[Bound]] = {}
         self._heeded: dict[bytes, int] = {}  # by device: the clock of an update that depends on all of them
+        self._met: dict[tuple[bytes, bytes], frozenset[Bound]] = {}
+        """By writer and hash: the bounds that updates depend on which were refused for others."""
         self.binds: Callable[[SignedUpdate], Collection[bytes]] = lambda update: ()
         """Which devices an update binds of which its writer had said nothing before."""
 
@@ -261,7 +263,10 @@ class LogState(LogTree):
             return None
         causes = {stamp: self._find(stamp.prefix) for stamp in header.deps}
         known = [one for one in (prev, *causes.values()) if isinstance(one, Known)]
-        missed = _not_in(bounds, known)
+        # What precedes it may wait for just this one, as it does not depend on all of them itself.
+        before = self._met.get((header.writer, header.prev), frozenset())
+        missed = [one for one in _not_in(bounds, known) if one not in before]
+        met = frozenset(bounds).difference(missed)
         rivals = {one: {by for by in (one.author, *one.seconds) if header.writer < by} for one in missed}
         bound = set(self.binds(signed)) if any(rivals.values()) else set()
         missed = [one for one in missed if one.from_first or bound.isdisjoint(rivals[one])]
@@ -274,6 +279,10 @@ class LogState(LogTree):
                 return self._vouching(header, Refused(Reason.MISSING_DEPENDENCY, message, missing=stamp))
         if header.clock < self._heeded_at(header.writer) and not any(one.from_first for one in missed):
             return None
+        if met:
+            if len(self._met) >= _MOST_VOUCHED:
+                self._met.clear()
+            self._met[header.writer, header.hash] = met
         message = f"its writer {header.writer.hex()} pretends not to know what binds it"
         return Refused(Reason.NOT_VOUCHED, message, prev.missing if isinstance(prev, Refused) else None)
 

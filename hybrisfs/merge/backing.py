@@ -21,8 +21,9 @@ word loses its weight when its author is removed, or a later joiner would decide
 from __future__ import annotations
 
 import sqlite3
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hybrisfs.merge.admission import ADMISSION_PREFIX
@@ -54,11 +55,6 @@ class Word(NamedTuple):
     seconds: frozenset[bytes] = frozenset()
     """Those by whom it counts that say the same, unless it counts without them."""
 
-    def agrees(self, other: Word) -> bool:
-        """Whether somebody else says the same."""
-        same = self.record._replace(from_first=False) == other.record._replace(from_first=False)
-        return same and self.author != other.author
-
 
 class Backing:
     """Judges words by the table `said` of a database; used with the volume's lock held, or of a snapshot."""
@@ -85,18 +81,15 @@ class Backing:
         """Whether that member may say that the device may do all."""
         return author not in lineage.kinship.line(device) or author in _first_kits(device, lineage)
 
-    def counting(
-        self, device: bytes, words: Sequence[Word], lineage: Lineage, vector_of: VectorOf
-    ) -> tuple[list[Word], list[Word]]:
-        """Of *words*, all that somebody had seen about the device: those that count, and open proposals."""
-        court = _Court(device, words, lineage, vector_of)
-        free = [one for one in words if not one.record.limits and self.may_lift(one.author, device, lineage)]
-        taken_back = [one for one in words if not one.record.limits and one not in free]
-        limiting = [one for one in words if one.record.limits and not court.is_taken_back(one, taken_back)]
-        backed = court.backed(limiting, free)
-        stamps = {one.stamp for one in backed}
-        proposals = [one for one in limiting if one.stamp not in stamps and not court.is_seen(one, free)]
-        return [*free, *backed], proposals
+    @staticmethod
+    def counting(device: bytes, words: Sequence[Word], lineage: Lineage, vector_of: VectorOf) -> list[Word]:
+        """Those of *words*, all that somebody had seen about the device, that count."""
+        return _Court(device, words, lineage, vector_of).counting()
+
+    @staticmethod
+    def proposals(device: bytes, words: Sequence[Word], lineage: Lineage, vector_of: VectorOf) -> list[Word]:
+        """Those that wait for somebody else to agree."""
+        return _Court(device, words, lineage, vector_of).proposals()
 
     def lineage(self, seen: VersionVector | None, vector_of: VectorOf) -> Lineage:
         """How devices came, for somebody who had seen so much; None: all that is known here. The same object
@@ -107,8 +100,7 @@ class Backing:
             for row in self._db.execute(_SAID).fetchall():
                 rows.setdefault(row[1], []).append(row)
         counts = tuple(
-            len(said) if seen is None else bisect_right(said, seen[branch], key=lambda row: int(row[2]))
-            for branch, said in rows.items()
+            len(said) if seen is None else _heard(said, seen[branch]) for branch, said in rows.items()
         )
         found = self._lineages.get(counts)
         if found is None:
@@ -126,56 +118,93 @@ class Backing:
         return found
 
 
+def _heard(rows: list[tuple[Any, ...]], clock: int) -> int:
+    """How many of these were written up to this clock."""
+    return len(rows) if rows[-1][2] <= clock else bisect_right(rows, clock, key=lambda row: int(row[2]))
+
+
 def _first_kits(device: bytes, lineage: Lineage) -> list[bytes]:
     kits = sorted(lineage.kits & lineage.roster.counted)
     return lineage.kinship.first_kits(device, kits) if kits else []
 
 
 class _Court:
+    """Many words may be of one liar and its puppets, so that nothing takes time that grows with their square
+    before two agree that are independent."""
+
     def __init__(self, device: bytes, words: Iterable[Word], lineage: Lineage, vector_of: VectorOf) -> None:
         self._device = device
         self._kinship = lineage.kinship
         self._first = _first_kits(device, lineage)
+        self._vector_of = lru_cache(None)(vector_of)
         self._above: set[bytes] = set()
         one = self._kinship.inviter(device)
         while one is not None:
             self._above.add(one)
             one = None if one in self._first else self._kinship.inviter(one)
-        self._vectors = {one.stamp: vector_of(*one.stamp[::-1]) for one in words}
+        self._free: dict[bytes, list[Word]] = {}  # those that allow all and count, by branch, oldest first
+        withdrawn: dict[bytes, list[Word]] = {}  # others that allow all, by author
+        newest: dict[tuple[object, ...], Word] = {}  # those that limit, of a branch the newest of each kind
+        for word in sorted(words, key=lambda one: one.stamp):
+            if word.record.limits:
+                newest[word.stamp.writer, word.record] = word
+            elif word.author not in self._kinship.line(device) or word.author in self._first:
+                self._free.setdefault(word.stamp.writer, []).append(word)
+            else:
+                withdrawn.setdefault(word.author, []).append(word)
+        self._limiting = [
+            one
+            for one in newest.values()
+            if not any(self._saw(later, one) for later in withdrawn.get(one.author, ()))
+        ]
 
     def _saw(self, later: Word, earlier: Word) -> bool:
-        vector = self._vectors[later.stamp]
+        vector = self._vector_of(*later.stamp[::-1])
         return vector is not None and vector[earlier.stamp.writer] >= earlier.stamp.clock
 
-    def is_seen(self, word: Word, by: Iterable[Word]) -> bool:
-        """Whether the author of any of these had seen the word."""
-        return any(self._saw(one, word) for one in by)
+    def counting(self) -> list[Word]:
+        """Those that count."""
+        return [*(one for free in self._free.values() for one in free), *self._backed()]
 
-    def is_taken_back(self, word: Word, by: Iterable[Word]) -> bool:
-        """Whether one of these is of the word's author, who had seen it."""
-        return any(one.author == word.author and self._saw(one, word) for one in by)
+    def proposals(self) -> list[Word]:
+        """Those that limit and do not count, and that nobody has refused."""
+        backed = {one.stamp for one in self._backed()}
+        return [
+            one
+            for one in self._limiting
+            if one.stamp not in backed and not any(self._answers(one, free) for free in self._free.values())
+        ]
 
-    def backed(self, limiting: Sequence[Word], free: Sequence[Word]) -> list[Word]:
-        """Those of *limiting* that count; *free* are those that allow all, and count."""
-        found = [one for one in limiting if one.author in self._above or self._is_by_kits(one, limiting)]
-        rest = [one for one in limiting if one not in found]
-        for one in rest:
-            seconds = {other.author for other in limiting if self._agree(one, other, free)}
-            if seconds:
-                found.append(one._replace(seconds=frozenset(seconds)))
+    def _answers(self, word: Word, free: Sequence[Word]) -> list[Word]:
+        """The first of these, of one branch, that has seen the word: those after it have, too."""
+        at = bisect_left(free, True, key=lambda one: self._saw(one, word))
+        return [*free[at : at + 1]]
+
+    def _backed(self) -> list[Word]:
+        """Those that limit and count."""
+        groups: dict[RoleRecord, list[Word]] = {}
+        for one in self._limiting:
+            groups.setdefault(one.record._replace(from_first=False), []).append(one)
+        found = []
+        for group in groups.values():
+            authors = {one.author for one in group}
+            by_kits = bool(self._first) and authors.issuperset(self._first)
+            agree = self._kinship.are_independent(authors, self._device)
+            for one in group:
+                if one.author in self._above or (by_kits and one.author in self._first):
+                    found.append(one)
+                elif agree and (seconds := self._seconds(one, group)):
+                    found.append(one._replace(seconds=seconds))
         return found
 
-    def _is_by_kits(self, word: Word, limiting: Sequence[Word]) -> bool:
-        same = {one.author for one in limiting if one.agrees(word)}
-        return word.author in self._first and same.issuperset(set(self._first) - {word.author})
+    def _seconds(self, word: Word, group: Iterable[Word]) -> frozenset[bytes]:
+        """Whoever agrees to the word."""
+        return frozenset(other.author for other in group if self._agree(word, other))
 
-    def _agree(self, one: Word, other: Word, free: Sequence[Word]) -> bool:
-        if not one.agrees(other) or not self._kinship.are_independent(
-            (one.author, other.author), self._device
-        ):
-            return False
-        return not any(
-            self._saw(answer, first) and self._saw(second, answer)
-            for answer in free
+    def _agree(self, one: Word, other: Word) -> bool:
+        return self._kinship.are_independent((one.author, other.author), self._device) and not any(
+            self._saw(second, answer)
             for first, second in ((one, other), (other, one))
+            for free in self._free.values()
+            for answer in self._answers(first, free)
         )

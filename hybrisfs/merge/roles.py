@@ -67,7 +67,7 @@ __all__ = [
 ROLE: Final = ord("o")
 """What keys of these registers begin with."""
 SERIAL_SIZE: Final = 8
-MOST_WORDS: Final = 16
+MOST_WORDS: Final = 8
 """Of one author about one device, on a branch: older ones have no effect, or they would take time."""
 MAX_AREAS: Final = 16
 """Folders to which one device is limited."""
@@ -166,7 +166,7 @@ class Roles:
     def __init__(self, database: Database | sqlite3.Connection) -> None:
         self._db = database
         self._backing = Backing(database)
-        self._judged: dict[tuple[object, ...], tuple[list[Word], list[Word]]] = {}
+        self._judged: dict[tuple[object, ...], list[Word]] = {}
         self.changed = Topic[[Collection[bytes]]]()
         """What these devices may do may be something else."""
         self._said: dict[bytes, dict[bytes, list[_Said]]] = {}  # by device and branch
@@ -201,7 +201,8 @@ class Roles:
 
     def note(self, stamp: Stamp, key: bytes, value: bytes | None) -> None:
         """An update has written this to a register of a role."""
-        self.forget()
+        self.count += 1
+        self._judged.clear()
         self._put(stamp, key, value)
         self.changed((whose_role(key),))
 
@@ -239,7 +240,7 @@ class Roles:
 
     def rights(self, device: bytes, seen: VersionVector | None, vector_of: VectorOf) -> Rights:
         """The same, with the areas of a contributor."""
-        said = [one.record for one in self._judge(device, seen, vector_of)[0] if one.record.limits]
+        said = [one.record for one in self._judge(device, seen, vector_of) if one.record.limits]
         if not said:
             return _ALL
         if any(one.role is Role.READER for one in said):
@@ -261,7 +262,8 @@ class Roles:
 
     def proposals(self, device: bytes, vector_of: VectorOf) -> list[tuple[bytes, Rights]]:
         """Who wants the device to do no more than what, without effect as yet; for all that is known here."""
-        _, proposals = self._judge(device, None, vector_of)
+        words = self._words(device, None)
+        proposals = self._backing.proposals(device, words, self._backing.lineage(None, vector_of), vector_of)
         now = self.rights(device, None, vector_of)
         found = {(one.author, one.record.rights) for one in proposals if one.record.rights != now}
         return sorted(found, key=lambda one: (one[0], one[1].role, sorted(one[1].areas)))
@@ -296,7 +298,7 @@ class Roles:
         """What the updates of the device are to depend on, for somebody who has seen so much; nothing if it
         may do all. What its inviter said when it let it in stays among that when it is limited otherwise:
         else it could sign, as if it had heard of nothing, what it never might."""
-        limits = [one for one in self._judge(device, seen, vector_of)[0] if one.record.limits]
+        limits = [one for one in self._judge(device, seen, vector_of) if one.record.limits]
         if not limits:
             return []
         inviter = self._backing.lineage(seen, vector_of).kinship.inviter(device)
@@ -326,27 +328,33 @@ class Roles:
         row = self._db.execute(query, (branch, clock)).fetchone()
         return None if row is None else VersionVector.decode(row[0])
 
-    def _judge(
-        self, device: bytes, seen: VersionVector | None, vector_of: VectorOf
-    ) -> tuple[list[Word], list[Word]]:
-        """Of what is said of the device: what holds, and proposals."""
-        if device not in self._said or self._db.execute(_RESERVE, (device,)).fetchone():
-            return [], []
-        words = [
-            Word(Stamp(one.clock, branch), self._backing.author(branch), one.record)
-            for branch, said in self._said[device].items()
-            for one in _newest(said, None if seen is None else seen[branch])
-        ]
-        if not any(one.record.limits for one in words):
-            return words, []
+    def _judge(self, device: bytes, seen: VersionVector | None, vector_of: VectorOf) -> list[Word]:
+        """Of what is said of the device that which holds."""
+        counts = self._counts(device, seen)
+        if not any(counts) or self._db.execute(_RESERVE, (device,)).fetchone():
+            return []
         lineage = self._backing.lineage(seen, vector_of)
-        basis = device, lineage, *words
+        basis = device, lineage, *counts
         if basis not in self._judged:
             if len(self._judged) >= _MOST_KEPT:
                 self._judged.clear()
-            counting, proposals = self._backing.counting(device, words, lineage, vector_of)
-            self._judged[basis] = _latest(counting, vector_of), proposals
+            counting = self._backing.counting(device, self._words(device, seen), lineage, vector_of)
+            self._judged[basis] = _latest(counting, vector_of)
         return self._judged[basis]
+
+    def _words(self, device: bytes, seen: VersionVector | None) -> list[Word]:
+        """The newest that were said of the device, up to what somebody had seen."""
+        branches = self._said.get(device, {}).items()
+        return [
+            Word(Stamp(one.clock, branch), self._backing.author(branch), one.record)
+            for (branch, said), count in zip(branches, self._counts(device, seen), strict=True)
+            for one in said[max(0, count - MOST_WORDS) : count]
+        ]
+
+    def _counts(self, device: bytes, seen: VersionVector | None) -> list[int]:
+        """How many of each branch somebody had seen."""
+        branches = self._said.get(device, {}).items()
+        return [len(said) if seen is None else _seen(said, seen[branch]) for branch, said in branches]
 
 
 def _latest(words: list[Word], vector_of: VectorOf) -> list[Word]:
@@ -364,10 +372,9 @@ def _latest(words: list[Word], vector_of: VectorOf) -> list[Word]:
     ]
 
 
-def _newest(said: list[_Said], clock: int | None) -> list[_Said]:
-    """The newest that were said up to this clock."""
-    count = len(said) if clock is None else bisect_right(said, clock, key=lambda one: one.clock)
-    return said[max(0, count - MOST_WORDS) : count]
+def _seen(said: list[_Said], clock: int) -> int:
+    """How many were said up to this clock."""
+    return len(said) if said[-1].clock <= clock else bisect_right(said, clock, key=lambda one: one.clock)
 
 
 def _restricts(value: bytes | None) -> bool:

@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 from hybrisfs.errors import HybrisError
 from hybrisfs.filesystem.registers import Content, content_key
 from hybrisfs.merge.admission import let_in
+from hybrisfs.merge.members import Member, member_key
 from hybrisfs.merge.roles import MOST_WORDS, Role, RoleRecord, Roles, new_role_key
-from sync import VersionVector
+from sync import DeviceKey, Members, VersionVector, decode_signed
 from sync.writes import Write
 from tests.merge.fleet import NAMES, Device, Fleet, member_of
+from tests.simulation.watchdog import Watchdog
+from tests.sync.publisher import Publisher
 
 NOW = 1_700_000_000 * 10**9
 ADA, BOB, CYD, DAN, EVE = range(5)
@@ -222,6 +225,23 @@ def test_only_the_newest_words_of_an_author_count(fleet: Fleet) -> None:
     say(fleet[DAN], CYD, Role.READER)
     fleet.meet()
     assert role_of(ada, CYD) is Role.FULL
+
+
+def test_what_a_thief_and_its_puppets_say_takes_time_like_its_bytes(fleet: Fleet) -> None:
+    _, bob, cyd, _ = fleet.devices
+    puppets = [DeviceKey.from_seed(bytes((9, number)) * 16) for number in range(24)]
+    admitted = [(member_key(one.device_id), Member(one.public, "puppet").encode()) for one in puppets]
+    sign(cyd, *admitted, *(let_in(one.device_id, IDS[CYD]) for one in puppets))
+    members = Members([*(member_of(number).public for number in range(4)), *(one.public for one in puppets)])
+    log = cyd.log()
+    for puppet in puppets:
+        liar = Publisher(puppet, members)
+        for data in cyd.log():
+            liar.receive(decode_signed(data))
+        log += [liar.write(*((new_role_key(one), READER) for one in IDS[:2])).data for _ in range(MOST_WORDS)]
+    with Watchdog(lambda: [bob.rig.db._connection], 100_000, 0).watch("what they say"):
+        bob.receive(log)
+    assert roles(bob, 2) == [Role.FULL] * 2 and len(proposed(bob, ADA)) == len(puppets)
 
 
 scripts = st.lists(

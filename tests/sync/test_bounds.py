@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -161,3 +162,24 @@ def test_the_first_word_against_one_that_seconds_a_bound_gets_through() -> None:
     judge.state.bind(low.device_id, said)
     assert isinstance(judge.receive(word), Accepted)
     assert refusal(judge, more) is Reason.NOT_VOUCHED
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_who_heard_of_one_bound_after_the_other_owns_up_by_both(*, in_order: bool) -> None:
+    """An update that had seen one of them waits; the next one depends on that, and on the other bound."""
+    judge, other, honest = Device(KEYS[0]), Device(KEYS[1]), Device(BOUND)
+    bindings = [judge.write(), other.write()]
+    judge.receive_all(bindings[1:])
+    judge.state.bind(
+        BOUND.device_id,
+        [Bound(one.header.writer, one.header.writer, one.header.clock, from_first=False) for one in bindings],
+    )
+    honest.receive_all(bindings[:1])
+    updates = [honest.write()]
+    honest.receive_all(bindings[1:])
+    updates.append(honest.write())
+    inbox = Inbox()
+    for _ in range(2):  # they are sent again
+        offer(inbox, judge, updates if in_order else updates[::-1])
+    assert judge.state.history() == honest.state.history()
+    assert not len(inbox) and not inbox._unvouched
