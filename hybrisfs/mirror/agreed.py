@@ -161,6 +161,10 @@ class AgreedTable:
     # -- changing --------------------------------------------------------------------------------
 
     def put(self, path: bytes, agreed: Agreed) -> None:
+        """What both sides have at *path*. Nothing is agreed any more of what was below a folder that is none
+        now: else it would count as removed as soon as there is such a folder again."""
+        if agreed.local.facts.kind is not Kind.DIRECTORY:
+            self._db.execute("DELETE FROM agreed WHERE path > ? AND path < ?", _below(path)[1:])
         values = (path, parent_of(path), *_row(agreed.local), *_row(agreed.volume))
         self._db.execute(f"INSERT OR REPLACE INTO agreed VALUES ({', '.join('?' * len(values))})", values)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hybrisfs.mirror.agreed import AgreedTable, Settings
@@ -138,6 +138,7 @@ class World:
 
 @settings(max_examples=120, deadline=None)
 @given(st.integers(0, 1 << 32), st.integers(1, 25), st.integers(1, 5))
+@example(1030186, 21, 2)  # a folder becomes a file
 def test_both_sides_become_equal_and_nothing_is_lost(seed: int, edits: int, phases: int) -> None:
     world = World(seed)
     for _ in range(phases):
