@@ -64,8 +64,8 @@ class Uploads:
         """Wait until all that was there before is on the clouds; False when *timeout* seconds are over.
 
         What other devices wrote counts, too: as far as it is here and they cannot be reached over a link,
-        this device brings it there itself; what they say to be there it reads there. *progress* is called with the bytes done so far and the bytes
-        there were.
+        this device brings it there itself; what they say to be there it reads there. *progress* is called
+        with the bytes done so far and the bytes there were.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._fs.lock:
