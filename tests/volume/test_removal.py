@@ -7,10 +7,12 @@ from unittest import mock
 
 import pytest
 
+from hybrisfs.dispersal.pack import EncodedPack
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.keys import EpochKeys
 from hybrisfs.merge.epochs import encode_grant, epoch_key, given_to, open_grant
 from hybrisfs.merge.members import Member
+from hybrisfs.pipeline.placed import PackMaker
 from hybrisfs.volume.sharing import Sharing
 from sync import Members, decode_signed_header
 from tests.filesystem.rig import VOLUME
@@ -217,3 +219,29 @@ def test_a_member_that_gives_keys_away_again_and_again_can_be_removed(fleet: Fle
         for removed in (cyd, dan):
             removed.receive(device.log())
             assert removed.rig.ring.find(newest(device).id) is None
+
+
+def test_what_was_on_its_way_to_the_clouds_when_a_device_was_accused_is_told_of_after_a_veto(
+    fleet: Fleet,
+) -> None:
+    ada, bob, cyd, _ = fleet.devices
+    bob.rig.sharing.membership.remove("ada")
+    ada.write("file", b"content")
+    ada.rig.publish(everything=True)
+    disperse = PackMaker.disperse
+
+    def slowly(maker: PackMaker, pack: EncodedPack) -> bytes:
+        placement = disperse(maker, pack)
+        ada.rig.sharing.receive(bob.log())
+        return placement
+
+    with mock.patch.object(PackMaker, "disperse", slowly):
+        ada.rig.pack()
+    assert not ada.rig.sharing.signer.may_sign and ada.rig.unpacked()
+    exchange(bob, cyd)
+    cyd.rig.sharing.membership.keep("ada")
+    exchange(ada, bob, cyd)
+    ada.sign()
+    assert not ada.rig.unpacked()
+    exchange(ada, bob, cyd)
+    assert bob.read("file") == cyd.read("file") == b"content"
