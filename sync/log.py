@@ -127,7 +127,7 @@ class LogState(LogTree):
         signed: tuple[bytes, int] | None = None,
     ) -> None:
         """Load what was stored: all `branches`, the newest update of each that is not empty, and the
-        (branch, clock) of the newest update that this device signed itself."""
+        (branch, clock) of the newest update that this device signed itself, or goes on from."""
         self._volume = volume
         self.set_members(members)
         super().__init__(log, branches, tips, signed)
