@@ -293,8 +293,7 @@ class Arranger:
                 ).fetchall():
                     self._part(other)
                 self._queue_unsigned_children(own)
-                for slot in self._rows.of(own.ino):
-                    self._rows.remove(own, slot)
+                self._rows.remove_all(own)
             self._db.execute("INSERT INTO joined VALUES (?, ?)", (node, inode.ino))
             self._queue_children(node)
         self._nodes.entangle(inode)

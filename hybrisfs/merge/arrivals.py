@@ -106,8 +106,16 @@ class Arrivals:
         """Find the names that may have come or gone without a signed update when we stopped."""
         disturbed = self._fs.inodes.disturbed
         disturbed.update(self._with_conflicts())
-        for key in self._fs.changes.unsigned:
-            standing = standing_place(self._registers.values(key)) if key[:1] == b"p" else None
+        for key, (ino, _) in self._fs.changes.unsigned.items():
+            if key[:1] != b"p":
+                continue
+            disturbed.update(
+                self._db.execute(
+                    "SELECT parent, ifnull(wanted, name) FROM place WHERE ino = ? AND slot = ?",
+                    (ino, slot_of(key)),
+                )
+            )
+            standing = standing_place(self._registers.values(key))
             inode = self._nodes.find(standing[1].parent) if standing else None
             if standing is not None and inode is not None:
                 disturbed.add((inode.ino, standing[1].name))

@@ -264,7 +264,7 @@ class Refresh:
         # What is still in a directory that was joined with another has been taken out of that one.
         for ino, slot in self._rows.within(inode.ino):
             self._rows.remove(self._fs.inodes.get(ino), slot)
-        self._nodes.unname(inode, self._rows.last[inode.ino])
+        self._nodes.unname(inode, self._rows.last.get(inode.ino))
         self._rows.changes.append(Change(inode.ino))
         if not inode.handles:
             self._fs.inodes.forget(inode.ino)  # the kernel may not know it, and would never forget it

@@ -75,7 +75,7 @@ class Rows:
         self.changes: list[Change] = []
         self._numbers: dict[tuple[int, bytes], int] = {}  # of names that have been taken away
         self.last: dict[int, Displaced] = {}  # by inode that lost a name: that name
-        self.lost: list[int] = []  # the inodes, as often as they lost one
+        self.lost: list[int] = []  # the inodes, as often as they lost one, and those that are to have none
         self.freed: list[tuple[int, bytes]] = []  # names that somebody had, or kept from others
 
     def of(self, ino: int, slots: Iterable[int] | None = None) -> dict[int, Row]:
@@ -141,6 +141,13 @@ class Rows:
             self.freed.append((parent, name))
         self._counted(parent, inode, -1)
         self.changes.append(Change(parent, name, (inode.ino, inode.mode)))
+
+    def remove_all(self, inode: Inode) -> None:
+        """Take its names from a node that is seen as another one now. It may not have had any: a folder that
+        has been made to live again may meet another of its name at once."""
+        for slot in self.of(inode.ino):
+            self.remove(inode, slot)
+        self.lost.append(inode.ino)
 
     def _holder(self, parent: int, name: bytes) -> tuple[int, int, Row] | None:
         """Inode, slot and row of who is shown under the name there."""
