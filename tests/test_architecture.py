@@ -1,4 +1,4 @@
-"""Who may import whom, and who may read the environment (docs/internals), checked in the source itself."""
+"""Who may import whom, and who may read the environment (ARCHITECTURE.md), checked in the source itself."""
 
 from __future__ import annotations
 
