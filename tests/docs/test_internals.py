@@ -82,6 +82,10 @@ def test_pages_are_short_and_linked(page: Path) -> None:
     assert page in lists or f"({page.name})" in (page.parent / "README.md").read_text()
 
 
+def test_the_readme_is_short() -> None:
+    assert len((REPOSITORY / "README.md").read_text().splitlines()) <= 200
+
+
 @pytest.mark.parametrize("page", _HAND_WRITTEN, ids=_page_name)
 def test_words_are_plain(page: Path) -> None:
     prose = re.sub(r"^```.*?^```|`[^`\n]*`", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
