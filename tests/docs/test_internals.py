@@ -16,9 +16,8 @@ _INTERNALS = sorted((_DOCS / "internals").glob("*.md"))
 _DECISIONS = sorted((_DOCS / "adr").glob("*.md"))
 _GLOSSARY = _DOCS / "glossary.md"
 _OF_CODE = (*_INTERNALS, *_DECISIONS, _GLOSSARY, REPOSITORY / "CONTRIBUTING.md")
-_HAND_WRITTEN = sorted(
-    {*_DOCS.glob("*.md"), *_OF_CODE, *REPOSITORY.glob("[A-BD-Z]*.md")} - {_DOCS / "formats.md"}
-)
+_AT_THE_ROOT = (REPOSITORY / "README.md", REPOSITORY / "SECURITY.md")
+_HAND_WRITTEN = sorted({*_DOCS.glob("*.md"), *_OF_CODE, *_AT_THE_ROOT} - {_DOCS / "formats.md"})
 _ROOTS = (REPOSITORY, REPOSITORY / "hybrisfs")
 
 _QUOTED = re.compile(r"`([^`\n]+)`")
