@@ -23,6 +23,7 @@ from hybrisfs.discard.vote import Voter
 from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable
 from hybrisfs.errors import HybrisError
 from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.unplaced import Unplaced
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.signals import Pause, Signals
 from hybrisfs.versions.thinning import Thinner
@@ -33,6 +34,7 @@ log = logging.getLogger(__name__)
 
 _STEP_SECONDS: Final = 15.0  # between two looks at what others have answered
 _LATER_SECONDS: Final = 300.0  # when a cloud or a chunk could not be reached
+_UNPROVEN_SECONDS: Final = 60.0  # between two looks whether the clouds have what members say
 _LOOK_SECONDS: Final = 3600.0  # between two looks for packs that nobody needs
 _FIRST_LOOK: Final = 600.0
 _LIST_SECONDS: Final = 86400.0  # between two listings of all clouds by the device that does it for all
@@ -133,6 +135,8 @@ class Collector:
         self._listed = float("-inf")
         self._look_due = time.monotonic() + _FIRST_LOOK
         self._dispose_due = 0.0
+        self._unplaced = Unplaced(fs)
+        self._unproven_due = 0.0
 
     @property
     def first(self) -> Pause:
@@ -146,6 +150,7 @@ class Collector:
             try:
                 self._advance()
                 self._bring_lacking()
+                self._look_for_unproven()
                 if time.monotonic() >= self._look_due and not self._signals.held:
                     self._look_due = time.monotonic() + _LOOK_SECONDS
                     self._look(collection, lambda: self._signals.pause(_PAUSE), self._is_listing_due())
@@ -223,6 +228,15 @@ class Collector:
         """How many packs and single shares the clouds have that no register names; nothing is changed."""
         look, _ = self._parts.orphans.look(self._committer.commit_now, time.time_ns(), 0, self._go_on)
         return look.count
+
+    def _look_for_unproven(self) -> None:
+        """What is on the clouds by now is not to be called unsafe until packs are looked through."""
+        if time.monotonic() < self._unproven_due or self._signals.held:
+            return
+        with self._fs.lock:
+            unproven = self._unplaced.unproven()
+        self._parts.settle(unproven)
+        self._unproven_due = time.monotonic() + _UNPROVEN_SECONDS
 
     def _bring_lacking(self) -> None:
         if not self._is_lacking():

@@ -12,18 +12,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hybrisfs.discard.references import Needed, References
-from hybrisfs.filesystem.chunks import ELSEWHERE
 from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.unplaced import UNPROVEN
 from hybrisfs.merge.roles import Roles
 
 __all__ = ["Found", "Idle", "find_idle", "remember"]
 
 _ROWS: Final = 256
 _SPARSE: Final = 0.5  # a pack of which less is needed is packed anew
-_CLAIMED: Final = (
-    f"SELECT number FROM chunk c WHERE pack = {ELSEWHERE} AND segment IS NOT NULL "
-    "AND EXISTS (SELECT 1 FROM spare s WHERE s.chunk = c.number)"
-)
 _LEAST_DEAD: Final = 256 << 10  # if that frees at least so many bytes of sealed chunks
 
 
@@ -66,7 +62,7 @@ def find_idle(
         pack: (live, since) for pack, live, since in db.execute("SELECT pack, live, since FROM idle_pack")
     }
     doubted = {pack for (pack,) in db.execute("SELECT number FROM pack WHERE doubted")}
-    found = Found(claimed=[number for (number,) in db.execute(_CLAIMED)])
+    found = Found(claimed=[number for (number,) in db.execute(UNPROVEN)])
     for pack in _packs(db, device, pause):
         needed = references.of(pack)
         found.claimed += needed.claimed

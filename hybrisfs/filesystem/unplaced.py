@@ -14,11 +14,16 @@ from typing import Final, NamedTuple
 from hybrisfs.filesystem.chunks import ELSEWHERE
 from hybrisfs.filesystem.filesystem import FileSystem
 
-__all__ = ["Unplaced", "UnplacedContent"]
+__all__ = ["UNPROVEN", "Unplaced", "UnplacedContent"]
 
 _SHARE: Final = 10  # of the time, at most one part in so many goes into counting
 _CHUNKS: Final = f"chunk c CROSS JOIN file_chunk f ON f.chunk = c.number WHERE c.pack = {ELSEWHERE}"
 _PAGES: Final = f"chunk c CROSS JOIN content_page f ON f.chunk = c.number WHERE c.pack = {ELSEWHERE}"
+UNPROVEN: Final = (
+    f"SELECT number FROM chunk c WHERE pack = {ELSEWHERE} AND segment IS NOT NULL "
+    "AND EXISTS (SELECT 1 FROM spare s WHERE s.chunk = c.number)"
+)
+"""Query for what `Unplaced.unproven` returns."""
 _DEVICES: Final = "writer w JOIN log_branch b ON b.id = w.branch"
 
 
@@ -97,6 +102,11 @@ class Unplaced:
             f"SELECT 1 FROM {rows} AND c.number <= :until" for rows in (_CHUNKS, _PAGES)
         )
         return self._fs.db.execute(f"{query} LIMIT 1", {"until": until}).fetchone() is not None
+
+    def unproven(self) -> list[int]:
+        """The numbers of these chunks that are here and that members say to be on the clouds: by reading
+        them there one finds out (`Fetcher.settle`)."""
+        return [number for (number,) in self._fs.db.execute(UNPROVEN).fetchall()]
 
     def claim(self, devices: Collection[bytes], branches: Collection[bytes] = ()) -> bool:
         """Have this device bring to the clouds what it holds of the files that these devices wrote, or that

@@ -63,7 +63,11 @@ class Packer:
 
     def step(self) -> Pause:
         """Pack what waits."""
-        self.pack_round()
+        try:
+            self.pack_round()
+        except Exception:
+            self._cursor = 0  # what this round had in hand is looked for again
+            raise
         return IDLE
 
     def finish(self) -> None:
@@ -92,6 +96,7 @@ class Packer:
                     "WHERE pack IS NULL AND number > ? ORDER BY number LIMIT ?",
                     (self._cursor, _BATCH),
                 ).fetchall()
+                self._fs.chunks.claimed.difference_update(row[0] for row in rows)
             last = rows[-1][0] if rows else self._cursor
             for row in self._unclaimed(rows):
                 self._add(row)
@@ -161,6 +166,10 @@ class Packer:
     def _add(self, row: _Row) -> None:
         number, identity, length, _, _ = row
         self._cursor = max(self._cursor, number)
+        if identity in self._numbers:
+            # It was claimed once more, or dropped and written again while it waits here.
+            self._numbers[identity] = number
+            return
         data = self._read(row)
         if data is None:
             self._skip(row)
@@ -192,8 +201,9 @@ class Packer:
             if placement is not None:
                 self._record(pack, placement, numbers)
         except Exception:
-            # The chunks stay pending and are packed again at the next start.
-            log.exception("pack %s could not be recorded", pack.pack_id.hex())
+            log.exception("pack %s could not be recorded; its chunks are packed again", pack.pack_id.hex())
+            if self._signals.wait_to_retry(_LAST_RETRY):
+                self._pack_again(numbers)
         finally:
             self._slots.release()
 
@@ -212,7 +222,10 @@ class Packer:
     def _record(self, pack: EncodedPack, placement: bytes, numbers: dict[bytes, int]) -> None:
         """Note where the chunks are; they are packed again when nobody may rely on this pack any more."""
         if not record_pack(self._fs, self._signer, pack, placement, numbers):
-            with self._fs.lock:
-                self._fs.chunks.claimed.update(numbers.values())
-            self._signals.chunks_made()
+            self._pack_again(numbers)
         self._signals.packed()
+
+    def _pack_again(self, numbers: dict[bytes, int]) -> None:
+        with self._fs.lock:
+            self._fs.chunks.claimed.update(numbers.values())
+        self._signals.chunks_made()

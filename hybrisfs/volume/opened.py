@@ -269,7 +269,7 @@ class Opened:
             self.peering.linked,
             self.peering.heads,
         )
-        self.uploads = Uploads(fs, signals, self.updates, self.relayer)
+        self.uploads = Uploads(fs, signals, self.updates, self.relayer, self.fetcher.settle)
         self._shipper = Shipper(
             fs,
             self.updates,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.unplaced import Unplaced
@@ -14,11 +15,22 @@ from hybrisfs.store.updates import UpdateLog
 
 __all__ = ["Uploads"]
 
+_LOOK_SECONDS: Final = 5.0  # between two looks, while somebody waits, whether clouds have what members say
+
 
 class Uploads:
     """The uploads of one volume. Takes the volume's lock itself, but for `pending_bytes`."""
 
-    def __init__(self, fs: FileSystem, signals: Signals, updates: UpdateLog, relayer: Relayer) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        signals: Signals,
+        updates: UpdateLog,
+        relayer: Relayer,
+        settle: Callable[[Iterable[int]], None],
+    ) -> None:
+        """*settle*: see `Fetcher.settle`."""
+        self._settle = settle
         self._fs = fs
         self._signals = signals
         self._updates = updates
@@ -52,17 +64,22 @@ class Uploads:
         """Wait until all that was there before is on the clouds; False when *timeout* seconds are over.
 
         What other devices wrote counts, too: as far as it is here and they cannot be reached over a link,
-        this device brings it there itself. *progress* is called with the bytes done so far and the bytes
-        there were.
+        this device brings it there itself; what they say to be there it reads there. *progress* is called
+        with the bytes done so far and the bytes there were.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._fs.lock:
             target, newest = self._fs.changes.seq, self.unplaced.newest()
             others = self._relayer.frontier()
             total = self._lacking_bytes()
+        look_due = time.monotonic()
 
         def wait_for(reached: Callable[[], bool]) -> bool:
             def done() -> bool:
+                nonlocal look_due
+                if time.monotonic() >= look_due:
+                    self._look_for_unproven()
+                    look_due = time.monotonic() + _LOOK_SECONDS
                 with self._fs.lock:
                     left, finished = self._lacking_bytes(), reached()
                 progress(max(total - left, 0), total)
@@ -85,6 +102,12 @@ class Uploads:
             )
         finally:
             self._signals.end_flush()
+
+    def _look_for_unproven(self) -> None:
+        with self._fs.lock:
+            unproven = self.unplaced.unproven()
+        if unproven:
+            self._settle(unproven)
 
     def machines_only(self) -> dict[str, object]:
         """What other devices wrote and no cloud is known to have: "files" whose bytes are lacking there,

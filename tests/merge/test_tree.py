@@ -89,6 +89,30 @@ def test_equal_files_are_no_conflict(fleet: Fleet) -> None:
     assert check_same(fleet) == {"file": b"other"}
 
 
+@pytest.mark.parametrize("change", ["move", "chmod"])
+def test_equal_files_that_become_one_keep_what_another_device_overwrites(fleet: Fleet, change: str) -> None:
+    """It had kept a copy, which is the equal file that goes."""
+    fleet[0].write("file", b"content")
+    fleet.meet()
+    cyd, bob = fleet[2], fleet[1].rig.fs
+    inode = cyd.at("file")
+    cyd.rig.fs.unseen.watch(lambda _: True)
+    cyd.rig.fs.unseen.content_changed(inode.ino)
+    cyd.rig.sharing.sparing.before_overwrite(inode, 0)
+    cyd.rig.fs.unseen.watch(None)
+    cyd.sign()
+    fleet.send(2, 1)
+    assert fleet[1].names() == ["file"]
+    if change == "move":
+        fleet[1].move("file", "moved")
+    else:
+        bob.attributes.change(fleet[1].at("file"), mode=0o600)
+    fleet[1].sign()
+    cyd.write("file", b"overwritten")
+    fleet.meet()
+    assert {b"content", b"overwritten"} <= set(check_same(fleet).values())
+
+
 def test_two_folders_created_under_one_name(fleet: Fleet) -> None:
     for number in (0, 1):
         fleet[number].mkdir("folder")

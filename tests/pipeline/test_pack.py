@@ -201,6 +201,71 @@ def test_a_chunk_that_is_dropped_while_it_is_under_way(rig: Rig) -> None:
     assert rig.read(rig.find(b"new")) == b"new content"
 
 
+def test_a_chunk_that_is_claimed_once_more_while_it_waits(rig: Rig) -> None:
+    """It is in the pack already; the next one must not be left behind for it."""
+    publish(rig, 2)
+    rig.packer.pack_round()
+    for (number,) in rig.db.execute("SELECT number FROM chunk").fetchall():
+        rig.fs.chunks.claim(number)
+    rig.packer.pack_round()
+    rig.pack()
+    assert (rig.clouds.puts, rig.unpacked(), rig.fs.chunks.claimed) == (1, 0, set())
+
+
+def test_a_chunk_that_is_claimed_before_its_turn_is_packed_once(rig: Rig) -> None:
+    publish(rig, 1)
+    [(number,)] = rig.db.execute("SELECT number FROM chunk").fetchall()
+    rig.fs.chunks.claim(number)
+    rig.pack()
+    assert (rig.unpacked(), rig.fs.chunks.claimed) == (0, set())
+
+
+def test_a_chunk_that_is_dropped_and_written_again_while_it_waits(rig: Rig) -> None:
+    rig.make(b"file", CONTENT)
+    rig.publish()
+    rig.packer.pack_round()
+    rig.fs.unlink(ROOT_INO, b"file")
+    rig.fs.chunks.drop_unwanted()
+    rig.make(b"again", CONTENT)
+    rig.publish()
+    rig.packer.pack_round()
+    rig.pack()
+    assert rig.unpacked() == 0
+    rig.room.drop_all()
+    assert rig.read(rig.find(b"again")) == CONTENT
+
+
+def test_a_round_that_fails_leaves_nothing_behind(rig: Rig) -> None:
+    publish(rig, 5)
+    seals = iter((None, OSError("once")))
+    seal = rig.packs.sealer.seal
+
+    def fail_once(identity: bytes, data: bytes) -> bytes:
+        error = next(seals, None)
+        if error is not None:
+            raise error
+        return seal(identity, data)
+
+    with mock.patch.object(rig.packs, "sealer", mock.Mock(wraps=rig.packs.sealer, seal=fail_once)):
+        with pytest.raises(OSError, match="once"):
+            rig.packer.step()
+        rig.packer.step()
+    rig.pack()
+    assert rig.unpacked() == 0
+
+
+def test_a_pack_that_cannot_be_recorded_is_packed_again(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    publish(rig, 3)
+    with (
+        mock.patch("hybrisfs.pipeline.pack._LAST_RETRY", 0.0),
+        mock.patch("hybrisfs.pipeline.pack.record_pack", side_effect=[OSError("disk full")]),
+    ):
+        rig.pack()
+    assert (rig.unpacked(), len(caplog.records)) == (3, 1)
+    rig.pack()
+    assert rig.unpacked() == 0
+
+
 def test_a_chunk_that_is_dropped_before_it_is_read_is_not_called_lost(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:

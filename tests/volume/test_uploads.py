@@ -20,7 +20,7 @@ def post() -> Iterator[Claims]:
 def machines_only(post: Claims) -> dict[str, object]:
     """As the second device tells it."""
     rig = post.near.rig
-    uploads = Uploads(rig.fs, rig.signals, rig.updates, post.relayers[post.near.name])
+    uploads = Uploads(rig.fs, rig.signals, rig.updates, post.relayers[post.near.name], rig.fetcher.settle)
     with rig.fs.lock:
         return uploads.machines_only()
 
@@ -40,3 +40,22 @@ def test_where_no_file_is_lacking_all_are_named_whose_changes_no_cloud_has(post:
     post.far.mkdir("of the third")
     post.tell(post.far, post.near)
     assert machines_only(post) == {"files": 0, "bytes": 0, "devices": [post.far.name]}
+
+
+def test_who_waits_reads_what_members_say_to_be_on_the_clouds(post: Claims) -> None:
+    """Two devices wrote the same, so that the second believes neither of them unread."""
+    post.far.write("the same", CONTENT)
+    post.tell(post.far, post.near)
+    for device in (post.author, post.far):
+        device.rig.pack()
+        post.ship(device)
+        post.tell(device, post.near)
+    post.tell(post.near, post.far)
+    post.ship(post.near)
+    rig = post.near.rig
+    uploads = Uploads(rig.fs, rig.signals, rig.updates, post.relayers[post.near.name], rig.fetcher.settle)
+    with rig.fs.lock:
+        assert uploads.machines_only()["files"] == 2
+    assert uploads.wait(10.0, lambda done, total: None)
+    with rig.fs.lock:
+        assert uploads.machines_only()["files"] == 0
