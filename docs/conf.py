@@ -4,9 +4,8 @@ project = "HybrisFS"
 copyright = "the HybrisFS authors"  # noqa: A001 - Sphinx's name for it
 extensions = ["myst_parser"]
 include_patterns = [
-    "docs/*.md",
+    "docs/**.md",
     "README.md",
-    "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "SECURITY.md",

@@ -77,7 +77,7 @@ _HEAD: Final = """# Formats
 
 Byte by byte: everything that is stored or sent. Made by `python -m docs.formats` from the heads of the
 modules that write and read it, so it is what the program does. Integers are unsigned and big-endian, lengths
-in bytes; where objects lie on a cloud and files on the disk stands in [ARCHITECTURE.md](../ARCHITECTURE.md).
+in bytes. [Where things lie](internals/storage.md) names the files on the disk and the objects on a cloud.
 """
 
 

@@ -1,4 +1,4 @@
-"""`sync` is sans-IO and stands on nothing above it (ARCHITECTURE.md)."""
+"""`sync` is sans-IO and stands on nothing above it (docs/internals)."""
 
 from __future__ import annotations
 
