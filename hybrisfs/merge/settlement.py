@@ -57,7 +57,7 @@ class Settlement:
                 "SELECT DISTINCT key FROM register WHERE key >= ? AND key < ?", (prefix, prefix + b"\xff")
             ).fetchall():
                 self._fs.changes.mark(key, inode.ino)
-            if not inode.is_directory and intent in (Intent.CHANGE, Intent.MOVE):
+            if inode.is_file and intent in (Intent.CHANGE, Intent.MOVE):
                 # Its content outlives the equal file, also where another device overwrites this one.
                 self._fs.changes.mark(content_key(inode.id), inode.ino)
 

@@ -113,6 +113,18 @@ def test_equal_files_that_become_one_keep_what_another_device_overwrites(fleet: 
     assert {b"content", b"overwritten"} <= set(check_same(fleet).values())
 
 
+def test_equal_symbolic_links_become_one_on_all_devices(fleet: Fleet) -> None:
+    """They have no content, and no device signs any for them."""
+    for device in fleet.devices[:2]:
+        fs = device.rig.fs
+        fs.make(ROOT_INO, b"link", stat.S_IFLNK | 0o777, 1, 1, target=b"target")
+    fleet.meet()
+    fleet[0].move("link", "moved")
+    fleet.meet()
+    assert list(check_same(fleet)) == ["moved"]
+    assert fleet[0].registers() == fleet[1].registers()
+
+
 def test_two_folders_created_under_one_name(fleet: Fleet) -> None:
     for number in (0, 1):
         fleet[number].mkdir("folder")
