@@ -361,9 +361,18 @@ class Badness:
         self.turn(self._simulation.seconds)
         for device in self._simulation.world.honest:
             device.holds_uploads = False
+        self._forget_lost_removals()
         if self._removes:
             for bad in sorted(self._members.keys() - self._removed):
                 self._remove(self._chance.choice(self._simulation.honest), bad)
+
+    def _forget_lost_removals(self) -> None:
+        """A device that removed another one was restored from a backup, and all that had heard of it crashed
+        before it was on disk: somebody honest is to remove that one again."""
+        for bad, by in list(self._removed.items()):
+            device, honest = self._members[bad].id, self._simulation.world.honest
+            if by in self._simulation.restored and all(_has_keys(one, device) for one in honest):
+                del self._removed[bad]
 
     # -- what must hold --------------------------------------------------------------------------
 
