@@ -221,6 +221,28 @@ def test_a_member_that_gives_keys_away_again_and_again_can_be_removed(fleet: Fle
             assert removed.rig.ring.find(newest(device).id) is None
 
 
+def test_a_device_that_alone_has_heard_that_it_is_accused_makes_others_hear(fleet: Fleet) -> None:
+    ada, bob, cyd, dan = fleet.devices
+    ada.rig.sharing.membership.remove("cyd")
+    exchange(ada, dan)
+    cyd.rig.sharing.membership.remove("bob")
+    exchange(bob, cyd)
+    assert not bob.rig.sharing.signer.may_sign
+    bob.write("file", b"content")
+    exchange(ada, bob, dan)
+    assert not bob.rig.sharing.membership.is_removal_unheeded(), "it asks once"
+    for device in (ada, dan):
+        facts = {one["name"]: one["suspended"] for one in device.rig.sharing.trials.facts()}
+        assert facts == {"bob": True, "cyd": True}
+    ada.rig.sharing.membership.keep("bob")
+    exchange(ada, bob, dan)
+    assert bob.rig.sharing.signer.may_sign
+    bob.sign()
+    exchange(ada, bob, dan)
+    assert ada.tree() == bob.tree() == dan.tree()
+    assert ada.read("file") == b"content"
+
+
 def test_what_was_on_its_way_to_the_clouds_when_a_device_was_accused_is_told_of_after_a_veto(
     fleet: Fleet,
 ) -> None:
