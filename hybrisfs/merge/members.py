@@ -255,6 +255,13 @@ class MemberTable:
         that do not count. What these wrote is accepted if a member depends on it."""
         return self._members("writers", self._writers)
 
+    def followed(self, own: bytes) -> Members:
+        """The writers, and this device, *own*, while it is only suspended: it goes on handing on what it has,
+        and puts no head on a cloud before it has looked at its own there (`sync.own_heads`)."""
+        if own not in self.suspended:
+            return self.writers()
+        return self._members("followed", lambda: self._writers(also=own))
+
     def _members(self, which: str, make: Callable[[], Members]) -> Members:
         self._load()
         found = self._made.get(which)
@@ -267,8 +274,10 @@ class MemberTable:
             (member.public for member in self._in(*states)), (member.public for member in self.removed())
         )
 
-    def _writers(self) -> Members:
+    def _writers(self, also: bytes | None = None) -> Members:
         current = {one.member.device for one in self._counted() if one.state != Membership.REMOVED}
+        if also is not None:
+            current.add(also)
         return Members(
             (self._known[device].member.public for device in current),
             (one.member.public for device, one in self._known.items() if device not in current),

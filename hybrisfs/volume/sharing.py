@@ -359,7 +359,7 @@ class Sharing:
         """Whose log is looked for on the clouds: also that of devices whose removal is still to be heard
         of."""
         with self._fs.lock:
-            return self.members.writers()
+            return self.members.followed(self.updates.device)
 
     def _holds(self, device: bytes, prefix: bytes) -> bool:
         """Whether the log has the update of the device whose hash begins so."""

@@ -243,6 +243,18 @@ def test_a_device_that_alone_has_heard_that_it_is_accused_makes_others_hear(flee
     assert ada.read("file") == b"content"
 
 
+def test_a_suspended_device_looks_at_its_own_head_until_it_is_removed_for_good(fleet: Fleet) -> None:
+    ada, bob, cyd, dan = fleet.devices
+    ada.rig.sharing.membership.remove("bob")
+    exchange(*fleet.devices)
+    this = bob.key.device_id
+    assert this in bob.rig.sharing._followed(), "it may put no head where it has not looked"
+    assert this not in cyd.rig.sharing._followed()
+    assert dan.rig.sharing.membership.remove("bob")["final"]
+    exchange(*fleet.devices)
+    assert this not in bob.rig.sharing._followed()
+
+
 def test_what_was_on_its_way_to_the_clouds_when_a_device_was_accused_is_told_of_after_a_veto(
     fleet: Fleet,
 ) -> None:
