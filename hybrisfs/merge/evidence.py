@@ -27,8 +27,8 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from hybrisfs.kinds import EVIDENCE
 from sync import (
-    DEVICE_ID_SIZE,
     DecodeError,
     Members,
     Reader,
@@ -42,7 +42,6 @@ from sync import (
 from sync.fork import ForkProof, verify_fork_proof
 
 __all__ = [
-    "EVIDENCE_PREFIX",
     "MAX_EVIDENCE_FILE",
     "MAX_PROVEN_UPDATE",
     "Charge",
@@ -55,7 +54,6 @@ __all__ = [
     "prove_offence",
 ]
 
-EVIDENCE_PREFIX: Final = b"f"
 MAX_PROVEN_UPDATE: Final = 1 << 18
 """Bytes; an update that is larger is no proof."""
 
@@ -91,7 +89,7 @@ class Charge(NamedTuple):
 
 def evidence_key(device: bytes, misdeed: Misdeed) -> bytes:
     """The register of the proof."""
-    return EVIDENCE_PREFIX + device + bytes((misdeed,))
+    return EVIDENCE.key(device, bytes((misdeed,)))
 
 
 def prove_fork(public: bytes, one: SignedHeader, other: SignedHeader) -> bytes:
@@ -107,9 +105,10 @@ def prove_offence(public: bytes, update: bytes) -> bytes:
 
 def decode_evidence(key: bytes, value: bytes, fault: Fault) -> Charge:
     """What the register proves; raises DecodeError when that is nothing."""
+    _, (number,) = EVIDENCE.split(key)
     try:
-        misdeed = Misdeed(key[1 + DEVICE_ID_SIZE])
-    except (ValueError, IndexError) as error:
+        misdeed = Misdeed(number)
+    except ValueError as error:
         raise DecodeError("evidence of nothing that is known") from error
     reader = Reader(value)
     if reader.u8() != _VERSION:
@@ -154,7 +153,7 @@ def _broken(update: SignedUpdate, fault: Fault) -> str | None:
     from hybrisfs.merge.authority import described, void  # the rules themselves look at evidence
 
     # Evidence within evidence would have to be looked into without end.
-    writes = tuple(write for write in update.writes if write[0][:1] != EVIDENCE_PREFIX)
+    writes = tuple(write for write in update.writes if write[0][0] != EVIDENCE)
     broken = void(update._replace(writes=writes))
     if not broken:
         return None

@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from hybrisfs.kinds import KIT, MEMBER, SIGNED_KIT
 from hybrisfs.merge.admission import Word, settled, words
 from hybrisfs.merge.removal import NO_VOTES
 from hybrisfs.merge.roster import Admission, Roster
@@ -50,7 +51,7 @@ _DEVICE, _REMOVED, _RESERVE = 0, 1, 2
 
 
 def member_key(device: bytes) -> bytes:
-    return b"m" + device
+    return MEMBER.prefix + device
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +239,7 @@ class MemberTable:
         """The reserves of which there is the record of a kit."""
         rows = self._db.execute(
             "SELECT device FROM member WHERE state = 3 AND EXISTS (SELECT 1 FROM register WHERE key IN "
-            "(CAST(x'79' || device AS BLOB), CAST(x'71' || device AS BLOB)) AND value IS NOT NULL)"
+            f"({KIT.sql_key('device')}, {SIGNED_KIT.sql_key('device')}) AND value IS NOT NULL)"
         )
         return {device for (device,) in rows}
 

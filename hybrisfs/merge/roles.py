@@ -42,20 +42,18 @@ from enum import IntEnum
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from hybrisfs.filesystem.node_id import AREA_SIZE
+from hybrisfs.kinds import AREA_SIZE, NODE_ID_SIZE, ROLE, SERIAL_SIZE
 from hybrisfs.merge.areas import Area, Grounds, known_assignments
 from hybrisfs.merge.backing import Backing, Word
 from hybrisfs.merge.lineage import VectorOf
 from hybrisfs.merge.rules import Stamp
 from hybrisfs.store.database import Database
 from hybrisfs.topic import Topic
-from sync import DEVICE_ID_SIZE, Bound, DecodeError, Reader, SignedUpdate, VersionVector, Writer
+from sync import Bound, DecodeError, Reader, SignedUpdate, VersionVector, Writer
 
 __all__ = [
     "MAX_AREAS",
     "MOST_WORDS",
-    "ROLE",
-    "SERIAL_SIZE",
     "Rights",
     "Role",
     "RoleRecord",
@@ -64,16 +62,13 @@ __all__ = [
     "whose_role",
 ]
 
-ROLE: Final = ord("o")
-"""What keys of these registers begin with."""
-SERIAL_SIZE: Final = 8
 MOST_WORDS: Final = 8
 """Of one author about one device, on a branch: older ones have no effect, or they would take time."""
 MAX_AREAS: Final = 16
 """Folders to which one device is limited."""
 _MOST_KEPT: Final = 256
-_NODE_ID: Final = 16
 _VERSION: Final = 1
+_WHOSE: Final = ROLE.parts[0]
 _RESERVE: Final = "SELECT 1 FROM member WHERE device = ? AND state = 3"
 
 
@@ -135,7 +130,7 @@ class RoleRecord(NamedTuple):
             count = reader.u8()
             if not 1 <= count <= MAX_AREAS:
                 raise DecodeError(f"a contributor to {count} folders")
-            areas = tuple(Area(reader.raw(AREA_SIZE), reader.raw(_NODE_ID)) for _ in range(count))
+            areas = tuple(Area(reader.raw(AREA_SIZE), reader.raw(NODE_ID_SIZE)) for _ in range(count))
             if any(one.id >= other.id for one, other in pairwise(areas)):
                 raise DecodeError("areas out of order")
         reader.end()
@@ -144,12 +139,12 @@ class RoleRecord(NamedTuple):
 
 def new_role_key(device: bytes) -> bytes:
     """A register that says what the device may do from now on."""
-    return bytes((ROLE,)) + device + os.urandom(SERIAL_SIZE)
+    return ROLE.key(device, os.urandom(SERIAL_SIZE))
 
 
 def whose_role(key: bytes) -> bytes:
     """The device that the register is about."""
-    return key[1 : 1 + DEVICE_ID_SIZE]
+    return key[_WHOSE]
 
 
 class _Said(NamedTuple):
@@ -186,7 +181,7 @@ class Roles:
         self.forget()
         for key, branch, clock, value in self._db.execute(
             "SELECT r.key, w.branch, r.clock, r.value FROM register r JOIN writer w ON w.number = r.writer "
-            "WHERE r.key >= x'6f' AND r.key < x'70'"
+            f"WHERE {ROLE.sql_rows('r.key')}"
         ).fetchall():
             self._put(Stamp(clock, branch), key, value)
         self.changed(self.devices())

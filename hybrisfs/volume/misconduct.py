@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from hybrisfs.errors import UsageError
 from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.kinds import EVIDENCE
 from hybrisfs.merge.authority import fault
 from hybrisfs.merge.evidence import (
-    EVIDENCE_PREFIX,
     MAX_PROVEN_UPDATE,
     Charge,
     Misdeed,
@@ -106,7 +106,7 @@ class Misconduct:
             return [described(charge) for charge in self.charges().get(device, ())]
 
     def _proven(self) -> Iterable[_Proven]:
-        for key, values in sorted(self._registers.with_prefix(EVIDENCE_PREFIX).items()):
+        for key, values in sorted(self._registers.with_prefix(EVIDENCE.prefix).items()):
             first = min(values, key=lambda one: one.stamp)
             try:
                 charge = decode_evidence(key, first.value or b"", fault)
