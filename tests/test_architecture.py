@@ -86,6 +86,22 @@ def test_imports_nothing_that_it_must_not(package: str) -> None:
     assert wrong == []
 
 
+def test_no_module_imports_itself_through_others() -> None:
+    names = {
+        name_of(module): module
+        for package in ("sync", "backends", "cli", "dashboard", "hybrisfs")
+        for module in modules(package)
+    }
+    left = {
+        name: {one if one in names else one.rpartition(".")[0] for one in imports(module.read_text(), name)}
+        & names.keys()
+        for name, module in names.items()
+    }
+    while bottom := {name for name, wanted in left.items() if not wanted - {name}}:
+        left = {name: wanted - bottom for name, wanted in left.items() if name not in bottom}
+    assert left == {}
+
+
 def test_the_environment_is_read_in_one_place() -> None:
     wrong = [
         name_of(module)

@@ -9,7 +9,7 @@ from hybrisfs.discard.records import Answer, Ballot, Proposal, Stray, ballot_key
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.registers import pack_key
 from hybrisfs.kinds import BALLOT, ID, PROPOSAL, Kind
-from hybrisfs.merge.members import MemberTable
+from hybrisfs.merge.member_table import MemberTable
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.roles import Role
 from hybrisfs.merge.rules import Stamp, Value

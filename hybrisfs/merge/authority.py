@@ -83,13 +83,15 @@ from hybrisfs.merge.evidence import decode_evidence
 from hybrisfs.merge.lineage import VectorOf
 from hybrisfs.merge.members import Member, member_key
 from hybrisfs.merge.removal import decode_vote
-from hybrisfs.merge.roles import Role, RoleRecord, Roles, whose_role
+from hybrisfs.merge.role_table import Roles
+from hybrisfs.merge.roles import Role, RoleRecord, whose_role
 from hybrisfs.store.schema import ROOT_ID
 from sync import DEVICE_ID_SIZE, DecodeError, SignedUpdate, VersionVector, Write
 
 __all__ = [
     "RULES",
     "Rule",
+    "breach",
     "counting",
     "described",
     "fault",
@@ -231,7 +233,7 @@ RULES: Final[Mapping[Kind, Rule]] = {
     EPOCH: Rule(lambda _, value: check_grant(value)),
     CLOUD: Rule(lambda _, value: CloudRecord.decode(value)),
     REDUNDANCY: Rule(lambda _, value: RedundancyRecord.decode(value)),
-    EVIDENCE: Rule(lambda key, value: decode_evidence(key, value, fault), by_readers=_always),
+    EVIDENCE: Rule(lambda key, value: decode_evidence(key, value, breach), by_readers=_always),
     SIGNED_KIT: Rule(_signed_kit),
     KIT: Rule(_kit, ends=True),
 }
@@ -315,6 +317,15 @@ def _halves(update: SignedUpdate, broken: Container[int]) -> set[int]:
         return False
 
     return {at for at, write in enumerate(update.writes) if at not in broken and is_half(*write)}
+
+
+def breach(update: SignedUpdate) -> str | None:
+    """How the first write of an update that does not count breaks a rule, in words; None when all count."""
+    broken = void(update)
+    if not broken:
+        return None
+    key, value = update.writes[broken[0]]
+    return fault(update.header.writer, key, value) or f"{described(key)}: half of what belongs together"
 
 
 def lawful(update: SignedUpdate, broken: Container[int] | None = None) -> SignedUpdate:

@@ -24,16 +24,14 @@ import sqlite3
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from hybrisfs.kinds import ADMISSION, MEMBER
 from hybrisfs.merge.lineage import Lineage, VectorOf, trace
+from hybrisfs.merge.roles import RoleRecord
 from hybrisfs.merge.rules import Stamp
 from hybrisfs.store.database import Database
 from sync import VersionVector
-
-if TYPE_CHECKING:
-    from hybrisfs.merge.roles import RoleRecord
 
 __all__ = ["Backing", "Word"]
 

@@ -23,7 +23,8 @@ from hybrisfs.merge.removal import (
     judge,
     vote_key,
 )
-from hybrisfs.merge.roles import Role, Roles
+from hybrisfs.merge.role_table import Roles
+from hybrisfs.merge.roles import Role
 from hybrisfs.store.database import Database
 from sync import VersionVector
 

@@ -38,7 +38,7 @@ from hybrisfs.kinds import ADMISSION, BALLOT, EVIDENCE, ID, MEMBER, PROPOSAL, SI
 from hybrisfs.merge.hearing import Hearing, VectorOf, by_member_register, is_by_member_register
 from hybrisfs.merge.members import Member, member_key
 from hybrisfs.merge.removal import Stance, decode_vote
-from hybrisfs.merge.roles import Roles
+from hybrisfs.merge.role_table import Roles
 from hybrisfs.merge.rules import Stamp
 from hybrisfs.recovery.record import SignedKit
 from hybrisfs.store.database import Database

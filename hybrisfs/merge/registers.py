@@ -15,7 +15,7 @@ from hybrisfs.filesystem.registers import is_of_tree, place_key, removed_place, 
 from hybrisfs.kinds import CONTENT, KINDS, NODE, PLACE, ROLE, Kind, Trait, having, sql_node
 from hybrisfs.merge.history import Ended, History, is_removal
 from hybrisfs.merge.minutes import Minutes
-from hybrisfs.merge.roles import Roles
+from hybrisfs.merge.role_table import Roles
 from hybrisfs.merge.rules import Stamp, Value
 from hybrisfs.merge.supersession import Supersession, Written
 from hybrisfs.store.bulk import insert_many, select_many, select_with

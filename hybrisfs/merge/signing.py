@@ -9,7 +9,7 @@ from hybrisfs.errors import HybrisError
 from hybrisfs.filesystem.registers import Place
 from hybrisfs.kinds import PLACE
 from hybrisfs.merge.authority import may_write
-from hybrisfs.merge.members import MemberTable
+from hybrisfs.merge.member_table import MemberTable
 from hybrisfs.merge.minutes import End
 from hybrisfs.merge.registers import Registers, is_kept
 from hybrisfs.merge.roles import Rights, Role

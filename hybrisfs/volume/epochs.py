@@ -18,7 +18,8 @@ from hybrisfs.keyring import KeyRing, Standing
 from hybrisfs.keys import EpochKeys
 from hybrisfs.kinds import EPOCH, ID
 from hybrisfs.merge.epochs import encode_grant, epoch_key, given_to, open_grant
-from hybrisfs.merge.members import Member, MemberTable
+from hybrisfs.merge.member_table import MemberTable
+from hybrisfs.merge.members import Member
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rules import Value
 from hybrisfs.store.database import Database

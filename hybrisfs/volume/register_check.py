@@ -13,7 +13,8 @@ from typing import Final
 from hybrisfs.filesystem.node_id import kind_of
 from hybrisfs.kinds import ATTRIBUTES, ID, KINDS, VOTE, Trait
 from hybrisfs.merge.authority import described, fault
-from hybrisfs.merge.members import Member, Membership, member_key
+from hybrisfs.merge.member_table import Membership
+from hybrisfs.merge.members import Member, member_key
 from hybrisfs.merge.registers import after, is_kept
 from hybrisfs.volume.log_check import Entry, Vectors
 from sync import DecodeError

@@ -18,7 +18,8 @@ from typing import Any, Final
 
 from hybrisfs.filesystem.extents import ZEROS
 from hybrisfs.kinds import CONTENT
-from hybrisfs.merge.members import Member, Membership
+from hybrisfs.merge.member_table import Membership
+from hybrisfs.merge.members import Member
 from hybrisfs.store.schema import ROOT_INO
 from sync import DEVICE_ID_SIZE, device_id_of
 from sync.codec import Buffer
