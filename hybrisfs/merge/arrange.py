@@ -13,6 +13,7 @@ from typing import Final
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.registers import Attr, content_key, place_key
+from hybrisfs.kinds import NODE
 from hybrisfs.merge.agenda import Agenda
 from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.registers import Registers
@@ -306,7 +307,7 @@ class Arranger:
 
     def _queue_children(self, directory: bytes, *others: bytes) -> None:
         """Settle the names of what is in the directory anew, and these names in *others*."""
-        children = {key[1:17] for key in self._registers.places_beginning(directory)}
+        children = {key[NODE] for key in self._registers.places_beginning(directory)}
         moved = self._db.execute("SELECT id FROM moved WHERE parent = ?", (directory,))
         for child in children.union(node for (node,) in moved):
             for standing in self._resolver.names(child):

@@ -46,6 +46,7 @@ from nacl.bindings import (
 from nacl.exceptions import CryptoError
 
 from hybrisfs.keys import MAX_EPOCH_NUMBER, MAX_EPOCHS, EpochKeys
+from hybrisfs.kinds import EPOCH
 from sync import (
     DEVICE_ID_SIZE,
     EPOCH_SIZE,
@@ -89,7 +90,7 @@ _MAX_RING: Final = MAX_GRANT // 2
 
 def epoch_key(epoch: bytes) -> bytes:
     """The register of an epoch's grant."""
-    return b"e" + epoch
+    return EPOCH.prefix + epoch
 
 
 def grant_name(epoch: bytes, writer: bytes) -> str:

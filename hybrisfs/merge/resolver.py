@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from hybrisfs.filesystem.registers import Attr, Place, attr_key, content_key, slot_of
+from hybrisfs.kinds import NODE, PLACE
 from hybrisfs.merge.rules import Stamp, Value, standing_attr, standing_place
 from hybrisfs.store.schema import ROOT_ID
 
@@ -138,7 +139,7 @@ class Resolver:
         found = self._slots.get(node)
         if found is None:
             places: dict[int, Standing] = {}
-            for key, values in self._registers.with_prefix(b"p" + node).items():
+            for key, values in self._registers.with_prefix(PLACE.key(node)).items():
                 standing = standing_place(values)
                 if standing is not None:
                     slot = slot_of(key)
@@ -199,7 +200,7 @@ class Resolver:
         return removal == UNSIGNED or all(one == removal or self._depends(removal, one) for one in stamps)
 
     def _named_by(self, directory: bytes) -> Iterable[bytes]:
-        return {key[1:17] for key in self._registers.places_beginning(directory)}
+        return {key[NODE] for key in self._registers.places_beginning(directory)}
 
     def _inhabited(self, directory: bytes) -> bool:
         """Whether a removed directory has to stay because something in it lives."""

@@ -36,7 +36,8 @@ from hybrisfs.filesystem.registers import attr_key
 from hybrisfs.home import Home
 from hybrisfs.keyring import KeyRing
 from hybrisfs.keys import VolumeKeys
-from hybrisfs.merge.members import Member, MemberTable
+from hybrisfs.merge.member_table import MemberTable
+from hybrisfs.merge.members import Member
 from hybrisfs.store.database import Database
 from hybrisfs.store.files import make_directory, sync_directory
 from hybrisfs.store.journal import Journal
