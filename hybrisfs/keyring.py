@@ -3,8 +3,10 @@
 A volume begins with one epoch. When a device is removed, a new one begins, whose keys it is not given
 (`hybrisfs.merge.epochs`). What is sealed from then on is sealed with the newest keys of an epoch that
 excludes every removed device, and that a present member granted; what was sealed before stays readable with
-the keys that sealed it. Whoever makes an epoch has its keys, whatever it states: so epochs of a device that
-was removed later seal nothing any more, nor do those of which only a cloud tells.
+the keys that sealed it. When the removal of a device was vetoed, it was given the keys of the epochs that
+excluded it: should it be removed after all, these seal nothing any more. Whoever makes an epoch has its keys,
+whatever it states: so epochs of a device that was removed later seal nothing any more, nor do those of which
+only a cloud tells.
 
 A device that was removed keeps the keys of old epochs. With them and a cloud that helps it, it can make what
 opens, but none of it counts by its seal alone:
@@ -25,8 +27,8 @@ pack, chunk    a pack is named by the hash of its table, a chunk by that of its 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from hybrisfs.keys import MAX_EPOCHS, EpochKeys, VolumeKeys
 from sync import FIRST_EPOCH, EpochKey
@@ -65,6 +67,8 @@ class Standing:
     """Those that only devices which are no members granted; those to be kept come last."""
     left: frozenset[bytes] = frozenset()
     """The devices that somebody wanted to remove and that are members all the same."""
+    given: Mapping[bytes, Collection[bytes]] = field(default_factory=dict)
+    """By epoch: the devices that grants name, whatever the epoch states of them."""
 
 
 class KeyRing:
@@ -95,7 +99,7 @@ class KeyRing:
         epochs = self._keys.shared.epochs
         self._by_id = {epoch.id: epoch for epoch in epochs}
         granted = [epoch for epoch in epochs if self._is_granted(epoch)]
-        fit = [epoch for epoch in granted if self._removed <= epoch.excluded]
+        fit = [epoch for epoch in granted if self._removed <= self.withheld_from(epoch)]
         told = [epoch for epoch in epochs if self._is_told(epoch) and self._removed <= epoch.excluded]
         self._is_fit = bool(fit or told)
         if fit:
@@ -143,6 +147,10 @@ class KeyRing:
     def is_fit(self) -> bool:
         """Whether no removed device has the keys of the newest epoch."""
         return self._is_fit
+
+    def withheld_from(self, epoch: EpochKeys) -> frozenset[bytes]:
+        """The devices that an epoch excludes and that no grant gives its keys."""
+        return epoch.excluded.difference(self._standing.given.get(epoch.id, ()))
 
     def kept_from(self, members: Iterable[bytes]) -> list[EpochKeys]:
         """The epochs that exclude some of these members, as somebody wanted to remove them for a while."""

@@ -127,7 +127,7 @@ class LogState(LogTree):
         signed: tuple[bytes, int] | None = None,
     ) -> None:
         """Load what was stored: all `branches`, the newest update of each that is not empty, and the
-        (branch, clock) of the newest update that this device signed itself."""
+        (branch, clock) of the newest update that this device signed itself, or goes on from."""
         self._volume = volume
         self.set_members(members)
         super().__init__(log, branches, tips, signed)
@@ -157,11 +157,12 @@ class LogState(LogTree):
     def next_update(self, writes: Sequence[Write], time_ns: int, key: DeviceKey) -> Accepted:
         """Sign `writes` as our next update, which depends on all that is accepted, and accept it.
 
-        `time_ns` is the time of day in ns since the epoch. Raises `NotAMemberError`, `LimitError`,
-        ValueError (see `encode_signed`).
+        `time_ns` is the time of day in ns since the epoch. A device that was removed may sign, too: others
+        accept that once it is a member again. Raises `NotAMemberError`, `LimitError`, ValueError (see
+        `encode_signed`).
         """
         writer = key.device_id
-        if writer not in self._members:
+        if not self._members.known(writer):
             raise NotAMemberError(f"device {writer.hex()} is no member of volume {self._volume.hex()}")
         prev = self.newest(writer) or self._beginning(writer)
         known = prev.dependencies

@@ -88,10 +88,22 @@ class LogTree:
     def newest(self, device: bytes) -> Known | None:
         """Where `device` goes on writing: its newest update; on this device's own branch if it has forked.
 
-        The own branch is the one that grows from the last update that this device signed itself.
+        The own branch is the one that grows from the last update that this device signed itself, or has
+        told others to go on from (`go_on_through`).
         """
         own = [tip for tip in self.tips() if tip.device == device and self._descends(tip)]
         return max(own, key=lambda tip: (tip.clock, tip.hash), default=None)
+
+    def go_on_through(self, branch: bytes, clock: int) -> None:
+        """Whichever other updates of its own it comes to hear of, this device goes on from this one, which is
+        on the way to its newest one."""
+        device = self._branches[branch].device
+        if (
+            self._signed is None
+            or self._branches[self._signed[0]].device != device
+            or self._signed[1] < clock
+        ):
+            self._signed = branch, clock
 
     def _descends(self, tip: Known) -> bool:
         """False when this device has gone on from its last signed update on another branch."""

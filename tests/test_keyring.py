@@ -54,6 +54,17 @@ def test_an_epoch_counts_for_who_granted_it_and_not_for_what_it_says_of_itself()
     assert not ring.is_fit, "nobody is excluded in advance"
 
 
+def test_an_epoch_whose_keys_a_removed_device_was_given_seals_nothing() -> None:
+    ring = KeyRing(KEYS)
+    ring.add([SECOND])
+    granted = {SECOND.id: 5}
+    ring.judge(Standing(frozenset([GONE]), granted, [], given={SECOND.id: frozenset([LATER])}))
+    ring.exclude([GONE])
+    assert ring.is_fit and ring.newest == SECOND and ring.withheld_from(SECOND) == {GONE}
+    ring.judge(Standing(frozenset([GONE]), granted, [], given={SECOND.id: frozenset([GONE, LATER])}))
+    assert not ring.is_fit and not ring.withheld_from(SECOND)
+
+
 def test_who_does_not_know_the_log_goes_by_what_it_was_handed() -> None:
     ring = KeyRing(KEYS)
     liar = EpochKeys(b"liar", MAX_EPOCH_NUMBER, bytes(32), bytes(32), frozenset([GONE]))

@@ -115,7 +115,7 @@ class Assembly:
 
     def may_end(self, packs: Collection[bytes]) -> bool:
         """Whether the end of these packs counts for all others, too, if it is signed now."""
-        return self._signer.may_end(packs)
+        return self.may_propose and self._signer.may_end(packs)
 
     def end(self, packs: Iterable[bytes]) -> Stamp:
         """Sign that these packs are no more."""

@@ -43,7 +43,7 @@ class Proposer:
         self, packs: Sequence[int], orphans: Sequence[bytes] = (), strays: Sequence[Stray] = ()
     ) -> int:
         """Propose to discard up to `MAX_PACKS` packs, by their numbers, orphans by their ids, and strays,
-        unless a proposal of this device stands; how many.
+        unless a proposal of this device stands, or it may propose nothing; how many.
 
         Strays alone may wait for a cloud that is away: what is new is proposed together with them.
         """
@@ -51,6 +51,8 @@ class Proposer:
             standing = self._assembly.book().of(self._assembly.device)
             if len(standing) > 1 or any(one.packs or one.orphans for one in standing):
                 return 0
+            if not self._assembly.may_propose:
+                return 0  # removed meanwhile, or made a reader
             waiting = standing[0].strays if standing else ()
             ids = [
                 identity
@@ -73,7 +75,8 @@ class Proposer:
         with self._fs.lock:
             lists = self._assembly.book().of(self._assembly.device)
             agreed = [self._assembly.book().agreed(one) for one in lists]
-        if not lists or (len(lists) == 1 and agreed[0] is None):
+            may_propose = self._assembly.may_propose
+        if not may_propose or not lists or (len(lists) == 1 and agreed[0] is None):
             return False
         # A forked device with several lists begins anew.
         left: tuple[Stray, ...] = ()
@@ -87,6 +90,8 @@ class Proposer:
             if left and not (lists[0].packs or lists[0].orphans) and set(left) == set(lists[0].strays):
                 return False
         with self._fs.cutting, self._fs.lock:
+            if not self._assembly.may_propose:
+                return False
             # Nobody may name what is left until it is deleted: it is proposed again in the same breath.
             self._assembly.propose(time.time_ns(), (), strays=left)
             for one in lists:
@@ -110,7 +115,7 @@ class Proposer:
             if agreed is None or condemned.unread_pages():
                 return False  # somebody has come in meanwhile, or something has yet to be looked at
             if not self._assembly.may_end(agreed.packs):
-                return False  # others would ask somebody whom this device does not
+                return False  # removed meanwhile, or others would ask somebody whom this device does not
             ending = []
             for pack in packs:
                 number = self._assembly.pack_number(pack)

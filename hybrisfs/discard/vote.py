@@ -90,6 +90,8 @@ class Voter:
 
     def _answer(self, book: Book, looked_at: set[bytes]) -> bool:
         """Answer what was *looked_at*; whether there was anything to say that had not been said."""
+        if not self._assembly.may_sign:
+            return False  # removed meanwhile
         if self._fs.chunks.condemned.unread_pages():
             return False  # named just now: they are looked through first
         device = self._assembly.device

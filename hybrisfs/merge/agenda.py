@@ -1,4 +1,4 @@
-"""Names that have to be settled anew, folders before what is in them."""
+"""Names that have to be settled again, folders before what is in them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ class _Names:
 
 
 class Agenda:
-    """A queue of names, each once, by the depth at which they stand; with the nodes for whose sake."""
+    """A queue of names, each once, by the depth at which they stand; with the nodes for whose sake.
+
+    As long as no folder is among these nodes, the depth does not matter, and is not asked for.
+    """
 
     def __init__(self, resolver: Resolver) -> None:
         self._resolver = resolver
@@ -29,6 +32,7 @@ class Agenda:
         self._heap: list[tuple[int, bytes]] = []  # the directories, but for `_fresh`
         self._fresh: list[bytes] = []  # those of which the depth has not been asked for
         self._depths: dict[bytes, int] = {ROOT_ID: 0}
+        self._has_folders = False
 
     def __bool__(self) -> bool:
         return bool(self._folders)
@@ -42,12 +46,14 @@ class Agenda:
         if name not in names.nodes:
             names.nodes[name] = set()
             heapq.heappush(names.order, name)
-        names.nodes[name].update(nodes)
+        for node in nodes:
+            names.nodes[name].add(node)
+            self._has_folders = self._has_folders or self._resolver.is_directory(node)
 
     def take(self) -> tuple[bytes, bytes, set[bytes]]:
         """The directory and the name that come next, and the nodes."""
-        if len(self._folders) == 1:  # mostly: its depth does not matter
-            [directory] = self._folders
+        if len(self._folders) == 1 or not self._has_folders:
+            directory = next(iter(self._folders))
         else:
             for fresh in self._fresh:
                 heapq.heappush(self._heap, (self._depth(fresh), fresh))

@@ -12,7 +12,7 @@ from typing import Final
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.filesystem.registers import Attr, content_key, place_key
+from hybrisfs.filesystem.registers import Attr, content_key, place_key, slot_of
 from hybrisfs.kinds import NODE
 from hybrisfs.merge.agenda import Agenda
 from hybrisfs.merge.nodes import Nodes
@@ -160,7 +160,7 @@ class Arranger:
             inode = self._nodes.find(node)
             if inode is None:
                 continue
-            for slot, row in self._rows.of(inode.ino).items():
+            for slot, row in self._rows.of(inode.ino, self._resolver.few(node)).items():
                 if (row.parent, row.plain) == (at, name) and (node, slot) not in found:
                     self._rows.remove(inode, slot)
 
@@ -179,8 +179,7 @@ class Arranger:
         wanted = {
             one[1:]: Row(at, name, None) if one == first else Row(at, one[0], name) for one in candidates
         }
-        shown = {ino: self._rows.of(ino) for ino in {ino for ino, _ in wanted}}
-        present = {(ino, slot): row for ino, slot in wanted if (row := shown[ino].get(slot)) is not None}
+        present = {(ino, slot): row for ino, slot in wanted if (row := self._rows.at(ino, slot)) is not None}
         self._place(present, wanted)
 
     # -- who wants the name ----------------------------------------------------------------------
@@ -189,8 +188,13 @@ class Arranger:
         """The nodes that these inodes show, given with slots: their own, or of which they are versions, and
         those that are seen as one with them."""
         found: set[bytes] = set()
-        for ino in {ino for ino, _ in rows}:
+        slots: dict[int, list[int]] = {}
+        for ino, slot in rows:
+            slots.setdefault(ino, []).append(slot)
+        for ino in slots:
             inode = self._fs.inodes.get(ino)
+            for slot in slots[ino]:
+                self._resolver.look_at(inode.id, slot)
             found.add(inode.id)
             others = (
                 "SELECT id FROM copy WHERE ino = ?"
@@ -219,7 +223,7 @@ class Arranger:
 
     def _sameness(self, node: bytes, attr: Attr) -> bytes | None:
         """Equal for files that are the same to everybody who looks at them; None: like no other."""
-        if content_key(node) in self._fs.changes.unsigned or len(self._resolver.names(node)) > 1:
+        if content_key(node) in self._fs.changes.unsigned or not self._resolver.is_alone(node):
             return None
         contents = self._resolver.contents(node)
         if len(contents) > 1:
@@ -290,8 +294,7 @@ class Arranger:
                 ).fetchall():
                     self._part(other)
                 self._queue_unsigned_children(own)
-                for slot in self._rows.of(own.ino):
-                    self._rows.remove(own, slot)
+                self._rows.remove_all(own)
             self._db.execute("INSERT INTO joined VALUES (?, ?)", (node, inode.ino))
             self._queue_children(node)
         self._nodes.entangle(inode)
@@ -307,7 +310,10 @@ class Arranger:
 
     def _queue_children(self, directory: bytes, *others: bytes) -> None:
         """Settle the names of what is in the directory anew, and these names in *others*."""
-        children = {key[NODE] for key in self._registers.places_beginning(directory)}
+        children = set[bytes]()
+        for key in self._registers.places_beginning(directory):
+            children.add(key[NODE])
+            self._resolver.look_at(key[NODE], slot_of(key))
         moved = self._db.execute("SELECT id FROM moved WHERE parent = ?", (directory,))
         for child in children.union(node for (node,) in moved):
             for standing in self._resolver.names(child):

@@ -11,6 +11,7 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Final
 
 from hybrisfs.filesystem.filesystem import FileSystem
@@ -103,8 +104,9 @@ class Arrivals:
         self._packs = Packs(fs, self._is_contributed)
         self.clouds_changed = Topic[[]]()
         self._disturb_again()
-        # Nodes whose registers have changed since the last refresh.
-        self._waiting: set[bytes] = self._moved_for_nobody()
+        # Nodes whose registers have changed since the last refresh, with the slots of those of which nothing
+        # has changed but places.
+        self._waiting: dict[bytes, set[int] | None] = dict.fromkeys(self._moved_for_nobody())
         # Names of which copies are called after a device that has another name now.
         self._called_anew: set[tuple[int, bytes]] = set()
         self._only: dict[bytes, Value] = {}  # registers that got their first value since then
@@ -120,8 +122,16 @@ class Arrivals:
         """Find the names that may have come or gone without a signed update when we stopped."""
         disturbed = self._fs.inodes.disturbed
         disturbed.update(self._with_conflicts())
-        for key in self._fs.changes.unsigned:
-            standing = standing_place(self._registers.values(key)) if key[0] == PLACE else None
+        for key, (ino, _) in self._fs.changes.unsigned.items():
+            if key[0] != PLACE:
+                continue
+            disturbed.update(
+                self._db.execute(
+                    "SELECT parent, ifnull(wanted, name) FROM place WHERE ino = ? AND slot = ?",
+                    (ino, slot_of(key)),
+                )
+            )
+            standing = standing_place(self._registers.values(key))
             inode = self._nodes.find(standing[1].parent) if standing else None
             if standing is not None and inode is not None:
                 disturbed.add((inode.ino, standing[1].name))
@@ -149,10 +159,11 @@ class Arrivals:
         nodes = {key[NODE] for key, _ in kept}
         if nodes and min(nodes) < FIRST_OF_KINDS:
             kept = [one for one in kept if one[0][ID] >= FIRST_OF_KINDS or not self._twists(*one)]
+        self._note_changed(key for key, _ in kept)
         if self._is_edited(nodes):
+            self._waiting.update(dict.fromkeys(nodes))
             self._make_way(kept)
         self._losses.note(branch, header, kept)
-        self._waiting |= nodes
         stamp = Stamp(header.clock, branch)
         if others:
             kept = [*kept, *(one for one in others if is_kept(one[0]))]
@@ -161,6 +172,16 @@ class Arrivals:
             self._take_others(accepted, stamp, others)
         if self._fs.chunks.condemned:
             self._write()  # what needs a chunk of a condemned pack is to be noticed in its turn
+
+    def _note_changed(self, keys: Iterable[bytes]) -> None:
+        """These registers of nodes are written to."""
+        waiting = self._waiting
+        for key in keys:
+            node = key[NODE]
+            if key[0] != PLACE:
+                waiting[node] = None
+            elif (slots := waiting.setdefault(node, set())) is not None:
+                slots.add(slot_of(key))
 
     def _permitted(self, accepted: Accepted) -> Accepted:
         """The update with those of its writes that its writer might sign by then."""
@@ -226,7 +247,7 @@ class Arrivals:
         if self._is_edited(nodes):
             self._make_way(come)
         self._registers.merge(changes)
-        self._waiting |= nodes
+        self._waiting.update(dict.fromkeys(nodes))
         for one in changes if self._only else ():
             self._only.pop(one.key, None)
         for one in changes:
@@ -331,7 +352,7 @@ class Arrivals:
         for key, stamps in self._registers.rename_branch(rename.old, rename.above, rename.new).items():
             if not is_of_tree(key):
                 continue
-            self._waiting.add(key[NODE])
+            self._waiting[key[NODE]] = None
             inode = self._nodes.find(key[NODE]) if key[0] == CONTENT else None
             for stamp in stamps:
                 if inode and inode.content_stamp == self._registers.number_of(stamp):
@@ -343,10 +364,11 @@ class Arrivals:
         self._write()
         self._edited = None
         self._losses.look(self._resolver, self._only)
-        waiting, self._waiting = self._waiting, set()
+        waiting, self._waiting = self._waiting, {}
         called_anew, self._called_anew = self._called_anew, set()
         before = self._losses.highest()
-        changes = self._refresh(waiting, called_anew)
+        slots = {node: slots for node, slots in waiting.items() if slots is not None}
+        changes = self._refresh(set(waiting), called_anew, slots)
         self._losses.came_above(before)
         return changes
 
@@ -399,14 +421,21 @@ class Arrivals:
         rows = self._db.execute("SELECT slot FROM place WHERE ino = ?", (inode.ino,))
         return [slot for (slot,) in rows]
 
-    def _refresh(self, nodes: set[bytes], disturbed: Iterable[tuple[int, bytes]]) -> list[Change]:
-        changes = self._shown(nodes, disturbed)
+    def _refresh(
+        self,
+        nodes: set[bytes],
+        disturbed: Iterable[tuple[int, bytes]],
+        slots: Mapping[bytes, set[int]] = MappingProxyType({}),
+    ) -> list[Change]:
+        changes = self._shown(nodes, disturbed, slots)
         self._fs.unseen.names_changed(
             NameChange(one.ino, one.name, one.gone is not None) for one in changes if one.name is not None
         )
         return changes
 
-    def _shown(self, nodes: set[bytes], disturbed: Iterable[tuple[int, bytes]]) -> list[Change]:
+    def _shown(
+        self, nodes: set[bytes], disturbed: Iterable[tuple[int, bytes]], slots: Mapping[bytes, set[int]]
+    ) -> list[Change]:
         changes, self._changes = self._changes, []
         only, self._only = self._only, {}
         if not nodes and not disturbed:
@@ -417,7 +446,8 @@ class Arrivals:
         changes += newcomers.changes
         if not rest and not disturbed:
             return changes
-        return changes + Refresh(self._fs, self._registers, self.depends, self.author).run(rest, disturbed)
+        refresh = Refresh(self._fs, self._registers, self.depends, self.author)
+        return changes + refresh.run(rest, disturbed, slots)
 
     def _folders(self, ino: int) -> list[bytes]:
         """The ids of the directories that are seen as this one; none when it is gone."""
@@ -526,7 +556,7 @@ class Arrivals:
         self._fs.flush()
         self._changes += [Change(at, called, (inode.ino, inode.mode)) for at, called, _ in rows]
         self._changes += [Change(parent, copy), Change(parent), Change(inode.ino)]
-        self._waiting.add(node)
+        self._waiting[node] = None
 
 
 def _parted(writes: Sequence[Write]) -> tuple[list[Write], list[Write]]:

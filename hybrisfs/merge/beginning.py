@@ -36,5 +36,6 @@ def begin_beside(fs: FileSystem, inode: Inode, parent: int, name: bytes, author:
         (parent, shown, inode.ino, wanted),
     )
     inode.nlink = 1
+    fs.inodes.disturbed.update(((parent, name), (parent, shown)))
     begin_anew(fs, inode)
     return shown

@@ -3,7 +3,8 @@
 Who removes a device begins an epoch with fresh keys, and grants them to the others: as a register, in the
 very update that removes the device, and as an object on the clouds, for those who meet what is sealed with
 the new keys before that update. There each device that uses an epoch puts a grant of its own, for all whom it
-knows as members. When the removal of a device is vetoed, it is granted the epochs that it lacks, both ways.
+knows as members. When the removal of a device is vetoed, it is granted the epochs that it lacks: by
+registers, then by objects, too, for whoever has an epoch that excludes it all are to hear of.
 
 ========  ==================  =====================================================================
 register  key                 value
@@ -14,7 +15,8 @@ epoch     ``e`` epoch id (4)  a grant
     grant     version u8 = 1
               boxes    varint, at most MAX_WRITERS; then for each, in ascending order:
                        device 16
-                       box    80, the wrap key (32) sealed for that device (`sync.identity.box_for`)
+                       box    80, the wrap key (32) sealed for that device (`sync.identity.box_for`), or
+                              zeros: it was granted the epoch before
               nonce    24, random
               ring     blob: XChaCha20-Poly1305 of the epochs under the wrap key; associated data: volume (16)
 
@@ -85,6 +87,7 @@ MAX_GRANT: Final = 1 << 20
 _VERSION: Final = 1
 _MAGIC: Final = b"HFEG"
 _BOX: Final = KEY_SIZE + BOX_OVERHEAD
+_NOTHING: Final = bytes(_BOX)
 _MAX_RING: Final = MAX_GRANT // 2
 
 
@@ -138,16 +141,18 @@ def read_epochs(reader: Reader) -> list[EpochKeys]:
     return epochs
 
 
-def encode_grant(volume: bytes, epochs: Iterable[EpochKeys], members: Members) -> bytes:
-    """A grant of all *epochs* but the first to all *members* with keys that something can be sealed for."""
+def encode_grant(
+    volume: bytes, epochs: Iterable[EpochKeys], members: Members, before: Iterable[bytes] = ()
+) -> bytes:
+    """A grant of all *epochs* but the first to all *members* with keys that something can be sealed for; it
+    gives nothing to those that it names as having been granted them *before*."""
     wrap, nonce = os.urandom(KEY_SIZE), os.urandom(NONCE_SIZE)
-    boxes = [
-        (device, box_for(public, wrap))
-        for device, public in sorted(members.public_keys.items())
-        if is_public_key(public)
-    ]
+    boxes = dict.fromkeys(before, _NOTHING)
+    for device, public in sorted(members.public_keys.items()):
+        if is_public_key(public):
+            boxes[device] = box_for(public, wrap)
     out = Writer().u8(_VERSION).varint(len(boxes))
-    for device, box in boxes:
+    for device, box in sorted(boxes.items()):
         out.raw(device).raw(box)
     ring = Writer()
     write_epochs(ring, (epoch for epoch in epochs if epoch.id != FIRST_EPOCH))
@@ -171,7 +176,7 @@ def check_grant(grant: bytes) -> None:
 
 
 def given_to(grant: bytes) -> frozenset[bytes]:
-    """The devices that a grant is for. Raises DecodeError."""
+    """The devices that a grant names. Raises DecodeError."""
     return frozenset(_read_sealed(Reader(grant))[0])
 
 
@@ -188,7 +193,7 @@ def _read_sealed(reader: Reader) -> tuple[dict[bytes, bytes], bytes, bytes]:
 def _read_grant(reader: Reader, volume: bytes, device: DeviceKey) -> list[EpochKeys]:
     boxes, nonce, sealed = _read_sealed(reader)
     box = boxes.get(device.device_id)
-    if box is None:
+    if box is None or box == _NOTHING:
         return []
     wrap = device.open(box)
     try:

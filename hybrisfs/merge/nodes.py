@@ -106,16 +106,16 @@ class Nodes:
         self.entangle(fresh)
         return fresh
 
-    def unname(self, inode: Inode, last: Displaced) -> None:
-        """The node has no name any more. It goes, or stays for those who have it open: what they write goes
-        to a file that is called like the last one (`Settlement`)."""
+    def unname(self, inode: Inode, last: Displaced | None) -> None:
+        """The node has no name any more, or never had one (*last* is None). It goes, or stays for those who
+        have it open: what they write goes to a file that is called like the last one (`Settlement`)."""
         self._db.execute("DELETE FROM copy WHERE ino = ?", (inode.ino,))
         self._db.execute("DELETE FROM joined WHERE ino = ?", (inode.ino,))
         inode.nlink = 0
         inode.orphan = True
         inode.derived = False
         self._fs.inodes.entangle(inode.ino, False)
-        if inode.handles:
+        if inode.handles and last is not None:
             self._fs.inodes.identify_anew(inode)
             self._fs.inodes.entangle(inode.ino, True)
             self._fs.inodes.displaced[inode.ino] = last

@@ -6,7 +6,9 @@ them, for which folders are one decides who meets whom inside; then attributes a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Final
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
@@ -23,6 +25,8 @@ from hybrisfs.store.schema import ROOT_ID
 
 __all__ = ["Change", "Refresh"]
 
+_MANY_NAMES: Final = 32  # more are not all looked at for the sake of one
+
 
 class Refresh:
     """One run, under the volume's lock; the view has been flushed. Use once: `run`."""
@@ -38,18 +42,28 @@ class Refresh:
         self._db = fs.db
         self._registers = registers
         self._nodes = Nodes(fs)
-        self._resolver = Resolver(registers, UnsignedView(fs), depends, self._within)
+        self._few: dict[bytes, set[int]] = {}
+        self._resolver = Resolver(registers, UnsignedView(fs), depends, self._within, self._few)
         self._touched: dict[bytes, set[bytes]] = {}  # what has changed, by the directories that it names
         self._rows = Rows(fs, registers)
         self._agenda = Agenda(self._resolver)
         self._arranger = Arranger(fs, registers, self._resolver, self._rows, self._agenda, author, self._note)
 
-    def run(self, nodes: Iterable[bytes], disturbed: Iterable[tuple[int, bytes]] = ()) -> list[Change]:
+    def run(
+        self,
+        nodes: Iterable[bytes],
+        disturbed: Iterable[tuple[int, bytes]] = (),
+        slots: Mapping[bytes, set[int]] = MappingProxyType({}),
+    ) -> list[Change]:
         """Show *nodes*, and what depends on them, as the registers say; what the kernel must hear of.
 
-        *disturbed*: names that have come and gone otherwise, by directory.
+        *disturbed*: names that have come and gone otherwise, by directory. *slots*: of nodes of which nothing
+        has changed but places, those of these.
         """
         nodes = set(nodes)
+        for node in nodes & slots.keys():
+            if self._has_many(node, slots[node]):
+                self._few[node] = set(slots[node])
         affected = self._closure(sorted(nodes))
         for node in sorted(affected):
             self._queue(node)
@@ -63,6 +77,14 @@ class Refresh:
             self._show(node)
         self._drop_nameless()
         return self._rows.changes
+
+    def _has_many(self, node: bytes, slots: set[int]) -> bool:
+        """Whether the node is a file with so many more names than these that the others are left alone."""
+        inode = self._nodes.find(node)
+        if inode is None or not inode.is_file or inode.ino in self._fs.inodes.entangled:
+            return False
+        is_moved = self._db.execute("SELECT 1 FROM moved WHERE id = ?", (node,)).fetchone()
+        return is_moved is None and inode.nlink - len(slots) >= _MANY_NAMES
 
     def _settle_again(self, ino: int, name: bytes) -> None:
         """A conflict about this name in directory *ino*. A program may have renamed a file of which copies
@@ -144,12 +166,9 @@ class Refresh:
 
     def _removed_parents(self, node: bytes) -> list[bytes]:
         parents = {one.place.parent for one in self._resolver.registered(node)}
-        seen_in = self._db.execute(
-            "SELECT above.id FROM node n JOIN place p ON p.ino = n.ino "
-            "JOIN node above ON above.ino = p.parent WHERE n.id = ?",
-            (node,),
-        )
-        parents.update(identity for (identity,) in seen_in)
+        for (ino,) in self._db.execute("SELECT ino FROM node WHERE id = ?", (node,)).fetchall():
+            shown = self._rows.of(ino, self._resolver.few(node)).values()
+            parents.update(self._fs.inodes.get(row.parent).id for row in shown)
         rows = self._db.execute("SELECT cause FROM moved_for WHERE id = ?", (node,))
         parents.update(cause for (cause,) in rows)
         return [parent for parent in parents if self._resolver.removed(parent)]
@@ -161,7 +180,7 @@ class Refresh:
             "UNION ALL SELECT ino FROM joined WHERE id = ?1",
             (node,),
         ).fetchall():
-            for row in self._rows.of(ino).values():
+            for row in self._rows.of(ino, self._resolver.few(node)).values():
                 self._agenda.add(self._fs.inodes.get(row.parent).id, row.plain, (node,))
         self._db.execute("DELETE FROM moved WHERE id = ?", (node,))
         self._db.execute("DELETE FROM moved_for WHERE id = ?", (node,))
@@ -207,7 +226,7 @@ class Refresh:
         stamp = self._registers.number_of(contents[0].stamp) if contents else 0
         if stamp == inode.content_stamp:
             return inode
-        if not self._rows.of(inode.ino):
+        if not self._rows.is_shown(inode.ino):
             return inode  # it has just lost its last name
         if inode.handles:
             gone = inode.ino, inode.mode
@@ -237,7 +256,7 @@ class Refresh:
             if ino in dropped:
                 continue
             inode = self._fs.inodes.get(ino)
-            if not inode.orphan and not self._rows.of(ino):
+            if not inode.orphan and not self._rows.is_shown(ino):
                 self._drop(inode)
                 dropped.add(ino)
 
@@ -245,7 +264,7 @@ class Refresh:
         # What is still in a directory that was joined with another has been taken out of that one.
         for ino, slot in self._rows.within(inode.ino):
             self._rows.remove(self._fs.inodes.get(ino), slot)
-        self._nodes.unname(inode, self._rows.last[inode.ino])
+        self._nodes.unname(inode, self._rows.last.get(inode.ino))
         self._rows.changes.append(Change(inode.ino))
         if not inode.handles:
             self._fs.inodes.forget(inode.ino)  # the kernel may not know it, and would never forget it

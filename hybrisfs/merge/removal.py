@@ -6,7 +6,8 @@ register  key                                 value
 vote      ``x`` accused (16), voter (16)      version u8 = 1, stance u8: 0 keep, 1 suspend, 2 remove
 ========  ==================================  =======================================================
 
-Only the voter writes it, and what it says of itself counts for nothing. A device that only reads has no vote.
+Only the voter writes it. What it says of itself counts for nothing: a suspended device says "keep", so that
+others hear why it is suspended (`hybrisfs.merge.signing.Signer.plead`). A device that only reads has no vote.
 A member register that says of a device that it was removed is the vote "remove" of its author, when that one
 has no vote register about it.
 

@@ -10,7 +10,7 @@ import stat
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from hybrisfs.filesystem.registers import Attr, Place, attr_key, content_key, slot_of
+from hybrisfs.filesystem.registers import Attr, Place, attr_key, content_key, place_key, slot_of
 from hybrisfs.kinds import NODE, PLACE
 from hybrisfs.merge.rules import Stamp, Value, standing_attr, standing_place
 from hybrisfs.store.schema import ROOT_ID
@@ -52,8 +52,9 @@ class RegisterValues(Protocol):
 class Unsigned(Protocol):
     """The view's own word on registers that have changed since the last signed update."""
 
-    def places(self, node: bytes, slots: Iterable[int]) -> dict[int, Place | None]:
-        """By slot, the unsigned places of a node, which has registers for *slots*; None: it was removed."""
+    def places(self, node: bytes, slots: Iterable[int], *, others: bool = True) -> dict[int, Place | None]:
+        """By slot, the unsigned places of a node, which has registers for *slots*; None: it was removed.
+        Without *others*, those of other slots are left out."""
 
     def attr(self, node: bytes) -> Attr | None:
         """The unsigned attributes of a node."""
@@ -70,6 +71,9 @@ class Resolver:
 
     *depends* tells whether the update with the first stamp depends on that with the second; *within* which
     nodes may live in a removed directory: all that ever named it, unless somebody knows better.
+
+    *few* are slots of files that have many names. Their other names, two at least, are as the view shows
+    them: they are not looked at unless somebody asks (`look_at`).
     """
 
     def __init__(
@@ -78,11 +82,13 @@ class Resolver:
         unsigned: Unsigned,
         depends: Callable[[Stamp, Stamp], bool],
         within: Callable[[bytes], Iterable[bytes]] | None = None,
+        few: dict[bytes, set[int]] | None = None,
     ) -> None:
         self._registers = registers
         self._unsigned = unsigned
         self._depends = depends
         self._within = within or self._named_by
+        self._few = {} if few is None else few
         self._inhabitants: dict[bytes, bool] = {}
         self._circles: dict[bytes, _Circle | None] = {ROOT_ID: None}
         self._slots: dict[bytes, list[Standing]] = {}
@@ -129,8 +135,30 @@ class Resolver:
         attr = self.attr(node)
         return attr is not None and stat.S_ISDIR(attr.mode)
 
+    def few(self, node: bytes) -> set[int] | None:
+        """The slots of the node that are looked at; None: all."""
+        return self._few.get(node)
+
+    def look_at(self, node: bytes, slot: int | None = None) -> None:
+        """Look at this slot of the node, too, or at all."""
+        few = self._few.get(node)
+        if few is None or slot in few:
+            return
+        if slot is None:
+            del self._few[node]
+        else:
+            few.add(slot)
+        for known in (self._slots, self._names, self._called, self._first_slots):
+            known.pop(node, None)
+
+    def is_alone(self, node: bytes) -> bool:
+        """Whether the node has one name, or none."""
+        return node not in self._few and len(self.names(node)) < 2
+
     def removed(self, node: bytes) -> bool:
         """Whether somebody removed the node, so that it lives by what is in it only, if at all."""
+        if node in self._few:
+            return False
         registered = self.registered(node)
         return bool(registered) and all(one.place.removed for one in registered)
 
@@ -138,19 +166,27 @@ class Resolver:
         """What each place register of the node says, removals too."""
         found = self._slots.get(node)
         if found is None:
+            few = self._few.get(node)
             places: dict[int, Standing] = {}
-            for key, values in self._registers.with_prefix(PLACE.key(node)).items():
+            for key, values in self._places(node, few).items():
                 standing = standing_place(values)
                 if standing is not None:
                     slot = slot_of(key)
                     places[slot] = Standing(slot, *standing)
-            for slot, place in self._unsigned.places(node, list(places)).items():
+            slots = list(places if few is None else few)
+            for slot, place in self._unsigned.places(node, slots, others=few is None).items():
                 if place is not None:
                     places[slot] = Standing(slot, UNSIGNED, place)
                 elif slot in places:
                     places[slot] = Standing(slot, UNSIGNED, places[slot].place.left())
             found = self._slots[node] = list(places.values())
         return found
+
+    def _places(self, node: bytes, slots: Iterable[int] | None) -> dict[bytes, list[Value]]:
+        """The place registers of the node, or those of these slots."""
+        if slots is None:
+            return self._registers.with_prefix(PLACE.key(node))
+        return {key: self._registers.values(key) for key in (place_key(node, slot) for slot in slots)}
 
     # -- names -----------------------------------------------------------------------------------
 
@@ -185,6 +221,8 @@ class Resolver:
         live = [one for one in registered if not one.place.removed]
         if live:
             return [max(live, key=_stamp)] if self.is_directory(node) else live
+        if node in self._few:
+            return []  # it has other names
         if self.is_directory(node):
             back = registered if self._inhabited(node) else []
         else:
@@ -224,6 +262,7 @@ class Resolver:
         """Whether something in the removed directory lives, other than in removed directories: these are
         noted as standing below it, and have to wait."""
         for child in self._within(at):
+            self.look_at(child)
             standing = [one for one in self.registered(child) if one.place.parent == at]
             if not standing or child in above or self.attr(child) is None:
                 continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -75,13 +75,27 @@ class Rows:
         self.changes: list[Change] = []
         self._numbers: dict[tuple[int, bytes], int] = {}  # of names that have been taken away
         self.last: dict[int, Displaced] = {}  # by inode that lost a name: that name
-        self.lost: list[int] = []  # the inodes, as often as they lost one
+        self.lost: list[int] = []  # the inodes, as often as they lost one, and those that are to have none
         self.freed: list[tuple[int, bytes]] = []  # names that somebody had, or kept from others
 
-    def of(self, ino: int) -> dict[int, Row]:
-        """The rows of an inode by slot."""
+    def of(self, ino: int, slots: Iterable[int] | None = None) -> dict[int, Row]:
+        """The rows of an inode by slot: all, or those of these slots."""
+        if slots is not None:
+            return {slot: row for slot in slots if (row := self.at(ino, slot)) is not None}
         rows = self._db.execute("SELECT slot, parent, name, wanted FROM place WHERE ino = ?", (ino,))
         return {slot: Row(parent, name, wanted) for slot, parent, name, wanted in rows}
+
+    def at(self, ino: int, slot: int) -> Row | None:
+        """Where the inode is shown by that slot."""
+        row = self._db.execute(
+            "SELECT parent, name, wanted FROM place WHERE ino = ? AND slot = ?", (ino, slot)
+        ).fetchone()
+        return Row(*row) if row else None
+
+    def is_shown(self, ino: int) -> bool:
+        """Whether the inode has a name."""
+        row = self._db.execute("SELECT 1 FROM place WHERE ino = ? LIMIT 1", (ino,))
+        return row.fetchone() is not None
 
     def beside(self, parent: int, name: bytes, most: int) -> dict[tuple[int, int], Row]:
         """What is shown under a name, or beside it for its sake, by inode and slot; *most* of it."""
@@ -127,6 +141,13 @@ class Rows:
             self.freed.append((parent, name))
         self._counted(parent, inode, -1)
         self.changes.append(Change(parent, name, (inode.ino, inode.mode)))
+
+    def remove_all(self, inode: Inode) -> None:
+        """Take its names from a node that is seen as another one now. It may not have had any: a folder that
+        has been made to live again may meet another of its name at once."""
+        for slot in self.of(inode.ino):
+            self.remove(inode, slot)
+        self.lost.append(inode.ino)
 
     def _holder(self, parent: int, name: bytes) -> tuple[int, int, Row] | None:
         """Inode, slot and row of who is shown under the name there."""

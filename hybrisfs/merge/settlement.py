@@ -57,7 +57,7 @@ class Settlement:
                 "SELECT DISTINCT key FROM register WHERE key >= ? AND key < ?", (prefix, prefix + b"\xff")
             ).fetchall():
                 self._fs.changes.mark(key, inode.ino)
-            if not inode.is_directory and intent in (Intent.CHANGE, Intent.MOVE):
+            if inode.is_file and intent in (Intent.CHANGE, Intent.MOVE):
                 # Its content outlives the equal file, also where another device overwrites this one.
                 self._fs.changes.mark(content_key(inode.id), inode.ino)
 
@@ -123,6 +123,8 @@ class Settlement:
         self._show([Change(parent, name), Change(parent), Change(inode.ino)])
         if self._is_nameless(parent):
             self._show(self._arrivals.reveal([place.folder]))
+            # It may be seen as one with another now, until it is signed that the file stands in that one.
+            fs.inodes.disturbed.add((fs.names.parent_of(inode.ino), name))
 
     def _is_nameless(self, folder: int) -> bool:
         row = self._db.execute("SELECT 1 FROM place WHERE ino = ?", (folder,)).fetchone()

@@ -12,6 +12,7 @@ from hybrisfs.merge.authority import may_write
 from hybrisfs.merge.member_table import MemberTable
 from hybrisfs.merge.minutes import End
 from hybrisfs.merge.registers import Registers, is_kept
+from hybrisfs.merge.removal import Stance, encode_vote, vote_key
 from hybrisfs.merge.roles import Rights, Role
 from hybrisfs.merge.rules import Stamp, standing_place
 from hybrisfs.store.updates import UpdateLog
@@ -65,9 +66,20 @@ class Signer:
         of directories. Raises HybrisError as `ensure_allowed` does, and when this device may not write these.
         """
         self.ensure_allowed()
-        writes = [
-            write for key, value in writes if (write := self._completed(key, value, key in directories))
-        ]
+        return self._sign(
+            [write for key, value in writes if (write := self._completed(key, value, key in directories))],
+            chunk_high,
+        )
+
+    def plead(self) -> Stamp:
+        """Sign that this device, which is suspended, should be kept. That counts for nothing by itself, but
+        it depends on the accusation, which perhaps no other device has heard: those for which this one is a
+        member accept both, and can veto. Raises HybrisError as `sign` does, but for the suspension."""
+        self._ensure_chain()
+        device = self._updates.device
+        return self._sign([(vote_key(device, device), encode_vote(Stance.KEEP))], 0)
+
+    def _sign(self, writes: list[Write], chunk_high: int) -> Stamp:
         rights = self.rights
         if not all(self._may_write(rights, *write) for write in writes):
             raise _refusal(rights.role)
@@ -81,6 +93,14 @@ class Signer:
 
     def ensure_allowed(self) -> None:
         """Raises HybrisError when this device was removed from the volume, or waits for its own log."""
+        self._ensure_chain()
+        if not self.may_sign:
+            raise HybrisError(
+                "this device was removed from the volume", "nothing that it writes is accepted by others"
+            )
+
+    def _ensure_chain(self) -> None:
+        """Raises HybrisError when what this device signs would not go on from what it has signed."""
         if self._registers.roles.are_awaited(self._updates.device):
             raise only_reads()
         if self._waits():
@@ -89,19 +109,18 @@ class Signer:
                 "the volume was rebuilt, and its log is not back from the clouds",
                 "hybrisfs status tells when it is there.",
             )
-        if not self.may_sign:
-            raise HybrisError(
-                "this device was removed from the volume", "nothing that it writes is accepted by others"
-            )
 
     @property
     def may_sign(self) -> bool:
         """False once this device was removed from the volume: what it signs is worth nothing to others. And
         while its own log is to come back: what it signed would make it fork. And while it knows that it is a
         reader, and its log does not tell: nobody would accept it."""
-        device = self._updates.device
-        awaited = self._registers.roles.are_awaited(device)
-        return not self._waits() and device in self._updates.members and not awaited
+        return self.may_plead and self._updates.device in self._updates.members
+
+    @property
+    def may_plead(self) -> bool:
+        """Whether it may sign that it should be kept, if it is suspended."""
+        return not self._waits() and not self._registers.roles.are_awaited(self._updates.device)
 
     @property
     def role(self) -> Role:

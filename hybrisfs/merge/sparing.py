@@ -139,5 +139,4 @@ class Sparing:
         fs.received.show(copy, content.value)
         shown = begin_beside(fs, copy, parent, wanted, self._author(content.stamp))
         fs.flush()
-        fs.inodes.disturbed.update(((parent, wanted), (parent, shown)))
         self._show([Change(parent, shown), Change(parent)])

@@ -42,9 +42,9 @@ class UnsignedView:
         self._fs = fs
         self._pending = fs.changes.unsigned
 
-    def places(self, node: bytes, slots: Iterable[int]) -> dict[int, Place | None]:
-        known = {0, *slots}
-        inode = self._inode(node)
+    def places(self, node: bytes, slots: Iterable[int], *, others: bool = True) -> dict[int, Place | None]:
+        known = {0, *slots} if others else {*slots}
+        inode = self._inode(node) if others else None
         if inode is not None and not inode.is_directory:
             rows = self._fs.db.execute("SELECT slot FROM place WHERE ino = ?", (inode.ino,))
             known.update(slot for (slot,) in rows)

@@ -74,10 +74,11 @@ class Grants:
         self._given = given
 
     def _give_back(self, members: Members, device: DeviceKey) -> None:
-        """Let those whose removal was vetoed read what was sealed meanwhile."""
+        """Let those whose removal was vetoed read what was sealed meanwhile, once the log says that they have
+        the keys: should they be removed after all, nobody may go on with these."""
         for epoch in self._ring.kept_from(members):
             back = epoch.id, frozenset(members)
-            if back not in self._given_back:
+            if back not in self._given_back and self._ring.withheld_from(epoch).isdisjoint(members):
                 grant = encode_grant(self._volume, [epoch], members)
                 name = grant_name(epoch.id, device.device_id)
                 self._clouds.put_everywhere(name, encode_grant_object(epoch.id, grant, device))

@@ -202,8 +202,7 @@ class Packer:
                 self._record(pack, placement, numbers)
         except Exception:
             log.exception("pack %s could not be recorded; its chunks are packed again", pack.pack_id.hex())
-            if self._signals.wait_to_retry(_LAST_RETRY):
-                self._pack_again(numbers)
+            self._pack_again(numbers)
         finally:
             self._slots.release()
 

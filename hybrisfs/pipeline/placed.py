@@ -112,34 +112,36 @@ def record_packs(
     """Note where packs are, in the view and in one signed update of their registers and *more*.
 
     *settle* is told of each pack's number and chunks, with the lock held. False, and nothing is noted, when
-    one of the packs is to end already.
+    one of the packs is to end already, or this device was removed while it put them. Raises HybrisError when
+    it may not say so for another reason; nothing is noted then, either.
     """
-    writes: list[Write] = []
     seqs: dict[bytes, int] = {}
-    numbers: list[int] = []
+    contents = [
+        [PackedChunk(one.chunk_id, one.offset, one.sealed_length, one.length) for one in pack.entries]
+        for pack, _ in placed
+    ]
+    writes: list[Write] = [
+        (pack_key(pack.pack_id), PackRecord(pack.k, pack.n, placement, chunks).encode())
+        for (pack, placement), chunks in zip(placed, contents, strict=True)
+    ]
     with fs.lock:
+        if not signer.may_contribute:
+            return False
         if any(is_ending(fs, pack.pack_id) or bans_place(fs.db, pack.pack_id, at) for pack, at in placed):
             return False
-        for pack, placement in placed:
-            chunks = [
-                PackedChunk(one.chunk_id, one.offset, one.sealed_length, one.length) for one in pack.entries
-            ]
-            # Another device may have packed the same chunks in the same order: that makes the same pack.
-            (number,) = fs.db.execute(
-                "INSERT INTO pack (id, k, n, placement, proven) VALUES (?, ?, ?, ?, 1) "
-                "ON CONFLICT (id) DO UPDATE SET placement = excluded.placement, proven = 1 RETURNING number",
-                (pack.pack_id, pack.k, pack.n, placement),
-            ).fetchone()
-            settle(number, chunks)
-            numbers.append(number)
-            key = pack_key(pack.pack_id)
-            writes.append((key, PackRecord(pack.k, pack.n, placement, chunks).encode()))
+        # Before anything here relies on the packs: that may be refused.
+        stamp = signer.sign([*writes, *more], 0)
+        for key, _ in writes:
             fs.changes.mark(key, 0)
             seqs[key] = fs.changes.seq
-        stamp = signer.sign([*writes, *more], 0)
-        fs.db.executemany(
-            "UPDATE pack SET clock = ?, branch = ? WHERE number = ?",
-            [(stamp.clock, stamp.writer, number) for number in numbers],
-        )
+        for (pack, placement), chunks in zip(placed, contents, strict=True):
+            # Another device may have packed the same chunks in the same order: that makes the same pack.
+            (number,) = fs.db.execute(
+                "INSERT INTO pack (id, k, n, placement, proven, clock, branch) VALUES (?, ?, ?, ?, 1, ?, ?) "
+                "ON CONFLICT (id) DO UPDATE SET placement = excluded.placement, proven = 1, "
+                "clock = excluded.clock, branch = excluded.branch RETURNING number",
+                (pack.pack_id, pack.k, pack.n, placement, stamp.clock, stamp.writer),
+            ).fetchone()
+            settle(number, chunks)
         fs.changes.signed(seqs, stamp.clock)
     return True

@@ -293,12 +293,14 @@ class Shipper:
             published: int = self._fs.db.meta("published")
             lowest = self._lowest_pending()
             rows = self._updates.own_after(published, _SEGMENT_UPDATES)
-        size = last = 0
-        for clock, chunk_high, length in rows:
-            if (lowest is not None and chunk_high >= lowest) or (last and size + length > _SEGMENT_BYTES):
-                break
-            size += length
-            last = clock
+            size = last = 0
+            for clock, chunk_high, length in rows:
+                if (lowest is not None and chunk_high >= lowest) or (last and size + length > _SEGMENT_BYTES):
+                    break
+                size += length
+                last = clock
+            if last:
+                self._updates.go_on_through(last)
         return _Batch(rows[0][0], last, size) if last else None
 
     def _lowest_pending(self) -> int | None:

@@ -7,7 +7,7 @@ would fork itself.
 
 The *own chain* is the path of updates signed with this device's key that its next update will follow. It
 holds all that the device signed, unless it was restored from a backup and has gone on from there
-(`sync.LogState.newest`).
+(`sync.LogState.newest`), and all that it has shipped as its own.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any, Final
 from hybrisfs.store.bulk import insert_many, select_with
 from hybrisfs.store.database import Database
 from hybrisfs.store.moments import Moments
+from hybrisfs.store.segment_ends import end_of_segment
 from sync import (
     HASH_SIZE,
     PREFIX_SIZE,
@@ -76,6 +77,7 @@ class UpdateLog:
         self._deferring = False
         self._unstored: list[tuple[object, ...]] = []  # rows of accepted updates; `_read` stores them first
         self._moments = Moments(self._read)
+        self._through: bytes | None = None  # the hash of the update that a segment in the making ends with
         self._bounds: dict[bytes, Sequence[Bound]] = {}
         self._binds: Callable[[SignedUpdate], Collection[bytes]] = lambda update: ()
         self.state = self._load()
@@ -91,16 +93,26 @@ class UpdateLog:
             ).fetchone()
             for branch in branches
         )
-        signed = self._db.execute(
-            "SELECT branch, clock FROM log WHERE chunk_high IS NOT NULL ORDER BY clock DESC LIMIT 1"
-        ).fetchone()
         state = LogState(
-            self.volume, self._members, self, branches, (_known(row) for row in tips if row), signed
+            self.volume, self._members, self, branches, (_known(row) for row in tips if row), self._bound_to()
         )
         state.binds = self._binds
         for device, bounds in self._bounds.items():
             state.bind(device, bounds)
         return state
+
+    def _bound_to(self) -> tuple[bytes, int] | None:
+        """(branch, clock) of the newest update that the own chain has to lead through."""
+        found: list[tuple[bytes, int]] = self._db.execute(
+            "SELECT branch, clock FROM (SELECT branch, clock FROM log WHERE chunk_high IS NOT NULL "
+            "ORDER BY clock DESC LIMIT 1) UNION ALL SELECT branch, clock FROM log WHERE hash = ?",
+            (self._through,),
+        ).fetchall()
+        shipped = self._db.execute("SELECT name FROM log_segment ORDER BY first DESC LIMIT 1").fetchone()
+        end = end_of_segment(self._db, shipped[0]) if shipped else None
+        if end is not None:
+            found.append((end.branch, end.clock))
+        return max(found, key=lambda one: one[1], default=None)
 
     @property
     def device(self) -> bytes:
@@ -332,6 +344,15 @@ class UpdateLog:
             )
             found += [row[0] for row in rows]
         return found
+
+    def go_on_through(self, clock: int) -> None:
+        """Keep to what the own chain is up to that clock: others are about to be told of it. What a device
+        that was restored from a backup wrote before may come back on several branches."""
+        branch = next(branch for branch, end in self._own_chain() if clock <= end)
+        self.state.go_on_through(branch, clock)
+        self._through = self._read(
+            "SELECT hash FROM log WHERE branch = ? AND clock = ?", (branch, clock)
+        ).fetchone()[0]
 
     def _own_chain(self) -> list[tuple[bytes, int]]:
         """The branches of the own chain and the clocks at which they end, oldest first."""

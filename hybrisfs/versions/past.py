@@ -67,7 +67,7 @@ def intervals(
 class NothingUnsigned:
     """The `resolver.Unsigned` of the past: all was signed."""
 
-    def places(self, node: bytes, slots: Iterable[int]) -> dict[int, Place | None]:
+    def places(self, node: bytes, slots: Iterable[int], *, others: bool = True) -> dict[int, Place | None]:
         return {}
 
     def attr(self, node: bytes) -> Attr | None:

@@ -15,7 +15,7 @@ from typing import Final
 
 from hybrisfs.errors import HybrisError
 from hybrisfs.keyring import KeyRing, Standing
-from hybrisfs.keys import EpochKeys
+from hybrisfs.keys import MAX_EPOCHS, EpochKeys
 from hybrisfs.kinds import EPOCH, ID
 from hybrisfs.merge.epochs import encode_grant, epoch_key, given_to, open_grant
 from hybrisfs.merge.member_table import MemberTable
@@ -49,16 +49,20 @@ class Epochs:
         self._updates = updates
         self._registers = registers
         self._members = members
+        self._given: dict[bytes, frozenset[bytes]] = {}  # by epoch: the devices that grants name
         self.learn(list(registers.with_prefix(EPOCH.prefix)))
 
     def learn(self, keys: Iterable[bytes] = ()) -> None:
         """These registers of epochs have other values now, or others are members."""
-        noted = [
+        values = [
             (key[ID], value)
             for key in keys
             for value in sorted(self._registers.values(key), key=lambda one: one.stamp)
-            if self._note(key[ID], value)
         ]
+        known = self._members.gone().union(self._members.keys())
+        for epoch, value in values:
+            self._given[epoch] = self._given.get(epoch, frozenset()).union(_named(value) & known)
+        noted = [(epoch, value) for epoch, value in values if self._note(epoch, value)]
         self._ring.judge(self._standing())
         self._ring.exclude(member.device for member in self._members.removed())
         for epoch, value in noted:
@@ -101,7 +105,7 @@ class Epochs:
                 others[device].append(epoch)
         places = [(place, epoch) for epochs in others.values() for place, epoch in enumerate(epochs)]
         disowned = [epoch for _, epoch in sorted(places, reverse=True) if epoch not in granted]
-        return Standing(self._members.gone(), granted, disowned, self._members.left())
+        return Standing(self._members.gone(), granted, disowned, self._members.left(), self._given)
 
     def _take(self, epoch: bytes, grant: bytes) -> None:
         """Take in the keys that a grant gives to this device, if it does."""
@@ -124,10 +128,12 @@ class Epochs:
     def begin(self, leaving: Sequence[Member] = (), returning: Sequence[Member] = ()) -> Write:
         """Begin an epoch without the removed devices, and those that are *leaving*, but with those that are
         *returning*: the register by which the others get its keys. It is used once that is signed, and
-        `learn` told.
+        `learn` told. When nobody is leaving, half of the room is left for removals: what asks for an epoch
+        then, one member can sign again and again.
 
         Raises OSError when they cannot be stored here, HybrisError when there is no room for them.
         """
+        self._require_room(1 if leaving else 2)
         gone = {member.device for member in leaving}
         back = {member.device for member in returning}
         members = {**self._members.keys().public_keys, **{one.device: one.public for one in returning}}
@@ -135,33 +141,47 @@ class Epochs:
         excluded = gone.union(member.device for member in self._members.removed()) - back
         epoch = EpochKeys.after(self._ring.newest.number, excluded)
         self._ring.add([replace(epoch, number=0)], self._standing(gone).disowned)
-        if self._ring.find(epoch.id) is None or self._is_spent():
-            raise HybrisError(
-                "no new keys can be made for the volume",
-                "there are too many already",
-                "Remove the device that made them, or remove this one on another device.",
-            )
+        if self._ring.find(epoch.id) is None:
+            raise _no_room()
         return epoch_key(epoch.id), encode_grant(self._updates.volume, [epoch], rest)
 
-    def is_without(self, leaving: Iterable[Member]) -> bool:
-        """Whether these devices lack the newest keys."""
-        return self._ring.newest.excluded.issuperset(member.device for member in leaving)
+    def _require_room(self, share: int) -> None:
+        """Raise HybrisError unless this device may begin an epoch, and that part of the room is free."""
+        begun, granted = self._begun(self._updates.device), len(self._standing().granted)
+        if begun >= MAX_BEGUN // share or (share > 1 and granted >= MAX_EPOCHS // share):
+            raise _no_room()
 
     def give_back(self) -> list[Write]:
         """Grants of the epochs that began while somebody wanted to remove a device that is a member all the
-        same: as far as nobody has granted it these."""
-        members, found = self._members.keys(), list[Write]()
-        for epoch in self._ring.kept_from(members):
-            lacking = epoch.excluded.intersection(members)
-            for value in self._registers.values(epoch_key(epoch.id)):
-                try:
-                    lacking -= given_to(value.value or b"")
-                except DecodeError:
-                    continue
-            if lacking:
-                found.append((epoch_key(epoch.id), encode_grant(self._updates.volume, [epoch], members)))
-        return found
+        same: as far as nobody has granted it these. They go on naming those that were given them before and
+        have been removed since: a checkpoint holds the latest grant only."""
+        members = self._members.keys()
+        return [
+            (
+                epoch_key(epoch.id),
+                encode_grant(
+                    self._updates.volume,
+                    [epoch],
+                    members,
+                    epoch.excluded.intersection(self._given.get(epoch.id, ())).difference(members),
+                ),
+            )
+            for epoch in self._ring.kept_from(members)
+            if not self._ring.withheld_from(epoch).isdisjoint(members)
+        ]
 
-    def _is_spent(self) -> bool:
-        """Whether no epoch of this device counts any more."""
-        return self._begun(self._updates.device) >= MAX_BEGUN
+
+def _named(value: Value) -> frozenset[bytes]:
+    """The devices that a grant names."""
+    try:
+        return given_to(value.value or b"")
+    except DecodeError:
+        return frozenset()
+
+
+def _no_room() -> HybrisError:
+    return HybrisError(
+        "no new keys can be made for the volume",
+        "there are too many already",
+        "Remove the device that made them, or remove this one on another device.",
+    )

@@ -339,32 +339,50 @@ class Membership:
     def heed_removals(self) -> None:
         """A device was removed elsewhere, or its removal vetoed. What this one saw of it before, all are to
         see: an own update says so by depending on it. Who is a member again gets the keys that it lacks. Or
-        this one only reads now: what it did before counts when it says that it knows."""
+        this one only reads now: what it did before counts when it says that it knows. Or this one is accused,
+        and asks for a veto."""
         with self._fs.cutting, self._fs.lock:
             if not self.is_removal_unheeded():
                 return
-            writes: list[Write] = []
-            if self._epochs.is_one_due and self._signer.may_change:
-                try:
-                    writes.append(self._epochs.begin())
-                except HybrisError as error:
-                    log.error("what is written now, a removed device may still read: %s", error)
-                    if not (self._is_anything_unvouched() or self._epochs.give_back()):
-                        return
-            if self._signer.may_change:
-                writes += self._epochs.give_back()
-            self._signer.sign(writes or [self._own_register()], 0)
-            self._epochs.learn([key for key, _ in writes])
+            if not self._signer.may_sign:
+                self._signer.plead()
+            elif not self._sign_what_follows():
+                return
         self._signed()
 
+    def _sign_what_follows(self) -> bool:
+        """From removals and vetoes; False when nothing was signed."""
+        writes: list[Write] = []
+        if self._epochs.is_one_due and self._signer.may_change:
+            try:
+                writes.append(self._epochs.begin())
+            except HybrisError as error:
+                log.error("what is written now, a removed device may still read: %s", error)
+                if not (self._is_anything_unvouched() or self._epochs.give_back()):
+                    return False
+        if self._signer.may_change:
+            writes += self._epochs.give_back()
+        self._signer.sign(writes or [self._own_register()], 0)
+        self._epochs.learn([key for key, _ in writes])
+        return True
+
     def is_removal_unheeded(self) -> bool:
-        """Whether this device has something to sign because another was removed, or its removal vetoed."""
+        """Whether this device has something to sign because another was removed, or its removal vetoed, or
+        because it is accused itself."""
         with self._fs.lock:
             if not self._signer.may_sign:
-                return False
+                return self._signer.may_plead and self._is_accusation_unanswered()
             if self._signer.may_change and (self._epochs.is_one_due or self._epochs.give_back()):
                 return True
             return self._is_anything_unvouched()
+
+    def _is_accusation_unanswered(self) -> bool:
+        """Whether this device has signed nothing since it heard why it is suspended."""
+        this, tip = self._updates.device, self._updates.own_tip()
+        accusers = self._members.suspended.get(this, ())
+        stances = self._hearing.stances() if accusers else {}
+        casts = [stances[this, accuser] for accuser in accusers]
+        return any(tip is None or tip.dependencies[one.branch] < one.clock for one in casts)
 
     def _is_anything_unvouched(self) -> bool:
         """Whether no member has said yet that it saw all that removed devices have written, or what others

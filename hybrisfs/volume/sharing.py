@@ -380,12 +380,13 @@ class Sharing:
         """See `Receiver.receive`; who came or went by these updates is a member or none from now on."""
         if not self._has_begun():
             return False
-        before = frozenset(self.key_holders())
+        before, was_fit = frozenset(self.key_holders()), self._ring.is_fit
         complete = self.receiver.receive(updates)
         after = frozenset(self.key_holders())
         if after != before:
             self._members_changed()
-        if after != before or (self.registers.roles and self.membership.is_removal_unheeded()):
+        unfit = was_fit and not self._ring.is_fit  # a removed device was given the keys by somebody
+        if after != before or unfit or (self.registers.roles and self.membership.is_removal_unheeded()):
             self.membership.heed_removals()
         if self.updates.device in after - before:  # what was held back is signed now
             self._signals.changes_made()

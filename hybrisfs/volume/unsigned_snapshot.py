@@ -45,7 +45,7 @@ class UnsignedSnapshot:
         )
         return rows.fetchone() is not None
 
-    def places(self, node: bytes, slots: Iterable[int]) -> dict[int, Place | None]:
+    def places(self, node: bytes, slots: Iterable[int], *, others: bool = True) -> dict[int, Place | None]:
         if not self.any_place(node):
             return {}
         known = {0, *slots}

@@ -85,6 +85,29 @@ def test_all_must_agree(fleet: Fleet) -> None:
         assert device.rig.db.execute("SELECT count(*) FROM condemned").fetchone() == (0,)
 
 
+@pytest.mark.parametrize("step", ["propose", "promise", "agree", "end"])
+def test_a_device_that_was_removed_meanwhile_says_nothing_more(fleet: Fleet, step: str) -> None:
+    if step == "propose":
+        fleet[0].remove("apart")
+        fleet[0].sign()
+    else:
+        retire(fleet)
+    if step in ("agree", "end"):
+        assert advance(fleet[0])
+        fleet.send(0, 1)
+        assert advance(fleet[1]) and advance(fleet[1])
+        fleet.send(1, 0)
+    if step == "end":
+        assert advance(fleet[0])
+    fleet.send(0, 1)
+    assert fleet[1].rig.sharing.membership.remove("ada")["final"]
+    fleet[0].receive(fleet[1].log())
+    before, packs = fleet[0].log(), set(fleet.clouds.packs)
+    assert not Discarding(fleet[0]).look()
+    assert not advance(fleet[0])
+    assert fleet[0].log() == before and set(fleet.clouds.packs) == packs
+
+
 def test_a_device_that_is_silent_keeps_everything(fleet: Fleet) -> None:
     pack = retire(fleet)
     for _ in range(5):

@@ -47,7 +47,8 @@ STAMP = Stamp(1, bytes(16))
 @contextmanager
 def limits(contenders: int, copies: int, number: int) -> Iterator[None]:
     """Crowds that begin sooner."""
-    rules, arrange, tree, model = (
+    refresh, rules, arrange, tree, model = (
+        "hybrisfs.merge.refresh",
         "hybrisfs.merge.rules",
         "hybrisfs.merge.arrange",
         "hybrisfs.versions.tree",
@@ -58,6 +59,7 @@ def limits(contenders: int, copies: int, number: int) -> Iterator[None]:
         "MOST_COPIES": (copies, (arrange, tree, model)),
         "MOST_NUMBER": (number, (rules, arrange, tree, model)),
         "_MOST_SHOWN": (contenders + copies, (arrange,)),
+        "_MANY_NAMES": (2, (refresh,)),
     }
     with ExitStack() as patches:
         for name, (value, modules) in values.items():

@@ -11,6 +11,7 @@ from hybrisfs.merge.epochs import (
     check_grant,
     encode_grant,
     encode_grant_object,
+    given_to,
     grant_name,
     open_grant,
     open_grant_object,
@@ -42,6 +43,16 @@ def test_members_get_all_later_epochs_and_others_none() -> None:
     for epoch in EPOCHS:
         for secret in (epoch.data, epoch.metadata):
             assert secret not in OBJECT
+
+
+def test_who_was_granted_an_epoch_before_is_named_and_given_nothing() -> None:
+    grant = encode_grant(VOLUME, EPOCHS, Members([A.public]), [C.device_id])
+    check_grant(grant)
+    assert given_to(grant) == {A.device_id, C.device_id}
+    assert open_grant(grant, VOLUME, A) == [SECOND, THIRD]
+    assert open_grant(grant, VOLUME, C) == []
+    again = encode_grant(VOLUME, EPOCHS, Members([A.public, C.public]), [C.device_id])
+    assert open_grant(again, VOLUME, C) == [SECOND, THIRD]
 
 
 def test_a_grant_is_for_one_volume_epoch_and_writer() -> None:

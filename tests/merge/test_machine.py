@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack
 from typing import Final
+from unittest import mock
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -23,10 +24,11 @@ few = st.integers(0, 3)
 class TreeOfMany(RuleBasedStateMachine):
     """Up to four devices."""
 
-    @initialize(count=st.integers(2, 4))
-    def begin(self, count: int) -> None:
+    @initialize(count=st.integers(2, 4), many=st.sampled_from([2, 32]))
+    def begin(self, count: int, many: int) -> None:
         self.patches = ExitStack()
         self.patches.enter_context(small_chunks(256))
+        self.patches.enter_context(mock.patch("hybrisfs.merge.refresh._MANY_NAMES", many))
         self.count = count
         self.world = World(count)
 

@@ -5,12 +5,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from random import Random
 from types import FrameType
+from unittest import mock
+
+import pytest
 
 from hybrisfs.store.database import Database
 from hybrisfs.store.schema import ROOT_INO
 from tests.filesystem.rig import Rig
-from tests.merge.fleet import Fleet
+from tests.merge.fleet import Device, Fleet
+from tests.merge.view import check_view
 
 
 def calls(work: Callable[[], object]) -> int:
@@ -147,3 +153,49 @@ def test_many_names_arrive_elsewhere() -> None:
     assert ada.tree() == bob.tree()
     assert ada.at("f").nlink == bob.at("f").nlink == 76
     fleet.discard()
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_what_is_not_looked_at_is_shown_as_if_it_were(number: int) -> None:
+    """A file with many names, of which each update is about a few, beside all else that may stand there."""
+    random = Random(number)
+    with mock.patch("hybrisfs.merge.refresh._MANY_NAMES", 2):
+        fleet = Fleet(3)
+        fleet[0].write("f", b"x")
+        for folder in "abc":
+            fleet[0].mkdir(folder)
+            fleet[0].link("f", f"{folder}/f")
+        fleet.meet()
+        for _ in range(60):
+            device = fleet[random.randrange(3)]
+            with suppress(OSError):
+                _change(device, random)
+            device.sign()
+            if random.random() < 0.5:
+                fleet.send(*random.sample(range(3), 2))
+                check_view(fleet[random.randrange(3)])
+        fleet.meet()
+        assert fleet[0].tree() == fleet[1].tree() == fleet[2].tree()
+        for device in fleet.devices:
+            check_view(device)
+        fleet.discard()
+
+
+def _change(device: Device, random: Random) -> None:
+    names = sorted(device.walk())
+    path = random.choice([name for name in names if device.at(name).is_file] or names)
+    folders = ["", *(f"{name}/" for name in names if device.at(name).is_directory)]
+    to = random.choice(folders) + random.choice("abcfgh")
+    match random.randrange(10):
+        case 0 | 1 | 2 | 3:
+            device.link(path, to)
+        case 4 | 5:
+            device.move(random.choice(names), to)
+        case 6:
+            device.remove(random.choice(names))
+        case 7:
+            device.mkdir(to)
+        case 8:
+            device.write(to, b"other")
+        case _:
+            device.rig.fs.attributes.change(device.at(path), mode=random.choice([0o600, 0o644]))

@@ -189,6 +189,12 @@ def names_of_one_file_that_are_one(count: int) -> Iterator[Update]:
         yield [at(0, b"name", slot=number + 1)]
 
 
+def names_that_go(count: int) -> Iterator[Update]:
+    yield from names_of_one_file(count)
+    for number in range(count - 2):
+        yield [(place_key(node(0), number + 1), Place(ROOT_ID, b"%d" % number, removed=True).encode())]
+
+
 SCENES: list[Callable[[int], Iterator[Update]]] = [
     files_of_one_name,
     equal_files_of_one_name,
@@ -206,13 +212,14 @@ SCENES: list[Callable[[int], Iterator[Update]]] = [
     a_circle,
     removed_folders,
     names_like_conflict_names,
-]
-AROUND_ONE_NODE: list[Callable[[int], Iterator[Update]]] = [
     names_of_one_file,
     names_of_one_file_that_are_one,
+    names_that_go,
+    moves_at_the_end_of_a_chain,
+]
+IN_A_CIRCLE: list[Callable[[int], Iterator[Update]]] = [
     a_circle_that_is_touched,
     a_circle_that_opens_and_closes,
-    moves_at_the_end_of_a_chain,
 ]
 
 
@@ -258,12 +265,12 @@ def cost(scene: Callable[[int], Iterator[Update]], count: int, *, one_by_one: bo
 
 
 @pytest.mark.parametrize("one_by_one", [False, True], ids=["at once", "one by one"])
-@pytest.mark.parametrize("scene", AROUND_ONE_NODE, ids=lambda scene: scene.__name__)
-def test_what_is_about_one_node_looks_at_what_hangs_on_it(
+@pytest.mark.parametrize("scene", IN_A_CIRCLE, ids=lambda scene: scene.__name__)
+def test_what_moves_in_a_circle_of_folders_looks_at_the_circle(
     scene: Callable[[int], Iterator[Update]], one_by_one: bool
 ) -> None:
-    """Once for all that comes together. So what comes one by one may cost four times as much for twice as
-    much, and no more."""
+    """Once for all that comes together, as whoever moves a folder walks up to the root. So what comes one by
+    one may cost four times as much for twice as much, and no more."""
     count = FEW if one_by_one else FEW_AT_ONCE
     with limits(8, 8, 8):
         few = cost(scene, count, one_by_one=one_by_one)

@@ -113,6 +113,18 @@ def test_equal_files_that_become_one_keep_what_another_device_overwrites(fleet: 
     assert {b"content", b"overwritten"} <= set(check_same(fleet).values())
 
 
+def test_equal_symbolic_links_become_one_on_all_devices(fleet: Fleet) -> None:
+    """They have no content, and no device signs any for them."""
+    for device in fleet.devices[:2]:
+        fs = device.rig.fs
+        fs.make(ROOT_INO, b"link", stat.S_IFLNK | 0o777, 1, 1, target=b"target")
+    fleet.meet()
+    fleet[0].move("link", "moved")
+    fleet.meet()
+    assert list(check_same(fleet)) == ["moved"]
+    assert fleet[0].registers() == fleet[1].registers()
+
+
 def test_two_folders_created_under_one_name(fleet: Fleet) -> None:
     for number in (0, 1):
         fleet[number].mkdir("folder")
@@ -297,6 +309,34 @@ def test_folders_that_live_again_for_an_open_file_are_one_with_those_in_their_pl
     [copy] = tree.keys() - {"elsewhere", "elsewhere/b", "elsewhere/b/file"}
     assert copy.startswith("elsewhere/b/file (conflict, ")
     assert {tree["elsewhere/b/file"], tree[copy]} == {b"another", b"again"}
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_folders_that_live_again_until_a_file_is_signed_elsewhere_are_gone_then(
+    fleet: Fleet, again: bool
+) -> None:
+    """Also when the device stops before it signs."""
+    fleet[0].mkdir("a")
+    fleet[0].mkdir("a/b")
+    fleet[0].write("a/b/file", b"first")
+    fleet.meet()
+    fs = fleet[0].rig.fs
+    handle = fs.open(fleet[0].at("a/b/file").ino, os.O_RDWR)
+    for path in ("a/b/file", "a/b", "a"):
+        fleet[1].remove(path)
+    fleet[1].mkdir("a")
+    fleet[1].mkdir("a/b")
+    fleet.meet()
+    fs.write(fs.handle(handle), 0, b"again")
+    fs.release(handle)
+    nameless = "SELECT id FROM node WHERE ino <> ? AND ino NOT IN (SELECT ino FROM place)"
+    assert not fleet[0].rig.db.execute(nameless, (ROOT_INO,)).fetchall()
+    if again:
+        fleet[0].rig = fleet[0].rig.reopen()
+    fleet.meet()
+    assert check_same(fleet) == {"a": b"", "a/b": b"", "a/b/file": b"again"}
+    for device in fleet.devices:
+        assert not device.rig.db.execute("SELECT id FROM joined").fetchall()
 
 
 def test_an_open_file_that_nobody_writes_to_does_not_come_back(fleet: Fleet) -> None:

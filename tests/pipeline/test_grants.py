@@ -9,7 +9,7 @@ from typing import TypeVar
 import pytest
 
 from hybrisfs.dispersal.errors import CloudsUnavailable, IntegrityError
-from hybrisfs.keyring import KeyRing
+from hybrisfs.keyring import KeyRing, Standing
 from hybrisfs.keys import EpochKeys, VolumeKeys
 from hybrisfs.pipeline.grants import Grants
 from sync import DeviceKey, Members
@@ -104,6 +104,20 @@ def test_the_keys_of_a_later_epoch_do_not_go_along_with_those_of_an_earlier_one(
     removed, old = member(clouds, C, BEFORE)
     assert removed.fetch(B.device_id, earlier.id)
     assert old.find(later.id) is None
+
+
+def test_whose_removal_was_vetoed_gets_keys_when_the_log_says_so() -> None:
+    clouds = Clouds()
+    mine, ring = member(clouds, A, BEFORE)
+    ring.add([replace(SECOND, number=0)])
+    left = frozenset([C.device_id])
+    ring.judge(Standing(frozenset(), {SECOND.id: 5}, [], left))
+    mine.ensure()
+    returned, old = member(clouds, C, BEFORE)
+    assert not returned.fetch(A.device_id, SECOND.id)
+    ring.judge(Standing(frozenset(), {SECOND.id: 5}, [], left, {SECOND.id: left}))
+    mine.ensure()
+    assert returned.fetch(A.device_id, SECOND.id) and old.find(SECOND.id) == SECOND
 
 
 def test_a_grant_is_put_once_for_an_epoch_and_those_who_are_members() -> None:

@@ -82,6 +82,13 @@ class Volume:
         return None if data is None else decode_head(data, VOLUME, device.key.public, SEGMENT_KEYS)
 
 
+def tip_of(device: Device) -> bytes:
+    """The hash of the newest update of its own chain."""
+    tip = device.rig.updates.own_tip()
+    assert tip is not None
+    return tip.hash
+
+
 @pytest.fixture
 def volume() -> Iterator[Volume]:
     clocks = Clocks()
@@ -161,6 +168,46 @@ def test_another_branch_of_its_own_that_no_cloud_has_is_brought_there(volume: Vo
     assert ada.registers() == bob.registers()
     [(name,)] = ada.rig.db.execute("SELECT name FROM relayed_segment WHERE device = ?", (ada.key.device_id,))
     assert parse_segment_name(name)[1].first == early + 1, "what both branches begin with is there already"
+
+
+@pytest.mark.parametrize("longer", [0, 2])
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_device_that_is_set_back_twice_goes_on_with_the_life_that_it_has_shipped(
+    volume: Volume, first: int, longer: int
+) -> None:
+    """It comes to hear of both lives before it signs anything in the third."""
+    ada, bob = volume.ada, volume.bob
+    volume.look(ada)
+    ada.write("early", b"before the backup")
+    volume.ship(ada)
+    volume.look(bob)
+    backups = [device.saved() for device in (ada, bob)]
+    lives = []
+    for life in range(2):
+        for number in range(1 + (life != first) * longer):
+            ada.write(f"{life} {number}", b"written in life %d" % life)
+            ada.sign()
+        lives.append(ada.log())
+        ada.restore(backups[0])
+    volume.look(ada)
+    ada.receive(lives[first])
+    volume.ship(ada)
+    last = tip_of(ada)
+    ada.receive(lives[1 - first])
+    assert tip_of(ada) == last
+    ada.rig.commit()
+    ada.rig = ada.rig.reopen()
+    assert tip_of(ada) == last
+    for _ in range(3):
+        volume.look(ada)
+        volume.ship(ada)
+        volume.clocks.pass_by(1000.0)
+    assert volume.head_on(HONEST, ada) and volume.head_on(OTHER, ada)
+    bob.restore(backups[1])
+    volume.look(bob)
+    volume.look(bob)
+    assert len(bob.names()) == 3 + longer
+    assert {number for number, _ in volume.clouds.accused} <= {LOSING}
 
 
 def test_what_a_checkpoint_has_told_the_names_of_is_led_to_as_before(volume: Volume) -> None:

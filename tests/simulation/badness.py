@@ -9,15 +9,17 @@ or mirrored; chunks are sealed with one key.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hybrisfs.filesystem.node_id import born_in
 from hybrisfs.filesystem.registers import Place, is_of_tree
 from hybrisfs.keys import VolumeKeys
 from hybrisfs.kinds import ASSIGNMENT, ROLE
 from hybrisfs.merge.areas import Area
+from hybrisfs.merge.brake import WINDOW
 from hybrisfs.merge.roles import Role
 from hybrisfs.merge.rules import Stamp
 from hybrisfs.recovery.record import KitRecord, kit_key, signed_kit_key
@@ -49,6 +51,19 @@ _LEAST_ROW: Final = 4  # bytes of updates for each row that comes of them
 _OWN_ROWS: Final = 1000
 
 
+class _Unpacked(NamedTuple):
+    """What a device showed when it made many files."""
+
+    at: float  # by its monotonic clock
+    made: frozenset[bytes]  # by itself, there and then
+    shown: frozenset[bytes]
+
+    def seen(self, now: float) -> frozenset[bytes]:
+        """What its people have surely seen: what came from others not long ago may have been taken away
+        before it came, for all that is known (`hybrisfs.merge.losses`)."""
+        return self.shown if now - self.at >= WINDOW else self.made
+
+
 class Badness:
     """The bad members of one simulation. All of it follows from the seed, by chances of its own."""
 
@@ -69,7 +84,7 @@ class Badness:
         """Whether devices discard what nobody needs; then none is restored from a backup."""
         self._removes = self._chance.random() < 0.7
         self._large = self._chance.random() < 0.1
-        self._unpacked: dict[int, frozenset[bytes]] = {}  # what devices showed when they made many files
+        self._unpacked: dict[int, _Unpacked] = {}
         self._restricting = Random(f"reader {seed}")
         self._restricts = self._restricting.random() < _RESTRICTED
         self._limits: dict[int, Area] = {}  # to which the members are limited
@@ -162,10 +177,13 @@ class Badness:
     def _unpack(self, number: int) -> None:
         """A program makes many files."""
         self._simulation.note(f"{number} makes many files")
+        device = self._simulation.world.fleet[number]
+        before = _shown(device)
         with self._simulation.on(number):
             self._simulation.world.write_many(number, _MANY)
             self._simulation.world.sign(number)
-        self._unpacked[number] = _shown(self._simulation.world.fleet[number])
+            shown = _shown(device)
+            self._unpacked[number] = _Unpacked(time.monotonic(), shown - before, shown)
 
     # -- what it does ----------------------------------------------------------------------------
 
@@ -214,15 +232,18 @@ class Badness:
             simulation.note(words)
         member.words.clear()
         device = simulation.world.fleet[receiver]
-        # What came from others not long ago may have been taken away before it came, for all that is known.
-        old = frozenset() if receiver in simulation.restored else self._unpacked.get(receiver, frozenset())
-        before = old & _shown(device) if old else old
+        unpacked = None if receiver in simulation.restored else self._unpacked.get(receiver)
+        if unpacked is None:
+            simulation.hand(receiver, updates, f"{member.name}, which is bad,")
+            return
+        with simulation.on(receiver):
+            before = unpacked.seen(time.monotonic()) & _shown(device)
+        (names,) = device.rig.db.execute("SELECT count(*) FROM place").fetchone()
         simulation.hand(receiver, updates, f"{member.name}, which is bad,")
-        if before:
-            lost = before - _shown(device)
-            held = device.rig.sharing.deletions.all()
-            much = len(lost) > max(_FEW, DEFAULT_DELETION_SHARE * len(before))
-            assert held or not much, f"{len(lost)} of {len(before)} nodes vanish, and nobody is asked"
+        lost = before - _shown(device)
+        held = device.rig.sharing.deletions.all()
+        much = len(lost) > max(_FEW, DEFAULT_DELETION_SHARE * names)
+        assert held or not much, f"{len(lost)} nodes vanish with {names} names, and nobody is asked"
 
     # -- what honest devices and people do -------------------------------------------------------
 
@@ -341,9 +362,18 @@ class Badness:
         self.turn(self._simulation.seconds)
         for device in self._simulation.world.honest:
             device.holds_uploads = False
+        self._forget_lost_removals()
         if self._removes:
             for bad in sorted(self._members.keys() - self._removed):
                 self._remove(self._chance.choice(self._simulation.honest), bad)
+
+    def _forget_lost_removals(self) -> None:
+        """A device that removed another one was restored from a backup, and all that had heard of it crashed
+        before it was on disk: somebody honest is to remove that one again."""
+        for bad, by in list(self._removed.items()):
+            device, honest = self._members[bad].id, self._simulation.world.honest
+            if by in self._simulation.restored and all(_has_keys(one, device) for one in honest):
+                del self._removed[bad]
 
     # -- what must hold --------------------------------------------------------------------------
 

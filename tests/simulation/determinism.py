@@ -15,6 +15,8 @@ from nacl.hash import blake2b
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import InodeTable
+from hybrisfs.filesystem.unplaced import Unplaced
+from hybrisfs.merge.losses import Losses
 from hybrisfs.pipeline.signals import Signals
 
 __all__ = ["Clocks", "determined_by"]
@@ -72,6 +74,8 @@ def determined_by(seed: int, clocks: Clocks) -> Iterator[None]:
         mock.patch("time.monotonic", clocks.monotonic),
         mock.patch.object(InodeTable.__init__, "__defaults__", (clocks.time_ns,)),
         mock.patch.dict(FileSystem.__init__.__kwdefaults__, monotonic=clocks.monotonic),
+        mock.patch.object(Losses.__init__, "__defaults__", (clocks.monotonic,)),
+        mock.patch.object(Unplaced.__init__, "__defaults__", (clocks.monotonic,)),
         mock.patch.object(Signals, "wait_to_retry", lambda *_: True),
     ):
         yield

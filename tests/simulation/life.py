@@ -29,6 +29,7 @@ def small_checkpoints() -> Iterator[None]:
         mock.patch("hybrisfs.checkpoint.intake.FAR_BEHIND", 1),
         mock.patch("hybrisfs.checkpoint.snapshot.SLICE_BYTES", 300),
         mock.patch("hybrisfs.discard.find._LEAST_DEAD", 1),
+        mock.patch("hybrisfs.merge.refresh._MANY_NAMES", 2),
     ):
         yield
 

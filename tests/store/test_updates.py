@@ -191,6 +191,21 @@ def test_a_device_restored_from_a_backup_goes_on_on_a_branch_of_its_own(database
         assert one.own_between(1, 1) == [former.order[0].data]
 
 
+def test_a_device_goes_on_from_what_it_is_about_to_ship_whatever_else_comes_back(database: Database) -> None:
+    log = opened(database)
+    one, other = Device(KEY), Device(KEY)
+    first = one.write((b"key", b"first life"))
+    others = [other.write((b"key", b"second life")) for _ in range(2)]
+    assert isinstance(log.accept(first.data), Accepted)
+    log.go_on_through(1)
+    for update in others:
+        assert isinstance(log.accept(update.data), Accepted)
+    with full_disk(database, "INSERT INTO log "):
+        log.sign(WRITES, NOON, 1)
+    assert [row[0] for row in log.own_after(0, 10)] == [1]
+    assert log.sign(WRITES, NOON, 1).header.prev == first.hash
+
+
 def test_what_the_log_state_asks(database: Database) -> None:
     log = opened(database)
     first, second = (log.sign(WRITES, NOON, 0) for _ in range(2))

@@ -77,6 +77,15 @@ def remove_folders(device: Device) -> None:
         fs.rmdir(number_of(device, "a"), b"b")
 
 
+def make_folders_anew(device: Device) -> None:
+    """`rm -r a/b; mkdir -p a/b/c`."""
+    remove_folders(device)
+    with device.volume.fs.lock:
+        at = number_of(device, "a")
+        for name in FOLDERS[1:]:
+            at = device.volume.fs.make(at, name.encode(), stat.S_IFDIR | 0o700, 1, 1).ino
+
+
 def test_what_is_written_stays_in_its_folders(devices: tuple[Device, Device]) -> None:
     ada, bob = devices
     fs = ada.volume.fs
@@ -99,3 +108,23 @@ def test_what_is_written_stays_in_its_folders(devices: tuple[Device, Device]) ->
         assert not device.fsck().problems
     ada.reopen()
     assert paths(ada) == everything
+
+
+def test_what_is_written_stays_in_folders_that_were_made_anew(devices: tuple[Device, Device]) -> None:
+    ada, bob = devices
+    fs = ada.volume.fs
+    with fs.lock:
+        handle = fs.open(number_of(ada, "a/b/c/file"), os.O_WRONLY)
+    make_folders_anew(bob)
+    bob.sync()
+    wait_for(ada, {"a", "a/b", "a/b/c"})
+    ada.write_at(handle, 6, b" and after")
+    with fs.lock:
+        fs.commit()
+    assert not ada.fsck().problems
+    with fs.lock:
+        fs.release(handle)
+    ada.sync()
+    for device in devices:
+        wait_for(device, {"a", "a/b", "a/b/c", "a/b/c/file"})
+        assert not device.fsck().problems

@@ -7,11 +7,15 @@ from unittest import mock
 
 import pytest
 
+from hybrisfs.dispersal.pack import EncodedPack
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.keys import EpochKeys
+from hybrisfs.merge.epochs import encode_grant, epoch_key, given_to, open_grant
 from hybrisfs.merge.members import Member
+from hybrisfs.pipeline.placed import PackMaker
 from hybrisfs.volume.sharing import Sharing
-from sync import decode_signed_header
+from sync import Members, decode_signed_header
+from tests.filesystem.rig import VOLUME
 from tests.merge.fleet import Device, Fleet
 
 
@@ -133,3 +137,133 @@ def test_who_comes_later_reads_of_a_removed_device_what_others_saw_of_it_and_no_
 def written_by(device: Device) -> list[bytes]:
     """The device's own updates, as its segments hold them."""
     return [data for data in device.log() if decode_signed_header(data).writer == device.key.device_id]
+
+
+def given_back(fleet: Fleet) -> EpochKeys:
+    """Ada and cyd have removed dan for good. Bob, who has not heard of the second, has vetoed that, and given
+    dan the keys that had been made without it: these."""
+    ada, bob, cyd, _ = fleet.devices
+    ada.rig.sharing.membership.remove("dan")
+    keys = newest(ada)
+    exchange(ada, bob, cyd)
+    bob.rig.sharing.membership.keep("dan")
+    assert cyd.rig.sharing.membership.remove("dan")["final"]
+    assert newest(cyd) == keys, "it is without dan already"
+    return keys
+
+
+def test_who_was_given_keys_back_is_kept_from_what_is_written_after_the_next_removal(fleet: Fleet) -> None:
+    ada, bob, cyd, dan = fleet.devices
+    keys = given_back(fleet)
+    dan.receive(bob.log())
+    assert dan.rig.ring.find(keys.id) == keys
+    exchange(ada, bob, cyd)
+    for device in (ada, bob, cyd):
+        assert dan.key.device_id not in device.rig.sharing.current_members()
+        assert device.rig.ring.is_fit and newest(device) == newest(ada)
+        dan.receive(device.log())
+        assert dan.rig.ring.find(newest(device).id) is None
+        device.rig.commit()
+        device.rig = device.rig.reopen()
+        assert device.rig.ring.is_fit and newest(device) == newest(ada)
+
+
+def test_who_hears_that_a_removed_device_has_the_keys_makes_new_ones(fleet: Fleet) -> None:
+    _, bob, cyd, dan = fleet.devices
+    keys = given_back(fleet)
+    before = set(cyd.rig.sharing.key_holders())
+    cyd.rig.sharing.receive(bob.log())
+    assert set(cyd.rig.sharing.key_holders()) == before
+    assert cyd.rig.ring.is_fit and newest(cyd) != keys
+    dan.receive(cyd.log())
+    assert dan.rig.ring.find(newest(cyd).id) is None
+
+
+def test_keys_that_were_given_back_stay_known_for_that_when_another_one_gets_them(fleet: Fleet) -> None:
+    """Who begins with a checkpoint has the latest value of each register only."""
+    ada, bob, cyd, dan = fleet.devices
+    bob.rig.sharing.membership.remove("dan")
+    exchange(ada, bob, cyd)
+    cyd.rig.sharing.membership.remove("bob")
+    keys = newest(cyd)
+    assert keys.excluded == {bob.key.device_id, dan.key.device_id}
+    exchange(ada, cyd)
+    ada.rig.sharing.membership.keep("dan")
+    assert cyd.rig.sharing.membership.remove("dan")["final"]
+    exchange(ada, cyd)
+    ada.rig.sharing.membership.keep("bob")
+    exchange(ada, bob, cyd)
+    assert bob.rig.ring.find(keys.id) == keys
+    [value] = cyd.rig.sharing.registers.values(epoch_key(keys.id))
+    assert given_to(value.value or b"") == {one.key.device_id for one in fleet.devices}
+    assert open_grant(value.value or b"", VOLUME, dan.key) == [], "it is only named"
+
+
+def test_a_member_that_gives_keys_away_again_and_again_can_be_removed(fleet: Fleet) -> None:
+    ada, bob, cyd, dan = fleet.devices
+    ada.rig.sharing.membership.remove("dan")
+    exchange(ada, bob, cyd)
+    both = Members([cyd.key.public, dan.key.public])
+    with mock.patch.multiple("hybrisfs.volume.epochs", MAX_BEGUN=8):
+        for _ in range(20):
+            keys = newest(ada)
+            grant = encode_grant(VOLUME, [keys], both)
+            with cyd.rig.fs.lock:
+                cyd.rig.sharing.signer.sign([(epoch_key(keys.id), grant)], 0)
+            exchange(ada, bob, cyd)
+        assert bob.rig.sharing.membership.remove("cyd")["counts"]
+        exchange(ada, bob)
+    for device in (ada, bob):
+        assert device.rig.ring.is_fit
+        assert newest(device).excluded == {cyd.key.device_id, dan.key.device_id}
+        for removed in (cyd, dan):
+            removed.receive(device.log())
+            assert removed.rig.ring.find(newest(device).id) is None
+
+
+def test_a_device_that_alone_has_heard_that_it_is_accused_makes_others_hear(fleet: Fleet) -> None:
+    ada, bob, cyd, dan = fleet.devices
+    ada.rig.sharing.membership.remove("cyd")
+    exchange(ada, dan)
+    cyd.rig.sharing.membership.remove("bob")
+    exchange(bob, cyd)
+    assert not bob.rig.sharing.signer.may_sign
+    bob.write("file", b"content")
+    exchange(ada, bob, dan)
+    assert not bob.rig.sharing.membership.is_removal_unheeded(), "it asks once"
+    for device in (ada, dan):
+        facts = {one["name"]: one["suspended"] for one in device.rig.sharing.trials.facts()}
+        assert facts == {"bob": True, "cyd": True}
+    ada.rig.sharing.membership.keep("bob")
+    exchange(ada, bob, dan)
+    assert bob.rig.sharing.signer.may_sign
+    bob.sign()
+    exchange(ada, bob, dan)
+    assert ada.tree() == bob.tree() == dan.tree()
+    assert ada.read("file") == b"content"
+
+
+def test_what_was_on_its_way_to_the_clouds_when_a_device_was_accused_is_told_of_after_a_veto(
+    fleet: Fleet,
+) -> None:
+    ada, bob, cyd, _ = fleet.devices
+    bob.rig.sharing.membership.remove("ada")
+    ada.write("file", b"content")
+    ada.rig.publish(everything=True)
+    disperse = PackMaker.disperse
+
+    def slowly(maker: PackMaker, pack: EncodedPack) -> bytes:
+        placement = disperse(maker, pack)
+        ada.rig.sharing.receive(bob.log())
+        return placement
+
+    with mock.patch.object(PackMaker, "disperse", slowly):
+        ada.rig.pack()
+    assert not ada.rig.sharing.signer.may_sign and ada.rig.unpacked()
+    exchange(bob, cyd)
+    cyd.rig.sharing.membership.keep("ada")
+    exchange(ada, bob, cyd)
+    ada.sign()
+    assert not ada.rig.unpacked()
+    exchange(ada, bob, cyd)
+    assert bob.read("file") == cyd.read("file") == b"content"
