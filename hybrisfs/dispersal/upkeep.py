@@ -1,4 +1,4 @@
-"""Looking at single objects on single clouds, and putting them right (DESIGN 4, scrub and repair)."""
+"""Looking at single objects on single clouds, and putting them right (docs/internals/placement.md)."""
 
 from __future__ import annotations
 

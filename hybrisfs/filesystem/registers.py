@@ -1,6 +1,6 @@
 """The registers of the tree: their keys and the values that travel in updates.
 
-A node's facets are registers of the metadata store (DESIGN 6). Formats, with the codec's integers:
+A node's facets are registers (docs/internals/log-and-merge.md). Formats, with the codec's integers:
 
 =========  ==============================================  ==================================================
 register   key                                             value
