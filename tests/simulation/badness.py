@@ -323,11 +323,11 @@ class Badness:
                     membership.heed_removals()
 
     def confirm(self, number: int) -> None:
-        """Somebody answers what waits for a person on this device."""
-        if not self._members:
-            return
+        """Somebody answers what waits for a person on this device: correct devices, too, may remove enough
+        within ten minutes that the brake asks."""
         with self._simulation.on(number):
-            self._judge(number)
+            if self._members:
+                self._judge(number)
             deletions = self._simulation.world.fleet[number].rig.sharing.deletions
             for one in deletions.all():
                 self._simulation.note(f"{number} decides about a deletion")
