@@ -32,7 +32,6 @@ from sync.codec import DecodeError
 __all__ = ["build_view"]
 
 _AT_ONCE: Final = 4096  # nodes whose rows are in memory
-_FIRST_SLOT: Final = b"\0"  # what follows the node's id in the key of its first place
 _NODES: Final = (
     "SELECT p.key, p.value, p.clock, p.writer, a.value, c.value, c.clock, c.writer FROM register p "
     f"LEFT JOIN register a ON a.key = {ATTRIBUTES.sql_key(sql_node('p.key'))} "
