@@ -39,6 +39,7 @@ _MODULES: Final = {
         "sync/vector.py",
         "sync/skeleton.py",
         "hybrisfs/checkpoint/snapshot.py",
+        "hybrisfs/kinds.py",
         "hybrisfs/filesystem/registers.py",
         "hybrisfs/filesystem/node_id.py",
         "hybrisfs/merge/authority.py",

@@ -1,12 +1,16 @@
-"""Who may import whom, and who may read the environment (ARCHITECTURE.md), checked in the source itself."""
+"""Which package may import which, which may read the environment, and where the letters of registers stand
+(docs/internals), checked in the source itself."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from hybrisfs.kinds import KINDS
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 OURS = ("backends", "benchmarks", "cli", "dashboard", "hybrisfs", "sync", "tests")
@@ -82,6 +86,22 @@ def test_imports_nothing_that_it_must_not(package: str) -> None:
     assert wrong == []
 
 
+def test_no_module_imports_itself_through_others() -> None:
+    names = {
+        name_of(module): module
+        for package in ("sync", "backends", "cli", "dashboard", "hybrisfs")
+        for module in modules(package)
+    }
+    left = {
+        name: {one if one in names else one.rpartition(".")[0] for one in imports(module.read_text(), name)}
+        & names.keys()
+        for name, module in names.items()
+    }
+    while bottom := {name for name, wanted in left.items() if not wanted - {name}}:
+        left = {name: wanted - bottom for name, wanted in left.items() if name not in bottom}
+    assert left == {}
+
+
 def test_the_environment_is_read_in_one_place() -> None:
     wrong = [
         name_of(module)
@@ -106,3 +126,45 @@ def test_the_environment_is_read_in_one_place() -> None:
 )
 def test_no_way_to_write_an_import_escapes(source: str) -> None:
     assert any(within(name, ("hybrisfs.daemon",)) for name in imports(source, "x"))
+
+
+# -- the letters of kinds of registers -----------------------------------------------------------------
+
+LETTERS = bytes(KINDS)
+IN_SQL = re.compile(rf"x'(?:{'|'.join(f'{letter:02x}' for letter in LETTERS)})'", re.IGNORECASE)
+# Packages that see no registers, and have words or keys of their own.
+OTHER_KEYS = ("hybrisfs.daemon", "hybrisfs.fuse", "hybrisfs.kv")
+
+
+def spells_a_kind(node: ast.AST) -> bool:
+    """Whether it writes down letters of kinds of registers, or where the node is in a key."""
+    match node:
+        case ast.Constant(value=bytes() as value):
+            return bool(value) and not set(value) - set(LETTERS)
+        case ast.Constant(value=str() as value):
+            return IN_SQL.search(value) is not None
+        case ast.Call(func=ast.Name(id="ord"), args=[ast.Constant(value=str() as value)]):
+            return ord(value) in LETTERS
+        case ast.Slice(lower=ast.Constant(value=1), upper=ast.Constant(value=17)):
+            return True
+    return False
+
+
+def test_the_letters_of_registers_stand_in_their_table_only() -> None:
+    wrong = [
+        f"{name_of(module)}: {ast.unparse(node)}"
+        for module in modules("hybrisfs")
+        for node in ast.walk(ast.parse(module.read_text()))
+        if spells_a_kind(node)
+        and name_of(module) != "hybrisfs.kinds"
+        and not within(name_of(module), OTHER_KEYS)
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["b'p'", "b'pac'", "ord('c')", "\"key >= x'70'\"", "f\"{x} IN (x'6D', {y})\"", "key[1:17]"],
+)
+def test_no_way_to_write_a_letter_escapes(source: str) -> None:
+    assert any(spells_a_kind(node) for node in ast.walk(ast.parse(source)))

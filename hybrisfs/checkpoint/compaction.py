@@ -40,7 +40,7 @@ from typing import Final
 
 from hybrisfs.checkpoint.deposit import CloudStore
 from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.merge.members import MemberTable
+from hybrisfs.merge.member_table import MemberTable
 from hybrisfs.store.bodies import BodyStore
 from hybrisfs.store.segment_ends import end_of_segment
 from sync import Head, VersionVector, parse_segment_name, segment_name

@@ -15,7 +15,7 @@ from hybrisfs.checkpoint.reading import Latest, read_snapshot
 from hybrisfs.checkpoint.snapshot import Header
 from hybrisfs.merge.authority import counting
 from hybrisfs.merge.registers import is_kept
-from hybrisfs.merge.roles import Roles
+from hybrisfs.merge.role_table import Roles
 from hybrisfs.merge.rules import Stamp, Value
 from hybrisfs.merge.supersession import Supersession, Written
 from sync import VersionVector, decode_signed

@@ -8,7 +8,8 @@ from hybrisfs.discard.consent import Book
 from hybrisfs.discard.records import Answer, Ballot, Proposal, Stray, ballot_key, proposal_key
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.registers import pack_key
-from hybrisfs.merge.members import MemberTable
+from hybrisfs.kinds import BALLOT, ID, PROPOSAL, Kind
+from hybrisfs.merge.member_table import MemberTable
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.roles import Role
 from hybrisfs.merge.rules import Stamp, Value
@@ -62,23 +63,23 @@ class Assembly:
     def book(self) -> Book:
         """What stands now, and whose consent it takes: also that of devices that are only suspended."""
         members = [one.device for one in self._members.asked()]
-        return Book(members, self._values(b"d"), self._values(b"v"), self._readers())
+        return Book(members, self._values(PROPOSAL), self._values(BALLOT), self._readers())
 
     def awaited(self) -> dict[bytes, list[Stamp]]:
         """The members that proposals wait for, this device aside, each with when these were signed."""
         book = self.book()
         found: dict[bytes, list[Stamp]] = {}
-        for key, values in self._registers.with_prefix(b"d").items():
+        for key, values in self._registers.with_prefix(PROPOSAL.prefix).items():
             for one in values:
-                for listed in Book((key[1:],), {key[1:]: [one.value]}, {}).lists:
-                    for device in book.awaited(listed.id) if key[1:] in book.members else ():
+                for listed in Book((key[ID],), {key[ID]: [one.value]}, {}).lists:
+                    for device in book.awaited(listed.id) if key[ID] in book.members else ():
                         if device != self.device:
                             found.setdefault(device, []).append(one.stamp)
         return found
 
-    def _values(self, kind: bytes) -> dict[bytes, list[bytes | None]]:
-        found: Mapping[bytes, list[Value]] = self._registers.with_prefix(kind)
-        return {key[1:]: [one.value for one in values] for key, values in found.items()}
+    def _values(self, kind: Kind) -> dict[bytes, list[bytes | None]]:
+        found: Mapping[bytes, list[Value]] = self._registers.with_prefix(kind.prefix)
+        return {key[ID]: [one.value for one in values] for key, values in found.items()}
 
     def pack_number(self, pack: bytes) -> int | None:
         """The number of a pack that has not been discarded; None when there is none with this id."""

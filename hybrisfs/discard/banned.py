@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from hybrisfs.discard.records import Proposal, Stray
+from hybrisfs.kinds import PROPOSAL
 from hybrisfs.store.database import Database
 from sync.codec import DecodeError
 
@@ -32,7 +33,7 @@ def bans_place(db: Database, pack: bytes, placement: Sequence[int]) -> bool:
 
 def _standing(db: Database) -> Iterator[Proposal]:
     """Of all that was ever a member: a forbidden name too many does no harm."""
-    for (value,) in db.execute("SELECT value FROM register WHERE key >= x'64' AND key < x'65'"):
+    for (value,) in db.execute(f"SELECT value FROM register WHERE {PROPOSAL.sql_rows()}"):
         try:
             yield Proposal.decode(value or b"")
         except DecodeError:

@@ -14,7 +14,7 @@ from typing import Final
 from hybrisfs.discard.references import Needed, References
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.unplaced import UNPROVEN
-from hybrisfs.merge.roles import Roles
+from hybrisfs.merge.role_table import Roles
 
 __all__ = ["Found", "Idle", "find_idle", "remember"]
 

@@ -26,6 +26,7 @@ from enum import IntEnum
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from hybrisfs.kinds import BALLOT, PROPOSAL
 from sync.codec import DecodeError, Reader, Writer
 from sync.hashing import digest
 
@@ -40,11 +41,11 @@ _CONTEXT: Final = "hybrisfs.discard 2026-11 proposal"
 
 
 def proposal_key(device: bytes) -> bytes:
-    return b"d" + device
+    return PROPOSAL.prefix + device
 
 
 def ballot_key(device: bytes) -> bytes:
-    return b"v" + device
+    return BALLOT.prefix + device
 
 
 class Stage(IntEnum):

@@ -14,25 +14,28 @@ import sqlite3
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from hybrisfs.kinds import CONTENT, PLACE, sql_node
 from hybrisfs.versions.needs import chunks_of_page, gather_kept, named_chunks
 
 __all__ = ["Needed", "References"]
 
+_FIRST_PLACE: Final = PLACE.sql_key(sql_node("r.key"))
+_LAST_PLACE: Final = PLACE.sql_key(f"{sql_node('r.key')} || x'ffffffffffffffffffff'")
 # Contents that are not just what their file shows, unless all names of the file say that it was removed: a
 # place of a file ends in these two bytes then (its flags, with or without `yields`, and no `former`), and no
 # name can.
-_HIDDEN: Final = """
+_HIDDEN: Final = f"""
 SELECT r.value FROM register r
-WHERE r.key >= x'63' AND r.key < x'64' AND r.value IS NOT NULL
+WHERE {CONTENT.sql_rows("r.key")} AND r.value IS NOT NULL
 AND NOT EXISTS (
-    SELECT 1 FROM node n WHERE n.id = substr(r.key, 2) AND n.content_stamp = (r.clock << 16 | r.writer)
+    SELECT 1 FROM node n WHERE n.id = {sql_node("r.key")} AND n.content_stamp = (r.clock << 16 | r.writer)
     AND NOT EXISTS (SELECT 1 FROM pending q WHERE q.key = r.key AND q.clock IS NULL)
 )
 AND (
-    NOT EXISTS (SELECT 1 FROM register p WHERE p.key >= CAST(x'70' || substr(r.key, 2) AS BLOB)
-                AND p.key < CAST(x'70' || substr(r.key, 2) || x'ffffffffffffffffffff' AS BLOB))
-    OR EXISTS (SELECT 1 FROM register p WHERE p.key >= CAST(x'70' || substr(r.key, 2) AS BLOB)
-               AND p.key < CAST(x'70' || substr(r.key, 2) || x'ffffffffffffffffffff' AS BLOB)
+    NOT EXISTS (SELECT 1 FROM register p WHERE p.key >= {_FIRST_PLACE}
+                AND p.key < {_LAST_PLACE})
+    OR EXISTS (SELECT 1 FROM register p WHERE p.key >= {_FIRST_PLACE}
+               AND p.key < {_LAST_PLACE}
                AND (p.value IS NULL OR substr(p.value, -2) NOT IN (x'0100', x'0300')))
 )
 """

@@ -11,7 +11,7 @@ from hybrisfs.dispersal import reader
 from hybrisfs.dispersal.clouds import Clouds
 from hybrisfs.dispersal.erasure import fragment_length, join
 from hybrisfs.dispersal.errors import ChunkUnavailable, DispersalError, IntegrityError
-from hybrisfs.dispersal.reader import Read, Target
+from hybrisfs.dispersal.read import Read, Target
 from hybrisfs.dispersal.runs import ChunkLocation, plan_runs
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import (

@@ -20,7 +20,7 @@ from hybrisfs.dispersal.pack import EncodedPack
 from hybrisfs.dispersal.poll import Listing, Look, Polled
 from hybrisfs.dispersal.probe import Marker, Owed, check, probe
 from hybrisfs.dispersal.ranking import TimerBounds
-from hybrisfs.dispersal.reader import Read, Target
+from hybrisfs.dispersal.read import Read, Target
 from hybrisfs.dispersal.runs import ChunkLocation
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer, share_name

@@ -1,4 +1,7 @@
-"""Collecting sealed chunks into a pack and encoding it into shares (DESIGN 4, Hybris 3.9 and 5.6)."""
+"""Collecting sealed chunks into a pack and encoding it into shares (Hybris 3.9 and 5.6).
+
+The whole way to the clouds and back is in docs/internals/placement.md.
+"""
 
 from __future__ import annotations
 

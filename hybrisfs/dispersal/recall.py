@@ -9,7 +9,7 @@ That a cloud does not tell, or may not be asked, is held against nobody.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from backends.errors import StoreError
 from backends.store import Store
@@ -17,26 +17,14 @@ from backends.versions import Version, Versions, older_versions, versions_of
 from hybrisfs.dispersal.clouds import Clouds
 from hybrisfs.dispersal.errors import IntegrityError
 from hybrisfs.dispersal.operation import Interrupt, OperationLoop
+from hybrisfs.dispersal.read import Read, Readable
 
-if TYPE_CHECKING:
-    from hybrisfs.dispersal.reader import Read
-
-__all__ = ["Readable", "older_bytes", "recall"]
+__all__ = ["older_bytes", "recall"]
 
 S = TypeVar("S")
 T = TypeVar("T")
 
 _LIST: Final = 0  # bytes that a list of versions counts as
-
-
-class Readable(Protocol):
-    """What of a store it takes to read an object."""
-
-    def get(self, name: str, *, limit: int) -> bytes:
-        """See `Store.get`."""
-
-    def get_range(self, name: str, offset: int, length: int) -> bytes:
-        """See `Store.get_range`."""
 
 
 class _OlderObjects:

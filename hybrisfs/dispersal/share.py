@@ -54,7 +54,6 @@ __all__ = [
     "MAX_PACK",
     "MAX_SHARE",
     "MAX_TABLE",
-    "PACK_ID_SIZE",
     "PREFIX_SIZE",
     "Prefix",
     "Table",
@@ -74,7 +73,6 @@ __all__ = [
 MAX_PACK = 16 << 20  # bytes of sealed chunks
 MAX_CHUNKS = 65_536
 MAX_TABLE = 16 << 20  # bytes of a sealed table
-PACK_ID_SIZE = 32
 
 _MAGIC = b"hfsshare"
 _VERSION = 2

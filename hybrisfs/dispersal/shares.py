@@ -10,7 +10,7 @@ from hybrisfs.dispersal.erasure import fragment_length
 from hybrisfs.dispersal.errors import IntegrityError
 from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.probe import Owed, check_part
-from hybrisfs.dispersal.recall import Readable
+from hybrisfs.dispersal.read import Readable
 from hybrisfs.dispersal.share import (
     MAX_SHARE,
     PREFIX_SIZE,

@@ -1,4 +1,4 @@
-"""Looking at single objects on single clouds, and putting them right (DESIGN 4, scrub and repair)."""
+"""Looking at single objects on single clouds, and putting them right (docs/internals/placement.md)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from hybrisfs.dispersal.operation import Interrupt, OperationLoop
 from hybrisfs.dispersal.poll import all_names
 from hybrisfs.dispersal.probe import Owed, check
 from hybrisfs.dispersal.ranking import Operation
+from hybrisfs.dispersal.read import Readable
 from hybrisfs.dispersal.rebuild import PackRebuild
-from hybrisfs.dispersal.recall import Readable, older_bytes
+from hybrisfs.dispersal.recall import older_bytes
 from hybrisfs.dispersal.share import MAX_SHARE, MAX_TABLE, Table, TableSealer, parse_header, share_name
 from hybrisfs.dispersal.shares import fetch_header, sample_share, share_check
 from sync.codec import Buffer

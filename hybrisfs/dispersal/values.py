@@ -17,7 +17,7 @@ from hybrisfs.dispersal.clouds import Clouds
 from hybrisfs.dispersal.erasure import fragment_length, join
 from hybrisfs.dispersal.errors import CloudsUnavailable, IntegrityError
 from hybrisfs.dispersal.operation import Interrupt, OperationLoop
-from hybrisfs.dispersal.reader import Read, Target
+from hybrisfs.dispersal.read import Read, Target
 from hybrisfs.dispersal.writer import Placement, Write
 from sync.codec import Buffer
 

@@ -21,7 +21,8 @@ from hybrisfs.doctor.mounts import examine_mounts
 from hybrisfs.errors import HybrisError
 from hybrisfs.home import Home
 from hybrisfs.keys import VolumeKeys
-from hybrisfs.merge.roles import Role, Roles
+from hybrisfs.merge.role_table import Roles
+from hybrisfs.merge.roles import Role
 from hybrisfs.volume.config import VolumeConfig
 from hybrisfs.volume.create import DATABASE_FILE, KEYS_FILE
 from hybrisfs.volume.own_places import OwnPlaces

@@ -13,8 +13,9 @@ import os
 from collections.abc import Collection, Mapping
 
 from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.filesystem.node_id import AREA_SIZE, born_in
+from hybrisfs.filesystem.node_id import born_in
 from hybrisfs.filesystem.registers import assignment_key
+from hybrisfs.kinds import AREA_SIZE
 from hybrisfs.store.database import Database
 
 __all__ = ["Borders"]

@@ -22,9 +22,10 @@ import os
 import stat
 from typing import Final
 
+from hybrisfs.kinds import AREA_SIZE
 from hybrisfs.store.schema import ROOT_ID
 
-__all__ = ["AREA_SIZE", "FIRST_OF_KINDS", "born_in", "kind_of", "made_at", "new_node_id"]
+__all__ = ["FIRST_OF_KINDS", "born_in", "kind_of", "made_at", "new_node_id"]
 
 _KINDS: Final = (
     stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK, stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK,
@@ -38,7 +39,6 @@ _TELLS: Final = FIRST_OF_KINDS[0]
 _KIND_MASK: Final = 0x07
 _HAS_AREA: Final = 0x40  # of the first byte
 _TIME_MASK: Final = (1 << 46) - 1
-AREA_SIZE: Final = 4
 _AREA: Final = slice(6, 6 + AREA_SIZE)
 
 

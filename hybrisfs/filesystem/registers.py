@@ -1,6 +1,6 @@
 """The registers of the tree: their keys and the values that travel in updates.
 
-A node's facets are registers of the metadata store (DESIGN 6). Formats, with the codec's integers:
+A node's facets are registers (docs/internals/log-and-merge.md). Formats, with the codec's integers:
 
 =========  ==============================================  ==================================================
 register   key                                             value
@@ -41,12 +41,21 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from hybrisfs.filesystem.node_id import AREA_SIZE
+from hybrisfs.kinds import (
+    ASSIGNMENT,
+    ATTRIBUTES,
+    CONTENT,
+    NODE,
+    NODE_ID_SIZE,
+    PACK,
+    PLACE,
+    REWRITTEN,
+    Trait,
+    having,
+)
 from sync.codec import DecodeError, Reader, Writer
 
 __all__ = [
-    "ASSIGNMENT",
-    "ASSIGNMENT_SIZE",
     "assignment_key",
     "MAX_FILE_SIZE",
     "MAX_NAME",
@@ -87,11 +96,10 @@ MAX_XATTRS_SIZE: Final = 1 << 20  # of all names and values of one node
 _KINDS: Final = frozenset(
     (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK, stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK)
 )
-_NODE_ID: Final = 16
+_NODE_ID: Final = NODE_ID_SIZE
 _ONE_BYTE: Final = 0x80  # a varint below that is one byte
-_NODE_KEY: Final = 17  # bytes of a key that holds the id of a node and no more
-_ONE_PER_NODE: Final = b"ac"
-_PLACE: Final = ord("p")
+_NODE_KEY: Final = NODE.stop  # bytes of a key that holds the id of a node and no more
+_ONE_PER_NODE: Final = having(Trait.TREE) - {PLACE}
 PLAIN_TAIL: Final = bytes(10)
 """How attributes go on after `rdev` when there is neither a target nor an xattr, but for the time."""
 
@@ -105,24 +113,20 @@ _MAX_SLOT: Final = (1 << 63) - 1  # as SQLite stores it
 _MAX_RUN: Final = MAX_FILE_SIZE << 1 | 1
 _LEAST_RUN: Final = 2  # one byte, by the number that stands for it
 _MAX_REWRITTEN: Final = 64
-ASSIGNMENT: Final = ord("g")
-"""What keys of assignments to areas begin with."""
-ASSIGNMENT_SIZE: Final = _NODE_ID + AREA_SIZE
-"""Bytes of such a key after its letter."""
 _VERSION: Final = 1
 _U64: Final = (1 << 64) - 1
 
 
 def place_key(node: bytes, slot: int) -> bytes:
     if slot == 0:
-        return b"p" + node + b"\0"
-    return Writer().raw(b"p").raw(node).varint(slot).getvalue()
+        return PLACE.prefix + node + b"\0"
+    return Writer().raw(PLACE.prefix).raw(node).varint(slot).getvalue()
 
 
 def slot_of(key: bytes) -> int:
     """The slot in the key of a place register."""
     slot = shift = 0
-    for byte in key[17:]:
+    for byte in key[_NODE_KEY:]:
         slot |= (byte & 0x7F) << shift
         shift += 7
     return slot
@@ -133,10 +137,10 @@ def is_of_tree(key: bytes) -> bool:
     if len(key) == _NODE_KEY:
         return key[0] in _ONE_PER_NODE
     if len(key) == _NODE_KEY + 1 and key[_NODE_KEY] == 0:  # of slot 0, as most are
-        return key[0] == _PLACE
-    if key[:1] == b"p" and len(key) >= _NODE_KEY + 1:
+        return key[0] == PLACE
+    if PLACE.has_form(key) and key[0] == PLACE:
         slot = slot_of(key)
-        return slot <= _MAX_SLOT and place_key(key[1:_NODE_KEY], slot) == key
+        return slot <= _MAX_SLOT and place_key(key[NODE], slot) == key
     return False
 
 
@@ -159,24 +163,24 @@ def beginning_of(value: bytes) -> bytes:
 
 
 def attr_key(node: bytes) -> bytes:
-    return b"a" + node
+    return ATTRIBUTES.prefix + node
 
 
 def content_key(node: bytes) -> bytes:
-    return b"c" + node
+    return CONTENT.prefix + node
 
 
 def assignment_key(node: bytes, area: bytes) -> bytes:
     """The register that says whether a node belongs to an area (`hybrisfs.merge.areas`)."""
-    return bytes((ASSIGNMENT,)) + node + area
+    return ASSIGNMENT.key(node, area)
 
 
 def pack_key(pack: bytes) -> bytes:
-    return b"k" + pack
+    return PACK.prefix + pack
 
 
 def rewritten_key(pack: bytes) -> bytes:
-    return b"w" + pack
+    return REWRITTEN.prefix + pack
 
 
 class Place(NamedTuple):

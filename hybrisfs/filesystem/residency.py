@@ -29,6 +29,7 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.names import failure
 from hybrisfs.filesystem.registers import attr_key, content_key, pack_key
+from hybrisfs.kinds import PACK, PLACE
 
 __all__ = ["PINNED_XATTR", "STATE_XATTR", "Residency", "State"]
 
@@ -111,7 +112,7 @@ class Residency:
     def _is_untold(self, inode: Inode) -> bool:
         """Whether the clouds lack a register of the file, or the record of a pack that holds some of it."""
         keys = (attr_key(inode.id), content_key(inode.id))
-        places = b"p" + inode.id
+        places = PLACE.prefix + inode.id
         row = self._db.execute(
             "SELECT 1 FROM pending WHERE (key IN (?, ?) OR key BETWEEN ? AND ?) "
             "AND key NOT IN (SELECT key FROM held WHERE former IS NULL) LIMIT 1",
@@ -120,9 +121,7 @@ class Residency:
         return row is not None or self._is_placed_unheard(inode)
 
     def _is_placed_unheard(self, inode: Inode) -> bool:
-        untold = {
-            key for (key,) in self._db.execute("SELECT key FROM pending WHERE key BETWEEN x'6b' AND x'6c'")
-        }
+        untold = {key for (key,) in self._db.execute(f"SELECT key FROM pending WHERE {PACK.sql_rows()}")}
         if not untold:
             return False
         packs = self._db.execute(

@@ -1,4 +1,6 @@
-"""Looking after the values on the clouds: verifying, rebuilding, and writing anew elsewhere (DESIGN 4).
+"""Looking after the values on the clouds: verifying, rebuilding, and writing them elsewhere.
+
+The store itself is in docs/internals/key-value.md.
 
 A wrong object is put back, under its own name, where it was. When that cannot be, and when a value is to
 leave a cloud or to be stored with other f and k, the whole value is *written anew*: like a put it gets a

@@ -11,9 +11,10 @@ import itertools
 import logging
 import secrets
 import sqlite3
+import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -25,7 +26,6 @@ from hybrisfs.kv.recent import Place, RecentEntries
 from hybrisfs.kv.record import TOMBSTONE_TAG, Entry
 from hybrisfs.kv.seal import STORE_ID_SIZE
 from hybrisfs.kv.transaction import Action, Change, Owed, Transaction
-from hybrisfs.kv.watches import Watches
 from sync.codec import DecodeError
 
 __all__ = ["Found", "Garbage", "Listed", "MetadataStore"]
@@ -67,7 +67,7 @@ class MetadataStore:
     def __init__(self, path: Path) -> None:
         self._database = MetadataDatabase(path)
         self._recent = RecentEntries()
-        self._watches = Watches()
+        self._watches = _Watches()
         self._failure: OSError | None = None
         try:
             meta = dict(self._database.writer.execute("SELECT key, value FROM meta").fetchall())
@@ -346,3 +346,34 @@ def _after_all(prefix: bytes) -> bytes | None:
     """The first bytes that come after everything that begins with *prefix*; None when nothing does."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes((kept[-1] + 1,)) if kept else None
+
+
+class _Watches:
+    """Subscriptions to changes of the metadata of single keys (Hybris 3.5). Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._callbacks: dict[Place, list[Callable[[], None]]] = {}
+
+    @contextmanager
+    def subscribed(self, place: Place, callback: Callable[[], None]) -> Iterator[None]:
+        """Have `callback`, which must be quick, called after each change of the key until the end."""
+        with self._lock:
+            self._callbacks.setdefault(place, []).append(callback)
+        try:
+            yield
+        finally:
+            with self._lock:
+                callbacks = self._callbacks[place]
+                callbacks.remove(callback)
+                if not callbacks:
+                    del self._callbacks[place]
+
+    def tell(self, places: Iterable[Place]) -> None:
+        """Call everybody who wants to hear of these."""
+        if not self._callbacks:
+            return
+        with self._lock:
+            concerned = [callback for place in places for callback in self._callbacks.get(place, ())]
+        for callback in concerned:
+            callback()

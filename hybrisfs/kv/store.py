@@ -27,17 +27,17 @@ from hybrisfs.kv.recent import Place
 from hybrisfs.kv.record import MAX_VALUE, Entry, Timestamp
 from hybrisfs.kv.rmds import Garbage, MetadataStore
 from hybrisfs.kv.seal import ValueSealer
-from hybrisfs.kv.suspects import Suspects
 from hybrisfs.kv.transaction import Change
 from hybrisfs.kv.upload import Upload, Uploader
 
-__all__ = ["Key", "KeyFacts", "KeyValueStore", "Versioned"]
+__all__ = ["Key", "KeyFacts", "KeyValueStore", "Suspects", "Versioned"]
 
 _TRANSACTION_TRIES: Final = 64
 _LARGE: Final = 1 << 20  # bytes; of larger values only a few are in memory at a time
 _LARGE_AT_ONCE: Final = 4
 _GET_SECONDS: Final = 60.0
 _COLLECT_DELAY: Final = 1.0
+_MOST_SUSPECTS: Final = 1000
 
 
 class Key(NamedTuple):
@@ -60,6 +60,33 @@ class KeyFacts(NamedTuple):
     key: str
     size: int
     timestamp: Timestamp
+
+
+class Suspects:
+    """Keys of whose values something was found wrong: the few that `status` looks at, instead of all.
+
+    A bounded set, kept in memory: what is wrong is found again. Thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._places: set[Place] = set()
+
+    def add(self, place: Place) -> None:
+        """A share of this key's value is wrong, or the value could not be read."""
+        with self._lock:
+            if len(self._places) < _MOST_SUSPECTS:
+                self._places.add(place)
+
+    def clear(self, place: Place) -> None:
+        """Nothing is wrong with this key's value any more."""
+        with self._lock:
+            self._places.discard(place)
+
+    def all(self) -> list[Place]:
+        """The keys, in no particular order."""
+        with self._lock:
+            return list(self._places)
 
 
 class KeyValueStore:

@@ -19,12 +19,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from hybrisfs.kinds import ADMISSION
 from hybrisfs.merge.roster import Admission
 from hybrisfs.store.database import Database
 from sync import DEVICE_ID_SIZE, DecodeError, Reader, Write, Writer
 
 __all__ = [
-    "ADMISSION_PREFIX",
     "Word",
     "came_by",
     "check_admission",
@@ -34,10 +34,10 @@ __all__ = [
     "words",
 ]
 
-ADMISSION_PREFIX: Final = b"i"
 _VERSION: Final = 1
 _NOBODY: Final = bytes(DEVICE_ID_SIZE)
-_AUTHOR: Final = 1 + DEVICE_ID_SIZE
+_DEVICE: Final = ADMISSION.parts[0]
+_AUTHOR: Final = slice(_DEVICE.stop, None)  # longer in what an earlier version kept unread
 _LAST: Final = b"\xff" * (DEVICE_ID_SIZE + 1)
 
 
@@ -51,12 +51,12 @@ class Word(NamedTuple):
 
 def let_in(device: bytes, author: bytes) -> Write:
     """The register by which *author* says that it let *device* in."""
-    return ADMISSION_PREFIX + device + author, Writer().u8(_VERSION).getvalue()
+    return ADMISSION.key(device, author), Writer().u8(_VERSION).getvalue()
 
 
 def came_by(device: bytes, inviter: bytes | None) -> Write:
     """The register by which *device* says who let it in."""
-    return ADMISSION_PREFIX + device + device, Writer().u8(_VERSION).raw(inviter or _NOBODY).getvalue()
+    return ADMISSION.key(device, device), Writer().u8(_VERSION).raw(inviter or _NOBODY).getvalue()
 
 
 def check_admission(key: bytes, value: bytes) -> bytes | None:
@@ -64,14 +64,14 @@ def check_admission(key: bytes, value: bytes) -> bytes | None:
     reader = Reader(value)
     if reader.u8() != _VERSION:
         raise DecodeError("an admission of another version")
-    inviter = reader.raw(DEVICE_ID_SIZE) if key[1:_AUTHOR] == key[_AUTHOR:] else None
+    inviter = reader.raw(DEVICE_ID_SIZE) if key[_DEVICE] == key[_AUTHOR] else None
     reader.end()
     return inviter
 
 
 def parse_admission(key: bytes, value: bytes, clock: int) -> tuple[bytes, Word]:
     """The device that a register is about, and what it says. Raises DecodeError."""
-    return key[1:_AUTHOR], Word(key[_AUTHOR:], clock, check_admission(key, value))
+    return key[_DEVICE], Word(key[_AUTHOR], clock, check_admission(key, value))
 
 
 def words(database: Database) -> dict[bytes, list[Word]]:
@@ -79,13 +79,11 @@ def words(database: Database) -> dict[bytes, list[Word]]:
     found: dict[bytes, list[Word]] = {}
     for device, key, clock, value in database.execute(
         "SELECT m.device, r.key, r.clock, r.value FROM member m JOIN register r "
-        "ON r.key > CAST(x'69' || m.device AS BLOB) AND r.key < CAST(x'69' || m.device || ? AS BLOB)",
+        f"ON r.key > {ADMISSION.sql_key('m.device')} AND r.key < {ADMISSION.sql_key('m.device || ?')}",
         (_LAST,),
     ):
         try:
-            found.setdefault(device, []).append(
-                Word(key[_AUTHOR:], clock, check_admission(key, value or b""))
-            )
+            found.setdefault(device, []).append(Word(key[_AUTHOR], clock, check_admission(key, value or b"")))
         except DecodeError:
             continue  # it was kept by an earlier version, for which it was of no known kind
     return found

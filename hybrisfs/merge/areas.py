@@ -35,8 +35,9 @@ import sqlite3
 from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
-from hybrisfs.filesystem.node_id import AREA_SIZE, born_in
+from hybrisfs.filesystem.node_id import born_in
 from hybrisfs.filesystem.registers import assignment_key
+from hybrisfs.kinds import AREA_SIZE
 from hybrisfs.store.database import Database
 from sync import DecodeError, Reader, VersionVector, Writer
 

@@ -13,6 +13,7 @@ from typing import Final
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.registers import Attr, content_key, place_key, slot_of
+from hybrisfs.kinds import NODE
 from hybrisfs.merge.agenda import Agenda
 from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.registers import Registers
@@ -311,8 +312,8 @@ class Arranger:
         """Settle the names of what is in the directory anew, and these names in *others*."""
         children = set[bytes]()
         for key in self._registers.places_beginning(directory):
-            children.add(key[1:17])
-            self._resolver.look_at(key[1:17], slot_of(key))
+            children.add(key[NODE])
+            self._resolver.look_at(key[NODE], slot_of(key))
         moved = self._db.execute("SELECT id FROM moved WHERE parent = ?", (directory,))
         for child in children.union(node for (node,) in moved):
             for standing in self._resolver.names(child):

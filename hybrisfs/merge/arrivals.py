@@ -18,7 +18,6 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.node_id import FIRST_OF_KINDS, kind_of
 from hybrisfs.filesystem.registers import (
-    ASSIGNMENT,
     Attr,
     Place,
     attr_key,
@@ -28,19 +27,35 @@ from hybrisfs.filesystem.registers import (
     slot_of,
 )
 from hybrisfs.filesystem.unseen import NameChange
+from hybrisfs.kinds import (
+    ASSIGNMENT,
+    ATTRIBUTES,
+    CONTENT,
+    EPOCH,
+    ID,
+    MEMBER,
+    NODE,
+    PACK,
+    PLACE,
+    REWRITTEN,
+    ROLE,
+    SIGNED_KIT,
+    Trait,
+    having,
+)
 from hybrisfs.merge.authority import is_assigning, permitted
 from hybrisfs.merge.beginning import begin_beside
 from hybrisfs.merge.first_nodes import build_view
 from hybrisfs.merge.losses import Losses
-from hybrisfs.merge.members import MemberTable
-from hybrisfs.merge.minutes import KIN, KINDS, End
+from hybrisfs.merge.member_table import MemberTable
+from hybrisfs.merge.minutes import End
 from hybrisfs.merge.newcomers import Newcomers
 from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.packs import Packs, Placement
 from hybrisfs.merge.refresh import Refresh
 from hybrisfs.merge.registers import Merged, Registers, is_kept
 from hybrisfs.merge.resolver import Resolver
-from hybrisfs.merge.roles import ROLE, Role
+from hybrisfs.merge.roles import Role
 from hybrisfs.merge.rows import Change
 from hybrisfs.merge.rules import Author, Stamp, Value, is_removed, standing_place
 from hybrisfs.merge.supersession import Written
@@ -55,12 +70,13 @@ __all__ = ["Arrivals"]
 
 log = logging.getLogger(__name__)
 
-_PLACE, _ATTR = b"pa"
-_PACK: Final = ord("k")
-_TREE: Final = b"pac"  # what keys of registers of nodes begin with
-_MEMBER, _EPOCH, _KIT = b"meq"
-_OF_MEMBERS: Final = frozenset(b"myqxfio")  # who belongs to the volume follows from these
-_HEEDED: Final = _OF_MEMBERS.union(b"sre")
+_TREE: Final = having(Trait.TREE)
+_SAID: Final = having(Trait.SAID)
+_KIN: Final = having(Trait.KIN)
+_CLOUDS: Final = having(Trait.CLOUDS)
+_OF_MEMBERS: Final = having(Trait.MEMBERS)
+_OF_KEYS: Final = _OF_MEMBERS | {EPOCH}  # the devices that have keys of epochs follow from these
+_HEEDED: Final = _OF_KEYS | _CLOUDS
 
 
 class Arrivals:
@@ -107,7 +123,7 @@ class Arrivals:
         disturbed = self._fs.inodes.disturbed
         disturbed.update(self._with_conflicts())
         for key, (ino, _) in self._fs.changes.unsigned.items():
-            if key[:1] != b"p":
+            if key[0] != PLACE:
                 continue
             disturbed.update(
                 self._db.execute(
@@ -140,9 +156,9 @@ class Arrivals:
             accepted = self._permitted(accepted)
             kept, others = _parted(accepted.update.writes)
         header, branch = accepted.update.header, accepted.branch
-        nodes = {key[1:17] for key, _ in kept}
+        nodes = {key[NODE] for key, _ in kept}
         if nodes and min(nodes) < FIRST_OF_KINDS:
-            kept = [one for one in kept if one[0][1:] >= FIRST_OF_KINDS or not self._twists(*one)]
+            kept = [one for one in kept if one[0][ID] >= FIRST_OF_KINDS or not self._twists(*one)]
         self._note_changed(key for key, _ in kept)
         if self._is_edited(nodes):
             self._waiting.update(dict.fromkeys(nodes))
@@ -161,8 +177,8 @@ class Arrivals:
         """These registers of nodes are written to."""
         waiting = self._waiting
         for key in keys:
-            node = key[1:17]
-            if key[0] != _PLACE:
+            node = key[NODE]
+            if key[0] != PLACE:
                 waiting[node] = None
             elif (slots := waiting.setdefault(node, set())) is not None:
                 slots.add(slot_of(key))
@@ -183,22 +199,22 @@ class Arrivals:
 
     def _take_others(self, accepted: Accepted, stamp: Stamp, others: Sequence[Write]) -> None:
         """Take in writes to registers of packs, devices and the volume."""
-        self._note_packs(accepted, stamp, [one for one in others if one[0][0] == _PACK])
+        self._note_packs(accepted, stamp, [one for one in others if one[0][0] == PACK])
         for key, value in others:
-            if key[0] in KINDS:
+            if key[0] in _SAID:
                 self._registers.minutes.note(stamp, key, value)
             if key[0] == ROLE:
                 self._registers.roles.note(stamp, key, value)
             if key[0] == ASSIGNMENT:
                 self._assigning = True
-            if key[:1] == b"w":
+            if key[0] == REWRITTEN:
                 self._write()
-                self._packs.rewrite(key[1:], value, dict(accepted.update.writes))
+                self._packs.rewrite(key[ID], value, dict(accepted.update.writes))
         self._heed([key for key, _ in others])
 
     def _note_packs(self, accepted: Accepted, stamp: Stamp, writes: Sequence[Write]) -> None:
         """What the update tells of packs is put into them with the next `_write`."""
-        ended = [key[1:] for key, value in writes if value is None]
+        ended = [key[ID] for key, value in writes if value is None]
         ends: Mapping[bytes, End] = {}
         if ended:
             author = accepted.update.header.writer
@@ -206,20 +222,20 @@ class Arrivals:
                 author, accepted.dependencies, ended, self._updates.vector_of
             )
         for key, value in writes:
-            end = ends.get(key[1:], End.AGREED) if value is None else End.AGREED
+            end = ends.get(key[ID], End.AGREED) if value is None else End.AGREED
             if end is End.AGREED:
-                self._placements.append(Placement(key[1:], value, stamp))
+                self._placements.append(Placement(key[ID], value, stamp))
                 continue
-            log.warning("the end of pack %s: %s", key[1:].hex(), end.value)
+            log.warning("the end of pack %s: %s", key[ID].hex(), end.value)
             if end is End.DOUBTFUL:
-                self._placements.append(Placement(key[1:], None, stamp, hearsay=True))
+                self._placements.append(Placement(key[ID], None, stamp, hearsay=True))
 
     def _twists(self, key: bytes, value: bytes | None) -> bool:
         """Whether attributes are of another kind than the node has here, whose id does not tell it
         (`hybrisfs.merge.authority`)."""
-        if key[0] != _ATTR or value is None or kind_of(key[1:]) is not None:
+        if key[0] != ATTRIBUTES or value is None or kind_of(key[ID]) is not None:
             return False
-        inode = self._nodes.find(key[1:])
+        inode = self._nodes.find(key[ID])
         return inode is not None and stat.S_IFMT(Attr.decode(value).mode) != stat.S_IFMT(inode.mode)
 
     def absorb(self, changes: Sequence[Merged]) -> None:
@@ -227,7 +243,7 @@ class Arrivals:
         round; `refresh` follows."""
         self._write()
         come = [(one.key, value.value) for one in changes for value in one.come]
-        nodes = {key[1:17] for key, _ in come if is_of_tree(key)}
+        nodes = {key[NODE] for key, _ in come if is_of_tree(key)}
         if self._is_edited(nodes):
             self._make_way(come)
         self._registers.merge(changes)
@@ -235,7 +251,7 @@ class Arrivals:
         for one in changes if self._only else ():
             self._only.pop(one.key, None)
         for one in changes:
-            for value in one.come if one.key[0] in KINDS else ():
+            for value in one.come if one.key[0] in _SAID else ():
                 self._registers.minutes.note(value.stamp, one.key, value.value, begins=True)
         if any(one.key[0] == ROLE for one in changes):
             self._registers.roles.load()
@@ -265,23 +281,23 @@ class Arrivals:
         if not kinds:
             return
         self._write()
-        if not kinds.isdisjoint(b"sr"):
+        if not kinds.isdisjoint(_CLOUDS):
             self.clouds_changed()
         if not kinds.isdisjoint(_OF_MEMBERS):
             self._members.words_changed()
-            for key in (key for key in keys if key[0] == _KIT):
+            for key in (key for key in keys if key[0] == SIGNED_KIT):
                 self._learn_reserve(key)
-            for key in (key for key in keys if key[0] == _MEMBER):
-                before = self._members.name_of(key[1:])
+            for key in (key for key in keys if key[0] == MEMBER):
+                before = self._members.name_of(key[ID])
                 self._members.learn(key, self._registers.values(key), self._signer_of)
-                if self._members.name_of(key[1:]) != before:
+                if self._members.name_of(key[ID]) != before:
                     self._called_anew.update(self._with_conflicts())
-            if not kinds.isdisjoint(KIN):
+            if not kinds.isdisjoint(_KIN):
                 self._registers.roles.kin_changed()
             self._updates.set_members(self._members.writers())
         # After the members: who was removed may not be given keys by it.
-        if not kinds.isdisjoint((*_OF_MEMBERS, _EPOCH)):
-            self._granted([key for key in keys if key[0] == _EPOCH])
+        if not kinds.isdisjoint(_OF_KEYS):
+            self._granted([key for key in keys if key[0] == EPOCH])
 
     def _learn_reserve(self, key: bytes) -> None:
         for value in self._registers.values(key):
@@ -336,8 +352,8 @@ class Arrivals:
         for key, stamps in self._registers.rename_branch(rename.old, rename.above, rename.new).items():
             if not is_of_tree(key):
                 continue
-            self._waiting[key[1:17]] = None
-            inode = self._nodes.find(key[1:17]) if key[:1] == b"c" else None
+            self._waiting[key[NODE]] = None
+            inode = self._nodes.find(key[NODE]) if key[0] == CONTENT else None
             for stamp in stamps:
                 if inode and inode.content_stamp == self._registers.number_of(stamp):
                     inode.content_stamp = self._registers.number_of(Stamp(stamp.clock, rename.new))
@@ -475,7 +491,7 @@ class Arrivals:
     def _is_edited(self, nodes: set[bytes]) -> bool:
         """Whether some of these have places or contents here that are not signed yet."""
         if self._edited is None:
-            self._edited = {key[1:17] for key in self._fs.changes.unsigned if key[:1] in b"pc"}
+            self._edited = {key[NODE] for key in self._fs.changes.unsigned if key[0] in (PLACE, CONTENT)}
         return not self._edited.isdisjoint(nodes)
 
     def _make_way(self, writes: Sequence[Write]) -> None:
@@ -484,13 +500,13 @@ class Arrivals:
         self._write()
         removed: dict[bytes, set[int]] = {}
         for key, value in writes:
-            if key[:1] == b"p" and _is_removal(value):
-                removed.setdefault(key[1:17], set()).add(slot_of(key))
-            elif key[:1] == b"p" and key in unsigned:
+            if key[0] == PLACE and _is_removal(value):
+                removed.setdefault(key[NODE], set()).add(slot_of(key))
+            elif key[0] == PLACE and key in unsigned:
                 self._take_back_removal(key)
-            elif key[:1] == b"c":
-                node = key[1:17]
-                for place in self._registers.with_prefix(b"p" + node):
+            elif key[0] == CONTENT:
+                node = key[NODE]
+                for place in self._registers.with_prefix(PLACE.key(node)):
                     self._take_back_removal(place)
                 if key in unsigned and key not in self._fs.changes.held:
                     inode = self._fs.inodes.get(unsigned[key][0])
@@ -505,7 +521,7 @@ class Arrivals:
         if entry is None:
             return
         self._fs.flush()
-        if self._nodes.find(key[1:17]) is None and unsigned_place(self._fs, key, entry[0]) is None:
+        if self._nodes.find(key[NODE]) is None and unsigned_place(self._fs, key, entry[0]) is None:
             self._fs.changes.drop(key)
 
     def _leave_a_name(self, node: bytes, slots: set[int]) -> None:
@@ -515,7 +531,7 @@ class Arrivals:
             return
         self._fs.flush()
         if slots.issuperset(self._slots(inode)):
-            for key in self._registers.with_prefix(b"p" + node):
+            for key in self._registers.with_prefix(PLACE.key(node)):
                 entry = self._fs.changes.unsigned.get(key)
                 if (
                     entry is not None

@@ -1,11 +1,11 @@
 """Who may write which register, with what values (Depot 5.4).
 
-One rule for each kind of register. A write that breaks its rule supersedes nothing, for it never reaches the
-registers; the update that holds it stays in the log, since the histories of others name it, and convicts its
-writer. The rules look at an update and the device that signed it alone, so that all devices decide alike, now
-and when they read the log again. Nearly all look at one write of it; but a device in reserve is let in with
-the record of its kit, or not at all, and a record that the reserve did not sign ends when it is removed. What
-depends on other accepted updates is decided where these are known:
+One rule for each kind of register (`hybrisfs.kinds`). A write that breaks its rule supersedes nothing, for it
+never reaches the registers; the update that holds it stays in the log, since the histories of others name it,
+and convicts its writer. The rules look at an update and the device that signed it alone, so that all devices
+decide alike, now and when they read the log again. Nearly all look at one write of it; but a device in
+reserve is let in with the record of its kit, or not at all, and a record that the reserve did not sign ends
+when it is removed. What depends on other accepted updates is decided where these are known:
 
 ====================  ================================================================================
 what                  where
@@ -41,8 +41,6 @@ from typing import Final, NamedTuple
 
 from hybrisfs.filesystem.node_id import kind_of
 from hybrisfs.filesystem.registers import (
-    ASSIGNMENT,
-    ASSIGNMENT_SIZE,
     PLAIN_TAIL,
     Attr,
     Content,
@@ -54,6 +52,29 @@ from hybrisfs.filesystem.registers import (
     is_plain_place,
     plain_owner,
 )
+from hybrisfs.kinds import (
+    ADMISSION,
+    ASSIGNMENT,
+    ATTRIBUTES,
+    BALLOT,
+    CLOUD,
+    CONTENT,
+    EPOCH,
+    EVIDENCE,
+    ID,
+    KIT,
+    MEMBER,
+    NODE,
+    PACK,
+    PLACE,
+    PROPOSAL,
+    REDUNDANCY,
+    REWRITTEN,
+    ROLE,
+    SIGNED_KIT,
+    VOTE,
+    Kind,
+)
 from hybrisfs.merge.admission import check_admission
 from hybrisfs.merge.areas import NOWHERE, Grounds, check_assignment
 from hybrisfs.merge.cloud_set import CloudRecord, RedundancyRecord
@@ -62,13 +83,15 @@ from hybrisfs.merge.evidence import decode_evidence
 from hybrisfs.merge.lineage import VectorOf
 from hybrisfs.merge.members import Member, member_key
 from hybrisfs.merge.removal import decode_vote
-from hybrisfs.merge.roles import ROLE, SERIAL_SIZE, Role, RoleRecord, Roles, whose_role
+from hybrisfs.merge.role_table import Roles
+from hybrisfs.merge.roles import Role, RoleRecord, whose_role
 from hybrisfs.store.schema import ROOT_ID
-from sync import DEVICE_ID_SIZE, EPOCH_SIZE, DecodeError, SignedUpdate, VersionVector, Write
+from sync import DEVICE_ID_SIZE, DecodeError, SignedUpdate, VersionVector, Write
 
 __all__ = [
     "RULES",
     "Rule",
+    "breach",
     "counting",
     "described",
     "fault",
@@ -79,15 +102,11 @@ __all__ = [
     "void",
 ]
 
-_PACK_ID_SIZE: Final = 32
 _NOBODY: Final = 0xFFFFFFFF  # as a number of a user or a group, "leave it as it is" (chown(2))
-_LETTER: Final = 1  # bytes of it in a key
-_KIND: Final = 1
-_MEMBER, _KIT = _OF_KITS = b"my"
-_SIGNED_KIT: Final = b"q"
-_PLACE, _ATTR, _CONTENT = b"pac"
+_ADMITTED: Final = ADMISSION.parts[0]
+_HALVES: Final = frozenset((MEMBER, KIT))
 _WITH_CONTENT: Final = (None, stat.S_IFREG)
-_NODE_KEY: Final = 17  # bytes of a key that holds the id of a node and no more
+_NODE_KEY: Final = NODE.stop  # bytes of a key that holds the id of a node and no more
 
 
 def _never(writer: bytes, key: bytes, value: bytes | None) -> bool:
@@ -103,13 +122,13 @@ def _nowhere(grounds: Grounds, key: bytes, value: bytes | None) -> bool:
 
 
 def _on_its_grounds(grounds: Grounds, key: bytes, value: bytes | None) -> bool:
-    return bool(grounds.of(key[_LETTER:_NODE_KEY]))
+    return bool(grounds.of(key[NODE]))
 
 
 def _placed_on_its_grounds(grounds: Grounds, key: bytes, value: bytes | None) -> bool:
     """Also where the node was before, and stands again should folders come to hold each other."""
     place = Place.decode(value or b"")
-    areas = grounds.of(key[_LETTER:_NODE_KEY])
+    areas = grounds.of(key[NODE])
     for directory in (place.parent, *([place.former] if place.former else [])):
         areas = areas and areas & grounds.below(directory)
     return bool(areas)
@@ -125,17 +144,14 @@ def _its_own_name(writer: bytes, key: bytes, value: bytes | None) -> bool:
 
 
 def _about_itself(writer: bytes, key: bytes, value: bytes | None) -> bool:
-    return key[_LETTER : _LETTER + DEVICE_ID_SIZE] == writer
+    return key[_ADMITTED] == writer
 
 
 class Rule(NamedTuple):
-    """What a kind of register is called, and which writes to it count."""
+    """Which writes to registers of a kind count."""
 
-    noun: str
     check: Callable[[bytes, bytes], object]
     """Raises DecodeError unless this key may have this value."""
-    id_size: int | None = None
-    """Bytes of a key after its letter; None where *check* knows."""
     own: bool = False
     """Each device writes the register that is named after it, and nobody else does."""
     ends_with_writer: bool = False
@@ -149,15 +165,15 @@ class Rule(NamedTuple):
 
 
 def _place(key: bytes, value: bytes) -> None:
-    _of_tree(key)
-    node = key[1:17]
+    if not is_of_tree(key):
+        raise DecodeError("no key of a register of the tree")
+    node = key[NODE]
     if node in (ROOT_ID, Place.decode(value).parent):
         raise DecodeError("a node that cannot stand there")
 
 
 def _attr(key: bytes, value: bytes) -> None:
-    _of_tree(key)
-    _check_attr(kind_of(key[1:]), Attr.decode(value))
+    _check_attr(kind_of(key[ID]), Attr.decode(value))
 
 
 def _check_attr(allowed: int | None, attr: Attr) -> None:
@@ -173,15 +189,9 @@ def _check_attr(allowed: int | None, attr: Attr) -> None:
 
 
 def _content(key: bytes, value: bytes) -> None:
-    _of_tree(key)
     Content.decode(value)
-    if kind_of(key[1:]) not in _WITH_CONTENT:
+    if kind_of(key[ID]) not in _WITH_CONTENT:
         raise DecodeError("content of a node that is no file")
-
-
-def _of_tree(key: bytes) -> None:
-    if not is_of_tree(key):
-        raise DecodeError("no key of a register of the tree")
 
 
 def _kit(_: bytes, value: bytes) -> None:
@@ -207,54 +217,41 @@ def _member(key: bytes, value: bytes) -> None:
         raise DecodeError("the key of another device")
 
 
-RULES: Final[Mapping[int, Rule]] = {
-    ord("p"): Rule("place", _place, by_contributors=_placed_on_its_grounds),
-    ord("a"): Rule("attributes", _attr, by_contributors=_on_its_grounds),
-    ord("c"): Rule("content", _content, by_contributors=_on_its_grounds),
-    ord("k"): Rule(
-        "pack",
-        lambda _, value: PackRecord.decode(value),
-        _PACK_ID_SIZE,
-        ends=True,
-        by_contributors=_has_value,
-    ),
-    ord("w"): Rule("rewritten pack", lambda _, value: Rewritten.decode(value), _PACK_ID_SIZE),
-    ord("d"): Rule("proposal", _anything, DEVICE_ID_SIZE, own=True),
-    ord("v"): Rule("ballot", _anything, DEVICE_ID_SIZE, own=True, by_readers=_always),
-    ord("x"): Rule("vote", lambda _, value: decode_vote(value), 2 * DEVICE_ID_SIZE, ends_with_writer=True),
-    ord("m"): Rule("member", _member, DEVICE_ID_SIZE, by_readers=_its_own_name),
-    ord("i"): Rule(
-        "admission", check_admission, 2 * DEVICE_ID_SIZE, ends_with_writer=True, by_readers=_about_itself
-    ),
-    ROLE: Rule("role", lambda _, value: RoleRecord.decode(value), DEVICE_ID_SIZE + SERIAL_SIZE),
-    ASSIGNMENT: Rule("assignment", lambda _, value: check_assignment(value), ASSIGNMENT_SIZE),
-    ord("e"): Rule("epoch", lambda _, value: check_grant(value), EPOCH_SIZE),
-    ord("s"): Rule("cloud", lambda _, value: CloudRecord.decode(value), 1),
-    ord("r"): Rule("redundancy", lambda _, value: RedundancyRecord.decode(value), 0),
-    ord("f"): Rule(
-        "evidence",
-        lambda key, value: decode_evidence(key, value, fault),
-        DEVICE_ID_SIZE + _KIND,
-        by_readers=_always,
-    ),
-    ord("q"): Rule("recovery kit", _signed_kit, DEVICE_ID_SIZE),
-    ord("y"): Rule("recovery kit", _kit, DEVICE_ID_SIZE, ends=True),
+RULES: Final[Mapping[Kind, Rule]] = {
+    PLACE: Rule(_place, by_contributors=_placed_on_its_grounds),
+    ATTRIBUTES: Rule(_attr, by_contributors=_on_its_grounds),
+    CONTENT: Rule(_content, by_contributors=_on_its_grounds),
+    PACK: Rule(lambda _, value: PackRecord.decode(value), ends=True, by_contributors=_has_value),
+    REWRITTEN: Rule(lambda _, value: Rewritten.decode(value)),
+    PROPOSAL: Rule(_anything, own=True),
+    BALLOT: Rule(_anything, own=True, by_readers=_always),
+    VOTE: Rule(lambda _, value: decode_vote(value), ends_with_writer=True),
+    MEMBER: Rule(_member, by_readers=_its_own_name),
+    ADMISSION: Rule(check_admission, ends_with_writer=True, by_readers=_about_itself),
+    ROLE: Rule(lambda _, value: RoleRecord.decode(value)),
+    ASSIGNMENT: Rule(lambda _, value: check_assignment(value)),
+    EPOCH: Rule(lambda _, value: check_grant(value)),
+    CLOUD: Rule(lambda _, value: CloudRecord.decode(value)),
+    REDUNDANCY: Rule(lambda _, value: RedundancyRecord.decode(value)),
+    EVIDENCE: Rule(lambda key, value: decode_evidence(key, value, breach), by_readers=_always),
+    SIGNED_KIT: Rule(_signed_kit),
+    KIT: Rule(_kit, ends=True),
 }
-"""By the letter with which keys begin. Registers of kinds that are not here are kept, unread, for later
-versions."""
+"""One for each kind of registers that this version knows."""
 
 
 def fault(writer: bytes, key: bytes, value: bytes | None) -> str | None:
     """How a write of device *writer* breaks its rule, in words; None when it does not."""
-    rule = RULES.get(key[0])
-    if rule is None:
+    kind = Kind.of(key)
+    if kind is None:
         return None
-    named = key[_LETTER:] if rule.own else key[-DEVICE_ID_SIZE:] if rule.ends_with_writer else writer
+    rule = RULES[kind]
+    named = key[ID] if rule.own else key[-DEVICE_ID_SIZE:] if rule.ends_with_writer else writer
     if named != writer:
         return f"{described(key)}: only that device writes it"
-    if rule.id_size is not None and len(key) != _LETTER + rule.id_size:
+    if not kind.has_form(key):
         return f"{described(key)}: a key that means nothing"
-    if key[0] == ROLE and whose_role(key) == writer:
+    if kind == ROLE and whose_role(key) == writer:
         return f"{described(key)}: no device says what it may do itself"
     if value is None:
         return None if rule.ends else f"{described(key)}: such a register never ends"
@@ -272,7 +269,7 @@ def void(update: SignedUpdate) -> tuple[int, ...]:
     if not rare:
         return ()
     broken = {at for at in rare if fault(writer, *writes[at]) is not None}
-    if any(writes[at][0][0] in _OF_KITS for at in rare):
+    if any(writes[at][0][0] in _HALVES for at in rare):
         broken |= _halves(update, broken)
     return tuple(sorted(broken))
 
@@ -284,12 +281,12 @@ def _is_plain(key: bytes, value: bytes | None) -> bool:
         return False
     kind = key[0]
     if len(key) == _NODE_KEY:
-        if kind == _ATTR:
+        if kind == ATTRIBUTES:
             owner = plain_owner(value)
-            return owner is not None and _may_have(kind_of(key[1:]), owner)
-        return kind == _CONTENT and kind_of(key[1:]) in _WITH_CONTENT and is_one_chunk(value)
-    if kind == _PLACE and len(key) == _NODE_KEY + 1 and key[_NODE_KEY] == 0 and is_plain_place(value):
-        node = key[1:_NODE_KEY]
+            return owner is not None and _may_have(kind_of(key[ID]), owner)
+        return kind == CONTENT and kind_of(key[ID]) in _WITH_CONTENT and is_one_chunk(value)
+    if kind == PLACE and len(key) == _NODE_KEY + 1 and key[_NODE_KEY] == 0 and is_plain_place(value):
+        node = key[NODE]
         return not value.startswith(node) and node != ROOT_ID
     return False
 
@@ -310,16 +307,25 @@ def _halves(update: SignedUpdate, broken: Container[int]) -> set[int]:
     kept = {key: value for at, (key, value) in enumerate(update.writes) if at not in broken}
 
     def is_half(key: bytes, value: bytes | None) -> bool:
-        if key[0] == _MEMBER:
+        if key[0] == MEMBER:
             member = Member.decode(value or b"")
-            kits = bytes((_KIT,)) + member.device, _SIGNED_KIT + member.device
+            kits = KIT.key(member.device), SIGNED_KIT.key(member.device)
             return member.reserve and all(kept.get(kit) is None for kit in kits)
-        if key[0] == _KIT and value is None:
-            partner = kept.get(member_key(key[_LETTER:]))
+        if key[0] == KIT and value is None:
+            partner = kept.get(member_key(key[ID]))
             return partner is None or not Member.decode(partner).removed
         return False
 
     return {at for at, write in enumerate(update.writes) if at not in broken and is_half(*write)}
+
+
+def breach(update: SignedUpdate) -> str | None:
+    """How the first write of an update that does not count breaks a rule, in words; None when all count."""
+    broken = void(update)
+    if not broken:
+        return None
+    key, value = update.writes[broken[0]]
+    return fault(update.header.writer, key, value) or f"{described(key)}: half of what belongs together"
 
 
 def lawful(update: SignedUpdate, broken: Container[int] | None = None) -> SignedUpdate:
@@ -336,9 +342,10 @@ def may_write(role: Role, writer: bytes, key: bytes, value: bytes | None, ground
     contributor."""
     if role is Role.FULL:
         return True
-    rule = RULES.get(key[0])
-    if rule is None:
+    kind = Kind.of(key)
+    if kind is None:
         return False
+    rule = RULES[kind]
     if rule.by_readers(writer, key, value):
         return True
     return role is Role.CONTRIBUTOR and rule.by_contributors(grounds, key, value)
@@ -376,5 +383,5 @@ def is_assigning(writes: Iterable[Write]) -> bool:
 
 def described(key: bytes) -> str:
     """What people call the register with this key."""
-    rule = RULES.get(key[0]) if key else None
-    return f"{rule.noun if rule is not None else key[:1].hex()} {key[1:].hex()}"
+    kind = Kind.of(key)
+    return f"{kind.noun if kind is not None else key[:1].hex()} {key[ID].hex()}"

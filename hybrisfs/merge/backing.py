@@ -24,24 +24,20 @@ import sqlite3
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from hybrisfs.merge.admission import ADMISSION_PREFIX
+from hybrisfs.kinds import ADMISSION, MEMBER
 from hybrisfs.merge.lineage import Lineage, VectorOf, trace
+from hybrisfs.merge.roles import RoleRecord
 from hybrisfs.merge.rules import Stamp
 from hybrisfs.store.database import Database
 from sync import VersionVector
 
-if TYPE_CHECKING:
-    from hybrisfs.merge.roles import RoleRecord
-
 __all__ = ["Backing", "Word"]
 
-_MEMBER: Final = ord("m")
-_ADMISSION: Final = ADMISSION_PREFIX[0]
 _SAID: Final = (
-    "SELECT key, branch, clock, value FROM said WHERE key >= x'69' AND key < x'6a' "
-    "OR key >= x'6d' AND key < x'6e' ORDER BY clock"
+    f"SELECT key, branch, clock, value FROM said WHERE {ADMISSION.sql_rows()} OR {MEMBER.sql_rows()} "
+    "ORDER BY clock"
 )
 _MOST_KEPT: Final = 64
 
@@ -110,8 +106,8 @@ class Backing:
                 row for (_, said), count in zip(rows.items(), counts, strict=True) for row in said[:count]
             ]
             found = self._lineages[counts] = trace(
-                [row for row in heard if row[0][0] == _MEMBER],
-                [row for row in heard if row[0][0] == _ADMISSION],
+                [row for row in heard if row[0][0] == MEMBER],
+                [row for row in heard if row[0][0] == ADMISSION],
                 {row[1]: self.author(row[1]) for row in heard},
                 vector_of,
             )

@@ -21,6 +21,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from hybrisfs.filesystem.registers import place_key
+from hybrisfs.kinds import NODE, PLACE
+
 __all__ = ["FEW", "MOST", "WINDOW", "WINDOW_NS", "Brake", "Loss", "Shown", "Verdict"]
 
 WINDOW: Final = 600.0
@@ -43,7 +46,7 @@ class Loss(NamedTuple):
     @property
     def name(self) -> bytes:
         """The key of the place that it counts for: a file that is emptied and removed is lost once."""
-        return self.key if self.key[:1] == b"p" else b"p" + self.key[1:17] + b"\0"
+        return self.key if self.key[0] == PLACE else place_key(self.key[NODE], 0)
 
 
 class Verdict(NamedTuple):

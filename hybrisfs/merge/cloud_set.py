@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final
 from blake3 import blake3
 
 from hybrisfs.errors import UsageError
+from hybrisfs.kinds import CLOUD, REDUNDANCY
 from hybrisfs.merge.rules import Stamp, Value, winner
 from sync import DecodeError, Write
 from sync.codec import Reader, Writer
@@ -53,9 +54,8 @@ MAX_CLOUD_NAME: Final = 255
 MAX_CLOUD_URL: Final = 4096
 MAX_SHARES: Final = 32  # of a pack, as `PackRecord` bounds it
 NUMBERS: Final = 256
-REDUNDANCY_KEY: Final = b"r"
+REDUNDANCY_KEY: Final = REDUNDANCY.key()
 _VERSION: Final = 1
-_PREFIX: Final = b"s"
 
 
 class CloudState(enum.IntEnum):
@@ -68,7 +68,7 @@ class CloudState(enum.IntEnum):
 
 
 def cloud_key(number: int) -> bytes:
-    return _PREFIX + bytes((number,))
+    return CLOUD.key(bytes((number,)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +126,8 @@ class RedundancyRecord:
 def read_clouds(registers: Registers) -> dict[int, tuple[CloudRecord, Stamp]]:
     """The clouds by number, each with the stamp of the update that says so; under the volume's lock."""
     found: dict[int, tuple[CloudRecord, Stamp]] = {}
-    for key, values in sorted(registers.with_prefix(_PREFIX).items()):
-        latest = winner([one for one in values if len(key) == 2 and _record(one) is not None])
+    for key, values in sorted(registers.with_prefix(CLOUD.prefix).items()):
+        latest = winner([one for one in values if CLOUD.has_form(key) and _record(one) is not None])
         record = _record(latest) if latest is not None else None
         if latest is not None and record is not None:
             found[key[1]] = record, latest.stamp
@@ -138,8 +138,8 @@ def overruled(registers: Registers, own: Iterable[bytes]) -> dict[int, CloudReco
     """Clouds that a device with the *own* branches added under a number which another one gave to another
     cloud at the same moment, and won."""
     branches, found = frozenset(own), dict[int, CloudRecord]()
-    for key, values in registers.with_prefix(_PREFIX).items():
-        latest = winner([one for one in values if _record(one) is not None]) if len(key) == 2 else None
+    for key, values in registers.with_prefix(CLOUD.prefix).items():
+        latest = winner([one for one in values if _record(one) is not None]) if CLOUD.has_form(key) else None
         winning = _record(latest) if latest is not None else None
         for value in values:
             record = _record(value)

@@ -48,6 +48,7 @@ from nacl.bindings import (
 from nacl.exceptions import CryptoError
 
 from hybrisfs.keys import MAX_EPOCH_NUMBER, MAX_EPOCHS, EpochKeys
+from hybrisfs.kinds import EPOCH
 from sync import (
     DEVICE_ID_SIZE,
     EPOCH_SIZE,
@@ -92,7 +93,7 @@ _MAX_RING: Final = MAX_GRANT // 2
 
 def epoch_key(epoch: bytes) -> bytes:
     """The register of an epoch's grant."""
-    return b"e" + epoch
+    return EPOCH.prefix + epoch
 
 
 def grant_name(epoch: bytes, writer: bytes) -> str:

@@ -27,8 +27,8 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from hybrisfs.kinds import EVIDENCE
 from sync import (
-    DEVICE_ID_SIZE,
     DecodeError,
     Members,
     Reader,
@@ -42,7 +42,6 @@ from sync import (
 from sync.fork import ForkProof, verify_fork_proof
 
 __all__ = [
-    "EVIDENCE_PREFIX",
     "MAX_EVIDENCE_FILE",
     "MAX_PROVEN_UPDATE",
     "Charge",
@@ -55,7 +54,6 @@ __all__ = [
     "prove_offence",
 ]
 
-EVIDENCE_PREFIX: Final = b"f"
 MAX_PROVEN_UPDATE: Final = 1 << 18
 """Bytes; an update that is larger is no proof."""
 
@@ -67,8 +65,8 @@ _VERSION: Final = 1
 _MAGIC: Final = b"HFEV"
 _FILE_VERSION: Final = 1
 
-Fault = Callable[[bytes, bytes, bytes | None], str | None]
-"""`hybrisfs.merge.authority.fault`."""
+Breach = Callable[[SignedUpdate], str | None]
+"""`hybrisfs.merge.authority.breach`."""
 
 
 class Misdeed(IntEnum):
@@ -91,7 +89,7 @@ class Charge(NamedTuple):
 
 def evidence_key(device: bytes, misdeed: Misdeed) -> bytes:
     """The register of the proof."""
-    return EVIDENCE_PREFIX + device + bytes((misdeed,))
+    return EVIDENCE.key(device, bytes((misdeed,)))
 
 
 def prove_fork(public: bytes, one: SignedHeader, other: SignedHeader) -> bytes:
@@ -105,11 +103,12 @@ def prove_offence(public: bytes, update: bytes) -> bytes:
     return Writer().u8(_VERSION).raw(public).blob(update).getvalue()
 
 
-def decode_evidence(key: bytes, value: bytes, fault: Fault) -> Charge:
+def decode_evidence(key: bytes, value: bytes, breach: Breach) -> Charge:
     """What the register proves; raises DecodeError when that is nothing."""
+    _, (number,) = EVIDENCE.split(key)
     try:
-        misdeed = Misdeed(key[1 + DEVICE_ID_SIZE])
-    except (ValueError, IndexError) as error:
+        misdeed = Misdeed(number)
+    except ValueError as error:
         raise DecodeError("evidence of nothing that is known") from error
     reader = Reader(value)
     if reader.u8() != _VERSION:
@@ -120,7 +119,7 @@ def decode_evidence(key: bytes, value: bytes, fault: Fault) -> Charge:
         raise DecodeError("evidence against another device")
     if misdeed is Misdeed.FORK:
         return _fork(reader, public)
-    return _offence(reader, public, fault)
+    return _offence(reader, public, breach)
 
 
 def _fork(reader: Reader, public: bytes) -> Charge:
@@ -136,13 +135,14 @@ def _fork(reader: Reader, public: bytes) -> Charge:
     return Charge(device, Misdeed.FORK, words, volume, max(one.time_ns for one in headers))
 
 
-def _offence(reader: Reader, public: bytes, fault: Fault) -> Charge:
+def _offence(reader: Reader, public: bytes, breach: Breach) -> Charge:
     update = decode_signed(reader.blob(MAX_PROVEN_UPDATE))
     reader.end()
     header = update.header
     if header.writer != device_id_of(public) or not header.verify(public):
         raise DecodeError("an update that the device did not sign")
-    words = _broken(update, fault)
+    # Evidence within evidence would have to be looked into without end.
+    words = breach(update._replace(writes=tuple(one for one in update.writes if one[0][0] != EVIDENCE)))
     if words is None:
         raise DecodeError("an update that breaks no rule")
     return Charge(
@@ -150,24 +150,12 @@ def _offence(reader: Reader, public: bytes, fault: Fault) -> Charge:
     )
 
 
-def _broken(update: SignedUpdate, fault: Fault) -> str | None:
-    from hybrisfs.merge.authority import described, void  # the rules themselves look at evidence
-
-    # Evidence within evidence would have to be looked into without end.
-    writes = tuple(write for write in update.writes if write[0][:1] != EVIDENCE_PREFIX)
-    broken = void(update._replace(writes=writes))
-    if not broken:
-        return None
-    key, value = writes[broken[0]]
-    return fault(update.header.writer, key, value) or f"{described(key)}: half of what belongs together"
-
-
 def encode_evidence_file(volume: bytes, key: bytes, value: bytes) -> bytes:
     """The file above."""
     return Writer().format(_MAGIC, _FILE_VERSION).raw(volume).blob(key).blob(value).getvalue()
 
 
-def decode_evidence_file(data: bytes, fault: Fault) -> Charge:
+def decode_evidence_file(data: bytes, breach: Breach) -> Charge:
     """What a file proves. Raises DecodeError."""
     if len(data) > MAX_EVIDENCE_FILE:
         raise DecodeError(f"a proof of {len(data)} bytes")
@@ -176,7 +164,7 @@ def decode_evidence_file(data: bytes, fault: Fault) -> Charge:
     volume, key = reader.raw(_VOLUME_SIZE), reader.blob(_KEY_SIZE)
     value = reader.blob(MAX_EVIDENCE_FILE)
     reader.end()
-    charge = decode_evidence(key, value, fault)
+    charge = decode_evidence(key, value, breach)
     if charge.volume != volume:
         raise DecodeError("evidence about another volume")
     return charge

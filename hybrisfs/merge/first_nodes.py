@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.registers import Attr, Place, beginning_of, removed_place
+from hybrisfs.kinds import ATTRIBUTES, CONTENT, KINDS, NODE, PLACE, Trait, sql_node
 from hybrisfs.merge.new_nodes import NewNode, NewNodes
 from hybrisfs.merge.refresh import Refresh
 from hybrisfs.merge.registers import PLACES, Registers
@@ -31,23 +32,25 @@ from sync.codec import DecodeError
 __all__ = ["build_view"]
 
 _AT_ONCE: Final = 4096  # nodes whose rows are in memory
-_FIRST_SLOT: Final = b"\0"  # what follows the node's id in the key of its first place
 _NODES: Final = (
     "SELECT p.key, p.value, p.clock, p.writer, a.value, c.value, c.clock, c.writer FROM register p "
-    "LEFT JOIN register a ON a.key = CAST(x'61' || substr(p.key, 2, 16) AS BLOB) "
-    "LEFT JOIN register c ON c.key = CAST(x'63' || substr(p.key, 2, 16) AS BLOB) "
-    f"WHERE {PLACES.replace('key', 'p.key')} AND "
+    f"LEFT JOIN register a ON a.key = {ATTRIBUTES.sql_key(sql_node('p.key'))} "
+    f"LEFT JOIN register c ON c.key = {CONTENT.sql_key(sql_node('p.key'))} "
+    f"WHERE {PLACE.sql_rows('p.key')} AND "
 )
 _CHILDREN: Final = _NODES + "p.value >= ? AND p.value < ? ORDER BY p.value"
 _REMOVED: Final = _NODES + "substr(p.value, -1) = x'00'"  # no name ends so
-_ODD: Final = (
-    "SELECT substr(key, 2, 16) FROM register WHERE key >= x'61' AND key < x'71' "
-    "GROUP BY key HAVING count(*) > 1 "
-    f"UNION ALL SELECT substr(key, 2, 16) FROM register WHERE {PLACES} AND substr(key, 18) <> x'00'"
+_ODD: Final = " UNION ALL ".join(
+    [
+        f"SELECT {sql_node()} FROM register WHERE {kind.sql_rows()} GROUP BY key HAVING count(*) > 1"
+        for kind in KINDS
+        if Trait.TREE in kind.traits
+    ]
+    + [f"SELECT {sql_node()} FROM register WHERE {PLACES} AND substr(key, 18) <> x'00'"]
 )
 _NOT_SHOWN: Final = (
-    f"SELECT DISTINCT substr(key, 2, 16) FROM register WHERE {PLACES} "
-    "AND NOT EXISTS (SELECT 1 FROM node WHERE id = substr(key, 2, 16))"
+    f"SELECT DISTINCT {sql_node()} FROM register WHERE {PLACES} "
+    f"AND NOT EXISTS (SELECT 1 FROM node WHERE id = {sql_node()})"
 )
 
 
@@ -99,7 +102,7 @@ class _Builder:
         self.changes: list[Change] = []
         # Nodes of which some register has several values, or that have several names, or unsigned changes.
         self._odd = {node for (node,) in self._db.execute(_ODD)}
-        self._odd.update((ROOT_ID, *(key[1:17] for key in fs.changes.unsigned)))
+        self._odd.update((ROOT_ID, *(key[NODE] for key in fs.changes.unsigned)))
         self._gone = self._find_gone()
 
     def run(self) -> Iterable[bytes]:
@@ -123,14 +126,14 @@ class _Builder:
         # What follows the directory is the length of a name, of one or two bytes.
         rows = map(_Row._make, self._db.execute(_CHILDREN, (directory, directory + b"\xff\xff")))
         for _, group in groupby(rows, key=lambda row: beginning_of(row.value)):
-            contenders = [row for row in group if row.key[1:17] not in self._gone]
+            contenders = [row for row in group if row.key[NODE] not in self._gone]
             if len(contenders) == 1:
                 newcomer = self._newcomer(contenders[0])
                 if newcomer is not None:
                     yield newcomer
 
     def _newcomer(self, row: _Row) -> NewNode | None:
-        node = row.key[1:17]
+        node = row.key[NODE]
         if node in self._odd or row.attr is None:
             return None
         try:
@@ -151,7 +154,7 @@ class _Builder:
         within = Counter[bytes]()  # how many of those that are gone stood in a directory
         folders: dict[bytes, bytes] = {}  # removed ones, with the directories in which they stood
         for row in map(_Row._make, self._db.execute(_REMOVED)):
-            node = row.key[1:17]
+            node = row.key[NODE]
             place = removed_place(row.value)
             if node in self._odd or place is None:
                 continue

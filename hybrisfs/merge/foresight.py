@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.registers import Place
+from hybrisfs.filesystem.registers import Place, is_of_tree
+from hybrisfs.kinds import ATTRIBUTES, NODE, PLACE
 from hybrisfs.merge.rows import Change
 from sync import DecodeError, Write
 
@@ -23,10 +24,10 @@ def foreseen(fs: FileSystem, writes: Iterable[Write]) -> list[Change]:
     nodes: dict[bytes, bool] = {}  # and whether a name may stand for another inode afterwards
     found: dict[Change, None] = {}
     for key, value in writes:
-        if key[:1] not in (b"p", b"a", b"c"):
+        if not is_of_tree(key):
             continue
-        nodes[key[1:17]] = nodes.get(key[1:17], False) or key[:1] != b"a"
-        if key[:1] == b"p" and value is not None:
+        nodes[key[NODE]] = nodes.get(key[NODE], False) or key[0] != ATTRIBUTES
+        if key[0] == PLACE and value is not None:
             try:
                 place = Place.decode(value)
             except DecodeError:  # whoever takes the update in refuses it

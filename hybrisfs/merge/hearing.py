@@ -8,15 +8,13 @@ update is decided by what that update had seen.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
-from hybrisfs.merge.admission import ADMISSION_PREFIX
-from hybrisfs.merge.evidence import EVIDENCE_PREFIX, Misdeed, evidence_key
+from hybrisfs.kinds import ADMISSION, EVIDENCE, MEMBER, VOTE, Kind
+from hybrisfs.merge.evidence import Misdeed, evidence_key
 from hybrisfs.merge.lineage import Rows, VectorOf, trace
-from hybrisfs.merge.members import Member
+from hybrisfs.merge.members import Member, member_key
 from hybrisfs.merge.removal import (
     NO_VOTES,
-    VOTE_PREFIX,
     Cast,
     Facts,
     Outcome,
@@ -25,27 +23,24 @@ from hybrisfs.merge.removal import (
     judge,
     vote_key,
 )
-from hybrisfs.merge.roles import Role, Roles
+from hybrisfs.merge.role_table import Roles
+from hybrisfs.merge.roles import Role
 from hybrisfs.store.database import Database
-from sync import DEVICE_ID_SIZE, VersionVector
+from sync import VersionVector
 
 __all__ = ["Hearing", "VectorOf", "by_member_register", "is_by_member_register"]
 
-_MEMBER_PREFIX: Final = b"m"
-_VOTE_SIZE: Final = 1 + 2 * DEVICE_ID_SIZE
-_SAID: Final = (
-    "SELECT key, branch, clock, value FROM said WHERE key >= ? AND key < ? ORDER BY key, branch, clock"
-)
+_ACCUSED, _VOTER = VOTE.parts
 
 
 def by_member_register(accused: bytes, voter: bytes) -> bytes:
     """The key in the table `said` of the vote that follows from a member register which *voter* wrote."""
-    return vote_key(accused, voter) + _MEMBER_PREFIX
+    return vote_key(accused, voter) + MEMBER.prefix
 
 
 def is_by_member_register(key: bytes) -> bool:
     """Whether a key of that table is such a one."""
-    return key[:1] == VOTE_PREFIX and len(key) > _VOTE_SIZE
+    return key[0] == VOTE and len(key) > VOTE.size
 
 
 class Hearing:
@@ -67,7 +62,7 @@ class Hearing:
     @property
     def outcome(self) -> Outcome:
         """What follows from all that is known."""
-        votes = self._rows(VOTE_PREFIX)
+        votes = self._rows(VOTE)
         if not votes:
             return NO_VOTES
         basis = votes, *self._others(), self._everybody(), self._readers(None, self.vector_of)
@@ -87,7 +82,7 @@ class Hearing:
     def knows(self, device: bytes) -> bool:
         """Whether the log says how a device came into the volume, or that it signed anything; or it is here
         from the beginning."""
-        said = self._db.execute("SELECT value FROM said WHERE key = ?", (_MEMBER_PREFIX + device,)).fetchall()
+        said = self._db.execute("SELECT value FROM said WHERE key = ?", (member_key(device),)).fetchall()
         return (
             any(value and not Member.decode(value).removed for (value,) in said)
             or device in self._everybody().values()
@@ -96,9 +91,7 @@ class Hearing:
     def verdict_with(self, voter: bytes, accused: Iterable[bytes], stance: Stance, clock: int) -> Verdict:
         """What would follow if *voter* said that of all *accused*, in an update with that clock."""
         readers = self._readers(None, self.vector_of)
-        facts = self._facts(
-            self._rows(VOTE_PREFIX), *self._others(), self._everybody(), readers, self.vector_of
-        )
+        facts = self._facts(self._rows(VOTE), *self._others(), self._everybody(), readers, self.vector_of)
         votes = {**facts.votes, **{(one, voter): Cast(stance, clock) for one in accused}}
         return judge(facts._replace(votes=votes))
 
@@ -108,7 +101,7 @@ class Hearing:
         def known(rows: Rows) -> Rows:
             return [row for row in rows if row[2] <= seen[row[1]]]
 
-        votes = known(self._rows(VOTE_PREFIX))
+        votes = known(self._rows(VOTE))
         if not votes:
             return Verdict(frozenset(), {})
         branches = {branch: device for branch, device in self._branches().items() if seen[branch]}
@@ -118,14 +111,16 @@ class Hearing:
 
     def stances(self) -> dict[tuple[bytes, bytes], Cast]:
         """What each voter wants to become of each accused."""
-        return _cast(self._rows(VOTE_PREFIX))
+        return _cast(self._rows(VOTE))
 
-    def _rows(self, prefix: bytes) -> Rows:
-        return self._db.execute(_SAID, (prefix, bytes((prefix[0] + 1,)))).fetchall()
+    def _rows(self, kind: Kind) -> Rows:
+        return self._db.execute(
+            f"SELECT key, branch, clock, value FROM said WHERE {kind.sql_rows()} ORDER BY key, branch, clock"
+        ).fetchall()
 
     def _others(self) -> tuple[Rows, Rows, Rows]:
         """Beside votes: what is said of members, of who let them in, and what is proven against them."""
-        return self._rows(_MEMBER_PREFIX), self._rows(ADMISSION_PREFIX), self._rows(EVIDENCE_PREFIX)
+        return self._rows(MEMBER), self._rows(ADMISSION), self._rows(EVIDENCE)
 
     def _readers(self, seen: VersionVector | None, vector_of: VectorOf) -> frozenset[bytes]:
         """The devices that only read, for somebody who has seen so much; None: all that is known."""
@@ -158,7 +153,9 @@ class Hearing:
         def knew(device: bytes, cast: Cast) -> bool:
             return lineage.had_seen(device, cast.branch, cast.clock)
 
-        proven = {key[1:-1] for key, *_ in evidence if key == evidence_key(key[1:-1], Misdeed.OFFENCE)}
+        proven = {
+            device for key, *_ in evidence if key == evidence_key(device := key[_ACCUSED], Misdeed.OFFENCE)
+        }
         return Facts(lineage.roster, lineage.kits, _cast(votes), proven, lineage.saw, knew, readers)
 
 
@@ -169,7 +166,7 @@ def _cast(rows: Rows) -> dict[tuple[bytes, bytes], Cast]:
     for key, branch, clock, value in rows:
         if not value:
             continue
-        own, pair = len(key) == _VOTE_SIZE, (key[1:17], key[17:33])
+        own, pair = VOTE.has_form(key), (key[_ACCUSED], key[_VOTER])
         cast = Cast(Stance(value[0]), clock, branch)
         before = found.get(pair)
         if before is None or _rank(own, cast) > _rank(*before):

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from hybrisfs.filesystem.registers import removed_place
+from hybrisfs.kinds import PLACE, Trait, having
 from hybrisfs.merge.rules import Stamp
 from hybrisfs.store.bulk import insert_many
 from hybrisfs.store.database import Database
@@ -22,14 +23,13 @@ from sync import Rename
 
 __all__ = ["Ended", "History", "is_removal"]
 
-_OF_TREE: Final = b"pac"
-_PLACE: Final = ord("p")
+_VERSIONED: Final = having(Trait.VERSIONED)
 _END: Final = "ON CONFLICT (key, clock, writer) DO UPDATE SET until = min(until, excluded.until)"
 
 
 def is_removal(key: bytes, value: bytes | None) -> bool:
     """Whether this is what the removal of a name writes."""
-    return key[0] == _PLACE and removed_place(value) is not None
+    return key[0] == PLACE and removed_place(value) is not None
 
 
 class Ended(NamedTuple):
@@ -70,7 +70,7 @@ class History:
         stored: list[tuple[object, ...]] = []
         skipped: list[tuple[object, ...]] = []
         for key, stamp, until, value in ended:
-            if key[0] not in _OF_TREE:
+            if key[0] not in _VERSIONED:
                 continue
             since = self.moment(stamp)
             row = (key, stamp.clock, numbers[stamp.writer])

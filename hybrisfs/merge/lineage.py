@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from hybrisfs.kinds import ID
 from hybrisfs.merge.admission import Word, parse_admission, settled
 from hybrisfs.merge.kinship import Kinship
 from hybrisfs.merge.members import Member
@@ -46,7 +47,7 @@ def trace(
     heard: dict[bytes, Admission] = {}
     said: dict[bytes, set[bool]] = {}  # whether it is a reserve
     for key, branch, clock, value in sorted(members, key=lambda row: (row[2], row[1])):
-        device, author, member = key[1:], branches.get(branch), Member.decode(value) if value else None
+        device, author, member = key[ID], branches.get(branch), Member.decode(value) if value else None
         if member is None or member.removed:
             continue
         said.setdefault(device, set()).add(member.reserve)

@@ -49,6 +49,7 @@ from hybrisfs.filesystem.registers import (
     removed_place,
     slot_of,
 )
+from hybrisfs.kinds import ATTRIBUTES, CONTENT, NODE, PLACE, sql_node
 from hybrisfs.merge.brake import WINDOW, Brake, Loss, Shown
 from hybrisfs.merge.registers import PLACES, Registers, after
 from hybrisfs.merge.resolver import Resolver
@@ -63,7 +64,6 @@ YOUNG_NS: Final = 3600 * _SECOND
 OLD_NS: Final = 3 * 86_400 * _SECOND
 _SHRUNK: Final = 10  # times
 _FEW: Final = 8  # names of a node, or nodes of a name, that are looked at
-_PLACE, _ATTR, _CONTENT = b"pac"
 
 
 class Deletion(NamedTuple):
@@ -150,7 +150,7 @@ class Losses:
                 if (
                     key not in new
                     and key not in last
-                    and (key[0] != _PLACE or key in held or removed_place(value) is not None)
+                    and (key[0] != PLACE or key in held or removed_place(value) is not None)
                 ):
                     last[key] = one
         author = cache(self._author)
@@ -223,7 +223,7 @@ class Losses:
         return None if inode is None or inode.orphan else inode
 
     def _loss(self, key: bytes, author: _Author, resolver: Resolver) -> Loss | None:
-        node, changes = key[1:17], self._fs.changes
+        node, changes = key[NODE], self._fs.changes
         inode = self._inode(node)
         if inode is None:
             return None
@@ -233,9 +233,9 @@ class Losses:
             return None
         if key in changes.unsigned:
             return None
-        if key[0] == _PLACE:
+        if key[0] == PLACE:
             loss = self._lost_name(key, inode, author, resolver)
-        elif key[0] == _CONTENT:
+        elif key[0] == CONTENT:
             loss = self._lost_content(key, inode, author)
         else:
             loss = self._lost_access(key, inode)
@@ -244,7 +244,7 @@ class Losses:
         return loss
 
     def _stays_held(self, key: bytes, inode: Inode, author: _Author) -> bool:
-        if key[0] == _PLACE:
+        if key[0] == PLACE:
             return is_removed(self._registers.values(key))
         row = self._db.execute(
             "SELECT 1 FROM held h JOIN deletion d ON d.number = h.deletion WHERE h.key = ? AND d.device = ?",
@@ -252,13 +252,13 @@ class Losses:
         ).fetchone()
         if row is None:
             return False  # another device has given it a value
-        if key[0] == _ATTR:
+        if key[0] == ATTRIBUTES:
             return self._loses_access(inode)
         return self._lost_content(key, inode, author) is not None
 
     def _is_shown(self, inode: Inode, loss: Loss, author: _Author) -> bool:
         """Whether the view has shown what is lost."""
-        if loss.key[0] == _PLACE:
+        if loss.key[0] == PLACE:
             rows = self._db.execute(
                 "SELECT number FROM place WHERE ino = ? AND slot = ?", (inode.ino, slot_of(loss.key))
             )
@@ -286,7 +286,7 @@ class Losses:
                 ).fetchall()
                 if len(found) > _FEW:
                     return False
-                others.update(other[1:17] for (other,) in found)
+                others.update(other[NODE] for (other,) in found)
         return len(rows) <= _FEW and all(self._is_made_by(one, author.device, since) for one in others)
 
     def _is_made_by(self, node: bytes, device: bytes, since: int) -> bool:
@@ -343,7 +343,7 @@ class Losses:
                 (start + first, start + last),
             ).fetchone()
             if row is not None:
-                return bytes(row[0][1:17])
+                return bytes(row[0][NODE])
         return None
 
     # -- contents --------------------------------------------------------------------------------
@@ -425,7 +425,7 @@ class Losses:
             [(key, number, former) for key, former in before.items() if key not in self._fs.changes.held],
         )
         for loss in losses:
-            inode = self._inode(loss.key[1:17])
+            inode = self._inode(loss.key[NODE])
             assert inode is not None
             self._db.execute(
                 "INSERT OR REPLACE INTO held VALUES (?, ?, NULL, ?)", (loss.key, number, loss.names)
@@ -443,7 +443,7 @@ class Losses:
         rows = self._db.execute(
             "SELECT d.number, d.id, d.device, d.time, "
             "(SELECT sum(most) FROM (SELECT max(names) AS most FROM held h WHERE h.deletion = d.number "
-            "GROUP BY substr(h.key, 2, 16))), d.total FROM deletion d ORDER BY d.time, d.number"
+            f"GROUP BY {sql_node('h.key')})), d.total FROM deletion d ORDER BY d.time, d.number"
         )
         return [
             Deletion(number, identity, device, time_ns, min(names, total), total)
@@ -469,14 +469,14 @@ class Losses:
         self._fs.flush()
         self._brake.forget(deletion.device)
         if not wanted:
-            return [], {key[1:17] for key in held}
+            return [], {key[NODE] for key in held}
         lost = [(key, former) for key, former in back if self._is_gone(key, deletion.device)]
-        return lost, {key[1:17] for key, _ in lost}
+        return lost, {key[NODE] for key, _ in lost}
 
     def _is_gone(self, key: bytes, device: bytes) -> bool:
         """Whether a register still says what the device has made of it."""
         values = self._registers.values(key)
-        if key[0] == _PLACE:
+        if key[0] == PLACE:
             return is_removed(values)
         signed = [self._updates.signed_by(one.stamp.writer, one.stamp.clock) for one in values]
         return all(one is not None and one[0] == device for one in signed)

@@ -34,26 +34,20 @@ from typing import Final
 
 from hybrisfs.discard.consent import Book
 from hybrisfs.discard.records import Ballot, Proposal, ballot_key, proposal_key
-from hybrisfs.merge.admission import ADMISSION_PREFIX
-from hybrisfs.merge.evidence import EVIDENCE_PREFIX
+from hybrisfs.kinds import ADMISSION, BALLOT, EVIDENCE, ID, MEMBER, PROPOSAL, SIGNED_KIT, VOTE, Trait, having
 from hybrisfs.merge.hearing import Hearing, VectorOf, by_member_register, is_by_member_register
 from hybrisfs.merge.members import Member, member_key
-from hybrisfs.merge.removal import VOTE_PREFIX, Stance, decode_vote
-from hybrisfs.merge.roles import Roles
+from hybrisfs.merge.removal import Stance, decode_vote
+from hybrisfs.merge.role_table import Roles
 from hybrisfs.merge.rules import Stamp
-from hybrisfs.recovery.record import SIGNED_KIT_PREFIX, SignedKit
+from hybrisfs.recovery.record import SignedKit
 from hybrisfs.store.database import Database
 from sync import DecodeError, Rename, VersionVector
 
-__all__ = ["KIN", "KINDS", "End", "Minutes"]
+__all__ = ["End", "Minutes"]
 
-KINDS: Final = b"dvm" + ADMISSION_PREFIX + VOTE_PREFIX + EVIDENCE_PREFIX + SIGNED_KIT_PREFIX
-"""What keys of the registers begin with that are noted here."""
-_PROPOSAL, _BALLOT, _MEMBER, _ADMISSION, _VOTE, _EVIDENCE, _KIT = KINDS
-KIN: Final = frozenset((_MEMBER, _ADMISSION, _KIT))
-"""Those of these that tell who let whom in."""
-_ONCE: Final = frozenset((_MEMBER, _ADMISSION, _EVIDENCE))
-"""The kinds of which a branch says each thing once: to say it again changes nothing."""
+_KIN: Final = having(Trait.KIN)
+_ONCE: Final = having(Trait.SAID_ONCE)
 _KEPT: Final = 16
 """Values of a proposal, a ballot or a vote that are kept for each branch. A proposer ends packs by the newest
 ones that it has seen; who has seen so little is doubted."""
@@ -77,16 +71,17 @@ class Minutes:
         self._hearing.roles = roles
 
     def note(self, stamp: Stamp, key: bytes, value: bytes | None, *, begins: bool = False) -> None:
-        """An update has written this to a register of one of `KINDS`. *begins*: it is not known what was said
-        before."""
-        if key[0] == _KIT:  # as if the register of its reserve said so once more, which may be overwritten
+        """An update has written this to a register of a kind with `Trait.SAID`. *begins*: it is not known
+        what was said before."""
+        if key[0] == SIGNED_KIT:
+            # As if the register of its reserve said so once more, which may be overwritten.
             key, value = _reserve(key, value or b"")
         said = _meaning(key[0], value or b"")
         self._say(stamp, key, said, begins=begins)
-        if key[0] == _MEMBER and said and Member.decode(said).removed:
+        if key[0] == MEMBER and said and Member.decode(said).removed:
             row = self._db.execute("SELECT device FROM log_branch WHERE id = ?", (stamp.writer,)).fetchone()
             if row is not None:
-                vote = by_member_register(key[1:], row[0])
+                vote = by_member_register(key[ID], row[0])
                 self._say(stamp, vote, bytes((Stance.REMOVE,)), begins=begins)
 
     def _say(self, stamp: Stamp, key: bytes, said: bytes, *, begins: bool) -> None:
@@ -99,7 +94,7 @@ class Minutes:
         )
         if not once:
             self._forget_old(key, stamp.writer)
-        if self._roles is not None and key[0] in KIN:
+        if self._roles is not None and key[0] in _KIN:
             self._roles.forget()
 
     def _all_said(self, key: bytes, branch: bytes) -> set[bytes]:
@@ -178,10 +173,10 @@ class Minutes:
         """Who was to be asked by somebody who had seen so much."""
         said: dict[bytes, list[Member]] = {}
         for key, branch, clock, value in self._db.execute(
-            "SELECT key, branch, clock, value FROM said WHERE key >= x'6d' AND key < x'6e'"
+            f"SELECT key, branch, clock, value FROM said WHERE {MEMBER.sql_rows()}"
         ):
             if clock <= seen[branch] and value:
-                said.setdefault(key[1:], []).append(Member.decode(value))
+                said.setdefault(key[ID], []).append(Member.decode(value))
         devices: Mapping[bytes, bytes] = dict(self._db.execute("SELECT id, device FROM log_branch"))
         heard = {author, *(devices[branch] for branch, clock in seen.items() if clock), *said}
         ended = self._hearing.verdict_for(seen, vector_of).ended
@@ -200,22 +195,22 @@ def _reserve(key: bytes, value: bytes) -> tuple[bytes, bytes | None]:
     try:
         reserve = Member(SignedKit.decode(key, value).public, "", reserve=True)
     except DecodeError:
-        return member_key(key[1:]), None
+        return member_key(key[ID]), None
     return member_key(reserve.device), reserve.encode()
 
 
 def _meaning(kind: int, value: bytes) -> bytes:
     """The value without what does not matter here; nothing when it means nothing."""
     try:
-        if kind == _PROPOSAL:
+        if kind == PROPOSAL:
             Proposal.decode(value)
-        elif kind == _BALLOT:
+        elif kind == BALLOT:
             Ballot.decode(value)
-        elif kind == _ADMISSION:
+        elif kind == ADMISSION:
             return value
-        elif kind == _VOTE:
+        elif kind == VOTE:
             return bytes((decode_vote(value),))
-        elif kind == _EVIDENCE:
+        elif kind == EVIDENCE:
             return b""  # which kind of proof there is, the key tells
         else:
             member = Member.decode(value)

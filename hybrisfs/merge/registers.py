@@ -11,10 +11,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from hybrisfs.filesystem.registers import is_of_tree, removed_place, slot_of
+from hybrisfs.filesystem.registers import is_of_tree, place_key, removed_place, slot_of
+from hybrisfs.kinds import CONTENT, KINDS, NODE, PLACE, ROLE, Kind, Trait, having, sql_node
 from hybrisfs.merge.history import Ended, History, is_removal
-from hybrisfs.merge.minutes import KIN, KINDS, Minutes
-from hybrisfs.merge.roles import ROLE, Roles
+from hybrisfs.merge.minutes import Minutes
+from hybrisfs.merge.role_table import Roles
 from hybrisfs.merge.rules import Stamp, Value
 from hybrisfs.merge.supersession import Supersession, Written
 from hybrisfs.store.bulk import insert_many, select_many, select_with
@@ -23,9 +24,12 @@ from sync import Rename, VersionVector
 
 __all__ = ["PLACES", "Merged", "Registers", "after", "is_kept"]
 
-PLACES: Final = "key >= x'70' AND key < x'71'"  # as the index `register_place` has it
+PLACES: Final = PLACE.sql_rows()  # as the index `register_place` has it
 _COLUMNS: Final = "clock, writer, value"
-_CONTENT: Final = ord("c")
+_TREE: Final = having(Trait.TREE)
+_ELSEWHERE: Final = having(Trait.ELSEWHERE)
+_KIN: Final = having(Trait.KIN)
+_SAID: Final = having(Trait.SAID)
 _HIGHEST: Final = 0xFF
 _ABOVE_SLOTS: Final = b"\xff" * 10  # no slot in a key is encoded so
 _DELETE: Final = "DELETE FROM register WHERE key = ? AND clock = ? AND writer = ?"
@@ -35,7 +39,7 @@ _INSERT: Final = "INSERT OR REPLACE INTO register (key, clock, writer, value) VA
 def is_kept(key: bytes) -> bool:
     """Whether a register is kept here: not those of packs, nor what no correct device calls a register of the
     tree, which nobody could show."""
-    return key[:1] != b"k" and (key[:1] not in (b"p", b"a", b"c") or is_of_tree(key))
+    return is_of_tree(key) if key[0] in _TREE else key[0] not in _ELSEWHERE
 
 
 class Merged(NamedTuple):
@@ -89,7 +93,7 @@ class Registers:
         end = after(value)
         below = "" if end is None else "AND value < ? "
         rows = self._db.execute(
-            f"WITH named (id) AS (SELECT substr(key, 2, 16) FROM register WHERE {PLACES} AND value >= ? "
+            f"WITH named (id) AS (SELECT {sql_node()} FROM register WHERE {PLACES} AND value >= ? "
             f"{below}) SELECT id FROM named WHERE EXISTS (SELECT 1 FROM node n WHERE n.id = named.id) "
             "OR EXISTS (SELECT 1 FROM joined j WHERE j.id = named.id)",
             (value,) if end is None else (value, end),
@@ -110,12 +114,12 @@ class Registers:
             "WITH wanted (first, last) AS (VALUES {}) SELECT first FROM wanted WHERE EXISTS "
             "(SELECT 1 FROM register WHERE key > first AND key < last)"
         )
-        ranges = [(b"p%b\0" % node, b"p%b%b" % (node, _ABOVE_SLOTS)) for node in nodes]
-        return {first[1:-1] for (first,) in select_many(self._db, query, ranges)}
+        ranges = [(place_key(node, 0), PLACE.key(node, _ABOVE_SLOTS)) for node in nodes]
+        return {first[NODE] for (first,) in select_many(self._db, query, ranges)}
 
     def removed_slots(self, node: bytes) -> set[int]:
         """The slots of a node whose place somebody has removed, others perhaps not."""
-        prefix = b"p" + node
+        prefix = PLACE.key(node)
         rows = self._db.execute(
             "SELECT key, value FROM register WHERE key >= ? AND key < ?", (prefix, after(prefix))
         )
@@ -169,15 +173,15 @@ class Registers:
         if self._history is not None:
             until = self._history.moment(stamp)
             self._end(Ended(key, self.stamp(*row), until) for key, *row in before)
-            self._history.removed((key[1:17], until) for key, value in writes if is_removal(key, value))
+            self._history.removed((key[NODE], until) for key, value in writes if is_removal(key, value))
         self._db.executemany(_DELETE, before)
         insert_many(self._db, _INSERT, [(key, stamp.clock, number, value) for key, value in writes])
         for key, value in writes:
-            if key[0] in KINDS:
+            if key[0] in _SAID:
                 self.minutes.note(stamp, key, value)
             elif key[0] == ROLE:
                 self.roles.note(stamp, key, value)
-        if any(key[0] in KIN for key, _ in writes):
+        if any(key[0] in _KIN for key, _ in writes):
             self.roles.kin_changed()
         self._heed(writes)
 
@@ -225,12 +229,11 @@ class Registers:
     def _perhaps_here(self, keys: Collection[bytes]) -> list[bytes]:
         """Those of *keys* that are not above all of the tree's that are stored of their kind, as those of new
         nodes are."""
-        highest = {kind[0]: self._highest(kind) for kind in (b"p", b"a", b"c")}
+        highest = {int(kind): self._highest(kind) for kind in KINDS if kind in _TREE}
         return [key for key in keys if key <= highest.get(key[0], key)]
 
-    def _highest(self, kind: bytes) -> bytes:
-        query = "SELECT max(key) FROM register WHERE key >= ? AND key < ?"
-        (key,) = self._db.execute(query, (kind, after(kind))).fetchone()
+    def _highest(self, kind: Kind) -> bytes:
+        (key,) = self._db.execute(f"SELECT max(key) FROM register WHERE {kind.sql_rows()}").fetchone()
         return key or b""
 
     def _rows(self, keys: Iterable[bytes]) -> Iterator[tuple[bytes, int, int]]:
@@ -256,7 +259,7 @@ class Registers:
         return vector[self._branches[writer]] >= clock
 
     def _heed(self, writes: Iterable[tuple[bytes, bytes | None]]) -> None:
-        self._on_contents(value for key, value in writes if key[0] == _CONTENT and value is not None)
+        self._on_contents(value for key, value in writes if key[0] == CONTENT and value is not None)
 
     def merge(self, changes: Iterable[Merged]) -> None:
         """Take out and put in the values that these tell."""

@@ -42,13 +42,13 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from hybrisfs.kinds import VOTE
 from hybrisfs.merge.kinship import Kinship
 from hybrisfs.merge.roster import Roster
 from sync import DecodeError, Reader, Writer
 
 __all__ = [
     "NO_VOTES",
-    "VOTE_PREFIX",
     "Cast",
     "Facts",
     "Outcome",
@@ -60,7 +60,6 @@ __all__ = [
     "vote_key",
 ]
 
-VOTE_PREFIX: Final = b"x"
 _VERSION: Final = 1
 
 
@@ -74,7 +73,7 @@ class Stance(IntEnum):
 
 def vote_key(accused: bytes, voter: bytes) -> bytes:
     """The register of a vote."""
-    return VOTE_PREFIX + accused + voter
+    return VOTE.key(accused, voter)
 
 
 def encode_vote(stance: Stance) -> bytes:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from hybrisfs.filesystem.registers import Attr, Place, attr_key, content_key, place_key, slot_of
+from hybrisfs.kinds import NODE, PLACE
 from hybrisfs.merge.rules import Stamp, Value, standing_attr, standing_place
 from hybrisfs.store.schema import ROOT_ID
 
@@ -184,7 +185,7 @@ class Resolver:
     def _places(self, node: bytes, slots: Iterable[int] | None) -> dict[bytes, list[Value]]:
         """The place registers of the node, or those of these slots."""
         if slots is None:
-            return self._registers.with_prefix(b"p" + node)
+            return self._registers.with_prefix(PLACE.key(node))
         return {key: self._registers.values(key) for key in (place_key(node, slot) for slot in slots)}
 
     # -- names -----------------------------------------------------------------------------------
@@ -237,7 +238,7 @@ class Resolver:
         return removal == UNSIGNED or all(one == removal or self._depends(removal, one) for one in stamps)
 
     def _named_by(self, directory: bytes) -> Iterable[bytes]:
-        return {key[1:17] for key in self._registers.places_beginning(directory)}
+        return {key[NODE] for key in self._registers.places_beginning(directory)}
 
     def _inhabited(self, directory: bytes) -> bool:
         """Whether a removed directory has to stay because something in it lives."""

@@ -7,8 +7,9 @@ from collections.abc import Callable, Collection, Container, Iterable
 
 from hybrisfs.errors import HybrisError
 from hybrisfs.filesystem.registers import Place
+from hybrisfs.kinds import PLACE
 from hybrisfs.merge.authority import may_write
-from hybrisfs.merge.members import MemberTable
+from hybrisfs.merge.member_table import MemberTable
 from hybrisfs.merge.minutes import End
 from hybrisfs.merge.registers import Registers, is_kept
 from hybrisfs.merge.removal import Stance, encode_vote, vote_key
@@ -188,7 +189,7 @@ class Signer:
     def _completed(self, key: bytes, value: bytes | None, is_directory: bool) -> Write | None:
         """The write with all that a place must tell of the place before; None for the removal of what
         nobody has heard of."""
-        if key[:1] != b"p" or (value is not None and not is_directory):
+        if key[0] != PLACE or (value is not None and not is_directory):
             return key, value
         before = standing_place(self._registers.values(key))
         if value is None:

@@ -26,6 +26,7 @@ from typing import Any, Final, Protocol
 
 from blake3 import blake3
 
+from hybrisfs.kinds import ATTRIBUTES, KINDS, NODE, PLACE, Kind, Trait
 from hybrisfs.merge.rules import Stamp, Value, decode_place
 from hybrisfs.store.schema import ROOT_ID
 from sync.codec import Writer
@@ -33,6 +34,9 @@ from sync.codec import Writer
 __all__ = ["Queryable", "state_hash"]
 
 _CONTEXT: Final = "hybrisfs.merge 2026-11 state hash"
+_HASHED: Final = [kind for kind in KINDS if Trait.HASHED in kind.traits]
+_FACETS: Final = [kind for kind in _HASHED if Trait.TREE in kind.traits and kind != PLACE]
+_OTHERS: Final = [kind for kind in _HASHED if Trait.TREE not in kind.traits]
 _Register = tuple[bytes, list[Value]]
 
 
@@ -48,19 +52,20 @@ def state_hash(database: Queryable) -> bytes:
     meanwhile."""
     branches: dict[int, bytes] = dict(database.execute("SELECT number, branch FROM writer").fetchall())
     hasher = blake3(derive_key_context=_CONTEXT)
-    attrs, contents = (_Follower(_registers(database, branches, kind)) for kind in (b"a", b"c"))
-    root = attrs.of(ROOT_ID)
+    facets = {kind: _Follower(_registers(database, branches, kind)) for kind in _FACETS}
+    root = facets[ATTRIBUTES].of(ROOT_ID)
     if root is not None:
         hasher.update(_record(root))
-    for node, places in groupby(_registers(database, branches, b"p"), key=lambda one: one[0][1:17]):
+    for node, places in groupby(_registers(database, branches, PLACE), key=lambda one: one[0][NODE]):
         standing = [one for one in places if any(_stands(value) for value in one[1])]
         if not standing:
             continue
-        for register in (*standing, attrs.of(node), contents.of(node)):
+        for register in (*standing, *(facet.of(node) for facet in facets.values())):
             if register is not None:
                 hasher.update(_record(register))
-    for register in _registers(database, branches, b"m"):
-        hasher.update(_record(register))
+    for kind in _OTHERS:
+        for register in _registers(database, branches, kind):
+            hasher.update(_record(register))
     return hasher.digest()
 
 
@@ -72,9 +77,9 @@ class _Follower:
         self._next = next(registers, None)
 
     def of(self, node: bytes) -> _Register | None:
-        while self._next is not None and self._next[0][1:17] < node:
+        while self._next is not None and self._next[0][NODE] < node:
             self._next = next(self._registers, None)
-        return self._next if self._next is not None and self._next[0][1:17] == node else None
+        return self._next if self._next is not None and self._next[0][NODE] == node else None
 
 
 def _stands(value: Value) -> bool:
@@ -82,10 +87,9 @@ def _stands(value: Value) -> bool:
     return place is not None and not place.removed
 
 
-def _registers(database: Queryable, branches: dict[int, bytes], kind: bytes) -> Iterator[_Register]:
+def _registers(database: Queryable, branches: dict[int, bytes], kind: Kind) -> Iterator[_Register]:
     rows: Iterable[tuple[bytes, int, int, bytes | None]] = database.execute(
-        "SELECT key, clock, writer, value FROM register WHERE key >= ? AND key < ? ORDER BY key",
-        (kind, bytes((kind[0] + 1,))),
+        f"SELECT key, clock, writer, value FROM register WHERE {kind.sql_rows()} ORDER BY key"
     )
     for key, group in groupby(rows, key=lambda row: row[0]):
         values = [Value(Stamp(clock, branches[writer]), value) for _, clock, writer, value in group]

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from hybrisfs.filesystem.registers import removed_place
+from hybrisfs.kinds import NODE, PLACE
 from hybrisfs.merge.history import Ended
 from hybrisfs.merge.rules import Stamp, Value
 from sync import VersionVector, Write
 
 __all__ = ["Concurrent", "Supersession", "Written"]
-
-_PLACE: Final = ord("p")
 
 
 class Written(NamedTuple):
@@ -60,8 +59,8 @@ class Supersession:
                     come[key] = [*self._beside(key, vector, moment), new]
                 else:
                     come[key] = [new]
-                if key[0] == _PLACE and removed_place(value) is not None:
-                    self.removals.append((key[1:17], moment))
+                if key[0] == PLACE and removed_place(value) is not None:
+                    self.removals.append((key[NODE], moment))
 
     def _beside(self, key: bytes, vector: VersionVector, moment: int) -> Sequence[Value]:
         """The values that came before and stand beside that of an update with *vector*."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.registers import Attr, Place, attr_key, content_key, place_key, slot_of
+from hybrisfs.kinds import NODE, PLACE
 
 __all__ = ["UnsignedView", "is_withheld", "unsigned_place"]
 
@@ -21,7 +22,7 @@ def unsigned_place(fs: FileSystem, key: bytes, ino: int) -> Place | None:
     if row is None:
         return None
     inode = fs.inodes.get(ino)
-    if inode.id != key[1:17] and not inode.is_directory:
+    if inode.id != key[NODE] and not inode.is_directory:
         return None  # an equal file that this one has replaced
     parent, name, yields = row
     return Place(fs.inodes.get(parent).id, name, yields=bool(yields))
@@ -30,7 +31,7 @@ def unsigned_place(fs: FileSystem, key: bytes, ino: int) -> Place | None:
 def is_withheld(fs: FileSystem, counts: Callable[[bytes, bytes | None], bool], key: bytes, ino: int) -> bool:
     """Whether what inode *ino* has changed in a register would not count if it were signed now, as *counts*
     tells."""
-    place = unsigned_place(fs, key, ino) if key[:1] == b"p" else None
+    place = unsigned_place(fs, key, ino) if key[0] == PLACE else None
     return not counts(key, None if place is None else place.encode())
 
 

@@ -44,6 +44,7 @@ from hybrisfs.filesystem.content import BaseRow
 from hybrisfs.filesystem.extents import ZEROS, Extent
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import LEAST_PATIENCE, Inode
+from hybrisfs.kinds import ATTRIBUTES, PLACE
 from hybrisfs.merge.unsigned import unsigned_place
 
 __all__ = [
@@ -66,7 +67,6 @@ _UTMOST: Final = 2
 _LOOKED_AT: Final = 2  # times the limits: so much of what waits is looked at, when there is more
 _RECUT_RATE: Final = 1 << 20
 """Bytes a second that may be cut and uploaded again so that changes need not wait behind open files."""
-_PLACE, _ATTR, _CONTENT = b"pac"
 _LARGEST_LIST: Final = 4096  # bytes, more than a content register that names its chunks itself
 
 
@@ -120,10 +120,10 @@ class Cut:
 
     def without_removals(self) -> None:
         """Leave the removal of names for a later cut."""
-        self._leave([key for key, value in self.writes.items() if key[0] == _PLACE and value is None])
+        self._leave([key for key, value in self.writes.items() if key[0] == PLACE and value is None])
 
     def _make_removals_wait(self, inode: Inode) -> None:
-        if any(key[0] == _PLACE and self.writes[key] is not None for key in self._keys_of(inode)):
+        if any(key[0] == PLACE and self.writes[key] is not None for key in self._keys_of(inode)):
             self.without_removals()
 
     def _keys_of(self, inode: Inode) -> list[bytes]:
@@ -205,7 +205,7 @@ def take_cut(
     for node in _that_fit(nodes, cut):
         if skip(node.ino):
             removals_wait |= any(
-                key[0] == _PLACE and unsigned_place(fs, key, node.ino) is not None for key in node.seqs
+                key[0] == PLACE and unsigned_place(fs, key, node.ino) is not None for key in node.seqs
             )
             continue
         _capture(fs, cut, node)
@@ -241,7 +241,7 @@ def _changed_nodes(fs: FileSystem, spans: Iterable[tuple[bytes, int, int, int]])
             node = nodes[ino] = _Node(ino, fs.inodes.cached(ino), first, latest, {})
         node.first, node.latest = min(node.first, first), max(node.latest, latest)
         node.seqs[key] = latest
-        if key[0] == _PLACE:
+        if key[0] == PLACE:
             before = node.renamed or (first, latest)
             node.renamed = min(before[0], first), max(before[1], latest)
     void = [_Node(0, None, first, latest, {}) for first, latest in fs.changes.withdrawn]
@@ -342,21 +342,21 @@ def _capture(fs: FileSystem, cut: Cut, node: _Node) -> None:
             continue
         cut.seqs[key] = seq
         cut.inos[key] = node.ino
-        if key[0] == _PLACE and node.is_directory:
+        if key[0] == PLACE and node.is_directory:
             cut.directories.add(key)
 
 
 def _capture_register(fs: FileSystem, cut: Cut, key: bytes, ino: int) -> bool:
     """Take the value of one register; False when there is none and nobody need know."""
     kind = key[0]
-    if kind == _PLACE:
+    if kind == PLACE:
         place = unsigned_place(fs, key, ino)
         cut.write(key, None if place is None else place.encode())
         return True
     inode = fs.inodes.find(ino)
     if inode is None or inode.orphan:
         return False
-    if kind == _ATTR:
+    if kind == ATTRIBUTES:
         cut.write(key, fs.attributes.record(inode).encode())
         return True
     listed = fs.received.unlisted(inode)

@@ -16,6 +16,7 @@ from typing import Final
 from hybrisfs.dispersal.share import parse_share_name
 from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.kinds import REWRITTEN
 from hybrisfs.pipeline.log_repair import SegmentMender
 from hybrisfs.pipeline.repair import PackMender
 from hybrisfs.store.segment_ends import end_of_segment
@@ -28,7 +29,7 @@ _WORKERS: Final = 3  # packs at a time, each with its shares in memory
 _BATCH: Final = 60
 _DELETED_AT_ONCE: Final = 500
 _MOST_NAMES: Final = 1_000_000
-_REWRITTEN: Final = "EXISTS (SELECT 1 FROM register WHERE key = CAST(x'77' || pack.id AS BLOB))"
+_REWRITTEN: Final = f"EXISTS (SELECT 1 FROM register WHERE key = {REWRITTEN.sql_key('pack.id')})"
 
 
 def held_by_cloud(database: sqlite3.Connection) -> tuple[Counter[int], Counter[int]]:

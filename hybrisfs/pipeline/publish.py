@@ -16,6 +16,7 @@ from typing import Final
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.registers import attr_key, content_key, slot_of
+from hybrisfs.kinds import NODE, PLACE
 from hybrisfs.merge.signing import Signer
 from hybrisfs.merge.unsigned import is_withheld
 from hybrisfs.pipeline.cut import MOST_REGISTERS, Cut, FileSnapshot, release, take_cut
@@ -137,7 +138,7 @@ class Publisher:
         stamp = self._signer.sign(cut.writes.items(), high, cut.directories)
         self._fs.changes.signed(cut.seqs, stamp.clock)
         record_signed(self._fs, cut.inos, self._signer.number_of(stamp))
-        self._signed({key[1:17] for key in cut.writes})
+        self._signed({key[NODE] for key in cut.writes})
         log.debug("signed update %d: %d registers", stamp.clock, len(cut.writes))
 
 
@@ -145,7 +146,7 @@ def record_signed(fs: FileSystem, inos: dict[bytes, int], stamp: int) -> None:
     """Note in the view that the update with this stamp wrote these registers."""
     places: list[tuple[int, int, int]] = []
     for key, ino in inos.items():
-        if key[:1] == b"p":
+        if key[0] == PLACE:
             places.append((stamp, ino, slot_of(key)))
             continue
         try:

@@ -1,4 +1,4 @@
-"""The relayer: brings to the clouds what they lack and nobody else brings there (DESIGN 5).
+"""The relayer: brings to the clouds what they lack and nobody else brings there (docs/internals/exchange.md).
 
 An update of another device came directly, and its author has not brought it to the clouds for a while: it may
 be asleep, or reach no cloud. Updates are signed by their author and any member can seal segments, so this

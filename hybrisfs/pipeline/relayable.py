@@ -9,19 +9,16 @@ the same batch replaces, or whose file is gone by then, is not waited for: it is
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
 
 from hybrisfs.filesystem.chunks import CHUNK_COLUMNS, ELSEWHERE, ChunkRef
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.registers import Content, Place, Run, content_key, decode_runs
+from hybrisfs.kinds import CONTENT, NODE, PLACE
 from hybrisfs.merge.authority import lawful
 from hybrisfs.pipeline.signals import Signals
 from sync import DecodeError, Write, decode_signed
 
 __all__ = ["RelayGate"]
-
-_CONTENT: Final = b"c"
-_PLACE: Final = b"p"
 
 
 class RelayGate:
@@ -58,13 +55,13 @@ class RelayGate:
 
     def _follow(self, write: Write, waiting: set[bytes]) -> None:
         key, value = write
-        if key[:1] == _CONTENT:
+        if key[0] == CONTENT:
             if self._is_there(value):
                 waiting.discard(key)
             else:
                 waiting.add(key)
-        elif key[:1] == _PLACE and waiting and self._is_removed(key[1:17], value):
-            waiting.discard(content_key(key[1:17]))
+        elif key[0] == PLACE and waiting and self._is_removed(key[NODE], value):
+            waiting.discard(content_key(key[NODE]))
 
     def _is_removed(self, node: bytes, value: bytes | None) -> bool:
         """Whether the place was given up and nothing of the node is seen any more."""

@@ -1,4 +1,6 @@
-"""Repair of packs: what a cloud has lost or altered of them is rebuilt from the other shares (DESIGN 4).
+"""Repair of packs: what a cloud has lost or altered of them is rebuilt from the other shares.
+
+What is looked at, and when, is in docs/internals/placement.md.
 
 A rebuilt share is put back where it was, or on a cloud that has none of the pack when that one cannot take
 it. It is read back before it counts: a cloud that has lost it once is not believed. Only then is the new

@@ -24,8 +24,6 @@ from hybrisfs.recovery.errors import RecoveryError
 from hybrisfs.recovery.kit import KIT_PREFIX, MAX_KIT, KitCopy, Sources, decode_kit, encode_kit, kit_name
 from hybrisfs.recovery.passphrase import Passphrase, check_passphrase, new_passphrase
 from hybrisfs.recovery.record import (
-    KIT_KEY_PREFIX,
-    SIGNED_KIT_PREFIX,
     KitRecord,
     SignedKit,
     kit_key,
@@ -36,10 +34,8 @@ from hybrisfs.recovery.selection import Chosen, choose_copy
 
 __all__ = [
     "DEFAULT_COST",
-    "KIT_KEY_PREFIX",
     "KIT_PREFIX",
     "MAX_KIT",
-    "SIGNED_KIT_PREFIX",
     "Chosen",
     "Cost",
     "KitCopy",

@@ -24,22 +24,19 @@ from typing import Final
 
 from hybrisfs.errors import UsageError
 from hybrisfs.home import check_volume_name
+from hybrisfs.kinds import KIT, SIGNED_KIT
 from hybrisfs.recovery.sealed_key import VOUCHER_SIZE, SealedKey
 from sync import DecodeError, DeviceKey, Reader, Writer, device_id_of
 from sync.identity import SIGNATURE_SIZE, is_public_key, verify
 
 __all__ = [
     "KIT_CONTEXT",
-    "KIT_KEY_PREFIX",
-    "SIGNED_KIT_PREFIX",
     "KitRecord",
     "SignedKit",
     "kit_key",
     "signed_kit_key",
 ]
 
-KIT_KEY_PREFIX: Final = b"y"
-SIGNED_KIT_PREFIX: Final = b"q"
 _VERSION: Final = 1
 _MAX_NAME: Final = 64
 _MAX_RECORD: Final = 1024
@@ -50,11 +47,11 @@ _MOST_SECONDS: Final = 95_617_584_000  # since the epoch: until then calendars e
 
 
 def kit_key(kit: bytes) -> bytes:
-    return KIT_KEY_PREFIX + kit
+    return KIT.key(kit)
 
 
 def signed_kit_key(kit: bytes) -> bytes:
-    return SIGNED_KIT_PREFIX + kit
+    return SIGNED_KIT.key(kit)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ import sqlite3
 from collections.abc import Callable
 from typing import Final
 
+from hybrisfs.kinds import BALLOT, CONTENT, EVIDENCE, MEMBER, PLACE, PROPOSAL, VOTE, sql_node
 from hybrisfs.store.moments import credible, latest
 from hybrisfs.store.schema import CHARGES, HISTORY, HOLDS, MINUTES, SCHEMA_VERSION, lay_out
 from sync import VersionVector
@@ -132,10 +133,10 @@ def _index_names(connection: sqlite3.Connection, _: int) -> bool:
 def _note_conflict_copies(connection: sqlite3.Connection, _: int) -> bool:
     """Their places, which yield, ended in other bytes than those that were taken for a removal."""
     connection.execute(
-        "INSERT INTO removal (node, moment) SELECT substr(r.key, 2, 16), max(l.moment) FROM register r "
+        f"INSERT INTO removal (node, moment) SELECT {sql_node('r.key')}, max(l.moment) FROM register r "
         "JOIN writer w ON w.number = r.writer JOIN log l ON l.branch = w.branch AND l.clock = r.clock "
-        "WHERE r.key >= x'70' AND r.key < x'71' AND substr(r.value, -2) = x'0300' AND EXISTS "
-        "(SELECT 1 FROM register c WHERE c.key = CAST(x'63' || substr(r.key, 2, 16) AS BLOB)) GROUP BY 1 "
+        f"WHERE {PLACE.sql_rows('r.key')} AND substr(r.value, -2) = x'0300' AND EXISTS "
+        f"(SELECT 1 FROM register c WHERE c.key = {CONTENT.sql_key(sql_node('r.key'))}) GROUP BY 1 "
         "ON CONFLICT (node) DO UPDATE SET moment = max(moment, excluded.moment)"
     )
     return True
@@ -152,7 +153,7 @@ def _keep_minutes(connection: sqlite3.Connection, _: int) -> bool:
     connection.execute(
         "INSERT INTO said (key, branch, clock, value, begins) SELECT r.key, w.branch, r.clock, "
         "ifnull(r.value, x''), 1 FROM register r JOIN writer w ON w.number = r.writer "
-        "WHERE substr(r.key, 1, 1) IN (x'64', x'6d', x'76')"
+        f"WHERE {PROPOSAL.sql_rows('r.key')} OR {MEMBER.sql_rows('r.key')} OR {BALLOT.sql_rows('r.key')}"
     )
     for table, column in (
         ("chunk", "proven"),
@@ -176,7 +177,7 @@ def _note_inviters(connection: sqlite3.Connection, _: int) -> bool:
     values = (
         "FROM register r JOIN writer w ON w.number = r.writer "
         "JOIN log l ON l.branch = w.branch AND l.clock = r.clock "
-        "WHERE r.key = CAST(x'6d' || member.device AS BLOB)"
+        f"WHERE r.key = {MEMBER.sql_key('member.device')}"
     )
     connection.execute(f"UPDATE member SET clock = (SELECT min(r.clock) {values})")
     connection.execute(
@@ -209,16 +210,17 @@ def _add_holds(connection: sqlite3.Connection, _: int) -> bool:
 
 def _note_votes(connection: sqlite3.Connection, _: int) -> bool:
     """A member register that ends in the byte 1 says that its device was removed."""
+    said = f"substr(s.key, 2) || b.device || {MEMBER.sql_prefix}"
     connection.execute(
         "INSERT OR IGNORE INTO said (key, branch, clock, value, begins) "
-        "SELECT CAST(x'78' || substr(s.key, 2) || b.device || x'6d' AS BLOB), s.branch, min(s.clock), x'02', "
+        f"SELECT {VOTE.sql_key(said)}, s.branch, min(s.clock), x'02', "
         "s.begins FROM said s JOIN log_branch b ON b.id = s.branch "
-        "WHERE s.key >= x'6d' AND s.key < x'6e' AND substr(s.value, -1) = x'01' GROUP BY s.key, s.branch"
+        f"WHERE {MEMBER.sql_rows('s.key')} AND substr(s.value, -1) = x'01' GROUP BY s.key, s.branch"
     )
     connection.execute(
         "INSERT OR IGNORE INTO said (key, branch, clock, value, begins) "
         "SELECT r.key, w.branch, r.clock, x'', 1 FROM register r JOIN writer w ON w.number = r.writer "
-        "WHERE r.key >= x'66' AND r.key < x'67'"
+        f"WHERE {EVIDENCE.sql_rows('r.key')}"
     )
     lay_out(connection, CHARGES)
     return True

@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import sqlite3
 
+from hybrisfs.kinds import PLACE
+
 __all__ = [
     "APPLICATION_ID",
     "CHARGES",
@@ -36,7 +38,7 @@ SCHEMA_VERSION = 17  # `migration` tells of earlier ones
 ROOT_INO = 1
 ROOT_ID = bytes(16)  # the root has the same id in every volume, and no place
 
-_TABLES = """
+_TABLES = f"""
 -- Counters and identities: 'volume' (16 bytes), 'files' and 'bytes' (regular files and the sum of their
 -- sizes), 'seq' (number of register changes so far), 'published' (newest own clock that f+1 clouds hold),
 -- 'inviter' (id of the device that let this one in, empty on the first one), 'dropped_updates' and
@@ -234,7 +236,7 @@ CREATE TABLE member (
     device BLOB PRIMARY KEY,               -- 16 bytes, follows from `public`
     public BLOB NOT NULL,                  -- Ed25519
     name   TEXT NOT NULL,                  -- for people
-    state  INTEGER NOT NULL,               -- hybrisfs.merge.members.Membership; 0: belongs to the volume
+    state  INTEGER NOT NULL,               -- hybrisfs.merge.member_table.Membership; 0: belongs to the volume
     inviter BLOB,                          -- the device that let it in, NULL when that is not known
     clock  INTEGER                         -- of the update that did; 0 for none, NULL when only told of it
 ) WITHOUT ROWID;
@@ -259,7 +261,7 @@ CREATE TABLE register (
     PRIMARY KEY (key, clock, writer)
 ) WITHOUT ROWID;
 -- Places by directory and name, which is how their values begin.
-CREATE INDEX register_place ON register (value) WHERE key >= x'70' AND key < x'71';
+CREATE INDEX register_place ON register (value) WHERE {PLACE.sql_rows()};
 
 -- What the view shows otherwise than one node per id (hybrisfs.merge):
 -- nodes that are seen as one with the node `ino`: folders of one name, equal files of one name;
@@ -412,7 +414,7 @@ CREATE TABLE IF NOT EXISTS charge (
 ) WITHOUT ROWID;
 """
 
-HISTORY = """
+HISTORY = f"""
 -- Values that registers of the tree had once (hybrisfs.merge.history): written by the update that `clock` and
 -- `writer` name, true from the moment `since` until the moment `until`, when an update superseded them. What
 -- is in here is kept: the chunks that a content names are needed like those of files (hybrisfs.discard).
@@ -427,7 +429,7 @@ CREATE TABLE past (
     UNIQUE (key, clock, writer)
 );
 -- Places by directory and name.
-CREATE INDEX past_place ON past (value) WHERE key >= x'70' AND key < x'71';
+CREATE INDEX past_place ON past (value) WHERE {PLACE.sql_rows()};
 CREATE INDEX past_until ON past (key, until);
 
 -- Nodes of which a name was removed, and at which moment last: until they leave this table, what their

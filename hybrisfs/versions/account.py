@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from hybrisfs.filesystem.registers import Attr, attr_key, content_key
+from hybrisfs.kinds import PLACE
 from hybrisfs.merge.rules import Stamp, Value, decode_place, standing_attr
 from hybrisfs.store.schema import ROOT_ID
 from hybrisfs.versions.catalog import Catalog, Stay
@@ -63,7 +64,7 @@ class Account:
             yield one.stamp, one.since, f"content: {size_of(one.value):,} bytes"
 
     def _places(self, node: bytes) -> Iterator[tuple[Stamp, int, str]]:
-        prefix = b"p" + node
+        prefix = PLACE.key(node)
         slots = intervals(self._db, "key >= ? AND key < ?", (prefix, prefix_end(prefix)))
         known = _in_order([one for values in slots.values() for one in values])
         for number, one in enumerate(known):

@@ -18,6 +18,7 @@ from pathlib import PurePosixPath
 from typing import Final, TypeAlias
 
 from hybrisfs.filesystem.registers import Attr, Place, attr_key, beginning, content_key, removed_place
+from hybrisfs.kinds import NODE, PLACE
 from hybrisfs.merge.registers import PLACES
 from hybrisfs.merge.rules import Stamp, Value, decode_place, is_conflict_name, standing_attr
 from hybrisfs.store.schema import ROOT_ID
@@ -192,7 +193,7 @@ class Catalog:
         return {one.node for one in self.removed(path[:-1]) if one.path == wanted}
 
     def _stays_of(self, node: bytes) -> list[Stay]:
-        return self._places("key >= ? AND key < ?", (b"p" + node, prefix_end(b"p" + node)))
+        return self._places("key >= ? AND key < ?", (PLACE.key(node), prefix_end(PLACE.key(node))))
 
     def names(self, path: Sequence[bytes]) -> dict[bytes, set[bytes]]:
         """The names that anything has had in a folder, those of conflict copies included that are there now,
@@ -248,7 +249,7 @@ class Catalog:
             for one in values:
                 place = decode_place(Value(one.stamp, one.value))
                 if place is not None:
-                    stay = Stay(key[1:17], place, one.stamp, one.since, one.until)
+                    stay = Stay(key[NODE], place, one.stamp, one.since, one.until)
                     (found if removed or not place.removed else removals).append(stay)
         return found + self._revived(removals)
 
@@ -293,7 +294,7 @@ class Catalog:
         while node != ROOT_ID and len(names) < _DEEPEST:
             places = [
                 place
-                for values in registers.with_prefix(b"p" + node).values()
+                for values in registers.with_prefix(PLACE.key(node)).values()
                 for one in values
                 if (place := decode_place(one)) is not None
             ]
@@ -318,7 +319,7 @@ class Catalog:
                 for one in values:
                     place = removed_place(one.value)
                     if one.until is None and place is not None:
-                        self._add_removed(found, folders, Stay(key[1:17], place, one.stamp, one.since, None))
+                        self._add_removed(found, folders, Stay(key[NODE], place, one.stamp, one.since, None))
             left = [key for key, values in gone.items() if all(one.until is not None for one in values)]
             for removal in self._removed_elsewhere(folder, left):
                 self._add_removed(found, folders, removal)
@@ -338,7 +339,7 @@ class Catalog:
             last = max(named, key=lambda one: one[0])[1]
             if last.parent == folder:
                 removal = max(present, key=lambda one: one.since)
-                yield Stay(key[1:17], last.left(), removal.stamp, removal.since, None)
+                yield Stay(key[NODE], last.left(), removal.stamp, removal.since, None)
 
     def _by_key(self, keys: Sequence[bytes]) -> Iterator[tuple[bytes, list[Interval]]]:
         """All values ever known of registers."""

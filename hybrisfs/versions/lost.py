@@ -10,17 +10,18 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 
+from hybrisfs.kinds import CONTENT
 from hybrisfs.store.database import Database
 from hybrisfs.versions.needs import chunks_of_page, named_chunks
 
 __all__ = ["forget_lost", "is_readable"]
 
 _PAST = (
-    "SELECT number, value FROM past WHERE key >= x'63' AND key < x'64' "
+    f"SELECT number, value FROM past WHERE {CONTENT.sql_rows()} "
     "AND clock > (SELECT value FROM meta WHERE key = 'published')"
 )
 _REMOVED = (
-    "SELECT v.node, r.value FROM removal v JOIN register r ON r.key = CAST(x'63' || v.node AS BLOB) "
+    f"SELECT v.node, r.value FROM removal v JOIN register r ON r.key = {CONTENT.sql_key('v.node')} "
     "WHERE r.value IS NOT NULL AND r.clock > (SELECT value FROM meta WHERE key = 'published')"
 )
 

@@ -12,14 +12,15 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from hybrisfs.filesystem.registers import Content, decode_runs
+from hybrisfs.kinds import CONTENT
 from sync.codec import DecodeError
 
 __all__ = ["KEPT_CONTENTS", "chunks_of_page", "gather_kept", "named_chunks"]
 
 KEPT_CONTENTS: Final = (
-    "SELECT value, clock FROM past WHERE key >= x'63' AND key < x'64' "
+    f"SELECT value, clock FROM past WHERE {CONTENT.sql_rows()} "
     "UNION ALL SELECT r.value, r.clock FROM removal v "
-    "JOIN register r ON r.key = CAST(x'63' || v.node AS BLOB) WHERE r.value IS NOT NULL"
+    f"JOIN register r ON r.key = {CONTENT.sql_key('v.node')} WHERE r.value IS NOT NULL"
 )
 _BATCH: Final = 1000
 

@@ -16,6 +16,7 @@ from typing import Final
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.registers import attr_key, content_key
+from hybrisfs.kinds import CONTENT
 from hybrisfs.versions.contents import size_of
 from hybrisfs.versions.ladder import DAY_NS, Ladder
 from hybrisfs.versions.needs import gather_kept
@@ -132,7 +133,7 @@ def _oldest(db: sqlite3.Connection, excess: int) -> Iterator[tuple[str, object, 
     much. Bytes that several of them share are counted for each, so that it takes some looks to get there."""
     left = excess
     rows = db.execute(
-        "SELECT 'past', number, until, value FROM past WHERE key >= x'63' AND key < x'64' "
+        f"SELECT 'past', number, until, value FROM past WHERE {CONTENT.sql_rows()} "
         "UNION ALL SELECT 'removal', node, moment, NULL FROM removal ORDER BY 3"
     )
     for table, which, until, value in rows:

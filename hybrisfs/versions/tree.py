@@ -12,6 +12,7 @@ from collections.abc import Collection, Container, Iterable, Sequence
 from typing import NamedTuple
 
 from hybrisfs.filesystem.registers import Attr
+from hybrisfs.kinds import NODE
 from hybrisfs.merge.arrange import copy_id
 from hybrisfs.merge.resolver import Resolver, Standing
 from hybrisfs.merge.rules import (
@@ -107,7 +108,7 @@ class PastTree:
     def _contenders(self, folders: Sequence[bytes]) -> dict[bytes, list[Contender]]:
         candidates = {one for (one,) in self._db.execute("SELECT id FROM moved")}
         for folder in folders:
-            candidates.update(key[1:17] for key in self._registers.places_beginning(folder))
+            candidates.update(key[NODE] for key in self._registers.places_beginning(folder))
         found: dict[bytes, list[Contender]] = {}
         for node in candidates:
             for standing in self._resolver.names(node):

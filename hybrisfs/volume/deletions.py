@@ -9,7 +9,7 @@ from hybrisfs.errors import UsageError
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.losses import Deletion, Losses
-from hybrisfs.merge.members import MemberTable
+from hybrisfs.merge.member_table import MemberTable
 from hybrisfs.merge.rows import Change
 from hybrisfs.merge.signing import Signer
 

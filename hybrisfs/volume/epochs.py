@@ -16,8 +16,10 @@ from typing import Final
 from hybrisfs.errors import HybrisError
 from hybrisfs.keyring import KeyRing, Standing
 from hybrisfs.keys import MAX_EPOCHS, EpochKeys
+from hybrisfs.kinds import EPOCH, ID
 from hybrisfs.merge.epochs import encode_grant, epoch_key, given_to, open_grant
-from hybrisfs.merge.members import Member, MemberTable
+from hybrisfs.merge.member_table import MemberTable
+from hybrisfs.merge.members import Member
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rules import Value
 from hybrisfs.store.database import Database
@@ -48,12 +50,12 @@ class Epochs:
         self._registers = registers
         self._members = members
         self._given: dict[bytes, frozenset[bytes]] = {}  # by epoch: the devices that grants name
-        self.learn(list(registers.with_prefix(b"e")))
+        self.learn(list(registers.with_prefix(EPOCH.prefix)))
 
     def learn(self, keys: Iterable[bytes] = ()) -> None:
         """These registers of epochs have other values now, or others are members."""
         values = [
-            (key[1:], value)
+            (key[ID], value)
             for key in keys
             for value in sorted(self._registers.values(key), key=lambda one: one.stamp)
         ]

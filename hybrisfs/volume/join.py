@@ -18,7 +18,8 @@ from backends.registry import local_options
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home
 from hybrisfs.keys import VolumeKeys
-from hybrisfs.merge.members import Member, MemberTable
+from hybrisfs.merge.member_table import MemberTable
+from hybrisfs.merge.members import Member
 from hybrisfs.pairing import Grant, GrantedCloud, Joined
 from hybrisfs.store.database import Database
 from hybrisfs.store.files import make_directory, sync_directory

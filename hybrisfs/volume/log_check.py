@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from hybrisfs.merge.authority import counting
-from hybrisfs.merge.roles import Roles
+from hybrisfs.merge.role_table import Roles
 from sync import (
     PREFIX_SIZE,
     ZERO_HASH,

@@ -12,7 +12,8 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.merge.admission import came_by, let_in
 from hybrisfs.merge.areas import Area
 from hybrisfs.merge.hearing import Hearing
-from hybrisfs.merge.members import MAX_DEVICE_NAME, Member, MemberTable, member_key
+from hybrisfs.merge.member_table import MemberTable
+from hybrisfs.merge.members import MAX_DEVICE_NAME, Member, member_key
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.removal import Stance, encode_vote, vote_key
 from hybrisfs.merge.roles import Rights, Role, RoleRecord, new_role_key

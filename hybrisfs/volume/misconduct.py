@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from hybrisfs.errors import UsageError
 from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.merge.authority import fault
+from hybrisfs.kinds import EVIDENCE
+from hybrisfs.merge.authority import breach, fault
 from hybrisfs.merge.evidence import (
-    EVIDENCE_PREFIX,
     MAX_PROVEN_UPDATE,
     Charge,
     Misdeed,
@@ -24,7 +24,7 @@ from hybrisfs.merge.evidence import (
     prove_fork,
     prove_offence,
 )
-from hybrisfs.merge.members import MemberTable
+from hybrisfs.merge.member_table import MemberTable
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.signing import Signer
 from hybrisfs.store.updates import UpdateLog
@@ -106,10 +106,10 @@ class Misconduct:
             return [described(charge) for charge in self.charges().get(device, ())]
 
     def _proven(self) -> Iterable[_Proven]:
-        for key, values in sorted(self._registers.with_prefix(EVIDENCE_PREFIX).items()):
+        for key, values in sorted(self._registers.with_prefix(EVIDENCE.prefix).items()):
             first = min(values, key=lambda one: one.stamp)
             try:
-                charge = decode_evidence(key, first.value or b"", fault)
+                charge = decode_evidence(key, first.value or b"", breach)
             except DecodeError:
                 continue
             if charge.volume == self._updates.volume:
@@ -129,7 +129,7 @@ class Misconduct:
     def check(self, data: bytes) -> dict[str, object]:
         """What a file proves, and about which device of this volume, if it is one. Raises UsageError."""
         try:
-            charge = decode_evidence_file(data, fault)
+            charge = decode_evidence_file(data, breach)
         except DecodeError as error:
             raise UsageError("this file proves nothing", str(error)) from error
         with self._fs.lock:

@@ -23,7 +23,7 @@ from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.restoring import Repair
 from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.merge.members import MemberTable
+from hybrisfs.merge.member_table import MemberTable
 from hybrisfs.pipeline.log_repair import SegmentMender
 from hybrisfs.store.segment_ends import end_of_segment
 from hybrisfs.store.sightings import SightingTable

@@ -6,6 +6,7 @@ import sqlite3
 
 from hybrisfs.filesystem.chunks import ELSEWHERE
 from hybrisfs.filesystem.registers import PackRecord
+from hybrisfs.kinds import ID, PACK
 from hybrisfs.volume.log_check import Entry
 from sync import DecodeError
 
@@ -23,17 +24,17 @@ class PackCheck:
     def compare(self, entry: Entry) -> None:
         """Take note of what an update says of packs."""
         for key, value in entry.update.writes:
-            if key[:1] != b"k":
+            if key[0] != PACK:
                 continue
             try:
                 record = PackRecord.decode(value or b"")
             except DecodeError:
                 continue  # no correct device has written it, and none makes anything of it
-            wrong = self._difference(key[1:], record, entry)
+            wrong = self._difference(key[ID], record, entry)
             if wrong is None:
                 self._wrong.pop(key, None)
             elif wrong:
-                self._wrong[key] = f"pack {key[1:].hex()}: {wrong}"
+                self._wrong[key] = f"pack {key[ID].hex()}: {wrong}"
 
     def finish(self) -> list[str]:
         """What is on record otherwise than the last update of each pack says, in words."""

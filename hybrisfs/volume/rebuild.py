@@ -23,8 +23,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -32,25 +33,27 @@ from typing import Final
 
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.registers import attr_key
 from hybrisfs.home import Home
 from hybrisfs.keyring import KeyRing
 from hybrisfs.keys import VolumeKeys
-from hybrisfs.merge.members import Member, MemberTable
+from hybrisfs.merge.member_table import MemberTable
+from hybrisfs.merge.members import Member
 from hybrisfs.store.database import Database
 from hybrisfs.store.files import make_directory, sync_directory
 from hybrisfs.store.journal import Journal
-from hybrisfs.store.schema import ROOT_ID
+from hybrisfs.store.schema import ROOT_ID, ROOT_INO
 from hybrisfs.volume.config import VolumeConfig
 from hybrisfs.volume.create import DATABASE_FILE, JOURNAL_FOLDER, KEYS_FILE
 from hybrisfs.volume.lock import lock_exclusively
-from hybrisfs.volume.recovered import RecoveredFiles
 from hybrisfs.volume.regaining import REBUILDING_FOLDER
 from hybrisfs.volume.salvage import DamagedDatabase, UnreadablePartError
 
 __all__ = ["RebuildReport", "rebuild_volume"]
 
 _COMPLETE: Final = "complete"
+_FOLDER_MODE: Final = stat.S_IFDIR | 0o700
 _WITH_DATABASE: Final = (DATABASE_FILE, f"{DATABASE_FILE}-wal", f"{DATABASE_FILE}-shm", JOURNAL_FOLDER)
 
 
@@ -131,7 +134,7 @@ def _recover(
     old: DamagedDatabase, fs: FileSystem, report: RebuildReport, step: Callable[[str, int, int], None]
 ) -> None:
     files = list(old.staged_files())
-    target = RecoveredFiles(fs, PurePosixPath(time.strftime("recovered %Y-%m-%d %H.%M.%S")))
+    target = _RecoveredFiles(fs, PurePosixPath(time.strftime("recovered %Y-%m-%d %H.%M.%S")))
     for done, file in enumerate(files):
         step("files", done, len(files))
         try:
@@ -163,3 +166,41 @@ def _change_places(state: Path) -> Path:
     for folder in (new, aside, state):
         sync_directory(folder)
     return aside
+
+
+class _RecoveredFiles:
+    """Files that were found in the remains, put into a folder of the new volume.
+
+    Writes into *folder*, below the root of *fs*; it is made with the first file. Nobody else uses *fs*.
+    """
+
+    def __init__(self, fs: FileSystem, folder: PurePosixPath) -> None:
+        self._fs = fs
+        self._folder = folder
+        self._owner = os.getuid(), os.getgid()
+
+    def add(
+        self, path: PurePosixPath, mode: int, size: int, pieces: Iterable[tuple[int, bytes]]
+    ) -> PurePosixPath:
+        """A file of *size* bytes at *path* below the folder, or beside it when the name is taken; where it
+        is. What no piece (offset, bytes) covers is zeros. Raises OSError."""
+        with self._fs.lock:
+            parent = self._fs.get(ROOT_INO)
+            for name in (self._folder / path).parts[:-1]:
+                parent = self._directory(parent, os.fsencode(name))
+            name = path.name
+            while self._fs.lookup(parent.ino, os.fsencode(name)) is not None:
+                name = f"{name}~"
+            inode, handle = self._fs.create(parent.ino, os.fsencode(name), mode, *self._owner, os.O_WRONLY)
+            self._fs.truncate(inode, size)
+            for offset, data in pieces:
+                self._fs.write(inode, offset, data[: max(0, size - offset)])
+            self._fs.release(handle)
+        return self._folder / path.parent / name
+
+    def _directory(self, parent: Inode, name: bytes) -> Inode:
+        found = self._fs.lookup(parent.ino, name)
+        while found is not None and not found.is_directory:
+            name += b"~"
+            found = self._fs.lookup(parent.ino, name)
+        return found or self._fs.make(parent.ino, name, _FOLDER_MODE, *self._owner)

@@ -14,12 +14,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from backends.credentials import CredentialStore
-from backends.errors import MissingError, StoreError
+from backends.errors import CorruptError, MissingError, StoreError
 from backends.registry import open_heard, open_store
 from backends.store import Store
+from backends.versions import older_versions, versions_of
+from hybrisfs.dispersal.poll import all_names
 from hybrisfs.home import Home
 from hybrisfs.keyring import KeyRing
 from hybrisfs.keys import VolumeKeys
@@ -41,7 +43,6 @@ from hybrisfs.recovery import (
     kit_name,
 )
 from hybrisfs.recovery.admission import MAX_ADMISSIONS
-from hybrisfs.recovery.reading import names_of, read_object
 from hybrisfs.volume.cloud_test import was_ours
 from hybrisfs.volume.config import VolumeConfig
 from hybrisfs.volume.create import MARKER_NAME, belongs_to_another
@@ -54,6 +55,8 @@ from sync import MAX_SEGMENT, DecodeError, DeviceKey, Segment, decode_segment, d
 __all__ = ["Recovered", "recover_volume"]
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _MOST_KITS: Final = 64  # looked at on one cloud
 _MOST_TRIES: Final = 16  # of the passphrase; a hostile cloud can make up kits
@@ -151,7 +154,7 @@ class _Clouds:
 
     @staticmethod
     def _names(store: Store) -> list[str]:
-        return names_of(store, KIT_PREFIX, _MOST_KITS, deleted=False)
+        return _names_of(store, KIT_PREFIX, _MOST_KITS, deleted=False)
 
     def _ask(self, question: Callable[[Store], list[KitCopy]]) -> dict[str, list[KitCopy]]:
         """What those answer that answer; the others are in trouble."""
@@ -181,7 +184,7 @@ def _kits_of(store: Store, names: Iterable[str]) -> list[KitCopy]:
     found = []
     for name in names:
         try:
-            found.append(read_object(store, name, MAX_KIT, partial(decode_kit, name=name)))
+            found.append(_read_object(store, name, MAX_KIT, partial(decode_kit, name=name)))
         except MissingError:
             continue
         except DecodeError as error:
@@ -276,7 +279,7 @@ def _with_later_epochs(stores: dict[str, Store], secret: KitSecret, grant: Grant
     publics = {device_id_of(public): public for public in grant.members}
     for url, store in stores.items():
         try:
-            names = names_of(store, GRANT_PREFIX, _MOST_GRANTS, deleted=True)
+            names = _names_of(store, GRANT_PREFIX, _MOST_GRANTS, deleted=True)
         except StoreError as error:
             log.warning("%s: the keys of later epochs cannot be listed: %s", url, error)
             continue
@@ -292,7 +295,7 @@ def _with_later_epochs(stores: dict[str, Store], secret: KitSecret, grant: Grant
                         writer=writer,
                         device=secret.reserve,
                     )
-                    found = read_object(store, name, MAX_GRANT, opened)
+                    found = _read_object(store, name, MAX_GRANT, opened)
                     ring.add(replace(one, number=0) for one in found)
             except (StoreError, DecodeError) as error:
                 log.warning("%s: %s: %s", url, name, error)
@@ -322,7 +325,7 @@ def _segments(stores: dict[str, Store], secret: KitSecret, ring: KeyRing) -> lis
     found: dict[str, Segment] = {}
     for url, store in stores.items():
         try:
-            names = names_of(store, f"log/{secret.kit.hex()}/", MAX_ADMISSIONS, deleted=True)
+            names = _names_of(store, f"log/{secret.kit.hex()}/", MAX_ADMISSIONS, deleted=True)
         except StoreError as error:
             log.warning("%s: the log of the recovery kit cannot be listed: %s", url, error)
             continue
@@ -330,7 +333,7 @@ def _segments(stores: dict[str, Store], secret: KitSecret, ring: KeyRing) -> lis
             try:
                 if name not in found:
                     decode = partial(decode_segment, name=name, volume=secret.volume, keys=ring.segments)
-                    found[name] = read_object(store, name, _SEGMENT_LIMIT, decode)
+                    found[name] = _read_object(store, name, _SEGMENT_LIMIT, decode)
             except (StoreError, DecodeError) as error:
                 log.warning("%s: %s: %s", url, name, error)
     return list(found.values())
@@ -345,3 +348,33 @@ def _put(stores: dict[str, Store], name: str, data: bytes, need: int) -> None:
             troubles.append(str(error))
     if len(stores) - len(troubles) < need:
         raise RecoveryError("the clouds take nothing", "\n".join(troubles), "Try again when they do.")
+
+
+# -- reading single clouds --------------------------------------------------------------------
+# Older versions of objects count, too: a thief of the only device deletes kit, log and heads with it, and
+# what comes back here proves itself as ever.
+
+
+def _names_of(store: Store, prefix: str, most: int, *, deleted: bool) -> list[str]:
+    """The names that begin with *prefix*, at most so many; with *deleted* also those of objects that are not
+    there any more, else these only if there are no others. Raises StoreError."""
+    names = all_names(store, prefix, most)
+    versions = versions_of(store)
+    if versions is not None and (deleted or not names):
+        with contextlib.suppress(StoreError):
+            names = list(dict.fromkeys([*names, *versions.names(prefix)]))[:most]
+    return names
+
+
+def _read_object(store: Store, name: str, limit: int, decode: Callable[[bytes], T]) -> T:
+    """What *decode* makes of an object, or of the newest version of it that it accepts, if the present one is
+    missing or wrong. Raises StoreError, and DecodeError as *decode* does."""
+    try:
+        return decode(store.get(name, limit=limit))
+    except (MissingError, CorruptError, DecodeError):
+        versions = versions_of(store)
+        for one in older_versions(store, name):
+            with contextlib.suppress(StoreError, DecodeError):
+                if versions is not None:
+                    return decode(versions.get(name, one.id, limit=limit))
+        raise

@@ -19,15 +19,14 @@ from typing import Any, Final
 from hybrisfs.dispersal.engine import Engine
 from hybrisfs.dispersal.poll import Changed, Failed, Look, Missing, Polled
 from hybrisfs.errors import UsageError
+from hybrisfs.kinds import KINDS, SIGNED_KIT, Trait
 from hybrisfs.merge.members import Member
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.removal import Stance, encode_vote, vote_key
 from hybrisfs.merge.rules import Stamp
 from hybrisfs.recovery import (
     DEFAULT_COST,
-    KIT_KEY_PREFIX,
     MAX_KIT,
-    SIGNED_KIT_PREFIX,
     Cost,
     KitCopy,
     KitRecord,
@@ -57,8 +56,6 @@ __all__ = ["RESERVE_NAME", "Kits"]
 log = logging.getLogger(__name__)
 
 RESERVE_NAME: Final = "recovery kit"
-_SOURCES: Final = (b"m", b"e", b"s", b"r", KIT_KEY_PREFIX, SIGNED_KIT_PREFIX)
-"""The registers that the contents of a kit follow from."""
 _LOOK_SECONDS: Final = 15.0
 _LOOK_EVERY: Final = 1800.0  # a cloud that loses a kit is found out by then
 _RETRY_AFTER: Final = 600.0  # when a cloud did not take it
@@ -331,8 +328,9 @@ class Kits:
             registers = self._sharing.registers
             stamps = [
                 value.stamp.clock
-                for prefix in _SOURCES
-                for values in registers.with_prefix(prefix).values()
+                for kind in KINDS
+                if Trait.IN_KITS in kind.traits
+                for values in registers.with_prefix(kind.prefix).values()
                 for value in values
             ]
             grant = make_grant(
@@ -358,13 +356,13 @@ def _latest(registers: Registers, kit: bytes) -> tuple[Stamp, KitRecord, bool] |
         }
         if records:
             latest = max(records)
-            return latest, records[latest], key.startswith(SIGNED_KIT_PREFIX)
+            return latest, records[latest], key[0] == SIGNED_KIT
     return None
 
 
 def _record(key: bytes, value: bytes) -> KitRecord | None:
     try:
-        signed = key.startswith(SIGNED_KIT_PREFIX)
+        signed = key[0] == SIGNED_KIT
         return SignedKit.decode(key, value).record if signed else KitRecord.decode(value)
     except DecodeError:
         return None

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from hybrisfs.filesystem.node_id import kind_of
+from hybrisfs.kinds import ATTRIBUTES, ID, KINDS, VOTE, Trait
 from hybrisfs.merge.authority import described, fault
-from hybrisfs.merge.members import Member, Membership, member_key
+from hybrisfs.merge.member_table import Membership
+from hybrisfs.merge.members import Member, member_key
 from hybrisfs.merge.registers import after, is_kept
-from hybrisfs.merge.removal import VOTE_PREFIX
 from hybrisfs.volume.log_check import Entry, Vectors
 from sync import DecodeError
 
@@ -83,12 +84,16 @@ class RegisterCheck:
 
     def _count_void(self) -> int:
         """Values that an earlier version took, and that break a rule of this one."""
-        rows = self._db.execute(
-            "SELECT r.key, r.value, l.device FROM register r JOIN writer w ON w.number = r.writer "
-            "JOIN log l ON l.branch = w.branch AND l.clock = r.clock AND l.bytes IS NOT NULL "
-            "WHERE r.key < x'61' OR r.key >= x'64' AND r.key < x'70' OR r.key >= x'71'"
+        return sum(
+            fault(device, key, value) is not None
+            for kind in KINDS
+            if Trait.TREE not in kind.traits
+            for key, value, device in self._db.execute(
+                "SELECT r.key, r.value, l.device FROM register r JOIN writer w ON w.number = r.writer "
+                "JOIN log l ON l.branch = w.branch AND l.clock = r.clock AND l.bytes IS NOT NULL "
+                f"WHERE {kind.sql_rows('r.key')}"
+            )
         )
-        return sum(fault(device, key, value) is not None for key, value, device in rows)
 
     def _strangers(self) -> Iterator[str]:
         """Some values of updates that are not in the log."""
@@ -122,14 +127,14 @@ class RegisterCheck:
 
     def _has_votes(self, device: bytes) -> bool:
         """Whether anybody has voted about a device; what follows from that is not in its row."""
-        first = VOTE_PREFIX + device
+        first = VOTE.key(device)
         row = self._db.execute("SELECT 1 FROM said WHERE key >= ? AND key < ? LIMIT 1", (first, after(first)))
         return row.fetchone() is not None
 
 
 def _may_be_twisted(key: bytes) -> bool:
     """Whether these may be attributes of another kind than the node has here, which do not count."""
-    return key[:1] == b"a" and kind_of(key[1:]) is None
+    return key[0] == ATTRIBUTES and kind_of(key[ID]) is None
 
 
 def _member(value: bytes | None) -> Member | None:

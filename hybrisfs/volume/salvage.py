@@ -17,7 +17,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from hybrisfs.filesystem.extents import ZEROS
-from hybrisfs.merge.members import Member, Membership
+from hybrisfs.kinds import CONTENT
+from hybrisfs.merge.member_table import Membership
+from hybrisfs.merge.members import Member
 from hybrisfs.store.schema import ROOT_INO
 from sync import DEVICE_ID_SIZE, device_id_of
 from sync.codec import Buffer
@@ -28,7 +30,7 @@ _DEEPEST: Final = 4096
 _MOST_ROWS: Final = 1 << 40
 _KEY_SIZE: Final = 32
 _SELECT_STAGED: Final = (
-    "SELECT DISTINCT ino FROM pending WHERE substr(key, 1, 1) = x'63'",
+    f"SELECT DISTINCT ino FROM pending WHERE substr(key, 1, 1) = {CONTENT.sql_prefix}",
     "SELECT DISTINCT ino FROM extent WHERE segment > 0",
     "SELECT DISTINCT f.ino FROM file_chunk f JOIN chunk c ON c.number = f.chunk WHERE c.pack IS NULL",
     # Of what another device made and no cloud is known to have, only what is here as a whole: the rest comes

@@ -11,8 +11,9 @@ from hybrisfs.errors import UsageError
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.groups import in_groups
 from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.filesystem.node_id import AREA_SIZE, born_in
+from hybrisfs.filesystem.node_id import born_in
 from hybrisfs.filesystem.registers import assignment_key
+from hybrisfs.kinds import AREA_SIZE
 from hybrisfs.merge.areas import Area, new_assignment
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.roles import MAX_AREAS, Rights, Role

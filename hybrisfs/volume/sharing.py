@@ -17,7 +17,8 @@ from hybrisfs.merge.brake import Brake
 from hybrisfs.merge.hearing import Hearing
 from hybrisfs.merge.history import History
 from hybrisfs.merge.losses import Losses
-from hybrisfs.merge.members import MAX_DEVICE_NAME, Member, MemberTable
+from hybrisfs.merge.member_table import MemberTable
+from hybrisfs.merge.members import MAX_DEVICE_NAME, Member
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.roles import Rights, Role, RoleRecord, new_role_key
 from hybrisfs.merge.rows import Change

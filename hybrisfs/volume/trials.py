@@ -14,7 +14,8 @@ from hybrisfs.errors import HybrisError
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.merge.evidence import Misdeed
 from hybrisfs.merge.hearing import Hearing
-from hybrisfs.merge.members import Member, MemberTable
+from hybrisfs.merge.member_table import MemberTable
+from hybrisfs.merge.members import Member
 from hybrisfs.merge.removal import Stance
 from hybrisfs.merge.signing import Signer
 from hybrisfs.store.updates import UpdateLog

@@ -10,6 +10,7 @@ import stat
 from collections.abc import Iterable
 
 from hybrisfs.filesystem.registers import Attr, Place, attr_key, content_key, place_key
+from hybrisfs.kinds import PLACE
 
 __all__ = ["UnsignedSnapshot", "attributes"]
 
@@ -32,7 +33,7 @@ class UnsignedSnapshot:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
         self.keys: dict[bytes, int] = dict(db.execute("SELECT key, ino FROM pending WHERE clock IS NULL"))
-        self.has_places = any(key[:1] == b"p" for key in self.keys)
+        self.has_places = any(key[0] == PLACE for key in self.keys)
 
     def any_place(self, node: bytes) -> bool:
         """Whether a place of the node is unsigned."""
@@ -40,7 +41,7 @@ class UnsignedSnapshot:
             return False
         rows = self._db.execute(
             "SELECT 1 FROM pending WHERE key BETWEEN ? AND ? AND clock IS NULL",
-            (b"p" + node, b"p" + node + b"\xff" * 16),
+            (PLACE.key(node), PLACE.key(node, b"\xff" * 16)),
         )
         return rows.fetchone() is not None
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.unplaced import Unplaced
-from hybrisfs.merge.members import MemberTable
+from hybrisfs.merge.member_table import MemberTable
 from hybrisfs.pipeline.relay import Relayer
 from hybrisfs.pipeline.signals import Signals
 from hybrisfs.store.updates import UpdateLog

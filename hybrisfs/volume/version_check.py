@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from hybrisfs.filesystem.registers import is_of_tree
 from hybrisfs.merge.authority import counting, described
-from hybrisfs.merge.roles import Roles
+from hybrisfs.merge.role_table import Roles
 from hybrisfs.versions.needs import KEPT_CONTENTS, named_chunks
 from sync import decode_signed
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, cast
 
 from hybrisfs.filesystem.registers import Place, attr_key, content_key, place_key, slot_of
+from hybrisfs.kinds import CONTENT, NODE, PLACE, sql_node
 from hybrisfs.merge.arrange import copy_id
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.resolver import Resolver, Standing
@@ -146,7 +147,7 @@ class ViewCheck:
         if row is not None and row[0] is None:
             return True  # it is bare: nobody knows here what it wrote
         try:
-            return row is not None and any(key[:1] == b"p" for key, _ in decode_signed(row[0]).writes)
+            return row is not None and any(key[0] == PLACE for key, _ in decode_signed(row[0]).writes)
         except DecodeError:
             return False
 
@@ -266,11 +267,11 @@ class ViewCheck:
     def _missing_names(self) -> Iterator[str]:
         """Names in registers that the view does not have."""
         for (key,) in self._db.execute(
-            "SELECT DISTINCT r.key FROM register r LEFT JOIN node n ON n.id = substr(r.key, 2, 16) "
+            f"SELECT DISTINCT r.key FROM register r LEFT JOIN node n ON n.id = {sql_node('r.key')} "
             "LEFT JOIN place p ON p.ino = n.ino AND p.slot = slot_of(r.key) "
-            "WHERE r.key >= x'70' AND r.key < x'71' AND p.number IS NULL"
+            f"WHERE {PLACE.sql_rows('r.key')} AND p.number IS NULL"
         ):
-            node, slot = key[1:17], slot_of(key)
+            node, slot = key[NODE], slot_of(key)
             if key in self._unsigned.keys:
                 continue
             resolver = self._resolver
@@ -302,9 +303,9 @@ class ViewCheck:
     def _missing_versions(self) -> Iterator[str]:
         """Concurrent contents that are shown nowhere."""
         for (key,) in self._db.execute(
-            "SELECT key FROM register WHERE key >= x'63' AND key < x'64' GROUP BY key HAVING count(*) > 1"
+            f"SELECT key FROM register WHERE {CONTENT.sql_rows()} GROUP BY key HAVING count(*) > 1"
         ):
-            node = key[1:17]
+            node = key[NODE]
             shown = self._db.execute("SELECT mode FROM node WHERE id = ?", (node,)).fetchone()
             if key in self._unsigned.keys or shown is None or not stat.S_ISREG(shown[0]):
                 continue

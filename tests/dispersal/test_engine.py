@@ -1,4 +1,4 @@
-"""Packs on clouds that fail, lie, hang or are gone: DESIGN 10, issue "One device", section Faults."""
+"""Packs on clouds that fail, lie, hang or are gone."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from hybrisfs.filesystem.registers import (
     slot_of,
 )
 from hybrisfs.keys import EpochKeys
-from hybrisfs.merge.authority import fault
+from hybrisfs.merge.authority import breach
 from hybrisfs.merge.cloud_set import CloudRecord, CloudState, RedundancyRecord
 from hybrisfs.merge.epochs import (
     encode_grant,
@@ -198,10 +198,10 @@ TARGETS: Final[dict[str, Target]] = {
     ),
     "register d": decoder(Proposal.decode, [one.encode() for one in _PROPOSALS], Proposal.encode),
     "register v": decoder(Ballot.decode, [_BALLOT.encode(), Ballot({}).encode()], Ballot.encode),
-    "register f, a fork": decoder(lambda value: decode_evidence(FORK, value, fault), [FORKED]),
-    "register f, an offence": decoder(lambda value: decode_evidence(OFFENCE, value, fault), [BROKE]),
+    "register f, a fork": decoder(lambda value: decode_evidence(FORK, value, breach), [FORKED]),
+    "register f, an offence": decoder(lambda value: decode_evidence(OFFENCE, value, breach), [BROKE]),
     "evidence in a file": decoder(
-        lambda data: decode_evidence_file(data, fault), [encode_evidence_file(VOLUME, OFFENCE, BROKE)]
+        lambda data: decode_evidence_file(data, breach), [encode_evidence_file(VOLUME, OFFENCE, BROKE)]
     ),
     "register y": decoder(KitRecord.decode, [RECORD.encode()], KitRecord.encode),
     "register q": decoder(_signed_kit, [_SIGNED_KIT], lambda kit: kit.encode(SECRET.reserve)),

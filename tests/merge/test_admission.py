@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from hybrisfs.merge.admission import Word, came_by, check_admission, let_in, settled
 from hybrisfs.merge.authority import fault
-from hybrisfs.merge.members import Member, MemberTable
+from hybrisfs.merge.member_table import MemberTable
+from hybrisfs.merge.members import Member
 from hybrisfs.merge.roster import Admission
 from hybrisfs.store.database import Database
 from sync import DecodeError, DeviceKey, Write

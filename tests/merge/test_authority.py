@@ -21,6 +21,7 @@ from hybrisfs.filesystem.registers import (
     content_key,
     place_key,
 )
+from hybrisfs.kinds import Kind
 from hybrisfs.merge import authority
 from hybrisfs.merge.authority import RULES, described, fault, void
 from hybrisfs.merge.members import Member, member_key
@@ -164,14 +165,13 @@ def test_a_device_writes_its_own_book_only(key: bytes, value: bytes) -> None:
     assert fault(LAPTOP, key, None) is not None
 
 
-@pytest.mark.parametrize("letter", RULES)
-def test_nonsense_breaks_every_rule_but_those_of_own_books(letter: int) -> None:
-    rule = RULES[letter]
-    size = rule.id_size if rule.id_size is not None else 16
-    key = bytes((letter,)) + LAPTOP[:size].ljust(size, b"\1")
+@pytest.mark.parametrize("kind", RULES)
+def test_nonsense_breaks_every_rule_but_those_of_own_books(kind: Kind) -> None:
+    rule, size = RULES[kind], kind.size - 1
+    key = kind.key(LAPTOP[:size].ljust(size, b"\1"))
     assert (fault(LAPTOP, key, b"\xff" * 7) is None) == rule.own
     assert (fault(LAPTOP, key, None) is None) == rule.ends
-    assert described(key).startswith(rule.noun)
+    assert described(key).startswith(kind.noun)
     for wrong in (key[:-1], key + b"\0" * 40):
         if len(wrong) > 1:
             assert fault(LAPTOP, wrong, b"\xff" * 7) is not None

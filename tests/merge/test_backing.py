@@ -14,7 +14,8 @@ from hybrisfs.errors import HybrisError
 from hybrisfs.filesystem.registers import Content, content_key
 from hybrisfs.merge.admission import let_in
 from hybrisfs.merge.members import Member, member_key
-from hybrisfs.merge.roles import MOST_WORDS, Role, RoleRecord, Roles, new_role_key
+from hybrisfs.merge.role_table import MOST_WORDS, Roles
+from hybrisfs.merge.roles import Role, RoleRecord, new_role_key
 from sync import DeviceKey, Members, VersionVector, decode_signed
 from sync.writes import Write
 from tests.merge.fleet import NAMES, Device, Fleet, member_of

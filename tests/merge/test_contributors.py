@@ -26,6 +26,7 @@ from hybrisfs.filesystem.registers import (
     place_key,
     rewritten_key,
 )
+from hybrisfs.kinds import MEMBER, PLACE
 from hybrisfs.merge.areas import Area, Grounds, new_assignment
 from hybrisfs.merge.authority import RULES, fault, may_write
 from hybrisfs.merge.roles import MAX_AREAS, Rights, Role, RoleRecord, new_role_key
@@ -136,18 +137,16 @@ def test_what_no_assignment_holds() -> None:
 
 def test_a_table_says_for_every_kind_what_contributors_write() -> None:
     node = new_node_id(stat.S_IFREG, NOW, AREA.id)
-    keys = {ord("p"): place_key(node, 0)}
-    values = {ord("p"): Place(FOLDER, b"x").encode()}
+    keys = {PLACE: place_key(node, 0)}
+    values = {PLACE: Place(FOLDER, b"x").encode()}
     grounds = Grounds([AREA], lambda keys: ())
 
     def allowed(role: Role) -> set[str]:
         return {
-            chr(letter)
-            for letter in RULES
-            if letter != ord("m")
-            and may_write(
-                role, CYD_ID, keys.get(letter, bytes((letter,)) + node), values.get(letter, b""), grounds
-            )
+            chr(kind)
+            for kind in RULES
+            if kind != MEMBER
+            and may_write(role, CYD_ID, keys.get(kind, kind.key(node)), values.get(kind, b""), grounds)
         }
 
     assert allowed(Role.CONTRIBUTOR) - allowed(Role.READER) == {"p", "a", "c", "k"}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybrisfs.filesystem.registers import Place, place_key
-from hybrisfs.merge.authority import fault, void
+from hybrisfs.merge.authority import breach, fault, void
 from hybrisfs.merge.evidence import (
     MAX_PROVEN_UPDATE,
     Misdeed,
@@ -45,7 +45,7 @@ BROKE = prove_offence(LIAR.public, OTHER.data)
 
 
 def test_a_fork_is_proven_by_two_signatures() -> None:
-    charge = decode_evidence(FORK, FORKED, fault)
+    charge = decode_evidence(FORK, FORKED, breach)
     assert (charge.device, charge.misdeed, charge.volume) == (LIAR.device_id, Misdeed.FORK, VOLUME)
     assert charge.time_ns == NOON + 5
     assert "two histories" in charge.words
@@ -53,7 +53,7 @@ def test_a_fork_is_proven_by_two_signatures() -> None:
 
 
 def test_an_offence_is_proven_by_the_update() -> None:
-    charge = decode_evidence(OFFENCE, BROKE, fault)
+    charge = decode_evidence(OFFENCE, BROKE, breach)
     assert (charge.device, charge.misdeed, charge.time_ns) == (LIAR.device_id, Misdeed.OFFENCE, NOON + 5)
     assert "cannot stand there" in charge.words
     assert fault(HONEST.device_id, OFFENCE, BROKE) is None
@@ -98,15 +98,15 @@ def test_a_changed_byte_proves_nothing(value: bytes, data: st.DataObject) -> Non
 
 def test_a_file_holds_all_that_is_needed() -> None:
     data = encode_evidence_file(VOLUME, OFFENCE, BROKE)
-    assert decode_evidence_file(data, fault) == decode_evidence(OFFENCE, BROKE, fault)
+    assert decode_evidence_file(data, breach) == decode_evidence(OFFENCE, BROKE, breach)
     for wrong in (data[:-1], data + b"\0", b"", encode_evidence_file(bytes(16), OFFENCE, BROKE)):
         with pytest.raises(DecodeError):
-            decode_evidence_file(wrong, fault)
+            decode_evidence_file(wrong, breach)
 
 
 def test_half_of_what_belongs_together_convicts_its_writer() -> None:
     reserve = Member(DeviceKey.from_seed(b"\5" * 32).public, "recovery kit", reserve=True)
     half = signed((member_key(reserve.device), reserve.encode()))
     assert void(half) == (0,)
-    charge = decode_evidence(OFFENCE, prove_offence(LIAR.public, half.data), fault)
+    charge = decode_evidence(OFFENCE, prove_offence(LIAR.public, half.data), breach)
     assert "half of what belongs together" in charge.words

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hybrisfs.merge.members import Member, MemberTable, member_key
+from hybrisfs.merge.member_table import MemberTable
+from hybrisfs.merge.members import Member, member_key
 from hybrisfs.merge.rules import Stamp, Value
 from hybrisfs.recovery import kit_key
 from hybrisfs.store.database import Database

@@ -15,11 +15,12 @@ from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hybrisfs.filesystem.node_id import born_in
-from hybrisfs.filesystem.registers import ASSIGNMENT, Place, is_of_tree
+from hybrisfs.filesystem.registers import Place, is_of_tree
 from hybrisfs.keys import VolumeKeys
+from hybrisfs.kinds import ASSIGNMENT, ROLE
 from hybrisfs.merge.areas import Area
 from hybrisfs.merge.brake import WINDOW
-from hybrisfs.merge.roles import ROLE, Role
+from hybrisfs.merge.roles import Role
 from hybrisfs.merge.rules import Stamp
 from hybrisfs.recovery.record import KitRecord, kit_key, signed_kit_key
 from hybrisfs.volume.config import DEFAULT_DELETION_SHARE
@@ -434,9 +435,9 @@ def _check_limits(device: Device, bad: bytes, area: Area) -> None:
     put none of that elsewhere. What says which nodes these are comes from others than the bad one."""
     rig = device.rig
     registers, updates = rig.sharing.registers, rig.updates
-    told = registers.with_prefix(bytes((ROLE,)) + bad)
+    told = registers.with_prefix(ROLE.key(bad))
     limits = [one.stamp for values in told.values() for one in values]
-    given = registers.with_prefix(bytes((ASSIGNMENT,)))
+    given = registers.with_prefix(ASSIGNMENT.prefix)
     belonging = {key[1:17] for key in given if key[17:] == area.id}
 
     def belongs(node: bytes) -> bool:

@@ -35,11 +35,12 @@ from hybrisfs.filesystem.registers import (
     rewritten_key,
 )
 from hybrisfs.keys import MAX_EPOCHS, EpochKeys
+from hybrisfs.kinds import VOTE
 from hybrisfs.merge.areas import Area, new_assignment
 from hybrisfs.merge.cloud_set import REDUNDANCY_KEY, CloudRecord, RedundancyRecord, cloud_key
 from hybrisfs.merge.epochs import encode_grant, epoch_key
 from hybrisfs.merge.members import Member, member_key
-from hybrisfs.merge.removal import VOTE_PREFIX, Stance, encode_vote, vote_key
+from hybrisfs.merge.removal import Stance, encode_vote, vote_key
 from hybrisfs.merge.roles import RoleRecord
 from hybrisfs.recovery.record import KitRecord, SignedKit, kit_key, signed_kit_key
 from hybrisfs.recovery.sealed_key import Cost, SealedKey
@@ -366,7 +367,7 @@ def _reserve(forger: Forger) -> list[Write]:
 
 def _removes(key: bytes, value: bytes | None) -> bool:
     """Whether this accuses a device, or votes otherwise."""
-    if key[:1] == VOTE_PREFIX:
+    if key[0] == VOTE:
         return True
     try:
         member = Member.decode(value or b"")

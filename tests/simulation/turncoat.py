@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Final
 
+from hybrisfs.kinds import ROLE, SERIAL_SIZE
 from hybrisfs.merge.authority import described, fault
 from hybrisfs.merge.epochs import encode_grant, encode_grant_object, grant_name, open_grant, open_grant_object
 from hybrisfs.merge.members import Member
-from hybrisfs.merge.roles import ROLE, SERIAL_SIZE, Role, RoleRecord
+from hybrisfs.merge.roles import Role, RoleRecord
 from sync import DecodeError, EpochKey, LimitError, Members, OneKey, Write
 from sync.update import SignedUpdate, decode_signed
 from tests.filesystem.rig import SEGMENT_KEYS, VOLUME

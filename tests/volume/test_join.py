@@ -19,7 +19,8 @@ from backends.errors import AuthError
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home
 from hybrisfs.keys import EpochKeys, SharedKeys, VolumeKeys
-from hybrisfs.merge.members import Member, MemberTable
+from hybrisfs.merge.member_table import MemberTable
+from hybrisfs.merge.members import Member
 from hybrisfs.pairing import Admitted, Dialogue, Grant, GrantedCloud, Joined, PairingCode, Peer, new_code
 from hybrisfs.store.database import Database
 from hybrisfs.volume.config import CloudConfig, VolumeConfig, list_volumes
