@@ -12,10 +12,14 @@ by the one that it names itself, if that one says so, too: nobody else can claim
 that did not let it in. Where it names nobody who says so, the one counts that said it with the lowest clock.
 Members of earlier versions did not say it: there it is the author of the first member register that was heard
 of (`hybrisfs.merge.members`).
+
+A member can say that it let in the founder, in an update that pretends to have seen nothing, and which of the
+two came first the log does not tell. So each device believes those by which it came itself: `founders`.
 """
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -28,6 +32,7 @@ __all__ = [
     "Word",
     "came_by",
     "check_admission",
+    "founders",
     "let_in",
     "parse_admission",
     "settled",
@@ -38,6 +43,8 @@ _VERSION: Final = 1
 _NOBODY: Final = bytes(DEVICE_ID_SIZE)
 _DEVICE: Final = ADMISSION.parts[0]
 _AUTHOR: Final = slice(_DEVICE.stop, None)  # longer in what an earlier version kept unread
+_FROM_THE_BEGINNING: Final = "SELECT device FROM member WHERE inviter IS NULL AND clock = 0"
+_SIGNED_HERE: Final = "SELECT device FROM log WHERE chunk_high IS NOT NULL ORDER BY clock LIMIT 1"
 _LAST: Final = b"\xff" * (DEVICE_ID_SIZE + 1)
 
 
@@ -87,6 +94,38 @@ def words(database: Database) -> dict[bytes, list[Word]]:
         except DecodeError:
             continue  # it was kept by an earlier version, for which it was of no known kind
     return found
+
+
+def founders(database: Database | sqlite3.Connection) -> frozenset[bytes]:
+    """The devices that nobody let in, whoever says that it did: those that are here from the beginning, and
+    the one that the own words lead to of the device which let this one in, of that one's inviter, and so on.
+    """
+    rows = database.execute(_FROM_THE_BEGINNING).fetchall()
+    found = {device for (device,) in rows if _own_word(database, device) in (b"", _NOBODY)}
+    (at,) = database.execute("SELECT value FROM meta WHERE key = 'inviter'").fetchone()
+    if not at:
+        (at,) = database.execute(_SIGNED_HERE).fetchone() or (b"",)
+    passed = set[bytes]()
+    while at and at not in passed:
+        passed.add(at)
+        inviter = _own_word(database, at)
+        if inviter == _NOBODY:
+            found.add(at)
+        at = inviter
+    return frozenset(found)
+
+
+def _own_word(database: Database | sqlite3.Connection, device: bytes) -> bytes:
+    """The inviter that the device first named, empty if it has named none."""
+    rows = database.execute(
+        "SELECT value FROM said WHERE key = ? ORDER BY clock, branch", (ADMISSION.key(device, device),)
+    )
+    for (value,) in rows:
+        try:
+            return check_admission(ADMISSION.key(device, device), value) or b""
+        except DecodeError:
+            continue  # it was kept by an earlier version, for which it was of no known kind
+    return b""
 
 
 def settled(device: bytes, heard: Admission, said: Iterable[Word]) -> Admission:

@@ -27,6 +27,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from hybrisfs.kinds import ADMISSION, MEMBER
+from hybrisfs.merge.admission import founders
 from hybrisfs.merge.lineage import Lineage, VectorOf, trace
 from hybrisfs.merge.roles import RoleRecord
 from hybrisfs.merge.rules import Stamp
@@ -110,6 +111,7 @@ class Backing:
                 [row for row in heard if row[0][0] == ADMISSION],
                 {row[1]: self.author(row[1]) for row in heard},
                 vector_of,
+                founders(self._db),
             )
         return found
 

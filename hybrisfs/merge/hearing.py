@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hybrisfs.kinds import ADMISSION, EVIDENCE, MEMBER, VOTE, Kind
+from hybrisfs.merge.admission import founders
 from hybrisfs.merge.evidence import Misdeed, evidence_key
 from hybrisfs.merge.lineage import Rows, VectorOf, trace
 from hybrisfs.merge.members import Member, member_key
@@ -65,7 +66,8 @@ class Hearing:
         votes = self._rows(VOTE)
         if not votes:
             return NO_VOTES
-        basis = votes, *self._others(), self._everybody(), self._readers(None, self.vector_of)
+        first = founders(self._db)
+        basis = votes, *self._others(), self._everybody(), first, self._readers(None, self.vector_of)
         if basis != self._basis:
             facts = self._facts(*basis, self.vector_of)
             verdict = judge(facts)
@@ -91,7 +93,10 @@ class Hearing:
     def verdict_with(self, voter: bytes, accused: Iterable[bytes], stance: Stance, clock: int) -> Verdict:
         """What would follow if *voter* said that of all *accused*, in an update with that clock."""
         readers = self._readers(None, self.vector_of)
-        facts = self._facts(self._rows(VOTE), *self._others(), self._everybody(), readers, self.vector_of)
+        first = founders(self._db)
+        facts = self._facts(
+            self._rows(VOTE), *self._others(), self._everybody(), first, readers, self.vector_of
+        )
         votes = {**facts.votes, **{(one, voter): Cast(stance, clock) for one in accused}}
         return judge(facts._replace(votes=votes))
 
@@ -107,7 +112,8 @@ class Hearing:
         branches = {branch: device for branch, device in self._branches().items() if seen[branch]}
         members, admissions, evidence = map(known, self._others())
         readers = self._readers(seen, vector_of)
-        return judge(self._facts(votes, members, admissions, evidence, branches, readers, vector_of))
+        first = founders(self._db)
+        return judge(self._facts(votes, members, admissions, evidence, branches, first, readers, vector_of))
 
     def stances(self) -> dict[tuple[bytes, bytes], Cast]:
         """What each voter wants to become of each accused."""
@@ -145,10 +151,11 @@ class Hearing:
         admissions: Rows,
         evidence: Rows,
         branches: dict[bytes, bytes],
+        first: frozenset[bytes],
         readers: frozenset[bytes],
         vector_of: VectorOf,
     ) -> Facts:
-        lineage = trace(members, admissions, branches, vector_of)
+        lineage = trace(members, admissions, branches, vector_of, first)
 
         def knew(device: bytes, cast: Cast) -> bool:
             return lineage.had_seen(device, cast.branch, cast.clock)

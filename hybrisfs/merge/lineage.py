@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from hybrisfs.kinds import ID
 from hybrisfs.merge.admission import Word, parse_admission, settled
 from hybrisfs.merge.kinship import Kinship
 from hybrisfs.merge.members import Member
-from hybrisfs.merge.roster import Admission, Roster
+from hybrisfs.merge.roster import BY_NOBODY, Admission, Roster
 from hybrisfs.merge.rules import Stamp
 from sync import VersionVector
 
@@ -19,8 +19,6 @@ Rows: TypeAlias = Sequence[tuple[Any, ...]]
 """Of that table: key, branch, clock and value."""
 VectorOf = Callable[[bytes, int], VersionVector | None]
 """The dependency vector of the update with this branch and clock."""
-
-_BY_NOBODY: Final = Admission(None, 0)
 
 
 class Lineage(NamedTuple):
@@ -41,8 +39,10 @@ def trace(
     admissions: Iterable[tuple[Any, ...]],
     branches: Mapping[bytes, bytes],
     vector_of: VectorOf,
+    first: Collection[bytes],
 ) -> Lineage:
-    """What rows about members and about their admissions tell; *branches* of which devices have written."""
+    """What rows about members and about their admissions tell; *branches* of which devices have written, and
+    which are the *first* ones, see `founders`."""
     stamps: dict[tuple[bytes, bytes], Stamp] = {}  # of the first word of an author about a device
     heard: dict[bytes, Admission] = {}
     said: dict[bytes, set[bool]] = {}  # whether it is a reserve
@@ -62,7 +62,9 @@ def trace(
         stamps[device, word.author] = min(stamp, stamps.get((device, word.author), stamp))
     roster = Roster(
         {
-            device: settled(device, heard.get(device, _BY_NOBODY), words.get(device, ()))
+            device: BY_NOBODY
+            if device in first
+            else settled(device, heard.get(device, BY_NOBODY), words.get(device, ()))
             for device in {*said, *branches.values()}
         }
     )

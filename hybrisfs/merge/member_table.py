@@ -7,11 +7,11 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from hybrisfs.kinds import KIT, SIGNED_KIT
-from hybrisfs.merge.admission import Word, settled, words
+from hybrisfs.merge.admission import Word, founders, settled, words
 from hybrisfs.merge.hearing import Hearing
 from hybrisfs.merge.members import Member, is_device_key, member_key
 from hybrisfs.merge.removal import NO_VOTES
-from hybrisfs.merge.roster import Admission, Roster
+from hybrisfs.merge.roster import BY_NOBODY, Admission, Roster
 from hybrisfs.merge.rules import Stamp, Value
 from hybrisfs.store.database import Database
 from sync import DecodeError, Members
@@ -123,9 +123,12 @@ class MemberTable:
                 for device, public, name, state, inviter, clock in rows
                 if is_device_key(public)  # earlier versions let in whatever a member said
             }
+            first = founders(self._db)
             self._roster = Roster(
                 {
-                    device: settled(device, one.admission, self._words.get(device, ()))
+                    device: BY_NOBODY
+                    if device in first
+                    else settled(device, one.admission, self._words.get(device, ()))
                     for device, one in self._known.items()
                 }
             )
@@ -267,12 +270,14 @@ class MemberTable:
             "ON CONFLICT (device) DO UPDATE SET name = excluded.name, state = CASE "
             "WHEN state IN (1, 2) OR excluded.state IN (1, 2) THEN max(state % 3, excluded.state % 3) "
             "WHEN clock IS NOT NULL THEN state ELSE max(state, excluded.state) END, "
-            # One that is known was not let in by whoever removes it.
-            "inviter = CASE WHEN excluded.state IN (1, 2) THEN inviter "
+            # One that is known was not let in by whoever removes it, and one that is here from the beginning
+            # not by whoever gives it another name.
+            "inviter = CASE WHEN excluded.state IN (1, 2) OR inviter IS NULL AND clock = 0 THEN inviter "
             "ELSE ifnull(inviter, excluded.inviter) END, "
-            "clock = CASE WHEN excluded.state IN (1, 2) THEN ifnull(clock, excluded.clock) "
+            "clock = CASE WHEN inviter IS NULL AND clock = 0 THEN 0 "
+            "WHEN excluded.state IN (1, 2) THEN ifnull(clock, excluded.clock) "
             "WHEN inviter IS NULL AND excluded.inviter IS NOT NULL THEN excluded.clock "
-            "WHEN clock > 0 THEN clock ELSE ifnull(excluded.clock, clock) END",
+            "WHEN clock > 0 THEN clock ELSE ifnull(nullif(excluded.clock, 0), clock) END",
             [
                 (one.device, one.public, one.name, _state_of(one, when_removed), _other(by, one), clock)
                 for one in members

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from sync import MAX_WRITERS
 
-__all__ = ["MAX_ADMITTED", "Admission", "Roster"]
+__all__ = ["BY_NOBODY", "MAX_ADMITTED", "Admission", "Roster"]
 
 MAX_ADMITTED: Final = 128
 
@@ -33,6 +33,9 @@ class Admission(NamedTuple):
     clock: int | None
     confirmed: bool = False
     """Whether the device says so, too (`hybrisfs.merge.admission`)."""
+
+
+BY_NOBODY: Final = Admission(None, 0)
 
 
 class Roster:

@@ -12,11 +12,14 @@ import pytest
 
 from hybrisfs.errors import UsageError
 from hybrisfs.keys import EpochKeys
+from hybrisfs.merge.admission import let_in
 from hybrisfs.merge.epochs import encode_grant, encode_grant_object, epoch_key, grant_name
 from hybrisfs.merge.members import Member, member_key
+from hybrisfs.merge.roster import MAX_ADMITTED
 from hybrisfs.recovery import Cost, KitRecord, KitSecret, kit_key, seal_key
 from hybrisfs.recovery.sealed_key import VOUCHER_SIZE
-from sync import FIRST_EPOCH, MAX_WRITERS, DeviceKey
+from sync import FIRST_EPOCH, MAX_WRITERS, DeviceKey, Update, encode_signed
+from sync.history import history_hash
 from tests.volume.device import Device, Second
 from tests.volume.recovery_rig import Second as Another
 
@@ -94,6 +97,33 @@ def grant_of(device: Device, epochs: Iterable[EpochKeys]) -> bytes:
 def planted(number: int, *excluded: bytes) -> EpochKeys:
     """An epoch that says of itself that it is above all others, and that these do not know it."""
     return replace(EpochKeys.after(0, excluded), number=number)
+
+
+def test_whoever_pretends_to_have_let_in_the_founder_has_not(
+    honest: Device, mallory: Second, third: Another
+) -> None:
+    founder, liar = id_of(honest), id_of(mallory)
+    puppets = [DeviceKey.from_seed(number.to_bytes(32)) for number in range(COUNT)]
+    writes = [let_in(founder, liar), admission(Member(honest.volume.ring.keys.device.public, "mine"))]
+    for puppet in puppets:
+        writes += [admission(Member(puppet.public, "puppet")), let_in(puppet.device_id, liar)]
+    # As if it had signed that before it saw anything, even how it came into the volume itself.
+    update = Update(
+        honest.volume.config.id, liar, 1, 0, bytes(32), (), history_hash([]), time.time_ns(), tuple(writes)
+    )
+    forged = encode_signed(update, mallory.volume.ring.keys.device)
+    for device in (honest, third):
+        device.volume.sharing.receive([forged])
+        members = device.volume.sharing.members
+        with device.volume.fs.lock:
+            assert members.inviter_of(founder) is None and members.inviter_of(liar) == founder
+            assert founder in members.devices() and id_of(third) in members.devices()
+            assert len(members.admitted_by(liar)) == MAX_ADMITTED
+    # Nor does it have the founder's say over others.
+    mallory.volume.sharing.receive([forged])
+    mallory.volume.remove_device("third")
+    honest.volume.sharing.receive(log_of(mallory))
+    assert honest.volume.sharing.membership.keep("third")["kept"]
 
 
 @pytest.mark.parametrize("count", [1, 511])
