@@ -178,6 +178,12 @@ class Chase:
             return None
         return Report(device, None, name, Fault.OMITTED, f"is announced, but no cloud has it: {reason}")
 
+    def may_have_sealed(self, device: bytes, name: str) -> tuple[bytes, ...]:
+        """The devices one of which is likely to have sealed the segment that is being fetched: the one whose
+        head led to it, and the author."""
+        target = self._waiting(device, name)
+        return (device,) if target is None or target.by == device else (target.by, device)
+
     def names_arrived(self, device: bytes, names: Iterable[str]) -> None:
         """The segments of `device` that clouds claim to have; none when they did not answer."""
         quarry = self._quarries.get(device)

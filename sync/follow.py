@@ -342,11 +342,13 @@ class Follow:
         """No cloud returned the segment; `gone` when so many deny having it that it was withheld or lost.
         `epoch`: it is sealed with the key of that one, which is not known here, and was kept from this device
         while somebody wanted to remove it."""
+        sealers = self._chase.may_have_sealed(device, name) if epoch is not None else ()
         report = self._chase.segment_failed(device, name, reason, now, gone=gone)
         actions: list[Action] = [] if report is None else [self._report(report)]
-        follower = self._followers.get(device)
-        if epoch is not None and follower is not None:
-            actions += self._grant_due(device, follower, epoch, now)
+        for sealer in sealers:
+            follower = self._followers.get(sealer)
+            if epoch is not None and follower is not None:
+                actions += self._grant_due(sealer, follower, epoch, now)
         return actions
 
     def names_arrived(self, device: bytes, names: Iterable[str]) -> None:

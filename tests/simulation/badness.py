@@ -294,9 +294,14 @@ class Badness:
         known = {one.key.device_id for one in simulation.world.honest}
         if simulation.liar is not None:
             known.add(simulation.liar.id)
+        sharing = device.rig.sharing
         with simulation.on(number):
-            membership, members = device.rig.sharing.membership, device.rig.sharing.members
+            membership, members = sharing.membership, sharing.members
             tried: set[bytes] = set()
+            accused = {one["id"] for one in sharing.trials.facts() if one["suspended"]}
+            if self._members[bad].id.hex() in accused:
+                # Whoever accuses it may turn bad, and take that back.
+                membership.remove(self._members[bad].id.hex())
             for _ in range(_STRANGERS):
                 strangers = [one for one in members.all() if one.device not in known | tried]
                 if strangers:

@@ -6,11 +6,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sync.beacons import Fault, Report
+from sync.chase import FetchSegment
 from sync.follow import FetchGrant, FetchHead, Follow
-from sync.head import Head, encode_head
+from sync.head import Head, Relayed, encode_head
 from sync.identity import Members
 from sync.pace import LONGEST_PAUSE
 from sync.seal import EpochKey, OneKey
+from sync.segment import SegmentId
 from sync.update import SignedUpdate
 from sync.vector import VersionVector
 from tests.sync.publisher import (
@@ -207,6 +209,20 @@ def test_the_key_of_an_unknown_epoch_is_asked_for_and_no_cloud_blamed() -> None:
         follow.head_arrived(A.device_id, cloud, data, 3.0, NOON)
     assert follow.newest(A.device_id) == head
     assert not follow.doubts()
+
+
+def test_the_key_of_a_segment_is_asked_of_the_device_that_put_it_there() -> None:
+    """Whose updates are in it cannot tell: it was removed, and another device sealed what it wrote before."""
+    follow = Follow(VOLUME, BOX_KEY, OWN.device_id, [0], 0, lambda *_: False, 0.0)
+    follow.set_members(Members([A.public, OWN.public], [B.public]), 0.0)
+    relayed = Relayed(B.device_id, SegmentId(1, bytes(8)))
+    head = Head(VOLUME, A.device_id, NOON, NOON, VersionVector(), (), None, relayed=(relayed,))
+    follow.head_arrived(A.device_id, 0, encode_head(head, A, BOX_KEY, NONCE), 1.0, NOON)
+    [fetch] = [one for one in follow.due(1.0, NOON) if isinstance(one, FetchSegment)]
+    assert fetch.device == B.device_id
+    name = fetch.wanted.name
+    actions = follow.segment_failed(B.device_id, name, "sealed", 2.0, gone=False, epoch=b"next")
+    assert actions == [FetchGrant(A.device_id, b"next")]
 
 
 def test_answers_about_a_device_that_was_removed_are_ignored() -> None:
