@@ -57,7 +57,7 @@ from hybrisfs.merge.registers import Merged, Registers, is_kept
 from hybrisfs.merge.resolver import Resolver
 from hybrisfs.merge.roles import Role
 from hybrisfs.merge.rows import Change
-from hybrisfs.merge.rules import Author, Stamp, Value, is_removed, standing_place
+from hybrisfs.merge.rules import Author, Stamp, Value, is_removed, standing_attr, standing_place
 from hybrisfs.merge.supersession import Written
 from hybrisfs.merge.unsigned import UnsignedView, unsigned_place
 from hybrisfs.recovery.record import SignedKit
@@ -112,6 +112,7 @@ class Arrivals:
         self._only: dict[bytes, Value] = {}  # registers that got their first value since then
         self._unwritten: list[Written] = []  # what is to be put into registers yet
         self._assigning = False  # whether assignments to areas are among that
+        self._kinds: dict[bytes, int] = {}  # of nodes whose ids do not tell it, as that has them
         self._placements: list[Placement] = []  # what is to be put into packs yet
         self._edited: set[bytes] | None = (
             None  # nodes with unsigned places or contents, while the lock is held
@@ -231,12 +232,15 @@ class Arrivals:
                 self._placements.append(Placement(key[ID], None, stamp, hearsay=True))
 
     def _twists(self, key: bytes, value: bytes | None) -> bool:
-        """Whether attributes are of another kind than the node has here, whose id does not tell it
-        (`hybrisfs.merge.authority`)."""
+        """Whether attributes are of another kind than those that the update may have seen, of a node whose id
+        does not tell it (`hybrisfs.merge.authority`)."""
         if key[0] != ATTRIBUTES or value is None or kind_of(key[ID]) is not None:
             return False
-        inode = self._nodes.find(key[ID])
-        return inode is not None and stat.S_IFMT(Attr.decode(value).mode) != stat.S_IFMT(inode.mode)
+        kind = stat.S_IFMT(Attr.decode(value).mode)
+        if key not in self._kinds:
+            standing = standing_attr(self._registers.values(key))
+            self._kinds[key] = kind if standing is None else stat.S_IFMT(standing[1].mode)
+        return kind != self._kinds[key]
 
     def absorb(self, changes: Sequence[Merged]) -> None:
         """Put into the registers what a checkpoint has come to, and this device has not, or the other way
@@ -322,6 +326,7 @@ class Arrivals:
         """Put what has been taken into registers and packs. *renames*: see `Registers.write`."""
         unwritten, self._unwritten = self._unwritten, []
         self._assigning = False
+        self._kinds.clear()
         if unwritten:
             for key, only in self._registers.write(unwritten, renames).items():
                 if only is None:

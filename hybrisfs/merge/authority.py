@@ -28,8 +28,9 @@ convicts nobody, as it takes the log to see it.
 
 **The kind of a node never changes.** The id of a node says what it is (`hybrisfs.filesystem.node_id`), so
 that attributes of another kind break the rule whatever else the log holds. The root is a directory. Ids
-that earlier versions made do not tell: of such a node each device keeps to the kind that it has seen first
-(`hybrisfs.merge.arrivals`).
+that earlier versions made do not tell: attributes of such a node count when they are of the kind of those
+before them (`hybrisfs.merge.arrivals`). Who forks can make a node twice, as two kinds, with such an id: of
+it each device keeps to the kind that it has heard of first.
 """
 
 from __future__ import annotations

@@ -108,6 +108,19 @@ def test_a_node_stays_what_it_is(fleet: Fleet, before: int, kind: int, old: bool
         assert seen(device, "node") == before
 
 
+def test_a_node_stays_what_it_is_when_all_is_heard_at_once(fleet: Fleet) -> None:
+    """The view shows no node yet when the second update about it comes; its id does not tell its kind."""
+    node = (NOW // 10**6).to_bytes(6) + bytes(10)
+    first, second, mallory = fleet.devices
+    place = (place_key(node, 0), Place(ROOT_ID, b"node").encode())
+    for kind in (stat.S_IFDIR, stat.S_IFREG, stat.S_IFLNK):
+        mallory.rig.updates.sign([place, (attr_key(node), attr(kind, b"x" * stat.S_ISLNK(kind)))], NOW, 0)
+        first.receive(mallory.log())
+    second.receive(mallory.log())
+    assert first.registers() == second.registers()
+    assert seen(first, "node") == seen(second, "node") == stat.S_IFDIR
+
+
 @pytest.mark.parametrize("kind", (*KINDS[2:], stat.S_IFREG))
 def test_the_root_stays_a_directory(fleet: Fleet, kind: int) -> None:
     fleet[0].write("file", b"content")

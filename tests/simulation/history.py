@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Mapping
 from functools import lru_cache
 
+from hybrisfs.filesystem.node_id import kind_of
+from hybrisfs.filesystem.registers import Attr
+from hybrisfs.kinds import ATTRIBUTES, ID
 from hybrisfs.merge.authority import is_assigning, lawful, permitted
 from hybrisfs.merge.registers import is_kept
 from sync import VersionVector
@@ -31,11 +35,13 @@ def operations(device: Device, bodies: Mapping[bytes, bytes]) -> list[Operation]
         "SELECT bytes, hash, branch, clock, chunk_high, vector FROM log ORDER BY number"
     ).fetchall()
     roles = device.rig.sharing.registers.roles
+    kinds: dict[bytes, int] = {}
     for data, identity, branch, clock, chunk_high, vector in rows:
         update: SignedUpdate = decoded(data if data is not None else bodies[identity])
         if roles or is_assigning(update.writes):
             seen = VersionVector.decode(vector)
             update = permitted(update, seen, roles, device.rig.updates.vector_of)
+        update = _untwisted(update, kinds)
         hashes[branch, clock] = update.hash
         written.update((key, None) for key, _ in update.writes if is_kept(key))
         signed_here = chunk_high is not None
@@ -45,3 +51,17 @@ def operations(device: Device, bodies: Mapping[bytes, bytes]) -> list[Operation]
         returned = (hashes[value.stamp.writer, value.stamp.clock] for value in registers.get(key, ()))
         found.append(Read(key, frozenset(returned)))
     return found
+
+
+def _untwisted(update: SignedUpdate, kinds: dict[bytes, int]) -> SignedUpdate:
+    """The update without attributes of another kind than the first ones, of nodes whose ids do not tell it;
+    *kinds* holds what there was before."""
+    twisted = []
+    for key, value in update.writes:
+        if key[0] == ATTRIBUTES and value is not None and kind_of(key[ID]) is None:
+            kind = stat.S_IFMT(Attr.decode(value).mode)
+            if kinds.setdefault(key, kind) != kind:
+                twisted.append(key)
+    if not twisted:
+        return update
+    return update._replace(writes=tuple(one for one in update.writes if one[0] not in twisted))
