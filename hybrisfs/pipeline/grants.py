@@ -56,8 +56,8 @@ class Grants:
         return any(self._ring.find(epoch) is None for epoch in self._denied)
 
     def ensure(self) -> None:
-        """See to it that all members can read what this device seals from now on. Raises
-        CloudsUnavailable."""
+        """See to it that all members can read what this device seals from now on, also when this device knows
+        that it is accused: others may not. Raises CloudsUnavailable."""
         newest, members = self._ring.newest, self._members()
         # Keys may be here before the update that tells whose removal they are the answer to.
         members = Members(key for one, key in members.public_keys.items() if one not in newest.excluded)
@@ -66,7 +66,7 @@ class Grants:
         if device.device_id in members:
             self._give_back(members, device)
         given = epoch, frozenset(members)
-        if epoch == FIRST_EPOCH or given == self._given or device.device_id not in members:
+        if epoch == FIRST_EPOCH or given == self._given:
             return
         grant = encode_grant(self._volume, epochs, members)
         name = grant_name(epoch, device.device_id)

@@ -120,6 +120,19 @@ def test_whose_removal_was_vetoed_gets_keys_when_the_log_says_so() -> None:
     assert returned.fetch(A.device_id, SECOND.id) and old.find(SECOND.id) == SECOND
 
 
+def test_whoever_is_accused_grants_the_keys_that_it_uses() -> None:
+    """Those who have not heard who accuses it have to read that."""
+    clouds = Clouds()
+    gone = DeviceKey.from_seed(bytes([4]) * 32).device_id
+    used = EpochKeys.after(0, [gone])
+    accused, ring = member(clouds, C, AFTER)
+    ring.exclude([gone])
+    ring.add([used])
+    accused.ensure()
+    other, theirs = member(clouds, B, BEFORE)
+    assert other.fetch(C.device_id, used.id) and theirs.find(used.id) == used
+
+
 def test_a_grant_is_put_once_for_an_epoch_and_those_who_are_members() -> None:
     clouds = Clouds()
     members = [AFTER]
