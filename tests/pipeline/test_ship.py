@@ -92,6 +92,20 @@ def test_an_update_waits_for_the_chunks_that_it_names(rig: Rig, log: Log) -> Non
     assert rig.fs.changes.pending_nodes() == 0
 
 
+def test_an_accused_device_waits_for_no_chunks(rig: Rig, log: Log) -> None:
+    """It may not sign where they are, and those who can veto the accusation are to hear what it signs."""
+    rig.make(b"file", b"content")
+    rig.publish()
+    rig.updates.is_suspended = lambda: True
+    log.ship()
+    assert log.clocks() == [1]
+    rig.updates.is_suspended = lambda: False
+    rig.make(b"another", b"content, too")
+    rig.publish()
+    log.ship()
+    assert log.clocks() == [1]
+
+
 def test_nothing_overtakes_an_update_that_waits(rig: Rig, log: Log) -> None:
     rig.make(b"one", b"content")
     rig.publish()

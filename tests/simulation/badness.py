@@ -20,6 +20,7 @@ from hybrisfs.keys import VolumeKeys
 from hybrisfs.kinds import ASSIGNMENT, ROLE
 from hybrisfs.merge.areas import Area
 from hybrisfs.merge.brake import WINDOW
+from hybrisfs.merge.removal import Stance
 from hybrisfs.merge.roles import Role
 from hybrisfs.merge.rules import Stamp
 from hybrisfs.recovery.record import KitRecord, kit_key, signed_kit_key
@@ -298,8 +299,7 @@ class Badness:
         with simulation.on(number):
             membership, members = sharing.membership, sharing.members
             tried: set[bytes] = set()
-            accused = {one["id"] for one in sharing.trials.facts() if one["suspended"]}
-            if self._members[bad].id.hex() in accused:
+            if self._members[bad].id in _yet_to_second(device):
                 # Whoever accuses it may turn bad, and take that back.
                 membership.remove(self._members[bad].id.hex())
             for _ in range(_STRANGERS):
@@ -470,6 +470,16 @@ def _author(device: Device, stamp: Stamp) -> bytes | None:
 def _has_keys(device: Device, other: bytes) -> bool:
     """Whether a device gives its keys to another one."""
     return other in device.rig.sharing.key_holders()
+
+
+def _yet_to_second(device: Device) -> set[bytes]:
+    """The suspended devices that this one has not voted to remove itself."""
+    own, stances = device.key.device_id, device.rig.sharing.hearing.stances()
+    return {
+        one
+        for one in device.rig.sharing.members.suspended
+        if (one, own) not in stances or stances[one, own].stance is not Stance.REMOVE
+    }
 
 
 def _shown(device: Device) -> frozenset[bytes]:
