@@ -26,6 +26,7 @@ from hybrisfs.merge.rules import Stamp
 from hybrisfs.recovery.record import KitRecord, kit_key, signed_kit_key
 from hybrisfs.volume.config import DEFAULT_DELETION_SHARE
 from sync import DecodeError, Members
+from sync.log import most_branches
 from tests.discard.support import Discarding
 from tests.merge.fleet import Device, member_of
 from tests.simulation.turncoat import Turncoat
@@ -345,6 +346,17 @@ class Badness:
         for number in sorted(self._members.keys() - self._removed):
             if self._chance.random() < 0.5:
                 self._members[number].put_head(self._simulation.clouds, self._simulation.clocks.time_ns())
+
+    def work(self) -> None:
+        """People change something on devices that have taken as many branches of a bad member as they take of
+        any: others have taken other ones, and believe these only when a member depends on them."""
+        fleet = self._simulation.world.fleet
+        for number in self._simulation.honest:
+            device = fleet[number].rig
+            most = most_branches(len(device.sharing.current_members()))
+            if any(device.updates.state.ends(bad.id) >= most for bad in self._members.values()):
+                self._simulation.note(f"{number} changes something")
+                self._simulation.world.write_many(number, 1)
 
     def _judge(self, number: int) -> None:
         """Its person vetoes what is said of honest devices, and seconds the removal of others."""

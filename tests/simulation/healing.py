@@ -17,6 +17,7 @@ __all__ = ["heal"]
 
 # Virtual seconds of each round: retries of what could not be had come after longer and longer pauses.
 _ROUNDS: Final = (10.0,) * 4 + (40.0,) * 12 + (900.0,) * 12 + (3600.0,) * 8
+_WORK: Final = 6  # rounds, after which people go on working where that is needed
 _QUIET: Final = 2  # rounds in which nobody may sign anything any more
 
 
@@ -47,8 +48,10 @@ def _by_clouds(simulation: Simulation) -> None:
     honest = [number for number in simulation.clouds.numbers if number not in simulation.clouds.liars]
     simulation.clouds.set_moods(Mood.WELL, honest)
     quiet = 0
-    for seconds in _ROUNDS:
+    for number, seconds in enumerate(_ROUNDS):
         simulation.clocks.pass_by(seconds)
+        if number == _WORK:
+            simulation.badness.work()
         before = _signed(simulation)
         simulation.badness.go_on()
         for device in simulation.honest:
@@ -67,8 +70,10 @@ def _by_links(simulation: Simulation) -> None:
     """The clouds take no updates any more, but every device reaches some other one, and packs can be read."""
     simulation.clouds.set_moods(Mood.DOWN, simulation.clouds.numbers)
     quiet = 0
-    for seconds in _ROUNDS:
+    for number, seconds in enumerate(_ROUNDS):
         simulation.clocks.pass_by(seconds)
+        if number == _WORK:
+            simulation.badness.work()
         before = _signed(simulation)
         for device in simulation.honest:
             simulation.badness.confirm(device)
