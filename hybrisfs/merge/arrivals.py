@@ -530,7 +530,8 @@ class Arrivals:
             self._fs.changes.drop(key)
 
     def _leave_a_name(self, node: bytes, slots: set[int]) -> None:
-        """These names of a node were removed by somebody who left it those that have been removed here."""
+        """These names of a node were removed by somebody. Who removed others here, or the same, left it those:
+        signed now, that would say that all were to go."""
         inode = self._nodes.find(node)
         if inode is None or inode.is_directory:
             return
@@ -538,11 +539,7 @@ class Arrivals:
         if slots.issuperset(self._slots(inode)):
             for key in self._registers.with_prefix(PLACE.key(node)):
                 entry = self._fs.changes.unsigned.get(key)
-                if (
-                    entry is not None
-                    and slot_of(key) not in slots
-                    and unsigned_place(self._fs, key, entry[0]) is None
-                ):
+                if entry is not None and unsigned_place(self._fs, key, entry[0]) is None:
                     self._fs.changes.drop(key)
 
     def _split(self, inode: Inode) -> None:

@@ -363,6 +363,22 @@ def test_two_who_each_leave_a_file_its_other_name_do_not_lose_it(fleet: Fleet) -
     assert check_same(fleet) == {}
 
 
+def test_an_edit_stays_when_one_name_is_removed_here_and_both_elsewhere(fleet: Fleet) -> None:
+    """Nobody who removed its last name had seen the edit; the removal here is signed after that is known."""
+    fleet[0].write("one", b"content")
+    fleet[0].link("one", "two")
+    fleet.meet()
+    fleet[0].write("one", b"edited")
+    fleet[0].sign()
+    fleet[0].remove("one")
+    fleet[1].remove("one")
+    fleet[1].remove("two")
+    fleet[1].sign()
+    fleet.send(1, 0)
+    fleet.meet()
+    assert list(check_same(fleet).values()) == [b"edited"]
+
+
 def test_a_file_edited_under_its_second_name_and_then_removed_is_gone(fleet: Fleet) -> None:
     fleet[0].write("one", b"x")
     fleet[0].link("one", "two")
