@@ -6,10 +6,10 @@ is forgotten when the clouds have it (and fetched again), and is an I/O error wh
 **Where a chunk is on the clouds** is what members say. A place of a chunk is *proven* when this device has
 put it there, or read it there, and a claim until then. A claim is believed where nothing is lost by it: for
 a chunk that is not here, or that the claimant made itself, by all files that show it. It is one more place to
-look (a *spare*) for a chunk that this device made, or has from a third one, which may be gone; for one whose
-pack the clouds had lost; and for one that stands somewhere already. Reading tries all places, the one of the
-row first. A pack is needed for its spares as long as these are not proven to be elsewhere
-(`hybrisfs.discard.references`).
+look (a *spare*) for a chunk that this device made, even after the claim, or has from a third one, which may
+be gone; for one whose pack the clouds had lost; and for one that stands somewhere already. Reading tries all
+places, the one of the row first. A pack is needed for its spares as long as these are not proven to be
+elsewhere (`hybrisfs.discard.references`).
 """
 
 from __future__ import annotations
@@ -119,9 +119,10 @@ class ChunkStore:
 
     def add(self, cut: CutRow) -> int:
         """The number of the chunk with this id; it is made when it is new, and revived when its bytes are not
-        here, or are damaged and nowhere else. One whose pack is condemned goes to the clouds anew."""
+        here, or are damaged and nowhere else. One whose pack is condemned goes to the clouds anew, and so
+        does one that is not there where a member says."""
         row = self._db.execute(
-            "SELECT number, segment, position, pack FROM chunk WHERE id = ?", (cut.id,)
+            "SELECT number, segment, position, pack, proven FROM chunk WHERE id = ?", (cut.id,)
         ).fetchone()
         if row is None:
             cursor = self._db.execute(
@@ -132,9 +133,9 @@ class ChunkStore:
             self.settling.add(number)
             return number
         number = int(row[0])
-        segment, position, pack = row[1:]
+        segment, position, pack, proven = row[1:]
         self.settling.add(number)
-        if pack in self.condemned or pack in self.doubted:
+        if pack and (not proven or pack in self.condemned or pack in self.doubted):
             self._part(number)
             pack = ELSEWHERE
         if segment is None or (not pack and not self._is_sound(number, cut, segment, position)):

@@ -247,6 +247,38 @@ def test_a_false_claim_that_came_first_does_not_hide_the_true_one(pair: tuple[De
     assert first.fsck(clouds=True).problems == []
 
 
+def test_what_is_written_after_a_false_claim_is_brought_to_the_clouds(pair: tuple[Device, Second]) -> None:
+    """The claimant shows the same bytes in a file of its own, but the first one never had them from there."""
+    first, second = pair
+    content = noise(8, MIB)
+    second.volume.transfers.pause(None)
+    second.write("bait", content)
+    assert second.volume.uploads.wait_signed(60.0)
+    with second.volume.fs.lock:
+        rows = second.volume.fs.db.execute("SELECT id, length FROM chunk WHERE pack IS NULL").fetchall()
+    assert rows
+    false = PackRecord(1, 2, b"\0\1", [PackedChunk(one, 100, length // 2, length) for one, length in rows])
+    said(second, first, [(pack_key(NOWHERE), false.encode())])
+    first.write("file", content)
+    first.sync()
+    assert not on_record(first)[NOWHERE].chunks
+    assert first.volume.drop_cache()["freed_bytes"] == len(content)
+    check_unharmed(first, content, packs(first))
+
+
+def test_what_another_has_put_there_is_not_put_there_again(pair: tuple[Device, Second]) -> None:
+    first, second = pair
+    content = noise(10, MIB)
+    second.write("theirs", content)
+    second.sync()
+    until(lambda: has(first, "theirs"), "the first to hear of the file")
+    shares = packs(first)
+    first.write("file", content)
+    first.sync()
+    assert packs(first) == shares
+    assert read_from_the_clouds(first) == content
+
+
 def test_no_cloud_is_asked_to_have_a_pack_that_a_member_has_made_up(pair: tuple[Device, Second]) -> None:
     first, second = pair
     content = written(first, second)
