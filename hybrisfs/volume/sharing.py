@@ -291,8 +291,9 @@ class Sharing:
             )
 
     def _roles_changed(self, devices: Collection[bytes]) -> None:
-        """What these devices may do may be something else; with the volume's lock held."""
+        """What these devices may do may be something else, votes included; with the volume's lock held."""
         updates, roles = self.updates, self.registers.roles
+        updates.set_members(self.members.writers())
         for device in devices:
             if device != updates.device:  # what this one has signed it takes back from a cloud at any time
                 updates.bind(device, roles.bounds(device, updates.state.vector, updates.vector_of))

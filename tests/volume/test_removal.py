@@ -12,6 +12,8 @@ from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.keys import EpochKeys
 from hybrisfs.merge.epochs import encode_grant, epoch_key, given_to, open_grant
 from hybrisfs.merge.members import Member
+from hybrisfs.merge.removal import Stance, encode_vote, vote_key
+from hybrisfs.merge.roles import Role
 from hybrisfs.pipeline.placed import PackMaker
 from hybrisfs.volume.sharing import Sharing
 from sync import Members, decode_signed_header
@@ -240,6 +242,22 @@ def test_a_device_that_alone_has_heard_that_it_is_accused_makes_others_hear(flee
     bob.sign()
     exchange(ada, bob, dan)
     assert ada.tree() == bob.tree() == dan.tree()
+    assert ada.read("file") == b"content"
+
+
+def test_after_a_restart_the_vote_of_a_reader_counts_no_more_than_before(fleet: Fleet) -> None:
+    ada, bob, cyd, dan = fleet.devices
+    fleet.tell_who_came_by_whom(dict.fromkeys((1, 2, 3), 0))
+    ada.rig.sharing.membership.set_role("cyd", Role.READER)
+    ada.sign()
+    exchange(ada, bob, dan)
+    cyd.rig.updates.sign([(vote_key(bob.key.device_id, cyd.key.device_id), encode_vote(Stance.REMOVE))], 1, 0)
+    exchange(cyd, dan)
+    exchange(ada, dan)
+    ada.rig = ada.rig.reopen()
+    bob.write("file", b"content")
+    bob.sign()
+    exchange(ada, bob)
     assert ada.read("file") == b"content"
 
 
