@@ -12,7 +12,7 @@ from typing import Final
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.filesystem.registers import Attr, content_key, place_key, slot_of
+from hybrisfs.filesystem.registers import Attr, attr_key, content_key, place_key, slot_of
 from hybrisfs.kinds import NODE
 from hybrisfs.merge.agenda import Agenda
 from hybrisfs.merge.nodes import Nodes
@@ -269,6 +269,10 @@ class Arranger:
         if inode is not None:
             return inode
         self.made.add(node)
+        if attr_key(node) in self._fs.changes.unsigned:
+            # They were changed where it was seen as one with another, and is not any more.
+            self._fs.changes.drop(attr_key(node))
+            self._resolver.forget_attr(node)
         if contender.is_directory:
             self._queue_children(node)
             heir = next((found for one in joined if (found := self._nodes.find(one.id))), None)

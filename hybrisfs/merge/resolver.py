@@ -106,6 +106,10 @@ class Resolver:
             self._attrs[node] = self._unsigned.attr(node) or self._signed_attr(node)
         return self._attrs[node]
 
+    def forget_attr(self, node: bytes) -> None:
+        """The unsigned attributes of the node are void."""
+        self._attrs.pop(node, None)
+
     def copies(self, node: bytes) -> list[Value]:
         """The contents that are shown beside the one that everybody sees. When that is not signed yet, it
         will supersede them all, and they have become files of their own already."""

@@ -140,6 +140,30 @@ def test_two_folders_created_under_one_name(fleet: Fleet) -> None:
     assert check_same(fleet) == {}
 
 
+def test_a_folder_that_parts_from_another_has_the_attributes_of_its_own(fleet: Fleet) -> None:
+    ada, bob, cyd = fleet.devices
+    bob.mkdir("folder")
+    bob.sign()
+    fleet.send(1, 0)
+    for number in range(3):
+        cyd.mkdir(f"{number}")
+        cyd.sign()
+    cyd.mkdir("folder")
+    cyd.sign()
+    ada.rig.fs.attributes.change(ada.at("folder"), mode=0o700)
+    fleet.send(2, 0)
+    cyd.move("folder", "elsewhere")
+    cyd.sign()
+    bob.rig.fs.attributes.set_xattr(bob.at("folder"), b"user.x", b"bob's", 0)
+    bob.sign()
+    fleet.send(1, 0)
+    fleet.send(2, 0)
+    fleet.meet()
+    check_same(fleet)
+    records = [device.rig.fs.attributes.record(device.at("folder")) for device in fleet.devices]
+    assert records[0] == records[1] == records[2]
+
+
 def test_something_put_into_a_folder_that_was_deleted(fleet: Fleet) -> None:
     fleet[0].mkdir("outer")
     fleet[0].mkdir("outer/inner")
