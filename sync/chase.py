@@ -179,8 +179,8 @@ class Chase:
         return Report(device, None, name, Fault.OMITTED, f"is announced, but no cloud has it: {reason}")
 
     def may_have_sealed(self, device: bytes, name: str) -> tuple[bytes, ...]:
-        """The devices one of which is likely to have sealed the segment that is being fetched: the one whose
-        head led to it, and the author."""
+        """The likely sealers of the segment that is being fetched: the device whose head led to it, then the
+        author."""
         target = self._waiting(device, name)
         return (device,) if target is None or target.by == device else (target.by, device)
 

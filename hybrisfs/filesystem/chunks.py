@@ -119,8 +119,8 @@ class ChunkStore:
 
     def add(self, cut: CutRow) -> int:
         """The number of the chunk with this id; it is made when it is new, and revived when its bytes are not
-        here, or are damaged and nowhere else. One whose pack is condemned goes to the clouds anew, and so
-        does one that is not there where a member says."""
+        here, or are damaged and nowhere else. A chunk goes to the clouds again when its pack is condemned,
+        and when it cannot be read at the place that a member claims."""
         row = self._db.execute(
             "SELECT number, segment, position, pack, proven FROM chunk WHERE id = ?", (cut.id,)
         ).fetchone()

@@ -530,8 +530,8 @@ class Arrivals:
             self._fs.changes.drop(key)
 
     def _leave_a_name(self, node: bytes, slots: set[int]) -> None:
-        """These names of a node were removed by somebody. Who removed others here, or the same, left it
-        those: signed now, that would say that all were to go."""
+        """Another device removed these names of a node. If they were all that the node had left here, drop
+        the unsigned removals of this device: signed now, they would claim to know that no name remains."""
         inode = self._nodes.find(node)
         if inode is None or inode.is_directory:
             return

@@ -29,8 +29,8 @@ convicts nobody, as it takes the log to see it.
 **The kind of a node never changes.** The id of a node says what it is (`hybrisfs.filesystem.node_id`), so
 that attributes of another kind break the rule whatever else the log holds. The root is a directory. Ids
 that earlier versions made do not tell: attributes of such a node count when they are of the kind of those
-before them (`hybrisfs.merge.arrivals`). Who forks can make a node twice, as two kinds, with such an id: of
-it each device keeps to the kind that it has heard of first.
+before them (`hybrisfs.merge.arrivals`). A device that forks can make one node with such an id twice, as two
+kinds. Each other device keeps the kind that it heard of first.
 """
 
 from __future__ import annotations

@@ -305,8 +305,8 @@ class Shipper:
 
     def _lowest_pending(self) -> int | None:
         """The first chunk that may still come to the clouds; one that is lost holds nothing up. Of a device
-        that only reads none does: others can have them over a link. Nor of one that is accused, which cannot
-        sign where they are: those who can veto that have to hear of it."""
+        that only reads none does: others can have them over a link. Nor does any of a suspended device: it
+        cannot sign where they are, and its plea has to reach the members that can veto."""
         if self._fs.read_only or self._updates.is_suspended():
             return None
         rows = self._fs.db.execute("SELECT number FROM chunk WHERE pack IS NULL ORDER BY number")
