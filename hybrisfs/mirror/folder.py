@@ -3,6 +3,9 @@
 Everything is done relative to open directories, and no symbolic link is ever followed. What is written stands
 under a name of its own until it is complete and durable. What it replaces, or what is removed, is checked
 once more after it has lost its name, and is put back when it is not what it should be.
+
+A program may change at any moment what was written. So what is agreed is what was written, not what is found
+there afterwards: where the two differ, the stamp is `_NO_STAMP`, and the next look finds what has changed.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import stat
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final
 
 from hybrisfs.mirror.attributes import digest_of, is_mirrored
@@ -38,9 +42,13 @@ from sync.codec import Buffer
 __all__ = ["Folder"]
 
 _STAMP: Final = struct.Struct(">qqIq")  # size and mtime (0 for directories), mode, ctime
+_NO_STAMP: Final = b""  # of what is to be looked into the next time, whatever it looks like from outside
 _IDENTITY: Final = struct.Struct(">Q")
 _KINDS: Final = {stat.S_IFDIR: Kind.DIRECTORY, stat.S_IFREG: Kind.FILE, stat.S_IFLNK: Kind.LINK}
+_OPEN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN_LINK: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_CREATE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Folder:
@@ -100,8 +108,8 @@ class Folder:
     def _glimpse(self, path: bytes, folder: int, status: os.stat_result) -> Glimpse | Held:
         kind = _KINDS.get(stat.S_IFMT(status.st_mode))
         if (path, kind is Kind.DIRECTORY) in self._ignored:
-            if self._tidies and kind is Kind.FILE and name_of(path).startswith(TEMPORARY):
-                os.unlink(name_of(path), dir_fd=folder)
+            if self._tidies and name_of(path).startswith(TEMPORARY):
+                _tidy(folder, name_of(path), kind)
             return Held()
         if kind is None:
             return Held("is a device, a socket or a pipe: these are not mirrored")
@@ -132,10 +140,9 @@ class Folder:
     @contextmanager
     def _opened(self, path: bytes, seen: Seen) -> Iterator[LocalFile]:
         """What is at a path, open if it can be opened. Raises ChangedError unless it is what was *seen*."""
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         is_link = seen.facts.kind is Kind.LINK
         try:
-            descriptor = open_below(self._root, path, flags | (os.O_PATH if is_link else 0))
+            descriptor = open_below(self._root, path, _OPEN_LINK if is_link else _OPEN)
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO):
                 raise ChangedError(f"{path!r} is gone") from error
@@ -197,51 +204,54 @@ class Folder:
             kind = original.seen.facts.kind
             if kind is Kind.DIRECTORY:
                 return self._make_directory(folder, path, original)
-            temporary = TEMPORARY + os.urandom(8).hex().encode()
-            try:
-                if kind is Kind.LINK:
-                    os.symlink(original.seen.facts.content or b"", temporary, dir_fd=folder)
-                    self._put(folder, temporary, path, replaces)
-                    return self._now(folder, path, original.seen.facts.content)
-                return self._write_file(folder, temporary, path, original, replaces)
-            finally:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(temporary, dir_fd=folder)
+            if kind is Kind.LINK:
+                return self._make_link(folder, path, original, replaces)
+            return self._write_file(folder, path, original, replaces)
 
     def _make_directory(self, folder: int, path: bytes, original: Original) -> Seen:
-        name, mode = name_of(path), original.seen.facts.mode
-        os.mkdir(name, 0o700, dir_fd=folder)
-        made = os.open(name, _OPEN_DIRECTORY, dir_fd=folder)
+        temporary = _new_name()
+        os.mkdir(temporary, 0o700, dir_fd=folder)
         try:
-            write_xattrs(made, original.xattrs)
-            _set_permissions(made, mode)
-            os.fsync(made)
+            with _open(temporary, _OPEN_DIRECTORY, folder) as made:
+                write_xattrs(made, original.xattrs)
+                _set_permissions(made, original.seen.facts.mode)
+                os.fsync(made)
+                written = self._look_at(made, b"")
+                self._put(folder, temporary, path, None)
+                return _unless_changed(written, self._look_at(made, b""))
         finally:
-            os.close(made)
-        return self._now(folder, path, b"")
+            with contextlib.suppress(FileNotFoundError):
+                os.rmdir(temporary, dir_fd=folder)
 
-    def _write_file(
-        self, folder: int, temporary: bytes, path: bytes, original: Original, replaces: Seen | None
-    ) -> Seen:
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(temporary, flags, 0o600, dir_fd=folder)
-        try:
+    def _make_link(self, folder: int, path: bytes, original: Original, replaces: Seen | None) -> Seen:
+        target = original.seen.facts.content or b""
+        with _temporary(folder) as temporary:
+            os.symlink(target, temporary, dir_fd=folder)
+            with _open(temporary, _OPEN_LINK, folder) as made:
+                written = self._look_at(made, target)
+                self._put(folder, temporary, path, replaces)
+                return _unless_changed(written, self._look_at(made, target))
+
+    def _write_file(self, folder: int, path: bytes, original: Original, replaces: Seen | None) -> Seen:
+        with _temporary(folder) as temporary, _open(temporary, _CREATE, folder) as made:
             for offset, data in original.blocks():
-                write_whole(descriptor, data, offset)
+                write_whole(made, data, offset)
             facts = original.seen.facts
-            os.ftruncate(descriptor, facts.size)
-            write_xattrs(descriptor, original.xattrs)
-            _set_permissions(descriptor, facts.mode)
-            os.utime(descriptor, ns=(facts.mtime, facts.mtime))
-            os.fsync(descriptor)
-            before = os.fstat(descriptor)
+            os.ftruncate(made, facts.size)
+            write_xattrs(made, original.xattrs)
+            _set_permissions(made, facts.mode)
+            os.utime(made, ns=(facts.mtime, facts.mtime))
+            os.fsync(made)
+            written = self._look_at(made, facts.content)
             self._put(folder, temporary, path, replaces)
-            status = os.fstat(descriptor)
-            if _lasting(status) != _lasting(before):  # somebody was quick: that is a change to be noticed
-                status = before
-            return self._seen(status, facts.content, read_xattrs(descriptor))
-        finally:
-            os.close(descriptor)
+            return _unless_changed(written, self._look_at(made, facts.content))
+
+    def _look_at(self, descriptor: int, content: bytes | None) -> Seen:
+        """What is open, with the identity of its content. The stamp is read first: what changes afterwards
+        has another one."""
+        status = os.fstat(descriptor)
+        xattrs = {} if stat.S_ISLNK(status.st_mode) else read_xattrs(descriptor)
+        return self._seen(status, content, xattrs)
 
     def _put(self, folder: int, temporary: bytes, path: bytes, replaces: Seen | None) -> None:
         """Let what is complete have its name. What had it is removed only if it is what was to be
@@ -282,26 +292,54 @@ class Folder:
         with self._parent(path) as folder, self._parent(existing) as other:
             self._expect(folder, path, replaces)
             self._expect(other, existing, seen)
-            temporary = TEMPORARY + os.urandom(8).hex().encode()
-            os.link(name_of(existing), temporary, src_dir_fd=other, dst_dir_fd=folder, follow_symlinks=False)
-            try:
-                self._put(folder, temporary, path, replaces)
-            finally:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(temporary, dir_fd=folder)
-            return self._now(folder, path, seen.facts.content)
+            with _temporary(folder) as temporary:
+                names = name_of(existing), temporary
+                os.link(*names, src_dir_fd=other, dst_dir_fd=folder, follow_symlinks=False)
+                with _open(temporary, _OPEN_LINK if seen.facts.kind is Kind.LINK else _OPEN, folder) as made:
+                    self._put(folder, temporary, path, replaces)
+                    return _unless_changed(seen, self._look_at(made, seen.facts.content))
 
     def set_attributes(self, path: bytes, original: Original, target: Seen) -> Seen:
         facts = original.seen.facts
         if facts.kind is Kind.LINK:
             return target
         with self._opened(path, target) as mine:
-            write_xattrs(mine.descriptor, original.xattrs)
+            before, xattrs = mine.seen.facts, write_xattrs(mine.descriptor, original.xattrs)
             _set_permissions(mine.descriptor, facts.mode)
-            if facts.kind is Kind.FILE:
+            dated = facts.kind is Kind.FILE and facts.mtime != before.mtime
+            if dated:
                 os.utime(mine.descriptor, ns=(facts.mtime, facts.mtime))
-            status = os.fstat(mine.descriptor)
-            return self._seen(status, target.facts.content, read_xattrs(mine.descriptor))
+            now = self._look_at(mine.descriptor, target.facts.content)
+        mode, mtime = facts.mode, facts.mtime if dated else before.mtime
+        if (now.facts.mode, now.facts.mtime) != (mode, mtime):
+            mode, kept = self._kept(path, facts)
+            mtime = kept if dated else mtime
+        changed = before._replace(
+            mode=mode, mtime=mtime, content=target.facts.content, xattrs=digest_of(xattrs)
+        )
+        # Who saved the content right before the time was set has left no trace outside of it.
+        return _unless_changed(replace(now, facts=changed), now, look_again=dated)
+
+    def _kept(self, path: bytes, facts: Facts) -> tuple[int, int]:
+        """What this filesystem makes of permissions and a time: tried on something that nobody else changes,
+        as what it makes of them cannot be told from what a program does."""
+        with self._parent(path) as folder:
+            temporary = _new_name()
+            if facts.kind is Kind.DIRECTORY:
+                os.mkdir(temporary, 0o700, dir_fd=folder)
+                flags, remove = _OPEN_DIRECTORY, os.rmdir
+            else:
+                flags, remove = _CREATE, os.unlink
+            try:
+                with _open(temporary, flags, folder) as made:
+                    _set_permissions(made, facts.mode)
+                    if facts.kind is Kind.FILE:
+                        os.utime(made, ns=(facts.mtime, facts.mtime))
+                    kept = self._look_at(made, b"").facts
+                    return kept.mode, kept.mtime
+            finally:
+                with contextlib.suppress(FileNotFoundError):
+                    remove(temporary, dir_fd=folder)
 
     def remove(self, path: bytes, target: Seen) -> None:
         with self._parent(path) as folder:
@@ -309,7 +347,7 @@ class Folder:
                 self._remove_directory(folder, path, target)
                 return
             self._expect(folder, path, target)
-            temporary = TEMPORARY + os.urandom(8).hex().encode()
+            temporary = _new_name()
             try:
                 rename_to_free_name(folder, name_of(path), folder, temporary)
             except FileNotFoundError as error:
@@ -364,18 +402,6 @@ class Folder:
             else:
                 return join(parent_of(path), aside)
 
-    def _now(self, folder: int, path: bytes, content: bytes | None) -> Seen:
-        status = os.stat(name_of(path), dir_fd=folder, follow_symlinks=False)
-        if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
-            return self._seen(status, content, {})
-        descriptor = os.open(
-            name_of(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder
-        )
-        try:
-            return self._seen(os.fstat(descriptor), content, read_xattrs(descriptor))
-        finally:
-            os.close(descriptor)
-
     def sync(self) -> None:
         """Make the names that were changed survive a power cut."""
         for path in self._unsynced:
@@ -386,6 +412,46 @@ class Folder:
                 finally:
                     os.close(folder)
         self._unsynced.clear()
+
+
+@contextmanager
+def _open(name: bytes, flags: int, folder: int) -> Iterator[int]:
+    """What has a name in a directory, open."""
+    descriptor = os.open(name, flags, 0o600, dir_fd=folder)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _temporary(folder: int) -> Iterator[bytes]:
+    """A free name in a directory. What has it at the end is removed, unless it is a directory."""
+    name = _new_name()
+    try:
+        yield name
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=folder)
+
+
+def _new_name() -> bytes:
+    return TEMPORARY + os.urandom(8).hex().encode()
+
+
+def _tidy(folder: int, name: bytes, kind: Kind | None) -> None:
+    """Remove what a mirror that was killed was about to give its name; no directory in which something is."""
+    if kind is Kind.DIRECTORY:
+        with contextlib.suppress(OSError):
+            os.rmdir(name, dir_fd=folder)
+    elif kind is Kind.FILE:
+        os.unlink(name, dir_fd=folder)
+
+
+def _unless_changed(written: Seen, now: Seen, *, look_again: bool = False) -> Seen:
+    """What is agreed of what was *written*, and looks so *now*: see the module."""
+    same = (now.identity, now.facts) == (written.identity, written.facts)
+    return now if same and not look_again else replace(written, stamp=_NO_STAMP)
 
 
 def _set_permissions(descriptor: int, mode: int) -> None:

@@ -46,18 +46,22 @@ def read_xattrs(descriptor: int) -> dict[bytes, bytes]:
         raise
 
 
-def write_xattrs(descriptor: int, wanted: Mapping[bytes, bytes]) -> None:
-    """Let what is open have these extended attributes, as far as its filesystem keeps any."""
+def write_xattrs(descriptor: int, wanted: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+    """Let what is open have these extended attributes, as far as its filesystem keeps any; those that it has
+    by that."""
     present = read_xattrs(descriptor)
     try:
         for name in present.keys() - wanted.keys():
             os.removexattr(descriptor, name)
+            del present[name]
         for name, value in wanted.items():
             if present.get(name) != value:
                 os.setxattr(descriptor, name, value)
+                present[name] = value
     except OSError as error:
         if error.errno not in _NO_XATTRS:
             raise
+    return present
 
 
 class LocalFile:

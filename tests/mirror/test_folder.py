@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
 from blake3 import blake3
 
+import hybrisfs.mirror.folder
 from hybrisfs.mirror.folder import Folder
 from hybrisfs.mirror.ignore import Ignored
 from hybrisfs.mirror.model import ChangedError, Facts, Glimpse, Kind, Seen
@@ -83,6 +85,25 @@ def saves(path: Path, then: Callable[..., object]) -> Callable[..., object]:
         return then(*arguments)
 
     return wrapped
+
+
+def at_once(change: Callable[[], object], after: Callable[..., object]) -> Callable[..., object]:
+    """A program changes something right after a step of the mirror, once."""
+    changes = [change]
+
+    def wrapped(*arguments: Any) -> object:
+        found = after(*arguments)
+        if changes:
+            changes.pop()()
+        return found
+
+    return wrapped
+
+
+def is_noticed(folder: Folder, path: bytes, agreed: Seen) -> bool:
+    """Whether the next look finds that something has changed since this was agreed."""
+    now = seen(folder, path)
+    return (now.identity, now.stamp) != (agreed.identity, agreed.stamp) and now.changed_since(agreed)
 
 
 def test_what_changed_is_not_replaced(folder: Folder, root: Path) -> None:
@@ -206,6 +227,7 @@ def test_a_file_that_fails_half_way_leaves_nothing(folder: Folder, root: Path) -
 
 def test_what_a_killed_mirror_left_is_removed(folder: Folder, root: Path) -> None:
     (root / ".hybrisfs-mirror-0123456789abcdef").write_bytes(b"half")
+    (root / ".hybrisfs-mirror-fedcba9876543210").mkdir()
     (root / ".hybrisfs-mirror").write_bytes(b"marker")
     folder.names(b"")
     assert names(root) == {".hybrisfs-mirror": b"marker"}
@@ -218,3 +240,127 @@ def test_without_exchange_the_last_look_decides(folder: Folder, root: Path) -> N
     assert names(root) == {"file": b"new"}
     assert after.facts.size == 3
     assert seen(folder, b"file", content=False).stamp == after.stamp
+
+
+def changes_of(path: Path) -> dict[str, Callable[[], object]]:
+    """What a program may do to a file of seven bytes."""
+    return {
+        "permissions": lambda: path.chmod(0o700),
+        "attributes": lambda: os.setxattr(path, "user.colour", b"green"),
+        "time": lambda: os.utime(path, ns=(5, 5)),
+        "content": lambda: path.write_bytes(b"another"),
+    }
+
+
+@pytest.mark.parametrize("what", changes_of(Path()))
+@pytest.mark.parametrize("step", ["write_xattrs", "_set_permissions"])
+def test_what_changes_while_attributes_are_set_is_noticed(
+    folder: Folder, root: Path, what: str, step: str
+) -> None:
+    (root / "file").write_bytes(b"content")
+    before = seen(folder, b"file")
+    original = Fresh(b"content", mode=0o640)
+    original.seen = replace(before, facts=before.facts._replace(mode=0o640))
+    then = at_once(changes_of(root / "file")[what], getattr(hybrisfs.mirror.folder, step))
+    with mock.patch.object(hybrisfs.mirror.folder, step, then):
+        after = folder.set_attributes(b"file", original, before)
+    if (what, step) == ("permissions", "write_xattrs"):
+        assert mode_of(root / "file") == 0o640, "the volume's count when both change them"
+        return
+    assert after.facts == original.seen.facts
+    assert is_noticed(folder, b"file", after)
+
+
+def test_content_saved_right_before_the_time_is_set_is_noticed(folder: Folder, root: Path) -> None:
+    (root / "file").write_bytes(b"content")
+    before = seen(folder, b"file")
+    then = at_once(changes_of(root / "file")["content"], os.fchmod)
+    with mock.patch("hybrisfs.mirror.folder.os.fchmod", then):
+        after = folder.set_attributes(b"file", Fresh(b"content"), before)
+    assert (root / "file").stat().st_mtime_ns == 1_000_000_000
+    assert is_noticed(folder, b"file", after)
+
+
+def test_what_changes_while_attributes_of_a_directory_are_set_is_noticed(folder: Folder, root: Path) -> None:
+    (root / "directory").mkdir(0o700)
+    before = seen(folder, b"directory")
+    then = at_once(lambda: (root / "directory").chmod(0o750), os.fchmod)
+    with mock.patch("hybrisfs.mirror.folder.os.fchmod", then):
+        after = folder.set_attributes(b"directory", Fresh(b"", kind=Kind.DIRECTORY, mode=0o755), before)
+    assert after.facts.mode == 0o755
+    assert is_noticed(folder, b"directory", after)
+    assert {one.name for one in root.iterdir()} == {"directory"}
+
+
+@pytest.mark.parametrize("kind", [Kind.FILE, Kind.DIRECTORY])
+def test_what_the_filesystem_does_not_keep_is_no_change(folder: Folder, root: Path, kind: Kind) -> None:
+    fchmod, utime = os.fchmod, os.utime
+
+    def keep_no_permissions(descriptor: int, mode: int) -> None:
+        fchmod(descriptor, 0o755)
+
+    def keep_even_seconds(descriptor: int, *, ns: tuple[int, int]) -> None:
+        utime(descriptor, ns=(ns[0] - ns[0] % 2_000_000_000, ns[1] - ns[1] % 2_000_000_000))
+
+    with (
+        mock.patch("hybrisfs.mirror.folder.os.fchmod", keep_no_permissions),
+        mock.patch("hybrisfs.mirror.folder.os.utime", keep_even_seconds),
+    ):
+        made = folder.write(b"it", Fresh(b"content", kind=kind, mode=0o640), None)
+        before = seen(folder, b"it")
+        assert (made.stamp, made.facts.mode) == (before.stamp, 0o755)
+        after = folder.set_attributes(b"it", Fresh(b"content", kind=kind, mode=0o600), before)
+    assert after.facts.mode == 0o755
+    assert not seen(folder, b"it").changed_since(after)
+    assert {one.name for one in root.iterdir()} == {"it"}
+
+
+@pytest.mark.parametrize("what", changes_of(Path()))
+def test_what_changes_right_after_a_file_was_written_is_noticed(
+    folder: Folder, root: Path, what: str
+) -> None:
+    then = at_once(changes_of(root / "file")[what], rename_to_free_name)
+    with mock.patch("hybrisfs.mirror.folder.rename_to_free_name", then):
+        after = folder.write(b"file", Fresh(b"content"), None)
+    assert is_noticed(folder, b"file", after)
+
+
+@pytest.mark.parametrize("what", changes_of(Path()))
+def test_what_changes_right_after_a_further_name_was_made_is_noticed(
+    folder: Folder, root: Path, what: str
+) -> None:
+    (root / "first").write_bytes(b"content")
+    first = seen(folder, b"first")
+    then = at_once(changes_of(root / "file")[what], rename_to_free_name)
+    with mock.patch("hybrisfs.mirror.folder.rename_to_free_name", then):
+        after = folder.link(b"file", b"first", first, None)
+    assert is_noticed(folder, b"file", after)
+
+
+def test_what_replaces_a_link_right_after_it_was_made_is_noticed(folder: Folder, root: Path) -> None:
+    (root / "another").symlink_to("there")
+    then = at_once(lambda: (root / "another").rename(root / "link"), rename_to_free_name)
+    original = Fresh(b"", kind=Kind.LINK)
+    original.seen = Seen(b"", b"", Facts(Kind.LINK, content=b"here"))
+    with mock.patch("hybrisfs.mirror.folder.rename_to_free_name", then):
+        after = folder.write(b"link", original, None)
+    assert is_noticed(folder, b"link", after)
+
+
+@pytest.mark.parametrize("what", ["permissions", "attributes"])
+def test_what_changes_right_after_a_directory_was_made_is_noticed(
+    folder: Folder, root: Path, what: str
+) -> None:
+    then = at_once(changes_of(root / "directory")[what], rename_to_free_name)
+    with mock.patch("hybrisfs.mirror.folder.rename_to_free_name", then):
+        after = folder.write(b"directory", Fresh(b"", kind=Kind.DIRECTORY, mode=0o755), None)
+    assert is_noticed(folder, b"directory", after)
+
+
+def test_a_directory_that_is_being_made_replaces_nothing(folder: Folder, root: Path) -> None:
+    with (
+        mock.patch("hybrisfs.mirror.folder.os.fsync", lambda _: (root / "directory").write_bytes(b"mine")),
+        pytest.raises(ChangedError),
+    ):
+        folder.write(b"directory", Fresh(b"", kind=Kind.DIRECTORY, mode=0o755), None)
+    assert names(root) == {"directory": b"mine"}

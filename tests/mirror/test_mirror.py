@@ -7,6 +7,7 @@ import shutil
 import socket
 import stat
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -125,6 +126,28 @@ def test_each_side_keeps_its_own_set_id_and_sticky_bits(mirrored: Mirrored) -> N
     (here / "program").write_bytes(b"\x7fELF, the next version")
     until(lambda: mirrored.content("program") == b"\x7fELF, the next version", "the content from here")
     assert mirrored.node("program").mode == 0o104700
+
+
+def test_permissions_set_while_the_others_arrive_are_taken(mirrored: Mirrored) -> None:
+    here = mirrored.directory
+    mirrored.make("")
+    mirrored.put("file", b"content", 0o644)
+    mirrored.add()
+    mirrored.settle()
+    fchmod, answers = os.fchmod, [0o600]
+
+    def answered(descriptor: int, mode: int) -> None:
+        """Somebody has just waited for this."""
+        fchmod(descriptor, mode)
+        if answers:
+            (here / "file").chmod(answers.pop())
+
+    with mock.patch("hybrisfs.mirror.folder.os.fchmod", answered):
+        change_mode(mirrored, "file", 0o755)
+        until(lambda: not answers, "the other's permissions")
+        until(lambda: mirrored.node("file").mode == 0o100600, "the permissions from here")
+    mirrored.settle()
+    assert mode_of(here, "file") == 0o600
 
 
 def test_bits_that_are_not_mirrored_leave_both_sides_at_rest(mirrored: Mirrored) -> None:
