@@ -6,7 +6,8 @@ name. So whoever is about to put a head on a cloud keeps two rules:
 
  1. A cloud's head of ours is overwritten only after it was looked at on that very cloud, since the start.
  2. The head in its place names what those that were looked at lead to and our log lacks or knows through a
-    checkpoint only, the newest segment of each and those that it relays, and has a higher serial than all.
+    checkpoint only, the newest segment of each and those that it relays, and the newest checkpoint that they
+    name and our log lacks, and has a higher serial than all.
 
 What those lead to that our log does hold, our head leads to in the usual way: what is on the own chain
 through the newest segment, all else as it is relayed (`hybrisfs.pipeline.relay`), our own other branches
@@ -32,10 +33,10 @@ cloud that does not lie, but for two copies of one device at the same time whose
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from sync.head import MAX_RELAYED, Head, Relayed
+from sync.head import MAX_RELAYED, CheckpointId, Head, Relayed
 from sync.trail import Holds
 
 __all__ = ["OwnHeads", "Past"]
@@ -53,6 +54,8 @@ class Past:
     """The highest of those heads, 0 when there was none."""
     segments: tuple[Relayed, ...] = ()
     """What they lead to, in ascending order; our log may hold it or not."""
+    checkpoint: CheckpointId | None = None
+    """That of the newest head that names one. It may stand for updates that are in no segment any more."""
 
 
 class OwnHeads:
@@ -60,20 +63,24 @@ class OwnHeads:
 
     def __init__(self, known: Holds) -> None:
         self._known = known
+        self._checkpoint_serial = -1  # of the head that named the checkpoint
         self.past = Past()
 
     def seen(self, cloud: int, head: Head | None) -> None:
         """The cloud returned this head, or has none that would be worth keeping."""
-        serial, segments = self.past.serial, self.past.segments
+        past = replace(self.past, clouds=self.past.clouds | {cloud})
         if head is not None:
-            serial = max(serial, head.serial)
-            segments = self._bounded({*segments, *_named(head)})
-        self.past = Past(self.past.clouds | {cloud}, serial, segments)
+            segments = self._bounded({*past.segments, *_named(head)})
+            past = replace(past, serial=max(past.serial, head.serial), segments=segments)
+            if head.checkpoint is not None and head.serial > self._checkpoint_serial:
+                self._checkpoint_serial = head.serial
+                past = replace(past, checkpoint=head.checkpoint)
+        self.past = past
 
     def keep_clouds(self, clouds: Container[int]) -> None:
         """Forget that other clouds than these were looked at: they may be used again one day."""
         kept = frozenset(cloud for cloud in self.past.clouds if cloud in clouds)
-        self.past = Past(kept, self.past.serial, self.past.segments)
+        self.past = replace(self.past, clouds=kept)
 
     def _bounded(self, segments: set[Relayed]) -> tuple[Relayed, ...]:
         """Old heads that clouds bring up again add names: if there are too many, those go first whose

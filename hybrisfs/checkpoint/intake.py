@@ -76,6 +76,11 @@ class Intake:
         self._offered.add(root)
         self._examined.pop(root, None)
 
+    def has(self, snapshot: bytes) -> bool:
+        """Whether nothing of the checkpoint with this snapshot is known to be lacking here. Called with the
+        volume's lock held."""
+        return snapshot in self._complete or snapshot in [one.shelved.snapshot for one in self._table.all()]
+
     def begin(self, named: CheckpointId) -> bool:
         """Begin with the checkpoint that the inviter names; False when that cannot be done."""
         self._offered.add(named.root)

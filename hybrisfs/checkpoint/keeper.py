@@ -112,6 +112,8 @@ class Keeper:
         self._agreed_at: float | None = None
         self._not_before = float("-inf")  # when the clouds are asked again
         self.alarm: str | None = None
+        with fs.lock:
+            self._at_start = {one.shelved.snapshot for one in self._table.all()}
 
     # -- what heads and links tell ---------------------------------------------------------------
 
@@ -124,12 +126,20 @@ class Keeper:
             return None
         return Statement.of(self._updates.volume, stated.vector, stated.shelved.snapshot, self._key)
 
-    def newest(self) -> CheckpointId | None:
-        """The newest agreed checkpoint that is on the clouds. Called with the volume's lock held."""
+    def newest(self, before: CheckpointId | None = None) -> CheckpointId | None:
+        """Return the checkpoint that the own head names: the newest agreed one that is on the clouds. Called
+        with the volume's lock held.
+
+        A device whose state was set back does not know the one that its heads named *before*. It goes on
+        naming that one until it has taken it in, or has agreed upon another one since the start: the
+        segments that it covers may be gone, and every other device may have been set back, too.
+        """
         newest = self._table.deposited()
-        if newest is None or newest.deposited is None:
-            return None
-        return CheckpointId(newest.deposited, newest.shelved.snapshot)
+        mine = None
+        if newest is not None and newest.deposited is not None:
+            mine = CheckpointId(newest.deposited, newest.shelved.snapshot)
+        renewed = mine is not None and mine.snapshot not in self._at_start
+        return mine if before is None or renewed or self.intake.has(before.snapshot) else before
 
     def hurry(self) -> None:
         """Somebody may be let in soon: a checkpoint is worth while although the last one is not old, and

@@ -96,7 +96,7 @@ class Shipper:
         tell: Callable[[bytes], None] = lambda _: None,
         relayer: Relayer | None = None,
         grant: Callable[[], None] = lambda: None,
-        checkpoints: Callable[[], tuple[Statement | None, CheckpointId | None]] = lambda: (None, None),
+        checkpoints: Callable[[Past], tuple[Statement | None, CheckpointId | None]] = lambda _: (None, None),
         past: Callable[[], Past] = Past,
         state: Callable[[], StateClaim | None] = lambda: None,
     ) -> None:
@@ -105,7 +105,8 @@ class Shipper:
         this device wrote before it was restored from a backup (`sync.own_heads`). *tell* hands the head to
         those who are linked directly. *relayer* finds what is to be shipped for other devices. *grant* sees
         to it that others can read what is sealed now. *checkpoints*, called with the volume's lock held,
-        tells what heads say of checkpoints; *state*, called in the same way, what they say of the state."""
+        tells what heads say of checkpoints, given the past; *state*, called in the same way, what they say of
+        the state."""
         self._state = state
         self._put_state: StateClaim | None = None  # what the head on the clouds says
         self._told_state: StateClaim | None = None
@@ -340,7 +341,7 @@ class Shipper:
         state, now_ns = self._updates.state, time.time_ns()
         self._serial = max(past.serial + 1, self._serial + 1, now_ns)
         tips = [OwnTip(tip.clock, tip.hash) for tip in self._updates.own_tips()[:MAX_OWN_TIPS]]
-        stated, checkpoint = self._checkpoints()
+        stated, checkpoint = self._checkpoints(past)
         return Head(
             state.volume,
             self._device.device_id,

@@ -22,6 +22,7 @@ from hybrisfs.volume.parts import Clouds, Ground
 from hybrisfs.volume.peering import Peering
 from hybrisfs.volume.sharing import Sharing
 from sync import CheckpointId, DecodeError, Head, Members, Statement, decode_head, head_name
+from sync.own_heads import Past
 
 __all__ = ["Checkpoints"]
 
@@ -112,9 +113,10 @@ class Checkpoints:
                     newest[device] = head
         return newest
 
-    def told(self) -> tuple[Statement | None, CheckpointId | None]:
-        """What the own head says of checkpoints. Called with the volume's lock held."""
-        return self.keeper.statement(), self.keeper.newest()
+    def told(self, past: Past) -> tuple[Statement | None, CheckpointId | None]:
+        """Return what the own head says of checkpoints, given the own heads before it. Called with the
+        volume's lock held."""
+        return self.keeper.statement(), self.keeper.newest(past.checkpoint)
 
     def facts(self) -> dict[str, object]:
         """What `status` shows: whether a checkpoint on the clouds has it all, and whom one waits for."""

@@ -338,6 +338,36 @@ def test_the_head_names_what_is_on_the_clouds_until_its_successor_is_there(volum
     assert keeper.newest() not in (None, named)
 
 
+def test_devices_that_were_all_set_back_go_on_naming_the_checkpoint_that_their_heads_named(
+    volume: Volume,
+) -> None:
+    """What it covers may be in no segment any more (simulator seed 380788)."""
+    with set_back(volume, 0), set_back(volume, 1):
+        volume.fleet[0].write("file", b"other")
+        volume.fleet.meet()
+        for _ in range(4):
+            volume.look()
+        for courier in volume.couriers:
+            courier.look()
+            courier.flush()
+        named = volume.couriers[0].keeper.newest()
+        assert named is not None
+    for courier in volume.couriers:
+        courier.look()
+        assert courier.keeper.newest() is None
+    assert {head.checkpoint for head in volume.heads().values()} == {named}
+    for _ in range(8):
+        volume.look()
+    for device, courier in zip(volume.fleet.devices, volume.couriers, strict=True):
+        assert device.read("file") == b"other"
+        assert courier.keeper.newest() == named
+    volume.fleet[1].write("later", b"y")
+    volume.fleet.meet()
+    for _ in range(6):
+        volume.look()
+    assert {head.checkpoint for head in volume.heads().values()}.isdisjoint({named, None})
+
+
 def test_who_agrees_alone_waits_for_nobody_s_turn(volume: Volume) -> None:
     """... although a device that comes before it has been let in since."""
     volume.couriers.sort(key=lambda courier: -int.from_bytes(courier.rig.updates.device))

@@ -73,7 +73,7 @@ class Courier:
             rig.sharing.has_looked,
             relayer=self._relayer,
             grant=self.grants.ensure,
-            checkpoints=lambda: (self.keeper.statement(), self.keeper.newest()),
+            checkpoints=lambda past: (self.keeper.statement(), self.keeper.newest(past.checkpoint)),
             past=self.puller.past,
         )
 

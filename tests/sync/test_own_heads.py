@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sync.follow import FetchHead
-from sync.head import MAX_RELAYED, Extent, Head, OwnTip, Relayed, encode_head
+from sync.head import MAX_RELAYED, CheckpointId, Extent, Head, OwnTip, Relayed, encode_head
 from sync.own_heads import OwnHeads
 from sync.pace import LONGEST_PAUSE
 from sync.seal import EpochKey, OneKey
@@ -38,6 +40,16 @@ def test_what_all_heads_lead_to_is_kept() -> None:
     own = [Relayed(OWN.device_id, segment(number)) for number in (3, 4)]
     others = [Relayed(A.device_id, segment(number)) for number in (1, 2)]
     assert heads.past.segments == tuple(sorted([*own, *others]))
+
+
+def test_the_checkpoint_of_the_newest_head_that_names_one_is_kept() -> None:
+    first, second = (CheckpointId(bytes(32), bytes((number,)) * 32) for number in (1, 2))
+    heads = OwnHeads(lambda *_: False)
+    heads.seen(0, replace(head(7, 3), checkpoint=second))
+    heads.seen(1, replace(head(5, 3), checkpoint=first))
+    heads.seen(2, head(9, 4))
+    heads.keep_clouds([0, 1])
+    assert heads.past.checkpoint == second
 
 
 def test_a_cloud_that_was_not_in_use_is_to_be_looked_at_again() -> None:
