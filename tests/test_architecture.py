@@ -1,5 +1,5 @@
-"""Which package may import which, which may read the environment, and where the letters of registers stand
-(docs/internals), checked in the source itself."""
+"""Which package may import which, which may read the environment, where the letters of registers and SQL on
+chunks stand (docs/internals), checked in the source itself."""
 
 from __future__ import annotations
 
@@ -24,6 +24,14 @@ ONLY = {
     "hybrisfs": ("hybrisfs", "sync", "backends"),
     "hybrisfs.fuse": ("hybrisfs.fuse",),
     "hybrisfs.peers": ("hybrisfs.peers", "hybrisfs.errors", "sync"),
+    "hybrisfs.state": (
+        "hybrisfs.state",
+        "hybrisfs.store",
+        "hybrisfs.topic",
+        "hybrisfs.filesystem.groups",
+        "hybrisfs.filesystem.registers",
+        "sync",
+    ),
 }
 
 # Package: what it must not import.
@@ -168,3 +176,94 @@ def test_the_letters_of_registers_stand_in_their_table_only() -> None:
 )
 def test_no_way_to_write_a_letter_escapes(source: str) -> None:
     assert any(spells_a_kind(node) for node in ast.walk(ast.parse(source)))
+
+
+# -- SQL on the tables of chunks -------------------------------------------------------------------------
+
+NAMES_CHUNKS = re.compile(
+    r"\b(?:FROM|INTO|UPDATE|JOIN|TABLE|ON|EXISTS)\s+(?:chunk|spare)\b"
+    r"|^(?:chunk|spare)(?:$|(?: [a-z])? (?:CROSS|GROUP|JOIN|LEFT|ON|ORDER|WHERE)\b)"
+)
+OWNS_CHUNKS = ("hybrisfs.state", "hybrisfs.store.schema", "hybrisfs.store.migration")
+# What has yet to ask `hybrisfs.state` instead. It only shrinks.
+ASKS_BY_ITSELF: set[str] = {
+    "hybrisfs.checkpoint.snapshot",
+    "hybrisfs.discard.needed",
+    "hybrisfs.discard.pages",
+    "hybrisfs.discard.propose",
+    "hybrisfs.discard.references",
+    "hybrisfs.discard.rewrite",
+    "hybrisfs.filesystem.content",
+    "hybrisfs.filesystem.hoard",
+    "hybrisfs.filesystem.received",
+    "hybrisfs.filesystem.residency",
+    "hybrisfs.filesystem.unplaced",
+    "hybrisfs.pipeline.drain",
+    "hybrisfs.pipeline.fetch",
+    "hybrisfs.pipeline.pack",
+    "hybrisfs.pipeline.publish",
+    "hybrisfs.pipeline.recode",
+    "hybrisfs.pipeline.relayable",
+    "hybrisfs.pipeline.room",
+    "hybrisfs.pipeline.ship",
+    "hybrisfs.versions.contents",
+    "hybrisfs.versions.lost",
+    "hybrisfs.versions.thinning",
+    "hybrisfs.volume.content_check",
+    "hybrisfs.volume.database_check",
+    "hybrisfs.volume.deletions",
+    "hybrisfs.volume.fsck",
+    "hybrisfs.volume.holdings",
+    "hybrisfs.volume.leftovers",
+    "hybrisfs.volume.pack_check",
+    "hybrisfs.volume.peering",
+    "hybrisfs.volume.restoring",
+    "hybrisfs.volume.salvage",
+    "hybrisfs.volume.unreadable",
+    "hybrisfs.volume.uploads",
+    "hybrisfs.volume.version_check",
+    "hybrisfs.volume.versions",
+}
+
+
+def texts(tree: ast.AST) -> Iterator[str]:
+    """The strings in a module that are no docstrings; what stands between braces in one is left out."""
+    prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) for part in node.values if isinstance(part, ast.Constant))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose | parts:
+            yield node.value
+
+
+def names_chunks(source: str) -> bool:
+    """Whether SQL in it names a table of chunks."""
+    return any(NAMES_CHUNKS.search(text) for text in texts(ast.parse(source)))
+
+
+def test_sql_on_chunks_stands_with_their_owner() -> None:
+    asking = {
+        name_of(module)
+        for module in modules("hybrisfs")
+        if names_chunks(module.read_text()) and not within(name_of(module), OWNS_CHUNKS)
+    }
+    assert asking == ASKS_BY_ITSELF
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "db.execute('SELECT 1 FROM chunk WHERE id = ?')",
+        "db.execute(f'SELECT {columns} FROM spare s')",
+        "QUERY = 'SELECT 1 FROM pack p ' f'JOIN chunk c ON {x}'",
+        "QUERY = 'DELETE FROM ' 'chunk'",
+        "QUERY = f'UPDATE chunk SET {x}'",
+        "select_with(db, 'id', 'chunk', 'id', ids)",
+        "CHUNKS = 'chunk c WHERE c.pack = 0'",
+    ],
+)
+def test_no_way_to_name_a_table_of_chunks_escapes(source: str) -> None:
+    assert names_chunks(source)
+    assert not names_chunks('"""FROM chunk"""')
+    assert not names_chunks("QUERY = 'SELECT chunk FROM file_chunk'")

@@ -18,9 +18,9 @@ from typing import Final, Protocol, TypeAlias
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.dispersal.runs import ChunkLocation
 from hybrisfs.dispersal.share import Table, TableEntry
-from hybrisfs.filesystem.chunks import ELSEWHERE, ONLY_HERE
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.groups import in_groups
+from hybrisfs.state.chunk_states import ELSEWHERE, ONLY_HERE
 from hybrisfs.store.bulk import select_many
 
 __all__ = ["NeededOrphans"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
-from hybrisfs.filesystem.chunks import CHUNK_COLUMNS, ChunkRef
 from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.state.chunk_states import CHUNK_COLUMNS, ChunkRef
 from hybrisfs.versions.needs import chunks_of_page
 
 __all__ = ["Pages"]

@@ -9,7 +9,6 @@ from hybrisfs.discard.assembly import Assembly
 from hybrisfs.discard.pages import Pages
 from hybrisfs.discard.records import MAX_PACKS, Stray
 from hybrisfs.dispersal.erasure import MAX_FRAGMENTS
-from hybrisfs.filesystem.discarded import discard_pack
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.groups import in_groups
 
@@ -130,7 +129,7 @@ class Proposer:
                 stamp = self._assembly.end(pack for pack, _ in ending)
                 for pack, number in ending:
                     self._note_disposal(pack, number, stamp.clock)
-                    discard_pack(fs, pack, stamp.clock, stamp.writer)
+                    fs.chunks.discard_pack(pack, stamp.clock, stamp.writer)
         return True
 
     def _end_orphans(self) -> bool:
@@ -156,7 +155,7 @@ class Proposer:
                         "VALUES (?, ?, ?, 0, ?)",
                         [(pack, cloud, MAX_FRAGMENTS, stamp.clock) for cloud in self._clouds()],
                     )
-                    discard_pack(fs, pack, stamp.clock, stamp.writer)
+                    fs.chunks.discard_pack(pack, stamp.clock, stamp.writer)
         return True
 
     def _note_disposal(self, pack: bytes, number: int, clock: int) -> None:

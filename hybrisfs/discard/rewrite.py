@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable
 
 from hybrisfs.discard.find import Idle
 from hybrisfs.dispersal.pack import PACK_TARGET, PackBuilder
-from hybrisfs.filesystem.chunks import CHUNK_COLUMNS, ChunkRef
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.merge.signing import Signer
 from hybrisfs.pipeline.placed import PackMaker, record_pack
 from hybrisfs.pipeline.signals import Signals
+from hybrisfs.state.chunk_states import CHUNK_COLUMNS, ChunkRef
 
 __all__ = ["Rewriter"]
 

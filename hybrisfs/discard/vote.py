@@ -9,7 +9,6 @@ from hybrisfs.discard.consent import Book, Listed
 from hybrisfs.discard.pages import Pages
 from hybrisfs.discard.records import Answer, Stage
 from hybrisfs.discard.references import References
-from hybrisfs.filesystem.discarded import rely_on_spares
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.pipeline.commit import Committer
 
@@ -73,7 +72,7 @@ class Voter:
             numbers = [number for number in known if number is not None]
             fs.chunks.condemned.add(numbers)
             for number in numbers:
-                rely_on_spares(fs, number)
+                fs.chunks.rely_on_spares(number)
         self._pages.list_files()
         self._committer.commit_now()
         with fs.db.snapshot() as snapshot:

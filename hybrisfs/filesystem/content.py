@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from hybrisfs.filesystem.changes import Changes
-from hybrisfs.filesystem.chunks import CHUNK_COLUMNS, MAX_CHUNK, ChunkRef, ChunkStore
 from hybrisfs.filesystem.extents import ZEROS, Piece
 from hybrisfs.filesystem.inodes import Inode, InodeTable, Intent
 from hybrisfs.filesystem.names import failure
 from hybrisfs.filesystem.registers import MAX_FILE_SIZE, attr_key, content_key
+from hybrisfs.state.chunk_states import CHUNK_COLUMNS, MAX_CHUNK, ChunkRef
+from hybrisfs.state.chunks import ChunkStore
 from hybrisfs.store.database import Database
 from hybrisfs.store.journal import Journal
 from sync.codec import Buffer

@@ -20,7 +20,6 @@ from hybrisfs.filesystem.acl import Acl
 from hybrisfs.filesystem.attributes import Attributes
 from hybrisfs.filesystem.borders import Borders
 from hybrisfs.filesystem.changes import Changes
-from hybrisfs.filesystem.chunks import ChunkStore
 from hybrisfs.filesystem.content import Content, Missing
 from hybrisfs.filesystem.extents import Extent
 from hybrisfs.filesystem.hoard import Hoard
@@ -29,6 +28,7 @@ from hybrisfs.filesystem.names import Names, failure
 from hybrisfs.filesystem.received import ReceivedContent
 from hybrisfs.filesystem.registers import attr_key
 from hybrisfs.filesystem.unseen import Unseen
+from hybrisfs.state.chunks import ChunkStore
 from hybrisfs.store.database import Database
 from hybrisfs.store.journal import RESERVE, Journal, JournalFullError
 from hybrisfs.store.schema import ROOT_INO

@@ -9,12 +9,13 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterable, Mapping, Sequence
 
-from hybrisfs.filesystem.chunks import CHUNK_COLUMNS, ChunkRef, ChunkStore
 from hybrisfs.filesystem.content import Content, Missing
 from hybrisfs.filesystem.inodes import Inode, InodeTable
 from hybrisfs.filesystem.names import failure
 from hybrisfs.filesystem.registers import Content as Listed
 from hybrisfs.filesystem.registers import Run, decode_runs
+from hybrisfs.state.chunk_states import CHUNK_COLUMNS, ChunkRef
+from hybrisfs.state.chunks import ChunkStore
 from hybrisfs.store.bulk import insert_many
 from hybrisfs.store.database import Database
 from sync.codec import DecodeError

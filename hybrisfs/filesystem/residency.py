@@ -24,12 +24,12 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
-from hybrisfs.filesystem.chunks import ELSEWHERE
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.names import failure
 from hybrisfs.filesystem.registers import attr_key, content_key, pack_key
 from hybrisfs.kinds import PACK, PLACE
+from hybrisfs.state.chunk_states import ELSEWHERE
 
 __all__ = ["PINNED_XATTR", "STATE_XATTR", "Residency", "State"]
 

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
-from hybrisfs.filesystem.chunks import ELSEWHERE
 from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.state.chunk_states import ELSEWHERE
 
 __all__ = ["UNPROVEN", "Unplaced", "UnplacedContent"]
 

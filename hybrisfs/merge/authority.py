@@ -11,7 +11,7 @@ when it is removed. What depends on other accepted updates is decided where thes
 what                  where
 ====================  ================================================================================
 the end of a pack     `hybrisfs.merge.minutes`: every member had agreed
-claims about chunks   `hybrisfs.filesystem.chunks`: evidence, which unpins nothing that only this device has
+claims about chunks   `hybrisfs.state.chunk_places`: evidence, which unpins nothing that only this device has
 who is a member       `hybrisfs.merge.members`; how many are: `hybrisfs.merge.roster`; what becomes of
                       those about whom others vote: `hybrisfs.merge.removal`
 the keys of an epoch  `hybrisfs.volume.epochs`: fit to seal with, or not

@@ -22,7 +22,7 @@ daemon names the pack.
 A device that begins with a checkpoint, or has let go of old minutes, does not know what was said before.
 When an update had not even seen where its minutes begin, it cannot judge: the end is *doubtful*. Both
 mistakes would be bad then. So the pack is not taken for gone, nor is it relied upon for anything new
-(`hybrisfs.filesystem.discarded.doubt_pack`). An update that had seen that far can be judged: ballots repeat
+(`ChunkStore.doubt_pack`). An update that had seen that far can be judged: ballots repeat
 all answers to what still stands.
 """
 

@@ -10,7 +10,6 @@ from functools import partial
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from hybrisfs.filesystem.discarded import discard_pack, doubt_pack
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.registers import PackRecord, Rewritten, pack_key
 from hybrisfs.merge.rules import Stamp
@@ -69,9 +68,9 @@ class Packs:
             if record is not None:
                 self._take_again(record, one)
             elif one.hearsay:
-                doubt_pack(self._fs, one.pack, one.stamp.clock, one.stamp.writer)
+                self._fs.chunks.doubt_pack(one.pack, one.stamp.clock, one.stamp.writer)
             else:
-                discard_pack(self._fs, one.pack, one.stamp.clock, one.stamp.writer)
+                self._fs.chunks.discard_pack(one.pack, one.stamp.clock, one.stamp.writer)
             known.add(one.pack)
         self._take_new(new)
 

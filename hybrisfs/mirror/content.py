@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-from hybrisfs.filesystem.chunks import MAX_CHUNK
+from hybrisfs.state.chunk_states import MAX_CHUNK
 from sync.codec import Buffer
 
 __all__ = ["WINDOW", "ContentHash", "is_zero"]

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Final, Protocol, TypeVar
 
-from hybrisfs.filesystem.chunks import ChunkRef
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.names import RENAME_NOREPLACE
@@ -35,6 +34,7 @@ from hybrisfs.mirror.model import (
     parent_of,
 )
 from hybrisfs.mirror.volume_file import Reader, VolumeFile
+from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.store.journal import JournalFullError
 from hybrisfs.store.schema import ROOT_INO
 from sync.codec import Buffer

@@ -20,10 +20,9 @@ from typing import Final, TypeAlias
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.dispersal.runs import ChunkLocation
-from hybrisfs.filesystem.chunks import CHUNK_COLUMNS, ELSEWHERE, MAX_CHUNK, ChunkRef
-from hybrisfs.filesystem.discarded import rely_on_spares
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.groups import in_groups
+from hybrisfs.state.chunk_states import CHUNK_COLUMNS, ELSEWHERE, MAX_CHUNK, ChunkRef
 from hybrisfs.topic import Topic
 
 __all__ = ["Fetcher", "asked_at_once"]
@@ -357,7 +356,7 @@ class Fetcher:
         """A chunk is not in the pack that is said to hold it: others are looked for elsewhere first."""
         if ref.pack and not ref.proven:
             with self._fs.lock:
-                rely_on_spares(self._fs, ref.pack, gone=True)
+                self._fs.chunks.rely_on_spares(ref.pack, gone=True)
 
     def settle(self, numbers: Iterable[int]) -> None:
         """Find out whether chunks are on the clouds where members say, whether they are here or not: where

@@ -18,12 +18,12 @@ from functools import partial
 from typing import Final
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
-from hybrisfs.filesystem.chunks import ELSEWHERE, ChunkRef
 from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.subtree import Measure, Subtree
 from hybrisfs.pipeline.fetch import Fetcher, asked_at_once
 from hybrisfs.pipeline.room import RoomMaker
 from hybrisfs.pipeline.signals import Pause, Signals, Wake
+from hybrisfs.state.chunk_states import ELSEWHERE, ChunkRef
+from hybrisfs.state.subtree import Measure, Subtree
 
 __all__ = ["SHARE_OF_BUDGET", "Hoarder"]
 

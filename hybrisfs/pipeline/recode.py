@@ -17,12 +17,12 @@ from typing import Final
 from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable
 from hybrisfs.dispersal.pack import ERASURE_THRESHOLD, EncodedPack, PackBuilder, Redundancy
 from hybrisfs.dispersal.runs import ChunkLocation
-from hybrisfs.filesystem.chunks import CHUNK_COLUMNS, ChunkRef
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.registers import PackedChunk, Rewritten, rewritten_key
 from hybrisfs.merge.signing import Signer
 from hybrisfs.pipeline.placed import PackMaker, is_ending, record_packs
 from hybrisfs.pipeline.signals import Signals
+from hybrisfs.state.chunk_states import CHUNK_COLUMNS, ChunkRef
 
 __all__ = ["Former", "Recoder", "outdated_packs"]
 

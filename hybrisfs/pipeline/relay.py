@@ -32,12 +32,12 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
-from hybrisfs.filesystem.chunks import ChunkRef
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.unplaced import Unplaced
 from hybrisfs.pipeline.lacks import Known, Lacks
 from hybrisfs.pipeline.relayable import RelayGate
 from hybrisfs.pipeline.signals import Signals
+from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.store.segment_ends import end_of_segment
 from hybrisfs.store.updates import UpdateLog
 from sync import (

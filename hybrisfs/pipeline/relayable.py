@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from hybrisfs.filesystem.chunks import CHUNK_COLUMNS, ELSEWHERE, ChunkRef
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.registers import Content, Place, Run, content_key, decode_runs
 from hybrisfs.kinds import CONTENT, NODE, PLACE
 from hybrisfs.merge.authority import lawful
 from hybrisfs.pipeline.signals import Signals
+from hybrisfs.state.chunk_states import CHUNK_COLUMNS, ELSEWHERE, ChunkRef
 from sync import DecodeError, Write, decode_signed
 
 __all__ = ["RelayGate"]

@@ -13,13 +13,13 @@ from typing import Final
 
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.dispersal.pack import EncodedPack, PackBuilder
-from hybrisfs.filesystem.chunks import ELSEWHERE, ChunkRef
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.registers import Rewritten, rewritten_key
-from hybrisfs.filesystem.set_aside import chunks_of, lost_packs, set_aside, take_back
 from hybrisfs.merge.signing import Signer
 from hybrisfs.pipeline.placed import PackMaker, is_ending, record_packs, settle_chunks
 from hybrisfs.pipeline.signals import Signals
+from hybrisfs.state.chunk_states import ChunkRef
+from hybrisfs.state.pack_chunks import chunks_of_lost_pack, lost_packs
 
 __all__ = ["PackRenewer"]
 
@@ -59,7 +59,7 @@ class PackRenewer:
         number = self._number(pack)
         with self._fs.lock:
             before = lost_packs(self._fs.db)
-            set_aside(self._fs, number, but=before)
+            self._fs.chunks.set_aside(number, but=before)
             known = number in before or number not in lost_packs(self._fs.db)
         if not known:
             log.warning("the clouds have lost pack %s", pack.hex()[:_SHOWN])
@@ -68,7 +68,7 @@ class PackRenewer:
         """The clouds have a pack; nothing is done for one that was not set aside."""
         number = self._number(pack)
         with self._fs.lock:
-            take_back(self._fs, number)
+            self._fs.chunks.take_back(number)
         self._wanted(number)
 
     def renew(self, pack: bytes) -> bytes | str:
@@ -108,7 +108,7 @@ class PackRenewer:
         """The chunks of a pack that are on no cloud, after a look where members say that they are."""
         for look in (True, False):
             with self._fs.lock:
-                wanted = [ref for ref in chunks_of(self._fs, number) if ref.pack == ELSEWHERE]
+                wanted = [ref for ref in chunks_of_lost_pack(self._fs.db, number) if ref.is_elsewhere]
             if wanted and look:
                 self._settle([ref.number for ref in wanted])
         return wanted
@@ -116,10 +116,10 @@ class PackRenewer:
     def _read(self, number: int) -> list[tuple[ChunkRef, bytes]]:
         """All chunks of the pack if they are here, else those that are here and on no cloud."""
         with self._fs.lock:
-            refs = chunks_of(self._fs, number)
+            refs = chunks_of_lost_pack(self._fs.db, number)
             found = [(ref, data) for ref in refs if (data := self._read_one(ref)) is not None]
         if len(found) < len(refs):
-            found = [(ref, data) for ref, data in found if ref.pack == ELSEWHERE]
+            found = [(ref, data) for ref, data in found if ref.is_elsewhere]
         return found
 
     def _read_one(self, ref: ChunkRef) -> bytes | None:
@@ -143,7 +143,7 @@ class PackRenewer:
         chunks: Sequence[tuple[ChunkRef, bytes]],
         placed: Sequence[tuple[EncodedPack, bytes]],
     ) -> bool:
-        numbers = {ref.id: ref.number for ref, _ in chunks if ref.pack == ELSEWHERE}
+        numbers = {ref.id: ref.number for ref, _ in chunks if ref.is_elsewhere}
         into = tuple(pack.pack_id for pack, _ in placed)
         more = [(rewritten_key(former), Rewritten(into).encode())] if into != (former,) else []
         settle = settle_chunks(self._fs, numbers)

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from hybrisfs.filesystem.chunks import ONLY_HERE
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.hoard import KeptChunk
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.signals import IDLE, Pause, Signals
+from hybrisfs.state.chunk_states import ONLY_HERE
 from hybrisfs.store.journal import JournalFullError
 
 __all__ = ["RoomMaker"]

@@ -172,7 +172,7 @@ CREATE TABLE pack (
 
 -- Further packs that hold a chunk, besides the one that its row names: made twice, or packed anew. `length`
 -- is the one that is said there, 0 when that is not known; `proven` as in `chunk`. `lost`: the chunk was read
--- from there until the clouds lost the pack (hybrisfs.filesystem.set_aside).
+-- from there until the clouds lost the pack (`ChunkStore.set_aside`).
 CREATE TABLE spare (
     pack   INTEGER NOT NULL,
     chunk  INTEGER NOT NULL,

@@ -6,11 +6,11 @@ import errno
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from hybrisfs.filesystem.chunks import CHUNK_COLUMNS, ChunkRef
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.names import failure
 from hybrisfs.filesystem.registers import Content, Run, decode_runs
 from hybrisfs.pipeline.fetch import Fetcher
+from hybrisfs.state.chunk_states import CHUNK_COLUMNS, ChunkRef
 from sync.codec import DecodeError
 
 __all__ = ["VersionReader", "content_of", "size_of"]

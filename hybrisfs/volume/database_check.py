@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from hybrisfs.filesystem.chunks import ELSEWHERE
+from hybrisfs.state.chunk_states import ELSEWHERE
 from hybrisfs.store.schema import ROOT_INO
 from hybrisfs.volume.fsck_report import FsckReport, Progress
 from hybrisfs.volume.log_check import LogCheck, Vectors

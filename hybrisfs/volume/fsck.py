@@ -13,9 +13,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from hybrisfs.errors import HybrisError
-from hybrisfs.filesystem.chunks import ELSEWHERE
-from hybrisfs.filesystem.set_aside import lost_packs, what_is_lost
 from hybrisfs.shown import shown
+from hybrisfs.state.chunk_states import ELSEWHERE
+from hybrisfs.state.pack_chunks import lost_packs, what_is_lost
 from hybrisfs.store.journal import Journal
 from hybrisfs.store.schema import ROOT_INO
 from hybrisfs.volume.cloud_check import ObjectCheck, object_checks, run_checks

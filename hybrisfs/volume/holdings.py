@@ -10,9 +10,9 @@ from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.probe import Marker
 from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.set_aside import IS_LOST
 from hybrisfs.keyring import KeyRing
 from hybrisfs.pipeline.log_repair import SEGMENT_LIMIT
+from hybrisfs.state.pack_chunks import IS_LOST
 from hybrisfs.volume.create import MARKER_NAME, belongs_to_another, marker
 from sync import Head, decode_head, decode_segment, head_name
 

@@ -16,7 +16,6 @@ from pathlib import Path, PurePath
 from typing import Any, Final
 
 from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.filesystem.chunks import ChunkRef
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.merge.rows import Change
 from hybrisfs.mirror.agreed import AgreedTable, Settings
@@ -26,6 +25,7 @@ from hybrisfs.mirror.importer import Importer, ImportReport, Step
 from hybrisfs.mirror.marker import remove_marker, write_marker
 from hybrisfs.mirror.volume_side import VolumeSide
 from hybrisfs.mirror.worker import Worker
+from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.store.files import make_directory, sync_directory
 from hybrisfs.store.schema import ROOT_INO
 from hybrisfs.volume.parts import Ground, Reading

@@ -14,12 +14,12 @@ from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.hoard import Pinned
 from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.filesystem.subtree import Measure, Subtree
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.hoard import SHARE_OF_BUDGET, Hoarder
 from hybrisfs.pipeline.room import RoomMaker
 from hybrisfs.pipeline.signals import Signals
 from hybrisfs.shown import shown
+from hybrisfs.state.subtree import Measure, Subtree
 from hybrisfs.store.schema import ROOT_INO
 
 __all__ = ["OnDemand"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 
-from hybrisfs.filesystem.chunks import ELSEWHERE
 from hybrisfs.filesystem.registers import PackRecord
 from hybrisfs.kinds import ID, PACK
+from hybrisfs.state.chunk_states import ELSEWHERE
 from hybrisfs.volume.log_check import Entry
 from sync import DecodeError
 

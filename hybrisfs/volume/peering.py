@@ -13,7 +13,6 @@ from blake3 import blake3
 from hybrisfs.checkpoint.keeper import Keeper
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.errors import HybrisError
-from hybrisfs.filesystem.chunks import CHUNK_COLUMNS, ChunkRef
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.keyring import KeyRing
 from hybrisfs.peers.callbacks import PeerCallbacks
@@ -22,6 +21,7 @@ from hybrisfs.peers.service import PeerService, PeerStatus
 from hybrisfs.peers.settings import PeerSettings
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.signals import Signals
+from hybrisfs.state.chunk_states import CHUNK_COLUMNS, ChunkRef
 from hybrisfs.topic import Topic
 from hybrisfs.volume.sharing import Sharing
 from sync import Action, DecodeError, Exchange, Head, Offer, Send, UnknownEpochError, decode_head

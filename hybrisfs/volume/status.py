@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from hybrisfs.filesystem.set_aside import what_is_lost
 from hybrisfs.shown import quoted, shown
+from hybrisfs.state.pack_chunks import what_is_lost
 from hybrisfs.volume.agreed_clouds import reason_of
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from hybrisfs.errors import UsageError
-from hybrisfs.filesystem.chunks import ELSEWHERE, ChunkRef
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.shown import quoted, shown
+from hybrisfs.state.chunk_states import ELSEWHERE, ChunkRef
 from hybrisfs.store.schema import ROOT_INO
 from hybrisfs.volume.parts import Ground
 from hybrisfs.volume.sharing import Sharing

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from typing import Final
 
 from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.filesystem.chunks import CHUNK_COLUMNS, ChunkRef
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.registers import Attr
 from hybrisfs.merge.history import History
@@ -20,6 +19,7 @@ from hybrisfs.merge.signing import only_reads
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.fetch import Fetcher
 from hybrisfs.shown import quoted, shown
+from hybrisfs.state.chunk_states import CHUNK_COLUMNS, ChunkRef
 from hybrisfs.versions.account import Account
 from hybrisfs.versions.browser import HISTORY_NAME
 from hybrisfs.versions.catalog import Catalog, Version

@@ -171,7 +171,7 @@ def test_a_chunk_whose_pack_is_lost_stays_here_whoever_claims_it(fleet: Fleet) -
     with victim.rig.fs.lock:
         (number,) = victim.rig.db.execute("SELECT number FROM pack").fetchone()
         (chunk,) = victim.rig.db.execute("SELECT number FROM chunk WHERE pack = ?", (number,)).fetchone()
-        victim.rig.fs.chunks.part(chunk)
+        victim.rig.fs.chunks.set_aside(number)
     hear(victim, Placement(NOWHERE, claim(victim, CONTENT).encode(), EARLY))
     assert row(victim, CONTENT)[0] is None
     victim.rig.room.drop_all()

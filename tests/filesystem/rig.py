@@ -76,7 +76,7 @@ def small_chunks(
     """Chunks of *size* bytes, and content lists that need pages soon: limits are met with little data."""
     with (
         mock.patch("hybrisfs.store.journal._BLOCK", block),
-        mock.patch("hybrisfs.filesystem.chunks.MAX_CHUNK", size),
+        mock.patch("hybrisfs.state.chunk_states.MAX_CHUNK", size),
         mock.patch("hybrisfs.filesystem.content.MAX_CHUNK", size),
         mock.patch.multiple(
             "hybrisfs.pipeline.settle",

@@ -6,10 +6,10 @@ import errno
 
 import pytest
 
-from hybrisfs.filesystem.chunks import CutRow
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.registers import PackedChunk
-from hybrisfs.filesystem.set_aside import lost_packs, set_aside
+from hybrisfs.state.chunk_states import CutRow
+from hybrisfs.state.pack_chunks import lost_packs
 from hybrisfs.store.schema import ROOT_INO
 from tests.filesystem.rig import SEALER, Rig
 
@@ -144,7 +144,7 @@ def test_of_what_the_clouds_had_lost_nobody_is_believed_without_a_look(rig: Rig)
     number = _heard_over_a_link(rig)
     _claimed(rig, 1, by_author=True)
     rig.db.execute("INSERT INTO pack (number, id, k, n, placement) VALUES (1, x'6f', 1, 1, x'00')")
-    set_aside(rig.fs, 1)
+    rig.fs.chunks.set_aside(1)
     _claimed(rig, 2, by_author=True)
     assert not rig.fs.chunks.is_on_clouds(number)
     assert lost_packs(rig.db) == {1: b"o"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hybrisfs.filesystem.subtree import Measure, Subtree
+from hybrisfs.state.subtree import Measure, Subtree
 from hybrisfs.store.schema import ROOT_INO
 from tests.filesystem.rig import Rig, small_chunks
 from tests.merge.fleet import Fleet

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hybrisfs.filesystem.chunks import ELSEWHERE
 from hybrisfs.filesystem.content import Missing
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.merge.admission import came_by, let_in
 from hybrisfs.merge.members import Member
 from hybrisfs.merge.rules import Value
+from hybrisfs.state.chunk_states import ELSEWHERE
 from hybrisfs.store.schema import ROOT_INO
 from sync import DeviceKey, Write
 from tests.filesystem.rig import OWNER, FakeClouds, Rig

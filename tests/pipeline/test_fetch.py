@@ -13,8 +13,8 @@ import pytest
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.dispersal.runs import ChunkLocation
-from hybrisfs.filesystem.chunks import ChunkRef
 from hybrisfs.filesystem.inodes import Inode
+from hybrisfs.state.chunk_states import ChunkRef
 from tests.filesystem.rig import Rig, small_chunks
 
 PATIENCE = 30.0

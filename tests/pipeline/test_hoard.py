@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from hybrisfs.dispersal.runs import ChunkLocation
-from hybrisfs.filesystem.chunks import ChunkRef
-from hybrisfs.filesystem.subtree import Measure
 from hybrisfs.pipeline.hoard import Hoarder
 from hybrisfs.pipeline.signals import Wake
 from hybrisfs.stage import Stage
+from hybrisfs.state.chunk_states import ChunkRef
+from hybrisfs.state.subtree import Measure
 from tests.filesystem.invariants import check_accounts, check_chunks
 from tests.filesystem.rig import Rig, small_chunks
 from tests.merge.fleet import Fleet

@@ -12,11 +12,11 @@ from unittest import mock
 import pytest
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
-from hybrisfs.filesystem.chunks import ChunkRef
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.registers import attr_key, content_key, place_key
 from hybrisfs.merge.rules import Stamp
 from hybrisfs.pipeline.cut import FileSnapshot
+from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.store.schema import ROOT_INO
 from sync import MAX_UPDATE
 from tests.filesystem.invariants import check_accounts, check_published

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from hybrisfs.filesystem.chunks import ELSEWHERE
 from hybrisfs.pipeline.relayable import RelayGate
+from hybrisfs.state.chunk_states import ELSEWHERE
 from tests.filesystem.rig import small_chunks
 from tests.merge.fleet import Fleet
 

@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hybrisfs.filesystem.chunks import ELSEWHERE, ON_CLOUDS, ONLY_HERE
+from hybrisfs.state.chunk_states import ELSEWHERE, ON_CLOUDS, ONLY_HERE
 
 __all__ = ["Measure", "Subtree"]
 
