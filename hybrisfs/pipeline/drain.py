@@ -19,6 +19,7 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.kinds import REWRITTEN
 from hybrisfs.pipeline.log_repair import SegmentMender
 from hybrisfs.pipeline.repair import PackMender
+from hybrisfs.state.pack_chunks import filled_packs
 from hybrisfs.store.segment_ends import end_of_segment
 from sync import DecodeError, parse_segment_name
 from sync.checkpoint import CHECKPOINTS
@@ -36,13 +37,9 @@ def held_by_cloud(database: sqlite3.Connection) -> tuple[Counter[int], Counter[i
     """How many packs and own log segments are on record at each cloud, and about how many bytes of
     packs."""
     objects, size = Counter[int](), Counter[int]()
-    for placement, k, sealed in database.execute(
-        "WITH filled AS (SELECT pack, total(sealed) AS size FROM chunk WHERE pack > 0 GROUP BY pack) "
-        "SELECT p.placement, p.k, coalesce(f.size, 0) FROM pack p LEFT JOIN filled f ON f.pack = p.number "
-        "WHERE p.n > 0"
-    ):
+    for placement, k, sealed in filled_packs(database):
         objects.update(placement)
-        size.update(dict.fromkeys(placement, int(sealed) // k))
+        size.update(dict.fromkeys(placement, sealed // k))
     for (placement,) in database.execute("SELECT placement FROM log_segment"):
         objects.update(placement)
     return objects, size

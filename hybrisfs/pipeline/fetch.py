@@ -22,7 +22,9 @@ from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.dispersal.runs import ChunkLocation
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.groups import in_groups
-from hybrisfs.state.chunk_states import CHUNK_COLUMNS, ELSEWHERE, MAX_CHUNK, ChunkRef
+from hybrisfs.state.chunk_states import ELSEWHERE, MAX_CHUNK, ChunkRef
+from hybrisfs.state.file_chunks import chunks_after
+from hybrisfs.state.pack_chunks import neighbours
 from hybrisfs.topic import Topic
 
 __all__ = ["Fetcher", "asked_at_once"]
@@ -213,13 +215,7 @@ class Fetcher:
         budget = _AHEAD_BYTES if sequential else _NEAR_BYTES
         run = [ref]
         size = ref.sealed or 0
-        rows = self._fs.db.execute(
-            f"SELECT {CHUNK_COLUMNS} FROM chunk c WHERE c.number > ? AND c.number <= ? AND c.pack = ? "
-            "AND c.segment IS NULL ORDER BY c.number",
-            (ref.number, ref.number + _NEIGHBOURS, ref.pack),
-        ).fetchall()
-        for row in rows:
-            neighbour = ChunkRef(*row)
+        for neighbour in neighbours(self._fs.db, ref, _NEIGHBOURS):
             size += neighbour.sealed or 0
             if size > budget:
                 break
@@ -250,13 +246,8 @@ class Fetcher:
     def _following(self, ref: ChunkRef) -> list[ChunkRef]:
         """The chunks after this one in a file, as far as they are on the clouds and not here."""
         with self._fs.lock:
-            rows = self._fs.db.execute(
-                f"SELECT {CHUNK_COLUMNS} FROM file_chunk f JOIN chunk c ON c.number = f.chunk, "
-                "(SELECT ino, offset FROM file_chunk WHERE chunk = ? LIMIT 1) this "
-                "WHERE f.ino = this.ino AND f.offset > this.offset ORDER BY f.offset LIMIT ?",
-                (ref.number, _AHEAD_CHUNKS),
-            ).fetchall()
-        return [one for one in (ChunkRef(*row) for row in rows) if one.segment is None and one.pack]
+            following = chunks_after(self._fs.db, ref.number, _AHEAD_CHUNKS)
+        return [one for one in following if not one.is_here and one.pack]
 
     def _bring(self, run: list[ChunkRef], futures: dict[int, Future[bytes]]) -> None:
         try:

@@ -6,7 +6,6 @@ is found in a snapshot of the database, so that nobody waits for a look through 
 
 from __future__ import annotations
 
-import errno
 import logging
 import threading
 import time
@@ -22,7 +21,7 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.pipeline.fetch import Fetcher, asked_at_once
 from hybrisfs.pipeline.room import RoomMaker
 from hybrisfs.pipeline.signals import Pause, Signals, Wake
-from hybrisfs.state.chunk_states import ELSEWHERE, ChunkRef
+from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.state.subtree import Measure, Subtree
 
 __all__ = ["SHARE_OF_BUDGET", "Hoarder"]
@@ -228,15 +227,10 @@ class Hoarder:
     def _find(self, number: int) -> ChunkRef | None:
         """The chunk, unless no file shows it any more and it has been dropped."""
         with self._fs.lock:
-            try:
-                return self._fs.chunks.get(number)
-            except OSError as error:
-                if error.errno != errno.ESTALE:
-                    raise
-                return None
+            return self._fs.chunks.get_if_known(number)
 
     def _fetch(self, ref: ChunkRef) -> bool:
-        if ref.pack == ELSEWHERE and not self._signals.brisk:
+        if ref.is_elsewhere and not self._signals.brisk:
             return False  # it can be had when its maker has told where it is, which is a reason to look again
         with self._guard:
             self._room_left -= ref.length

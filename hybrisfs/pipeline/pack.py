@@ -20,6 +20,7 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.merge.signing import Signer
 from hybrisfs.pipeline.placed import PackMaker, record_pack
 from hybrisfs.pipeline.signals import IDLE, Pause, Signals
+from hybrisfs.state.pending_chunks import PendingRow, pending_after, pending_row
 
 __all__ = ["LINGER_SECONDS", "Packer"]
 
@@ -31,8 +32,6 @@ _IN_FLIGHT: Final = 3
 _BATCH: Final = 256
 _FIRST_RETRY: Final = 1.0
 _LAST_RETRY: Final = 30.0
-
-_Row = tuple[int, bytes, int, int, int]  # number, id, length, segment, position
 
 
 class Packer:
@@ -91,11 +90,7 @@ class Packer:
         self._take_healed()
         while not self._signals.stopping:
             with self._fs.lock:
-                rows: list[_Row] = self._fs.db.execute(
-                    "SELECT number, id, length, segment, position FROM chunk "
-                    "WHERE pack IS NULL AND number > ? ORDER BY number LIMIT ?",
-                    (self._cursor, _BATCH),
-                ).fetchall()
+                rows = pending_after(self._fs.db, self._cursor, _BATCH)
                 self._fs.chunks.claimed.difference_update(row[0] for row in rows)
             last = rows[-1][0] if rows else self._cursor
             for row in self._unclaimed(rows):
@@ -110,20 +105,12 @@ class Packer:
             claimed = {number for number in self._fs.chunks.claimed if number <= self._cursor}
             self._fs.chunks.claimed.clear()
             healed = (self._skipped - self._fs.chunks.lost) | claimed
-            rows: list[_Row] = [
-                row
-                for number in sorted(healed)
-                for row in self._fs.db.execute(
-                    "SELECT number, id, length, segment, position FROM chunk "
-                    "WHERE pack IS NULL AND number = ?",
-                    (number,),
-                )
-            ]
+            found = [pending_row(self._fs.db, number) for number in sorted(healed)]
         self._skipped -= healed
-        for row in self._unclaimed(rows):
+        for row in self._unclaimed([row for row in found if row is not None]):
             self._add(row)
 
-    def _unclaimed(self, rows: list[_Row]) -> list[_Row]:
+    def _unclaimed(self, rows: list[PendingRow]) -> list[PendingRow]:
         """Those chunks that are not on the clouds already. Another device says of some that it has put them
         there: then that is found out first, which costs less than to send them once more."""
         with self._fs.lock:
@@ -137,7 +124,7 @@ class Packer:
             self._signals.packed()
         return [row for row in rows if row[0] not in there]
 
-    def _read(self, row: _Row) -> bytes | None:
+    def _read(self, row: PendingRow) -> bytes | None:
         """The bytes of a chunk, or None when they are damaged."""
         _, identity, length, segment, position = row
         try:
@@ -147,23 +134,21 @@ class Packer:
             return None
         return data if data is not None and self._maker.sealer.chunk_id(data) == identity else None
 
-    def _skip(self, row: _Row) -> None:
+    def _skip(self, row: PendingRow) -> None:
         """A chunk could not be read: it is lost, unless it was dropped or written anew meanwhile."""
-        number, identity, _, segment, position = row
+        number, identity, *_ = row
         with self._fs.lock:
-            now = self._fs.db.execute(
-                "SELECT segment, position FROM chunk WHERE number = ? AND pack IS NULL", (number,)
-            ).fetchone()
+            now = pending_row(self._fs.db, number)
             if now is None:
                 return
             self._skipped.add(number)
-            if now != (segment, position):
+            if now[3:] != row[3:]:
                 return
             self._fs.chunks.lost.add(number)
         log.error("chunk %s is damaged on this disk and on no cloud yet: its file is lost", identity.hex())
         self._signals.packed()
 
-    def _add(self, row: _Row) -> None:
+    def _add(self, row: PendingRow) -> None:
         number, identity, length, _, _ = row
         self._cursor = max(self._cursor, number)
         if identity in self._numbers:

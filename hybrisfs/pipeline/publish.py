@@ -134,8 +134,7 @@ class Publisher:
             cut.without(inode)
 
     def _sign(self, cut: Cut) -> None:
-        high: int = self._fs.db.execute("SELECT max(number) FROM chunk").fetchone()[0] or 0
-        stamp = self._signer.sign(cut.writes.items(), high, cut.directories)
+        stamp = self._signer.sign(cut.writes.items(), self._fs.chunks.newest(), cut.directories)
         self._fs.changes.signed(cut.seqs, stamp.clock)
         record_signed(self._fs, cut.inos, self._signer.number_of(stamp))
         self._signed({key[NODE] for key in cut.writes})

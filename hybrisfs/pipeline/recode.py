@@ -12,7 +12,6 @@ import logging
 import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable
 from hybrisfs.dispersal.pack import ERASURE_THRESHOLD, EncodedPack, PackBuilder, Redundancy
@@ -22,17 +21,12 @@ from hybrisfs.filesystem.registers import PackedChunk, Rewritten, rewritten_key
 from hybrisfs.merge.signing import Signer
 from hybrisfs.pipeline.placed import PackMaker, is_ending, record_packs
 from hybrisfs.pipeline.signals import Signals
-from hybrisfs.state.chunk_states import CHUNK_COLUMNS, ChunkRef
+from hybrisfs.state.chunk_states import ChunkRef
+from hybrisfs.state.pack_chunks import chunks_of_pack, packs_coded_otherwise
 
 __all__ = ["Former", "Recoder", "outdated_packs"]
 
 log = logging.getLogger(__name__)
-
-_OUTDATED: Final = (
-    "SELECT p.number, p.id, p.k, p.n, p.placement, p.branch FROM chunk c JOIN pack p ON p.number = c.pack "
-    "WHERE c.pack > 0 GROUP BY p.number "
-    "HAVING p.n - p.k <> ?1 OR (p.k <> ?2 AND NOT (p.k = 1 AND total(c.sealed) < ?3))"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +43,7 @@ class Former:
 
 def outdated_packs(database: sqlite3.Connection, code: Redundancy) -> list[Former]:
     """The packs that something is read from and that were not written like this."""
-    rows = database.execute(_OUTDATED, (code.f, code.k, ERASURE_THRESHOLD)).fetchall()
-    return [Former(*row) for row in rows]
+    return [Former(*row) for row in packs_coded_otherwise(database, code.f, code.k, ERASURE_THRESHOLD)]
 
 
 class Recoder:
@@ -96,13 +89,7 @@ class Recoder:
     def _read(self, former: Former) -> list[tuple[ChunkRef, bytes]]:
         """The chunks that are read from a pack, from this disk where they are here."""
         with self._fs.lock:
-            refs = [
-                ChunkRef(*row)
-                for row in self._fs.db.execute(
-                    f"SELECT {CHUNK_COLUMNS} FROM chunk c WHERE c.pack = ? ORDER BY c.offset",
-                    (former.number,),
-                )
-            ]
+            refs = chunks_of_pack(self._fs.db, former.number)
             here = {ref.number: self._fs.chunks.read(ref, 0, ref.length) for ref in refs}
         missing = [ref for ref in refs if here[ref.number] is None]
         there = self._get_chunks([self._location(former, ref) for ref in missing]) if missing else []

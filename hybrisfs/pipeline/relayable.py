@@ -15,7 +15,7 @@ from hybrisfs.filesystem.registers import Content, Place, Run, content_key, deco
 from hybrisfs.kinds import CONTENT, NODE, PLACE
 from hybrisfs.merge.authority import lawful
 from hybrisfs.pipeline.signals import Signals
-from hybrisfs.state.chunk_states import CHUNK_COLUMNS, ELSEWHERE, ChunkRef
+from hybrisfs.state.chunk_states import ChunkRef
 from sync import DecodeError, Write, decode_signed
 
 __all__ = ["RelayGate"]
@@ -88,18 +88,15 @@ class RelayGate:
         """Whether a chunk is on the clouds, and with depth 1 also those that it lists."""
         if run.chunk is None:
             return True
-        row = self._fs.db.execute(
-            f"SELECT {CHUNK_COLUMNS} FROM chunk c WHERE c.id = ?", (run.chunk,)
-        ).fetchone()
-        if row is None:
+        ref = self._fs.chunks.find(run.chunk)
+        if ref is None:
             return self._forgo
-        ref = ChunkRef(*row)
-        if self._forgo and ref.pack == ELSEWHERE and (ref.segment is None or not self._claim):
+        if self._forgo and ref.is_elsewhere and not (ref.is_here and self._claim):
             return True
         listed = self._list(ref) if depth else ()
         if listed is None:
             return self._forgo and ref.number in self.unreadable
-        if self._claim and ref.pack == ELSEWHERE and ref.segment is not None:
+        if self._claim and ref.is_elsewhere and ref.is_here:
             self._fs.chunks.claim(ref.number)
             self._claimed = True
         return self._are_all_there(listed, 0) and bool(ref.pack)

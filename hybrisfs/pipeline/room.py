@@ -17,7 +17,7 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.hoard import KeptChunk
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.signals import IDLE, Pause, Signals
-from hybrisfs.state.chunk_states import ONLY_HERE
+from hybrisfs.state.journal_chunks import chunk_ranges, dirty_ranges, dirty_segments, is_segment_named
 from hybrisfs.store.journal import JournalFullError
 
 __all__ = ["RoomMaker"]
@@ -120,10 +120,10 @@ class RoomMaker:
                 raise
         freed = 0
         with self._fs.lock:
-            journal = self._fs.journal
+            db, journal = self._fs.db, self._fs.journal
             for number in plan.removed:
                 # Somebody else may have removed it meanwhile, or a chunk been settled into it: then it stays.
-                if number in journal and not journal.pins[number] and not self._named(number):
+                if number in journal and not journal.pins[number] and not is_segment_named(db, number):
                     freed += journal.remove(number)
             for number, dead in plan.holes.items():
                 if number in journal:
@@ -186,9 +186,7 @@ class RoomMaker:
         """
         fs = self._fs
         live = self._staged()
-        for segment, position, length in fs.db.execute(
-            f"SELECT segment, position, length FROM chunk WHERE {ONLY_HERE}"
-        ):
+        for segment, position, length in dirty_ranges(fs.db):
             live[segment].append((position, position + length))
         for number in fs.journal.pinned():
             kept = fs.hoard.kept_in(number)
@@ -213,17 +211,8 @@ class RoomMaker:
         have it, so that after a crash it is found missing and fetched."""
         self._fs.db.make_durable()
         with self._fs.db.snapshot() as committed:
-            needed = {
-                segment
-                for (segment,) in committed.execute(
-                    f"SELECT segment FROM chunk WHERE {ONLY_HERE} UNION SELECT segment FROM extent"
-                )
-            }
+            needed = dirty_segments(committed)
         return _Plan(removed=[number for number in plan.removed if number not in needed])
-
-    def _named(self, segment: int) -> bool:
-        row = self._fs.db.execute("SELECT 1 FROM chunk WHERE segment = ? LIMIT 1", (segment,)).fetchone()
-        return row is not None
 
     def drop_all(self) -> tuple[int, int]:
         """Forget every cached byte that the clouds hold; (bytes freed, bytes that had to stay)."""
@@ -259,12 +248,7 @@ class RoomMaker:
         for number in segments:
             if number not in self._fs.journal:
                 continue
-            live[number] += [
-                (position, position + length)
-                for position, length in self._fs.db.execute(
-                    "SELECT position, length FROM chunk WHERE segment = ?", (number,)
-                )
-            ]
+            live[number] += chunk_ranges(self._fs.db, number)
             if live[number] or self._fs.journal.pins[number]:
                 plan.holes[number] = self._fs.journal.dead_ranges(number, live[number])
             else:

@@ -19,6 +19,7 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.relay import Relayer
 from hybrisfs.pipeline.signals import IDLE, Pause, Signals, Wake
+from hybrisfs.state.pending_chunks import first_pending
 from hybrisfs.store.updates import UpdateLog
 from sync import (
     MAX_OWN_TIPS,
@@ -310,9 +311,7 @@ class Shipper:
         cannot sign where they are, and its plea has to reach the members that can veto."""
         if self._fs.read_only or self._updates.is_suspended():
             return None
-        rows = self._fs.db.execute("SELECT number FROM chunk WHERE pack IS NULL ORDER BY number")
-        lost = self._fs.chunks.lost
-        return next((number for (number,) in rows if number not in lost), None)
+        return first_pending(self._fs.db, but=self._fs.chunks.lost)
 
     def _prepare(self, batch: _Batch) -> _Shipment:
         with self._fs.lock:

@@ -75,13 +75,18 @@ class ChunkStore(ChunkPlaces):
         return ChunkState.UNKNOWN if row is None else state_of(*row)
 
     def get(self, number: int) -> ChunkRef:
-        """Raises OSError when the chunk has been dropped."""
+        """Raises OSError (ESTALE) when the chunk has been dropped."""
+        ref = self.get_if_known(number)
+        if ref is None:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return ref
+
+    def get_if_known(self, number: int) -> ChunkRef | None:
+        """None when the chunk has been dropped."""
         row = self._db.execute(
             f"SELECT {CHUNK_COLUMNS} FROM chunk c WHERE c.number = ?", (number,)
         ).fetchone()
-        if row is None:
-            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
-        return ChunkRef(*row)
+        return None if row is None else ChunkRef(*row)
 
     def find(self, identity: bytes) -> ChunkRef | None:
         """The chunk with this id; None when this device has never heard of it, or has dropped it."""

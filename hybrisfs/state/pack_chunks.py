@@ -6,11 +6,22 @@ that was read from it stands nowhere else.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from hybrisfs.state.chunk_states import CHUNK_COLUMNS, ELSEWHERE, IS_SHOWN, ChunkRef, Reader
 
-__all__ = ["IS_LOST", "Lost", "chunks_of_lost_pack", "lost_packs", "what_is_lost"]
+__all__ = [
+    "IS_LOST",
+    "Lost",
+    "chunks_of_lost_pack",
+    "chunks_of_pack",
+    "filled_packs",
+    "lost_packs",
+    "neighbours",
+    "packs_coded_otherwise",
+    "what_is_lost",
+]
 
 _LOST: Final = (
     f"spare s JOIN chunk c ON c.number = s.chunk AND s.lost AND c.pack = {ELSEWHERE} "
@@ -21,6 +32,46 @@ IS_LOST: Final = (
     f"WHERE s.pack = pack.number AND s.lost AND c.pack = {ELSEWHERE})"
 )
 """Of a row of `pack`: it is set aside, and holds what no other pack does."""
+
+
+def chunks_of_pack(db: Reader, pack: int) -> list[ChunkRef]:
+    """The chunks that are read from a pack, in their order there."""
+    rows = db.execute(f"SELECT {CHUNK_COLUMNS} FROM chunk c WHERE c.pack = ? ORDER BY c.offset", (pack,))
+    return [ChunkRef(*row) for row in rows]
+
+
+def neighbours(db: Reader, ref: ChunkRef, within: int) -> Iterator[ChunkRef]:
+    """The CLOUD_ONLY chunks of the same pack that were made next, up to so many numbers later."""
+    rows = db.execute(
+        f"SELECT {CHUNK_COLUMNS} FROM chunk c WHERE c.number > ? AND c.number <= ? AND c.pack = ? "
+        "AND c.segment IS NULL ORDER BY c.number",
+        (ref.number, ref.number + within, ref.pack),
+    ).fetchall()
+    return map(ChunkRef._make, rows)
+
+
+def filled_packs(db: Reader) -> Iterator[tuple[bytes, int, int]]:
+    """Placement and k of all packs, and how many bytes of sealed chunks are read from each."""
+    for placement, k, sealed in db.execute(
+        "WITH filled AS (SELECT pack, total(sealed) AS size FROM chunk WHERE pack > 0 GROUP BY pack) "
+        "SELECT p.placement, p.k, coalesce(f.size, 0) FROM pack p LEFT JOIN filled f ON f.pack = p.number "
+        "WHERE p.n > 0"
+    ):
+        yield placement, k, int(sealed)
+
+
+def packs_coded_otherwise(
+    db: Reader, f: int, k: int, small: int
+) -> list[tuple[int, bytes, int, int, bytes, bytes]]:
+    """Number, id, k, n, placement and branch of the packs that chunks are read from and that do not survive
+    the loss of just *f* clouds, or are divided by another number than *k*; but those with less than *small*
+    bytes may be copies."""
+    return db.execute(
+        "SELECT p.number, p.id, p.k, p.n, p.placement, p.branch FROM chunk c "
+        "JOIN pack p ON p.number = c.pack WHERE c.pack > 0 GROUP BY p.number "
+        "HAVING p.n - p.k <> ?1 OR (p.k <> ?2 AND NOT (p.k = 1 AND total(c.sealed) < ?3))",
+        (f, k, small),
+    ).fetchall()
 
 
 class Lost(NamedTuple):
