@@ -13,8 +13,8 @@ from typing import Final
 
 from hybrisfs.discard.references import Needed, References
 from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.unplaced import UNPROVEN
 from hybrisfs.merge.role_table import Roles
+from hybrisfs.state.unplaced_chunks import unproven
 
 __all__ = ["Found", "Idle", "find_idle", "remember"]
 
@@ -62,7 +62,7 @@ def find_idle(
         pack: (live, since) for pack, live, since in db.execute("SELECT pack, live, since FROM idle_pack")
     }
     doubted = {pack for (pack,) in db.execute("SELECT number FROM pack WHERE doubted")}
-    found = Found(claimed=[number for (number,) in db.execute(UNPROVEN)])
+    found = Found(claimed=unproven(db))
     for pack in _packs(db, device, pause):
         needed = references.of(pack)
         found.claimed += needed.claimed

@@ -18,13 +18,14 @@ from hybrisfs.filesystem.extents import ZEROS, Piece
 from hybrisfs.filesystem.inodes import Inode, InodeTable, Intent
 from hybrisfs.filesystem.names import failure
 from hybrisfs.filesystem.registers import MAX_FILE_SIZE, attr_key, content_key
-from hybrisfs.state.chunk_states import CHUNK_COLUMNS, MAX_CHUNK, ChunkRef
+from hybrisfs.state.chunk_states import MAX_CHUNK, ChunkRef
 from hybrisfs.state.chunks import ChunkStore
+from hybrisfs.state.file_chunks import BaseRow, parts_between
 from hybrisfs.store.database import Database
 from hybrisfs.store.journal import Journal
 from sync.codec import Buffer
 
-__all__ = ["BLOCK", "BaseRow", "Content", "Missing"]
+__all__ = ["BLOCK", "Content", "Missing"]
 
 BLOCK: Final = 4096
 """What programs are told that disk space is given in."""
@@ -39,15 +40,6 @@ class Missing:
     """A read needs these chunks from the clouds first."""
 
     chunks: list[ChunkRef]
-
-
-@dataclass(frozen=True, slots=True)
-class BaseRow:
-    """A settled part of a file: its first *length* bytes of *chunk* stand at *offset*."""
-
-    offset: int
-    length: int
-    chunk: ChunkRef
 
 
 class Content:
@@ -118,13 +110,7 @@ class Content:
 
     def base_rows(self, inode: Inode, start: int, end: int) -> list[BaseRow]:
         """The settled parts that touch start..end, in order."""
-        rows = self._db.execute(
-            f"SELECT f.offset, f.length, {CHUNK_COLUMNS} "
-            "FROM file_chunk f JOIN chunk c ON c.number = f.chunk "
-            "WHERE f.ino = ? AND f.offset > ? AND f.offset < ? ORDER BY f.offset",
-            (inode.ino, start - MAX_CHUNK, end),
-        ).fetchall()
-        return [BaseRow(row[0], row[1], ChunkRef(*row[2:])) for row in rows if row[0] + row[1] > start]
+        return parts_between(self._db, inode.ino, start, end, MAX_CHUNK)
 
     # -- changing --------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from hybrisfs.filesystem.inodes import Inode, InodeTable
+from hybrisfs.state.journal_chunks import shown_in_segment
 from hybrisfs.store.database import Database
 from hybrisfs.store.schema import ROOT_ID, ROOT_INO
 
@@ -130,12 +131,7 @@ class Hoard:
         """The chunks of a journal segment that pinned files show, by number."""
         if not self._ids:
             return {}
-        rows = self._db.execute(
-            "SELECT c.number, c.position, c.length, f.ino, p.parent FROM chunk c "
-            "CROSS JOIN file_chunk f ON f.chunk = c.number CROSS JOIN place p ON p.ino = f.ino "
-            "WHERE c.segment = ?",
-            (segment,),
-        ).fetchall()
+        rows = shown_in_segment(self._db, segment)
         known = self._verdicts()
         return {
             number: KeptChunk(position, length)

@@ -14,7 +14,7 @@ from hybrisfs.filesystem.inodes import Inode, InodeTable
 from hybrisfs.filesystem.names import failure
 from hybrisfs.filesystem.registers import Content as Listed
 from hybrisfs.filesystem.registers import Run, decode_runs
-from hybrisfs.state.chunk_states import CHUNK_COLUMNS, ChunkRef
+from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.state.chunks import ChunkStore
 from hybrisfs.store.bulk import insert_many
 from hybrisfs.store.database import Database
@@ -116,7 +116,7 @@ class ReceivedContent:
         runs: list[Run] = []
         missing: list[ChunkRef] = []
         for page in _decode(value).runs:
-            ref = self._ref(page.chunk or b"")
+            ref = self._chunks.find(page.chunk or b"")
             data = None if ref is None else self._chunks.read(ref, 0, ref.length)
             if ref is not None and data is None:
                 missing.append(ref)
@@ -127,10 +127,6 @@ class ReceivedContent:
         self.forget(inode)
         self._list(inode, runs)
         return None
-
-    def _ref(self, identity: bytes) -> ChunkRef | None:
-        row = self._db.execute(f"SELECT {CHUNK_COLUMNS} FROM chunk c WHERE c.id = ?", (identity,)).fetchone()
-        return ChunkRef(*row) if row else None
 
     def _list(self, inode: Inode, runs: Sequence[Run]) -> None:
         rows = _parts(inode.ino, runs, self._numbers([Listed(inode.size, 0, runs)]))

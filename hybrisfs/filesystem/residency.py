@@ -29,14 +29,12 @@ from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.names import failure
 from hybrisfs.filesystem.registers import attr_key, content_key, pack_key
 from hybrisfs.kinds import PACK, PLACE
-from hybrisfs.state.chunk_states import ELSEWHERE
+from hybrisfs.state.file_chunks import packs_of_file, whereabouts
 
 __all__ = ["PINNED_XATTR", "STATE_XATTR", "Residency", "State"]
 
 STATE_XATTR: Final = b"user.hybrisfs.state"
 PINNED_XATTR: Final = b"user.hybrisfs.pinned"
-_CHUNKS: Final = "chunk c WHERE c.number IN (SELECT chunk FROM file_chunk WHERE ino = :ino)"
-_PAGES: Final = "chunk c WHERE c.number IN (SELECT chunk FROM content_page WHERE ino = :ino)"
 
 
 class State(Enum):
@@ -80,20 +78,13 @@ class Residency:
         self._fs.flush()
         if self._is_in_conflict(inode):
             return State.CONFLICT
-        absent, elsewhere, waiting = self._db.execute(
-            f"SELECT total(c.segment IS NULL), total(c.pack = {ELSEWHERE}), total(c.pack IS NULL) "
-            f"FROM {_CHUNKS}",
-            {"ino": inode.ino},
-        ).fetchone()
-        lists_elsewhere, lists_waiting = self._db.execute(
-            f"SELECT total(c.pack = {ELSEWHERE}), total(c.pack IS NULL) FROM {_PAGES}", {"ino": inode.ino}
-        ).fetchone()
-        if waiting or lists_waiting or self._is_staged(inode) or self._is_untold(inode):
+        chunks = whereabouts(self._db, inode.ino)
+        if chunks.pending or self._is_staged(inode) or self._is_untold(inode):
             held_back = inode.writers > 0 and inode.dirty_since > 0
             return State.LOCAL if held_back or not self._can_upload() else State.UPLOADING
-        if elsewhere or lists_elsewhere:
+        if chunks.elsewhere:
             return State.UPLOADING
-        if absent or self._fs.received.unlisted(inode) is not None:
+        if chunks.absent or self._fs.received.unlisted(inode) is not None:
             return State.CLOUD_ONLY
         return State.DURABLE
 
@@ -124,7 +115,4 @@ class Residency:
         untold = {key for (key,) in self._db.execute(f"SELECT key FROM pending WHERE {PACK.sql_rows()}")}
         if not untold:
             return False
-        packs = self._db.execute(
-            f"SELECT id FROM pack WHERE number IN (SELECT c.pack FROM {_CHUNKS})", {"ino": inode.ino}
-        )
-        return any(pack_key(identity) in untold for (identity,) in packs)
+        return any(pack_key(identity) in untold for identity in packs_of_file(self._db, inode.ino))

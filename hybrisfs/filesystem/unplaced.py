@@ -9,31 +9,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
-from typing import Final, NamedTuple
+from typing import Final
 
 from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.state.chunk_states import ELSEWHERE
+from hybrisfs.state.unplaced_chunks import (
+    UnplacedContent,
+    held_of,
+    is_any_unplaced,
+    unplaced_content,
+    unproven,
+)
 
-__all__ = ["UNPROVEN", "Unplaced", "UnplacedContent"]
+__all__ = ["Unplaced"]
 
 _SHARE: Final = 10  # of the time, at most one part in so many goes into counting
-_CHUNKS: Final = f"chunk c CROSS JOIN file_chunk f ON f.chunk = c.number WHERE c.pack = {ELSEWHERE}"
-_PAGES: Final = f"chunk c CROSS JOIN content_page f ON f.chunk = c.number WHERE c.pack = {ELSEWHERE}"
-UNPROVEN: Final = (
-    f"SELECT number FROM chunk c WHERE pack = {ELSEWHERE} AND segment IS NOT NULL "
-    "AND EXISTS (SELECT 1 FROM spare s WHERE s.chunk = c.number)"
-)
-"""Query for what `Unplaced.unproven` returns."""
-_DEVICES: Final = "writer w JOIN log_branch b ON b.id = w.branch"
-
-
-class UnplacedContent(NamedTuple):
-    """How many files there are, the bytes of theirs that no cloud is known to have, and the devices that
-    wrote these files, by id."""
-
-    files: int
-    size: int
-    devices: tuple[bytes, ...]
 
 
 _NOTHING: Final = UnplacedContent(0, 0, ())
@@ -64,67 +53,26 @@ class Unplaced:
 
     def _count(self) -> UnplacedContent:
         self._fs.flush()
-        rows = self._fs.db.execute(
-            f"SELECT n.content_stamp & 65535, count(*) FROM (SELECT f.ino FROM {_CHUNKS} UNION "
-            f"SELECT f.ino FROM {_PAGES}) u CROSS JOIN node n ON n.ino = u.ino GROUP BY 1"
-        ).fetchall()
-        if not rows:
-            return _NOTHING
-        (listed,) = self._fs.db.execute(
-            f"SELECT total(length) FROM chunk WHERE pack = {ELSEWHERE} AND EXISTS "
-            "(SELECT 1 FROM file_chunk f WHERE f.chunk = number)"
-        ).fetchone()
-        (unlisted,) = self._fs.db.execute(
-            f"SELECT total(n.size) FROM (SELECT DISTINCT f.ino FROM {_PAGES}) p "
-            "JOIN unlisted u ON u.ino = p.ino JOIN node n ON n.ino = p.ino"
-        ).fetchone()
-        devices = {
-            device
-            for writer, _ in rows
-            for (device,) in self._fs.db.execute(
-                f"SELECT b.device FROM {_DEVICES} WHERE w.number = ?", (writer,)
-            )
-        }
-        return UnplacedContent(
-            sum(files for _, files in rows), int(listed + unlisted), tuple(sorted(devices))
-        )
+        return unplaced_content(self._fs.db)
 
     def newest(self) -> int:
         """The number of the newest chunk, see `is_left`."""
-        (number,) = self._fs.db.execute("SELECT ifnull(max(number), 0) FROM chunk").fetchone()
-        return int(number)
+        return self._fs.chunks.newest()
 
     def is_left(self, through: int | None = None) -> bool:
         """Whether there is any such content; with *through*, among the chunks up to that number."""
         self._fs.flush()
-        until = self.newest() if through is None else through
-        query = " UNION ALL ".join(
-            f"SELECT 1 FROM {rows} AND c.number <= :until" for rows in (_CHUNKS, _PAGES)
-        )
-        return self._fs.db.execute(f"{query} LIMIT 1", {"until": until}).fetchone() is not None
+        return is_any_unplaced(self._fs.db, self.newest() if through is None else through)
 
     def unproven(self) -> list[int]:
-        """The numbers of these chunks that are here and that members say to be on the clouds: by reading
-        them there one finds out (`Fetcher.settle`)."""
-        return [number for (number,) in self._fs.db.execute(UNPROVEN).fetchall()]
+        """See `hybrisfs.state.unplaced_chunks.unproven`."""
+        return unproven(self._fs.db)
 
     def claim(self, devices: Collection[bytes], branches: Collection[bytes] = ()) -> bool:
         """Have this device bring to the clouds what it holds of the files that these devices wrote, or that
         were written on these branches; False when it holds none of that."""
         self._fs.flush()
-        wanted = f"b.device IN ({_literals(devices)}) OR b.id IN ({_literals(branches)})"
-        # The plus has SQLite go by the index of what is elsewhere, and not by that of all that is cached.
-        held = " UNION ".join(
-            f"SELECT c.number FROM (SELECT c.number, f.ino FROM {rows} AND +c.segment IS NOT NULL) c "
-            "CROSS JOIN node n ON n.ino = c.ino WHERE n.content_stamp & 65535 IN "
-            f"(SELECT w.number FROM {_DEVICES} WHERE {wanted})"
-            for rows in (_CHUNKS, _PAGES)
-        )
-        found = self._fs.db.execute(held).fetchall()
-        for (number,) in found:
+        found = held_of(self._fs.db, devices, branches)
+        for number in found:
             self._fs.chunks.claim(number)
         return bool(found)
-
-
-def _literals(ids: Collection[bytes]) -> str:
-    return ", ".join(f"x'{one.hex()}'" for one in ids)

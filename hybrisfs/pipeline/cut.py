@@ -40,12 +40,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from hybrisfs.filesystem.content import BaseRow
 from hybrisfs.filesystem.extents import ZEROS, Extent
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import LEAST_PATIENCE, Inode
 from hybrisfs.kinds import ATTRIBUTES, PLACE
 from hybrisfs.merge.unsigned import unsigned_place
+from hybrisfs.state.file_chunks import BaseRow
 
 __all__ = [
     "HOLD_SECONDS",

@@ -20,7 +20,7 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.merge.signing import Signer
 from hybrisfs.pipeline.placed import PackMaker, record_pack
 from hybrisfs.pipeline.signals import IDLE, Pause, Signals
-from hybrisfs.state.pending_chunks import PendingRow, pending_after, pending_row
+from hybrisfs.state.journal_chunks import PendingRow, pending_after, pending_row
 
 __all__ = ["LINGER_SECONDS", "Packer"]
 

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from hybrisfs.filesystem.content import BaseRow
 from hybrisfs.filesystem.extents import ZEROS, Piece, cut_pieces
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.registers import Content, Run, encode_runs
 from hybrisfs.pipeline.cut import FileSnapshot
 from hybrisfs.state.chunk_states import MAX_CHUNK, ChunkRef, CutRow
+from hybrisfs.state.file_chunks import BaseRow
 from sync.codec import Buffer
 
 __all__ = ["Settler"]

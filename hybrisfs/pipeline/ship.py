@@ -19,7 +19,7 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.relay import Relayer
 from hybrisfs.pipeline.signals import IDLE, Pause, Signals, Wake
-from hybrisfs.state.pending_chunks import first_pending
+from hybrisfs.state.journal_chunks import first_pending
 from hybrisfs.store.updates import UpdateLog
 from sync import (
     MAX_OWN_TIPS,

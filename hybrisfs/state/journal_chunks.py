@@ -1,21 +1,33 @@
-"""Which chunks lie in the segments of the journal, and which of them keep their segment there."""
+"""Which chunks lie in the segments of the journal: those that keep their segment there, and those that this
+device brings to the clouds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
+from typing import Final, TypeAlias
 
 from hybrisfs.state.chunk_states import ONLY_HERE, Reader
 from hybrisfs.store.bulk import select_many
 from hybrisfs.store.database import Database
 
 __all__ = [
+    "PendingRow",
     "chunk_ranges",
     "dirty_among",
     "dirty_ranges",
     "dirty_segments",
+    "first_pending",
     "is_segment_named",
     "named_segments",
+    "pending_after",
+    "pending_bytes",
+    "pending_row",
+    "shown_in_segment",
 ]
+
+PendingRow: TypeAlias = tuple[int, bytes, int, int, int]
+"""Number, id, length, segment and position of a chunk that is PENDING."""
+_PENDING: Final = "SELECT number, id, length, segment, position FROM chunk WHERE pack IS NULL"
 
 
 def chunk_ranges(db: Reader, segment: int) -> list[tuple[int, int]]:
@@ -35,6 +47,17 @@ def named_segments(db: Reader) -> set[int]:
     return {segment for (segment,) in rows}
 
 
+def shown_in_segment(db: Reader, segment: int) -> list[tuple[int, int, int, int, int]]:
+    """Number, position and length of the chunks in a segment, each with the node of a file that shows it and
+    a folder in which that stands: one row for each of these."""
+    return db.execute(
+        "SELECT c.number, c.position, c.length, f.ino, p.parent FROM chunk c "
+        "CROSS JOIN file_chunk f ON f.chunk = c.number CROSS JOIN place p ON p.ino = f.ino "
+        "WHERE c.segment = ?",
+        (segment,),
+    ).fetchall()
+
+
 def dirty_ranges(db: Reader) -> Iterator[tuple[int, int, int]]:
     """Segment, position and length of all chunks that pin their segment."""
     return db.execute(f"SELECT segment, position, length FROM chunk WHERE {ONLY_HERE}")
@@ -50,3 +73,26 @@ def dirty_among(db: Database, numbers: Iterable[int]) -> list[int]:
     """Those of the chunks that pin their segment."""
     query = f"SELECT number FROM chunk WHERE number IN (VALUES {{}}) AND {ONLY_HERE}"
     return [number for (number,) in select_many(db, query, [(one,) for one in numbers])]
+
+
+def pending_after(db: Reader, number: int, limit: int) -> list[PendingRow]:
+    """The first *limit* PENDING chunks above a number, in the order in which they were made."""
+    return db.execute(f"{_PENDING} AND number > ? ORDER BY number LIMIT ?", (number, limit)).fetchall()
+
+
+def pending_row(db: Reader, number: int) -> PendingRow | None:
+    """The chunk with this number if it is PENDING."""
+    row: PendingRow | None = db.execute(f"{_PENDING} AND number = ?", (number,)).fetchone()
+    return row
+
+
+def first_pending(db: Reader, but: Container[int]) -> int | None:
+    """The lowest number of a PENDING chunk that is none of *but*."""
+    rows = db.execute("SELECT number FROM chunk WHERE pack IS NULL ORDER BY number")
+    return next((number for (number,) in rows if number not in but), None)
+
+
+def pending_bytes(db: Reader) -> int:
+    """The sum of the lengths of PENDING chunks."""
+    (size,) = db.execute("SELECT total(length) FROM chunk WHERE pack IS NULL").fetchone()
+    return int(size)

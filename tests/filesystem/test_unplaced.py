@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from hybrisfs.filesystem.residency import Residency, State
-from hybrisfs.filesystem.unplaced import Unplaced, UnplacedContent
+from hybrisfs.filesystem.unplaced import Unplaced
+from hybrisfs.state.unplaced_chunks import UnplacedContent
 from tests.filesystem.invariants import check_accounts
 from tests.filesystem.rig import Rig, small_chunks
 from tests.merge.fleet import Fleet
