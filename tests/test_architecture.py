@@ -196,20 +196,6 @@ ASKS_BY_ITSELF: set[str] = {
     "hybrisfs.versions.contents",
     "hybrisfs.versions.lost",
     "hybrisfs.versions.thinning",
-    "hybrisfs.volume.content_check",
-    "hybrisfs.volume.database_check",
-    "hybrisfs.volume.deletions",
-    "hybrisfs.volume.fsck",
-    "hybrisfs.volume.holdings",
-    "hybrisfs.volume.leftovers",
-    "hybrisfs.volume.pack_check",
-    "hybrisfs.volume.peering",
-    "hybrisfs.volume.restoring",
-    "hybrisfs.volume.salvage",
-    "hybrisfs.volume.unreadable",
-    "hybrisfs.volume.uploads",
-    "hybrisfs.volume.version_check",
-    "hybrisfs.volume.versions",
 }
 
 

@@ -1,4 +1,4 @@
-"""Which chunks files show, and where these are.
+"""Which chunks the contents of files name, and where these are.
 
 A file shows chunks by its parts (`file_chunk`); the list of a long file's chunks stands in chunks itself, its
 pages (`content_page`).
@@ -6,12 +6,25 @@ pages (`content_page`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from hybrisfs.state.chunk_states import CHUNK_COLUMNS, ELSEWHERE, ChunkRef, Reader
+from hybrisfs.state.chunk_states import CHUNK_COLUMNS, ELSEWHERE, IS_SHOWN, ChunkRef, Reader
 
-__all__ = ["BaseRow", "Whereabouts", "chunks_after", "packs_of_file", "parts_between", "whereabouts"]
+__all__ = [
+    "BaseRow",
+    "Whereabouts",
+    "bytes_of_versions_alone",
+    "chunks_after",
+    "is_at_hand",
+    "is_known",
+    "packs_of_file",
+    "pages_of_file",
+    "parts_between",
+    "parts_of_file",
+    "whereabouts",
+]
 
 _CHUNKS: Final = "chunk c WHERE c.number IN (SELECT chunk FROM file_chunk WHERE ino = :ino)"
 _PAGES: Final = "chunk c WHERE c.number IN (SELECT chunk FROM content_page WHERE ino = :ino)"
@@ -48,6 +61,23 @@ def chunks_after(db: Reader, number: int, limit: int) -> list[ChunkRef]:
     return [ChunkRef(*row) for row in rows]
 
 
+def parts_of_file(db: Reader, ino: int) -> Iterator[tuple[int, int, bytes]]:
+    """Offset and length of each part of a file, and the id of its chunk; in order."""
+    return db.execute(
+        "SELECT f.offset, f.length, c.id FROM file_chunk f JOIN chunk c ON c.number = f.chunk "
+        "WHERE f.ino = ? ORDER BY f.offset",
+        (ino,),
+    )
+
+
+def pages_of_file(db: Reader, ino: int) -> set[bytes]:
+    """The ids of the chunks in which the list of a file's chunks stands."""
+    rows = db.execute(
+        "SELECT c.id FROM content_page p JOIN chunk c ON c.number = p.chunk WHERE p.ino = ?", (ino,)
+    )
+    return {identity for (identity,) in rows}
+
+
 class Whereabouts(NamedTuple):
     """Of the chunks of a file: whether any is not here (pages do not count), whether others have yet to say
     where one is, and whether this device has yet to bring one to the clouds."""
@@ -73,3 +103,26 @@ def packs_of_file(db: Reader, ino: int) -> list[bytes]:
     """The ids of the packs from which the chunks of a file are read."""
     rows = db.execute(f"SELECT id FROM pack WHERE number IN (SELECT c.pack FROM {_CHUNKS})", {"ino": ino})
     return [identity for (identity,) in rows]
+
+
+# -- by their ids, as registers name them -----------------------------------------------------------------
+
+
+def is_known(db: Reader, identity: bytes) -> bool:
+    """Whether there is a chunk with this id, wherever it is."""
+    return db.execute("SELECT 1 FROM chunk WHERE id = ?", (identity,)).fetchone() is not None
+
+
+def is_at_hand(db: Reader, identity: bytes) -> bool:
+    """Whether a chunk is here, or a cloud is known to have it."""
+    row = db.execute("SELECT segment, pack FROM chunk WHERE id = ?", (identity,)).fetchone()
+    return row is not None and (row[0] is not None or bool(row[1]))
+
+
+def bytes_of_versions_alone(db: Reader) -> int:
+    """The sum of the lengths of the chunks in `kept_chunk` that no file shows. The caller has made that table
+    (`hybrisfs.versions.needs`)."""
+    (size,) = db.execute(
+        f"SELECT ifnull(sum(c.length), 0) FROM kept_chunk k JOIN chunk c ON c.id = k.id WHERE NOT {IS_SHOWN}"
+    ).fetchone()
+    return int(size)

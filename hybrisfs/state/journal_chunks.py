@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 from hybrisfs.state.chunk_states import ONLY_HERE, Reader
 from hybrisfs.store.bulk import select_many
 from hybrisfs.store.database import Database
+from hybrisfs.store.journal import Journal
 
 __all__ = [
     "PendingRow",
@@ -18,10 +19,10 @@ __all__ = [
     "dirty_segments",
     "first_pending",
     "is_segment_named",
-    "named_segments",
     "pending_after",
     "pending_bytes",
     "pending_row",
+    "remove_unnamed_segments",
     "shown_in_segment",
 ]
 
@@ -41,10 +42,12 @@ def is_segment_named(db: Reader, segment: int) -> bool:
     return db.execute("SELECT 1 FROM chunk WHERE segment = ? LIMIT 1", (segment,)).fetchone() is not None
 
 
-def named_segments(db: Reader) -> set[int]:
-    """The segments in which chunks lie."""
+def remove_unnamed_segments(db: Database, journal: Journal) -> None:
+    """Delete the segments that the database does not name: their bytes were never committed."""
     rows = db.execute("SELECT DISTINCT segment FROM chunk WHERE segment IS NOT NULL")
-    return {segment for (segment,) in rows}
+    for number in journal.numbers() - {segment for (segment,) in rows}:
+        if not journal.pins[number]:
+            journal.remove(number)
 
 
 def shown_in_segment(db: Reader, segment: int) -> list[tuple[int, int, int, int, int]]:

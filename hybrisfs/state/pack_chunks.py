@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 from hybrisfs.state.chunk_states import CHUNK_COLUMNS, ELSEWHERE, IS_SHOWN, ChunkRef, Reader
 
 __all__ = [
-    "IS_LOST",
+    "IS_OWED",
+    "IS_READ",
     "Lost",
     "chunks_of_lost_pack",
     "chunks_of_pack",
@@ -27,11 +28,25 @@ _LOST: Final = (
     f"spare s JOIN chunk c ON c.number = s.chunk AND s.lost AND c.pack = {ELSEWHERE} "
     "JOIN pack p ON p.number = s.pack"
 )
-IS_LOST: Final = (
+_IS_LOST: Final = (
     "pack.n > 0 AND EXISTS (SELECT 1 FROM spare s JOIN chunk c ON c.number = s.chunk "
     f"WHERE s.pack = pack.number AND s.lost AND c.pack = {ELSEWHERE})"
 )
 """Of a row of `pack`: it is set aside, and holds what no other pack does."""
+IS_READ: Final = (
+    "pack.n > 0 AND (EXISTS (SELECT 1 FROM chunk c WHERE c.pack = pack.number AND c.pack > 0 AND "
+    "(pack.proven OR NOT EXISTS (SELECT 1 FROM spare s WHERE s.chunk = c.number AND s.proven))) "
+    "OR EXISTS (SELECT 1 FROM spare s JOIN chunk c ON c.number = s.chunk "
+    "WHERE s.pack = pack.number AND s.proven AND c.pack > 0 AND NOT c.proven))"
+)
+"""Of a row of `pack`: chunks are read from it. From others nothing is, though they may hold copies: what took
+their place, after their code was changed or clouds had lost them, is read instead. Of a pack that only a
+member says to have taken the place of another one, which this device knows, that one counts."""
+IS_OWED: Final = (
+    f"(({IS_READ}) OR {_IS_LOST}) AND NOT EXISTS (SELECT 1 FROM condemned d WHERE d.pack = pack.number)"
+)
+"""Of a row of `pack`: chunks are read from it, or the clouds have lost what no other pack holds. A pack that
+this device has promised not to use again may be gone before it hears so."""
 
 
 def chunks_of_pack(db: Reader, pack: int) -> list[ChunkRef]:

@@ -21,8 +21,9 @@ from hybrisfs.dispersal.engine import Engine, Marker
 from hybrisfs.dispersal.share import share_name
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.pipeline.signals import Pause, Signals, Wake
+from hybrisfs.state.pack_chunks import IS_READ
 from hybrisfs.topic import Topic
-from hybrisfs.volume.holdings import IS_READ, is_only_said
+from hybrisfs.volume.holdings import is_only_said
 from hybrisfs.volume.recent_puts import RecentPuts
 
 __all__ = ["Checkup"]

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from hybrisfs.state.pack_chunks import IS_OWED
 from hybrisfs.volume.create import MARKER_NAME
-from hybrisfs.volume.holdings import IS_OWED, Holdings
+from hybrisfs.volume.holdings import Holdings
 
 if TYPE_CHECKING:
     from hybrisfs.volume.opened import Opened

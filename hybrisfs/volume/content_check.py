@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 
 from hybrisfs.filesystem.registers import Content, Run, encode_runs
+from hybrisfs.state.file_chunks import pages_of_file, parts_of_file
 from sync import DecodeError
 from sync.codec import Buffer
 
@@ -37,12 +38,7 @@ class ContentCheck:
         return None if same else "its content is not the one signed"
 
     def _has_pages(self, ino: int, signed: Content) -> bool:
-        pages = {
-            identity
-            for (identity,) in self._db.execute(
-                "SELECT c.id FROM content_page p JOIN chunk c ON c.number = p.chunk WHERE p.ino = ?", (ino,)
-            )
-        }
+        pages = pages_of_file(self._db, ino)
         return all(run.chunk is None or run.chunk in pages for run in signed.runs)
 
     def _is_listed(self, ino: int, size: int, signed: Content) -> bool:
@@ -60,11 +56,7 @@ class ContentCheck:
 
     def _runs(self, ino: int, size: int) -> Iterator[Run]:
         at = 0
-        for offset, length, identity in self._db.execute(
-            "SELECT f.offset, f.length, c.id FROM file_chunk f JOIN chunk c ON c.number = f.chunk "
-            "WHERE f.ino = ? ORDER BY f.offset",
-            (ino,),
-        ):
+        for offset, length, identity in parts_of_file(self._db, ino):
             if offset > at:
                 yield Run(offset - at, None)
             yield Run(length, identity)

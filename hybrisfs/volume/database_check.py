@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from hybrisfs.state.chunk_states import ELSEWHERE
+from hybrisfs.state.chunk_checks import CHUNKS_NOWHERE, PAGES_WITHOUT_CHUNK, PARTS_WITHOUT_CHUNK
 from hybrisfs.store.schema import ROOT_INO
 from hybrisfs.volume.fsck_report import FsckReport, Progress
 from hybrisfs.volume.log_check import LogCheck, Vectors
@@ -97,17 +97,8 @@ _TREE_CHECKS: Final = (
         "SELECT n.ino, n.id FROM node n WHERE n.xattrs <> (SELECT count(*) FROM xattr x WHERE x.ino = n.ino)",
         "a wrong count of extended attributes",
     ),
-    (
-        # How long a chunk is that another device has made is not known before that tells where it is.
-        "SELECT f.ino, f.offset FROM file_chunk f LEFT JOIN chunk c ON c.number = f.chunk "
-        f"WHERE c.number IS NULL OR f.length < 1 OR (f.length > c.length AND c.pack IS NOT {ELSEWHERE})",
-        "a part of a file without its chunk",
-    ),
-    (
-        "SELECT p.ino, p.chunk FROM content_page p LEFT JOIN chunk c ON c.number = p.chunk "
-        "WHERE c.number IS NULL",
-        "a list of chunks without its chunk",
-    ),
+    (PARTS_WITHOUT_CHUNK, "a part of a file without its chunk"),
+    (PAGES_WITHOUT_CHUNK, "a list of chunks without its chunk"),
     (
         "SELECT u.ino FROM unlisted u LEFT JOIN node n ON n.ino = u.ino WHERE n.ino IS NULL",
         "a list of chunks that is to be read for a file that does not exist",
@@ -132,11 +123,7 @@ _TREE_CHECKS: Final = (
         "SELECT ino, name FROM place WHERE ino NOT IN (SELECT ino FROM reached)",
         "a name that cannot be reached from the root",
     ),
-    (
-        "SELECT c.number, c.id FROM chunk c LEFT JOIN pack p ON p.number = c.pack "
-        f"WHERE p.number IS NULL AND (c.pack <> {ELSEWHERE} OR c.pack IS NULL AND c.segment IS NULL)",
-        "a chunk that is nowhere",
-    ),
+    (CHUNKS_NOWHERE, "a chunk that is nowhere"),
 )
 
 

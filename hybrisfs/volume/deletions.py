@@ -72,8 +72,7 @@ class Deletions:
                 self._signer.require_writer()
             writes, nodes = self._losses.release(deletion, wanted=wanted)
             if writes:
-                high: int = self._fs.db.execute("SELECT max(number) FROM chunk").fetchone()[0] or 0
-                self._signer.sign(writes, high)
+                self._signer.sign(writes, self._fs.chunks.newest())
             if nodes:
                 self._show(self._arrivals.reveal(nodes))
 

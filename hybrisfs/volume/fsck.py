@@ -8,14 +8,16 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from hybrisfs.errors import HybrisError
 from hybrisfs.shown import shown
+from hybrisfs.state.chunk_checks import cached_count, cached_rows, is_cached_in
 from hybrisfs.state.chunk_states import ELSEWHERE
 from hybrisfs.state.pack_chunks import lost_packs, what_is_lost
+from hybrisfs.store.database import Database
 from hybrisfs.store.journal import Journal
 from hybrisfs.store.schema import ROOT_INO
 from hybrisfs.volume.cloud_check import ObjectCheck, object_checks, run_checks
@@ -55,16 +57,12 @@ def check_volume(volume: Opened, *, clouds: bool, progress: Progress) -> FsckRep
 
 def _check_cache(volume: Opened, db: sqlite3.Connection, report: FsckReport, progress: Progress) -> None:
     journal, sealer = volume.fs.journal, volume.sealer
-    total = db.execute("SELECT count(*) FROM chunk WHERE segment IS NOT NULL").fetchone()[0]
+    total = cached_count(db)
     done = 0
-    rows = db.execute(
-        "SELECT number, id, length, segment, position, pack FROM chunk "
-        "WHERE segment IS NOT NULL ORDER BY segment"
-    )
-    for number, identity, length, segment, position, pack in rows:
+    for number, identity, length, segment, position, pack in cached_rows(db):
         data = _read(journal, segment, position, length)
         if (data is None or sealer.chunk_id(data) != identity) and _still_there(
-            volume, "SELECT 1 FROM chunk WHERE number = ? AND segment = ?", number, segment
+            volume, partial(is_cached_in, number=number, segment=segment)
         ):
             if pack is None:
                 whose = _files_of(db, number)
@@ -80,7 +78,7 @@ def _check_cache(volume: Opened, db: sqlite3.Connection, report: FsckReport, pro
             progress("cache", done, total)
     for ino, start, length, segment, position in db.execute("SELECT * FROM extent WHERE segment > 0"):
         if _read(journal, segment, position, length) is None and _still_there(
-            volume, "SELECT 1 FROM extent WHERE ino = ? AND start = ? AND segment = ?", ino, start, segment
+            volume, partial(_is_staged_in, ino=ino, start=start, segment=segment)
         ):
             report.add("cache", f"bytes {start} to {start + length} of node {ino} are gone: data is lost")
     report.checked["cached chunks"] = done
@@ -130,11 +128,16 @@ def _read(journal: Journal, segment: int, position: int, length: int) -> bytes |
         return None
 
 
-def _still_there(volume: Opened, query: str, *facts: int) -> bool:
-    """Whether the row has neither changed nor gone since the snapshot."""
+def _is_staged_in(db: Database, ino: int, start: int, segment: int) -> bool:
+    query = "SELECT 1 FROM extent WHERE ino = ? AND start = ? AND segment = ?"
+    return db.execute(query, (ino, start, segment)).fetchone() is not None
+
+
+def _still_there(volume: Opened, is_there: Callable[[Database], bool]) -> bool:
+    """Whether a row has neither changed nor gone since the snapshot."""
     with volume.fs.lock:
         volume.fs.flush()
-        return volume.fs.db.execute(query, facts).fetchone() is not None
+        return is_there(volume.fs.db)
 
 
 def _check_clouds(

@@ -12,26 +12,11 @@ from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.keyring import KeyRing
 from hybrisfs.pipeline.log_repair import SEGMENT_LIMIT
-from hybrisfs.state.pack_chunks import IS_LOST
+from hybrisfs.state.pack_chunks import IS_OWED
 from hybrisfs.volume.create import MARKER_NAME, belongs_to_another, marker
 from sync import Head, decode_head, decode_segment, head_name
 
-__all__ = ["IS_OWED", "IS_READ", "Holdings", "PackPlace", "SegmentPlace", "is_only_said"]
-
-IS_READ: Final = (
-    "pack.n > 0 AND (EXISTS (SELECT 1 FROM chunk c WHERE c.pack = pack.number AND c.pack > 0 AND "
-    "(pack.proven OR NOT EXISTS (SELECT 1 FROM spare s WHERE s.chunk = c.number AND s.proven))) "
-    "OR EXISTS (SELECT 1 FROM spare s JOIN chunk c ON c.number = s.chunk "
-    "WHERE s.pack = pack.number AND s.proven AND c.pack > 0 AND NOT c.proven))"
-)
-"""Of a row of `pack`: chunks are read from it. From others nothing is, though they may hold copies: what took
-their place, after their code was changed or clouds had lost them, is read instead. Of a pack that only a
-member says to have taken the place of another one, which this device knows, that one counts."""
-IS_OWED: Final = (
-    f"(({IS_READ}) OR {IS_LOST}) AND NOT EXISTS (SELECT 1 FROM condemned d WHERE d.pack = pack.number)"
-)
-"""Of a row of `pack`: chunks are read from it, or the clouds have lost what no other pack holds. A pack that
-this device has promised not to use again may be gone before it hears so."""
+__all__ = ["Holdings", "PackPlace", "SegmentPlace", "is_only_said"]
 
 _HEAD_LIMIT: Final = 1 << 20
 _MARKER_LIMIT: Final = 4096

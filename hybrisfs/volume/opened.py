@@ -43,6 +43,7 @@ from hybrisfs.pipeline.settle import Settler
 from hybrisfs.pipeline.ship import Shipper
 from hybrisfs.pipeline.signals import IDLE, Signals, Wake
 from hybrisfs.stage import LastError, Stage, start_stages
+from hybrisfs.state.journal_chunks import remove_unnamed_segments
 from hybrisfs.store.database import Database
 from hybrisfs.store.journal import Journal
 from hybrisfs.topic import Topic
@@ -63,7 +64,6 @@ from hybrisfs.volume.followed_clouds import FollowedClouds
 from hybrisfs.volume.goodbye import say_goodbye
 from hybrisfs.volume.holdings import Holdings
 from hybrisfs.volume.key_values import KeyValues
-from hybrisfs.volume.leftovers import remove_unknown_segments
 from hybrisfs.volume.lock import lock_exclusively
 from hybrisfs.volume.maintenance import Maintenance
 from hybrisfs.volume.metered import is_metered
@@ -161,7 +161,7 @@ class Opened:
         self.tables = TableSealer(self.ring.tables)
         journal = Journal(state / JOURNAL_FOLDER, budget=self.config.cache_bytes)
         self.fs = FileSystem(database, journal, self.sealer.chunk_id, owner=(os.getuid(), os.getgid()))
-        remove_unknown_segments(database, journal)
+        remove_unnamed_segments(database, journal)
         self.signals = Signals()
         self.committer = Committer(self.fs, self.signals)
         self.fs.changes.begun.listen(self.signals.changes_made)

@@ -6,6 +6,7 @@ import sqlite3
 
 from hybrisfs.filesystem.registers import PackRecord
 from hybrisfs.kinds import ID, PACK
+from hybrisfs.state.chunk_checks import is_spare_in, recorded_place
 from hybrisfs.state.chunk_states import ELSEWHERE
 from hybrisfs.volume.log_check import Entry
 from sync import DecodeError
@@ -64,24 +65,16 @@ class PackCheck:
 
     def _misplaced(self, number: int, signed: PackRecord) -> str | None:
         for chunk in signed.chunks:
-            found = self._db.execute(
-                "SELECT pack, offset, sealed FROM chunk WHERE id = ?", (chunk.id,)
-            ).fetchone()
+            found = recorded_place(self._db, chunk.id)
             if found is None:
                 continue  # nobody needed it any more when the pack was recorded
-            if found[0] == ELSEWHERE and not (self._is_condemned(number) or self._is_aside(number, chunk.id)):
+            if found[0] == ELSEWHERE and not (
+                self._is_condemned(number) or is_spare_in(self._db, number, chunk.id)
+            ):
                 return f"chunk {chunk.id.hex()} is in it, but it is not known where that is"
             if found[0] == number and found[1:] != (chunk.offset, chunk.sealed):
                 return f"chunk {chunk.id.hex()} is not where the pack says"
         return None
-
-    def _is_aside(self, pack: int, chunk: bytes) -> bool:
-        """Whether the clouds have lost the pack, so that the chunk is not read from there."""
-        row = self._db.execute(
-            "SELECT 1 FROM spare WHERE pack = ? AND chunk = (SELECT number FROM chunk WHERE id = ?)",
-            (pack, chunk),
-        ).fetchone()
-        return row is not None
 
     def _is_condemned(self, pack: int) -> bool:
         return self._db.execute("SELECT 1 FROM condemned WHERE pack = ?", (pack,)).fetchone() is not None

@@ -21,7 +21,6 @@ from hybrisfs.peers.service import PeerService, PeerStatus
 from hybrisfs.peers.settings import PeerSettings
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.signals import Signals
-from hybrisfs.state.chunk_states import CHUNK_COLUMNS, ChunkRef
 from hybrisfs.topic import Topic
 from hybrisfs.volume.sharing import Sharing
 from sync import Action, DecodeError, Exchange, Head, Offer, Send, UnknownEpochError, decode_head
@@ -181,12 +180,9 @@ class Peering:
 
     def _read_chunk(self, keeper: Keeper, identity: bytes) -> bytes | None:
         with self._fs.lock:
-            row = self._fs.db.execute(
-                f"SELECT {CHUNK_COLUMNS} FROM chunk c WHERE c.id = ?", (identity,)
-            ).fetchone()
-            if row is None:
+            ref = self._fs.chunks.find(identity)
+            if ref is None:
                 return keeper.succession.part(identity)
-            ref = ChunkRef(*row)
             try:
                 return self._fs.chunks.read(ref, 0, ref.length)
             except OSError:

@@ -112,12 +112,7 @@ class Restorer:
 
     def _require_bytes(self, path: Sequence[bytes], content: bytes | None) -> None:
         for run in content_of(content).runs:
-            if run.chunk is None:
-                continue
-            row = self._fs.db.execute(
-                "SELECT 1 FROM chunk WHERE id = ? AND (segment IS NOT NULL OR pack IS NOT NULL)", (run.chunk,)
-            ).fetchone()
-            if row is None:
+            if run.chunk is not None and self._fs.chunks.find(run.chunk) is None:
                 raise HybrisError(
                     f"that version of {_named(path)} cannot be restored",
                     "no cloud has its bytes",

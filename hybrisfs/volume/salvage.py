@@ -20,6 +20,7 @@ from hybrisfs.filesystem.extents import ZEROS
 from hybrisfs.kinds import CONTENT
 from hybrisfs.merge.member_table import Membership
 from hybrisfs.merge.members import Member
+from hybrisfs.state.chunk_checks import FILES_HELD_WHOLE, FILES_PENDING, PARTS_OF_FILE
 from hybrisfs.store.schema import ROOT_INO
 from sync import DEVICE_ID_SIZE, device_id_of
 from sync.codec import Buffer
@@ -32,12 +33,10 @@ _KEY_SIZE: Final = 32
 _SELECT_STAGED: Final = (
     f"SELECT DISTINCT ino FROM pending WHERE substr(key, 1, 1) = {CONTENT.sql_prefix}",
     "SELECT DISTINCT ino FROM extent WHERE segment > 0",
-    "SELECT DISTINCT f.ino FROM file_chunk f JOIN chunk c ON c.number = f.chunk WHERE c.pack IS NULL",
+    FILES_PENDING,
     # Of what another device made and no cloud is known to have, only what is here as a whole: the rest comes
     # from that device, or is lost with it.
-    "SELECT DISTINCT f.ino FROM file_chunk f JOIN chunk c ON c.number = f.chunk WHERE c.pack = 0 "
-    "AND NOT EXISTS (SELECT 1 FROM file_chunk o JOIN chunk d ON d.number = o.chunk "
-    "WHERE o.ino = f.ino AND d.segment IS NULL)",
+    FILES_HELD_WHOLE,
 )
 
 
@@ -139,11 +138,7 @@ class DamagedDatabase:
 
         Raises UnreadablePartError.
         """
-        for offset, length, identity, whole, segment, position in self._all_rows(
-            "SELECT f.offset, f.length, c.id, c.length, c.segment, c.position FROM file_chunk f "
-            "LEFT JOIN chunk c ON c.number = f.chunk WHERE f.ino = ? ORDER BY f.offset",
-            file.ino,
-        ):
+        for offset, length, identity, whole, segment, position in self._all_rows(PARTS_OF_FILE, file.ino):
             data = self._read(segment, position, whole)
             if self._chunk_id(data) != identity:
                 raise UnreadablePartError

@@ -16,7 +16,8 @@ from typing import Final
 from hybrisfs.errors import UsageError
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.shown import quoted, shown
-from hybrisfs.state.chunk_states import ELSEWHERE, ChunkRef
+from hybrisfs.state.chunk_states import ChunkRef
+from hybrisfs.state.unplaced_chunks import files_lacking
 from hybrisfs.store.schema import ROOT_INO
 from hybrisfs.volume.parts import Ground
 from hybrisfs.volume.sharing import Sharing
@@ -28,10 +29,6 @@ log = logging.getLogger(__name__)
 
 _MOST: Final = 200  # chunks that are remembered
 _TOLD: Final = 3  # files that `status` tells of
-_FILES: Final = (
-    "SELECT ino FROM file_chunk WHERE chunk = ?1 AND EXISTS ({absent}) "
-    "UNION SELECT ino FROM content_page WHERE chunk = ?1 AND EXISTS ({absent})"
-).format(absent=f"SELECT 1 FROM chunk WHERE number = ?1 AND segment IS NULL AND pack = {ELSEWHERE}")
 
 
 class Unreadable:
@@ -74,11 +71,11 @@ class Unreadable:
         found: dict[str, None] = {}
         with fs.lock:
             for chunk in chunks:
-                rows = fs.db.execute(_FILES, (chunk,)).fetchall()
-                if not rows:
+                files = files_lacking(fs.db, chunk)
+                if not files:
                     with self._lock:
                         self._chunks.pop(chunk, None)
-                for (ino,) in rows:
+                for ino in files:
                     path = _path(fs, ino)
                     if path:
                         found[path] = None

@@ -11,6 +11,7 @@ from hybrisfs.filesystem.unplaced import Unplaced
 from hybrisfs.merge.member_table import MemberTable
 from hybrisfs.pipeline.relay import Relayer
 from hybrisfs.pipeline.signals import Signals
+from hybrisfs.state.journal_chunks import first_pending, pending_bytes
 from hybrisfs.store.updates import UpdateLog
 
 __all__ = ["Uploads"]
@@ -42,8 +43,7 @@ class Uploads:
         wait. The lock is held."""
         self._fs.flush()
         staged = self._fs.db.execute("SELECT total(length) FROM extent WHERE segment > 0").fetchone()[0]
-        waiting = self._fs.db.execute("SELECT total(length) FROM chunk WHERE pack IS NULL").fetchone()[0]
-        return int(staged) + int(waiting)
+        return int(staged) + pending_bytes(self._fs.db)
 
     def wait_signed(self, timeout: float) -> bool:
         """Wait until all that was written before is signed; False when *timeout* seconds are over."""
@@ -121,8 +121,8 @@ class Uploads:
 
     def _is_unpacked(self, newest: int) -> bool:
         """Whether a chunk up to that number, claimed ones among them, is still to be brought there."""
-        rows = self._fs.db.execute("SELECT number FROM chunk WHERE pack IS NULL AND number <= ?", (newest,))
-        return any(number not in self._fs.chunks.lost for (number,) in rows)
+        first = first_pending(self._fs.db, but=self._fs.chunks.lost)
+        return first is not None and first <= newest
 
     def _lacking_bytes(self) -> int:
         return self.pending_bytes() + self.unplaced.count().size

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from hybrisfs.filesystem.registers import is_of_tree
 from hybrisfs.merge.authority import counting, described
 from hybrisfs.merge.role_table import Roles
+from hybrisfs.state.file_chunks import is_known
 from hybrisfs.versions.needs import KEPT_CONTENTS, named_chunks
 from sync import decode_signed
 
@@ -52,9 +53,6 @@ def count_without_bytes(db: sqlite3.Connection) -> int:
     """How many versions cannot be read any more. That is nothing wrong: they were overwritten before a cloud
     had got them, and given up to make room; or a log that was read anew names what was let go of long ago."""
     return sum(
-        any(
-            db.execute("SELECT 1 FROM chunk WHERE id = ?", (chunk,)).fetchone() is None
-            for chunk in named_chunks(value)[0]
-        )
+        not all(is_known(db, chunk) for chunk in named_chunks(value)[0])
         for value, _ in db.execute(KEPT_CONTENTS)
     )

@@ -19,7 +19,6 @@ from hybrisfs.merge.signing import only_reads
 from hybrisfs.pipeline.commit import Committer
 from hybrisfs.pipeline.fetch import Fetcher
 from hybrisfs.shown import quoted, shown
-from hybrisfs.state.chunk_states import CHUNK_COLUMNS, ChunkRef
 from hybrisfs.versions.account import Account
 from hybrisfs.versions.browser import HISTORY_NAME
 from hybrisfs.versions.catalog import Catalog, Version
@@ -133,11 +132,9 @@ class Versions:
     def _list_here(self, identity: bytes) -> bytes | None:
         """The bytes of a list of chunks, if they are on this device."""
         with self._fs.lock:
-            row = self._fs.db.execute(
-                f"SELECT {CHUNK_COLUMNS} FROM chunk c WHERE c.id = ?", (identity,)
-            ).fetchone()
+            ref = self._fs.chunks.find(identity)
             try:
-                return None if row is None else self._fs.chunks.read(ChunkRef(*row), 0, row[2])
+                return None if ref is None else self._fs.chunks.read(ref, 0, ref.length)
             except OSError:
                 return None
 
