@@ -35,6 +35,7 @@ from typing import Final
 
 from blake3 import blake3
 
+from hybrisfs.state.pack_chunks import places_in_pack
 from sync import DecodeError, Reader, VersionVector, Writer
 from sync.skeleton import MAX_SKELETON, Bone, SkeletonWriter
 from sync.update import VOLUME_ID_SIZE
@@ -153,17 +154,8 @@ class Snapshotter:
         ):
             number, identity, k, n, placement, *stamp = row
             update = self._numbers.get((stamp[0], stamp[1]), 0)
-            chunks = self._chunks(number) if n else []
+            chunks = places_in_pack(self._db, number) if n else []
             yield _pack((identity, k, n, placement, update), chunks)
-
-    def _chunks(self, pack: int) -> list[tuple[bytes, int, int, int, int]]:
-        """(id, offset, sealed, length, whether it is read from there) of the chunks in a pack."""
-        return self._db.execute(
-            "SELECT id, offset, sealed, length, 1 FROM chunk WHERE pack = ?1 AND pack > 0 UNION ALL "
-            "SELECT c.id, s.offset, s.sealed, c.length, 0 FROM spare s JOIN chunk c ON c.number = s.chunk "
-            "WHERE s.pack = ?1 AND c.pack IS NOT ?1 ORDER BY 2",
-            (pack,),
-        ).fetchall()
 
 
 def _value(key: bytes, number: int, value: bytes | None) -> bytes:

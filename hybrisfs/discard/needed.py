@@ -20,8 +20,8 @@ from hybrisfs.dispersal.runs import ChunkLocation
 from hybrisfs.dispersal.share import Table, TableEntry
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.groups import in_groups
-from hybrisfs.state.chunk_states import ELSEWHERE, ONLY_HERE
-from hybrisfs.store.bulk import select_many
+from hybrisfs.state.journal_chunks import dirty_among
+from hybrisfs.state.unplaced_chunks import awaited
 
 __all__ = ["NeededOrphans"]
 
@@ -110,10 +110,7 @@ class NeededOrphans:
     def _lacking(self) -> dict[bytes, int]:
         """The chunks of which it is not known where they are, by id: their numbers."""
         with self._fs.lock:
-            rows = self._fs.db.execute(
-                f"SELECT id, number FROM chunk WHERE pack = {ELSEWHERE} AND segment IS NULL"
-            ).fetchall()
-        return dict(rows)
+            return awaited(self._fs.db)
 
     def _look_in(self, pack: bytes, places: Places) -> int:
         """How many chunks have come from a pack."""
@@ -142,12 +139,7 @@ class NeededOrphans:
         chunks = self._fs.chunks
         with self._fs.lock:
             chunks.keep_all(fetched)
-            rows = select_many(
-                self._fs.db,
-                f"SELECT number FROM chunk WHERE number IN (VALUES {{}}) AND {ONLY_HERE}",
-                [(number,) for number in fetched],
-            )
-            kept = [number for (number,) in rows]
+            kept = dirty_among(self._fs.db, fetched)
             for number in kept:
                 chunks.claim(number)
         return len(kept)

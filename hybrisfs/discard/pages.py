@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.state.chunk_states import CHUNK_COLUMNS, ChunkRef
+from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.versions.needs import chunks_of_page
 
 __all__ = ["Pages"]
@@ -23,11 +23,11 @@ class Pages:
         """The bytes of the list with this id. Raises ChunkUnavailable, OSError."""
         fs = self._fs
         with fs.lock:
-            row = fs.db.execute(f"SELECT {CHUNK_COLUMNS} FROM chunk c WHERE c.id = ?", (identity,)).fetchone()
-            if row is None:
+            ref = fs.chunks.find(identity)
+            if ref is None:
                 raise ChunkUnavailable(f"chunk {identity.hex()[:16]}", {})
-            data = fs.chunks.read(ChunkRef(*row), 0, row[2])
-        return self._fetch(ChunkRef(*row)) if data is None else data
+            data = fs.chunks.read(ref, 0, ref.length)
+        return self._fetch(ref) if data is None else data
 
     def list_files(self) -> bool:
         """Let the view show of all files which chunks they have; whether it had to learn of any.

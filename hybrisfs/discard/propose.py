@@ -11,6 +11,7 @@ from hybrisfs.discard.records import MAX_PACKS, Stray
 from hybrisfs.dispersal.erasure import MAX_FRAGMENTS
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.groups import in_groups
+from hybrisfs.state.pack_chunks import count_of_pack, sealed_bytes
 
 __all__ = ["Proposer"]
 
@@ -99,11 +100,7 @@ class Proposer:
 
     def _chunks_in(self, pack: bytes) -> int:
         with self._fs.lock:
-            (chunks,) = self._fs.db.execute(
-                "SELECT count(*) FROM chunk WHERE pack = (SELECT number FROM pack WHERE id = ?) AND pack > 0",
-                (pack,),
-            ).fetchone()
-        return int(chunks)
+            return count_of_pack(self._fs.db, pack)
 
     def _end(self, packs: Iterable[bytes]) -> bool:
         """Sign the end of packs, and note what is to be deleted; False when that has to wait."""
@@ -163,15 +160,11 @@ class Proposer:
         k, n, placement = db.execute(
             "SELECT k, n, placement FROM pack WHERE number = ?", (number,)
         ).fetchone()
-        (sealed,) = db.execute(
-            "SELECT (SELECT total(sealed) FROM chunk WHERE pack = ?1 AND pack > 0) + "
-            "(SELECT total(sealed) FROM spare WHERE pack = ?1)",
-            (number,),
-        ).fetchone()
+        sealed = sealed_bytes(db, number)
         db.executemany(
             "INSERT OR REPLACE INTO disposal (pack, cloud, shares, size, clock) VALUES (?, ?, ?, ?, ?)",
             [
-                (pack, cloud, n, -(-int(sealed) // k) if cloud in placement else 0, clock)
+                (pack, cloud, n, -(-sealed // k) if cloud in placement else 0, clock)
                 for cloud in {*self._clouds(), *placement}
             ],
         )

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from hybrisfs.kinds import CONTENT, PLACE, sql_node
+from hybrisfs.state.pack_chunks import needs_of_pack
 from hybrisfs.versions.needs import chunks_of_page, gather_kept, named_chunks
 
 __all__ = ["Needed", "References"]
@@ -39,19 +40,6 @@ AND (
                AND (p.value IS NULL OR substr(p.value, -2) NOT IN (x'0100', x'0300')))
 )
 """
-_SHOWN: Final = """
-EXISTS (SELECT 1 FROM file_chunk f WHERE f.chunk = c.number)
-OR EXISTS (SELECT 1 FROM content_page p WHERE p.chunk = c.number)
-OR EXISTS (SELECT 1 FROM kept_chunk k WHERE k.id = c.id)
-"""
-_CHUNKS: Final = f"""
-SELECT c.number, c.id, c.sealed, 0, 0, {_SHOWN} FROM chunk c WHERE c.pack = ?1 AND c.pack > 0
-UNION ALL
-SELECT c.number, c.id, s.sealed, 1,
-CASE WHEN ifnull(c.pack, 0) = 0 THEN c.segment IS NOT NULL ELSE c.proven END, {_SHOWN}
-FROM spare s JOIN chunk c ON c.number = s.chunk WHERE s.pack = ?1
-"""
-"""Number, id, size; whether it is read from elsewhere, and can do without this pack; whether it is shown."""
 
 
 class Needed(NamedTuple):
@@ -90,7 +78,7 @@ class References:
         live = dead = 0
         chunks: list[int] = []
         claimed: list[int] = []
-        for number, identity, sealed, elsewhere, dispensable, shown in self._db.execute(_CHUNKS, (pack,)):
+        for number, identity, sealed, elsewhere, dispensable, shown in needs_of_pack(self._db, pack):
             if not dispensable and (shown or identity in self._hidden):
                 live += sealed
                 (claimed if elsewhere else chunks).append(number)

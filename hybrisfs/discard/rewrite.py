@@ -14,7 +14,7 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.merge.signing import Signer
 from hybrisfs.pipeline.placed import PackMaker, record_pack
 from hybrisfs.pipeline.signals import Signals
-from hybrisfs.state.chunk_states import CHUNK_COLUMNS, ChunkRef
+from hybrisfs.state.chunk_states import ChunkRef
 
 __all__ = ["Rewriter"]
 
@@ -73,12 +73,9 @@ class Rewriter:
     def _sealed(self, number: int, pack: int) -> tuple[bytes, int, bytes]:
         """Id, length and sealed bytes of a chunk; no bytes when it is in that pack no more."""
         with self._fs.lock:
-            row = self._fs.db.execute(
-                f"SELECT {CHUNK_COLUMNS} FROM chunk c WHERE c.number = ? AND c.pack = ?", (number, pack)
-            ).fetchone()
-            if row is None:
+            ref = self._fs.chunks.get_if_known(number)
+            if ref is None or ref.pack != pack:
                 return b"", 0, b""
-            ref = ChunkRef(*row)
             data = self._fs.chunks.read(ref, 0, ref.length)
         if data is None:
             data = self._fetch(ref)

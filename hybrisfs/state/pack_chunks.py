@@ -17,10 +17,14 @@ __all__ = [
     "Lost",
     "chunks_of_lost_pack",
     "chunks_of_pack",
+    "count_of_pack",
     "filled_packs",
     "lost_packs",
+    "needs_of_pack",
     "neighbours",
     "packs_coded_otherwise",
+    "places_in_pack",
+    "sealed_bytes",
     "what_is_lost",
 ]
 
@@ -87,6 +91,56 @@ def packs_coded_otherwise(
         "HAVING p.n - p.k <> ?1 OR (p.k <> ?2 AND NOT (p.k = 1 AND total(c.sealed) < ?3))",
         (f, k, small),
     ).fetchall()
+
+
+# -- may it go? ---------------------------------------------------------------------------------------------
+
+
+def count_of_pack(db: Reader, pack: bytes) -> int:
+    """How many chunks are read from the pack with this id."""
+    (chunks,) = db.execute(
+        "SELECT count(*) FROM chunk WHERE pack = (SELECT number FROM pack WHERE id = ?) AND pack > 0", (pack,)
+    ).fetchone()
+    return int(chunks)
+
+
+def sealed_bytes(db: Reader, pack: int) -> int:
+    """How many bytes of sealed chunks a pack is known to hold."""
+    (sealed,) = db.execute(
+        "SELECT (SELECT total(sealed) FROM chunk WHERE pack = ?1 AND pack > 0) + "
+        "(SELECT total(sealed) FROM spare WHERE pack = ?1)",
+        (pack,),
+    ).fetchone()
+    return int(sealed)
+
+
+def needs_of_pack(db: Reader, pack: int) -> Iterator[tuple[int, bytes, int, int, int, int]]:
+    """Of each chunk that a pack is said to hold: number, id and sealed length; whether it is read from
+    elsewhere; whether it can do without this pack, as it goes to the clouds once more or has been read
+    elsewhere; whether a file or a version shows it. The caller has made the table `kept_chunk`
+    (`hybrisfs.versions.needs`)."""
+    shown = f"{IS_SHOWN} OR EXISTS (SELECT 1 FROM kept_chunk k WHERE k.id = c.id)"
+    return db.execute(
+        f"SELECT c.number, c.id, c.sealed, 0, 0, {shown} FROM chunk c WHERE c.pack = ?1 AND c.pack > 0 "
+        "UNION ALL SELECT c.number, c.id, s.sealed, 1, "
+        f"CASE WHEN ifnull(c.pack, 0) = 0 THEN c.segment IS NOT NULL ELSE c.proven END, {shown} "
+        "FROM spare s JOIN chunk c ON c.number = s.chunk WHERE s.pack = ?1",
+        (pack,),
+    )
+
+
+def places_in_pack(db: Reader, pack: int) -> list[tuple[bytes, int, int, int, int]]:
+    """(id, offset, sealed, length, whether it is read from there) of the chunks that a pack is said to hold,
+    in their order there."""
+    return db.execute(
+        "SELECT id, offset, sealed, length, 1 FROM chunk WHERE pack = ?1 AND pack > 0 UNION ALL "
+        "SELECT c.id, s.offset, s.sealed, c.length, 0 FROM spare s JOIN chunk c ON c.number = s.chunk "
+        "WHERE s.pack = ?1 AND c.pack IS NOT ?1 ORDER BY 2",
+        (pack,),
+    ).fetchall()
+
+
+# -- have the clouds lost it? -------------------------------------------------------------------------------
 
 
 class Lost(NamedTuple):

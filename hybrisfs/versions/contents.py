@@ -10,7 +10,6 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.names import failure
 from hybrisfs.filesystem.registers import Content, Run, decode_runs
 from hybrisfs.pipeline.fetch import Fetcher
-from hybrisfs.state.chunk_states import CHUNK_COLUMNS, ChunkRef
 from sync.codec import DecodeError
 
 __all__ = ["VersionReader", "content_of", "size_of"]
@@ -84,11 +83,8 @@ class VersionReader:
 
     def _chunk(self, identity: bytes) -> bytes:
         with self._fs.lock:
-            row = self._fs.db.execute(
-                f"SELECT {CHUNK_COLUMNS} FROM chunk c WHERE c.id = ?", (identity,)
-            ).fetchone()
-            if row is None:
+            ref = self._fs.chunks.find(identity)
+            if ref is None:
                 raise failure(errno.EIO)
-            ref = ChunkRef(*row)
             data = self._fs.chunks.read(ref, 0, ref.length)
         return data if data is not None else self._fetcher.fetch([ref])[ref.number]

@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Callable
 
 from hybrisfs.kinds import CONTENT
+from hybrisfs.state.file_chunks import is_at_hand, is_known
 from hybrisfs.store.database import Database
 from hybrisfs.versions.needs import chunks_of_page, named_chunks
 
@@ -43,16 +44,8 @@ def is_readable(
     for page in tuple(chunks) if lists else ():
         data = list_here(page)
         chunks |= chunks_of_page(data) if data is not None else set()
-    return all(_is_at_hand(db, chunk) for chunk in chunks)
-
-
-def _is_at_hand(db: sqlite3.Connection, chunk: bytes) -> bool:
-    row = db.execute("SELECT segment, pack FROM chunk WHERE id = ?", (chunk,)).fetchone()
-    return row is not None and (row[0] is not None or bool(row[1]))
+    return all(is_at_hand(db, chunk) for chunk in chunks)
 
 
 def _is_lost(db: Database, value: bytes) -> bool:
-    return any(
-        db.execute("SELECT 1 FROM chunk WHERE id = ?", (chunk,)).fetchone() is None
-        for chunk in named_chunks(value)[0]
-    )
+    return not all(is_known(db, chunk) for chunk in named_chunks(value)[0])

@@ -17,6 +17,7 @@ from typing import Final
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.registers import attr_key, content_key
 from hybrisfs.kinds import CONTENT
+from hybrisfs.state.file_chunks import bytes_of_versions_alone
 from hybrisfs.versions.contents import size_of
 from hybrisfs.versions.ladder import DAY_NS, Ladder
 from hybrisfs.versions.needs import gather_kept
@@ -93,13 +94,8 @@ class Thinner:
 
     def _measure(self, db: sqlite3.Connection) -> Room:
         gather_kept(db, self._read_page)
-        values, size = db.execute(
-            "SELECT (SELECT count(*) FROM past), ifnull((SELECT sum(c.length) FROM kept_chunk k "
-            "JOIN chunk c ON c.id = k.id "
-            "WHERE NOT EXISTS (SELECT 1 FROM file_chunk f WHERE f.chunk = c.number) "
-            "AND NOT EXISTS (SELECT 1 FROM content_page p WHERE p.chunk = c.number)), 0)"
-        ).fetchone()
-        return Room(values, size)
+        (values,) = db.execute("SELECT count(*) FROM past").fetchone()
+        return Room(values, bytes_of_versions_alone(db))
 
 
 _FORGET: Final = {
