@@ -26,7 +26,7 @@ class Pages:
             ref = fs.chunks.find(identity)
             if ref is None:
                 raise ChunkUnavailable(f"chunk {identity.hex()[:16]}", {})
-            data = fs.chunks.read(ref, 0, ref.length)
+            data = fs.chunks.read_whole(ref)
         return self._fetch(ref) if data is None else data
 
     def list_files(self) -> bool:

@@ -76,7 +76,7 @@ class Rewriter:
             ref = self._fs.chunks.get_if_known(number)
             if ref is None or ref.pack != pack:
                 return b"", 0, b""
-            data = self._fs.chunks.read(ref, 0, ref.length)
+            data = self._fs.chunks.read_whole(ref)
         if data is None:
             data = self._fetch(ref)
         return ref.id, len(data), self._maker.sealer.seal(ref.id, data)

@@ -117,7 +117,7 @@ class ReceivedContent:
         missing: list[ChunkRef] = []
         for page in _decode(value).runs:
             ref = self._chunks.find(page.chunk or b"")
-            data = None if ref is None else self._chunks.read(ref, 0, ref.length)
+            data = None if ref is None else self._chunks.read_whole(ref)
             if ref is not None and data is None:
                 missing.append(ref)
             elif not missing:

@@ -118,7 +118,7 @@ class Fetcher:
     def fetch_one(self, ref: ChunkRef) -> bytes:
         """The bytes of one chunk, for those whom the word of where it is cannot reach meanwhile: they hold up
         what other devices tell. Raises ChunkUnavailable."""
-        if ref.pack:
+        if ref.is_on_clouds:
             future, run = self._begin(ref)
             if run is not None:
                 self._carry_out(run)
@@ -177,7 +177,7 @@ class Fetcher:
             if waiting is not None:
                 return waiting, None
             now = self._fs.chunks.get(ref.number)
-            data = self._fs.chunks.read(now, 0, now.length)
+            data = self._fs.chunks.read_whole(now)
             if data is not None:  # it came between the caller's look and now
                 self._fs.chunks.keep(ref.number, data)
                 here: Future[bytes] = Future()
@@ -210,7 +210,7 @@ class Fetcher:
         """The chunk, and the neighbours worth taking along. The volume's lock is held."""
         with self._guard:
             sequential = self._ends.pop(ref.number - 1, 0) is None or ahead
-        if self._sparing() or not ref.pack:
+        if self._sparing() or not ref.is_on_clouds:
             return [ref]
         budget = _AHEAD_BYTES if sequential else _NEAR_BYTES
         run = [ref]
@@ -247,7 +247,7 @@ class Fetcher:
         """The chunks after this one in a file, as far as they are on the clouds and not here."""
         with self._fs.lock:
             following = chunks_after(self._fs.db, ref.number, _AHEAD_CHUNKS)
-        return [one for one in following if not one.is_here and one.pack]
+        return [one for one in following if not one.is_here and one.is_on_clouds]
 
     def _bring(self, run: list[ChunkRef], futures: dict[int, Future[bytes]]) -> None:
         try:
@@ -375,7 +375,7 @@ class Fetcher:
             places = chunks.places(chunks.get(number))
         except OSError:
             return []  # dropped meanwhile
-        return [one for one in places if one.pack not in chunks.condemned and one.pack not in chunks.doubted]
+        return [one for one in places if chunks.may_rely_on(one.pack)]
 
     def _is_there(self, refs: list[ChunkRef]) -> bool:
         try:
@@ -392,16 +392,16 @@ class Fetcher:
     def _located(self, ref: ChunkRef) -> ChunkRef:
         """The chunk once it is known where on the clouds it is: another device may have made it just now. One
         that the clouds had lost is looked for where it was."""
-        if not ref.pack:
+        if not ref.is_on_clouds:
             with self._fs.lock:
                 ref = next(iter(self._fs.chunks.places(ref)), ref)
         give_up = time.monotonic() + _LOCATED_WITHIN
-        while not ref.pack:
+        while not ref.is_on_clouds:
             with self._news:
                 told = self._told
             with self._fs.lock:
                 ref = self._fs.chunks.get(ref.number)
-            if ref.pack:
+            if ref.is_on_clouds:
                 break
             with self._news:
                 while self._told == told and not self._closing and (left := give_up - time.monotonic()) > 0:

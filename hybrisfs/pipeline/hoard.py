@@ -201,9 +201,9 @@ class Hoarder:
             if self._is_hopeless():
                 return
             ref = self._find(number)
-            if ref is not None and ref.segment is None and self._fetch(ref):
+            if ref is not None and not ref.is_here and self._fetch(ref):
                 ref = self._find(number)
-                if ref is not None and ref.segment is None:
+                if ref is not None and not ref.is_here:
                     self._fail("what came could not be kept", hopeless=True)
 
     def _bring_from_devices(self, numbers: Sequence[int]) -> None:

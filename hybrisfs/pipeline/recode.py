@@ -90,7 +90,7 @@ class Recoder:
         """The chunks that are read from a pack, from this disk where they are here."""
         with self._fs.lock:
             refs = chunks_of_pack(self._fs.db, former.number)
-            here = {ref.number: self._fs.chunks.read(ref, 0, ref.length) for ref in refs}
+            here = {ref.number: self._fs.chunks.read_whole(ref) for ref in refs}
         missing = [ref for ref in refs if here[ref.number] is None]
         there = self._get_chunks([self._location(former, ref) for ref in missing]) if missing else []
         fetched = {ref.number: data for ref, data in zip(missing, there, strict=True)}

@@ -99,12 +99,12 @@ class RelayGate:
         if self._claim and ref.is_elsewhere and ref.is_here:
             self._fs.chunks.claim(ref.number)
             self._claimed = True
-        return self._are_all_there(listed, 0) and bool(ref.pack)
+        return self._are_all_there(listed, 0) and ref.is_on_clouds
 
     def _list(self, ref: ChunkRef) -> Iterable[Run] | None:
         """The runs that the chunk lists, None when they cannot be read here."""
         try:
-            data = self._fs.chunks.read(ref, 0, ref.length)
+            data = self._fs.chunks.read_whole(ref)
         except OSError:
             return None  # damaged here, and nowhere else yet
         try:

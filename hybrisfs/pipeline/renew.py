@@ -82,8 +82,8 @@ class PackRenewer:
         wanted = self._wanted(number)
         if not wanted:
             return b""  # another device has put it there
-        if any(ref.segment is None for ref in wanted):
-            self._fetch_from_devices([ref for ref in wanted if ref.segment is None])
+        if any(not ref.is_here for ref in wanted):
+            self._fetch_from_devices([ref for ref in wanted if not ref.is_here])
         chunks = self._read(number)
         if not chunks:
             return f"{_too_little(pack)}, and no device that is linked has any of it"
@@ -124,7 +124,7 @@ class PackRenewer:
 
     def _read_one(self, ref: ChunkRef) -> bytes | None:
         try:
-            return self._fs.chunks.read(ref, 0, ref.length)
+            return self._fs.chunks.read_whole(ref)
         except OSError:
             return None  # damaged here: that is told by who packs it
 

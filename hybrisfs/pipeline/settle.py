@@ -109,7 +109,7 @@ class Settler:
         with self._fs.lock:
             # The row is read again: the chunk may have been evicted since the snapshot.
             now = self._fs.chunks.get(ref.number)
-            data = self._fs.chunks.read(now, 0, now.length)
+            data = self._fs.chunks.read_whole(now)
         return data if data is not None else self._fetch(now)
 
     def _replace(

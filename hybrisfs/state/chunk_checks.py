@@ -23,7 +23,6 @@ __all__ = [
     "cached_rows",
     "is_cached_in",
     "is_spare_in",
-    "recorded_place",
 ]
 
 CachedRow = tuple[int, bytes, int, int, int, int | None]
@@ -87,14 +86,6 @@ def is_cached_in(db: Reader, number: int, segment: int) -> bool:
     """Whether a chunk lies in that segment."""
     row = db.execute("SELECT 1 FROM chunk WHERE number = ? AND segment = ?", (number, segment)).fetchone()
     return row is not None
-
-
-def recorded_place(db: Reader, identity: bytes) -> tuple[int | None, int | None, int | None] | None:
-    """Pack, offset and sealed length of the chunk with this id; None when there is none."""
-    row: tuple[int | None, int | None, int | None] | None = db.execute(
-        "SELECT pack, offset, sealed FROM chunk WHERE id = ?", (identity,)
-    ).fetchone()
-    return row
 
 
 def is_spare_in(db: Reader, pack: int, identity: bytes) -> bool:

@@ -66,7 +66,7 @@ class ChunkPlaces:
         row = self._db.execute(
             "SELECT number FROM chunk WHERE id = ? AND pack = ?", (identity, before)
         ).fetchone()
-        if row is not None and pack not in self.condemned and pack not in self.doubted:
+        if row is not None and self.may_rely_on(pack):
             self.packed(row[0], pack, offset, sealed, proven=proven)
 
     def packed_elsewhere(
@@ -160,6 +160,10 @@ class ChunkPlaces:
             for length, pack, offset, sealed, proven in rows.fetchall()
         ]
         return [ref, *spares] if ref.pack else spares
+
+    def may_rely_on(self, pack: int | None) -> bool:
+        """Whether the pack is to stay, for all that is known here: something new may rely on it."""
+        return pack not in self.condemned and pack not in self.doubted
 
     def is_claimed(self, number: int) -> bool:
         """Whether a member says of a chunk that no cloud is known to have that it has put it there."""

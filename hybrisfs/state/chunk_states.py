@@ -51,6 +51,7 @@ __all__ = [
     "ONLY_HERE",
     "ON_CLOUDS",
     "PASSING_OVER",
+    "PENDING",
     "ChunkRef",
     "ChunkState",
     "CutRow",
@@ -212,7 +213,7 @@ class ForbiddenMoveError(RuntimeError):
         super().__init__(f"{call} is not for {number} as it is now")
 
 
-def state_of(segment: int | None, pack: int | None, aside: bool) -> ChunkState:
+def state_of(segment: int | None, pack: int | None, aside: bool = False) -> ChunkState:
     """The state of a chunk with such a row. Raises ValueError when the row breaks rule 3."""
     if pack is None and segment is None:
         raise ValueError("a chunk that is nowhere")
@@ -261,6 +262,11 @@ class ChunkRef(NamedTuple):
     def is_here(self) -> bool:
         """Whether this disk has its bytes."""
         return self.segment is not None
+
+    @property
+    def is_on_clouds(self) -> bool:
+        """Whether a cloud is known to have it."""
+        return bool(self.pack)
 
     @property
     def is_elsewhere(self) -> bool:

@@ -31,6 +31,7 @@ from hybrisfs.state.chunk_states import (
     ForbiddenMoveError,
     state_of,
 )
+from hybrisfs.state.file_chunks import chunk_named
 from hybrisfs.store.bulk import insert_many, select_many, select_with
 from hybrisfs.store.database import Database
 from hybrisfs.store.journal import Journal
@@ -90,8 +91,7 @@ class ChunkStore(ChunkPlaces):
 
     def find(self, identity: bytes) -> ChunkRef | None:
         """The chunk with this id; None when this device has never heard of it, or has dropped it."""
-        row = self._db.execute(f"SELECT {CHUNK_COLUMNS} FROM chunk c WHERE c.id = ?", (identity,)).fetchone()
-        return None if row is None else ChunkRef(*row)
+        return chunk_named(self._db, identity)
 
     def newest(self) -> int:
         """The highest number of a chunk, 0 when there is none."""
@@ -118,7 +118,7 @@ class ChunkStore(ChunkPlaces):
         number = int(row[0])
         segment, position, pack, proven = row[1:]
         self.settling.add(number)
-        if pack and (not proven or pack in self.condemned or pack in self.doubted):
+        if pack and not (proven and self.may_rely_on(pack)):
             self._part(number)
             pack = ELSEWHERE
         if segment is None or (not pack and not self._is_sound(number, cut, segment, position)):
@@ -185,7 +185,8 @@ class ChunkStore(ChunkPlaces):
     # -- read, and kept when they were fetched -----------------------------------------------------
 
     def read(self, ref: ChunkRef, skip: int, length: int) -> bytes | None:
-        """Bytes *skip*..*skip+length* of a chunk, or None when this device does not hold it."""
+        """Bytes *skip*..*skip+length* of a chunk, or None when this device does not hold it. Raises OSError
+        (EIO) when they are damaged here and on no cloud."""
         data = self._recent.get(ref.number)
         if data is not None:
             return data[skip : skip + length]
@@ -205,6 +206,10 @@ class ChunkStore(ChunkPlaces):
             self._verified.clear()
         self._verified.add(ref.number)
         return whole if length == ref.length else whole[skip : skip + length]
+
+    def read_whole(self, ref: ChunkRef) -> bytes | None:
+        """All bytes of a chunk, or None when this device does not hold it. Raises OSError (EIO)."""
+        return self.read(ref, 0, ref.length)
 
     def _rotten(self, ref: ChunkRef) -> None:
         """The bytes of a chunk are not what they were. Raises OSError (EIO) when it is PENDING."""

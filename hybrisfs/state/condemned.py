@@ -11,10 +11,11 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from hybrisfs.filesystem.registers import Content
+from hybrisfs.state.chunk_states import Reader
 from hybrisfs.store.database import Database
 from sync.codec import DecodeError
 
-__all__ = ["Condemned"]
+__all__ = ["Condemned", "is_condemned"]
 
 _PLACES: Final = (
     "SELECT pack FROM chunk WHERE id = :id UNION ALL SELECT s.pack FROM chunk c "
@@ -23,6 +24,11 @@ _PLACES: Final = (
 )
 """Packs that a chunk is needed in: as long as it is not here, and has not been read in the first one, in all
 of them."""
+
+
+def is_condemned(db: Reader, pack: int) -> bool:
+    """Whether a pack may be discarded soon."""
+    return db.execute("SELECT 1 FROM condemned WHERE pack = ?", (pack,)).fetchone() is not None
 
 
 class Condemned:

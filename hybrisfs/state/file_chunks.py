@@ -16,6 +16,7 @@ __all__ = [
     "BaseRow",
     "Whereabouts",
     "bytes_of_versions_alone",
+    "chunk_named",
     "chunks_after",
     "is_at_hand",
     "is_known",
@@ -108,6 +109,12 @@ def packs_of_file(db: Reader, ino: int) -> list[bytes]:
 # -- by their ids, as registers name them -----------------------------------------------------------------
 
 
+def chunk_named(db: Reader, identity: bytes) -> ChunkRef | None:
+    """The chunk with this id; None when this device has never heard of it, or has dropped it."""
+    row = db.execute(f"SELECT {CHUNK_COLUMNS} FROM chunk c WHERE c.id = ?", (identity,)).fetchone()
+    return None if row is None else ChunkRef(*row)
+
+
 def is_known(db: Reader, identity: bytes) -> bool:
     """Whether there is a chunk with this id, wherever it is."""
     return db.execute("SELECT 1 FROM chunk WHERE id = ?", (identity,)).fetchone() is not None
@@ -115,8 +122,8 @@ def is_known(db: Reader, identity: bytes) -> bool:
 
 def is_at_hand(db: Reader, identity: bytes) -> bool:
     """Whether a chunk is here, or a cloud is known to have it."""
-    row = db.execute("SELECT segment, pack FROM chunk WHERE id = ?", (identity,)).fetchone()
-    return row is not None and (row[0] is not None or bool(row[1]))
+    ref = chunk_named(db, identity)
+    return ref is not None and (ref.is_here or ref.is_on_clouds)
 
 
 def bytes_of_versions_alone(db: Reader) -> int:

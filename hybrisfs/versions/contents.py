@@ -86,5 +86,5 @@ class VersionReader:
             ref = self._fs.chunks.find(identity)
             if ref is None:
                 raise failure(errno.EIO)
-            data = self._fs.chunks.read(ref, 0, ref.length)
+            data = self._fs.chunks.read_whole(ref)
         return data if data is not None else self._fetcher.fetch([ref])[ref.number]

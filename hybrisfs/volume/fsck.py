@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from hybrisfs.errors import HybrisError
 from hybrisfs.shown import shown
 from hybrisfs.state.chunk_checks import cached_count, cached_rows, is_cached_in
-from hybrisfs.state.chunk_states import ELSEWHERE
+from hybrisfs.state.chunk_states import PENDING, state_of
 from hybrisfs.state.pack_chunks import lost_packs, what_is_lost
 from hybrisfs.store.database import Database
 from hybrisfs.store.journal import Journal
@@ -64,11 +64,12 @@ def _check_cache(volume: Opened, db: sqlite3.Connection, report: FsckReport, pro
         if (data is None or sealer.chunk_id(data) != identity) and _still_there(
             volume, partial(is_cached_in, number=number, segment=segment)
         ):
-            if pack is None:
+            state = state_of(segment, pack)
+            if state is PENDING:
                 whose = _files_of(db, number)
                 what = f"chunk {identity.hex()} is damaged and on no cloud yet: data of {whose} is lost"
                 report.add("cache", what)
-            elif pack == ELSEWHERE:
+            elif state.is_dirty:
                 what = f"chunk {identity.hex()} is damaged here; the device that made it has yet to share it"
                 report.add("cache", what, "warning")
             else:

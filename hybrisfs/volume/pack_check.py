@@ -6,8 +6,9 @@ import sqlite3
 
 from hybrisfs.filesystem.registers import PackRecord
 from hybrisfs.kinds import ID, PACK
-from hybrisfs.state.chunk_checks import is_spare_in, recorded_place
-from hybrisfs.state.chunk_states import ELSEWHERE
+from hybrisfs.state.chunk_checks import is_spare_in
+from hybrisfs.state.condemned import is_condemned
+from hybrisfs.state.file_chunks import chunk_named
 from hybrisfs.volume.log_check import Entry
 from sync import DecodeError
 
@@ -65,16 +66,15 @@ class PackCheck:
 
     def _misplaced(self, number: int, signed: PackRecord) -> str | None:
         for chunk in signed.chunks:
-            found = recorded_place(self._db, chunk.id)
+            found = chunk_named(self._db, chunk.id)
             if found is None:
                 continue  # nobody needed it any more when the pack was recorded
-            if found[0] == ELSEWHERE and not (
-                self._is_condemned(number) or is_spare_in(self._db, number, chunk.id)
-            ):
+            if found.is_elsewhere and not self._may_be_elsewhere(number, chunk.id):
                 return f"chunk {chunk.id.hex()} is in it, but it is not known where that is"
-            if found[0] == number and found[1:] != (chunk.offset, chunk.sealed):
+            if found.pack == number and (found.offset, found.sealed) != (chunk.offset, chunk.sealed):
                 return f"chunk {chunk.id.hex()} is not where the pack says"
         return None
 
-    def _is_condemned(self, pack: int) -> bool:
-        return self._db.execute("SELECT 1 FROM condemned WHERE pack = ?", (pack,)).fetchone() is not None
+    def _may_be_elsewhere(self, pack: int, chunk: bytes) -> bool:
+        """Whether a chunk is not read from a pack, as that may be discarded or the clouds have lost it."""
+        return is_condemned(self._db, pack) or is_spare_in(self._db, pack, chunk)

@@ -184,7 +184,7 @@ class Peering:
             if ref is None:
                 return keeper.succession.part(identity)
             try:
-                return self._fs.chunks.read(ref, 0, ref.length)
+                return self._fs.chunks.read_whole(ref)
             except OSError:
                 return None  # damaged here; the asking device goes on elsewhere
 

@@ -47,7 +47,7 @@ class Unreadable:
 
     def note(self, ref: ChunkRef) -> None:
         """A chunk could not be had. Nothing is noted of one that the clouds are known to have."""
-        if ref.pack:
+        if ref.is_on_clouds:
             return
         with self._lock:
             if ref.number in self._chunks or len(self._chunks) >= _MOST:

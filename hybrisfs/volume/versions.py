@@ -134,7 +134,7 @@ class Versions:
         with self._fs.lock:
             ref = self._fs.chunks.find(identity)
             try:
-                return None if ref is None else self._fs.chunks.read(ref, 0, ref.length)
+                return None if ref is None else self._fs.chunks.read_whole(ref)
             except OSError:
                 return None
 
