@@ -12,8 +12,6 @@ from typing import Final, NamedTuple
 from hybrisfs.state.chunk_states import CHUNK_COLUMNS, ELSEWHERE, IS_SHOWN, ChunkRef, Reader
 
 __all__ = [
-    "IS_OWED",
-    "IS_READ",
     "Lost",
     "chunks_of_lost_pack",
     "chunks_of_pack",
@@ -22,8 +20,11 @@ __all__ = [
     "lost_packs",
     "needs_of_pack",
     "neighbours",
+    "owed_count",
+    "owed_packs",
     "packs_coded_otherwise",
     "places_in_pack",
+    "read_pack_near",
     "sealed_bytes",
     "what_is_lost",
 ]
@@ -37,7 +38,7 @@ _IS_LOST: Final = (
     f"WHERE s.pack = pack.number AND s.lost AND c.pack = {ELSEWHERE})"
 )
 """Of a row of `pack`: it is set aside, and holds what no other pack does."""
-IS_READ: Final = (
+_IS_READ: Final = (
     "pack.n > 0 AND (EXISTS (SELECT 1 FROM chunk c WHERE c.pack = pack.number AND c.pack > 0 AND "
     "(pack.proven OR NOT EXISTS (SELECT 1 FROM spare s WHERE s.chunk = c.number AND s.proven))) "
     "OR EXISTS (SELECT 1 FROM spare s JOIN chunk c ON c.number = s.chunk "
@@ -46,8 +47,8 @@ IS_READ: Final = (
 """Of a row of `pack`: chunks are read from it. From others nothing is, though they may hold copies: what took
 their place, after their code was changed or clouds had lost them, is read instead. Of a pack that only a
 member says to have taken the place of another one, which this device knows, that one counts."""
-IS_OWED: Final = (
-    f"(({IS_READ}) OR {_IS_LOST}) AND NOT EXISTS (SELECT 1 FROM condemned d WHERE d.pack = pack.number)"
+_IS_OWED: Final = (
+    f"(({_IS_READ}) OR {_IS_LOST}) AND NOT EXISTS (SELECT 1 FROM condemned d WHERE d.pack = pack.number)"
 )
 """Of a row of `pack`: chunks are read from it, or the clouds have lost what no other pack holds. A pack that
 this device has promised not to use again may be gone before it hears so."""
@@ -91,6 +92,38 @@ def packs_coded_otherwise(
         "HAVING p.n - p.k <> ?1 OR (p.k <> ?2 AND NOT (p.k = 1 AND total(c.sealed) < ?3))",
         (f, k, small),
     ).fetchall()
+
+
+# -- is it to be on the clouds? ----------------------------------------------------------------------------
+
+
+def owed_packs(db: Reader, after: int = 0, limit: int = -1) -> Iterator[tuple[int, bytes, bytes, int]]:
+    """Number, id, placement and k of the packs that are to be on the clouds, by number: those above *after*,
+    up to *limit* of them unless that is negative."""
+    return db.execute(
+        f"SELECT number, id, placement, k FROM pack WHERE {_IS_OWED} AND number > ? ORDER BY number LIMIT ?",
+        (after, limit),
+    )
+
+
+def owed_count(db: Reader) -> int:
+    """How many packs are to be on the clouds."""
+    (count,) = db.execute(f"SELECT count(*) FROM pack WHERE {_IS_OWED}").fetchone()
+    return int(count)
+
+
+def read_pack_near(
+    db: Reader, cloud: int, number: int, *, below: bool = False
+) -> tuple[int, bytes, bytes] | None:
+    """Number, id and placement of a pack that chunks are read from and of which this cloud has a share: the
+    first one from *number* on, or, with *below*, down from it."""
+    where, order = ("number <= ?", "number DESC") if below else ("number >= ?", "number")
+    row: tuple[int, bytes, bytes] | None = db.execute(
+        f"SELECT number, id, placement FROM pack WHERE {where} AND instr(placement, ?) "
+        f"AND {_IS_READ} ORDER BY {order} LIMIT 1",
+        (number, bytes((cloud,))),
+    ).fetchone()
+    return row
 
 
 # -- may it go? ---------------------------------------------------------------------------------------------

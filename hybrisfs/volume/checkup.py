@@ -21,7 +21,7 @@ from hybrisfs.dispersal.engine import Engine, Marker
 from hybrisfs.dispersal.share import share_name
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.pipeline.signals import Pause, Signals, Wake
-from hybrisfs.state.pack_chunks import IS_READ
+from hybrisfs.state.pack_chunks import read_pack_near
 from hybrisfs.topic import Topic
 from hybrisfs.volume.holdings import is_only_said
 from hybrisfs.volume.recent_puts import RecentPuts
@@ -35,7 +35,6 @@ _CONFIRM_INTERVAL: Final = 15.0  # before what was missing at a first look is lo
 _NEWEST_INTERVAL: Final = 300.0  # between looks at the newest shares
 _CHECKUP_INTERVAL: Final = 1800.0  # between looks at all of them
 _MARKER_LIMIT: Final = 4096
-_UP_TO: Final = ("number <= ?", "number DESC")
 
 
 class Checkup:
@@ -135,27 +134,23 @@ class Checkup:
             log.debug("cloud %d: %s", cloud, wrong)
             return
         self._look_at_newest(cloud)
-        self._sample(cloud, random.randint(0, _newest_pack(self._fs)), "number >= ?", "number")
+        self._sample(cloud, random.randint(0, _newest_pack(self._fs)))
 
     def _look_at_newest(self, cloud: int) -> None:
-        self._sample(cloud, _newest_pack(self._fs), *_UP_TO)
+        self._sample(cloud, _newest_pack(self._fs), below=True)
 
     def _look_back(self, cloud: int) -> None:
         """Look at shares of which each is as old again as the one before, counted in packs."""
         age, newest = 1, _newest_pack(self._fs)
         while age < newest and not self._engine.upkeep.is_down(cloud):
-            self._sample(cloud, newest - age, *_UP_TO)
+            self._sample(cloud, newest - age, below=True)
             age *= 2
 
-    def _sample(self, cloud: int, number: int, where: str, order: str) -> None:
-        """Have a look at a share that this cloud acknowledged, of the first pack there is by these terms. One
-        that may have been put a moment ago gets a second chance."""
+    def _sample(self, cloud: int, number: int, *, below: bool = False) -> None:
+        """Have a look at a share that this cloud acknowledged, of the first pack from a number on, or *below*
+        down from it. One that may have been put a moment ago gets a second chance."""
         with self._fs.lock:
-            row = self._fs.db.execute(
-                f"SELECT number, id, placement FROM pack WHERE {where} AND instr(placement, ?) "
-                f"AND {IS_READ} ORDER BY {order} LIMIT 1",
-                (number, bytes((cloud,))),
-            ).fetchone()
+            row = read_pack_near(self._fs.db, cloud, number, below=below)
         if row is None:
             return
         found, pack, placement = row

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from hybrisfs.state.pack_chunks import IS_OWED
+from hybrisfs.state.pack_chunks import owed_packs
 from hybrisfs.volume.create import MARKER_NAME
 from hybrisfs.volume.holdings import Holdings
 
@@ -41,7 +41,7 @@ def object_checks(volume: Opened, db: sqlite3.Connection) -> Iterator[ObjectChec
     if db.execute("SELECT 1 FROM log_segment LIMIT 1").fetchone():
         for cloud in volume.engine.in_use:
             yield _object_check(volume, cloud, holdings.head, holdings.head_check)
-    for pack, placement in db.execute(f"SELECT id, placement FROM pack WHERE {IS_OWED} ORDER BY number"):
+    for _, pack, placement, _ in owed_packs(db):
         for index, cloud in enumerate(placement):
             yield ObjectCheck(cloud, partial(volume.engine.check_share, cloud, pack, index))
 

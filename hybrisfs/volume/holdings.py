@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.probe import Marker
@@ -12,7 +12,7 @@ from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.keyring import KeyRing
 from hybrisfs.pipeline.log_repair import SEGMENT_LIMIT
-from hybrisfs.state.pack_chunks import IS_OWED
+from hybrisfs.state.pack_chunks import owed_count, owed_packs
 from hybrisfs.volume.create import MARKER_NAME, belongs_to_another, marker
 from sync import Head, decode_head, decode_segment, head_name
 
@@ -62,26 +62,32 @@ class Holdings:
     def packs(self) -> Iterator[PackPlace]:
         """All packs on record, those that come meanwhile included."""
         last = 0
-        while rows := self._rows(
-            f"SELECT number, id, placement, k FROM pack WHERE {IS_OWED} AND number > ?", "number", last
-        ):
-            yield from (PackPlace(*row) for row in rows)
-            last = rows[-1][0]
+        while True:
+            with self._fs.lock:
+                found = [PackPlace(*row) for row in owed_packs(self._fs.db, last, _ROWS)]
+            if not found:
+                return
+            yield from found
+            last = found[-1].number
 
     def segments(self) -> Iterator[SegmentPlace]:
         """All own log segments on the clouds."""
         last = 0
-        query = "SELECT first, name, placement FROM log_segment WHERE first > ?"
-        while rows := self._rows(query, "first", last):
-            yield from (SegmentPlace(*row) for row in rows)
-            last = rows[-1][0]
+        query = f"SELECT first, name, placement FROM log_segment WHERE first > ? ORDER BY first LIMIT {_ROWS}"
+        while True:
+            with self._fs.lock:
+                found = [SegmentPlace(*row) for row in self._fs.db.execute(query, (last,))]
+            if not found:
+                return
+            yield from found
+            last = found[-1].first
 
     def counts(self) -> tuple[int, int]:
         """How many packs and segments there are."""
         with self._fs.lock:
-            (packs,) = self._fs.db.execute(f"SELECT count(*) FROM pack WHERE {IS_OWED}").fetchone()
+            packs = owed_count(self._fs.db)
             (segments,) = self._fs.db.execute("SELECT count(*) FROM log_segment").fetchone()
-        return int(packs), int(segments)
+        return packs, int(segments)
 
     def holder(self, pack: bytes, index: int) -> int | None:
         """The cloud that is to have a share, None when no such share is known."""
@@ -144,7 +150,3 @@ class Holdings:
         with self._fs.lock:
             (last,) = self._fs.db.execute("SELECT max(last) FROM log_segment").fetchone()
         return None if last is None else int(last)
-
-    def _rows(self, query: str, order: str, after: int) -> list[tuple[Any, ...]]:
-        with self._fs.lock:
-            return self._fs.db.execute(f"{query} ORDER BY {order} LIMIT {_ROWS}", (after,)).fetchall()
