@@ -5,9 +5,10 @@ was set back, restored from a backup or copied, does not know of segments that i
 name. So whoever is about to put a head on a cloud keeps two rules:
 
  1. A cloud's head of ours is overwritten only after it was looked at on that very cloud, since the start.
- 2. The head in its place names what those that were looked at lead to and our log lacks or knows through a
-    checkpoint only, the newest segment of each and those that it relays, and the newest checkpoint that they
-    name and our log lacks, and has a higher serial than all.
+ 2. The head in its place names what those that were looked at lead to and our log lacks, or knows through a
+    checkpoint only while the newest segment of its author is of another chain: the newest segment of each and
+    those that it relays, and the newest checkpoint that they name and our log lacks. It has a higher serial
+    than all.
 
 What those lead to that our log does hold, our head leads to in the usual way: what is on the own chain
 through the newest segment, all else as it is relayed (`hybrisfs.pipeline.relay`), our own other branches

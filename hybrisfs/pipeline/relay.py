@@ -308,9 +308,9 @@ class Relayer:
 
     def listed(self, past: Past) -> tuple[Relayed, ...]:
         """What this device's head should name; called with the volume's lock held."""
-        lacking, here = self._sorted_out(past)
-        found = dict.fromkeys(lacking, MAX_CLOCK)
         heads = self._heads()
+        lacking, here = self._sorted_out(past, heads)
+        found = dict.fromkeys(lacking, MAX_CLOCK)
         for path in self._paths():
             points = [
                 one for one in here.get(path.author, ()) if not self._is_led_to(path.author, one, heads)
@@ -320,13 +320,19 @@ class Relayer:
                 found[Relayed(path.author, newest.segment)] = newest.clock
         return tuple(sorted(sorted(found, key=lambda one: -found[one])[:MAX_RELAYED]))
 
-    def _sorted_out(self, past: Past) -> tuple[list[Relayed], dict[bytes, list[_Point]]]:
-        """What our heads on the clouds lead to: what is not here in full, and what is here, by author."""
+    def _sorted_out(
+        self, past: Past, heads: Mapping[bytes, Head]
+    ) -> tuple[list[Relayed], dict[bytes, list[_Point]]]:
+        """What our heads on the clouds lead to: what is not here in full, unless the author's chain leads to
+        it, and what is here, by author."""
         lacking: list[Relayed] = []
         here: dict[bytes, list[_Point]] = {}
         for one in past.segments:
             point = self._find(one.author, one.segment)
-            if point is None or self._is_bare(point.branch, point.clock):
+            # Named for ever, what a checkpoint has let us drop would stay on the clouds for ever, too.
+            if point is None or (
+                self._is_bare(point.branch, point.clock) and not self._is_led_to(one.author, point, heads)
+            ):
                 lacking.append(one)
             if point is not None:
                 here.setdefault(one.author, []).append(point)
@@ -444,8 +450,10 @@ class Relayer:
         if end is None:
             return False
         path = _Path(author, self._updates.state.branches.path(end.branch, end.clock))
-        others = [one for one in self._paths() if one.author == author and not one.leads_to(end)]
-        return path.leads_to(point) and not any(other.leads_to(point) for other in others)
+        if not path.leads_to(point):
+            return False
+        others = (one for one in self._paths() if one.author == author and not one.leads_to(end))
+        return not any(other.leads_to(point) for other in others)
 
     def _patience(self, author: bytes) -> float:
         if self._is_own(author):

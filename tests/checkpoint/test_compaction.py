@@ -250,6 +250,17 @@ def _remove(volume: Volume, member: Member, *told: int) -> None:
             rig.updates.set_members(rig.sharing.members.writers())
 
 
+def test_no_head_names_old_segments_of_its_own_chain_because_they_were_dropped(volume: Volume) -> None:
+    """It has seen its own heads of before: what they led to, its chain leads to. What a head names, nobody
+    deletes for one that may not delete."""
+    for name in ("one", "two", "three"):
+        volume.step(name)
+    seen = {one.segment for one in volume.couriers[0].puller.past().segments}
+    heads = volume.couriers[1].puller.heads()
+    assert len(seen) > 1 and bare(volume.fleet[0])
+    assert all(heads[volume.device(number)].relayed == () for number in (0, 1))
+
+
 def test_what_was_relayed_is_deleted_by_its_author(volume: Volume) -> None:
     """It stands under the author's name; who has relayed it forgets that it did."""
     author, relayer = volume.fleet[0], volume.fleet[1]
