@@ -347,7 +347,12 @@ class VolumeSide:
     def link(self, path: bytes, existing: bytes, seen: Seen, replaces: Seen | None) -> Seen:
         def change() -> Inode:
             inode = self._find(existing)
-            if inode is None or inode.id != seen.identity:
+            # Not the stamp: it changes with each further name.
+            if (
+                inode is None
+                or inode.id != seen.identity
+                or self._seen(inode, seen.facts.content).facts != seen.facts
+            ):
                 raise ChangedError(f"{existing!r} has changed in the volume")
             parent, before = self._directory(parent_of(path)), self._expect(path, replaces)
             if before is inode:

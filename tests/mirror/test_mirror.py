@@ -13,7 +13,9 @@ import pytest
 
 from hybrisfs.errors import UsageError
 from hybrisfs.merge.members import Member
-from hybrisfs.mirror.ignore import MARKER
+from hybrisfs.mirror.ignore import MARKER, Ignored
+from hybrisfs.mirror.model import ChangedError, Glimpse
+from hybrisfs.mirror.volume_side import VolumeSide
 from sync import DeviceKey
 from tests.mirror.rig import Mirrored, until
 
@@ -148,6 +150,25 @@ def test_permissions_set_while_the_others_arrive_are_taken(mirrored: Mirrored) -
         until(lambda: mirrored.node("file").mode == 0o100600, "the permissions from here")
     mirrored.settle()
     assert mode_of(here, "file") == 0o600
+
+
+@pytest.mark.parametrize("what", ["content", "permissions"])
+def test_what_has_changed_in_the_volume_gets_no_further_name(mirrored: Mirrored, what: str) -> None:
+    """It would count as what both sides have there, and never come to the disk."""
+    mirrored.make("")
+    mirrored.put("file", b"content")
+    fs, root = mirrored.device.volume.fs, mirrored.node("").id
+    side = VolumeSide(fs, mock.Mock(), lambda data: bytes(32), root, Ignored(()), lambda changes: None)
+    glimpse = (side.names(b"") or {})[b"file"]
+    assert isinstance(glimpse, Glimpse)
+    seen = side.examine(b"file", glimpse, content=True)
+    if what == "content":
+        mirrored.put("file", b"another")
+    else:
+        change_mode(mirrored, "file", 0o600)
+    with pytest.raises(ChangedError):
+        side.link(b"further", b"file", seen, None)
+    assert mirrored.names() == {"file"}
 
 
 def test_bits_that_are_not_mirrored_leave_both_sides_at_rest(mirrored: Mirrored) -> None:
