@@ -7,7 +7,7 @@ chunks           `ChunkStore`: the bytes on this disk; all moves are calls of it
 chunk_places     its other half: the places on the clouds, and packs that are lost, doubted or discarded
 condemned        packs that may be discarded soon
 
-The other modules answer questions. They read the open transaction, with the volume's lock held, or a snapshot:
+The other modules answer questions, of the open transaction (with the lock held) or of a snapshot:
 
 file_chunks      which chunks do the contents of files name, and where are these?
 journal_chunks   which chunks lie in the journal, what keeps a segment there, what waits to be packed?
