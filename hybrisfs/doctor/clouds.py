@@ -14,7 +14,7 @@ from hybrisfs.doctor.clock import clock
 from hybrisfs.doctor.finding import Finding, bad, ok, warn
 from hybrisfs.doctor.patience import side_by_side
 from hybrisfs.volume.config import CloudConfig, VolumeConfig
-from hybrisfs.volume.create import MARKER_NAME, belongs_to_another
+from hybrisfs.volume.marker import MARKER_NAME, belongs_to_another
 from hybrisfs.volume.own_places import ANY_HOME, OwnPlaces
 
 __all__ = ["examine_clouds"]

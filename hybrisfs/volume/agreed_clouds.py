@@ -19,7 +19,7 @@ from hybrisfs.dispersal.share import TableSealer
 from hybrisfs.dispersal.upkeep import Upkeep, WrongObject
 from hybrisfs.merge.cloud_set import CloudRecord, CloudState, RedundancyRecord
 from hybrisfs.volume.config import MAX_CLOUDS, CloudConfig, VolumeConfig
-from hybrisfs.volume.create import MARKER_NAME
+from hybrisfs.volume.marker import MARKER_NAME
 from hybrisfs.volume.own_places import ANY_HOME, OwnPlaces
 
 __all__ = ["agreed_config", "open_cloud", "open_engine", "reason_of", "unique_name"]

@@ -10,8 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from hybrisfs.state.pack_chunks import owed_packs
-from hybrisfs.volume.create import MARKER_NAME
 from hybrisfs.volume.holdings import Holdings
+from hybrisfs.volume.marker import MARKER_NAME
 
 if TYPE_CHECKING:
     from hybrisfs.volume.opened import Opened

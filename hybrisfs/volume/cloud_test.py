@@ -15,7 +15,7 @@ from backends.registry import open_heard, open_store
 from backends.store import Store
 from backends.versions import versions_of
 from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.volume.create import MARKER_NAME, belongs_to_another, marker
+from hybrisfs.volume.marker import MARKER_NAME, belongs_to_another, marker
 from hybrisfs.volume.own_places import ANY_HOME, OwnPlaces
 from hybrisfs.volume.store_errors import unusable
 

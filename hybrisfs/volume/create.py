@@ -20,18 +20,15 @@ from hybrisfs.keys import VolumeKeys
 from hybrisfs.store.database import Database
 from hybrisfs.store.files import make_directory, sync_directory
 from hybrisfs.volume.config import CloudConfig, VolumeConfig, choose_redundancy
+from hybrisfs.volume.marker import MARKER_NAME, marker
 from hybrisfs.volume.own_places import OwnPlaces
 from hybrisfs.volume.store_errors import unusable
-from sync.codec import Writer
 
 __all__ = [
     "DATABASE_FILE",
     "JOURNAL_FOLDER",
     "KEYS_FILE",
-    "MARKER_NAME",
-    "belongs_to_another",
     "create_volume",
-    "marker",
 ]
 
 log = logging.getLogger(__name__)
@@ -39,27 +36,6 @@ log = logging.getLogger(__name__)
 DATABASE_FILE: Final = "volume.db"
 JOURNAL_FOLDER: Final = "journal"
 KEYS_FILE: Final = "keys.json"
-MARKER_NAME: Final = "volume"
-_MARKER_MAGIC: Final = b"HFVO"
-_MARKER_VERSION: Final = 1
-_DAMAGED_BITS: Final = 16  # two random ids differ in about 64 bits
-
-
-def marker(volume: bytes) -> bytes:
-    """The object `volume` on every cloud: magic "HFVO", version u16 = 1, volume id 16.
-
-    It tells that the folder or bucket belongs to this volume, and stays as it is for ever.
-    """
-    return Writer().raw(_MARKER_MAGIC).u16(_MARKER_VERSION).raw(volume).getvalue()
-
-
-def belongs_to_another(data: bytes, volume: bytes) -> bool:
-    """Whether the object `volume` of a cloud marks another volume: not this one with a few bits damaged."""
-    expected = marker(volume)
-    if len(data) < len(expected) or not data.startswith(_MARKER_MAGIC):
-        return False
-    difference = int.from_bytes(data[: len(expected)]) ^ int.from_bytes(expected)
-    return difference.bit_count() > _DAMAGED_BITS
 
 
 def create_volume(home: Home, name: str, clouds: Sequence[str], f: int | None, k: int | None) -> VolumeConfig:

@@ -6,12 +6,15 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from hybrisfs.errors import DamagedError
-from hybrisfs.volume.database_check import NONSENSE
 from sync import DecodeError
 
-__all__ = ["is_damage", "naming_damage", "rebuild_advice"]
+__all__ = ["NONSENSE", "is_damage", "naming_damage", "rebuild_advice"]
+
+NONSENSE: Final = (sqlite3.DatabaseError, ArithmeticError, LookupError, TypeError, ValueError)
+"""What becomes of rows whose bytes were altered."""
 
 
 def rebuild_advice(volume: str) -> str:

@@ -11,6 +11,7 @@ from typing import Final
 
 from hybrisfs.state.chunk_checks import CHUNKS_NOWHERE, PAGES_WITHOUT_CHUNK, PARTS_WITHOUT_CHUNK
 from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.volume.damage import NONSENSE
 from hybrisfs.volume.fsck_report import FsckReport, Progress
 from hybrisfs.volume.log_check import LogCheck, Vectors
 from hybrisfs.volume.pack_check import PackCheck
@@ -19,10 +20,7 @@ from hybrisfs.volume.version_check import check_versions, count_without_bytes
 from hybrisfs.volume.view_check import ViewCheck
 from sync.codec import Buffer
 
-__all__ = ["NONSENSE", "LocalVolume", "check_database", "run_steps"]
-
-NONSENSE: Final = (sqlite3.DatabaseError, ArithmeticError, LookupError, TypeError, ValueError)
-"""What becomes of rows whose bytes were altered."""
+__all__ = ["LocalVolume", "check_database", "run_steps"]
 
 
 @dataclass(frozen=True, slots=True)

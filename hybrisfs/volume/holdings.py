@@ -13,7 +13,7 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.keyring import KeyRing
 from hybrisfs.pipeline.log_repair import SEGMENT_LIMIT
 from hybrisfs.state.pack_chunks import owed_count, owed_packs
-from hybrisfs.volume.create import MARKER_NAME, belongs_to_another, marker
+from hybrisfs.volume.marker import MARKER_NAME, belongs_to_another, marker
 from sync import Head, decode_head, decode_segment, head_name
 
 __all__ = ["Holdings", "PackPlace", "SegmentPlace", "is_only_said"]

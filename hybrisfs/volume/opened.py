@@ -57,7 +57,7 @@ from hybrisfs.volume.cloud_control import CloudControl
 from hybrisfs.volume.cloud_keeper import CloudKeeper
 from hybrisfs.volume.config import VolumeConfig
 from hybrisfs.volume.conflicts import Conflicts
-from hybrisfs.volume.create import DATABASE_FILE, JOURNAL_FOLDER, KEYS_FILE, MARKER_NAME, marker
+from hybrisfs.volume.create import DATABASE_FILE, JOURNAL_FOLDER, KEYS_FILE
 from hybrisfs.volume.damage import is_damage, naming_damage, rebuild_advice
 from hybrisfs.volume.discarding import make_collector
 from hybrisfs.volume.followed_clouds import FollowedClouds
@@ -66,6 +66,7 @@ from hybrisfs.volume.holdings import Holdings
 from hybrisfs.volume.key_values import KeyValues
 from hybrisfs.volume.lock import lock_exclusively
 from hybrisfs.volume.maintenance import Maintenance
+from hybrisfs.volume.marker import MARKER_NAME, marker
 from hybrisfs.volume.metered import is_metered
 from hybrisfs.volume.mirrors import Mirrors
 from hybrisfs.volume.mounting import Mounting

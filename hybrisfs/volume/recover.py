@@ -45,8 +45,8 @@ from hybrisfs.recovery import (
 from hybrisfs.recovery.admission import MAX_ADMISSIONS
 from hybrisfs.volume.cloud_test import was_ours
 from hybrisfs.volume.config import VolumeConfig
-from hybrisfs.volume.create import MARKER_NAME, belongs_to_another
 from hybrisfs.volume.join import check_can_join, join_volume
+from hybrisfs.volume.marker import MARKER_NAME, belongs_to_another
 from hybrisfs.volume.own_places import OwnPlaces
 from hybrisfs.volume.parallel import in_parallel
 from hybrisfs.volume.recovery import RESERVE_NAME

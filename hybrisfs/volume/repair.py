@@ -14,8 +14,8 @@ from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.pipeline.log_repair import SegmentMender
 from hybrisfs.pipeline.repair import PackMender
 from hybrisfs.volume.checkpoint_holdings import CheckpointHoldings
-from hybrisfs.volume.create import MARKER_NAME
 from hybrisfs.volume.holdings import Holdings
+from hybrisfs.volume.marker import MARKER_NAME
 from hybrisfs.volume.others_log import OthersLog
 from hybrisfs.volume.parallel import in_parallel
 from hybrisfs.volume.scrub import Step

@@ -15,7 +15,7 @@ from backends.credentials import CredentialStore
 from hybrisfs.doctor.clouds import reachable
 from hybrisfs.errors import UsageError
 from hybrisfs.volume import maintenance
-from hybrisfs.volume.create import marker
+from hybrisfs.volume.marker import marker
 from tests.volume.device import PATIENCE, Device
 
 FILES = {f"file{number}": os.urandom(6000 + number) for number in range(3)}

@@ -15,7 +15,8 @@ from hybrisfs.home import Home
 from hybrisfs.keys import VolumeKeys
 from hybrisfs.store.database import Database
 from hybrisfs.volume.config import VolumeConfig, list_volumes
-from hybrisfs.volume.create import MARKER_NAME, create_volume, marker
+from hybrisfs.volume.create import create_volume
+from hybrisfs.volume.marker import MARKER_NAME, marker
 
 
 def urls(tmp_path: Path, count: int = 3) -> list[str]:

@@ -18,7 +18,8 @@ from hybrisfs.merge.cloud_set import CloudRecord
 from hybrisfs.mirror.marker import write_marker
 from hybrisfs.volume import own_places
 from hybrisfs.volume.config import VolumeConfig
-from hybrisfs.volume.create import MARKER_NAME, create_volume, marker
+from hybrisfs.volume.create import create_volume
+from hybrisfs.volume.marker import MARKER_NAME, marker
 from hybrisfs.volume.own_places import OwnPlaces
 from tests.volume.device import ALONE, NAME, Device, Second
 

@@ -20,7 +20,7 @@ from hybrisfs.errors import UsageError
 from hybrisfs.home import Home
 from hybrisfs.recovery import Cost
 from hybrisfs.volume.cloud_test import claim_place
-from hybrisfs.volume.create import MARKER_NAME, marker
+from hybrisfs.volume.marker import MARKER_NAME, marker
 from hybrisfs.volume.recover import recover_volume
 from sync import head_name
 from tests.backends import servers
