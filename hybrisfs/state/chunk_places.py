@@ -76,9 +76,9 @@ class ChunkPlaces:
         hearsay: bool = False,
         vouched: Callable[[Collection[int]], Container[int]] = lambda numbers: numbers,
     ) -> None:
-        """Another device says that it has put chunks into these packs, given by number. *hearsay*: nobody has
-        signed it, so that nothing is let go for it. *vouched* tells of which chunks that are here nobody but
-        that device would lose anything by an untruth."""
+        """Another device says that it has put chunks into these packs, given by number. *hearsay*: no device
+        has signed it, so nothing is let go for it. *vouched* returns those of some chunks that are here by
+        which no other device loses anything if it is untrue."""
         named = {one.id for _, chunks in packs for one in chunks}
         found = select_with(self._db, "id, number, segment, pack, length", "chunk", "id", named)
         rows = {row[0]: row[1:] for row in found}
@@ -260,8 +260,8 @@ class ChunkPlaces:
             self._part(number, lost=True)
 
     def take_back(self, pack: int) -> None:
-        """The clouds have a pack that was set aside, after all. Chunks that are here are left to those who
-        find out whether they are in it, unless that is known."""
+        """The clouds have a pack that was set aside, after all. Chunks that are here stay as they are
+        until they have been read there, unless that is known already."""
         rows = self._db.execute(
             "SELECT c.number FROM spare s JOIN chunk c ON c.number = s.chunk "
             "JOIN pack p ON p.number = s.pack "

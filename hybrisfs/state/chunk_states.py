@@ -6,16 +6,17 @@ Rules:
    segment (`Journal.pins`), from the statement that brings it into the state to the one that ends it.
 2. Only what is `CACHED` may be evicted: a cloud is known to have it.
 3. A chunk is here, or has a pack. A row that says neither is damage, which `hybrisfs fsck` finds.
-4. Nothing is let go because a member says something. What it says is a *spare*: one more place to look.
+4. A member's word about a place is believed where nothing is lost by it (`chunk_places`). Else the place is a
+   *spare*: one more to look at.
 5. A number is never used again, so that an upload that ends late is not booked for another chunk.
 
-What a row says (*aside*: a row of `spare` for the chunk has `lost` set):
+What a row says (`pack` 0 is `ELSEWHERE`; *aside*: a row of `spare` for the chunk has `lost` set):
 
 state       segment  pack  aside  what it means                                       its bytes here
 UNKNOWN     no row                never heard of, or dropped                          none
 PENDING     set      NULL         this device brings it to the clouds                 dirty
 UNPLACED    set      0     no     its maker brings it, and has yet to say where       dirty
-SET_ASIDE   set      0     yes    the clouds have lost its pack; it is put there anew dirty
+SET_ASIDE   set      0     yes    the clouds have lost its pack, and get it again     dirty
 CACHED      set      > 0          here and on the clouds                              may be evicted
 AWAITED     NULL     0     no     its maker has it, and has yet to say where          none
 LOST        NULL     0     yes    the clouds have lost its pack; others may have it   none
@@ -124,7 +125,7 @@ MOVES: Final[Mapping[ChunkState, Mapping[str, set[ChunkState]]]] = {
         "known": {UNPLACED},
         "claim": {PENDING},  # its maker stays away, and this device has it
         "packed": {CACHED},
-        "packed_elsewhere": {UNPLACED, CACHED},  # a spare; believed where nobody else would lose by it
+        "packed_elsewhere": {UNPLACED, CACHED},  # a spare; believed where no other device loses by it
         "rely_on_spare": {CACHED},
         "drop_unwanted": {UNPLACED, AWAITED},  # shown; not shown
         "damaged": {AWAITED},
@@ -134,10 +135,10 @@ MOVES: Final[Mapping[ChunkState, Mapping[str, set[ChunkState]]]] = {
         "known": {SET_ASIDE},
         "claim": {PENDING},
         "packed": {CACHED},  # into another pack
-        "packed_elsewhere": {SET_ASIDE},  # where the clouds have lost it once, nobody is believed
+        "packed_elsewhere": {SET_ASIDE},  # no claim is believed once the clouds have lost it
         "rely_on_spare": {CACHED},
         "take_back": {SET_ASIDE, CACHED},  # its pack is there after all; and it has been read there
-        "discard_pack": {SET_ASIDE, UNPLACED},  # nobody looks in the lost pack any more
+        "discard_pack": {SET_ASIDE, UNPLACED},  # the lost pack is no place to look any more
         "drop_unwanted": {SET_ASIDE, LOST},
         "damaged": {LOST},
     },

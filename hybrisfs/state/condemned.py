@@ -1,8 +1,8 @@
 """Packs that may be discarded soon: nothing new relies on them, and what asks for one of them is noticed.
 
 Between its promise not to use a pack again and the end of that pack (`hybrisfs.discard`), a device must
-know whether anything of its own has come to need it, however briefly. So whoever names chunks reports here:
-the view when it shows them, and the registers when an update writes a content, whoever signed it.
+know whether anything of its own has come to need it, however briefly. So all that names chunks is noted here:
+by the view when it shows them, and by the registers when an update of any device writes a content.
 """
 
 from __future__ import annotations
